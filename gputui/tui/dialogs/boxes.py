@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gputui.tui.dialogs.dialog import Dialog, key_hints
 from gputui.tui.shell.keys import keys_of
-from gputui.tui.widgets.canvas import Row, beside, wrap
+from gputui.tui.widgets.canvas import Row, beside, paragraph, wrap
 from gputui.tui.widgets.view import Details
 
 
@@ -56,12 +56,8 @@ class DetailsBox(Dialog[None]):
         rows: list[Row] = [*wrap(self._details.title, width, "title"), ()]
         for row in (*self._details.rows, *self._more):
             if len(row) == 2 and sum(len(text) for text, _ in row) > width:
-                (label, label_role), (text, role) = row
-                broken = wrap(text, width - len(label), role)
-                rows += [
-                    ((label if not n else " " * len(label), label_role), *part)
-                    for n, part in enumerate(broken)
-                ]
+                (label, of), (text, role) = row
+                rows += paragraph(label, text, width, role, of)
             elif len(row) == 1:
                 rows += wrap(row[0][0], width, row[0][1])
             else:

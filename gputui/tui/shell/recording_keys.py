@@ -14,7 +14,7 @@ from gputui.tui.dialogs.prompt import Prompt
 from gputui.tui.recording_library import RecordingLibrary
 from gputui.tui.source import Runner
 from gputui.tui.widgets.recordings import recording_name
-from gputui.tui.widgets.view import View
+from gputui.tui.widgets.table_view import TableView
 
 if TYPE_CHECKING:
     from gputui.tui.app import GputuiApp
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class RecordingKeys(View):
+class RecordingKeys(TableView):
     """A view of recordings, one of which is chosen."""
 
     marked: list[Path]

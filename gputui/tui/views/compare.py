@@ -10,14 +10,12 @@ from gputui.base.sanitize import sanitize
 from gputui.report.compare import NOISE_RULE, Comparison
 from gputui.report.schema import AnyTable
 from gputui.tui.model import Model
-from gputui.tui.widgets.canvas import Row, wrap
+from gputui.tui.widgets.canvas import Row, labelled, wrap
 from gputui.tui.widgets.comparison import Cells, cell_text, comparison_columns, is_same
 from gputui.tui.widgets.recordings import recording_name
-from gputui.tui.widgets.table import Move, table_rows
-from gputui.tui.widgets.view import (
-    Details,
-    View,
-)
+from gputui.tui.widgets.table import table_rows
+from gputui.tui.widgets.table_view import NO_MATCH, TableView
+from gputui.tui.widgets.view import Details
 
 if TYPE_CHECKING:
     from gputui.tui.app import GputuiApp
@@ -26,7 +24,6 @@ if TYPE_CHECKING:
 Read = tuple[Comparison, list[AnyTable], tuple[str, ...], list[str]]
 """What is compared, its tables, remarks, the verdict."""
 
-_ORDERS = ("as recorded", "change")
 _TITLES = {
     "runs": "Runs",
     "compare_steps": "Steps",
@@ -41,24 +38,20 @@ _NOISE = NOISE_RULE.partition(". ")[0] + ". What is within it is dim."
 _FIRST = ("compare_causes", "compare_phases")
 
 
-class CompareView(View):
+class CompareView(TableView):
     """The tables of a comparison, one at a time."""
 
-    SORTS = True
-    FILTERS = True
     LEADS_BACK_TO = "sessions"
+    orders = ("as recorded", "change")
 
     def __init__(self, model: Model) -> None:
         super().__init__(model)
         self._comparison: Comparison | None = None
         self._tables: list[AnyTable] = []
-        self._tab = 0
         self._paths: tuple[Path, ...] = ()
         self._notes: tuple[str, ...] = ()
         self._verdict: list[str] = []
         self._failure = ""
-        self._by_change = False
-        self._least_first = False
         self._listed: list[Cells] = []
 
     def compare(self, paths: Sequence[Path]) -> None:
@@ -87,7 +80,7 @@ class CompareView(View):
             if asked == self._paths:
                 self._comparison, self._tables, self._notes, self._verdict = result
                 names = [table.name for table in self._tables]
-                self._tab = next((names.index(name) for name in _FIRST if name in names), 0)
+                self.tab = next((names.index(name) for name in _FIRST if name in names), 0)
                 self._gputui.main.draw()
 
         def failed(reason: str) -> None:
@@ -115,15 +108,14 @@ class CompareView(View):
             rows += wrap(f"! {note}", width, "warn")[:2]
         for line in self._verdict:
             rows += wrap(line, width, "text" if line.startswith(" ") else "title")
-        table = self._tables[self._tab]
-        titles = [_TITLES.get(one.name, one.title) for one in self._tables]
-        note = f"filter: {self.needle}" if self.needle else f"{len(table.rows)} lines"
-        rows.append(self.tab_row(len(rows), width, titles, self._tab, [note], self._put_tab))
+        table = self._tables[self.tab]
+        note = self.filter_note or f"{len(table.rows)} lines"
+        rows.append(self.tab_row(len(rows), width, note))
         foot = wrap(_NOISE, width, "dim") if table.name.startswith("compare_") else []
         foot = foot if height >= 20 and table.name != "compare_unmatched" else []
         self._listed = self._ordered(table)
         if not self._listed:
-            return [*rows, (), (("  nothing matches the filter (Esc clears it)", "dim"),)]
+            return [*rows, (), ((f"  {NO_MATCH}", "dim"),)]
         room = height - len(rows) - len(foot) - 1
         window = self.cursor.window([row[:2] for row in self._listed], room)
         self.first_item_line = len(rows) + 1
@@ -138,24 +130,15 @@ class CompareView(View):
 
     # --- keys
 
-    def move(self, move: Move) -> None:
-        """Left and right change the table."""
-        if move in ("left", "right") and self._tables:
-            self._put_tab(self._tab + (1 if move == "right" else -1))
-        else:
-            super().move(move)
-
     def activate(self) -> Details | None:
         """Every cell of the chosen line, names in full."""
         row = next((row for row in self._listed if row[:2] == self.cursor.key), None)
         if row is None:
             return None
-        columns = self._tables[self._tab].columns
-        rows = tuple(
-            ((f"{column.header:<16}", "label"), (cell_text(column, cell), "text"))
-            for column, cell in zip(columns, row, strict=True)
-        )
-        return Details(str(row[0]), rows)
+        columns = self._tables[self.tab].columns
+        cells = zip(columns, row, strict=True)
+        pairs = [(column.header, cell_text(column, cell)) for column, cell in cells]
+        return Details(str(row[0]), labelled(pairs, 16))
 
     def export(self) -> bool:
         """Ask where the comparison is to be written, and as what."""
@@ -187,17 +170,15 @@ class CompareView(View):
 
     def sort(self) -> None:
         """By how much changed, or in the order of the baseline."""
-        self._by_change = not self._by_change
-        self._least_first = False
-        self._gputui.main.say(f"sorted by {_ORDERS[self._by_change]}")
-        self.draw()
-
-    def reverse(self) -> None:
-        """The other way round."""
-        self._least_first = not self._least_first
-        self.draw()
+        self.other_way = False
+        super().sort()
+        self._gputui.main.say(f"sorted by {self.orders[self.sorting]}")
 
     # --- parts
+
+    @property
+    def tabs(self) -> Sequence[str]:
+        return [_TITLES.get(one.name, one.title) for one in self._tables]
 
     @property
     def _gputui(self) -> GputuiApp:
@@ -217,10 +198,6 @@ class CompareView(View):
         def change(row: Cells) -> float:
             return max((abs(cell) for n in changes if isinstance(cell := row[n], float)), default=0)
 
-        if self._by_change and changes:
+        if self.sorting and changes:
             found.sort(key=change, reverse=True)
-        return found[::-1] if self._least_first else found
-
-    def _put_tab(self, number: int) -> None:
-        self._tab = number % len(self._tables)
-        self.draw()
+        return found[::-1] if self.other_way else found

@@ -17,7 +17,7 @@ from gputui.tui.widgets.gpu_details import detail_rows
 from gputui.tui.widgets.gpu_figures import out_of_line
 from gputui.tui.widgets.host import host_charts, host_details, host_items, link_rows
 from gputui.tui.widgets.process_list import ProcessListView
-from gputui.tui.widgets.processes import Order, known_rows, listed, process_columns, told_rows
+from gputui.tui.widgets.processes import known_rows, listed, process_columns, told_rows
 from gputui.tui.widgets.scope import scope_rows
 from gputui.tui.widgets.table import Move, table_rows
 from gputui.tui.widgets.view import (
@@ -103,7 +103,7 @@ class DevicesView(ProcessListView, ChartedView):
 
     def toggle_tree(self) -> bool:
         """Processes under what launched them, or in one list."""
-        self.order = Order(self.order.title, self.order.descending, not self.order.tree)
+        self.order = self.order.arranged()
         self.draw()
         return True
 
@@ -207,7 +207,7 @@ class DevicesView(ProcessListView, ChartedView):
 
     def _note(self, height: int) -> str:
         """The state of the list, and the moment at which charts are read."""
-        parts = [f"filter: {self.needle}" if self.needle else "", "tree" * self.order.tree]
+        parts = [self.filter_note, "tree" * self.order.tree]
         if len(self.listed) > height - 2 and self.focus_on == "processes":
             parts.append(f"{self.cursor.index + 1} of {len(self.listed)}")
         parts.append(self.moment_note())

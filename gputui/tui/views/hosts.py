@@ -11,7 +11,7 @@ from gputui.report.process_table import TreeRow, sort_rows
 from gputui.report.schema import Column
 from gputui.tui.model import Model
 from gputui.tui.widgets import hosts as lines
-from gputui.tui.widgets.canvas import Row, clip, fit, heading, wrap
+from gputui.tui.widgets.canvas import Row, chosen_row, clip, heading, wrap
 from gputui.tui.widgets.hosts import Class, HostFold, HostRow, Listed
 from gputui.tui.widgets.process_list import ProcessListView
 from gputui.tui.widgets.processes import listed, process_columns
@@ -178,7 +178,7 @@ class HostsView(ProcessListView):
         else:
             row = lines.host_line(one, gpus, width, self.model.interval_s)
         if chosen and self.focus_on == "hosts":
-            return ((fit("".join(text for text, _ in row), width), "cursor"),)
+            return chosen_row(row, width)
         return row
 
     def _click(self, number: int) -> None:
@@ -206,7 +206,7 @@ class HostsView(ProcessListView):
         return sorted(found, key=lambda one: place[id(one.line.row)])
 
     def _process_rows(self, width: int, height: int, top: int) -> list[Row]:
-        note = f"filter: {self.needle}" if self.needle else ""
+        note = self.filter_note
         rows = [heading(f"Processes on the GPUs  {len(self._processes)}", width, note)]
         if not self._processes:
             return [*rows, (("  none", "dim"),)][:height]

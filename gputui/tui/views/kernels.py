@@ -19,19 +19,15 @@ from gputui.report.statistics import (
 )
 from gputui.report.tables.launch_shapes import shape_rows
 from gputui.tui.model import Model, Tables
-from gputui.tui.widgets.canvas import Row, bar, beside, clip, flow, heading, wrap
+from gputui.tui.widgets.canvas import Row, bar, beside, clip, flow, heading, labelled, wrap
 from gputui.tui.widgets.names import cut_middle, short_names
 from gputui.tui.widgets.scope import scope_rows
 from gputui.tui.widgets.statistics import call_columns, kernel_columns, operation_columns
-from gputui.tui.widgets.table import Move, column, column_at, table_rows
+from gputui.tui.widgets.table import column
+from gputui.tui.widgets.table_view import NO_MATCH, TableView
 from gputui.tui.widgets.verdict import why_empty
-from gputui.tui.widgets.view import (
-    Details,
-    View,
-    no_run,
-)
+from gputui.tui.widgets.view import Details, no_run
 
-TABLES = ("Kernels", "CUDA calls", "Memory operations")
 _MOST_NAMED = 200
 """Kernels, the longest, whose names are made different."""
 
@@ -42,7 +38,6 @@ _LEAST_BELOW = 5
 """Lines left under the table from which they say more of the chosen line."""
 
 _BAR = 8
-_SORTS = ("total", "count", "average", "median", "p99", "longest")
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,18 +53,15 @@ class _Read:
     """What tells the longest ones apart in little room, by the full name."""
 
 
-class KernelsView(View):
+class KernelsView(TableView):
     """What the GPU ran."""
 
-    SORTS = True
-    FILTERS = True
     FOLLOWS_SCOPE = True
+    tabs = ("Kernels", "CUDA calls", "Memory operations")
+    orders = ("total", "count", "average", "median", "p99", "longest")
 
     def __init__(self, model: Model) -> None:
         super().__init__(model)
-        self.table = 0
-        self.sorting = 0
-        self.ascending = False
         self._read: _Read | None = None
         self.listed: list[TableRow] = []
 
@@ -83,7 +75,7 @@ class KernelsView(View):
         read = self._tables(tables)
         rows = scope_rows(self.model, width, tables.instead)
         rows.append(self._tabs(len(rows), width, tables))
-        if self.table == 0 and read.categories:
+        if self.tab == 0 and read.categories:
             items: list[Row] = [
                 ((f"{name} ", "label"), (percent(share), "value"))
                 for name, _, _, share in read.categories
@@ -93,22 +85,14 @@ class KernelsView(View):
         self.listed = [row for row in read.rows if needle in row.name.lower()]
         self.listed.sort(key=self._order)
         if not self.listed:
-            text = "nothing matches the filter (Esc clears it)" if read.rows else why_empty(run)
+            text = NO_MATCH if read.rows else why_empty(run)
             return [*rows, (), *wrap(text, width - 2, "dim", "  ")]
         left = width * 7 // 10 if width >= BESIDE else width
-        window = self.cursor.window([row.name for row in self.listed], height - len(rows) - 1)
-        self.first_item_line = len(rows) + 1
-        selected = self.cursor.index - self.cursor.offset
-        columns, shown = self._columns(read), self.listed[window]
-        self.header = (len(rows), lambda x: column_at(columns, shown, left, x))
-        table = table_rows(
-            columns,
-            shown,
-            left,
-            selected=selected,
-            sorted_by=_SORTS[self.sorting],
-            ascending=self.ascending,
-        )
+        names = [row.name for row in self.listed]
+        table = self.table(
+            self._columns(read), self.listed, names, left, height - len(rows), len(rows),
+            sorted_by=self.orders[self.sorting], ascending=self.other_way,
+        )  # fmt: skip
         if width < BESIDE:
             return rows + table + self._below(tables, width, height - len(rows) - len(table) - 1)
         details = self.activate()
@@ -120,13 +104,6 @@ class KernelsView(View):
             about += wrap(row[0][0], room, row[0][1]) if len(row) == 1 else [clip(row, room)]
         return rows + beside([(table, left), (about[: height - len(rows)], room)])
 
-    def move(self, move: Move) -> None:
-        """Left and right change the table."""
-        if move in ("left", "right"):
-            self._put_tab(self.table + (1 if move == "right" else -1))
-        else:
-            super().move(move)
-
     def activate(self) -> Details | None:
         """All that is known of the chosen line."""
         tables = self.model.tables
@@ -134,8 +111,8 @@ class KernelsView(View):
         if tables is None or row is None:
             return None
         rows: list[Row] = [*wrap(row.name, 90, "text"), ()]
-        for label, value in (
-            ("category", row.category if self.table == 0 else ""),
+        pairs = (
+            ("category", row.category if self.tab == 0 else ""),
             ("count", count(row.instances)),
             ("total", duration(row.total)),
             ("of this table", percent(row.percent)),
@@ -145,9 +122,8 @@ class KernelsView(View):
             ("shortest", duration(row.minimum)),
             ("longest", duration(row.maximum)),
             ("deviation", duration(row.deviation)),
-        ):
-            if value:
-                rows.append(((f"{label:<20}", "label"), (value, "text")))
+        )
+        rows += labelled([pair for pair in pairs if pair[1]], 20)
         return Details(row.short_name, (*rows, *self._launches(tables, row.name)))
 
     def _below(self, tables: Tables, width: int, height: int) -> list[Row]:
@@ -160,7 +136,7 @@ class KernelsView(View):
 
     def _launches(self, tables: Tables, name: str) -> list[Row]:
         """How the chosen thing was launched, and in which phases."""
-        rows = self._shapes(tables, name) if self.table == 0 else []
+        rows = self._shapes(tables, name) if self.tab == 0 else []
         phases = self._phases(tables, name)
         if phases:
             rows += [(), (("launched in", "label"),)]
@@ -182,63 +158,41 @@ class KernelsView(View):
             )
         return rows
 
-    def sort(self) -> None:
-        """Sort by the next column."""
-        self.sorting = (self.sorting + 1) % len(_SORTS)
-        self.draw()
-
-    def sort_by(self, title: str) -> None:
-        """Sort by a column that was clicked; again, the other way round."""
-        if title in _SORTS:
-            self.ascending = title == _SORTS[self.sorting] and not self.ascending
-            self.sorting = _SORTS.index(title)
-            self.draw()
-
-    def reverse(self) -> None:
-        """The least first, or the most again."""
-        self.ascending = not self.ascending
-        self.draw()
-
     def _order(self, row: TableRow) -> tuple[float, str]:
         figures = (row.total, row.instances, row.average, row.median, row.p99, row.maximum)
-        return (figures[self.sorting] * (1 if self.ascending else -1), row.name)
+        return (figures[self.sorting] * (1 if self.other_way else -1), row.name)
 
     def _tables(self, tables: Tables) -> _Read:
         read = self._read
-        key = (self.model.revision, self.table)
+        key = (self.model.revision, self.tab)
         if read is not None and (read.revision, read.table) == key:
             return read
         sizes: dict[str, int] = {}
         categories: list[tuple[str, int, int, float]] = []
-        if self.table == 0:
+        if self.tab == 0:
             rows = kernel_rows(tables.session, tables.run)
             categories = category_rows(tables.session, tables.run)
-        elif self.table == 1:
+        elif self.tab == 1:
             rows = api_rows(tables.run)
         else:
             rows = memory_time_rows(tables.run)
             sizes = {row.name: row.total for row in memory_size_rows(tables.run)}
-        named = [row.name for row in rows[:_MOST_NAMED]] if self.table == 0 else []
+        named = [row.name for row in rows[:_MOST_NAMED]] if self.tab == 0 else []
         names = dict(zip(named, short_names(named, 44), strict=True))
         self._read = _Read(*key, tuple(rows), sizes, tuple(categories), names)
         return self._read
 
     def _tabs(self, y: int, width: int, tables: Tables) -> Row:
         total = len(self._read.rows) if self._read else 0
-        notes = [f"filter: {self.needle}" if self.needle else ""]
-        notes.append(f"{'1 name' if total == 1 else f'{total} names'}, {tables.span}")
-        return self.tab_row(y, width, TABLES, self.table, notes, self._put_tab)
-
-    def _put_tab(self, number: int) -> None:
-        self.table = number % len(TABLES)
-        self.draw()
+        names = "1 name" if total == 1 else f"{total} names"
+        return self.tab_row(y, width, self.filter_note, f"{names}, {tables.span}")
 
     def _columns(self, read: _Read) -> list[Column[TableRow]]:
-        if self.table == 0:
+        if self.tab == 0:
             columns = kernel_columns()
             names = read.names
             columns[0] = replace(columns[0], words=lambda row: names.get(row.name, row.short_name))
-        elif self.table == 1:
+        elif self.tab == 1:
             columns = call_columns()
         else:
             columns = operation_columns()
@@ -261,18 +215,18 @@ class KernelsView(View):
 
     def show_item(self, key: Hashable) -> None:
         """A kernel, by its full name."""
-        self.table = 0
+        self.tab = 0
         super().show_item(key)
 
     def _phases(self, tables: Tables, name: str) -> list[tuple[str, int, int]]:
         """(path, count, total ns) of the phases in which the chosen thing was launched."""
         run = tables.run
         sums: dict[int, list[int]] = {}
-        if self.table == 0:
+        if self.tab == 0:
             names = tables.session.kernel_names
             wanted = {number for number, known in names.items() if known.name == name}
             pairs = [(k.phase, t.time) for k, t in run.kernels.items() if k.kernel in wanted]
-        elif self.table == 1:
+        elif self.tab == 1:
             pairs = [(k.range, t) for k, t in run.api.items() if k.name == name]
         else:
             pairs = [

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
 from gputui.model.units import size
@@ -19,27 +19,22 @@ from gputui.tui.widgets.memory_charts import device_rows
 from gputui.tui.widgets.processes import Order, known_rows, listed, process_columns
 from gputui.tui.widgets.scope import scope_rows
 from gputui.tui.widgets.statistics import call_columns
-from gputui.tui.widgets.table import Move, column_at, table_rows
+from gputui.tui.widgets.table import Move
+from gputui.tui.widgets.table_view import NO_MATCH, TableView
 from gputui.tui.widgets.verdict import why_empty
 from gputui.tui.widgets.view import (
     Details,
 )
 
-TABS = ("Phases", "Copies", "Allocations", "Processes", "Workload")
 
-
-class MemoryView(ChartedView):
+class MemoryView(TableView, ChartedView):
     """Where memory went."""
 
-    SORTS = True
-    FILTERS = True
+    tabs = ("Phases", "Copies", "Allocations", "Processes", "Workload")
 
     def __init__(self, model: Model) -> None:
         super().__init__(model)
-        self.tab = 0
         self.order = Order()
-        self.sorting = 0
-        self.ascending = False
         self.top = 0
         self._read: tuple[int, tables.Read] | None = None
         self._items: Sequence[Any] = ()
@@ -57,16 +52,13 @@ class MemoryView(ChartedView):
         rows = [*self._above(width, above), *scope_rows(self.model, width, WHOLE)]
         if run is not None:
             rows += flow(tables.reported_items(run), width, 1 if height < 30 else 2)
-        notes = [f"filter: {self.needle}" if self.needle else ""]
-        rows.append(self.tab_row(len(rows), width, TABS, self.tab, notes, self._put_tab))
+        rows.append(self.tab_row(len(rows), width, self.filter_note))
         return rows + self._table(run, width, height - len(rows), len(rows))
 
     # --- keys
 
     def move(self, move: Move) -> None:
-        if move in ("left", "right"):
-            self._put_tab(self.tab + (1 if move == "right" else -1))
-        elif self.tab == 4:
+        if self.tab == 4 and move not in ("left", "right"):
             page = max(1, self.size.height // 2)
             steps = {"up": -1, "down": 1, "page_up": -page, "page_down": page}
             steps |= {"home": -(10**9), "end": 10**9}
@@ -94,28 +86,27 @@ class MemoryView(ChartedView):
         """By the next column; phases stay in the program's order."""
         if self.tab == 3:
             self.order = self.order.next()
-        elif self.tab in (1, 2):
-            self.sorting = (self.sorting + 1) % len(self._sorts)
-        self.draw()
+            self.draw()
+        else:
+            super().sort()
 
     def sort_by(self, title: str) -> None:
         if self.tab == 3:
             self.order = self.order.by(title)
-        elif title in self._sorts:
-            self.ascending = title == self._sorts[self.sorting] and not self.ascending
-            self.sorting = self._sorts.index(title)
-        self.draw()
+            self.draw()
+        else:
+            super().sort_by(title)
 
     def reverse(self) -> None:
         if self.tab == 3:
             self.order = self.order.reversed()
+            self.draw()
         else:
-            self.ascending = not self.ascending
-        self.draw()
+            super().reverse()
 
     def toggle_tree(self) -> bool:
         """Processes under what launched them, or in one list."""
-        self.order = Order(self.order.title, self.order.descending, not self.order.tree)
+        self.order = self.order.arranged()
         self.tab = 3
         self.draw()
         return True
@@ -126,7 +117,7 @@ class MemoryView(ChartedView):
         return True
 
     @property
-    def _sorts(self) -> tuple[str, ...]:
+    def orders(self) -> Sequence[str]:
         by_tab = {1: tables.TRANSFER_SORTS, 2: tables.ALLOCATION_SORTS}
         return by_tab.get(self.tab, ("",))
 
@@ -156,10 +147,9 @@ class MemoryView(ChartedView):
             return ""
         return f"this run: {size(over.first)} at first, {size(over.most)} at most"
 
-    def _put_tab(self, number: int) -> None:
-        self.tab = number % len(TABS)
-        self.sorting, self.ascending, self.top = 0, False, 0
-        self.draw()
+    def put_tab(self, number: int) -> None:
+        self.sorting, self.other_way, self.top = 0, False, 0
+        super().put_tab(number)
 
     def _table(self, run: Run | None, width: int, height: int, top: int) -> list[Row]:
         if self.tab == 3:
@@ -179,8 +169,8 @@ class MemoryView(ChartedView):
             columns = tables.phase_columns(read.most, read.phases)
             self._items = self._matching(read.phases, lambda row: row.path)
             return self._shown(columns, width, height, top, "", self._why(run, "or allocated any"))
-        by = self._sorts[self.sorting]
-        sign = 1 if self.ascending else -1
+        by = self.orders[self.sorting]
+        sign = 1 if self.other_way else -1
         if self.tab == 1:
             columns = tables.transfer_columns()
             found = self._matching(read.copies, lambda row: row.operation)
@@ -202,21 +192,14 @@ class MemoryView(ChartedView):
         empty: str,
     ) -> list[Row]:
         if not self._items:
-            text = "nothing matches the filter (Esc clears it)" if self.needle else empty
+            text = NO_MATCH if self.needle else empty
             return [(), *wrap(text, width - 2, "dim", "  ")][:height]
-        window = self.cursor.window([self._key(item) for item in self._items], height - 1)
-        shown = self._items[window]
-        self.first_item_line = top + 1
-        self.header = (top, lambda x: column_at(columns, shown, width, x))
-        ascending = not self.order.descending if self.tab == 3 else self.ascending
-        return table_rows(
-            columns,
-            shown,
-            width,
-            selected=self.cursor.index - self.cursor.offset,
-            sorted_by=sorted_by,
-            ascending=ascending,
-        )
+        keys = [self._key(item) for item in self._items]
+        ascending = not self.order.descending if self.tab == 3 else self.other_way
+        return self.table(
+            columns, self._items, keys, width, height, top,
+            sorted_by=sorted_by, ascending=ascending,
+        )  # fmt: skip
 
     def _workload(self, run: Run, width: int, height: int) -> list[Row]:
         rows = tables.reported_rows(run, width)
@@ -237,12 +220,13 @@ class MemoryView(ChartedView):
         return [row for row in rows if needle in name(row).lower()]
 
     @staticmethod
-    def _key(item: Any) -> object:
+    def _key(item: Any) -> Hashable:
         if isinstance(item, PhaseMemory):
             return item.phase.key if item.phase else item.path
         if isinstance(item, Transfer):
             return (item.operation, item.source, item.destination)
-        return item.name if isinstance(item, TableRow) else item.row.identity
+        key: Hashable = item.name if isinstance(item, TableRow) else item.row.identity
+        return key
 
     def _why(self, run: Run, more: str, text: str = "") -> str:
         """Why a table is empty."""

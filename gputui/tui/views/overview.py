@@ -21,7 +21,7 @@ from gputui.tui.model import Model, Tables
 from gputui.tui.source import ManyHosts, Playback
 from gputui.tui.widgets import run_panels as short
 from gputui.tui.widgets.alerts import alert_rows
-from gputui.tui.widgets.canvas import Row, clip, fit, wrap
+from gputui.tui.widgets.canvas import Row, chosen_row, clip, wrap
 from gputui.tui.widgets.causes import hundred_bar, legend
 from gputui.tui.widgets.hosts import short_hosts
 from gputui.tui.widgets.last_runs import RECORDED, LastRuns
@@ -249,7 +249,7 @@ class OverviewView(View):
             key = Chosen(FINDING, number)
             row: Row = ((" also  ", "label"), (f"{one.word}  ", "value"), (one.sentence, "text"))
             if self._chosen == key:
-                row = ((fit("".join(text for text, _ in row), width), "cursor"),)
+                row = chosen_row(row, width)
             rows.append(clip(row, width))
             act = partial(self._click, key)
             self.places.append(Place(height - len(shown) + number - 1, 0, width, act))

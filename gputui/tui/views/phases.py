@@ -23,7 +23,8 @@ from gputui.tui.widgets.phase_kernels import phase_kernels
 from gputui.tui.widgets.run import metric_rows, problems, run_row
 from gputui.tui.widgets.scope import scope_rows
 from gputui.tui.widgets.statistics import time_rows
-from gputui.tui.widgets.table import Move, column_at, table_rows
+from gputui.tui.widgets.table import Move
+from gputui.tui.widgets.table_view import TableView
 from gputui.tui.widgets.tree import (
     SORT_OF_TITLE,
     SORTS,
@@ -37,7 +38,7 @@ from gputui.tui.widgets.tree import (
     visible_rows,
     waiting,
 )
-from gputui.tui.widgets.view import Details, Place, View, no_run
+from gputui.tui.widgets.view import Details, Place, no_run
 
 _WIDE = 132
 """Columns from which bars are long, and power and energy have room."""
@@ -46,12 +47,11 @@ _TALL = 30
 """Rows from which there is room for more than the tree needs."""
 
 
-class PhasesView(View):
+class PhasesView(TableView):
     """The program on the machine."""
 
-    SORTS = True
-    FILTERS = True
     FOLLOWS_SCOPE = True
+    orders = SORTS
 
     def __init__(self, model: Model) -> None:
         super().__init__(model)
@@ -65,8 +65,6 @@ class PhasesView(View):
         self.follows = True
         self.libraries = False
         self.raw_names = False
-        self.sorting = 0
-        self.other_way = False
         self._last_step = LastStep()
         self._energy = PhaseEnergy(model)
 
@@ -153,24 +151,12 @@ class PhasesView(View):
         """Keep what runs now in sight, until the person chooses a line."""
         self.follows = True
 
-    def sort(self) -> None:
-        """Order sibling phases by another figure."""
-        self.sorting = (self.sorting + 1) % len(SORTS)
-        self.draw()
-
     def sort_by(self, title: str) -> None:
-        """By a column, again the other way round."""
-        by = SORT_OF_TITLE.get(title)
-        if by is None:
+        """By what a column shows."""
+        if title in SORT_OF_TITLE:
+            super().sort_by(SORTS[SORT_OF_TITLE[title]])
+        else:
             self.nothing_chosen(f"phases are not sorted by {title}")
-            return
-        self.other_way = by == self.sorting and not self.other_way
-        self.sorting = by
-        self.draw()
-
-    def reverse(self) -> None:
-        self.other_way = not self.other_way
-        self.draw()
 
     def toggle_libraries(self) -> str:
         """Show or hide the ranges of NCCL, CUB and their like."""
@@ -255,7 +241,6 @@ class PhasesView(View):
             said = [*rows, *wrap(text, width, "dim", "  ")]
             steps = [] if everything else time_rows(self.model.session, run, width)
             return [*said, (), *steps] if steps else said
-        self.first_item_line = top + 2
         columns = tree_columns(
             self.collapsed,
             colors,
@@ -270,10 +255,7 @@ class PhasesView(View):
                 act = partial(self._turn, row.key)
                 at = 2 * row.depth
                 self.places.append(Place(top + 2 + number, at, at + 2, act))
-        shown = self.listed[window]
-        self.header = top + 1, lambda x: column_at(columns, shown, width, x)
-        selected = self.cursor.index - self.cursor.offset
-        return rows + table_rows(columns, self.listed[window], width, selected=selected)
+        return rows + self.table(columns, self.listed, keys, width, height - 1, top + 1)
 
     def _note(self, tables: Tables, run: Run, room: int, inherited: bool) -> str:
         """The right part of the heading: what is hidden, and how to show it."""
@@ -281,7 +263,7 @@ class PhasesView(View):
         return "  ".join(
             part
             for part in (
-                f"filter: {self.needle}" if self.needle else "",
+                self.filter_note,
                 tables.of,
                 scope_text(run, self._scope),
                 f"by {SORTS[self.sorting]}{' ▲' * self.other_way}"

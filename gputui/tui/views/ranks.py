@@ -13,7 +13,7 @@ from gputui.report.explain.rank_waits import hosts, matched
 from gputui.report.explain.ranks import Lateness, lateness_of
 from gputui.report.tables.ranks import RANKS, rank_rows, why_unknown
 from gputui.tui.model import Model
-from gputui.tui.widgets.canvas import Row, fit, heading, wrap
+from gputui.tui.widgets.canvas import Row, chosen_row, fit, heading, wrap
 from gputui.tui.widgets.causes import amount, hundred_bar
 from gputui.tui.widgets.chart import spark
 from gputui.tui.widgets.ink import nice_top
@@ -179,7 +179,7 @@ class RanksView(View):
             else:
                 row = left.pop(0)
             if number == self.cursor.index:
-                row = ((fit("".join(text for text, _ in row), width), "cursor"),)
+                row = chosen_row(row, width)
             rows.append(row)
         return rows
 

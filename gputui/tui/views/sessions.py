@@ -23,7 +23,8 @@ from gputui.tui.widgets.recordings import (
     run_before,
     what_changed,
 )
-from gputui.tui.widgets.table import Move, column_at, table_rows
+from gputui.tui.widgets.table import Move
+from gputui.tui.widgets.table_view import NO_MATCH
 from gputui.tui.widgets.view import (
     Details,
 )
@@ -34,15 +35,12 @@ _LOOK_EVERY_S = 3.0
 class SessionsView(RecordingKeys):
     """What was recorded."""
 
-    SORTS = True
-    FILTERS = True
+    orders = SORTS
     RECORDINGS = True
 
     def __init__(self, model: Model) -> None:
         super().__init__(model)
         self.marked = []
-        self._sorting = 0
-        self._other_way = False
         self._listed: list[Entry] = []
 
     @cached_property
@@ -67,29 +65,23 @@ class SessionsView(RecordingKeys):
         folder = self.library.folder
         title = f"Recordings in {folder_text(folder)}" if folder else "Recordings"
         rows = [heading(title, width, self._note(width - cell_len(title) - 8))]
-        by = SORTS[self._sorting]
+        by = SORTS[self.sorting]
         found = matching(self.library.entries, self.needle)
-        self._listed = ordered(found, by, other_way=self._other_way)
+        self._listed = ordered(found, by, other_way=self.other_way)
         if not self._listed:
             return [*rows, (), *wrap(self._why_empty(), width - 2, "dim", "  ")]
-        window = self.cursor.window([entry.path for entry in self._listed], height - 2)
-        self.first_item_line = 2
-        shown = self._listed[window]
+        paths = [entry.path for entry in self._listed]
+        shown = self._listed[self.cursor.window(paths, height - 2)]
         entries = self.library.entries
         self.index.want(shown)
         before = {entry.path: run_before(entry, entries) for entry in shown}
         columns = recording_columns(
             shown, self.marked, self.current, self.index.of, lambda entry: before[entry.path]
         )
-        self.header = (1, lambda x: column_at(columns, shown, width, x))
-        return rows + table_rows(
-            columns,
-            shown,
-            width,
-            selected=self.cursor.index - self.cursor.offset,
-            sorted_by=by,
-            ascending=self._is_ascending,
-        )
+        return rows + self.table(
+            columns, self._listed, paths, width, height - 1, 1,
+            sorted_by=by, ascending=self._is_ascending,
+        )  # fmt: skip
 
     # --- keys
 
@@ -115,28 +107,18 @@ class SessionsView(RecordingKeys):
         return None
 
     def sort(self) -> None:
-        self.sort_by(SORTS[(self._sorting + 1) % len(SORTS)])
-
-    def sort_by(self, title: str) -> None:
-        if title in SORTS:
-            self._other_way = title == SORTS[self._sorting] and not self._other_way
-            self._sorting = SORTS.index(title)
-            self.draw()
-
-    def reverse(self) -> None:
-        self._other_way = not self._other_way
-        self.draw()
+        self.sort_by(SORTS[(self.sorting + 1) % len(SORTS)])
 
     # --- what is shown
 
     @property
     def _is_ascending(self) -> bool:
-        return (SORTS[self._sorting] in FROM_LEAST) != self._other_way
+        return (SORTS[self.sorting] in FROM_LEAST) != self.other_way
 
     def _note(self, room: int) -> str:
         """The state of the list, as much as there is room for."""
         parts = [f"{len(self.marked)} marked: c compares" if self.marked else ""]
-        parts.append(f"filter: {self.needle}" if self.needle else "")
+        parts.append(self.filter_note)
         unread = self.library.unread
         if unread is not None:
             known = len(self.library.entries)
@@ -154,7 +136,7 @@ class SessionsView(RecordingKeys):
         if self.library.unread is None or self.library.unread:
             return "reading the folder…"
         if self.needle:
-            return "nothing matches the filter (Esc clears it)"
+            return NO_MATCH
         return (
             "No recordings here. Every run that the screen starts is recorded, in a file of its "
             "own, and gputui --record writes one without a screen; f chooses another folder."

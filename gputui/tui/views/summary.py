@@ -25,7 +25,7 @@ from gputui.report.tables.workload import own_tables
 from gputui.report.workload_metrics import metric_text
 from gputui.state import Run, Session
 from gputui.tui.model import WHOLE, Model
-from gputui.tui.widgets.canvas import Row, Span, flow, heading, wrap
+from gputui.tui.widgets.canvas import Row, Span, flow, heading, paragraph, wrap
 from gputui.tui.widgets.marks import TOP_MARKS, mark_columns
 from gputui.tui.widgets.result import MOST_ROWS, result_rows
 from gputui.tui.widgets.run import problems, state
@@ -135,8 +135,8 @@ def summary_rows(
     if found:
         rows += [(), heading("Findings", width)]
         for finding in found:
-            rows += _item("• ", finding.sentence, width, "text")
-            rows += _item("  try: ", finding.advice, width, "dim")
+            rows += paragraph("• ", finding.sentence, width, of="text")
+            rows += paragraph("  try: ", finding.advice, width, "dim", "dim")
     if steps := time_rows(session, run, width):
         rows += [(), *steps]
     if run.metrics:
@@ -216,18 +216,7 @@ def _facts(session: Session, run: Run, width: int, became: Span) -> list[Row]:
     given = [f"{name}={parameter(value)}" for name, value in run.started.parameters.items()]
     if run.started.kind == "command":
         given = list(run.started.arguments)
-    for number, row in enumerate(wrap("  ".join(given), width - 15)):
-        rows.append((("parameters     " if not number else " " * 15, "label"), *row))
-    return rows
-
-
-def _item(mark: str, text: str, width: int, role: str) -> list[Row]:
-    """A paragraph whose later lines stand under its first word."""
-    blank = " " * len(mark)
-    return [
-        ((blank if number else mark, role), *row)
-        for number, row in enumerate(wrap(text, width - len(mark), role))
-    ]
+    return rows + paragraph("parameters     ", "  ".join(given), width)
 
 
 def _pairs(pairs: Sequence[tuple[str, str]], width: int) -> list[Row]:

@@ -18,7 +18,17 @@ from gputui.report.step_meaning import scope_words
 from gputui.state import Run
 from gputui.tui.model import Model
 from gputui.tui.widgets.alerts import MARK, has_alert
-from gputui.tui.widgets.canvas import Row, bar, beside, fit, heading, wrap
+from gputui.tui.widgets.canvas import (
+    Row,
+    bar,
+    beside,
+    chosen_row,
+    fit,
+    heading,
+    labelled,
+    paragraph,
+    wrap,
+)
 from gputui.tui.widgets.causes import Sums, amount, look, of_scope, sums
 from gputui.tui.widgets.names import cut_middle
 from gputui.tui.widgets.scope import scope_rows
@@ -205,7 +215,7 @@ class TimeView(View):
         else:
             row = (*row, (f"  {duration(line.kernel.total) if line.kernel else ''} in all", "dim"))
         if is_chosen:
-            return ((fit("".join(text for text, _ in row), width), "cursor"),)
+            return chosen_row(row, width)
         return row
 
     def _about(self, run: Run, found: Verdict, line: _Line, width: int) -> list[Row]:
@@ -220,8 +230,9 @@ class TimeView(View):
             return [*rows, *wrap(text, width, "text", "  ")]
         if line.kernel is not None:
             rows += wrap(line.kernel.name, width - 2, "text", "  ")[:6]
-            return [*rows, *_pairs([("count", count(line.kernel.instances)),
-                                   ("median", duration(line.kernel.median))])]  # fmt: skip
+            pairs = [("  count", count(line.kernel.instances))]
+            pairs.append(("  median", duration(line.kernel.median)))
+            return [*rows, *labelled(pairs, 11, "value")]
         leaf = line.leaf
         says = LEAVES[leaf].meaning
         rows += wrap(f"{says[:1].upper()}{says[1:]}.", width - 2, "text", "  ")
@@ -302,11 +313,4 @@ def _total(tree: TimeTree, width: int) -> str:
 
 
 def _labelled(label: str, text: str, width: int) -> list[Row]:
-    return [
-        ((f"  {label if not n else '':<5} ", "label"), *row)
-        for n, row in enumerate(wrap(text, width - 9, "text"))
-    ]
-
-
-def _pairs(pairs: list[tuple[str, str]]) -> list[Row]:
-    return [((f"  {name:<9}", "label"), (text, "value")) for name, text in pairs]
+    return paragraph(f"  {label:<5} ", text, width - 1)

@@ -132,6 +132,24 @@ def wrap(text: str, width: int, role: str = "text", indent: str = "") -> list[Ro
     return rows
 
 
+def paragraph(
+    label: str, text: str, width: int, role: str = "text", of: str = "label"
+) -> list[Row]:
+    """A label, in the role `of`, and beside it a text whose lines stand under one another."""
+    rows = wrap(text, width - cell_len(label), role)
+    return [((" " * cell_len(label) if n else label, of), *row) for n, row in enumerate(rows)]
+
+
+def labelled(pairs: Iterable[tuple[str, str]], label: int, role: str = "text") -> tuple[Row, ...]:
+    """A line for each label and figure, the figures under one another."""
+    return tuple(((name.ljust(label), "label"), (text, role)) for name, text in pairs)
+
+
+def chosen_row(row: Row, width: int) -> Row:
+    """A row as it looks under the cursor."""
+    return ((fit("".join(text for text, _ in row), width), "cursor"),)
+
+
 def heading(title: str, width: int, note: str = "") -> Row:
     """A rule across the width with a title, and a note at its right end when it fits."""
     name = fit(title, min(cell_len(title), max(0, width - 6)))

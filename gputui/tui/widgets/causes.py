@@ -8,7 +8,7 @@ from typing import NamedTuple
 from gputui.model.leaves import LEAF_OF_KEY, LEAVES, Leaf
 from gputui.model.units import duration
 from gputui.report.explain.time_tree import TimeTree
-from gputui.tui.widgets.canvas import Row, Span, bar, fit, flow
+from gputui.tui.widgets.canvas import Row, Span, bar, chosen_row, flow
 from gputui.tui.widgets.ink import apportion
 
 
@@ -162,7 +162,7 @@ def cause_rows(
         if room >= 4:
             row = (*row, (bar(ns / largest, room), look(leaf).role))
         if leaf is chosen:
-            row = ((fit("".join(text for text, _ in row), width), "cursor"),)
+            row = chosen_row(row, width)
         rows.append(row)
     if rest and height > 0:
         ns = sum(tree.leaves[leaf] for leaf in rest)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from gputui.model.units import MISSING, percent, size
 from gputui.state import Session
-from gputui.tui.widgets.canvas import Row, clip
+from gputui.tui.widgets.canvas import Row, clip, labelled
 from gputui.tui.widgets.chart import Chart
 from gputui.tui.widgets.hosts import clock_text, link_text
 from gputui.tui.widgets.series import Series
@@ -94,13 +94,12 @@ def host_details(session: Session) -> tuple[Row, ...]:
     if session.header is None:
         return ()
     host = session.header.host
-    facts: list[Row] = [
-        (("host          ", "label"), (host.hostname, "text")),
-        (("system        ", "label"), (host.system, "text")),
-        (("CPU           ", "label"), (host.cpu_model or MISSING, "text")),
-        (("cores         ", "label"), (str(host.cpu_count), "text")),
-        (("memory        ", "label"), (size(host.memory_total_bytes), "text")),
-    ]
-    for field, reason in session.host_unavailable.items():
-        facts.append(((f"{field:<14}", "label"), (f"n/a: {reason}", "dim")))
-    return tuple(facts)
+    facts = (
+        ("host", host.hostname),
+        ("system", host.system),
+        ("CPU", host.cpu_model or MISSING),
+        ("cores", str(host.cpu_count)),
+        ("memory", size(host.memory_total_bytes)),
+    )
+    missing = [(field, f"n/a: {reason}") for field, reason in session.host_unavailable.items()]
+    return (*labelled(facts, 14), *labelled(missing, 14, "dim"))

@@ -11,7 +11,7 @@ from gputui.store.library import Entry
 from gputui.tui.recording_library import RecordingLibrary
 from gputui.tui.run_index import RunIndex
 from gputui.tui.threads import Threads
-from gputui.tui.widgets.canvas import Row, fit
+from gputui.tui.widgets.canvas import Row, chosen_row, fit
 from gputui.tui.widgets.panels import Panel
 from gputui.tui.widgets.recordings import (
     command_key,
@@ -53,7 +53,7 @@ class LastRuns:
         rows = [self._row(one, entries, width, is_named=run is None) for one in shown]
         keys = [Chosen(RECORDED, one.path) for one in shown]
         rows = [
-            ((fit("".join(text for text, _ in row), width), "cursor"),) if key == chosen else row
+            chosen_row(row, width) if key == chosen else row
             for row, key in zip(rows, keys, strict=True)
         ]
         items: dict[int, Hashable] = dict(enumerate(keys))

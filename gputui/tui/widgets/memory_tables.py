@@ -23,7 +23,7 @@ from gputui.report.tables.memory import COPIES, PHASE_MEMORY
 from gputui.report.tables.workload import own_tables
 from gputui.report.workload_metrics import is_memory_metric, metric_text
 from gputui.state import Run, Session
-from gputui.tui.widgets.canvas import Row, heading, wrap
+from gputui.tui.widgets.canvas import Row, heading, labelled, wrap
 from gputui.tui.widgets.result import result_rows
 from gputui.tui.widgets.table import column, declared
 from gputui.tui.widgets.tree import process_columns
@@ -88,7 +88,7 @@ def phase_details(row: PhaseMemory) -> tuple[Row, ...]:
         ("time in those calls", duration(traffic.allocating_ns)),
     )
     note = "With all that happened in phases inside it, of threads with a range of their own."
-    return (*_labelled(pairs), (), ((note, "dim"),))
+    return (*labelled(pairs, 22), (), ((note, "dim"),))
 
 
 TRANSFER_SORTS = ("bytes", "count", "time", "rate")
@@ -119,7 +119,7 @@ def transfer_details(row: Transfer) -> tuple[Row, ...]:
         ("time on the GPU", duration(row.total_ns)),
         ("rate while copying", rate(row.bytes_per_s)),
     )
-    rows = _labelled(pairs)
+    rows = labelled(pairs, 22)
     if row.is_pageable:
         text = "Pageable memory is copied through a buffer of the driver's: pinned is faster."
         rows = (*rows, (), ((text, "dim"),))
@@ -151,7 +151,7 @@ def allocation_details(row: TableRow, run: Run) -> tuple[Row, ...]:
         if key.name == row.name:
             path = phase_path(run, key.range) or OUTSIDE
             made[path] = made.get(path, 0) + times.count
-    rows: list[Row] = [*_labelled(pairs), (), (("called in", "label"),)]
+    rows: list[Row] = [*labelled(pairs, 22), (), (("called in", "label"),)]
     for path, calls in sorted(made.items(), key=lambda item: -item[1])[:12]:
         rows.append(((f"{count(calls):>7} ×  ", "value"), (path, "text")))
     return tuple(rows)
@@ -164,9 +164,7 @@ def reported_items(run: Run) -> list[Row]:
 
 def reported_rows(run: Run, width: int) -> list[Row]:
     """The memory the workload reports: figures, and tables with a column of bytes."""
-    rows: list[Row] = [
-        ((f"{label:<28}", "label"), (text, "value")) for label, text in _reported(run)
-    ]
+    rows = [*labelled(_reported(run), 28, "value")]
     for name, reason in (run.result.unavailable if run.result else {}).items():
         if is_memory_metric(name):
             label = metric_text(name, None)[0]
@@ -187,10 +185,6 @@ def _reported(run: Run) -> list[tuple[str, str]]:
 
 def _is_size(header: str) -> bool:
     return header == "bytes" or header.endswith("_bytes")
-
-
-def _labelled(pairs: tuple[tuple[str, str], ...]) -> tuple[Row, ...]:
-    return tuple(((f"{label:<22}", "label"), (value, "text")) for label, value in pairs)
 
 
 def _bytes(value: int) -> str:

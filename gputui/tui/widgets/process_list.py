@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from typing import Any
+from typing import TypeVar
 
 from gputui.report.schema import Column
 from gputui.tui.model import Model
 from gputui.tui.widgets.canvas import Row
 from gputui.tui.widgets.processes import Order
-from gputui.tui.widgets.table import column_at, table_rows
-from gputui.tui.widgets.view import View
+from gputui.tui.widgets.table_view import TableView
+
+T = TypeVar("T")
 
 
-class ProcessListView(View):
+class ProcessListView(TableView):
     """A view whose lower part lists processes; `ABOVE` names its upper part."""
 
-    SORTS = True
-    FILTERS = True
     ABOVE: str
 
     def __init__(self, model: Model) -> None:
@@ -56,23 +55,15 @@ class ProcessListView(View):
 
     def list_rows(
         self,
-        columns: Sequence[Column[Any]],
-        lines: Sequence[Any],
+        columns: Sequence[Column[T]],
+        lines: Sequence[T],
         keys: Sequence[Hashable],
         size: tuple[int, int],
         top: int,
     ) -> list[Row]:
         """The table of those `lines` around the cursor; it follows a heading in line `top`."""
         width, height = size
-        window = self.cursor.window(keys, height - 2)
-        shown = lines[window]
-        self.first_item_line = top + 2
-        self.header = (top + 1, lambda x: column_at(columns, shown, width, x))
-        return table_rows(
-            columns,
-            shown,
-            width,
-            selected=self.cursor.index - self.cursor.offset if self.is_choosing else None,
-            sorted_by=self.order.title,
-            ascending=not self.order.descending,
-        )
+        return self.table(
+            columns, lines, keys, width, height - 1, top + 1,
+            sorted_by=self.order.title, ascending=not self.order.descending,
+        )  # fmt: skip

@@ -64,6 +64,10 @@ class Order:
     def reversed(self) -> Order:
         return replace(self, descending=not self.descending)
 
+    def arranged(self) -> Order:
+        """Under what launched them, or in one list."""
+        return replace(self, tree=not self.tree)
+
 
 def listed(session: Session, order: Order, needle: str) -> list[TreeRow]:
     """The processes in their order; in a tree below what launched them."""

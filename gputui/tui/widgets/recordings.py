@@ -17,7 +17,7 @@ from gputui.report.schema import Column
 from gputui.store.library import Entry
 from gputui.store.places import SUFFIXES
 from gputui.tui.run_index import RunFacts, change_between
-from gputui.tui.widgets.canvas import Row
+from gputui.tui.widgets.canvas import Row, labelled
 from gputui.tui.widgets.table import column
 
 SORTS = ("command", "name", "workload", "host", "length", "result", "size", "when")
@@ -282,4 +282,4 @@ def recording_details(entry: Entry, current: Path | None, changed: str) -> tuple
         ("GPUs", "" if entry.problem or entry.is_nsys else ", ".join(entry.gpus) or "none"),
         ("trace", "beside it: chrome and nsys exports work" if entry.has_trace else ""),
     )
-    return tuple(((f"{label:<12}", "label"), (text, "text")) for label, text in pairs if text)
+    return labelled([pair for pair in pairs if pair[1]], 12)

@@ -13,7 +13,7 @@ from gputui.report.main_step import LEAST_LEVEL
 from gputui.report.phases import PhaseRow
 from gputui.report.statistics import TableRow
 from gputui.state import Run
-from gputui.tui.widgets.canvas import Row, bar, fit, flow
+from gputui.tui.widgets.canvas import Row, bar, chosen_row, fit, flow
 from gputui.tui.widgets.causes import cause_rows, of_scope
 from gputui.tui.widgets.chart import block_rows
 from gputui.tui.widgets.ink import grouped, nice_top
@@ -138,7 +138,7 @@ def phases(
              else "", "text"),
         )  # fmt: skip
         if chosen == Chosen("phase", row.key):
-            line = ((fit("".join(text for text, _ in line), width), "cursor"),)
+            line = chosen_row(line, width)
         found.append(line)
     items: dict[int, Hashable] = {n: Chosen("phase", row.key) for n, row in enumerate(ranked)}
     title = "Phases  wall time a step" if within else "Phases  wall time"
@@ -182,7 +182,7 @@ def kernels(
             (f" {count(row.instances):>8} ×", "dim"),
         )
         if chosen == Chosen("kernel", row.name):
-            line = ((fit("".join(text for text, _ in line), width), "cursor"),)
+            line = chosen_row(line, width)
         found.append(line)
     items: dict[int, Hashable] = {n: Chosen("kernel", row.name) for n, row in enumerate(ranked)}
     shown = f"{len(ranked)} of {len(rows)}"

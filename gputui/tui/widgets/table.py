@@ -9,7 +9,7 @@ from typing import Literal, TypeVar
 from rich.cells import cell_len
 
 from gputui.report.schema import Column, TableSpec, columns_that_fit
-from gputui.tui.widgets.canvas import Row, Span, fit
+from gputui.tui.widgets.canvas import Row, Span, chosen_row, fit
 from gputui.tui.widgets.names import cut_middle
 
 T = TypeVar("T")
@@ -116,7 +116,7 @@ def table_rows(
                 spans.append((" " * GAP, "text"))
             spans.append((text, role))
         if number == selected:
-            rows.append(((fit("".join(text for text, _ in spans), width), "cursor"),))
+            rows.append(chosen_row(tuple(spans), width))
         else:
             rows.append(_merged(spans))
     return rows

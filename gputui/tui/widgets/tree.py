@@ -17,7 +17,7 @@ from gputui.report.roofline import Roof
 from gputui.report.schema import Column
 from gputui.report.tables.phases import PHASES
 from gputui.state import Run
-from gputui.tui.widgets.canvas import PHASE_COLORS, Row, bar
+from gputui.tui.widgets.canvas import PHASE_COLORS, Row, bar, labelled
 from gputui.tui.widgets.chart import spark
 from gputui.tui.widgets.table import column, declared
 
@@ -290,7 +290,7 @@ def phase_details(
     for roof in roofs:
         pairs.append((f"GPU {roof.gpu} in it", f"{count(roof.samples)} samples"))
         pairs += [(f"  {label}", text) for label, text in _counters(roof)]
-    return tuple(((f"{label:<20}", "label"), (value, "text")) for label, value in pairs)
+    return labelled(pairs, 20)
 
 
 def _counters(roof: Roof) -> list[tuple[str, str]]:

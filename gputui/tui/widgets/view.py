@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
@@ -14,7 +13,7 @@ from textual.message import Message
 
 from gputui.report.process_table import ProcessRow
 from gputui.tui.model import Model
-from gputui.tui.widgets.canvas import Row, Span, wrap
+from gputui.tui.widgets.canvas import Row, wrap
 from gputui.tui.widgets.line_view import LineView
 from gputui.tui.widgets.readable import WIDTH
 from gputui.tui.widgets.table import Cursor, Move
@@ -263,24 +262,6 @@ class View(LineView):
     def lead(self, to: Lead) -> None:
         """Show another view, from which Escape leads back here."""
         self.post_message(Led(to))
-
-    def tab_row(
-        self, y: int, width: int, titles: Sequence[str], chosen: int, notes: Sequence[str],
-        put: Callable[[int], None],
-    ) -> Row:  # fmt: skip
-        """Titles of tabs, each of which a click chooses, then as many notes as fit."""
-        spans: list[Span] = []
-        x = 0
-        for number, title in enumerate(titles):
-            text = f" {title} "
-            spans += [(text, "tab-active" if number == chosen else "tab"), (" ", "text")]
-            self.places.append(Place(y, x, x + len(text), partial(put, number)))
-            x += len(text) + 1
-        for note in notes:
-            if note and x + len(note) + 2 <= width:
-                spans.append((f" {note} ", "dim"))
-                x += len(note) + 2
-        return tuple(spans)
 
     def _roll(self, move: Move) -> None:
         for _ in range(SCROLL_LINES):
