@@ -53,11 +53,8 @@ MAX_PATH = 8192
 """Characters of a range's path; a range with a longer one is left out in the same way."""
 
 
-def range_defined(session: Session, event: RangeDefined) -> None:
+def range_defined(session: Session, run: Run, event: RangeDefined) -> None:
     """A node of the range tree, below one that is known."""
-    run = session.run_of_process(event.process, event.time_ns)
-    if run is None:
-        return
     parent = run.ranges.get(event.parent)
     process = run.processes[event.process]
     # Every node carries its path: without bounds a small file of deep ranges would take
@@ -82,21 +79,15 @@ def range_defined(session: Session, event: RangeDefined) -> None:
     session.known_ranges.add(event.range)
 
 
-def thread_named(session: Session, event: ThreadNamed) -> None:
+def thread_named(_: Session, run: Run, event: ThreadNamed) -> None:
     """What a thread is called."""
-    run = session.run_of_process(event.process, event.time_ns)
-    if run is None:
-        return
     threads = run.processes[event.process].threads
     if event.thread in threads or len(threads) < MAX_THREADS:
         threads[event.thread] = event
 
 
-def resource_named(session: Session, event: ResourceNamed) -> None:
+def resource_named(session: Session, run: Run, event: ResourceNamed) -> None:
     """What a device, context or stream is called."""
-    run = session.run_of_process(event.process, event.time_ns)
-    if run is None:
-        return
     resources = run.processes[event.process].resources
     device = event.device
     gpu = None if device is None else gpu_of(session, run, event.process, device)
@@ -105,11 +96,9 @@ def resource_named(session: Session, event: ResourceNamed) -> None:
         resources[key] = event
 
 
-def device_defined(session: Session, event: DeviceDefined) -> None:
+def device_defined(session: Session, run: Run, event: DeviceDefined) -> None:
     """The L2 cache of a GPU; a MIG instance has a part of it."""
-    run = session.run_of_process(event.process, event.time_ns)
-    process = run.processes.get(event.process) if run is not None else None
-    if run is None or process is None or "MIG" in (process.attached.visible_devices or ""):
+    if "MIG" in (run.processes[event.process].attached.visible_devices or ""):
         return
     gpu = session.gpus.get(gpu_of(session, run, event.process, event.device))
     if gpu is not None and not gpu.facts.mig_enabled:
@@ -126,10 +115,9 @@ def kernel_defined(session: Session, event: KernelDefined) -> None:
         names[event.kernel] = replace(event, name=OTHER_KERNELS, mangled=OTHER_KERNELS)
 
 
-def line_defined(session: Session, event: LineDefined) -> None:
+def line_defined(_: Session, run: Run, event: LineDefined) -> None:
     """A line of a Python program was seen for the first time."""
-    run = session.run_of_process(event.process, event.time_ns)
-    if run is not None and len(run.lines) < MAX_LINES:
+    if len(run.lines) < MAX_LINES:
         run.lines[event.process, event.line] = event
 
 
@@ -138,29 +126,23 @@ def launch_shape(session: Session, event: LaunchShape) -> None:
     session.launch_shapes[event.shape] = event
 
 
-def mark_defined(session: Session, event: MarkDefined) -> None:
+def mark_defined(_: Session, run: Run, event: MarkDefined) -> None:
     """What marks of a name are."""
-    if run := session.run_of_process(event.process, event.time_ns):
-        run.mark_definitions[event.mark] = event
+    run.mark_definitions[event.mark] = event
 
 
-def mark(session: Session, event: Mark) -> None:
+def mark(_: Session, run: Run, event: Mark) -> None:
     """An instant with a name."""
-    if run := session.run_of_process(event.process, event.time_ns):
-        run.marks.append(event)
+    run.marks.append(event)
 
 
-def step(session: Session, event: StepTimeline) -> None:
+def step(_: Session, run: Run, event: StepTimeline) -> None:
     """The last whole step of a process."""
-    if run := session.run_of_process(event.process, event.time_ns):
-        run.steps[event.process] = event
+    run.steps[event.process] = event
 
 
-def lanes(session: Session, event: StepLanes) -> None:
+def lanes(session: Session, run: Run, event: StepLanes) -> None:
     """A step of a device in parts; of many the newest are kept, and the longest."""
-    run = session.run_of_process(event.process, event.time_ns)
-    if run is None:
-        return
     gpu = _Gpus(session, run, event.process)[event.device]
     kept = run.step_lanes
     kept.append(event if gpu == event.device else replace(event, device=gpu))
@@ -170,11 +152,8 @@ def lanes(session: Session, event: StepLanes) -> None:
         kept.remove(next(one for one in kept if one.duration_ns <= usual))
 
 
-def delta(session: Session, event: CaptureDelta) -> None:
+def delta(session: Session, run: Run, event: CaptureDelta) -> None:
     """What one process did since its last delta; a sum of deltas is one too."""
-    run = session.run_of_process(event.process, event.time_ns)
-    if run is None:
-        return
     process = run.processes[event.process]
     process.updated_ns = max(process.updated_ns, event.time_ns)
     merger_of(CaptureDelta, Process).add(process, event)

@@ -86,12 +86,8 @@ def _read(readings: Readings, figures: GpuSample, before: GpuSample | None, time
             readings.suffered(index, f"throttled: {reason}", time_ns)
 
 
-def gpu_status(session: Session, event: GpuStatus) -> None:
+def gpu_status(session: Session, gpu: Gpu, event: GpuStatus) -> None:
     """What is read seldom of one GPU."""
-    gpu = session.gpus.get(event.gpu)
-    if gpu is None:
-        session.unknown_references += 1
-        return
     readings = session.current_readings
     if event.energy_joules is not None:
         _count_energy(session, event.gpu, event.time_ns, event.energy_joules)
@@ -107,11 +103,8 @@ def gpu_status(session: Session, event: GpuStatus) -> None:
     gpu.status = event
 
 
-def gpu_energy(session: Session, event: GpuEnergy) -> None:
+def gpu_energy(session: Session, _: Gpu, event: GpuEnergy) -> None:
     """The energy counter of one GPU."""
-    if event.gpu not in session.gpus:
-        session.unknown_references += 1
-        return
     _count_energy(session, event.gpu, event.time_ns, event.joules)
 
 
@@ -135,12 +128,8 @@ def _count_energy(session: Session, gpu: int, time_ns: int, joules: float) -> No
     session.gpus[gpu].energy = time_ns, joules
 
 
-def gpu_unavailable(session: Session, event: GpuUnavailable) -> None:
+def gpu_unavailable(session: Session, gpu: Gpu, event: GpuUnavailable) -> None:
     """Why figures of one GPU are missing."""
-    gpu = session.gpus.get(event.gpu)
-    if gpu is None:
-        session.unknown_references += 1
-        return
     lost = event.reasons.get("device")
     if lost is not None and "device" not in gpu.unavailable:
         session.current_readings.suffered(event.gpu, f"not readable: {lost}", event.time_ns)

@@ -32,76 +32,67 @@ def started(session: Session, event: RunStarted) -> None:
         _say(run, event.time_ns, event.capture_unavailable_reason)
 
 
-def progress(session: Session, event: RunProgress) -> None:
+def progress(_: Session, run: Run, event: RunProgress) -> None:
     """How far a run is, and since when it is in its stage."""
-    if run := session.known_run(event.run, event.time_ns):
-        if run.progress is None or run.progress.stage != event.stage:
-            run.stage_started_ns = event.time_ns
-        run.progress = event
+    if run.progress is None or run.progress.stage != event.stage:
+        run.stage_started_ns = event.time_ns
+    run.progress = event
 
 
-def metrics(session: Session, event: RunMetrics) -> None:
+def metrics(_: Session, run: Run, event: RunMetrics) -> None:
     """Figures of a run; the newest of a name wins."""
-    if run := session.known_run(event.run, event.time_ns):
-        run.metrics.update(event.metrics)
-        for name, value in event.metrics.items():
-            if isinstance(value, int | float) and not isinstance(value, bool):
-                run.reported.setdefault(name, Reports()).add(float(value))
+    run.metrics.update(event.metrics)
+    for name, value in event.metrics.items():
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            run.reported.setdefault(name, Reports()).add(float(value))
 
 
-def result(session: Session, event: RunResult) -> None:
+def result(_: Session, run: Run, event: RunResult) -> None:
     """What a workload came to."""
-    if run := session.known_run(event.run, event.time_ns):
-        run.result = event
-        run.metrics.update(event.results)
+    run.result = event
+    run.metrics.update(event.results)
 
 
-def output(session: Session, event: RunOutput) -> None:
+def output(_: Session, run: Run, event: RunOutput) -> None:
     """Lines of the child."""
-    if run := session.known_run(event.run, event.time_ns):
-        for line in event.lines:
-            run.log.append(LogLine(event.time_ns, event.stream, line))
-        run.log_lines += len(event.lines)
-        if event.dropped_lines:
-            _say(run, event.time_ns, f"{event.dropped_lines} lines left out here")
+    for line in event.lines:
+        run.log.append(LogLine(event.time_ns, event.stream, line))
+    run.log_lines += len(event.lines)
+    if event.dropped_lines:
+        _say(run, event.time_ns, f"{event.dropped_lines} lines left out here")
 
 
-def ended(session: Session, event: RunEnded) -> None:
+def ended(_: Session, run: Run, event: RunEnded) -> None:
     """The child is gone: no range of it is open any more."""
-    if run := session.known_run(event.run, event.time_ns):
-        run.ended = event
-        _say(run, event.time_ns, event.reason)
-        for node in run.ranges.values():
-            node.open_since_ns = None
+    run.ended = event
+    _say(run, event.time_ns, event.reason)
+    for node in run.ranges.values():
+        node.open_since_ns = None
 
 
-def process_attached(session: Session, event: ProcessAttached) -> None:
+def process_attached(session: Session, run: Run, event: ProcessAttached) -> None:
     """A traced process; sent again when it initialises CUDA."""
-    if run := session.known_run(event.run, event.time_ns):
-        known = run.processes.get(event.process)
-        if known is None:
-            run.processes[event.process] = Process(event, event.began_ns or event.time_ns)
-        else:
-            known.attached = event
-        session.run_numbers[event.process] = event.run
+    known = run.processes.get(event.process)
+    if known is None:
+        run.processes[event.process] = Process(event, event.began_ns or event.time_ns)
+    else:
+        known.attached = event
+    session.run_numbers[event.process] = event.run
 
 
-def process_detached(session: Session, event: ProcessDetached) -> None:
+def process_detached(_: Session, run: Run, event: ProcessDetached) -> None:
     """A traced process that ended."""
-    if run := session.run_of_process(event.process, event.time_ns):
-        run.processes[event.process].detached = event
+    run.processes[event.process].detached = event
 
 
-def process_out_of_sight(session: Session, event: ProcessOutOfSight) -> None:
+def process_out_of_sight(_: Session, run: Run, event: ProcessOutOfSight) -> None:
     """A traced process whose recording ended before it."""
-    if run := session.run_of_process(event.process, event.time_ns):
-        run.processes[event.process].out_of_sight_ns = event.time_ns
+    run.processes[event.process].out_of_sight_ns = event.time_ns
 
 
-def capture_refused(session: Session, event: CaptureRefused) -> None:
+def capture_refused(_: Session, run: Run, event: CaptureRefused) -> None:
     """Processes without a ring."""
-    if run := session.known_run(event.run, event.time_ns):
-        run.refused = event
+    run.refused = event
 
 
 def _say(run: Run, time_ns: int, text: str) -> None:

@@ -101,15 +101,7 @@ class Session(msgspec.Struct, eq=False):
         """Fold `events`, in order."""
         for event in events:
             self.time_ns = max(self.time_ns, event.time_ns)
-            _FOLDS[type(event)](self, event)
-
-    def known_run(self, number: int, time_ns: int) -> Run | None:
-        """The run of this number, now known to be alive at `time_ns`; None, counted, if unknown."""
-        return self._alive(self.runs.get(number), time_ns)
-
-    def run_of_process(self, process: int, time_ns: int) -> Run | None:
-        """The same for the run that a traced process belongs to."""
-        return self._alive(self.holder_of(process), time_ns)
+            self._fold(event)
 
     def holder_of(self, process: int) -> Run | None:
         """The run that a traced process belongs to, None if it is unknown."""
@@ -117,44 +109,65 @@ class Session(msgspec.Struct, eq=False):
         # Another run may have begun with the same number, in a recording that was tampered with.
         return run if run is not None and process in run.processes else None
 
-    def _alive(self, run: Run | None, time_ns: int) -> Run | None:
+    def _fold(self, event: Any) -> None:
+        kind = type(event)
+        if kind in _FOLDS:
+            _FOLDS[kind](self, event)
+        elif kind in _FOLDS_OF_PROCESS:
+            self._fold_into(self.holder_of(event.process), _FOLDS_OF_PROCESS[kind], event)
+        elif kind in _FOLDS_OF_RUN:
+            self._fold_into(self.runs.get(event.run), _FOLDS_OF_RUN[kind], event)
+        elif event.gpu in self.gpus:
+            _FOLDS_OF_GPU[kind](self, self.gpus[event.gpu], event)
+        else:
+            self.unknown_references += 1
+
+    def _fold_into(self, run: Run | None, fold: _FoldOfRun, event: Any) -> None:
         if run is None:
             self.unknown_references += 1
-        else:
-            run.updated_ns = max(run.updated_ns, time_ns)
-        return run
+        else:  # it is known to be alive then
+            run.updated_ns = max(run.updated_ns, event.time_ns)
+            fold(self, run, event)
 
+
+_FoldOfRun = Callable[[Session, Run, Any], None]
 
 _FOLDS: dict[type, Callable[[Session, Any], None]] = {
     events.Header: fold_machine.header,
     events.MachineSample: fold_machine.sample,
-    events.GpuStatus: fold_machine.gpu_status,
-    events.GpuEnergy: fold_machine.gpu_energy,
-    events.GpuUnavailable: fold_machine.gpu_unavailable,
     events.HostUnavailable: fold_machine.host_unavailable,
     events.Alert: alerts.alert,
     events.RunStarted: fold_runs.started,
+    events.KernelDefined: fold_capture.kernel_defined,
+    events.LaunchShape: fold_capture.launch_shape,
+    events.ClockRead: lambda *_: None,  # about the link to this host, not about the host
+}
+_FOLDS_OF_GPU: dict[type, Callable[[Session, Gpu, Any], None]] = {
+    events.GpuStatus: fold_machine.gpu_status,
+    events.GpuEnergy: fold_machine.gpu_energy,
+    events.GpuUnavailable: fold_machine.gpu_unavailable,
+}
+_FOLDS_OF_RUN: dict[type, _FoldOfRun] = {
     events.RunProgress: fold_runs.progress,
     events.RunMetrics: fold_runs.metrics,
     events.RunResult: fold_runs.result,
     events.RunOutput: fold_runs.output,
     events.RunEnded: fold_runs.ended,
     events.ProcessAttached: fold_runs.process_attached,
+    events.CaptureRefused: fold_runs.capture_refused,
+}
+_FOLDS_OF_PROCESS: dict[type, _FoldOfRun] = {
+    events.ProcessDetached: fold_runs.process_detached,
+    events.ProcessOutOfSight: fold_runs.process_out_of_sight,
     events.ThreadNamed: fold_capture.thread_named,
     events.ResourceNamed: fold_capture.resource_named,
     events.DeviceDefined: fold_capture.device_defined,
-    events.ProcessDetached: fold_runs.process_detached,
-    events.ProcessOutOfSight: fold_runs.process_out_of_sight,
-    events.CaptureRefused: fold_runs.capture_refused,
     events.RangeDefined: fold_capture.range_defined,
     events.MarkDefined: fold_capture.mark_defined,
-    events.KernelDefined: fold_capture.kernel_defined,
-    events.LaunchShape: fold_capture.launch_shape,
     events.LineDefined: fold_capture.line_defined,
     events.CaptureDelta: fold_capture.delta,
     events.CaptureSum: fold_capture.delta,
     events.Mark: fold_capture.mark,
     events.StepTimeline: fold_capture.step,
     events.StepLanes: fold_capture.lanes,
-    events.ClockRead: lambda *_: None,  # about the link to this host, not about the host
 }
