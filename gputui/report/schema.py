@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from gputui.model import units
 from gputui.state import Run, Session
@@ -262,61 +262,47 @@ class TableSpec(Generic[R]):
 
     def column(self, key: str) -> Column[R]:
         """The column with this key. Raises KeyError."""
-        for column in self.columns:
-            if column.key == key:
-                return column
-        raise KeyError(key)
+        return {column.key: column for column in self.columns}[key]
 
 
-def text(title: str, key: str = "", value: Callable[[R], Cell] | None = None, meaning: str = "",
-         **more: Any) -> Column[R]:  # fmt: skip
-    """A column of names, which may be cut."""
-    return Column(title, None, key, value, "", meaning, **{"flexible": True, **more})
+class Make(Protocol):
+    """Makes columns of one kind."""
+
+    def __call__(
+        self, title: str, key: str = "", value: Callable[[R], Cell] | None = None,
+        meaning: str = "", **more: Any,
+    ) -> Column[R]:  # fmt: skip
+        """A column, with more of its fields by name."""
+        ...
 
 
-def number(title: str, key: str = "", value: Callable[[R], Cell] | None = None, meaning: str = "",
-           **more: Any) -> Column[R]:  # fmt: skip
-    """A column of numbers that are not quantities: ids, ranks."""
-    return _figures(plain, title, key, value, "", meaning, int, more)
+def _columns_of(show: Show | None, unit: str, kind: type, **usual: Any) -> Make:
+    def make(
+        title: str, key: str = "", value: Callable[[R], Cell] | None = None, meaning: str = "",
+        **more: Any,
+    ) -> Column[R]:  # fmt: skip
+        return Column(title, show, key, value, unit, meaning, **{"kind": kind, **usual, **more})
 
-
-def time(title: str, key: str = "", value: Callable[[R], Cell] | None = None, meaning: str = "",
-         **more: Any) -> Column[R]:  # fmt: skip
-    """A column of nanoseconds."""
-    return _figures(units.duration, title, key, value, "ns", meaning, int, more)
-
-
-def size(title: str, key: str = "", value: Callable[[R], Cell] | None = None, meaning: str = "",
-         **more: Any) -> Column[R]:  # fmt: skip
-    """A column of bytes."""
-    return _figures(units.size, title, key, value, "bytes", meaning, int, more)
-
-
-def rate(title: str, key: str = "", value: Callable[[R], Cell] | None = None, meaning: str = "",
-         **more: Any) -> Column[R]:  # fmt: skip
-    """A column of bytes per second."""
-    return _figures(units.rate, title, key, value, "bytes/s", meaning, float, more)
-
-
-def count(title: str, key: str = "", value: Callable[[R], Cell] | None = None, meaning: str = "",
-          **more: Any) -> Column[R]:  # fmt: skip
-    """A column of counts."""
-    return _figures(units.quantity, title, key, value, "", meaning, int, more)
-
-
-def percent(title: str, key: str = "", value: Callable[[R], Cell] | None = None, meaning: str = "",
-            **more: Any) -> Column[R]:  # fmt: skip
-    """A column of shares."""
-    return _figures(units.percent, title, key, value, "%", meaning, float, more)
-
-
-def _figures(show: Show, title: str, key: str, value: Callable[[R], Cell] | None, unit: str,
-             meaning: str, kind: Any, more: dict[str, Any]) -> Column[R]:  # fmt: skip
-    return Column(title, show, key, value, unit, meaning, **{"kind": kind, **more})
+    return make
 
 
 def plain(value: float | None) -> str:
     return units.MISSING if value is None else f"{value:.0f}"
+
+
+text = _columns_of(None, "", str, flexible=True)
+"""Names, which may be cut."""
+number = _columns_of(plain, "", int)
+"""Numbers that are not quantities: ids, ranks."""
+time = _columns_of(units.duration, "ns", int)
+size = _columns_of(units.size, "bytes", int)
+rate = _columns_of(units.rate, "bytes/s", float)
+count = _columns_of(units.quantity, "", int)
+percent = _columns_of(units.percent, "%", float)
+
+RANK: Column[Any] = number(
+    "Rank", "rank", lambda row: row.rank, "The process's rank", kind=int | None, seen=if_any
+)
 
 
 _WHOLE = 2.0**53

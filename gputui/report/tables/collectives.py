@@ -8,7 +8,18 @@ from dataclasses import dataclass
 
 from gputui.model.collectives import CollectiveSums, bus_factor, total_bytes
 from gputui.report.explain.rank_waits import FIRST_SECOND, MATCHED, rank_of
-from gputui.report.schema import TableSpec, count, if_any, number, percent, rate, size, text, time
+from gputui.report.schema import (
+    RANK,
+    TableSpec,
+    count,
+    if_any,
+    number,
+    percent,
+    rate,
+    size,
+    text,
+    time,
+)
 from gputui.state import CollectiveKey, Run, Session
 
 
@@ -91,8 +102,7 @@ COLLECTIVES: TableSpec[CollectiveRow] = TableSpec(
     title="Collectives",
     meaning="NCCL's operations, and ranges of a domain `comm`, matched among the local ranks.",
     columns=(
-        number("Rank", "rank", lambda row: row.rank, "The process's rank", kind=int | None,
-               seen=if_any),
+        RANK,
         number("PID", "pid", lambda row: row.pid, "The process", priority=9),
         text("Kind", "kind", lambda row: row.key.kind, "What it does"),
         text("Communicator", "communicator", lambda row: row.key.communicator,

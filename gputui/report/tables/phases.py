@@ -7,6 +7,7 @@ from gputui.report.domains import DEFAULT
 from gputui.report.phase_estimates import missing_estimates, phases_note
 from gputui.report.phases import PhaseRow, phase_rows
 from gputui.report.schema import (
+    RANK,
     Column,
     TableSpec,
     count,
@@ -40,8 +41,7 @@ PHASES: TableSpec[PhaseRow] = TableSpec(
              document=lambda row: row.name, label="phase", width=30),
         text("Domain", "domain", lambda row: row.domain or DEFAULT, "The NVTX domain",
              document=lambda row: row.domain, seen=if_differs),
-        number("Rank", "rank", lambda row: row.rank, "The process's rank", kind=int | None,
-               seen=if_any),
+        RANK,
         number("PID", "pid", lambda row: row.pid, "The process", seen=if_differs),
         text("Thread", "threads", lambda row: ", ".join(row.threads) or None,
              "Names and ids of the threads, where the main one is not among them",

@@ -10,16 +10,7 @@ from gputui.model import units
 from gputui.model.leaves import LEAVES
 from gputui.report.availability import REASON
 from gputui.report.explain.time_tree import shared_gpus, time_tree
-from gputui.report.schema import (
-    ROWS,
-    Column,
-    TableSpec,
-    if_any,
-    number,
-    percent,
-    text,
-    time,
-)
+from gputui.report.schema import RANK, ROWS, Column, TableSpec, number, percent, text, time
 from gputui.state import Run, Session
 
 
@@ -125,8 +116,7 @@ SHARED_GPUS: TableSpec[SharedRow] = TableSpec(
     meaning="What each traced process has of a GPU that several of them use at once.",
     columns=(
         number("GPU", "gpu", lambda row: row.gpu, "The GPU's index"),
-        number("Rank", "rank", lambda row: row.rank, "The process's rank", kind=int | None,
-               seen=if_any),
+        RANK,
         number("PID", "pid", lambda row: row.pid, "The process"),
         percent("Busy", "busy_percent", lambda row: row.busy_percent,
                 "It ran something, of the device's time; where others did too, its part of that",

@@ -13,6 +13,7 @@ from gputui.report.availability import (
     no_rows_unless,
 )
 from gputui.report.schema import (
+    RANK,
     AnyColumn,
     Cell,
     Column,
@@ -39,8 +40,7 @@ from gputui.state import Run
 _OUTSIDE = "(outside every range)"
 
 _OWNER: tuple[AnyColumn, ...] = (
-    number("Rank", "rank", lambda row: row.rank, "The process's rank", kind=int | None,
-           seen=if_any),
+    RANK,
     number("PID", "pid", lambda row: row.pid, "The process"),
 )  # fmt: skip
 
