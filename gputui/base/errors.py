@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import ClassVar
 
 FAILED = 1
@@ -13,3 +14,11 @@ class GputuiError(Exception):
 
     exit_status: ClassVar[int] = FAILED
     """The program's exit status where nothing handles this: 1 it failed, 2 wrong usage."""
+
+
+def did_you_mean(typed: str, known: Sequence[str]) -> str:
+    """A hint to the closest of the `known`, with a blank before it; "" where none is close."""
+    import difflib  # costs a start 2 ms
+
+    close = difflib.get_close_matches(typed, known, n=1)
+    return f" (did you mean {close[0]}?)" if close else ""

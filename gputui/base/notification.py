@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Literal, get_args
 
 from gputui.base.sanitize import sanitize
@@ -11,6 +12,13 @@ Way = Literal["bell", "osc9", "osc777"]
 
 WAYS: tuple[str, ...] = get_args(Way)
 _LONGEST = 200
+
+
+def notify(way: str | None, text: str) -> None:
+    """Have the terminal that standard error is announce a text, if there is one."""
+    if way and sys.stderr.isatty():
+        sys.stderr.write(notification(way, text))
+        sys.stderr.flush()
 
 
 def notification(way: str, text: str) -> str:

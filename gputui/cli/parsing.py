@@ -9,10 +9,11 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from gputui import __version__
+from gputui.base.errors import did_you_mean
 from gputui.cli.declaration import Command
 from gputui.cli.options import COMMANDS, MAIN, MODES
 from gputui.cli.settings import resolve
-from gputui.cli.values import UsageError, choice, did_you_mean
+from gputui.cli.values import UsageError, choice
 
 _NARGS = {"one": None, "at most one": "?", "one or more": "+", "any number": "*"}
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING
 
-from gputui.base.notification import notification
+from gputui.base.notification import notify
 from gputui.base.standard_streams import begin_line, columns, release, say
 from gputui.cli.progress import ProgressLine
 from gputui.collect.child.process import ENDING_S, GRACE_S
@@ -180,9 +180,8 @@ class _Recorder:
         text = alert_text(alert)
         self._progress.clear()
         say(text)
-        if alert.raised and self._options.notify and sys.stderr.isatty():
-            sys.stderr.write(notification(self._options.notify, text))
-            sys.stderr.flush()
+        if alert.raised:
+            notify(self._options.notify, text)
 
     def _remark(self) -> None:
         """Print remarks about the run as soon as they are known."""

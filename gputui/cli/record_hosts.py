@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gputui.base.notification import notification
+from gputui.base.notification import notify
 from gputui.base.standard_streams import columns, say
 from gputui.cli.hosts import connected, status_of
 from gputui.cli.live import limits_of
@@ -135,9 +135,8 @@ class _Recorder:
 
         text = f"{host}: {alert_text(alert)}"
         say(text)
-        if alert.raised and self._options.notify and sys.stderr.isatty():
-            sys.stderr.write(notification(self._options.notify, text))
-            sys.stderr.flush()
+        if alert.raised:
+            notify(self._options.notify, text)
 
 
 def _summarize(path: Path) -> None:

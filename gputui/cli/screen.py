@@ -8,8 +8,9 @@ import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from gputui.base.errors import did_you_mean
 from gputui.base.standard_streams import read_keys_from_terminal
-from gputui.cli.values import UsageError, did_you_mean
+from gputui.cli.values import UsageError
 
 if TYPE_CHECKING:
     from gputui.tui import Connect, Source

@@ -8,10 +8,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from gputui.base.errors import did_you_mean
 from gputui.base.sanitize import sanitize
 from gputui.cli.declaration import Option
 from gputui.cli.options import settings
-from gputui.cli.values import UsageError, boolean, did_you_mean
+from gputui.cli.values import UsageError, boolean
 
 _OF_WORKLOADS = {"peaks"}
 """Tables of the file that workloads read themselves."""

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from gputui.base.errors import WRONG_USAGE, GputuiError
+from gputui.base.errors import WRONG_USAGE, GputuiError, did_you_mean
 
 Parse = Callable[[str, str], Any]
 """The value of a text. Raises UsageError, which begins with where the text stands."""
@@ -25,14 +25,6 @@ def text(typed: str, where: str) -> str:
     """Any text."""
     del where
     return typed
-
-
-def did_you_mean(typed: str, known: Sequence[str]) -> str:
-    """A hint to the closest of the `known`, with a blank before it; "" where none is close."""
-    import difflib  # costs a start 2 ms
-
-    close = difflib.get_close_matches(typed, known, n=1)
-    return f" (did you mean {close[0]}?)" if close else ""
 
 
 def choice(typed: str, where: str, known: Sequence[str]) -> str:

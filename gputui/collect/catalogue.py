@@ -5,7 +5,6 @@ Here the catalogue is only data: gputui never imports a workload or its dependen
 
 from __future__ import annotations
 
-import difflib
 import re
 import subprocess
 import sys
@@ -15,7 +14,7 @@ from typing import Literal
 
 import msgspec
 
-from gputui.base.errors import WRONG_USAGE, GputuiError
+from gputui.base.errors import WRONG_USAGE, GputuiError, did_you_mean
 from gputui.base.sanitize import sanitize, sanitize_document
 
 MODULE = (
@@ -111,7 +110,7 @@ class Catalogue(msgspec.Struct, frozen=True, kw_only=True):
                 )
         names = [workload.name for workload in self.workloads]
         raise CatalogueError(
-            f"there is no workload {sanitize(name, 60)!r}{_nearest(name, names)}; "
+            f"there is no workload {sanitize(name, 60)!r}{did_you_mean(name, names)}; "
             f"known: {', '.join(names) or 'none'}"
         )
 
@@ -159,7 +158,7 @@ def parse_parameters(workload: Workload, words: Mapping[str, str]) -> dict[str, 
         if name not in known:
             raise CatalogueError(
                 f"{workload.name} has no parameter {sanitize(name, 60)!r}"
-                f"{_nearest(name, list(known))}; known: {', '.join(known)}"
+                f"{did_you_mean(name, list(known))}; known: {', '.join(known)}"
             )
         values[name] = parse_value(known[name], text)
     return values
@@ -171,7 +170,7 @@ def _preset(workload: Workload, name: str) -> Preset:
             return preset
     names = [preset.name for preset in workload.presets]
     raise CatalogueError(
-        f"{workload.name} has no preset {sanitize(name, 60)!r}{_nearest(name, names)}; "
+        f"{workload.name} has no preset {sanitize(name, 60)!r}{did_you_mean(name, names)}; "
         f"known: {', '.join(names) or 'none'}"
     )
 
@@ -206,11 +205,6 @@ def _parsed(parameter: Parameter, text: str) -> Value | None:
         case "text":
             matches = parameter.pattern is None or re.fullmatch(parameter.pattern, text)
             return text if matches else None
-
-
-def _nearest(name: str, names: list[str]) -> str:
-    close = difflib.get_close_matches(name, names, n=1)
-    return f" (did you mean {close[0]}?)" if close else ""
 
 
 def workload_text(workload: Workload) -> str:
