@@ -64,8 +64,9 @@ def _tripped(options: argparse.Namespace, loaded: Loaded, run: Run | None) -> li
     if not options.fail_if:
         return []
     from gputui.report.alerts import needs_readings
-    from gputui.report.compare import Subject, compare
+    from gputui.report.compare import compare
     from gputui.report.gate import Condition
+    from gputui.report.subject import Subject
 
     parsed = [Condition.parse(text) for text in options.fail_if]
     for condition in parsed:

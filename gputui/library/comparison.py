@@ -20,8 +20,8 @@ def compare(
     holds none. Raises Error, in one line, where one cannot be read or there is nothing to compare.
     """
     from gputui.playback.loading import load
-    from gputui.report.compare import Subject
     from gputui.report.compare import compare as compared
+    from gputui.report.subject import Subject
 
     if not others:
         raise Error("compare() needs two runs or more")

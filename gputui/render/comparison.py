@@ -194,12 +194,9 @@ def _unmatched(comparison: Comparison) -> AnyTable:
     rows: list[tuple[Cell, ...]] = [
         (item.kind, item.was, f"renamed to {item.name}") for item in comparison.renamed
     ]
-    for item in comparison.missing:
-        lacking = [
-            subject.label
-            for subject, present in zip(comparison.subjects, item.present, strict=True)
-            if not present
-        ]
-        rows.append((item.kind, item.name, f"not in {', '.join(lacking)}"))
+    rows += [
+        (item.kind, item.name, f"not in {', '.join(comparison.lacking(item))}")
+        for item in comparison.missing
+    ]
     columns: tuple[AnyColumn, ...] = (text("Kind"), text("Name"), text("What"))
     return Table("compare_unmatched", "Renamed or not in every run", columns, tuple(rows))

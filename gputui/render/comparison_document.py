@@ -88,18 +88,7 @@ def comparison_document(comparison: Comparison) -> ComparisonDocument:
         ],
         [_item(comparison, item) for item in comparison.items],
         [Renamed(item.kind, item.was, item.name) for item in comparison.renamed],
-        [
-            Missing(
-                item.kind,
-                item.name,
-                [
-                    subject.label
-                    for subject, present in zip(comparison.subjects, item.present, strict=True)
-                    if not present
-                ],
-            )
-            for item in comparison.missing
-        ],
+        [Missing(item.kind, item.name, comparison.lacking(item)) for item in comparison.missing],
     )
 
 

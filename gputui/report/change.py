@@ -9,8 +9,9 @@ import msgspec
 
 from gputui.model import units
 from gputui.model.leaves import LEAF_OF_KEY, LEAVES
-from gputui.report.compare import Comparison, Difference, Figure, Item, Subject
+from gputui.report.compare import Comparison, Difference, Figure, Item
 from gputui.report.means import Mean
+from gputui.report.subject import Subject
 
 TIMES = 1.5
 """From this factor on a change reads "1.5×", below it as a percentage."""

@@ -24,12 +24,9 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from gputui.report.comparable import EFFECTS, ENTRIES_OF, Entries, Entry, Subject
+from gputui.report.comparable import EFFECTS, ENTRIES_OF, Entries, Entry
 from gputui.report.means import Mean, noise
-
-__all__ = [
-    "NOISE_RULE", "Comparison", "Difference", "Figure", "Item", "Subject", "compare",
-]  # fmt: skip
+from gputui.report.subject import Subject
 
 NOISE_RULE = (
     "Noise is half the 95 % interval of the difference of two means. The error of a mean comes "
@@ -115,6 +112,11 @@ class Comparison:
                 for there, subject in zip(item.present, self.subjects, strict=True)
             )
         ]
+
+    def lacking(self, item: Item) -> list[str]:
+        """The titles of the runs that do not have it."""
+        there = zip(self.subjects, item.present, strict=True)
+        return [subject.label for subject, present in there if not present]
 
     @property
     def remarks(self) -> list[str]:

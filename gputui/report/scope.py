@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
+from typing import TypeVar
 
 import msgspec
 from msgspec.structs import replace
@@ -75,6 +76,8 @@ def in_words(run: Run, scope: RunScope) -> str:
     return "all time since the first kernel" if scope.part is Part.RUN else scope.part.value
 
 
+Key = TypeVar("Key", LoopKey, LeafKey)
+
 _NAMES = {Scope.WARMUP: "of warm-up", Scope.EVALUATION: "of evaluation", Scope.PAUSE: "pauses"}
 
 
@@ -89,14 +92,13 @@ def cut(run: Run, scope: RunScope) -> Run:
     if scope.part is Part.STEPS:
         return _cut_to_steps(run, loops, scope)
 
-    def turned(key: LoopKey) -> LoopKey:
+    def turned(key: Key) -> Key:
         is_main = loops.get((key.process, key.device)) == key.loop and key.scope in _TURNS
         return key._replace(scope=Scope.STEADY) if is_main else key
 
     times: dict[LeafKey, LeafNs] = {}
     for key, time in run.leaf_times.items():
-        is_main = loops.get((key.process, key.device)) == key.loop and key.scope in _TURNS
-        to = key._replace(scope=Scope.STEADY) if is_main else key
+        to = turned(key)
         times[to] = LeafNs(times[to].ns + time.ns) if to in times else LeafNs(time.ns)
     # The steady ones last: theirs are the newest lengths.
     ordered = sorted(run.loops.items(), key=lambda one: one[0].scope == Scope.STEADY)

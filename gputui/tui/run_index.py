@@ -9,7 +9,7 @@ from pathlib import Path
 
 import msgspec
 
-from gputui.state import Run
+from gputui.report.means import Mean
 from gputui.store.library import Entry
 from gputui.tui.threads import Threads
 
@@ -23,10 +23,7 @@ _MOST = 5000
 class RunFacts(msgspec.Struct, frozen=True):
     """The figures by which runs of one command are compared. None where nothing is known."""
 
-    step_ns: float | None = None
-    step_error_ns: float | None = None
-    step_freedom: float = 0.0
-    """How sure that mean is, as in `report.means.Mean`."""
+    step: Mean | None = None
     rate: float | None = None
     """Of the first thing that the workload reports per second: tokens, if it has some."""
     busy_percent: float | None = None
@@ -38,8 +35,9 @@ def read_facts(path: Path) -> RunFacts:
     """Read a recording. Raises JournalError."""
     from gputui.model.leaves import LEAVES
     from gputui.playback.loading import load
+    from gputui.report.comparable import step_mean
     from gputui.report.explain import conclusion
-    from gputui.report.means import Mean
+    from gputui.report.subject import Subject
 
     loaded = load(str(path))
     run = loaded.run
@@ -51,43 +49,24 @@ def read_facts(path: Path) -> RunFacts:
     rates.sort(key=lambda name: (name != "tokens_per_s", name))
     value = run.metrics.get(rates[0]) if rates else None
     rate = float(value) if isinstance(value, int | float) else None
+    step = step_mean(Subject("", loaded.session, run))
     if found is None or tree is None:
-        return RunFacts(step_ns=_step_on_cpu(run), rate=rate)
+        return RunFacts(step=step, rate=rate)
     largest = max(tree.leaves, key=lambda leaf: tree.leaves[leaf])
     cause = f"{LEAVES[largest].label} {100 * tree.share(tree.leaves[largest]):.0f} %"
     if found.findings:
         cause = found.findings[0].headline.lower().replace(":", "")
-    step = tree.step_mean if tree.has_steps else Mean(0.0)
-    return RunFacts(
-        step_ns=step.amount or None,
-        step_error_ns=step.error,
-        step_freedom=step.freedom,
-        rate=rate,
-        busy_percent=100 * (1 - tree.share(tree.idle_ns)),
-        cause=cause,
-    )
-
-
-def _step_on_cpu(run: Run) -> float | None:
-    """The mean of the main step's ranges, of a run without GPU work."""
-    from gputui.report.main_step import main_step
-    from gputui.report.phases import phase_rows
-
-    step = main_step(run, phase_rows(run))
-    return None if step is None else step.cpu.average
+    busy_percent = 100 * (1 - tree.share(tree.idle_ns))
+    return RunFacts(step=step, rate=rate, busy_percent=busy_percent, cause=cause)
 
 
 def change_between(before: RunFacts | None, after: RunFacts | None) -> str:
     """How the step's length changed, in a few words; "" where it is not known."""
     from gputui.report.change import step_change
-    from gputui.report.means import Mean
 
-    if before is None or after is None or not before.step_ns or not after.step_ns:
+    if before is None or after is None or before.step is None or after.step is None:
         return ""
-    first, second = (
-        Mean(one.step_ns or 0.0, one.step_error_ns, one.step_freedom) for one in (before, after)
-    )
-    return step_change(first, second)
+    return step_change(before.step, after.step)
 
 
 class RunIndex:
@@ -139,7 +118,7 @@ def _key(entry: Entry) -> str:
 
 def _place() -> Path:
     base = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-    return Path(base, "gputui", "run-facts.json")
+    return Path(base, "gputui", "runs.json")
 
 
 def _load() -> dict[str, RunFacts]:

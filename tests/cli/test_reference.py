@@ -14,10 +14,11 @@ from gputui.cli.doctor import document as doctor_document
 from gputui.cli.reference import DOCS, reference_files, schemas
 from gputui.playback.loading import load
 from gputui.render import formats
-from gputui.report.compare import Subject, compare
+from gputui.report.compare import compare
 from gputui.report.json_schema import rows_schema
 from gputui.report.machine_document import machine_document
 from gputui.report.registry import run_tables
+from gputui.report.subject import Subject
 from gputui.report.summary_document import summary_document
 from gputui.state import Session
 from tests.schemas_for_tests import check

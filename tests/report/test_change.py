@@ -10,9 +10,10 @@ from gputui.model.events import Scope, StepBlock
 from gputui.model.leaves import LEAF_OF_KEY, Leaf
 from gputui.render import formats
 from gputui.report.change import Change, changes
-from gputui.report.compare import Comparison, Subject, compare
+from gputui.report.compare import Comparison, compare
 from gputui.report.gate import Condition
 from gputui.report.means import Mean, mean_of_blocks, noise
+from gputui.report.subject import Subject
 from gputui.report.threshold import ThresholdError
 from tests.conftest import DATA
 from tests.report.test_verdict import STEP_NS, a_run, delta

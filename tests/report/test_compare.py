@@ -27,8 +27,9 @@ from gputui.model.events import (
 from gputui.render import formats
 from gputui.render.comparison_document import comparison_document
 from gputui.report.change import changes
-from gputui.report.compare import Comparison, Subject, compare
+from gputui.report.compare import Comparison, compare
 from gputui.report.gate import Condition
+from gputui.report.subject import Subject
 from gputui.report.threshold import ThresholdError
 from gputui.state import Session
 from gputui.store.journal import JournalWriter, Limits

@@ -30,8 +30,9 @@ from gputui.model.events import (
 from gputui.model.leaves import Leaf
 from gputui.model.price import Price, configure
 from gputui.render.text_tables import to_csv
-from gputui.report.compare import Subject, compare
+from gputui.report.compare import compare
 from gputui.report.energy import COUNTER, POWER, joules_per_kernel_ns, mean_in_use, run_energy
+from gputui.report.subject import Subject
 from gputui.report.summary_document import summary_document
 from gputui.report.tables.gpu_readings import DEVICES
 from gputui.report.workload_metrics import metric_text

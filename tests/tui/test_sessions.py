@@ -329,7 +329,7 @@ async def test_run_change_run_again_compare(show: Show, tmp_path: Path) -> None:
         changed = newer.partition("python3")[2].split()[0]
         assert changed in ("launch", "sync")
         assert re.search(r"[\d.]+× (slower|faster)", newer)
-        assert (tmp_path / "xdg-cache" / "gputui" / "run-facts.json").exists()
+        assert (tmp_path / "xdg-cache" / "gputui" / "runs.json").exists()
         await shown.press("home", "c")
         await shown.until(lambda: shown.app.main.current == "compare" and "because" in shown.text)
         assert f"run 2     {changed}" in shown.text

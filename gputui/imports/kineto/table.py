@@ -244,17 +244,13 @@ class Memory:
             yield device, times[order], allocated[order], reserved[order]
 
 
-def ns(time_us: Decimal | None) -> int:
+def ns(time_us: Decimal | None, most_us: Decimal = _LATEST_US) -> int:
     """A time of the trace in ns; whatever is no time becomes 0."""
-    if time_us is None or not 0 <= time_us <= _LATEST_US:
-        return 0
-    return int(time_us * 1000)
+    return int(time_us * 1000) if time_us is not None and 0 <= time_us <= most_us else 0
 
 
 def duration_ns(time_us: Decimal | None) -> int:
-    if time_us is None or not 0 <= time_us <= _LONGEST_US:
-        return 0
-    return int(time_us * 1000)
+    return ns(time_us, _LONGEST_US)
 
 
 def amount(value: int | None) -> int:

@@ -11,7 +11,7 @@ from gputui.report.compare import NOISE_RULE, Comparison
 from gputui.report.schema import AnyTable
 from gputui.tui.model import Model
 from gputui.tui.widgets.canvas import Row, labelled, wrap
-from gputui.tui.widgets.comparison import Cells, cell_text, comparison_columns, is_same
+from gputui.tui.widgets.comparison import Cells, cell_text, comparison_columns, sameness
 from gputui.tui.widgets.recordings import recording_name
 from gputui.tui.widgets.table import table_rows
 from gputui.tui.widgets.table_view import NO_MATCH, TableView
@@ -64,7 +64,8 @@ class CompareView(TableView):
         def read() -> Read:
             from gputui.playback.loading import load
             from gputui.render.comparison import answer, comparison_tables
-            from gputui.report.compare import Subject, compare
+            from gputui.report.compare import compare
+            from gputui.report.subject import Subject
 
             loaded = [load(str(path)) for path in asked]
             subjects = [
@@ -188,7 +189,7 @@ class CompareView(TableView):
         needle = self.needle.lower()
         found = [row for row in table.rows if needle in " ".join(map(str, row[:2])).lower()]
         if table.name == "compare_metrics":
-            found.sort(key=lambda row: is_same(table, row))
+            found.sort(key=sameness(table))
         changes = [
             number
             for number, column in enumerate(table.columns)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from gputui.model.units import MISSING
@@ -34,16 +34,20 @@ _FIGURES = {
 }  # fmt: skip
 
 
-def is_same(table: AnyTable, row: Cells) -> bool:
-    """Whether a line's change is none, or within noise."""
+def sameness(table: AnyTable) -> Callable[[Cells], bool]:
+    """What says of a line whether its change is none, or within noise; of none if nothing is
+    compared in the table."""
     headers = [one.header for one in table.columns]
+    if "Beyond noise" not in headers:
+        return lambda _: False
     change, beyond = headers.index("Change (%)"), headers.index("Beyond noise")
-    return row[beyond] == "no" or row[change] == 0
+    return lambda row: row[beyond] == "no" or row[change] == 0
 
 
 def comparison_columns(table: AnyTable, shown: Sequence[Cells]) -> list[Column[Cells]]:
     """Names in little room, and once for the lines of one thing; figures in words."""
-    columns = [_column(table, number) for number in range(len(table.columns))]
+    is_same = sameness(table)
+    columns = [_column(table, number, is_same) for number in range(len(table.columns))]
     if table.columns[1].header != "Figure":
         return columns
     names = dict.fromkeys(str(row[0]) for row in table.rows)
@@ -64,15 +68,14 @@ def comparison_columns(table: AnyTable, shown: Sequence[Cells]) -> list[Column[C
     return columns if any(labels.values()) else [columns[0], *columns[2:]]
 
 
-def _column(table: AnyTable, number: int) -> Column[Cells]:
+def _column(table: AnyTable, number: int, is_same: Callable[[Cells], bool]) -> Column[Cells]:
     shown = table.columns[number]
     header = shown.header
     is_name = number == 0 or header in ("Session", "What", "Name")
-    compares = any(one.header == "Beyond noise" for one in table.columns)
 
     def role(row: Cells) -> str:
         """What is beyond noise stands out; whether that is good nobody knows here."""
-        if cell_text(shown, row[number]) == MISSING or (compares and is_same(table, row)):
+        if cell_text(shown, row[number]) == MISSING or is_same(row):
             return "dim"
         beyond = number + 2 < len(row) and row[number + 2] == "yes"
         return "value" if header.startswith("Change") and beyond else "text"

@@ -62,7 +62,7 @@ class LastRuns:
 
     def _row(self, entry: Entry, entries: list[Entry], width: int, *, is_named: bool) -> Row:
         facts = self._index.of(entry)
-        step = duration(facts.step_ns) if facts is not None and facts.step_ns else ""
+        step = duration(facts.step.amount) if facts is not None and facts.step else ""
         rate = f"{quantity(facts.rate)}/s" if facts is not None and facts.rate else ""
         cause = facts.cause if facts is not None else ""
         changed = what_changed(entry, run_before(entry, entries))

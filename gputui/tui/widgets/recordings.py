@@ -151,7 +151,7 @@ def recording_columns(
             right=False,
             width=16,
         ),
-        column("step", lambda e: of(e, lambda f: duration(f.step_ns) if f.step_ns else "-"), 1),
+        column("step", lambda e: of(e, lambda f: duration(f.step.amount) if f.step else "-"), 1),
         column("change", change, 3, right=False),
         column("per s", lambda e: of(e, lambda f: quantity(f.rate) if f.rate else "-"), 6),
         column("busy", lambda e: of(e, lambda f: _percent(f.busy_percent)), 6),
