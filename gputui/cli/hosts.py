@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import re
-import secrets
 import shlex
 import sys
 import time
@@ -108,6 +107,8 @@ def far_run(
 
 def begun_now(name: str, words: Sequence[str]) -> FarRun:
     """A run that is begun once, however often the link is cut."""
+    import secrets
+
     from gputui.collect.hosts.link import FarRun
 
     run_id = f"{int(time.time())}-{secrets.token_hex(4)}"

@@ -71,10 +71,11 @@ def _first_reading(
     from gputui.tui.early import Early, Shown
 
     early = Early(connect)
-    if not early.has_reading(session):
-        return early, None
+    # Loaded while the driver starts.
     from gputui.tui.first_frame import first_frame
 
+    if not early.has_reading(session):
+        return early, None
     size = shutil.get_terminal_size()
     if size.columns < 60 or size.lines < 16:
         return early, None

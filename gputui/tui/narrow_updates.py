@@ -14,7 +14,6 @@ from functools import lru_cache
 
 from rich.color import ColorSystem
 from rich.console import Console
-from rich.control import Control
 from rich.style import Style
 from textual._compositor import ChopsUpdate, Compositor, LayoutUpdate
 from textual.strip import Strip
@@ -29,21 +28,34 @@ _Look = tuple[str, str, str, bool]
 class Pen:
     """Text in looks, as sequences that a terminal obeys; it ends as it began, without any."""
 
-    def __init__(self, console: Console) -> None:
+    def __init__(self, console: Console, width: int) -> None:
         self._system = console._color_system or ColorSystem.TRUECOLOR
+        self._width = width
         self._plain: _Look = ("", "39", "49", True)
         self._at = self._plain
+        self._place = (-1, -1)
         self._written: list[str] = []
 
     def move_to(self, x: int, y: int) -> None:
         """Go on at a cell."""
-        self._written.append(Control.move_to(x, y).segment.text)
+        at_x, at_y = self._place
+        if (x, y) == self._place:
+            return
+        if y == at_y and x > at_x:
+            move = f"\x1b[{x - at_x}C"
+        elif (x, y) == (at_x - 1, at_y + 1) and at_x < self._width:
+            move = "\x1b[B\b"  # the next cell of a chart's column
+        else:
+            move = f"\x1b[{y + 1};{x + 1}H"
+        self._written.append(move)
+        self._place = (x, y)
 
     def write(self, strip: Strip) -> None:
         """Go on with these."""
         for text, style, _ in strip:
             self._turn(_look(style or Style.null(), self._system), text)
             self._written.append(text)
+        self._place = (self._place[0] + strip.cell_length, self._place[1])
 
     def text(self) -> str:
         """All that was written."""
@@ -113,7 +125,7 @@ class NarrowUpdate(ChopsUpdate):
 
     def render_segments(self, console: Console) -> str:
         """The sequences for the terminal."""
-        pen = Pen(console)
+        pen = Pen(console, self._width)
         for y, start, end in self.spans:
             line = self.chops[y]
             is_whole = end - start >= self._width
@@ -137,7 +149,7 @@ class FullUpdate(LayoutUpdate):
 
     def render_segments(self, console: Console) -> str:
         """The sequences for the terminal."""
-        pen = Pen(console)
+        pen = Pen(console, self.region.right)
         for y, line in enumerate(map(list, self.strips), self.region.y):
             if not self._sent.is_there(y, line):
                 pen.move_to(self.region.x, y)

@@ -71,7 +71,7 @@ def test_only_the_changed_cells_count() -> None:
 
 
 def test_a_pen_changes_only_what_differs_and_ends_bare() -> None:
-    pen = Pen(Console(color_system="truecolor", force_terminal=True))
+    pen = Pen(Console(color_system="truecolor", force_terminal=True), 80)
     red, blue = Style(color="#ff0000", bgcolor="#000001"), Style(color="#0000ff", bgcolor="#000001")
     blank = Style(bgcolor="#000001")
     bold = Style(color="#0000ff", bgcolor="#000001", bold=True)

@@ -3,6 +3,7 @@ two."""
 
 from __future__ import annotations
 
+import random
 import shlex
 import shutil
 import subprocess
@@ -12,7 +13,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from rich.console import Console
+from rich.segment import Segment
+from textual.strip import Strip
 
+from gputui.tui.narrow_updates import Pen
 from tests.conftest import DATA
 from tests.tui.test_dying import DEADLINE_S, ROOT
 
@@ -45,6 +50,32 @@ class Tmux:
                 return screen.splitlines()
             assert time.monotonic() < deadline, screen
             time.sleep(0.05)
+
+
+def test_a_terminal_follows_the_pen(tmp_path: Path) -> None:
+    width, height = 40, 12
+    rng, pen = random.Random(5), Pen(Console(color_system="truecolor", force_terminal=True), width)
+    cells = [[" "] * width for _ in range(height)]
+    x, y = 0, 0
+    for _ in range(600):
+        # Near the last place, where the pen does without a full address, and at every edge.
+        x = min(max(0, x + rng.choice((-1, 0, 1, 5, -width, width))), width - 1)
+        y = min(max(0, y + rng.choice((0, 0, 1, 1, -1, -height))), height - 1)
+        text = "".join(rng.choices("ab█▂", k=rng.randint(1, min(3, width - x))))
+        pen.move_to(x, y)
+        pen.write(Strip([Segment(text)]))
+        cells[y][x : x + len(text)] = text
+        x += len(text)
+    pen.move_to(0, height)
+    pen.write(Strip([Segment("written")]))
+    path = tmp_path / "frames"
+    path.write_text("\x1b[?7l" + pen.text())
+    tmux = Tmux(tmp_path / "tmux", ["tail", "-f", str(path)], (width, height + 1))
+    try:
+        lines = tmux.until("written")
+    finally:
+        tmux.run("kill-server")
+    assert [line.ljust(width) for line in lines[:height]] == ["".join(row) for row in cells]
 
 
 @pytest.fixture

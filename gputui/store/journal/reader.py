@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import io
 import os
 from collections.abc import Generator, Iterator
@@ -29,8 +30,13 @@ HEADER_BEGINS = b'{"event":"header",'
 Written = AnyEvent | CaptureSum
 """The possible events of a line."""
 
-_decoder: msgspec.json.Decoder[Written] = msgspec.json.Decoder(Written)
 KNOWN_KINDS = frozenset(kind.__struct_config__.tag for kind in Written.__args__)
+
+
+@functools.cache
+def decoder() -> msgspec.json.Decoder[Written]:
+    """Made when the first line comes: a screen shows its first frame before."""
+    return msgspec.json.Decoder(Written)
 
 
 class JournalReader:
@@ -248,7 +254,7 @@ class _Tail(io.RawIOBase):
 def decode(line: bytes) -> Written:
     """The event of one line, its strings sanitized. Raises what msgspec raises, or ValueError."""
     if b"\\" not in line and line.isascii() and b"\x7f" not in line:
-        return _decoder.decode(line)
+        return decoder().decode(line)
     # Only strings with escapes or beyond ASCII can carry control characters: sanitize those.
     return _typed(sanitize_document(msgspec.json.decode(line)))
 

@@ -12,13 +12,12 @@ import msgspec
 from gputui.model.events import AnyEvent, CaptureSum, Header
 from gputui.store.errors import JournalError, TakenError, reason, taken
 from gputui.store.journal.compression import Compressor, compressor_for
-from gputui.store.journal.reader import Written
+from gputui.store.journal.reader import decoder
 from gputui.store.journal.rotation import Limits, Preamble
 from gputui.store.journal.sums import MOST_BYTES, Sums
 from gputui.store.places import numbered
 
 _encoder = msgspec.json.Encoder()
-_decoder: msgspec.json.Decoder[Written] = msgspec.json.Decoder(Written)
 
 _UNWRITABLE = (msgspec.MsgspecError, TypeError, ValueError, OverflowError, RecursionError)
 """What a lone surrogate, a number out of range or a value of a wrong type raises."""
@@ -204,7 +203,7 @@ def _readable(event: AnyEvent) -> bytes:
     lose everything after it.
     """
     line = _encoder.encode(event)
-    _decoder.decode(line)
+    decoder().decode(line)
     return line + b"\n"
 
 

@@ -7,7 +7,8 @@ Textual is not needed here: the first frame is drawn before it is loaded.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain, repeat
 
 from rich.cells import cell_len, set_cell_size
 
@@ -45,14 +46,15 @@ def fit(text: str, width: int, *, right: bool = False) -> str:
 
 
 def row_width(row: Row) -> int:
-    return sum(cell_len(text) for text, _ in row)
+    # Asking Rich costs more than all else here, and most texts are ASCII.
+    return sum([len(text) if text.isascii() else cell_len(text) for text, _ in row])
 
 
 def pad(row: Row, width: int) -> Row:
     used = row_width(row)
     if used < width:
         return (*row, (" " * (width - used), "text"))
-    return clip(row, width)
+    return row if used == width else clip(row, width)
 
 
 def clip(row: Row, width: int) -> Row:
@@ -175,21 +177,24 @@ _NEAR = 12
 
 def changed_runs(old: Row, new: Row) -> list[tuple[int, int]]:
     """The cells that differ between two rows of one width, as (start, end)."""
-    before, after = _cells(old), _cells(new)
-    if before is None or after is None or len(before) != len(after):
+    before, after = "".join([text for text, _ in old]), "".join([text for text, _ in new])
+    if len(before) != len(after) or not (_is_narrow(before) and _is_narrow(after)):
         return [(0, max(1, row_width(old), row_width(new)))]
+    cells = enumerate(zip(before, after, _roles(old), _roles(new), strict=True))
     runs: list[tuple[int, int]] = []
-    for at, (was, now) in enumerate(zip(before, after, strict=True)):
-        if was != now:
-            if runs and at - runs[-1][1] < _NEAR:
-                runs[-1] = (runs[-1][0], at + 1)
-            else:
-                runs.append((at, at + 1))
+    for at in [at for at, (was, now, old_role, role) in cells if was != now or old_role != role]:
+        if runs and at - runs[-1][1] < _NEAR:
+            runs[-1] = (runs[-1][0], at + 1)
+        else:
+            runs.append((at, at + 1))
     return runs
 
 
-def _cells(row: Row) -> list[tuple[str, str]] | None:
-    """Each cell's character and role; None where a character takes no cell, or two."""
-    if any(cell_len(text) != len(text) for text, _ in row):
-        return None
-    return [(character, role) for text, role in row for character in text]
+def _is_narrow(text: str) -> bool:
+    """Whether each character takes one cell."""
+    return text.isascii() or cell_len(text) == len(text)
+
+
+def _roles(row: Row) -> Iterator[str]:
+    """Each character's role."""
+    return chain.from_iterable([repeat(role, len(text)) for text, role in row])
