@@ -13,8 +13,10 @@ from rich.color import ColorSystem
 from textual import events
 
 from gputui.collect.catalogue import Catalogue
+from gputui.collect.forecast import Forecast
 from gputui.model.events import Alert, AnyEvent, MachineSample
 from gputui.render import formats
+from gputui.tui.dialogs.needs import Target, needs_row
 from gputui.tui.shell.keys import KEYS
 from gputui.tui.shell.main import MainScreen
 from gputui.tui.source import Options
@@ -250,6 +252,11 @@ async def test_values_that_do_not_go_together_are_refused_while_they_are_typed(s
         await shown.press(*"300")  # typing replaces what was refused
         await shown.until(lambda: "memory ≥ 255 MiB of 140 GiB   time ≥ " in shown.text)
         assert refused not in " ".join(shown.text.split())
+        for again in (("escape", "enter"), ("ctrl+r",)):  # a form of its own each: it asks again
+            await shown.press(*again)
+            await shown.until(lambda: "memory ≥ " in shown.text)
+        await shown.press(*["down"] * 6, *"300")
+        await shown.until(lambda: "memory ≥ 255 MiB of 140 GiB   time ≥ " in shown.text)
         for there in ("tokens to write for each sequence", "[ Start ]", "y copy the command"):
             assert there in shown.text
         await shown.pilot.resize_terminal(70, 20)
@@ -260,6 +267,19 @@ async def test_values_that_do_not_go_together_are_refused_while_they_are_typed(s
         await shown.press("enter")
         await shown.until(lambda: bool(shown.source.started))
         assert shown.source.started == [("inference", {"tokens": 300})]
+
+
+@pytest.mark.parametrize(
+    ("needed", "said", "role"),
+    [(2, "≥ 2.00 GiB of 80.0 GiB", "dim"),
+     (79, "≥ 79.0 GiB of 80.0 GiB, 60.0 GiB free: does not fit now", "warn"),
+     (90, "≥ 90.0 GiB of 80.0 GiB: does not fit", "warn")],
+)  # fmt: skip
+def test_whether_a_run_fits_into_the_gpu(needed: int, said: str, role: str) -> None:
+    target = Target("a GPU", 80 << 30, 60 << 30)
+    [(text, drawn_as)] = needs_row(Forecast(memory_bytes=needed << 30), target, 90)
+    assert text.rstrip() == f"memory {said}   time no estimate"
+    assert drawn_as == role
 
 
 async def test_a_preset_fills_the_form(show: Show) -> None:

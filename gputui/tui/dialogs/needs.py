@@ -18,7 +18,7 @@ class Target(NamedTuple):
 
 
 def needs_row(found: Forecast, target: Target | None, width: int) -> Row:
-    """The least memory and time of a run, in a line."""
+    """The least memory and time of a run, in a line, and where the memory does not fit."""
     memory, time = units.size(found.memory_bytes), "no estimate"
     role = "dim"
     if found.memory_bytes is not None:
@@ -26,9 +26,10 @@ def needs_row(found: Forecast, target: Target | None, width: int) -> Row:
         if target is not None and target.memory_bytes is not None:
             memory += f" of {units.size(target.memory_bytes)}"
             free = target.free_bytes
-            if free is not None and found.memory_bytes > free:
-                memory += f", {units.size(free)} free"
-                role = "warn"
+            if found.memory_bytes > target.memory_bytes:
+                memory, role = f"{memory}: does not fit", "warn"
+            elif free is not None and found.memory_bytes > free:
+                memory, role = f"{memory}, {units.size(free)} free: does not fit now", "warn"
     if found.seconds is not None:
         time = f"≥ {units.duration(found.seconds * 1e9)} at the GPU's peak rates"
     return ((fit(f"memory {memory}   time {time}", width), role),)

@@ -168,6 +168,7 @@ class WorkloadDialog(Dialog[StartRequest | None]):
         self.form = Form(workload, self._target is None)
         self.form.remember(self._remembered.get(workload.name, {}))
         self.top = 0
+        self._question = None
         self._ask()
 
     # --- what a run would need
@@ -217,6 +218,7 @@ class WorkloadDialog(Dialog[StartRequest | None]):
             self.app.copy_to_clipboard(form.command())
         elif key == "ctrl+r":
             self.form = Form(form.workload, self._target is None, line=form.line)
+            self._question = None
         else:
             form.key(key, character)
 
