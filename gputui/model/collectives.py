@@ -43,6 +43,7 @@ class CollectiveSums(msgspec.Struct):
     last_ns: int | None = None
     longest_wait_ns: int = 0
     longest_blame_ns: int = 0
+    wait_us2: int = 0
 
 
 class PeerSums(msgspec.Struct):

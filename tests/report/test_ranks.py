@@ -477,6 +477,21 @@ def test_who_had_no_core_is_not_named_late(
     assert bool(note) == bool(why)
 
 
+@pytest.mark.parametrize(
+    ("times", "core_wait_ms", "named"),
+    [(STEPS, 24, {1: "host"}), (4, 24, {}), (4, 4, {1: "host"})],
+)
+def test_who_may_be_last_by_chance_is_not_named_late(
+    times: int, core_wait_ms: int, named: dict[int, str]
+) -> None:
+    """Of the time as late in every step as in a few of them, where both ranks lacked cores."""
+    lengths = ([0, 20], [core_wait_ms + 1, core_wait_ms], [40, 40])
+    _, run = on_cores(*([ms * 1_000_000 for ms in each] for each in lengths))
+    (waits,) = (sums for key, sums in run.collectives.items() if key.process == 1)
+    waits.wait_us2 = times * (waits.wait_ns // 1000 // times) ** 2
+    assert who(run) == named
+
+
 @pytest.mark.parametrize(("ran_ms", "named"), [(44, {}), (49, {}), (60, {1: "more work"})])
 def test_who_computes_longer_is_late_though_it_had_no_core(
     ran_ms: int, named: dict[int, str]

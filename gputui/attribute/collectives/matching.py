@@ -164,8 +164,10 @@ class Matching:
             sums.matched += 1
             sums.matched_bytes += one.size_bytes
             sums.matched_ns += durations[process]
-            sums.wait_ns += durations[process] - transfer_ns
-            sums.longest_wait_ns = max(sums.longest_wait_ns, durations[process] - transfer_ns)
+            wait_ns = durations[process] - transfer_ns
+            sums.wait_ns += wait_ns
+            sums.wait_us2 += (wait_ns // 1000) ** 2
+            sums.longest_wait_ns = max(sums.longest_wait_ns, wait_ns)
             sums.first_ns = min(sums.first_ns or one.start_ns, one.start_ns)
             sums.last_ns = max(sums.last_ns or 0, one.end_ns)
             if process == last:

@@ -224,6 +224,8 @@ class CollectiveDelta(msgspec.Struct, frozen=True, kw_only=True, array_like=True
     longest_wait_ns: Annotated[Amount, Max] = 0
     longest_blame_ns: Annotated[Amount, Max] = 0
     """The longest of the waits, and of what its coming last cost: what happened once."""
+    wait_us2: Annotated[Amount, Sum] = 0
+    """The squares of the waits, in µs²: a few long ones may be chance, many alike are not."""
 
 
 class PeerDelta(msgspec.Struct, frozen=True, kw_only=True, array_like=True, gc=False):

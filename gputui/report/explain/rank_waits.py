@@ -49,11 +49,13 @@ class Matched(NamedTuple):
     """A rank's collectives that were matched and go on all the time: `waited` is the share of their
     time in which it waited, `window_ns` from the first to the last, `exposed` the share of their
     time in which nothing else ran, in steady steps if there are any. Of `waited_ns` the longest
-    wait took `longest_ns`; `blame_ns` is without the longest."""
+    wait took `longest_ns`, and `wait_us2` is the sum of all their squares, in µs²; `blame_ns` is
+    without the longest."""
 
     waited: float
     waited_ns: int
     longest_ns: int
+    wait_us2: int
     window_ns: int
     blame_ns: int
     last: int
@@ -156,6 +158,7 @@ def _of_rank(run: Run, process: int, rows: Mapping[CollectiveKey, CollectiveSums
         waited_ns / whole_ns if whole_ns else 0.0,
         waited_ns,
         max(row.longest_wait_ns for row in together),
+        sum(row.wait_us2 for row in together),
         max(row.last_ns or 0 for row in together) - min(row.first_ns or 0 for row in together),
         sum(row.blame_ns for row in together) - max(row.longest_blame_ns for row in together),
         sum(row.last for row in together),

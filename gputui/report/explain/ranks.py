@@ -17,7 +17,7 @@ from gputui.model.leaves import Leaf
 from gputui.model.units import duration
 from gputui.report.explain.finding import percents, rank_names
 from gputui.report.explain.rank_causes import LEAST_LATE, LateRank, RankTime, late_rank
-from gputui.report.explain.rank_cores import had_no_core
+from gputui.report.explain.rank_cores import had_no_core, may_be_chance, times_longer
 from gputui.report.explain.rank_waits import (
     LEAST_COLLECTIVES,
     STEPS_ALIKE,
@@ -172,9 +172,28 @@ def _last(ranks: Sequence[RankTime], by_match: Mapping[int, Matched]) -> _Last:
         late = {one.process: by_match[one.process].blamed_share for one in named}
     cores = [one.cores for one in others]
     return _Last(
-        [(one, had_no_core(one.cores, cores, late[one.process], LEAST_LATE)) for one in named],
+        [
+            (
+                one,
+                had_no_core(one.cores, cores, late[one.process], LEAST_LATE)
+                or _is_chance(one, others, by_match, late[one.process]),
+            )
+            for one in named
+        ],
         share,
     )
+
+
+def _is_chance(
+    one: RankTime, others: Sequence[RankTime], by_match: Mapping[int, Matched], late: float
+) -> bool:
+    if one.cores is None or not all(other.process in by_match for other in (one, *others)):
+        return False
+    if times_longer(one.cores, [other.cores for other in others], LEAST_LATE) is not None:
+        return False
+    theirs = [by_match[other.process] for other in others]
+    core_wait_ns = one.run.processes[one.process].core_wait_ns
+    return may_be_chance(by_match[one.process], theirs, core_wait_ns, late, LEAST_LATE)
 
 
 def _step_ns(times: Sequence[RankTime]) -> float | None:
