@@ -29,7 +29,7 @@ from gputui.attribute.strings import Strings
 from gputui.attribute.timeline import NO_NODE
 from gputui.model.cuda_names import api_name, is_launch
 from gputui.model.events import ApiDelta, ThreadLaunches
-from gputui.model.naming import is_kernel_launch
+from gputui.model.naming import is_kernel_launch, launches_one_kernel
 
 NESTED_NS = 2_000_000_000
 """How long a driver call waits for the runtime call around it, which returns later."""
@@ -84,6 +84,8 @@ class Calls:
         self._numbers: dict[str, int] = {}
         self._launches = np.zeros(1, np.bool_)
         self._kernel_launches = np.zeros(1, np.bool_)
+        self.single_launches = np.zeros(1, np.bool_)
+        """Whether a call of each name launches one kernel."""
         self._intervals = LaunchIntervals()
         self._sequence = 0
         self.window = CallWindow()
@@ -226,6 +228,7 @@ class Calls:
                 self._accounting.define_call(name)
                 self._launches = np.append(self._launches, is_launch(name))
                 self._kernel_launches = np.append(self._kernel_launches, is_kernel_launch(name))
+                self.single_launches = np.append(self.single_launches, launches_one_kernel(name))
             return number
 
         return self._table.lookup(names.astype(np.int64), define, lambda: 0)

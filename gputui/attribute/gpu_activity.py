@@ -34,6 +34,7 @@ from gputui.attribute.streams import Streams
 from gputui.attribute.strings import Strings
 from gputui.attribute.trace_sink import TraceSink
 from gputui.attribute.waiting import Waiting
+from gputui.attribute.wrong_calls import WrongCalls
 from gputui.model.events import (
     KernelDefined,
     KernelDelta,
@@ -80,9 +81,8 @@ class Operations:
         self._ran: list[Ran] = []
         self._secondary: list[SecondaryOperations] = []
         self.trace: TraceSink | None = None
-        self.unattributed = 0
-        self.pending = 0
-        """Operations not collected yet."""
+        self._unattributed = 0
+        self.wrong_calls = WrongCalls(calls)
 
     @property
     def defined(self) -> list[KernelDefined]:
@@ -106,12 +106,17 @@ class Operations:
             correlations = np.ascontiguousarray(records["correlation"])
             found = self._calls.window.find(correlations)
             self._calls.answer(found.answered)
-            calls, first = found.calls, found.first
-            if not found.found.all():
-                lost = ~found.found
+            calls, first, kept = found.calls, found.first, found.found
+            if not kept.all():
+                lost = ~kept
                 waiting.add(pick(records, lost), ran[lost], accounted[lost], now_ns)
-                records, calls = pick(records, found.found), pick(calls, found.found)
-                first, ran, accounted = (part[found.found] for part in (first, ran, accounted))
+            wrong = self.wrong_calls.among(records, found)
+            if wrong.any():
+                self._give_up(pick(records, wrong), ran[wrong], accounted[wrong], now_ns)
+                kept = kept & ~wrong
+            if not kept.all():
+                records, calls = pick(records, kept), pick(calls, kept)
+                first, ran, accounted = (part[kept] for part in (first, ran, accounted))
             self._keep(records, calls, first, ran, accounted, now_ns)
         if expired is not None:
             self._give_up(*expired, now_ns)
@@ -141,7 +146,7 @@ class Operations:
 
     def _give_up(self, records: Slots, ran: Bools, accounted: Bools, now_ns: int) -> None:
         if len(records):
-            self.unattributed += int(np.count_nonzero(~move_by_themselves(records)))
+            self._unattributed += int(np.count_nonzero(~move_by_themselves(records)))
             nothing = np.zeros(len(records), np.bool_)
             calls = np.repeat(NO_CALL, len(records))
             self._keep(records, calls, nothing, ran, accounted, now_ns)
@@ -158,7 +163,6 @@ class Operations:
         """Count operations with their calls; of some the time `ran` or was `accounted` already."""
         if not len(records):
             return
-        self.pending += len(records)
         starts = times_ns(records["start"])
         ends = np.maximum(starts, times_ns(records["end"]))
         durations = durations_ns(starts, ends)
@@ -167,26 +171,22 @@ class Operations:
         inherited = calls["inherited"]
         phases = self._graph_nodes.phases(records, nodes, calls["thread"], now_ns)
         calls["node"] = phases  # what is counted from here on, counts there
+        replayed = (records["e"] != 0) & (phases == nodes)
         places = place_keys(phases, devices, inherited)
         is_kernel = are_kernels(records)
         kernels = np.full(len(records), NO_KERNEL)
         shapes = np.zeros(len(records), np.int64)
-        if is_kernel.all():
-            kernels = self._names.numbers(records, now_ns)
-            shapes = self.shapes.count(records, kernels, now_ns)
-            self._kernel_sums.add_launched(places, kernels, durations, calls)
-            self._launches.add(calls, devices, kernels, starts, durations)
-        else:
-            kernels[is_kernel] = self._names.numbers(pick(records, is_kernel), now_ns)
-            memory = ~is_kernel
+        at: slice | Int64s = slice(None)
+        ran_kernels, made = records, calls
+        if not is_kernel.all():
+            memory, at = ~is_kernel, np.flatnonzero(is_kernel)
             self._memory_sums.add(places[memory], pick(records, memory), durations[memory])
-            if is_kernel.any():
-                made = pick(calls, is_kernel)
-                of = kernels[is_kernel]
-                shapes[is_kernel] = self.shapes.count(pick(records, is_kernel), of, now_ns)
-                took = durations[is_kernel]
-                self._kernel_sums.add_launched(places[is_kernel], of, took, made)
-                self._launches.add(made, devices[is_kernel], of, starts[is_kernel], took)
+            ran_kernels, made = pick(records, at), pick(calls, at)
+        if len(ran_kernels):
+            of, took = self._names.numbers(ran_kernels, now_ns), durations[at]
+            kernels[at], shapes[at] = of, self.shapes.count(ran_kernels, of, now_ns)
+            self._kernel_sums.add_launched(places[at], of, took, made, replayed[at])
+            self._launches.add(made, devices[at], of, starts[at], took)
         if self.trace is not None:
             self.trace.operations(records, nodes, phases, inherited, is_kernel, kernels, shapes)
         # An operation without a time is counted, but has no place.
@@ -269,10 +269,14 @@ class Operations:
 
     # --- sums
 
+    def take_unattributed(self) -> int:
+        """Operations counted without a call since the last call."""
+        unattributed, self._unattributed = self._unattributed, 0
+        return unattributed
+
     def take_launched(self) -> Launched:
         """All operations since the last call, sorted by start."""
         parts, self._launched = self._launched, []
-        self.pending = 0
         return Launched(*sorted_columns(parts, (np.int64,) * 4))
 
     def take_ran(self) -> Ran:

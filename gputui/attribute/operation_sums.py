@@ -53,6 +53,7 @@ class KernelSums:
         self._process = process
         self._nodes = nodes
         self._rows: list[tuple[Int64s, Int64s]] = []
+        self._replayed: list[Int64s] = []
         self._threads = KeyTable(MAX_THREADS)
         self._thread_ids = [0]
 
@@ -61,16 +62,18 @@ class KernelSums:
         self._rows.append((places | kernels, durations))
 
     def add_launched(
-        self, places: Int64s, kernels: Int64s, durations: Int64s, calls: Slots
+        self, places: Int64s, kernels: Int64s, durations: Int64s, calls: Slots, replayed: Bools
     ) -> None:
         """Kernels with the calls that launched them: outside ranges, each thread counts
-        separately.
+        separately. `replayed` are those of CUDA graphs that count where their graph was launched.
         """
         outside = calls["outside"]
         if outside.any():
             places = places.copy()
             places[outside] |= self._thread_numbers(calls["thread"][outside]) << _THREAD_SHIFT
         self.add(places, kernels, durations)
+        if replayed.any():
+            self._replayed.append((places | kernels)[replayed])
 
     def _thread_numbers(self, threads: UInt32s) -> Int64s:
         def define(thread: int, _first: int) -> int:
@@ -84,6 +87,9 @@ class KernelSums:
         rows, self._rows = self._rows, []
         keys = join([keys for keys, _ in rows], np.int64)
         durations = join([durations for _, durations in rows], np.int64)
+        of_graphs = np.unique(join(self._replayed, np.int64), return_counts=True)
+        replayed = dict(zip(*map(np.ndarray.tolist, of_graphs), strict=True))
+        self._replayed = []
         return tuple(
             KernelDelta(
                 process=self._process,
@@ -93,6 +99,7 @@ class KernelSums:
                 inherited=bool(key >> _INHERITED_SHIFT & 1),
                 thread=self._thread_ids[key >> _THREAD_SHIFT & _THREAD_MASK],
                 time=time,
+                replayed=replayed.get(key, 0),
             )
             for key, time in grouped(keys, durations)
         )

@@ -118,7 +118,6 @@ class TracedProcess:
         """Where kernels are traced part of the time."""
         self._marks = Marks(number, self._strings, numbering, self._trace)
         self._records = 0
-        self._unattributed = 0
         self._sees_gpu = False
         self._open: tuple[OpenRange, ...] = ()
         self._open_changed = False
@@ -211,11 +210,12 @@ class TracedProcess:
         self._operations.count_waiting(self.complete_until_ns(now_ns, ended), now_ns)
         range_kernels = self._operations.range_kernels()
         launched = self._operations.take_launched()
-        finalised = self._instances.finalise(now_ns, self._sees_gpu, ended)
+        sees_gpu = self._sees_gpu and self._operations.wrong_calls.since_ns is None
+        finalised = self._instances.finalise(now_ns, sees_gpu, ended)
         if self._trace is not None:
             self._trace.ranges(finalised)
         self._steps.remember(finalised, launched)
-        self.windows.add(finalised, launched)
+        self.windows.add(finalised, launched, self._operations.wrong_calls.since_ns)
         window_work, window_costs = self.windows.collect(now_ns, ended)
         step = self._steps.timeline(finalised, now_ns)
         work = self._streams.collect(self._operations.take_ran())
@@ -251,7 +251,8 @@ class TracedProcess:
             peers=peers,
             losses=losses,
             dropped=sum(loss.records for loss in losses),
-            unattributed=self._operations.unattributed - self._unattributed,
+            unattributed=self._operations.take_unattributed(),
+            contradicted=self._operations.wrong_calls.take_count(),
             callback_ns=added.callback_ns,
             traced_ns=added.traced_ns,
             paused_ns=added.paused_ns,
@@ -265,7 +266,6 @@ class TracedProcess:
         if len(finalised.ids):
             self._start_end.forget()
         self._records = 0
-        self._unattributed = self._operations.unattributed
         self._threads.see(node.thread for node in self._nodes.defined)
         launching = [part.thread for part in delta.launching_threads]
         self._threads.see([*launching, *self.accounting.sampled])

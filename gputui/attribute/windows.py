@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from gputui.attribute.arrays import LATEST_NS, Int64s, Slots, durations_ns, times_ns
+from gputui.attribute.arrays import LATEST_NS, Bools, Int64s, Slots, durations_ns, times_ns
 from gputui.attribute.gpu_time import Launched
 from gputui.attribute.holes import Holes
 from gputui.attribute.instances import Finalised
@@ -42,6 +42,7 @@ class Windows:
         self._sums: dict[tuple[int, int], tuple[int, int]] = {}
         self.costs = WindowCosts(nodes)
         self._closed = 0
+        self._known_until_ns: int | None = None
 
     def feed(self, records: Slots) -> None:
         """Add WINDOW records, in ring order."""
@@ -83,15 +84,19 @@ class Windows:
         groups: Int64s = (windows + self._forgotten) % WINDOW_GROUPS
         return groups
 
-    def add(self, finalised: Finalised, launched: Launched) -> None:
-        """Instances that are complete, and operations with the ranges that launched them."""
+    def add(
+        self, finalised: Finalised, launched: Launched, known_until_ns: int | None = None
+    ) -> None:
+        """Instances that are complete, and operations with the ranges that launched them; from
+        `known_until_ns` on nobody knows these, so windows that last longer are left out."""
+        self._known_until_ns = known_until_ns
         self.costs.add(finalised.nodes, finalised.starts_ns)
         if not len(self._ons):
             return
         self._add_instances(finalised)
         if len(launched.starts_ns):
             at = np.searchsorted(self._ons, launched.starts_ns, side="right") - 1
-            seen = at >= 0
+            seen = (at >= 0) & self._are_known(at)
             spent = durations_ns(launched.starts_ns[seen], launched.ends_ns[seen])
             self._count(
                 launched.nodes[seen], self._group(at[seen]), np.zeros(len(spent), np.int64), spent
@@ -103,7 +108,7 @@ class Windows:
         last = np.searchsorted(self._ons, ends, side="right") - 1
         # Of instances that began before the oldest window known, the share is not known.
         known = starts >= (self._ons[0] if self._forgotten else 0)
-        short = np.flatnonzero(known & (first == last))
+        short = np.flatnonzero(known & (first == last) & self._are_known(first))
         at = first[short]
         traced = np.minimum(ends[short], self._offs[at]) - np.maximum(starts[short], self._ons[at])
         lengths = ends[short] - starts[short]
@@ -116,8 +121,17 @@ class Windows:
                 starts[row], self._ons[some]
             )
             ppm = np.maximum(traced, 0) * _PPM // max(1, int(ends[row] - starts[row]))
-            groups = self._group(np.arange(some.start, some.stop))
+            windows = np.arange(some.start, some.stop)
+            ppm = np.where(self._are_known(windows), ppm, 0)
+            groups = self._group(windows)
             self._count(np.full(len(ppm), nodes[row]), groups, ppm, np.zeros(len(ppm), np.int64))
+
+    def _are_known(self, windows: Int64s) -> Bools:
+        """Which of these windows ended before attribution did."""
+        if self._known_until_ns is None:
+            return np.ones(len(windows), np.bool_)
+        known: Bools = windows < np.searchsorted(self._offs, self._known_until_ns, side="right")
+        return known
 
     def _count(self, nodes: Int64s, groups: Int64s, ppm: Int64s, gpu_ns: Int64s) -> None:
         few = nodes < MOST_NODES

@@ -24,6 +24,8 @@ _KERNEL_LAUNCHES = re.compile(
     r"^(cudaLaunch(?!HostFunc)|cuLaunch(?!HostFunc)|cudaGraphLaunch|cuGraphLaunch)"
 )
 
+_MANY_KERNELS = re.compile("GraphLaunch|MultiDevice")
+
 
 def is_library_domain(domain: str) -> bool:
     """Whether a domain belongs to a library rather than to the program."""
@@ -36,6 +38,11 @@ def is_kernel_launch(call: str) -> bool:
     A graph launch is one call, however many nodes it has.
     """
     return _KERNEL_LAUNCHES.match(call) is not None
+
+
+def launches_one_kernel(call: str) -> bool:
+    """Whether a CUDA call of this name puts exactly one kernel on a GPU."""
+    return is_kernel_launch(call) and not _MANY_KERNELS.search(call)
 
 
 _BRACKET = re.compile("[<>(]")

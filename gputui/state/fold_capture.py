@@ -200,8 +200,7 @@ def _launched(run: Run, event: CaptureDelta) -> None:
         if (counts := of(kernels.captured or kernels.range, kernels.inherited)) is not None:
             counts.kernels += kernels.time.count
             counts.kernel_ns += kernels.time.total
-            if kernels.captured:
-                counts.replayed += kernels.time.count
+            counts.replayed += kernels.time.count if kernels.captured else kernels.replayed
     # In ranges of other domains and of the Start/End style, beside those that count them once.
     for kernels in event.secondary_domain_kernels:
         if (counts := of(kernels.range)) is not None:

@@ -32,6 +32,7 @@ class Remark:
         "--annotate",
         "left out",
         "CUDA graphs",
+        "launches",
         "the end",
     ]
     text: str
@@ -62,6 +63,8 @@ def remarks(run: Run) -> list[Remark]:
         found.append(Remark("CUDA graphs", unseen))
     if ending := _made_to_end(run):
         found.append(Remark("the end", ending))
+    if lost := sum(process.contradicted for process in run.processes.values()):
+        found.append(Remark("launches", _contradicted(lost)))
     return found
 
 
@@ -104,6 +107,14 @@ def _unseen_graphs(run: Run) -> str | None:
         "when gputui attached, between the windows of --max-cost, in child graphs, or records "
         "lost) are named by graph and node in the phase that launched them; a program that gputui "
         "starts shows the phases inside"
+    )
+
+
+def _contradicted(operations: int) -> str:
+    return (
+        f"CUPTI gave {operations} operations the number of a call that cannot have launched them "
+        "(seen once it had been switched on in a running program several times); they are in no "
+        "phase. A program that gputui starts, without --max-cost, is not affected"
     )
 
 

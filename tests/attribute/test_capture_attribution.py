@@ -55,14 +55,12 @@ def programs(draw: st.DrawFn) -> tuple[Program, list[np.void]]:
             correlation = (correlation + 1) % 2**32
             records = []
             if how in {"runtime", "both"}:
-                name = ("cudaLaunchKernel_v7000", "cudaGraphLaunch_v10000")[count > 2]
+                name = ("cudaLaunchKernel_v7000", "cudaGraphLaunch_v10000")[count > 1]
                 records.append(program.call(clock, clock + takes + 2, correlation, thread, name))
             if how in {"driver", "both"}:
-                records.append(
-                    program.call(
-                        clock + 1, clock + takes + 1, correlation, thread, "cuLaunchKernel", True
-                    )
-                )
+                name = ("cuLaunchKernel", "cuGraphLaunch")[count > 1]
+                returned = clock + takes + 1
+                records.append(program.call(clock + 1, returned, correlation, thread, name, True))
             for number in range(count):
                 start = clock + shuffle.randrange(1, 40)
                 end = start + shuffle.randrange(1, 20)

@@ -27,7 +27,8 @@ from gputui.report.explain.time_tree import time_tree
 from gputui.report.phases import phase_rows
 from gputui.report.registry import run_tables
 from gputui.report.tables.launch_shapes import shape_rows
-from gputui.ring.layout import FLAG_PAYLOAD, SLOT, RecordKind
+from gputui.ring.layout import FLAG_PAYLOAD, SLOT, RecordKind, WindowEdge
+from gputui.state.remarks import remarks
 from tests.attribute.capture_program import MAIN, START_NS, Program, Traced
 
 
@@ -304,6 +305,43 @@ def test_calls_are_found_among_many_in_any_order(program):
     total = count + int((ids & 1).sum())
     assert traced.account().kernels == {((MAIN, "", "step"), False, "gemm", 0): (count, total)}
     assert traced.run.processes[1].unattributed == 0
+
+
+def test_operations_with_the_id_of_a_call_that_cannot_be_theirs_are_in_no_phase(program):
+    traced = Traced(program)
+    for window, steps in enumerate((20, 80)):
+        begin = 10_000_000_000 * (window + 1)
+        at = [begin + 5_000_000 * step for step in range(steps)]
+        edges = begin - 2, begin - 1, at[-1] + 4_000_000, at[-1] + 4_000_001
+        records = [
+            program.slot(RecordKind.WINDOW, sub=edge, start=moment)
+            for edge, moment in zip(WindowEdge, edges, strict=True)
+        ]
+        for start in at:
+            # As a CUPTI that was switched on too often: the second window's are all one.
+            number = 77 if window else start // 5_000_000
+            records += [
+                program.push(start, "step"),
+                program.call(start + 1, start + 2, number),
+                program.pop(start + 3),
+                program.kernel(start + 10, start + 1010, number),
+            ]
+        traced.feed(records)
+        traced.collect(seconds=begin / 1e9 + 2)
+    # Ranges do not wait for what cannot come.
+    assert traced.account().host[MAIN, "", "step"] == (100, 300)
+    traced.collect(ended=True, seconds=60)
+    process = traced.run.processes[1]
+    assert (process.contradicted, process.unattributed) == (80, 80)
+    assert traced.account().kernels == {
+        ((MAIN, "", "step"), False, "gemm", 0): (20, 20_000),
+        (None, False, "gemm", 0): (80, 80_000),
+    }
+    # The window is in no estimate.
+    work = [one for e in traced.events if isinstance(e, CaptureDelta) for one in e.window_work]
+    assert {one.group for one in work if one.range} == {0}
+    (remark,) = [one.line for one in remarks(traced.run) if one.about == "launches"]
+    assert remark.startswith("launches: CUPTI gave 80 operations the number of a call")
 
 
 @pytest.mark.parametrize("driver_first", [True, False])

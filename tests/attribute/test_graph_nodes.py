@@ -201,9 +201,17 @@ def test_a_module_that_replays_its_own_graph_is_one_phase():
         program.pop(104),
         program.pop(105),
         program.kernel(200, 300, 1, node=node(EXEC, 0)),
+        # One captured in no range of its own, as of torch.compile, replays like any other.
+        program.graph(400, 2 * GRAPH),
+        program.node(401, node(2 * GRAPH, 0)),
+        program.push(500, "compiled"),
+        program.call(501, 502, 2, name="cudaGraphLaunch_v10000"),
+        program.pop(503),
+        program.kernel(600, 700, 2, node=node(2 * GRAPH, 0)),
     ]
     traced.finish(*records)
-    assert [*phases(traced)] == ["model", "model/mlp", "model/mlp/up"]
+    assert [*phases(traced)] == ["model", "model/mlp", "model/mlp/up", "compiled"]
+    assert {row.path: row.replayed for row in phase_rows(traced.run)}["compiled"] == 1
 
 
 def test_a_graph_launched_outside_every_range_has_its_phases_at_the_top():

@@ -71,8 +71,9 @@ class CaptureDelta(Event, frozen=True, kw_only=True, tag="capture"):
     """Everything captured in one process since its last delta.
 
     `records` and `dropped` count ring records; `unattributed` counts GPU operations whose launch
-    never arrived; `callback_ns` is the library's measurement of its own time in the traced process;
-    `reader_cpu_ns` is what reading cost in gputui. `secondary_domain_kernels` (written as
+    never arrived, and those that CUPTI gave the number of a call that cannot have launched them
+    (`contradicted`); `callback_ns` is the library's measurement of its own time in the traced
+    process; `reader_cpu_ns` is what reading cost in gputui. `secondary_domain_kernels` (written as
     `kernels_beside`) counts again, in the ranges of other open domains, what `kernels` counts once.
     Kernels and calls were traced for `traced_ns` and, if the user asked for only part of the time,
     not for `paused_ns`. Threads that make collectives on the CPU ran for `core_run_ns` of
@@ -112,6 +113,7 @@ class CaptureDelta(Event, frozen=True, kw_only=True, tag="capture"):
     records: Annotated[Amount, Sum] = 0
     dropped: Annotated[Amount, Sum] = 0
     unattributed: Annotated[Amount, Sum] = 0
+    contradicted: Annotated[Amount, Sum] = 0
     callback_ns: Annotated[Amount, Sum] = 0
     reader_cpu_ns: Annotated[Amount, Sum] = 0
     traced_ns: Annotated[Amount, Sum] = 0

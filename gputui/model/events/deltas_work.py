@@ -94,7 +94,8 @@ class KernelDelta(msgspec.Struct, frozen=True, kw_only=True, array_like=True, gc
     all, not even a library's; otherwise 0; -1 if the launch never arrived. `repeats` are those of
     `time` that were launched in several overlapping instances of the range, less one each.
     `captured` is set for what CUDA graphs replay: the range below `range` that stands for where it
-    was captured (see RangeDefined), in which phases count it.
+    was captured (see RangeDefined), in which phases count it. Without it, `replayed` of the kernels
+    are those of graphs that were captured in `range` itself, or outside every range.
     """
 
     process: Annotated[ProcessNumber, Key]
@@ -106,6 +107,7 @@ class KernelDelta(msgspec.Struct, frozen=True, kw_only=True, array_like=True, gc
     time: Annotated[Distribution, Sketch]
     repeats: Annotated[Amount, Sum] = 0
     captured: Annotated[RangeNumber, Key] = 0
+    replayed: Annotated[Amount, Sum] = 0
 
 
 class RangeKernels(msgspec.Struct, frozen=True, array_like=True, gc=False):
