@@ -25,6 +25,9 @@ POLL_S = 0.05
 IDLE_POLL_S = 0.25
 """How often rings are read; RingWatch empties those that fill up meanwhile."""
 
+FIRST_PAUSE_S = 0.1
+"""From one collection to the next at the beginning, and twice as long each time."""
+
 UNCOLLECTED_RECORDS = 500_000
 """Collect early after this many records, so that memory stays bounded."""
 
@@ -202,7 +205,8 @@ class CaptureReader:
             pass  # without it, no process creates a ring either
 
     def start(self, emit: Emit, interval_s: float) -> None:
-        """Read in a separate thread, passing events to `emit` each interval until `stop`."""
+        """Read in a separate thread, passing events to `emit` each interval until `stop`; sooner at
+        the beginning, where somebody waits for the first."""
         self._thread = threading.Thread(
             target=self._read, args=(emit, interval_s), name="capture reader", daemon=True
         )
@@ -223,7 +227,8 @@ class CaptureReader:
         self._hurried = True
 
     def _read(self, emit: Emit, interval_s: float) -> None:
-        due = time.monotonic() + interval_s
+        pause = min(FIRST_PAUSE_S, interval_s)
+        due = time.monotonic() + pause
         wait = POLL_S
         while not self._stopping.wait(min(wait, max(0.0, due - time.monotonic()))):
             now_ns = self._clock_ns()
@@ -233,7 +238,8 @@ class CaptureReader:
             if self._full or time.monotonic() >= due:
                 if events := self.collect(now_ns):
                     emit(events)
-                due = time.monotonic() + interval_s
+                pause = min(2 * pause, interval_s)
+                due = time.monotonic() + pause
         self._catch_up(emit)
 
     def _catch_up(self, emit: Emit) -> None:

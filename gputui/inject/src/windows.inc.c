@@ -18,7 +18,7 @@ static struct {
 } windows;
 
 enum {
-    FIRST_WINDOW_NS = 500000000, /* a program that is attached to is shown soon, once seen bare */
+    FIRST_WINDOW_NS = 250000000, /* a program that is attached to is shown soon, once seen bare */
     STEP_WAIT_TURNS = 40,
     STEP_WAIT_NS = 5000000,
     LONGEST_PERIOD_S = 3600,
