@@ -6,7 +6,7 @@ import time
 
 import numpy as np
 
-from gputui.attribute.accounting.python_lines import LEAF_OF_KIND, PythonLines
+from gputui.attribute.accounting.python_lines import FETCHES, LEAF_OF_KIND, PythonLines
 from gputui.attribute.accounting.sharing import Member
 from gputui.attribute.accounting.thread_states import MAX_THREADS, ThreadStates
 from gputui.attribute.arrays import Slots, stack
@@ -103,7 +103,11 @@ class Attached:
         self._core_time.add(now_ns, read)
         for sample in self._lines.read():
             self.process.accounting.add_line(
-                sample.time_ns, sample.thread, sample.line, LEAF_OF_KIND.get(sample.kind)
+                sample.time_ns,
+                sample.thread,
+                sample.line,
+                LEAF_OF_KIND.get(sample.kind),
+                fetches=sample.kind == FETCHES,
             )
 
     def _new_lines(self, now_ns: int) -> list[AnyEvent]:

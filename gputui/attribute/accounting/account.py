@@ -93,9 +93,11 @@ class Accounting:
         """A reading of a thread: what it ran and waited for a core so far."""
         self._threads.add_state(thread, time_ns, run_ns, delay_ns, asleep_in)
 
-    def add_line(self, time_ns: int, thread: int, line: int, kind: Leaf | None) -> None:
-        """Where a Python thread was."""
-        self._threads.add_line(time_ns, thread, line, kind)
+    def add_line(
+        self, time_ns: int, thread: int, line: int, kind: Leaf | None, *, fetches: bool = False
+    ) -> None:
+        """Where a Python thread was, and whether it fetched its input."""
+        self._threads.add_line(time_ns, thread, line, kind, fetches=fetches)
 
     def define_kernel(self, number: int, name: str) -> None:
         """A kernel's demangled name."""

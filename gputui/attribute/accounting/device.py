@@ -18,7 +18,7 @@ from gputui.attribute.accounting.patterns import refine
 from gputui.attribute.accounting.phases import PhaseLeaves
 from gputui.attribute.accounting.samples import Samples
 from gputui.attribute.accounting.step_rows import StreamOperations, thread_lanes, within_bytes
-from gputui.attribute.accounting.tracks import LEAVES, WAITED, Tracks
+from gputui.attribute.accounting.tracks import FETCHING, LEAVES, WAITED, Tracks
 from gputui.attribute.arrays import Int64s, distinct, present, taken
 from gputui.attribute.holes import Holes
 from gputui.model.events import StreamLane, ThreadLane
@@ -245,8 +245,13 @@ class DeviceTime:
             held = self.siblings.covered(a, b)
             causes.move(Leaf.SYNC, Leaf.DEPENDENCY, held / (b - a))
         parts = list(causes.found())
+        fetching = causes.fetching()
         if self.others is not None:
-            parts = _without_others(parts, b - a, self.others.covered(a, b))
+            held = self.others.covered(a, b)
+            fetching = np.floor(fetching * (1.0 - held / (b - a))).astype(np.int64)
+            parts = _without_others(parts, b - a, held)
+        some = np.flatnonzero(fetching)
+        self.tracks.add(FETCHING, a.take(some), b.take(some), fetching.take(some))
         for leaf, at, amounts in parts:
             self.tracks.add(leaf, taken(a, at), taken(b, at), amounts)
         if self.phases is not None:

@@ -12,7 +12,7 @@ from gputui.attribute.accounting.lanes import Lanes
 from gputui.attribute.accounting.launch_order import HELD_NS
 from gputui.attribute.accounting.operations import Columns
 from gputui.attribute.accounting.scopes import Classified, Step, Steps, StepScopes
-from gputui.attribute.accounting.tracks import LEAVES, WAITED
+from gputui.attribute.accounting.tracks import FETCHING, LEAVES, WAITED
 from gputui.attribute.arrays import Bools
 from gputui.attribute.distributions import grouped
 from gputui.model.events import (
@@ -25,6 +25,7 @@ from gputui.model.events import (
     StepLanes,
     Stretch,
 )
+from gputui.model.leaves import Leaf
 
 Part = LeafTime | LineSamples | LoopDelta | StepBlock
 
@@ -198,6 +199,11 @@ class DeviceSteps:
     def _sum(self, scope: Scope, loop: int, steps: Steps, slow: Bools) -> list[Part]:
         lengths = steps.lengths
         leaves = steps.leaves.sum(axis=0)
+        if scope is Scope.PAUSE:
+            # In a pause a queue or a socket that is read may be a server's, which has no requests.
+            fetched = min(leaves[Leaf.INPUT], leaves[FETCHING])
+            leaves[Leaf.WAIT] += leaves[Leaf.INPUT] - fetched
+            leaves[Leaf.INPUT] = fetched
         deltas = self._leaves(scope, loop, leaves)
         newest: list[int] = []
         if scope in (Scope.STEADY, Scope.PAUSE):

@@ -49,6 +49,19 @@ class Causes:
         self._lengths = lengths
         self._left = lengths.copy()
         self._parts: dict[Leaf, list[tuple[Rows, Int64s]]] = {}
+        self._fetching: list[tuple[Rows, Int64s]] = []
+
+    def add_fetching(self, rows: Rows, amounts: Int64s) -> None:
+        """So much of what is under INPUT there was fetching it, by the program's frames."""
+        if len(rows):
+            self._fetching.append((rows, amounts))
+
+    def fetching(self) -> Int64s:
+        """The same of every gap."""
+        sums = np.zeros(len(self._lengths), np.int64)
+        for rows, amounts in self._fetching:
+            sums[rows] += amounts
+        return sums
 
     def add_whole(self, leaf: Leaf, rows: Rows) -> None:
         """Gaps that are one leaf's, each named once."""
@@ -129,8 +142,10 @@ class Blame:
         # A worker thread waits for the main thread: what that one is at decides.
         asked = self._main_thread if thread != self._main_thread else thread
         hits = self._threads.lines_in(asked, gaps.starts, gaps.called_ns)
-        self.line_hits += [(moment, line) for moment, line, _ in hits]
-        spoken = [leaf for _, _, leaf in hits if leaf is not None]
+        self.line_hits += [(hit.time_ns, hit.line) for hit in hits]
+        spoken = [hit.leaf for hit in hits if hit.leaf is not None]
+        if fetching := sum(hit.fetches for hit in hits):
+            causes.add_fetching(gaps.rows, np.floor(away * (fetching / len(hits))).astype(np.int64))
         left = away
         for leaf in dict.fromkeys(spoken):
             part = np.floor(away * (spoken.count(leaf) / len(hits))).astype(np.int64)

@@ -184,27 +184,37 @@ def _each_once(rows: Rows, amounts: Int64s) -> tuple[Rows, Int64s]:
     return rows.take(begins), np.add.reduceat(amounts, begins)
 
 
+class LineReading(NamedTuple):
+    """When a thread was at which line of the program, and what its frames said."""
+
+    time_ns: int
+    line: int
+    leaf: Leaf | None
+    fetches: bool
+
+
 class HostThreads:
     """All threads of one process."""
 
     def __init__(self) -> None:
         self._threads: dict[int, _Thread] = {}
         self._states: dict[int, States] = {}
-        self._lines: dict[int, list[tuple[int, int, Leaf | None]]] = {}
+        self._lines: dict[int, list[LineReading]] = {}
 
-    def add_line(self, time_ns: int, thread: int, line: int, kind: Leaf | None) -> None:
-        """Where a thread was; `kind` is the leaf that its frames speak of, if any."""
-        self._lines.setdefault(thread, []).append((time_ns, line, kind))
+    def add_line(
+        self, time_ns: int, thread: int, line: int, kind: Leaf | None, *, fetches: bool = False
+    ) -> None:
+        """Where a thread was; `kind` is the leaf that its frames speak of, if any, and `fetches`
+        that they fetch the program's input."""
+        self._lines.setdefault(thread, []).append(LineReading(time_ns, line, kind, fetches))
 
-    def lines_in(
-        self, thread: int, starts: Int64s, ends: Int64s
-    ) -> list[tuple[int, int, Leaf | None]]:
+    def lines_in(self, thread: int, starts: Int64s, ends: Int64s) -> list[LineReading]:
         """The samples of a thread that lie in one of the intervals, which are in order."""
         samples = self._lines.get(thread)
         if not samples or not len(starts):
             return []
-        first = bisect_left(samples, (int(starts[0]),))
-        last = bisect_left(samples, (int(ends.max()),))
+        first = bisect_left(samples, int(starts[0]), key=_moment)
+        last = bisect_left(samples, int(ends.max()), key=_moment)
         found = samples[first:last]
         if not found:
             return []
@@ -234,7 +244,7 @@ class HostThreads:
     def line_before(self, thread: int, since_ns: int, until_ns: int) -> int | None:
         """The newest line of a thread within an interval, or shortly before."""
         samples = self._lines.get(thread, [])
-        at = bisect_left(samples, (until_ns,)) - 1
+        at = bisect_left(samples, until_ns, key=_moment) - 1
         return samples[at][1] if at >= 0 and samples[at][0] >= since_ns - LINE_NS else None
 
     def calls_in(self, thread: int, since_ns: int, until_ns: int) -> int:
@@ -292,4 +302,8 @@ class HostThreads:
             thread.forget(before_ns - KEPT_NS)
         for samples in self._lines.values():
             if len(samples) > READINGS_KEPT:
-                del samples[: bisect_left(samples, (before_ns - KEPT_NS,))]
+                del samples[: bisect_left(samples, before_ns - KEPT_NS, key=_moment)]
+
+
+def _moment(reading: LineReading) -> int:
+    return reading.time_ns

@@ -15,8 +15,11 @@ from gputui.model.leaves import Leaf
 MOST_A_READ = 1 << 20
 MOST_LINES = 20_000
 
-LEAF_OF_KIND = {"c": Leaf.COMPILE, "i": Leaf.INPUT, "r": Leaf.RANK}
+LEAF_OF_KIND = {"c": Leaf.COMPILE, "i": Leaf.INPUT, "q": Leaf.INPUT, "r": Leaf.RANK}
 """What a frame on the stack says of a thread that is away from CUDA."""
+
+FETCHES = "i"
+"""The kind that fetches its input by itself: of a queue that is read nobody knows."""
 
 
 class Line(NamedTuple):
@@ -28,7 +31,7 @@ class Line(NamedTuple):
 
 
 class Sample(NamedTuple):
-    """Where one thread was. `kind` is c, i, r or -."""
+    """Where one thread was. `kind` is c, i, q, r or -."""
 
     time_ns: int
     thread: int

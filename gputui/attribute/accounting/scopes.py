@@ -37,7 +37,7 @@ _TYPICAL_MEDIAN = 50
 
 class Step(NamedTuple):
     """One step on one device: its place on the time axis, its operations, its time by leaf and
-    WAITED (tracks)."""
+    by the tracks beside them (tracks)."""
 
     start_ns: int
     end_ns: int

@@ -10,8 +10,9 @@ from gputui.model.leaves import Leaf
 
 LEAVES = len(Leaf)
 WAITED = LEAVES
-"""A track beside those of the leaves, and the last column: when the CPU waited for the GPU, busy or
-idle."""
+FETCHING = LEAVES + 1
+"""Tracks beside those of the leaves, and the last columns: when the CPU waited for the GPU, busy or
+idle; what of INPUT was fetching it."""
 
 _Track = tuple[Int64s, Int64s, Int64s]
 
@@ -44,11 +45,12 @@ class Tracks:
             self._intervals += len(starts)
 
     def take(self, boundaries: Int64s) -> npt.NDArray[np.int64]:
-        """Time by leaf, and WAITED, up to each boundary from the one before; the rest stays.
+        """Time by leaf, and of the tracks beside, up to each boundary from the one before; the rest
+        stays.
 
         Intervals that lie across a boundary are divided in proportion.
         """
-        rows = np.zeros((len(boundaries), LEAVES + 1), np.int64)
+        rows = np.zeros((len(boundaries), FETCHING + 1), np.int64)
         for leaf, parts in self._tracks.items():
             if not parts:
                 continue
@@ -86,8 +88,8 @@ class Tracks:
         return rows
 
     def take_all(self) -> npt.NDArray[np.int64]:
-        """Time by leaf, and WAITED, of all that is held."""
-        sums = np.zeros(LEAVES + 1, np.int64)
+        """Time by leaf, WAITED and FETCHING, of all that is held."""
+        sums = np.zeros(FETCHING + 1, np.int64)
         for leaf, parts in self._tracks.items():
             sums[leaf] = sum(int(amounts.sum()) for _, _, amounts in parts)
         self._tracks.clear()

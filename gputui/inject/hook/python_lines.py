@@ -6,7 +6,8 @@ appends them to a file of the run's private folder. It calls nothing of the prog
 anything fails it ends. Python 3.8 and later; nothing of gputui is imported.
 
 Lines of the file: `d NUMBER LINE FUNCTION PATH` defines a line, `s TIME_NS` is followed by
-`THREAD:NUMBER:KIND` for each thread, where KIND is c (compiling), i (waiting for input), r (in a
+`THREAD:NUMBER:KIND` for each thread, where KIND is c (compiling), i (fetching input: a data loader,
+a request to a server), q (reading a queue, which may be input or a server's requests), r (in a
 collective) or - (anything else).
 """
 
@@ -34,7 +35,11 @@ _NOT_THE_PROGRAMS = (
     # The hook's own files: it wraps the modules that it annotates.
     os.path.dirname(os.path.abspath(__file__)).replace("\\", "/") + "/",
 )  # fmt: skip
-_LOADER = {"_next_data", "_try_get_data", "_get_data"}
+_LOADER = {
+    "_next_data", "_try_get_data", "_get_data",
+    "_get_iterator", "_reset", "_shutdown_workers",  # an epoch's workers start and end
+}  # fmt: skip
+_CLIENT = {"getresponse", "connect", "read", "readinto"}
 _QUEUES = ("/queue.py", "/multiprocessing/queues.py", "/multiprocessing/connection.py")
 _COLLECTIVES = ("/torch/distributed/distributed_c10d.py", "/torch/distributed/rendezvous.py")
 
@@ -86,7 +91,7 @@ class _Sampler(threading.Thread):
                 of = self._kinds[code] = _kind(code)
             if of == "u":
                 found = found or frame
-            elif kind == "-":
+            elif kind == "-" or (kind, of) == ("q", "i"):  # a loader reads a queue of its own
                 kind = of
             frame = frame.f_back
             depth += 1
@@ -109,7 +114,7 @@ def _script() -> str | None:
 
 
 def _kind(code: Any) -> str:
-    """c, i or r where a frame says so; u for the program's own code; - for libraries."""
+    """c, i, q or r where a frame says so; u for the program's own code; - for libraries."""
     if code.co_name == "<module>" and code.co_filename != _script():  # an import
         return "-"
     path = code.co_filename.replace("\\", "/")
@@ -117,8 +122,10 @@ def _kind(code: Any) -> str:
         return "c"
     if code.co_name in _LOADER and "/torch/utils/data/" in path:
         return "i"
-    if code.co_name in ("get", "recv_bytes", "recv") and path.endswith(_QUEUES):
+    if (code.co_name in _CLIENT and path.endswith("/http/client.py")) or "/httpcore/" in path:
         return "i"
+    if code.co_name in ("get", "recv_bytes", "recv") and path.endswith(_QUEUES):
+        return "q"
     if path.endswith(_COLLECTIVES):
         return "r"
     return "-" if any(part in path for part in _NOT_THE_PROGRAMS) else "u"

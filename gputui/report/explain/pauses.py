@@ -1,5 +1,8 @@
-"""Pauses of the main loop: a server that nobody asks sleeps in them, a training loop saves, logs or
-prepares something."""
+"""Pauses of the main loop: a server that nobody asks sleeps in them, a training loop saves, logs,
+starts the workers of its next epoch or waits for a request that it made.
+
+Waiting for input counts as sleep there only where no frame of the program says that it fetches
+input (`DeviceSteps`)."""
 
 from __future__ import annotations
 
@@ -15,8 +18,6 @@ WAITS_FOR_WORK = 0.5
 COUNT = 0.10
 """Share of a loop's time that its pauses have to idle, awake, to count as a part of it."""
 
-_ASLEEP = (Leaf.WAIT, Leaf.INPUT)
-
 
 def paused_share(tree: TimeTree) -> float:
     """Of the main loop's time; 0 where pauses are too few to be how it goes."""
@@ -26,8 +27,7 @@ def paused_share(tree: TimeTree) -> float:
 
 def sleeps(tree: TimeTree) -> bool:
     """Whether the program is mostly asleep in its pauses: it has nothing to do."""
-    asleep_ns = sum(tree.paused.get(leaf, 0) for leaf in _ASLEEP)
-    return asleep_ns >= WAITS_FOR_WORK * sum(tree.paused.values())
+    return tree.paused.get(Leaf.WAIT, 0) >= WAITS_FOR_WORK * sum(tree.paused.values())
 
 
 def with_pauses(tree: TimeTree) -> TimeTree | None:
@@ -35,7 +35,7 @@ def with_pauses(tree: TimeTree) -> TimeTree | None:
     little, or no habit."""
     if tree.pauses < LEAST_PAUSES:
         return None
-    awake = {leaf: ns for leaf, ns in tree.paused.items() if leaf not in _ASLEEP}
+    awake = {leaf: ns for leaf, ns in tree.paused.items() if leaf is not Leaf.WAIT}
     idle_ns = idle_sum(awake)
     wall_ns = tree.wall_ns + sum(awake.values())
     if idle_ns < COUNT * wall_ns:

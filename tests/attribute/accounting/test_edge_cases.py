@@ -176,6 +176,26 @@ def test_what_was_not_traced_is_in_no_leaf() -> None:
     assert sum(sums.values()) == 15 * 8_000_000 + 14 * 2_000_000
 
 
+@pytest.mark.parametrize(("fetches", "leaf"), [(True, Leaf.INPUT), (False, Leaf.WAIT)])
+def test_only_what_is_fetched_is_input_in_a_pause(fetches: bool, leaf: Leaf) -> None:
+    """Every ten steps: a data loader starts again, or a server's queue is empty."""
+    steps = DeviceSteps(1, 0, device())
+    rows, at = [], START
+    for number in range(60):
+        rows.append((at, at + 9_000_000, at - 10, at - 5, Leaf.MATMUL))
+        if number % 10 == 9:
+            steps.time._threads.add_line(at + 150_000_000, MAIN, 1, Leaf.INPUT, fetches=fetches)
+            at += 300_000_000
+        at += 10_000_000
+    steps.add(operations(*rows))
+    steps.mark([row[0] for row in rows], renewed=False)
+    found = Counter[Leaf]()
+    for part in steps.collect(None, False):
+        if isinstance(part, LeafTime) and part.scope is Scope.PAUSE:
+            found[Leaf(part.leaf)] += part.ns
+    assert found == {Leaf.MATMUL: 5 * 9_000_000, leaf: 5 * 301_000_000 - 50, Leaf.LAUNCH: 50}
+
+
 def test_a_worker_thread_that_waits_for_the_main_thread_is_not_to_blame() -> None:
     """Autograd's thread launched last; in between the main thread was in an allocation."""
     late = START + 10_000 + 40 * SHORT_NS

@@ -58,7 +58,10 @@ def test_a_thread_that_sleeps_reads_writes_or_waits(
         ("/home/me/train.py", "collate", "u"),
         (f"{TORCH}/nn/modules/linear.py", "forward", "-"),
         (f"{TORCH}/utils/data/dataloader.py", "_next_data", "i"),
-        ("/usr/lib/python3.12/queue.py", "get", "i"),
+        (f"{TORCH}/utils/data/dataloader.py", "_get_iterator", "i"),
+        ("/usr/lib/python3.12/http/client.py", "getresponse", "i"),
+        ("/usr/lib/python3.12/http/client.py", "parse_headers", "-"),  # a server's too
+        ("/usr/lib/python3.12/queue.py", "get", "q"),
         ("/usr/lib/python3.12/queue.py", "put", "-"),
         (f"{TORCH}/_dynamo/eval_frame.py", "compile", "c"),
         (f"{TORCH}/distributed/distributed_c10d.py", "all_reduce", "r"),
