@@ -15,6 +15,7 @@ from gputui.report.energy import mean_in_use, run_energy
 from gputui.report.explain import Finding, Verdict, conclusion, findings, machine_findings
 from gputui.report.explain.time_tree import TimeTree
 from gputui.report.explain.verdict import verdict
+from gputui.report.interruptions import interruptions
 from gputui.report.job import job_of
 from gputui.report.main_step import LEAST_LEVEL, share_of
 from gputui.report.phase_estimates import shares_error_points
@@ -129,7 +130,7 @@ def _of_run(session: Session, run: Run) -> list[Group]:
         _alerts(session, run),
         why(found) if found is not None else _why_not(run),
         where,
-        also(session, run, found) + _slow(tree) + notes,
+        also(session, run, found) + [Line("also", one, 6) for one in interruptions(found)] + notes,
     ]
 
 
@@ -210,14 +211,6 @@ def _state(state: str, leaves: list[tuple[str, int]], tree: TimeTree) -> Line:
     if left >= LEAST_PERCENT:
         words.append(f"{len(rest)} more {left:.1f}")
     return Line(f"{state}  {whole:5.1f} %", "   ".join(words))
-
-
-def _slow(tree: TimeTree | None) -> Group:
-    if tree is None or not tree.slow_steps:
-        return []
-    lost_ns = tree.slow_ns - tree.slow_steps * (tree.step_ns.median or 0.0)
-    count = "1 slow step costs" if tree.slow_steps == 1 else f"{tree.slow_steps} slow steps cost"
-    return [Line("also", f"{count} {units.duration(max(0.0, lost_ns))} in all.", 6)]
 
 
 def _metrics(run: Run) -> str:

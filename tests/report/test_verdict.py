@@ -16,6 +16,8 @@ from gputui.model.events import (
     Distribution,
     GpuSample,
     HostSample,
+    KernelDefined,
+    KernelDelta,
     LeafTime,
     LoopDelta,
     Loss,
@@ -35,6 +37,7 @@ from gputui.report.explain.causes import CAUSES
 from gputui.report.explain.finding import Finding
 from gputui.report.explain.time_tree import time_tree
 from gputui.report.explain.verdict import Verdict, verdict
+from gputui.report.interruptions import interruptions
 from gputui.report.summary_document import summary_document
 from gputui.report.tables.time import leaf_rows
 from gputui.state import Run, Session
@@ -209,6 +212,7 @@ def test_a_server_without_requests_is_no_fault() -> None:
     found = verdict(run)
     assert found is not None
     assert (found.word, found.findings) == ("WAITS FOR WORK", ())
+    assert interruptions(found) == []
 
 
 @pytest.mark.parametrize(
@@ -229,6 +233,10 @@ def test_what_a_loop_does_in_its_pauses_counts_where_it_is_a_habit(
     assert [one.cause for one in found.findings] == cause
     if cause:
         assert "40 % of the loop with its pauses" in found.headline
+    share = 100 * saves * length / (saves * length + STEPS)
+    pauses = f"{saves} pauses take {share:.0f} % of the loop's time"
+    expected = [f"{pauses} (CPU code 80 %, pageable copies 20 % of it)."] if length > 2 else []
+    assert interruptions(found) == expected
 
 
 def test_without_steps_the_scope_is_all_time_since_the_first_kernel() -> None:
@@ -418,3 +426,20 @@ def test_the_main_loop_is_the_one_with_most_steady_time() -> None:
     tree = time_tree(run)
     assert tree is not None
     assert (tree.steps, set(tree.leaves)) == (STEPS, {Leaf.MATMUL})
+
+
+@pytest.mark.parametrize(
+    ("name", "calls", "found"),
+    [
+        ("cudnn_generated_fort_native_sdpa_sm80_flash_fprop", STEPS, True),
+        ("cudnn_generated_fort_native_sdpa_sm80_flash_fprop", 1, False),
+        ("flash_fwd_kernel", STEPS, False),
+    ],
+)
+def test_advice_knows_that_cudnn_plans_attention(name: str, calls: int, found: bool) -> None:
+    kernel = KernelDelta(process=1, range=0, kernel=1, device=0, time=times(*[1000] * calls))
+    _, run = a_run(replace(delta({Leaf.HOST: 0.8, Leaf.ATTENTION: 0.2}), kernels=(kernel,)))
+    defined = KernelDefined(time_ns=1, kernel=1, name=name, mangled=name)
+    answer = verdict(run, {1: defined})
+    assert answer is not None
+    assert ("cuDNN plans each anew" in answer.findings[0].advice) is found

@@ -48,12 +48,14 @@ CAUSES: dict[Leaf, Cause] = {
     Leaf.HOST: Cause(
         "CPU-BOUND",
         "The GPU idles {share} of {scope} while the CPU runs the program's own code{time}.",
-        "move that work out of the loop, or into DataLoader workers (num_workers > 0)",
+        "do it less often, or off this thread: DataLoader workers (num_workers > 0) for input, a "
+        "thread for saving and logging",
     ),
     Leaf.INPUT: Cause(
         "INPUT-BOUND",
         "The GPU waits for the next batch {share} of {scope}{time}.",
-        "more DataLoader workers, prefetch_factor, faster storage or a cheaper transform",
+        "more DataLoader workers, kept between epochs (persistent_workers=True), prefetch_factor, "
+        "faster storage or a cheaper transform",
     ),
     Leaf.WAIT: Cause(
         "CPU WAITS",

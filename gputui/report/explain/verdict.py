@@ -14,10 +14,11 @@ from gputui.model.leaves import LEAVES, Leaf, is_kernel
 from gputui.model.units import duration
 from gputui.report.explain.causes import CAUSES, Cause
 from gputui.report.explain.counted import MANY_WAITS
+from gputui.report.explain.evidence import each_cause_once, evidence, where
 from gputui.report.explain.finding import Finding, RunRule
 from gputui.report.explain.launches import launch_advice
-from gputui.report.explain.lines import likeliest_line
 from gputui.report.explain.pauses import WAITS_FOR_WORK, paused_share, sleeps, with_pauses
+from gputui.report.explain.plans import host_advice
 from gputui.report.explain.rank_causes import LEAST_LATE
 from gputui.report.explain.rank_waits import matched
 from gputui.report.explain.ranks import (
@@ -57,6 +58,8 @@ class Verdict:
     tree: TimeTree | None = None
     speed: str = ""
     """What to report about the time where a fact that costs none leads."""
+    says_pauses: bool = False
+    """Whether the headline says how much of the time pauses take."""
 
 
 def verdict(run: Run, names: Mapping[int, KernelDefined] | None = None) -> Verdict | None:
@@ -68,7 +71,9 @@ def verdict(run: Run, names: Mapping[int, KernelDefined] | None = None) -> Verdi
     paused = paused_share(tree)
     if paused >= WAITS_FOR_WORK and sleeps(tree):
         sentence = f"The program sleeps {100 * paused:.0f} % of the time: the GPU gets no work."
-        return Verdict("WAITS FOR WORK", sentence, tree=tree)
+        if line := where(run):
+            sentence += f" {line}."
+        return Verdict("WAITS FOR WORK", sentence, tree=tree, says_pauses=True)
     hole = _hole(run, tree)
     found = _findings(run, with_pauses(tree) or tree, _waits_a_step(run, tree), names or {})
     if hole is not None:
@@ -76,7 +81,7 @@ def verdict(run: Run, names: Mapping[int, KernelDefined] | None = None) -> Verdi
         found = [one for one in found if not one.cause.startswith("idle.")]
     if not found and hole is None and paused >= WAITS_FOR_WORK:
         sentence = f"Pauses between bursts of steps take {100 * paused:.0f} % of the time."
-        return Verdict("MOSTLY PAUSED", sentence, tree=tree)
+        return Verdict("MOSTLY PAUSED", sentence, tree=tree, says_pauses=True)
     if not found:
         return Verdict(*(hole or _healthy(tree)), tree=tree)
     return Verdict(found[0].word, found[0].sentence, tuple(found), tree)
@@ -131,7 +136,8 @@ def _findings(
             continue
         sizes.append((recoverable, leaf, cause))
     sizes.sort(key=lambda size: -size[0])
-    found = [_finding(run, tree, names, *size) for size in sizes[:MOST]]
+    found = [_finding(run, tree, names, *size) for size in sizes]
+    found = each_cause_once(run, tree, found)[:MOST]
     return found if late is None else [_late_finding(tree, late), *found][:MOST]
 
 
@@ -191,7 +197,7 @@ def _finding(
         cause=LEAVES[leaf].key,
         word=cause.word,
         sentence=sentence,
-        advice=(launch_advice(run, names) if leaf is Leaf.LAUNCH else None) or cause.advice,
+        advice=_advice(run, names, leaf) or cause.advice,
         value=100 * recoverable,
         threshold=100 * SPEAKS,
         source=cause.source or "recoverable share of the wall time",
@@ -199,27 +205,14 @@ def _finding(
         ns_per_step=a_step,
         recoverable=recoverable,
         gain=1.0 / max(1e-3, 1.0 - min(recoverable, 0.999)),
-        evidence=_evidence(run, tree, leaf),
+        evidence=evidence(run, tree, leaf),
     )
 
 
-def _evidence(run: Run, tree: TimeTree, leaf: Leaf) -> tuple[str, ...]:
-    if leaf in _AT_A_LINE and (line := _line(run)):
-        return (line,)
-    if leaf is Leaf.LAUNCH and tree.steps:
-        return (f"{tree.operations / tree.steps:,.0f} operations a step",)
-    return ()
-
-
-_AT_A_LINE = (Leaf.HOST, Leaf.INPUT, Leaf.WAIT, Leaf.SCHEDULER, Leaf.COMPILE)
-
-
-def _line(run: Run) -> str | None:
-    line = likeliest_line(run)
-    if line is None:
-        return None
-    share = 100 * line.seen / line.samples
-    return f"In {share:.0f} % of {line.samples} samples the program was at {line.where}"
+def _advice(run: Run, names: Mapping[int, KernelDefined], leaf: Leaf) -> str | None:
+    if leaf is Leaf.LAUNCH:
+        return launch_advice(run, names)
+    return host_advice(run, names) if leaf is Leaf.HOST else None
 
 
 def _healthy(tree: TimeTree) -> tuple[str, str]:

@@ -1,0 +1,51 @@
+"""What interrupts a loop, in sentences: its slow steps, and its pauses, which no share has."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from gputui.model import units
+from gputui.model.leaves import LEAVES
+from gputui.report.explain import Verdict
+from gputui.report.explain.time_tree import TimeTree
+
+PAUSED = 0.10
+"""Share of the loop's time with its pauses from which these are worth a sentence."""
+
+MOST = 3
+LEAST = 0.02
+"""Causes of pauses that are named, and the share of them from which one is."""
+
+
+def interruptions(found: Verdict | None) -> list[str]:
+    """Those of a run, none where it has no steps."""
+    if found is None or found.tree is None:
+        return []
+    sentences = [*_slow(found.tree)]
+    if not found.says_pauses:
+        sentences += _paused(found.tree)
+    return sentences
+
+
+def _slow(tree: TimeTree) -> Iterator[str]:
+    if not tree.slow_steps:
+        return
+    lost_ns = max(0.0, tree.slow_ns - tree.slow_steps * (tree.step_ns.median or 0.0))
+    count = "1 slow step costs" if tree.slow_steps == 1 else f"{tree.slow_steps:,} slow steps cost"
+    share = units.percent(100 * tree.share(lost_ns * tree.of_processes))
+    yield f"{count} {units.duration(lost_ns)} in all, {share} of the time."
+
+
+def _paused(tree: TimeTree) -> Iterator[str]:
+    paused_ns = sum(tree.paused.values())
+    whole_ns = tree.wall_ns / tree.of_processes + paused_ns
+    if not tree.pauses or paused_ns < PAUSED * whole_ns:
+        return
+    count = "1 pause takes" if tree.pauses == 1 else f"{tree.pauses:,} pauses take"
+    parts = sorted(tree.paused.items(), key=lambda part: -part[1])[:MOST]
+    most = ", ".join(
+        f"{LEAVES[leaf].label} {100 * ns / paused_ns:.0f} %"
+        for leaf, ns in parts
+        if ns >= LEAST * paused_ns
+    )
+    yield f"{count} {100 * paused_ns / whole_ns:.0f} % of the loop's time ({most} of it)."
