@@ -35,7 +35,8 @@ def with_pauses(tree: TimeTree) -> TimeTree | None:
     little, or no habit."""
     if tree.pauses < LEAST_PAUSES:
         return None
-    awake = {leaf: ns for leaf, ns in tree.paused.items() if leaf is not Leaf.WAIT}
+    awake: dict[Leaf, int] = {**tree.paused}
+    awake.pop(Leaf.WAIT, None)
     idle_ns = idle_sum(awake)
     wall_ns = tree.wall_ns + sum(awake.values())
     if idle_ns < COUNT * wall_ns:
