@@ -23,11 +23,15 @@ _INPUT_CALLS = {
 """read, poll, pread64, readv, select, recvfrom, recvmsg, epoll_wait and their like."""
 
 _OUTPUT_CALLS = {
-    "x86_64": {1, 18, 20, 74, 75, 77, 162, 277, 285, 296, 306, 328},
-    "aarch64": {46, 47, 64, 66, 68, 70, 81, 82, 83, 84, 267, 287},
+    "x86_64": {1, 3, 18, 20, 74, 75, 77, 82, 85, 87, 162, 263, 264, 277, 285, 296, 306, 316, 328},
+    "aarch64": {35, 38, 46, 47, 57, 64, 66, 68, 70, 81, 82, 83, 84, 267, 276, 287},
 }
-"""write, pwrite64, writev, fsync, fdatasync, truncate, fallocate, sync and their like: a thread
-that waits for the disk in one of them writes a checkpoint or a log."""
+"""write, pwrite64, writev, fsync, fdatasync, truncate, fallocate, sync, close, rename, unlink and
+their like: a thread that waits for the disk in one of them writes a checkpoint or a log."""
+
+_OPEN_CALLS = {"x86_64": {2: 2, 257: 3}, "aarch64": {56: 3}}
+"""open, openat: which word of the line has the flags. What is opened for writing is saved: making
+the file of the checkpoint before empty takes the disk's time."""
 
 _WAITS_FOR_DISK = "D"
 
@@ -49,6 +53,7 @@ class ThreadStates:
         machine = os.uname().machine
         self._reads = _INPUT_CALLS.get(machine, set())
         self._writes = _OUTPUT_CALLS.get(machine, set())
+        self._opens = _OPEN_CALLS.get(machine, {})
 
     def read(self, thread: int) -> Reading | None:
         """None where the thread is gone, or is nobody's to look at."""
@@ -70,23 +75,30 @@ class ThreadStates:
     def _asleep_in(self, status: int, call: int) -> Leaf:
         state = os.pread(status, 512, 0).rpartition(b")")[2].split()[0].decode()
         on_disk = state == _WAITS_FOR_DISK
-        number = self._number(call)
+        number, words = self._call(call)
         if number is None:
             return Leaf.INPUT if on_disk else Leaf.WAIT
         if on_disk:  # a page of a mapped file is read in any call
-            return Leaf.WAIT if number in self._writes else Leaf.INPUT
+            return Leaf.WAIT if self._writes_in(number, words) else Leaf.INPUT
         return Leaf.INPUT if number in self._reads else Leaf.WAIT
 
+    def _writes_in(self, number: int, words: list[bytes]) -> bool:
+        flags = self._opens.get(number, len(words))
+        if flags < len(words):
+            return bool(int(words[flags], 16) & os.O_ACCMODE)
+        return number in self._writes
+
     @staticmethod
-    def _number(call: int) -> int | None:
-        """Of the system call that a thread is in, if it may be known."""
+    def _call(call: int) -> tuple[int | None, list[bytes]]:
+        """The number of the system call that a thread is in, if it may be known, and the words of
+        its line."""
         if call < 0:
-            return None
+            return None, []
         try:
-            number = os.pread(call, 64, 0).split()[0]
+            words = os.pread(call, 256, 0).split()
         except OSError:
-            return None
-        return int(number) if number.isdigit() else None
+            return None, []
+        return (int(words[0]) if words[0].isdigit() else None), words
 
     def _open(self, thread: int) -> tuple[int, int, int]:
         if len(self._files) >= MAX_THREADS:

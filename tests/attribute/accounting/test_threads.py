@@ -30,6 +30,9 @@ TORCH = "/opt/lib/python3.12/site-packages/torch"
         ("D", "17 0x3", Leaf.INPUT),  # pread64
         ("D", "74 0x3", Leaf.WAIT),  # fsync
         ("D", "1 0x3", Leaf.WAIT),  # write
+        ("D", "3 0x3", Leaf.WAIT),  # close
+        ("D", "257 0xffffff9c 0x7f10 0x80241 0x1b6", Leaf.WAIT),  # openat, to write
+        ("D", "257 0xffffff9c 0x7f10 0x80000 0x0", Leaf.INPUT),  # openat, to read
         ("D", "running", Leaf.INPUT),  # a page of a mapped file
         ("D", None, Leaf.INPUT),
     ],
