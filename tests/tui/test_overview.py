@@ -14,6 +14,7 @@ from gputui.model.leaves import LEAVES
 from gputui.report.explain import Finding, Verdict
 from gputui.report.explain.time_tree import time_tree
 from gputui.tui.source import Options
+from gputui.tui.views.overview import FINDING, OverviewView
 from gputui.tui.widgets.causes import cause_rows, hundred_bar, sums
 from gputui.tui.widgets.ink import apportion, nice_top
 from gputui.tui.widgets.names import cut_middle, short_names
@@ -43,6 +44,13 @@ async def test_a_program_without_ranges_opens_on_its_verdict(
         assert "Step time  median 83.9 µs, p99 177 µs" in shown.text
         assert "A step here is 3 operations, repeated: yours may hold many of them." in shown.text
         assert all(cell_len(line) <= size[0] for line in shown.lines)
+        view = shown.app.main.view
+        assert isinstance(view, OverviewView)
+        for key in ("down", "right"):  # the verdict is chosen already: each goes on from it
+            await shown.press(key)
+            assert view._chosen is not None
+            assert view._chosen.kind != FINDING or view._chosen.key
+            await shown.press("0")
         # The evidence in two keys, back in two.
         await shown.press("enter")
         assert shown.app.main.current == "time"

@@ -154,8 +154,14 @@ async def test_keys_that_have_nothing_to_do_say_so(show: Show) -> None:
         assert "by count ▲" in shown.text
         await shown.press("1", "1", "enter")
         assert "nothing to open here: 4 and 5 have details" in shown.text
-        for key, said in (("r", "nothing to sort here"), ("comma", "no charts here: 6 shows some")):
-            await shown.press(key)
+        for keys, said in (
+            ("r", "nothing to sort here"),
+            (",", "no charts here: 6 shows some"),
+            (("right",), "all tables are one list here"),
+            ("22", "this view has no further tab"),
+            (("3", "up"), "no step was kept in parts"),
+        ):
+            await shown.press(*keys)
             assert said in shown.lines[-1]
 
 

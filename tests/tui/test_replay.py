@@ -121,6 +121,9 @@ async def test_keys_move_through_a_recording_and_back() -> None:
         assert model.session.run is not None
         assert "paused" in replay.top
         assert "The run has ended: these are the last" in replay.text
+        await replay.until(lambda: replay.playback.has_ended)
+        await replay.press("right_square_bracket")
+        await replay.until(lambda: "this is the end of the recording" in replay.text)
         await replay.press("left_square_bracket")
         await replay.until(lambda: f"{END}/" not in replay.top)
         before = replay.playback.position_s
@@ -129,6 +132,8 @@ async def test_keys_move_through_a_recording_and_back() -> None:
         await replay.press("left_curly_bracket")
         await replay.until(lambda: f"0:00.0/{END}" in replay.top)
         assert model.session.run is None or not model.session.run.ended
+        await replay.press("left_curly_bracket")
+        await replay.until(lambda: "this is the beginning of the recording" in replay.text)
 
 
 async def test_the_next_phase_and_the_next_event_are_a_key_away() -> None:

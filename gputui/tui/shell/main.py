@@ -140,6 +140,8 @@ class MainScreen(ViewKeys):
         """A key's view; pressed again, its next tab."""
         self.trail.clear()
         names = self._tabs(next(one for one in GROUPS if one.key == key))
+        if names == [self.current]:
+            self.say("this view has no further tab")
         shown = names.index(self.current) + 1 if self.current in names else 0
         await self.action_view(names[shown % len(names)])
 

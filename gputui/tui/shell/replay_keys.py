@@ -43,14 +43,23 @@ class ReplayKeys(Screen[None]):
 
     def action_replay_step(self, ticks: int) -> None:
         """Pause, and go a sample forward or back."""
-        if isinstance(self.model.source, Playback):
-            self.model.source.step(ticks)
+        source = self.model.source
+        if isinstance(source, Playback) and self._can_go(source, ticks):
+            source.step(ticks)
             self.model.paused = True
             self.draw()
 
     def action_replay_skip(self, seconds: int) -> None:
-        if isinstance(self.model.source, Playback):
-            self.model.source.skip(seconds)
+        source = self.model.source
+        if isinstance(source, Playback) and self._can_go(source, seconds):
+            source.skip(seconds)
+
+    def _can_go(self, source: Playback, way: int) -> bool:
+        """Whether there is anything that way, in time; else it is said."""
+        is_there = source.has_ended if way > 0 else source.position_s <= 0
+        if is_there:
+            self.say(f"this is the {'end' if way > 0 else 'beginning'} of the recording")
+        return not is_there
 
     def action_replay_phase(self) -> None:
         """Go to the next change of phase."""

@@ -135,7 +135,9 @@ class OverviewView(View):
         """Up and down through all that can be chosen; left and right from panel to panel."""
         if not self._keys:
             return
-        at = -1 if self._chosen is None else self._keys.index(self._chosen)
+        verdict = Chosen(FINDING, 0)  # which is chosen where nothing else is
+        chosen = self._chosen or (verdict if verdict in self._keys else None)
+        at = -1 if chosen is None else self._keys.index(chosen)
         steps = {"up": -1, "down": 1, "page_up": -5, "page_down": 5}
         if move in steps:
             at += steps[move]
@@ -143,7 +145,7 @@ class OverviewView(View):
             at = 0 if move == "home" else len(self._keys) - 1
         else:
             kinds = list(dict.fromkeys(key.kind for key in self._keys))
-            kind = self._chosen.kind if self._chosen else ""
+            kind = chosen.kind if chosen else ""
             place = kinds.index(kind) if kind in kinds else -1
             wanted = kinds[(place + (1 if move == "right" else -1)) % len(kinds)]
             at = next(n for n, key in enumerate(self._keys) if key.kind == wanted)

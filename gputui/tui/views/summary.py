@@ -99,6 +99,8 @@ class SummaryView(View):
         if move in steps:
             self.top = max(0, self.top + steps[move])
             self.draw()
+        else:
+            self.nothing_chosen("all tables are one list here: ↑ ↓ PgUp PgDn scroll")
 
     def _roll(self, move: Move) -> None:
         self.top = max(0, self.top + (SCROLL_LINES if move == "down" else -SCROLL_LINES))

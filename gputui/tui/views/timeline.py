@@ -121,6 +121,7 @@ class TimelineView(StretchView):
         last = len(self._columns) - 1
         at = last if self.at is None else self.at
         if move in ("up", "down"):
+            self.nothing_chosen("no step was kept in parts: ← → go through all steps")
             return
         if move in ("home", "end"):
             at = 0 if move == "home" else last
