@@ -16,7 +16,7 @@ def run(options: argparse.Namespace) -> int:
     from gputui.cli.live import Watch, record, screen
     from gputui.cli.main import check, mode_of
 
-    pid = process_of(options.pid)
+    pid = process_of(options)
     if options.annotate == "none":
         options.annotate = None
     for option in MAIN.options:  # those that only a program fits that gputui starts itself
@@ -37,9 +37,11 @@ def run(options: argparse.Namespace) -> int:
     return record(watch) if mode == "record" else screen(watch)
 
 
-def process_of(typed: str) -> int:
-    """A process id. Raises UsageError."""
-    pid = count(typed, "PID")
+def process_of(options: argparse.Namespace) -> int:
+    """The process to attach to, or to detach from. Raises UsageError, also in read-only mode."""
+    pid = count(options.pid, "PID")
     if pid <= 1:
-        raise UsageError(f"PID {typed}: give that of a program")
+        raise UsageError(f"PID {options.pid}: give that of a program")
+    if options.readonly:
+        raise UsageError(f"{options.set_by['readonly']} leaves every process as it is")
     return pid

@@ -12,6 +12,6 @@ def run(options: argparse.Namespace) -> int:
     from gputui.cli.attach import process_of
     from gputui.inject.attach import detach
 
-    pid = process_of(options.pid)
+    pid = process_of(options)
     say(f"process {pid} {'was put to sleep' if detach(pid) else 'is asleep already'}")
     return 0

@@ -104,9 +104,10 @@ started after eval "$(gputui env)"."""
 _OF_ATTACH = {
     "record", "output", "duration", "rotate", "max_size", "prometheus", "trace", "trace_limit",
     "interval", "only", "alert", "notify", "no_kernels", "trace_steps", "max_cost",
-    "theme", "config", "no_color", "ascii", "host", "via", "there",
+    "theme", "config", "no_color", "ascii", "host", "via", "there", "readonly",
 }  # fmt: skip
 """The options of recordings and the screen that also fit a running process."""
+_OF_DETACH = {"readonly", "config"}
 
 _RECORDS = ("screen", "record")
 _OF_HOSTS = ("screen", "record", "once", "replay")
@@ -188,7 +189,8 @@ MAIN = Command(
         Option("annotate", "put ranges around torch modules, or operators too",
                "modules|autograd",
                choices=_one_of("modules", "autograd")),
-        Option("readonly", "disable everything that starts, stops or signals a process",
+        Option("readonly",
+               "disable everything that starts, stops, signals or attaches to a process",
                set_in=_ANYWHERE),
         Option("theme", "colours of the screen", "NAME", default="gputui-dark",
                set_in=_ANYWHERE, completes="theme"),
@@ -296,6 +298,7 @@ COMMANDS = (
         "detach",
         "Make another gputui detach from a process, which keeps running.",
         (Argument("pid", "PID", "the process"),),
+        tuple(option for option in MAIN.options if option.name in _OF_DETACH),
     ),
     Command(
         "env",

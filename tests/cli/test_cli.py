@@ -174,6 +174,8 @@ def test_help_names_every_mode() -> None:
         (["export", "x"], "required: --format"),
         (["--config", "/no/such/file", "--once"], "there is no such file"),
         (["--readonly", "--workload", "inference"], "--readonly starts nothing"),
+        (["attach", "2", "--readonly"], "--readonly leaves every process as it is"),
+        (["detach", "2", "--readonly"], "--readonly leaves every process as it is"),
     ],
 )
 def test_wrong_usage_is_one_line_and_status_2(words: list[str], message: str) -> None:
