@@ -116,6 +116,7 @@ RULES: tuple[tuple[str, tuple[str, ...]], ...] = (
                       r"(?<![a-z])(floor|ceil|round|trunc|frac|sign|sgn|remainder|fmod|fmax|fmin|hypot|lerp)_",
             r"(?<![a-z])(maximum|minimum|xlogy|gcd|lcm|nextafter|multiply|addcmul|addcdiv|where)_",
             r"(?<![a-z])(eq|ne|lt|gt|le|ge|equal|greater|less|logical|bitwise|invert|not)_",
+            r"cupy_(subtract|true_divide|floor_divide|power)_",
             r"(?<![a-z])[lr]?shift_", r"(?<![a-z])(celu|elu|selu|mish|prelu|softplus|threshold)_",
             r"(hard|soft|tanh|log)(swish|sigmoid|tanh|shrink)", r"softplus", r"igamma", r"bessel",
             r"polynomial", r"(?<![a-z])(zero|zeros|ones|full|empty|conj|polar|real|imag|logit)_",

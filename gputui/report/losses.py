@@ -10,12 +10,12 @@ from gputui.state import Run
 _MOST_DOMAINS = 4
 
 _WORDS = {
-    "ring": "the ring was full",
-    "unread": "were left in the ring at the end",
-    "cupti": "CUPTI's buffers were full",
+    "ring": "because the ring was full",
+    "unread": "left in the ring at the end",
+    "cupti": "because CUPTI's buffers were full",
     "domains": "a thread had ranges open in 32 others",
     "deferred": "deferred events are not taken in",
-    "places": "more was open at once than is followed",
+    "places": "because more ranges were open at once than are followed",
 }
 
 
@@ -39,8 +39,8 @@ def lost_share(run: Run) -> float:
 
 
 def why_lost(run: Run) -> str:
-    """The causes, largest first: "12 the ring was full; 8 in domains a, b: …"; empty for an older
-    recording, which lacks them.
+    """The causes, largest first: "12 because the ring was full; 8 in domains a, b: …"; empty for
+    an older recording, which lacks them.
     """
     causes: Counter[str] = Counter()
     domains: dict[str, Counter[str]] = {"domains": Counter(), "deferred": Counter()}

@@ -128,6 +128,7 @@ def test_names_of_public_engines() -> None:
         ("void deep_ep::internode_ll::dispatch<true, false, 7168>(void*)", "communication"),
         ("fused_moe_kernel", "mixture of experts"),
         ("loop_add_fusion_3", "elementwise"),
+        ("cupy_true_divide__float64_float64_float64", "elementwise"),
         ("gemm_fusion_dot_12", "matmul"),
         ("input_reduce_fusion", "reduction"),
     ],

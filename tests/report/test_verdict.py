@@ -344,7 +344,7 @@ def test_lost_records_are_a_hole_and_no_idle_time(lost: int, word: str) -> None:
     assert found is not None
     assert found.word == word
     if word == "INCOMPLETE":
-        assert "6 % of the records were lost (60 the ring was full)" in found.headline
+        assert "6 % of the records were lost (60 because the ring was full)" in found.headline
 
 
 def test_lost_ranges_leave_the_time_of_the_gpu_alone() -> None:
