@@ -41,7 +41,12 @@ def kind_of(document: Any) -> str | None:
 
 def check(kind: str, document: Any) -> None:
     """Fails where a document is not as its schema says."""
-    error = best_match(validator(kind).iter_errors(document))
+    _check(kind, json.dumps(document))
+
+
+@functools.lru_cache(maxsize=64)  # a test often makes a document twice, and a look takes long
+def _check(kind: str, text: str) -> None:
+    error = best_match(validator(kind).iter_errors(json.loads(text)))
     assert error is None, f"{error.json_path}: {error.message[:300]}"
 
 

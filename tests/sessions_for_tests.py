@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from gputui.collect.traced_run import Run as TracedRun
 from gputui.collect.traced_run import RunRequest
 from gputui.model.events import AnyEvent
 from gputui.model.sketch import Accumulator
+from gputui.playback.loading import Loaded, load
 from gputui.playback.opening import open_recording
 from gputui.state import Run, Session
 from gputui.state.history import History
@@ -34,6 +36,12 @@ def read_whole(path: Path) -> tuple[Session, Run]:
     found = folded(reader)
     assert reader.damage is None
     return found
+
+
+@functools.cache
+def loaded_once(name: str) -> Loaded:
+    """A recording of `tests/data`, for tests that look at it only."""
+    return load(str(Path(__file__).parent / "data" / name))
 
 
 def traced(command: Sequence[str]) -> tuple[Session, Run]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import jsonschema
 import msgspec
@@ -12,7 +11,6 @@ import pytest
 from gputui.cli.doctor import Check
 from gputui.cli.doctor import document as doctor_document
 from gputui.cli.reference import DOCS, reference_files, schemas
-from gputui.playback.loading import load
 from gputui.render import formats
 from gputui.report.compare import compare
 from gputui.report.json_schema import rows_schema
@@ -22,8 +20,7 @@ from gputui.report.subject import Subject
 from gputui.report.summary_document import summary_document
 from gputui.state import Session
 from tests.schemas_for_tests import check
-
-DATA = Path(__file__).parents[1] / "data"
+from tests.sessions_for_tests import loaded_once
 
 
 @pytest.mark.parametrize("name", reference_files())
@@ -38,7 +35,7 @@ def test_nothing_is_left_of_a_document_that_is_gone() -> None:
 
 @pytest.mark.parametrize("name", ["h200-annotated.gputui.gz", "h200-inference.gputui"])
 def test_documents_of_a_recorded_run_are_as_their_schemas_say(name: str) -> None:
-    loaded = load(str(DATA / name))
+    loaded = loaded_once(name)
     session, run = loaded.session, loaded.run
     check("summary", json.loads(formats.summary(session, run, "json")))
     subjects = [Subject(label, session, run) for label in "ab"]
@@ -66,7 +63,7 @@ def test_a_document_with_another_field_or_without_one_is_refused(h200: Session) 
 
 @pytest.mark.parametrize("name", run_tables())
 def test_rows_of_a_table_are_as_its_columns_say(name: str) -> None:
-    loaded = load(str(DATA / "h200-annotated.gputui.gz"))
+    loaded = loaded_once("h200-annotated.gputui.gz")
     spec = run_tables()[name]
     row, definitions = rows_schema(spec)
     rows = json.loads(formats.one_table(spec.table(loaded.session, loaded.run), "json"))["rows"]

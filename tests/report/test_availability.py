@@ -8,13 +8,12 @@ from pathlib import Path
 import pytest
 
 from gputui.cli.dispatch import run
-from gputui.playback.loading import load
 from gputui.render.text_tables import to_csv, to_json, to_text
 from gputui.report.availability import REASON
 from gputui.report.registry import run_tables
 from gputui.report.summary_document import summary_document
 from gputui.state import Session
-from tests.conftest import DATA
+from tests.sessions_for_tests import loaded_once
 
 EMPTY = (
     "launch_latency", "launch_intervals", "gpu_streams", "gpu_idle_ranges", "kernel_shapes",
@@ -77,7 +76,7 @@ def test_nothing_is_missing_from_a_recording_of_today(name: str) -> None:
     # The annotated one is older than these.
     newer = {"time": "faults/launch.gputui.gz", "phase_causes": "h200-ranges.sqlite.gz"}
     recording = newer.get(name, "h200-annotated.gputui.gz")
-    loaded = load(str(DATA / recording))
+    loaded = loaded_once(recording)
     assert run_tables()[name].table(loaded.session, loaded.run).unavailable == {}
 
 
