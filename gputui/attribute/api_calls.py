@@ -161,11 +161,14 @@ class Calls:
         # The driver call already in the window stands in for its runtime call.
         new = ~self.window.promote(calls)
         self._keep_others(placement, calls, new)
-        calls = pick(calls, new)
-        launches = np.flatnonzero(self._kernel_launches[calls["name"]])
-        self._intervals.add(calls["thread"][launches], calls["start"][launches])
+        if not new.all():
+            of = np.flatnonzero(new)
+            calls = pick(calls, of)
+            names, threads, starts, ends = (c.take(of) for c in (names, threads, starts, ends))
+        launches = np.flatnonzero(self._kernel_launches.take(names))
+        self._intervals.add(threads.take(launches), starts.take(launches))
         self._await(calls, 1)
-        self._accounting.add_calls(calls)
+        self._accounting.add_calls(names, threads, starts, ends)
         self.window.add(calls, now_ns)
         return calls
 

@@ -14,7 +14,7 @@ from gputui.attribute.arrays import (
     pick,
     sorted_columns,
     stack,
-    times_ns,
+    taken,
 )
 from gputui.attribute.correlation import NO_CALL
 from gputui.attribute.gpu_time import Launched, Ran, SecondaryOperations
@@ -32,6 +32,7 @@ from gputui.attribute.shapes import Shapes
 from gputui.attribute.startend_kernels import StartEndKernels
 from gputui.attribute.streams import Streams
 from gputui.attribute.strings import Strings
+from gputui.attribute.timed_operations import TimedOperations, timed
 from gputui.attribute.trace_sink import TraceSink
 from gputui.attribute.waiting import Waiting
 from gputui.attribute.wrong_calls import WrongCalls
@@ -42,9 +43,6 @@ from gputui.model.events import (
     MemoryOperationDelta,
     RangeKernels,
 )
-
-MAX_DEVICE = 255
-"""Higher device numbers are clamped to this."""
 
 
 class Operations:
@@ -136,7 +134,8 @@ class Operations:
             kernels = np.full(len(records), NO_KERNEL)
             is_kernel = are_kernels(records)
             kernels[is_kernel] = self._names.numbers(pick(records, is_kernel), now_ns)
-            self._measure(records, calls, kernels, nothing, waiting.ran[chosen], ~due[chosen])
+            found = timed(records, calls, kernels, nothing)
+            self._measure(records, calls, found, waiting.ran[chosen], ~due[chosen])
             waiting.ran |= chosen
             waiting.accounted |= due
 
@@ -163,18 +162,15 @@ class Operations:
         """Count operations with their calls; of some the time `ran` or was `accounted` already."""
         if not len(records):
             return
-        starts = times_ns(records["start"])
-        ends = np.maximum(starts, times_ns(records["end"]))
+        kernels = np.full(len(records), NO_KERNEL)
+        found = timed(records, calls, kernels, first)
+        starts, ends, devices = found.starts, found.ends, found.devices
         durations = durations_ns(starts, ends)
-        devices = np.minimum(records["a"], MAX_DEVICE).astype(np.int64)
-        nodes = calls["node"].astype(np.int64)
-        inherited = calls["inherited"]
-        phases = self._graph_nodes.phases(records, nodes, calls["thread"], now_ns)
-        calls["node"] = phases  # what is counted from here on, counts there
+        nodes, inherited = found.nodes, calls["inherited"]
+        phases = self._graph_nodes.phases(records, nodes, found.threads, now_ns)
         replayed = (records["e"] != 0) & (phases == nodes)
         places = place_keys(phases, devices, inherited)
         is_kernel = are_kernels(records)
-        kernels = np.full(len(records), NO_KERNEL)
         shapes = np.zeros(len(records), np.int64)
         at: slice | Int64s = slice(None)
         ran_kernels, made = records, calls
@@ -190,56 +186,53 @@ class Operations:
         if self.trace is not None:
             self.trace.operations(records, nodes, phases, inherited, is_kernel, kernels, shapes)
         # An operation without a time is counted, but has no place.
-        timed = starts > 0
-        if not timed.all():
-            records, calls, kernels = pick(records, timed), pick(calls, timed), kernels[timed]
-            starts, ends, devices = starts[timed], ends[timed], devices[timed]
-            phases = phases[timed]
-            inherited, first = inherited[timed], first[timed]
-            ran, accounted = ran[timed], accounted[timed]
-        self._measure(records, calls, kernels, first, ran, accounted)
+        found = found._replace(nodes=phases)
+        if not starts.all():
+            of = np.flatnonzero(starts)
+            records, calls, found = pick(records, of), pick(calls, of), found.pick(of)
+            ran, accounted = ran[of], accounted[of]
+        self._measure(records, calls, found, ran, accounted)
         instances = calls["instance"].copy()
-        self._launched.append(Launched(starts, ends, phases, instances))
-        direct = ~inherited & (instances >= 0)
+        self._launched.append(Launched(found.starts, found.ends, found.nodes, instances))
+        direct = np.flatnonzero(~calls["inherited"] & (instances >= 0))
+        own = taken(instances, direct)
         self._instances.add_operations(
-            instances[direct], starts[direct], ends[direct], first[direct]
+            own,
+            taken(found.starts, direct),
+            taken(found.ends, direct),
+            taken(found.first, direct),
         )
-        self._range_kernels.add(instances[direct], kernels[direct])
-        self._keep_secondary(calls["sequence"], starts, ends, devices, kernels, first)
+        self._range_kernels.add(own, taken(found.kernels, direct))
+        self._keep_secondary(calls["sequence"], found)
 
     def _measure(
         self,
         records: Slots,
         calls: Slots,
-        kernels: Int64s,
-        first: Bools,
+        found: TimedOperations,
         ran: Bools,
         accounted: Bools,
     ) -> None:
         """Count when devices were busy, and account for it; not again what was counted already."""
-        starts = times_ns(records["start"])
-        ends = np.maximum(starts, times_ns(records["end"]))
-        devices = np.minimum(records["a"], MAX_DEVICE).astype(np.int64)
-        origins = self._streams.origins(devices, records["b"], calls["thread"])
-        launches = first & (kernels != NO_KERNEL)
-        self._streams.add(origins[launches], starts[launches], pick(calls, launches))
+        origins = self._streams.origins(found.devices, found.streams, found.threads)
+        launches = np.flatnonzero(found.first & (found.kernels != NO_KERNEL))
+        self._streams.add(
+            origins.take(launches),
+            found.starts.take(launches),
+            found.called_ns.take(launches),
+            found.returned_ns.take(launches),
+        )
         new = slice(None) if not ran.any() else np.flatnonzero(~ran)
-        self._ran.append(Ran(starts[new], ends[new], devices[new], origins[new]))
+        self._ran.append(Ran(found.starts[new], found.ends[new], found.devices[new], origins[new]))
         if accounted.any():
             new = np.flatnonzero(~accounted)
-            records, calls = pick(records, new), pick(calls, new)
-            kernels, devices, first = kernels[new], devices[new], first[new]
-            starts, ends = starts[new], ends[new]
-        self._accounting.add_operations(records, calls, kernels, devices, starts, ends, first)
+            records, calls, found = pick(records, new), pick(calls, new), found.pick(new)
+        self._accounting.add_operations(records, calls, found)
 
     def _keep_secondary(
         self,
         sequences: Int64s,
-        starts: Int64s,
-        ends: Int64s,
-        devices: Int64s,
-        kernels: Int64s,
-        first: Bools,
+        found: TimedOperations,
     ) -> None:
         if not len(self._calls.secondary):
             return
@@ -247,24 +240,25 @@ class Operations:
         if not len(secondary):
             return
         instances, nodes = secondary["instance"].copy(), secondary["node"].copy()
-        self._instances.add_operations(instances, starts[rows], ends[rows], first[rows])
-        self._secondary.append((nodes, starts[rows], ends[rows]))
-        kernel = kernels[rows]
+        found = found.pick(rows)
+        self._instances.add_operations(instances, found.starts, found.ends, found.first)
+        self._secondary.append((nodes, found.starts, found.ends))
+        kernel, devices = found.kernels, found.devices
         is_kernel = kernel != NO_KERNEL
-        durations = durations_ns(starts[rows], ends[rows])
+        durations = durations_ns(found.starts, found.ends)
         of_start_end = is_kernel & secondary["start_end"]
         if of_start_end.any():
             self._start_end_kernels.add(
                 instances[of_start_end],
                 kernel[of_start_end],
-                devices[rows][of_start_end],
+                devices[of_start_end],
                 durations[of_start_end],
                 secondary["only_start_end"][of_start_end],
                 secondary["repeated"][of_start_end],
             )
         stacked = is_kernel & ~secondary["start_end"]
         self._range_kernels.add(instances[stacked], kernel[stacked])
-        places = place_keys(nodes, devices[rows], np.zeros(len(rows), np.bool_))
+        places = place_keys(nodes, devices, np.zeros(len(rows), np.bool_))
         self._secondary_sums.add(places[stacked], kernel[stacked], durations[stacked])
 
     # --- sums

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from gputui.attribute.arrays import Bools, Int64s, KeyTable, Slots, pick, times_ns
+from gputui.attribute.arrays import Bools, Int64s, KeyTable, Slots, UInt32s, pick, times_ns
 from gputui.attribute.range_lookup import place
 from gputui.attribute.range_stacks import RangeStacks
 from gputui.attribute.range_tree import Nodes
@@ -96,7 +96,7 @@ class GraphNodes:
         _shorten(self._gone)
         self._make_room()
 
-    def phases(self, records: Slots, launches: Int64s, threads: Int64s, now_ns: int) -> Int64s:
+    def phases(self, records: Slots, launches: Int64s, threads: UInt32s, now_ns: int) -> Int64s:
         """The node of the range tree in which each operation counts: of a graph's, one below its
         launch; of others, `launches` itself, the node around the launch on its thread.
         """

@@ -10,7 +10,6 @@ from gputui.attribute.arrays import (
     LONGEST_NS,
     Int64s,
     KeyTable,
-    Slots,
     UInt32s,
     join,
 )
@@ -78,13 +77,15 @@ class Streams:
             self._streams.append((device, OTHER_STREAMS))
         return self._others[device]
 
-    def add(self, origins: Int64s, starts_ns: Int64s, calls: Slots) -> None:
-        """Add the first kernel of each launch, with its call."""
+    def add(
+        self, origins: Int64s, starts_ns: Int64s, called_ns: Int64s, returned_ns: Int64s
+    ) -> None:
+        """Add the first kernel of each launch, and when its call began and ended."""
         self._latencies.append(
             (
                 origins & ((1 << _ORIGIN_BITS) - 1),
-                np.clip(starts_ns - calls["start"], 0, LONGEST_NS),
-                np.clip(starts_ns - calls["end"], 0, LONGEST_NS),
+                np.clip(starts_ns - called_ns, 0, LONGEST_NS),
+                np.clip(starts_ns - returned_ns, 0, LONGEST_NS),
             )
         )
 
@@ -166,7 +167,7 @@ class LaunchIntervals:
         self._parts: list[tuple[Int64s, Int64s]] = []
         self._counts = np.zeros(self.MAX_THREADS, np.int64)
 
-    def add(self, threads: UInt32s, starts_ns: Int64s) -> None:
+    def add(self, threads: Int64s, starts_ns: Int64s) -> None:
         if not len(threads):
             return
 
@@ -175,7 +176,7 @@ class LaunchIntervals:
             self._last_ns.append(0)
             return len(self._threads) - 1
 
-        numbers = self._numbers.lookup(threads.astype(np.int64), define, lambda: -1)
+        numbers = self._numbers.lookup(threads, define, lambda: -1)
         if len(self._threads) > 1 or (starts_ns[1:] < starts_ns[:-1]).any():
             order = np.lexsort((starts_ns, numbers))
             numbers, starts_ns = numbers[order], starts_ns[order]

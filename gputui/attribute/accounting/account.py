@@ -16,10 +16,11 @@ from gputui.attribute.accounting.launch_order import LaunchOrder
 from gputui.attribute.accounting.operations import Kernels, columns
 from gputui.attribute.accounting.phases import PhaseLeaves
 from gputui.attribute.accounting.tracker import FIRST_TRY, WINDOW, StepTracker
-from gputui.attribute.arrays import Bools, Int64s, Slots, distinct
+from gputui.attribute.arrays import Int64s, Slots, distinct
 from gputui.attribute.collectives.local import LocalCollectives
 from gputui.attribute.holes import Holes
 from gputui.attribute.range_stacks import RangeStacks
+from gputui.attribute.timed_operations import TimedOperations
 from gputui.model.events import (
     LeafTime,
     LineLaunches,
@@ -116,33 +117,27 @@ class Accounting:
         self._kinds = np.append(self._kinds, np.int8(kind))
         self._graphs = np.append(self._graphs, "GraphLaunch" in name)
 
-    def add_calls(self, calls: Slots) -> None:
-        """Calls of the window (correlation.CALL)."""
-        if not len(calls):
+    def add_calls(self, names: Int64s, threads: Int64s, starts: Int64s, ends: Int64s) -> None:
+        """Calls of the window: the numbers of their names, who made them and when."""
+        if not len(names):
             return
-        starts, ends = calls["start"].copy(), calls["end"].copy()
-        kinds = self._kinds.take(calls["name"])
+        kinds = self._kinds.take(names)
         copies = np.flatnonzero(kinds == _MAY_WAIT)
         if len(copies):
             long = ends.take(copies) - starts.take(copies) > WAITED_NS
             kinds[copies] = np.where(long, _WAITING, _LAUNCHING)
-        self._threads.add(calls["thread"], starts, ends, kinds)
+        self._threads.add(threads, starts, ends, kinds)
 
     def add_operations(
         self,
         records: Slots,
         calls: Slots,
-        kernels: Int64s,
-        devices: Int64s,
-        starts: Int64s,
-        ends: Int64s,
-        first: Bools,
+        found: TimedOperations,
     ) -> None:
-        """Operations with their calls, as `columns` takes them, and the `devices` that ran them;
-        `first` marks those that came first of all that their call launched."""
-        self.collectives.add_kernels(calls, kernels, starts, ends)
-        operations = columns(records, calls, kernels, starts, ends, self._kernels)
-        present = distinct(devices).tolist()
+        """Operations with their calls, also as columns."""
+        self.collectives.add_kernels(found)
+        operations = columns(records, found, self._kernels)
+        present = distinct(found.devices).tolist()
         for device in present:
             if device not in self._devices:
                 if len(self._devices) >= MAX_DEVICES:
@@ -155,9 +150,9 @@ class Accounting:
                 )
             of = operations
             if len(present) > 1:
-                of = operations.pick(np.flatnonzero(devices == device))
+                of = operations.pick(np.flatnonzero(found.devices == device))
             self._devices[device].add(of)
-        self._launches.add(operations, records, calls, first, self._graphs)
+        self._launches.add(operations, records, calls, found.first, self._graphs)
 
     def mark_steps(self, started_ns: Int64s) -> None:
         """Moments at which ranges began that name themselves steps: they win over what is found.

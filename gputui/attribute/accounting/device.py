@@ -19,7 +19,7 @@ from gputui.attribute.accounting.phases import PhaseLeaves
 from gputui.attribute.accounting.samples import Samples
 from gputui.attribute.accounting.step_rows import StreamOperations, thread_lanes, within_bytes
 from gputui.attribute.accounting.tracks import FETCHING, LEAVES, WAITED, Tracks
-from gputui.attribute.arrays import Int64s, distinct, present, taken
+from gputui.attribute.arrays import Int64s, distinct, present, rows_of, taken
 from gputui.attribute.holes import Holes
 from gputui.model.events import StreamLane, ThreadLane
 from gputui.model.leaves import Leaf
@@ -172,11 +172,14 @@ class DeviceTime:
             of = np.flatnonzero(took)
             starts, ends, took = starts.take(of), ends.take(of), took.take(of)
             leaves, nodes = leaves.take(of), nodes.take(of)
-        if self.phases is not None:
-            self.phases.add_busy(nodes, leaves, took)
+        by_leaf = []
         for leaf in present(leaves, LEAVES):
-            of = np.flatnonzero(leaves == leaf)
-            self.tracks.add(leaf, taken(starts, of), taken(ends, of), taken(took, of))
+            of = rows_of(leaves == leaf)
+            its = taken(took, of)
+            self.tracks.add(leaf, taken(starts, of), taken(ends, of), its)
+            by_leaf.append((leaf, taken(nodes, of), its))
+        if self.phases is not None:
+            self.phases.add_busy(by_leaf)
 
     def _add_busy(
         self, starts: Int64s, ends: Int64s, leaves: npt.NDArray[np.uint8], nodes: Int64s
@@ -192,11 +195,14 @@ class DeviceTime:
             of = leaves.take(at).take(rows)
             if above is not None:
                 exposed -= covered_before(finishes, *above) - covered_before(begins, *above)
-            if self.phases is not None:
-                self.phases.add_busy(nodes.take(at).take(rows), of, exposed)
+            by_leaf = []
             for leaf in present(of, LEAVES):
                 shown = np.flatnonzero((of == leaf) & (exposed > 0))
-                self.tracks.add(leaf, begins.take(shown), finishes.take(shown), exposed.take(shown))
+                its = exposed.take(shown)
+                self.tracks.add(leaf, begins.take(shown), finishes.take(shown), its)
+                by_leaf.append((leaf, nodes.take(at.take(rows.take(shown))), its))
+            if self.phases is not None:
+                self.phases.add_busy(by_leaf)
             if group == _GROUPS - 1:
                 break
             if above is None:
@@ -212,7 +218,7 @@ class DeviceTime:
         before = np.empty_like(reach)
         before[0] = self.accounted_ns or found.starts[0]
         before[1:] = reach[:-1]
-        rows = np.flatnonzero(found.starts > before)
+        rows = rows_of(found.starts > before)
         if not len(rows):
             return
         a, b = taken(before, rows), taken(found.starts, rows)
@@ -222,7 +228,7 @@ class DeviceTime:
             rows, a, b = rows[~holed], a[~holed], b[~holed]
         called = taken(found.called_ns, rows)
         causes = Causes(b - a)
-        late = np.flatnonzero(called > a)
+        late = rows_of(called > a)
         if len(late) < len(rows):
             causes.add_whole(Leaf.UNKNOWN, np.flatnonzero(called == 0))
             causes.add_whole(Leaf.DEPENDENCY, np.flatnonzero((called != 0) & (called <= a)))

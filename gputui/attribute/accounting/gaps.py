@@ -11,7 +11,7 @@ import numpy.typing as npt
 from gputui.attribute.accounting.absence import AWAY_LEAVES
 from gputui.attribute.accounting.doing import Doing
 from gputui.attribute.accounting.host import HostThreads, Pieces, Rows
-from gputui.attribute.arrays import Int64s, taken
+from gputui.attribute.arrays import Int64s, rows_of, taken
 from gputui.model.leaves import Leaf
 
 RESTART_NS = 1_000_000
@@ -97,7 +97,7 @@ class Causes:
                 some = np.flatnonzero(amounts)
                 rows, amounts = rows.take(some), amounts.take(some)
             yield leaf, rows, amounts
-        rows = np.arange(len(self._left)) if self._left.all() else np.flatnonzero(self._left)
+        rows = rows_of(self._left)
         yield Leaf.LAUNCH, rows, taken(self._left, rows)
 
 
@@ -122,10 +122,9 @@ class Blame:
         restarted = waited[gaps.ends[waited] - gaps.starts[waited] < RESTART_NS]
         causes.add_whole(Leaf.SYNC, gaps.rows[restarted])
         beyond = gaps.ends - np.maximum(gaps.returned_ns, gaps.called_ns)
-        beyond -= LATENCY_NS
-        late = np.flatnonzero(beyond > 0)
+        late = np.flatnonzero(beyond > LATENCY_NS)
         late = late[_others(late, restarted)]
-        causes.add(Leaf.DEPENDENCY, gaps.rows[late], beyond[late])
+        causes.add(Leaf.DEPENDENCY, gaps.rows[late], beyond[late] - LATENCY_NS)
         for doing, (at, amounts) in pieces.items():
             others = _others(at, restarted)
             at, amounts = at[others], amounts[others]

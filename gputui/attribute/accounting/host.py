@@ -15,7 +15,14 @@ import numpy.typing as npt
 
 from gputui.attribute.accounting.absence import READINGS_KEPT, States
 from gputui.attribute.accounting.doing import SHORT_NS, Doing
-from gputui.attribute.arrays import Int64s, Integers, distinct, median, present, run_starts
+from gputui.attribute.arrays import (
+    Growing,
+    Int64s,
+    distinct,
+    median,
+    present,
+    run_starts,
+)
 from gputui.model.leaves import Leaf
 
 SHORT_MOST_NS = 1_000_000
@@ -42,6 +49,9 @@ MAX_THREADS = 1024
 
 Kinds = npt.NDArray[np.int8]
 
+# NumPy compares with an enum three times as slowly.
+_LAUNCHING, _WAITING = int(Doing.LAUNCHING), int(Doing.WAITING)
+
 _NEVER = np.iinfo(np.int64).max
 
 Rows = npt.NDArray[np.intp]
@@ -51,17 +61,20 @@ and for how long."""
 
 
 class _Thread:
-    """The outermost calls of one thread, in order. `others` are the rows of those that do not
-    launch."""
+    """The outermost calls of one thread, in order."""
 
-    __slots__ = ("_pending", "ends", "kinds", "others", "starts")
+    __slots__ = ("_calls", "_pending", "ends", "kinds", "starts")
 
     def __init__(self) -> None:
-        self.starts = np.empty(0, np.int64)
-        self.ends = np.empty(0, np.int64)
-        self.kinds = np.empty(0, np.int8)
-        self.others: Rows = np.empty(0, np.intp)
+        self._calls = Growing(np.int64, np.int64, np.int8)
         self._pending: list[tuple[Int64s, Int64s, Kinds]] = []
+        self._show()
+
+    def _show(self) -> None:
+        self.starts: Int64s
+        self.ends: Int64s
+        self.kinds: Kinds
+        self.starts, self.ends, self.kinds = self._calls
 
     def add(self, starts: Int64s, ends: Int64s, kinds: Kinds) -> None:
         """Calls, in any order."""
@@ -71,37 +84,34 @@ class _Thread:
         """Take in what is pending: sort, keep the outermost."""
         if not self._pending:
             return
-        parts = [(self.starts, self.ends, self.kinds), *self._pending]
-        self._pending = []
-        starts, ends, kinds = map(np.concatenate, zip(*parts, strict=True))
-        # Those that were there are in order, and none is inside another.
-        new = slice(max(len(self.starts) - 1, 0), None)
-        is_sorted = bool((starts[new][1:] >= starts[new][:-1]).all())
-        if not is_sorted:
+        pending, self._pending = self._pending, []
+        reach_ns = max(int(self.starts[-1]), int(self.ends[-1])) if len(self.ends) else -_NEVER
+        if _one_after_the_other(pending, reach_ns):
+            for part in pending:
+                self._calls.append(part)
+        else:
+            parts = [tuple(self._calls), *pending]
+            starts, ends, kinds = map(np.concatenate, zip(*parts, strict=True))
             order = np.argsort(starts, kind="stable")
             starts, ends, kinds = starts[order], ends[order], kinds[order]
-        if not is_sorted or (starts[new][1:] < ends[new][:-1]).any():
             inside = starts[1:] < np.maximum.accumulate(ends[:-1])
             outermost = np.flatnonzero(np.concatenate(([True], ~inside)))
-            starts, ends, kinds = starts[outermost], ends[outermost], kinds[outermost]
-        self.starts, self.ends, self.kinds = starts, ends, kinds
-        self.others = np.flatnonzero(kinds != Doing.LAUNCHING)
+            self._calls.replace((starts[outermost], ends[outermost], kinds[outermost]))
+        self._show()
 
     def forget(self, before_ns: int) -> None:
         """Drop calls that ended before."""
         first = int(np.searchsorted(self.ends, before_ns))
         if first > 1024 and first * 2 > len(self.ends):
-            self.starts, self.ends = self.starts[first:].copy(), self.ends[first:].copy()
-            self.kinds = self.kinds[first:].copy()
-            self.others = self.others[np.searchsorted(self.others, first) :] - first
+            self._calls.drop(first)
+            self._show()
 
     def during(self, starts: Int64s, ends: Int64s) -> tuple[Pieces, Rows]:
         """Time of each kind but launching in intervals that are disjoint and in order, and the
         rows of those at whose start a wait was under way."""
         parts = self._parts(int(starts[0]), int(ends[-1]))
-        at, rows = spread(
-            np.searchsorted(ends, parts.starts, side="right"), np.searchsorted(starts, parts.ends)
-        )
+        first = np.searchsorted(ends, parts.starts, side="right")
+        at, rows = spread(first, _beyond(starts, first, parts.ends))
         amounts = np.minimum(parts.ends.take(at), ends.take(rows))
         amounts -= np.maximum(parts.starts.take(at), starts.take(rows))
         kinds = parts.kinds.take(at)
@@ -109,7 +119,7 @@ class _Thread:
         for kind in present(kinds, len(Doing)):
             of = np.flatnonzero(kinds == kind)
             found[kind] = _each_once(rows.take(of), amounts.take(of))
-        waits = np.flatnonzero(kinds == Doing.WAITING)
+        waits = np.flatnonzero(kinds == _WAITING)
         waiting, begins = at.take(waits), starts.take(rows.take(waits))
         begun = (parts.starts.take(waiting) <= begins) & (begins < parts.ends.take(waiting))
         return found, rows.take(waits[begun])
@@ -118,13 +128,8 @@ class _Thread:
         """The calls that wait for the GPU, as far as they lie in an interval, in order."""
         low = int(np.searchsorted(self.ends, since_ns, side="right"))
         high = int(np.searchsorted(self.starts, until_ns))
-        at = self._others_in(low, high)
-        at = at[self.kinds.take(at) == Doing.WAITING]
+        at = low + np.flatnonzero(self.kinds[low:high] == _WAITING)
         return np.maximum(self.starts[at], since_ns), np.minimum(self.ends[at], until_ns)
-
-    def _others_in(self, low: int, high: int) -> Rows:
-        first, beyond = np.searchsorted(self.others, (low, high)).tolist()
-        return self.others[first:beyond]
 
     def _parts(self, since_ns: int, until_ns: int) -> _Parts:
         """What the thread did but launch, in order: other calls, and stretches outside CUDA."""
@@ -132,8 +137,8 @@ class _Thread:
             return _Parts(np.array([-_NEVER]), np.array([_NEVER]), np.array([Doing.AWAY], np.int8))
         low = max(0, int(np.searchsorted(self.ends, since_ns, side="right")) - 1)
         high = int(np.searchsorted(self.starts, until_ns)) + 1
-        starts, ends = self.starts[low:high], self.ends[low:high]
-        calls = self._others_in(low, high) - low
+        starts, ends, of_calls = self.starts[low:high], self.ends[low:high], self.kinds[low:high]
+        calls = np.flatnonzero(of_calls != _LAUNCHING)
         between = starts[1:] - ends[:-1]
         away = np.flatnonzero(between > _short(between))
         # Before the first call that is known, and after the last, the thread was away, as far as
@@ -148,7 +153,7 @@ class _Thread:
             finishes.append(np.array([_NEVER]))
         of = np.concatenate(begins)
         kinds = np.full(len(of), Doing.AWAY, np.int8)
-        kinds[: len(calls)] = self.kinds[low:high].take(calls)
+        kinds[: len(calls)] = of_calls.take(calls)
         order = np.argsort(of, kind="stable")
         return _Parts(of[order], np.concatenate(finishes)[order], kinds[order])
 
@@ -171,9 +176,32 @@ def _short(between: Int64s) -> float:
 
 def spread(first: Rows, beyond: Rows) -> tuple[Rows, Rows]:
     """The rows from each `first` to before its `beyond`, and to which of them each belongs."""
-    count = np.maximum(0, beyond - first)
+    count = beyond - first
+    if not len(count) or count.max() <= 1:
+        of = np.flatnonzero(count > 0)
+        return of, first.take(of)
+    count = np.maximum(0, count)
     of = np.repeat(np.arange(len(count)), count)
     return of, np.arange(len(of)) + (first - np.cumsum(count) + count).take(of)
+
+
+def _beyond(starts: Int64s, first: Rows, ends: Int64s) -> Rows:
+    """How many of `starts` lie before each end, at least `first`: as a rule, one more at most."""
+    last = len(starts) - 1
+    beyond = first + (starts.take(first, mode="clip") < ends)
+    np.minimum(beyond, len(starts), out=beyond)
+    more = np.flatnonzero((beyond <= last) & (starts.take(beyond, mode="clip") < ends))
+    beyond[more] = np.searchsorted(starts, ends.take(more))
+    return beyond
+
+
+def _one_after_the_other(parts: list[tuple[Int64s, Int64s, Kinds]], reach_ns: int) -> bool:
+    """Whether calls come in order, none inside another, after those that ended by `reach_ns`."""
+    for starts, ends, _ in parts:
+        if starts[0] < reach_ns or (starts[1:] < ends[:-1]).any() or (ends < starts).any():
+            return False
+        reach_ns = int(ends[-1])
+    return True
 
 
 def _each_once(rows: Rows, amounts: Int64s) -> tuple[Rows, Int64s]:
@@ -264,7 +292,7 @@ class HostThreads:
         """What a thread was at in each interval in which it was away: shares by AWAY_LEAVES."""
         return self._states.get(thread, States()).shares(starts, ends)
 
-    def add(self, threads: Integers, starts: Int64s, ends: Int64s, kinds: Kinds) -> None:
+    def add(self, threads: Int64s, starts: Int64s, ends: Int64s, kinds: Kinds) -> None:
         """CUDA calls, in any order."""
         present = distinct(threads).tolist()
         for thread in present:

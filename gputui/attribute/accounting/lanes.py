@@ -105,7 +105,8 @@ def _drawn(open_ns: int | None, moments: Int64s) -> tuple[int, int] | None:
 def _in_parts(start_ns: int, end_ns: int, rows: npt.NDArray[np.int64], lengths: Int64s) -> _Drawn:
     shares = np.rint(1000 * rows[:, :LEAVES] / lengths[:, None]).clip(0, 1000).astype(int)
     busy = np.rint(1000 * rows[:, _BUSY].sum(axis=1) / lengths).clip(0, 1000).astype(int)
-    idle = [leaf for leaf in _IDLE if shares[:, leaf].any()]
+    some = np.flatnonzero(np.any(shares, axis=0)).tolist()
+    idle = [leaf for leaf in _IDLE if leaf in some]
     alone = shares[:, Leaf.COMMUNICATION]
     return _Drawn(
         start_ns,

@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from gputui.attribute.accounting.operations import FIRST_KERNEL, Columns, Kernels
 from gputui.attribute.accounting.repetition import Cues, Tokens
-from gputui.attribute.arrays import Bools, Int64s, Slots, pick
+from gputui.attribute.arrays import Bools, Int64s, Slots
 
 HELD_NS = 10_000_000_000
 HELD_LAUNCHES = 1 << 17
@@ -28,6 +29,10 @@ class Launched(NamedTuple):
         """Those from `first` to before `last`."""
         return Launched._make(column[first:last] for column in self)
 
+    def pick(self, rows: npt.NDArray[np.intp]) -> Launched:
+        """Some of them."""
+        return Launched._make(column.take(rows) for column in self)
+
 
 _NOTHING = Launched(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.uint32))
 
@@ -37,7 +42,7 @@ class LaunchOrder:
 
     def __init__(self, kernels: Kernels) -> None:
         self._kernels = kernels
-        self._sorted = _NOTHING
+        self._parts = [_NOTHING]
         self._new: list[Launched] = []
 
     def add(
@@ -51,39 +56,53 @@ class LaunchOrder:
         """The operations that are the `first` of their call, which is known, of those that
         `columns` made of the others; `is_graph` by the call's name."""
         launched = Launched(operations.called_ns, operations.starts, operations.codes)
-        if not first.all():
-            records, calls = pick(records, first), pick(calls, first)
-            launched = Launched._make(column[first] for column in launched)
-        if not len(records):
-            return
         if is_graph.any() and (graphs := np.flatnonzero(is_graph.take(calls["name"]))).size:
             tokens = launched.tokens.copy()
             tokens[graphs] = _GRAPH + (records["e"][graphs].astype(np.int64) & 0xFF_FFFF)
             launched = launched._replace(tokens=tokens)
-        self._new.append(launched)
+        if not first.all():
+            launched = launched.pick(np.flatnonzero(first))
+        if len(launched.starts):
+            self._new.append(launched)
 
     def starts_after(self, moments_ns: Int64s) -> list[int]:
         """When the first operation began that was launched at or after each moment."""
-        known = self._all()
-        at = np.searchsorted(known.called_ns, np.sort(moments_ns))
+        moments_ns = np.sort(moments_ns)
+        self._settle()
+        late = [part for part in self._parts
+                if len(part.starts) and part.called_ns[-1] >= moments_ns[0]]  # fmt: skip
+        if not late:
+            return []
+        known = _joined(late)
+        at = np.searchsorted(known.called_ns, moments_ns)
         found: list[int] = np.unique(known.starts[at[at < len(known.called_ns)]]).tolist()
         return found
 
     def keep_newest(self) -> None:
         """Steps come as ranges: the launches that they may begin with stay."""
-        known = self._all()
-        if len(known.called_ns):
-            horizon_ns = int(known.called_ns[-1]) - HELD_NS
-            first = int(np.searchsorted(known.called_ns, horizon_ns))
-            self._sorted = known.cut(max(first, len(known.called_ns) - HELD_LAUNCHES))
+        self._settle()
+        newest = self._parts[-1].called_ns
+        if not len(newest):
+            return
+        horizon_ns = int(newest[-1]) - HELD_NS
+        surplus = sum(len(part.starts) for part in self._parts) - HELD_LAUNCHES
+        while True:
+            oldest = self._parts[0]
+            first = max(int(np.searchsorted(oldest.called_ns, horizon_ns)), surplus)
+            if first < len(oldest.starts):
+                self._parts[0] = oldest.cut(first)
+                return
+            surplus -= len(oldest.starts)
+            del self._parts[0]
 
     def take(self, until_ns: int | None) -> Launched:
         """Those that were called before, in the order of their calls."""
-        known = self._all()
+        self._settle()
+        known = _joined(self._parts)
         ready = len(known.called_ns)
         if until_ns is not None:
             ready = int(np.searchsorted(known.called_ns, until_ns))
-        self._sorted = known.cut(ready)
+        self._parts = [known.cut(ready)]
         return known.cut(0, ready)
 
     def meanings(self, tokens: Tokens) -> tuple[Tokens, Cues]:
@@ -95,15 +114,22 @@ class LaunchOrder:
         families[others], cues[others] = tokens[others], 0
         return families, cues
 
-    def _all(self) -> Launched:
-        if self._new:
-            joined = Launched._make(
-                np.concatenate(column) for column in zip(self._sorted, *self._new, strict=True)
-            )
-            self._new.clear()
-            called = joined.called_ns
-            if (called[1:] < called[:-1]).any():
-                order = np.argsort(called, kind="stable")
-                joined = Launched._make(column.take(order) for column in joined)
-            self._sorted = joined
-        return self._sorted
+    def _settle(self) -> None:
+        """Take in what is new: parts in order, one after the other."""
+        if not self._new:
+            return
+        new, self._new = self._new, []
+        if 4 * len(self._parts[-1].starts) < sum(len(part.starts) for part in new):
+            new.insert(0, self._parts.pop())  # little is left, as a rule
+        part = _joined(new)
+        if self._parts and part.called_ns.min() < self._parts[-1].called_ns[-1]:
+            part, self._parts = _joined([*self._parts, part]), []
+        if (part.called_ns[1:] < part.called_ns[:-1]).any():
+            part = part.pick(np.argsort(part.called_ns, kind="stable"))
+        self._parts.append(part)
+
+
+def _joined(parts: list[Launched]) -> Launched:
+    if len(parts) == 1:
+        return parts[0]
+    return Launched._make(np.concatenate(column) for column in zip(*parts, strict=True))

@@ -8,8 +8,9 @@ import numpy as np
 import numpy.typing as npt
 
 from gputui.attribute.accounting.repetition import cue_of, family
-from gputui.attribute.arrays import Bools, Int64s, Slots, pick
+from gputui.attribute.arrays import Bools, Int64s, Slots
 from gputui.attribute.range_kernels import NO_KERNEL
+from gputui.attribute.timed_operations import TimedOperations
 from gputui.model.leaves import CHANGES_LAYOUT, Leaf, leaf_of_kernel
 from gputui.ring.layout import RecordKind
 
@@ -95,32 +96,32 @@ class Kernels:
 
 def columns(
     records: Slots,
-    calls: Slots,
-    kernels: Int64s,
-    starts: Int64s,
-    ends: Int64s,
+    found: TimedOperations,
     known: Kernels,
 ) -> Columns:
-    """Operations with their calls, NO_CALL where it is not known; `kernels` numbers those that are
-    kernels or graphs as a whole, and is NO_KERNEL for others."""
+    """Operations as the accounting sees them."""
+    kernels = found.kernels
     leaves = known.leaves.take(kernels, mode="clip")
     codes = (kernels + FIRST_KERNEL).astype(np.uint32)
     others = np.flatnonzero(kernels == NO_KERNEL)
     if len(others):
-        copied = pick(records, others)
-        codes[others] = directions = _directions(copied)
-        pageable = (copied["source_kind"] == _PAGEABLE) | (copied["destination_kind"] == _PAGEABLE)
-        leaves[others] = _COPY_LEAVES[pageable.astype(np.intp), directions]
+        kinds, directions, *places = (records[name][others] for name in _OF_COPIES)
+        directions = np.where(
+            kinds == _MEMCPY, np.minimum(directions, np.uint8(_MEMSET - 1)), np.uint8(_MEMSET)
+        )
+        codes[others] = directions
+        pageable = (places[0] == _PAGEABLE) | (places[1] == _PAGEABLE)
+        leaves[others] = _COPY_LEAVES[pageable.view(np.uint8), directions]
     return Columns(
-        starts,
-        ends,
-        calls["start"].copy(),
-        calls["end"].copy(),
-        calls["thread"].copy(),
-        records["b"].copy(),
+        found.starts,
+        found.ends,
+        found.called_ns,
+        found.returned_ns,
+        found.threads,
+        found.streams,
         codes,
         records["d"].copy(),
-        calls["node"].astype(np.int64),
+        found.nodes,
         leaves,
         np.zeros(len(records), np.bool_),
     )
@@ -131,9 +132,4 @@ _COPY_LEAVES[0, [_HOST_TO_DEVICE, _DEVICE_TO_HOST]] = Leaf.COPY_PINNED
 _COPY_LEAVES[1, [_HOST_TO_DEVICE, _DEVICE_TO_HOST]] = Leaf.COPY_PAGEABLE
 """By whether pageable memory is involved, and by the code."""
 
-
-def _directions(records: Slots) -> npt.NDArray[np.uint8]:
-    """The codes of operations that are no kernels."""
-    directions: npt.NDArray[np.uint8] = np.minimum(records["sub"], np.uint8(_MEMSET - 1))
-    directions[records["kind"] != _MEMCPY] = _MEMSET
-    return directions
+_OF_COPIES = "kind", "sub", "source_kind", "destination_kind"

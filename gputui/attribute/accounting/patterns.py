@@ -23,6 +23,9 @@ BLOCK = 128
 BETWEEN = 12
 """Most kernels between the two matrix products of attention written out."""
 
+# NumPy compares with an enum three times as slowly.
+_SOFTMAX, _ELEMENTWISE = int(Leaf.SOFTMAX), int(Leaf.ELEMENTWISE)
+
 _PRODUCTS = np.array([Leaf.MATMUL, Leaf.MATMUL_SIMT, Leaf.MATMUL_UNALIGNED], np.uint8)
 _INSIDE = np.array([Leaf.ELEMENTWISE, Leaf.SOFTMAX, Leaf.OTHER, Leaf.COPY_DEVICE], np.uint8)
 
@@ -55,7 +58,7 @@ def refine(
 
 
 def _mark_attention(of: npt.NDArray[np.uint8], stream: npt.NDArray[np.uint32]) -> None:
-    softmax = np.flatnonzero(of == Leaf.SOFTMAX)
+    softmax = np.flatnonzero(of == _SOFTMAX)
     if not len(softmax):
         return
     products = np.isin(of, _PRODUCTS)
@@ -87,7 +90,7 @@ def _mark_chains(
     streams: npt.NDArray[np.uint32],
     widths: Callable[[Rows], Int64s],
 ) -> None:
-    rows = np.flatnonzero(of == Leaf.ELEMENTWISE)
+    rows = np.flatnonzero(of == _ELEMENTWISE)
     rows = rows[ends.take(rows) - starts.take(rows) >= CHAIN_NS]
     if len(rows) < CHAIN:
         return

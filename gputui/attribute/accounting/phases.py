@@ -8,13 +8,12 @@ ranges that were open there. A thread without ranges takes the main thread's, as
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 import numpy.typing as npt
 
 from gputui.attribute.accounting.host import Rows, spread
-from gputui.attribute.accounting.tracks import LEAVES
 from gputui.attribute.arrays import Int64s, UInt32s, distinct
 from gputui.attribute.range_stacks import RangeStack, RangeStacks
 from gputui.attribute.timeline import NO_NODE
@@ -51,17 +50,15 @@ class PhaseLeaves:
             sums.clear()
         return found
 
-    def add_busy(self, nodes: Int64s, leaves: npt.NDArray[np.uint8], exposed: Int64s) -> None:
-        """Operations by the innermost range that launched them, as far as they count."""
-        if not len(nodes):
-            return
-        if (nodes == nodes[0]).all():
-            sums = np.bincount(leaves, exposed)
-            for leaf in np.flatnonzero(sums).tolist():
-                self._busy[int(nodes[0]), leaf] += int(sums[leaf])
-        else:
-            for key, ns in _sums(nodes * LEAVES + leaves, exposed):
-                self._busy[divmod(key, LEAVES)] += round(ns)
+    def add_busy(self, parts: Sequence[tuple[int, Int64s, Int64s]]) -> None:
+        """Operations by leaf: the innermost ranges that launched them, and how much counts."""
+        sums = [
+            (node, leaf, round(ns))
+            for leaf, nodes, exposed in parts
+            for node, ns in _by_node(nodes, exposed)
+        ]
+        for node, leaf, ns in sorted(sums):
+            self._busy[node, leaf] += ns
 
     def add_idle(
         self,
@@ -158,10 +155,18 @@ def _overlaps(
     return dict(_sums(nodes.take(at), amounts.take(of) * (shared / lengths.take(of))))
 
 
+def _by_node(nodes: Int64s, amounts: Int64s) -> Iterable[tuple[int, float]]:
+    if not len(nodes):
+        return ()
+    if (nodes == nodes[0]).all():
+        return [(int(nodes[0]), int(amounts.sum()))]
+    return _sums(nodes, amounts)
+
+
 def _sums(
     keys: Int64s, amounts: npt.NDArray[np.int64] | npt.NDArray[np.float64]
 ) -> Iterator[tuple[int, float]]:
-    if int(keys.max()) < _FEW_NODES * LEAVES:
+    if int(keys.max()) < _FEW_NODES:
         sums = np.bincount(keys, amounts)
         found = np.flatnonzero(sums)
         sums = sums[found]

@@ -15,6 +15,7 @@ FETCHING = LEAVES + 1
 idle; what of INPUT was fetching it."""
 
 _Track = tuple[Int64s, Int64s, Int64s]
+_NO_TRACK: _Track = (np.empty(0, np.int64),) * 3
 
 
 class Tracks:
@@ -54,37 +55,14 @@ class Tracks:
         for leaf, parts in self._tracks.items():
             if not parts:
                 continue
-            before = 0
-            while len(parts) > 1 and parts[0][1][-1] <= boundaries[0]:
-                # As a rule: what the last step but one left.
-                _, _, amounts = parts.pop(0)
-                before += int(amounts.sum())
-                self._intervals -= len(amounts)
-            starts, ends, amounts = (
-                parts[0] if len(parts) == 1 else map(np.concatenate, zip(*parts, strict=True))
-            )
-            begun = np.searchsorted(starts, boundaries)
-            sums = _sums_up_to(begun, amounts)
-            sums[0] += before
-            last = np.maximum(begun - 1, 0)
-            beyond = ends.take(last) - boundaries
-            divided = np.flatnonzero((beyond > 0) & (begun > 0))
-            if len(divided):
-                at, beyond = last.take(divided), beyond.take(divided)
-                share = beyond / (ends.take(at) - starts.take(at))
-                rest = np.zeros(len(boundaries) + 1, np.int64)
-                rest[divided + 1] = np.rint(amounts.take(at) * share)
-                sums -= rest[1:] - rest[:-1]
-            rows[:, leaf] = sums
-            # What goes on beyond the last boundary is kept from there on.
-            goes_on = len(divided) > 0 and int(divided[-1]) == len(boundaries) - 1
-            first = int(begun[-1]) - goes_on
-            self._intervals -= first
-            starts, ends, amounts = starts[first:], ends[first:], amounts[first:]
-            if goes_on:
-                starts, amounts = starts.copy(), amounts.copy()
-                starts[0], amounts[0] = boundaries[-1], rest[-1]
-            self._tracks[leaf] = [(starts, ends, amounts)] if len(starts) else []
+            kept: list[_Track] = []
+            for part in parts:
+                self._intervals -= len(part[0])
+                left = _take_of(part, boundaries, rows[:, leaf])
+                if len(left[0]):
+                    kept.append(left)
+                    self._intervals += len(left[0])
+            self._tracks[leaf] = kept
         return rows
 
     def take_all(self) -> npt.NDArray[np.int64]:
@@ -95,6 +73,36 @@ class Tracks:
         self._tracks.clear()
         self._intervals = 0
         return sums
+
+
+def _take_of(part: _Track, boundaries: Int64s, sums: Int64s) -> _Track:
+    """What is left of a part; what lies up to each boundary is added to `sums`."""
+    starts, ends, amounts = part
+    if starts[0] >= boundaries[-1]:
+        return part
+    if ends[-1] <= boundaries[0]:
+        sums[0] += amounts.sum()
+        return _NO_TRACK
+    begun = np.searchsorted(starts, boundaries)
+    sums += _sums_up_to(begun, amounts)
+    last = np.maximum(begun - 1, 0)
+    beyond = ends.take(last) - boundaries
+    divided = np.flatnonzero((beyond > 0) & (begun > 0))
+    first = int(begun[-1])
+    if not len(divided):
+        return starts[first:], ends[first:], amounts[first:]
+    at, beyond = last.take(divided), beyond.take(divided)
+    share = beyond / (ends.take(at) - starts.take(at))
+    rest = np.zeros(len(boundaries) + 1, np.int64)
+    rest[divided + 1] = np.rint(amounts.take(at) * share)
+    sums -= rest[1:] - rest[:-1]
+    if int(divided[-1]) < len(boundaries) - 1:
+        return starts[first:], ends[first:], amounts[first:]
+    # What goes on beyond the last boundary is kept from there on.
+    first -= 1
+    starts, amounts = starts[first:].copy(), amounts[first:].copy()
+    starts[0], amounts[0] = boundaries[-1], rest[-1]
+    return starts, ends[first:], amounts
 
 
 def _sums_up_to(ends: npt.NDArray[np.intp], amounts: Int64s) -> Int64s:

@@ -16,6 +16,7 @@ import numpy as np
 from gputui.attribute.arrays import Int64s, KeyTable, Slots, times_ns
 from gputui.attribute.collectives.found import Collective, Entered, Found, Operation
 from gputui.attribute.strings import Strings
+from gputui.attribute.timed_operations import TimedOperations
 from gputui.model.collectives import OTHER, kind_of, kind_of_kernel
 from gputui.model.payloads import PayloadType
 from gputui.ring.layout import FLAG_COMMUNICATOR, FLAG_PAYLOAD, RecordKind
@@ -138,16 +139,16 @@ class LocalCollectives:
             else:
                 self._pop(thread, record, time_ns)
 
-    def add_kernels(self, calls: Slots, kernels: Int64s, starts: Int64s, ends: Int64s) -> None:
-        """Kernels with their calls; `kernels` is negative where an operation is none."""
-        nccl = self._is_nccl
+    def add_kernels(self, found: TimedOperations) -> None:
+        """Operations with their calls: the kernels among them."""
+        nccl, kernels = self._is_nccl, found.kernels
         if nccl.any() and len(at := np.flatnonzero(nccl[kernels] & (kernels >= 0))):
             self._kernels += zip(
-                calls["thread"][at].tolist(),
-                calls["start"][at].tolist(),
+                found.threads[at].tolist(),
+                found.called_ns[at].tolist(),
                 kernels[at].tolist(),
-                starts[at].tolist(),
-                ends[at].tolist(),
+                found.starts[at].tolist(),
+                found.ends[at].tolist(),
                 strict=True,
             )
 

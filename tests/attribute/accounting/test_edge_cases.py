@@ -16,6 +16,7 @@ from gputui.attribute.accounting.intervals import Busy
 from gputui.attribute.accounting.operations import FIRST_KERNEL, Columns, Kernels, columns
 from gputui.attribute.accounting.patterns import refine
 from gputui.attribute.correlation import CALL
+from gputui.attribute.timed_operations import timed
 from gputui.model.events import LeafTime, LoopDelta, Scope
 from gputui.model.leaves import LEAVES, Leaf, leaf_of_kernel
 from gputui.ring.layout import SLOT, RecordKind
@@ -323,7 +324,8 @@ def test_a_copys_memory_says_its_leaf(leaf: Leaf) -> None:
     record["kind"] = RecordKind.MEMCPY
     record["sub"], record["source_kind"], record["destination_kind"] = COPIES[leaf]
     none = np.zeros(1, np.int64)
-    found = columns(record, np.zeros(1, CALL), none - 1, none, none + 1, Kernels())
+    with_calls = timed(record, np.zeros(1, CALL), none - 1, np.ones(1, np.bool_))
+    found = columns(record, with_calls, Kernels())
     assert found.leaves.tolist() == [leaf]
 
 
