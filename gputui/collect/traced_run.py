@@ -116,6 +116,7 @@ class Run:
         self._told_of_profiler = False
         self._started = False
         self._child_ended_ns: int | None = None
+        self._asked_ns: int | None = None
         self.ended: RunEnded | None = None
         # A child that cannot be killed must not delay the exit.
         self._thread = threading.Thread(target=self._main, name=f"run-{number}", daemon=True)
@@ -128,6 +129,7 @@ class Run:
         """Ask the run to end. Returns at once."""
         with self._lock:
             self._stop_wanted = True
+            self._asked_ns = self._asked_ns or time.time_ns()
             if self._child is not None:
                 self._child.stop()
             if self._reader is not None:
@@ -136,6 +138,7 @@ class Run:
     def interrupt(self) -> None:
         """Pass a Ctrl-C on to the child and its descendants."""
         with self._lock:
+            self._asked_ns = self._asked_ns or time.time_ns()
             if self._child is not None:
                 self._child.interrupt()
 
@@ -243,6 +246,7 @@ class Run:
             reason=sanitize(f"stopped: {reason}" if self._stop_wanted else reason, 1000),
             stopped=self._stop_wanted,
             child_ended_ns=self._child_ended_ns,
+            asked_ns=self._asked_ns,
             continued=ending.continued,
             killed=ending.killed,
             left=ending.left,

@@ -198,7 +198,19 @@ class Run(msgspec.Struct):
             return "stopped"
         if self.ended.exit_code is None and self.ended.signal is None:
             return "ended"
-        return "done" if self.ended.exit_code == 0 else "failed"
+        if self.ended.exit_code == 0:
+            return "done"
+        return "failed" if self.ended.asked_ns is None else "stopped"
+
+    @property
+    def is_cut_off(self) -> bool:
+        """Whether gputui ended it at a moment that was not recorded, as earlier versions did."""
+        return self.ended is not None and self.ended.stopped and self.ended.asked_ns is None
+
+    def was_asked_to_end(self, time_ns: int) -> bool:
+        """Whether by this moment gputui had asked it to end."""
+        asked_ns = self.ended.asked_ns if self.ended is not None else None
+        return asked_ns is not None and asked_ns <= time_ns
 
     @property
     def is_active(self) -> bool:

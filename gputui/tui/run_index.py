@@ -50,12 +50,14 @@ def read_facts(path: Path) -> RunFacts:
     value = run.metrics.get(rates[0]) if rates else None
     rate = float(value) if isinstance(value, int | float) else None
     step = step_mean(Subject("", loaded.session, run))
-    if found is None or tree is None:
-        return RunFacts(step=step, rate=rate)
-    largest = max(tree.leaves, key=lambda leaf: tree.leaves[leaf])
-    cause = f"{LEAVES[largest].label} {100 * tree.share(tree.leaves[largest]):.0f} %"
-    if found.findings:
+    cause = ""
+    if found is not None and found.findings:
         cause = found.findings[0].headline.lower().replace(":", "")
+    if tree is None:
+        return RunFacts(step=step, rate=rate, cause=cause)
+    if not cause:
+        largest = max(tree.leaves, key=lambda leaf: tree.leaves[leaf])
+        cause = f"{LEAVES[largest].label} {100 * tree.share(tree.leaves[largest]):.0f} %"
     busy_percent = 100 * (1 - tree.share(tree.idle_ns))
     return RunFacts(step=step, rate=rate, busy_percent=busy_percent, cause=cause)
 

@@ -14,12 +14,14 @@ from gputui.model.events import (
     OpenRange,
     ProcessDetached,
     ProcessOutOfSight,
+    RunEnded,
     RunOutput,
 )
+from gputui.report.explain import conclusion
 from gputui.report.explain.finding import Finding
 from gputui.report.explain.lost_ranks import lost_ranks
 from gputui.state import Session
-from tests.events_for_tests import at, attached, defined, run_started
+from tests.events_for_tests import at, attached, defined, header, run_started
 
 RANKS = 4
 
@@ -194,6 +196,23 @@ def test_the_first_to_vanish_is_named_and_not_who_waited_for_it() -> None:
     ended = [gone(0, 5.4), gone(2, 5.5), gone(1, 5.7), gone(3, 5.7)]
     [one] = found(collective(2, 20, 20, 5), *waiting, *ended)
     assert one.headline == "rank 2 died"
+
+
+@pytest.mark.parametrize(("asked_at", "word"), [(5.4, None), (6.0, "RANK 2 DIED")])
+def test_who_vanished_once_the_run_was_asked_to_end_did_not_die(
+    asked_at: float, word: str | None
+) -> None:
+    """After Ctrl-C every rank vanishes. A rank that did so before leads without a GPU too, though
+    somebody ended the run."""
+    session = Session()
+    ranks = [attached(rank + 1, rank=rank) for rank in range(RANKS)]
+    vanished = [gone(rank, 5.5 + (rank != 2)) for rank in range(RANKS)]
+    ended = RunEnded(time_ns=at(7), run=1, exit_code=1, reason="", asked_ns=at(asked_at))
+    session.apply([header(), run_started(), *ranks, *vanished, ended])
+    run = session.runs[1]
+    found = conclusion(session, run)
+    assert (found.word if found is not None else None) == word
+    assert run.outcome == "stopped"
 
 
 def test_out_of_memory_and_failures_name_the_first_rank_and_not_those_it_took_along() -> None:

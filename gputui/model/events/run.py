@@ -100,6 +100,8 @@ class RunEnded(Event, frozen=True, kw_only=True, tag="run_ended"):
     `reason` is one line for people ("killed by SIGKILL", "out of memory: …"); `stopped` means that
     gputui ended it at the user's request. `child_ended_ns` is when it ended; `time_ns` is when
     everything captured of it had been read. None in older recordings and if it never ran.
+    `asked_ns` is when gputui first asked it to end, by passing Ctrl-C on or by ending it: what
+    happened to its processes from then on is no cause.
 
     `continued`, `killed` and `left` are pids of its processes that could not end by themselves, at
     most 64 each: they were stopped (SIGSTOP), did not end of SIGTERM in time, or not of SIGKILL.
@@ -111,6 +113,7 @@ class RunEnded(Event, frozen=True, kw_only=True, tag="run_ended"):
     reason: str
     stopped: bool = False
     child_ended_ns: Moment | None = None
+    asked_ns: Moment | None = None
     continued: tuple[Integer, ...] = ()
     killed: tuple[Integer, ...] = ()
     left: tuple[Integer, ...] = ()

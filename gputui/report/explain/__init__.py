@@ -32,21 +32,22 @@ def conclusion(
     session: Session, run: Run, among: Sequence[Finding] | None = None
 ) -> Verdict | None:
     """The answer: the verdict on where the time goes, or a fact that matters where no leaf of the
-    time tree does, or whose cure gains more than any leaf's; None where no operation was
-    captured. `among` are the run's findings, where they are known."""
+    time tree does, or whose cure gains more than any leaf's; None where no operation was captured
+    and no such fact is known. `among` are the run's findings, where they are known."""
     found = verdict(run, session.kernel_names)
-    if found is None:
-        return None
-    least = max((one.gain or 1.0 for one in found.findings), default=None)
+    leaves = found.findings if found is not None else ()
+    least = max((one.gain or 1.0 for one in leaves), default=None)
     facts = tuple(
         one
         for one in (findings(session, run) if among is None else among)
         if one.leads
-        and one not in found.findings
+        and one not in leaves
         and (one.ends_run or least is None or (one.gain or 1.0) > least)
     )
     if not facts:
         return found
+    if found is None:
+        return Verdict(facts[0].word.upper(), facts[0].sentence, facts)
     return Verdict(
         facts[0].word.upper(),
         facts[0].sentence,

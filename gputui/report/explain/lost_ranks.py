@@ -98,9 +98,11 @@ def _died(session: Session, run: Run) -> tuple[Finding, ...]:
     gone = {
         process: detached.time_ns
         for process in ranked
-        if (detached := run.processes[process].detached) is not None and not detached.clean
+        if (detached := run.processes[process].detached) is not None
+        and not detached.clean
+        and not run.was_asked_to_end(detached.time_ns)
     }
-    if not gone or len(ranked) < 2 or (run.ended is not None and run.ended.stopped):
+    if not gone or len(ranked) < 2 or run.is_cut_off:
         return ()
     first = _first(run, gone)
     still = sum(run.processes[process].detached is None for process in ranked)
@@ -128,8 +130,9 @@ def _ended_early(run: Run) -> tuple[Finding, ...]:
         process: ended_ns
         for process in ranked
         if (ended_ns := run.processes[process].ended_ns) is not None
+        and not run.was_asked_to_end(ended_ns)
     }
-    if not aborted or not ended or (run.ended is not None and run.ended.stopped):
+    if not aborted or not ended or run.is_cut_off:
         return ()
     first = _first(run, ended)
     rank, detached = ranked[first], run.processes[first].detached

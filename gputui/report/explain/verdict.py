@@ -256,6 +256,7 @@ def late_beside(_session: Session, run: Run) -> Iterator[Finding]:
             100 * LEAST_LATE,
             _LATE_SOURCE,
             evidence=late.evidence,
+            leads=time_tree(run) is None,
         )
     elif unnamed := lack_of_cores(ranks, by_match):
         share, why = unnamed

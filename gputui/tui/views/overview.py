@@ -213,16 +213,17 @@ class OverviewView(View):
     def _answer(self, layout: Layout, run: Run, read: Read, height: int) -> None:
         """The verdict's word, its sentence, what to try, and all of the time in one bar."""
         width, found, tree = layout.width, read.found, read.tree
-        if tree is None:
+        if tree is None and found is None:
             # What is not captured, and why, stands above already.
             why = NO_VERDICT if run.unseen_reason else unaccounted(run)
             layout.add(wrap(why, width, "text", " ")[:2])
             return
-        if found is None:
+        if tree is not None and found is None:
             text = f"Watching the first steps: {tree.steps} so far. The verdict comes after 2 s."
             layout.add(wrap(text, width, "text", " ")[:2])
             self._bar(layout, tree)
             return
+        assert found is not None
         is_chosen = self._chosen is None or self._chosen == Chosen(FINDING, 0)
         top = len(layout.rows)
         self._keys.append(Chosen(FINDING, 0))
@@ -230,7 +231,8 @@ class OverviewView(View):
         for y in range(top, len(layout.rows)):
             act = partial(self._click, Chosen(FINDING, 0))
             self.places.append(Place(y, 0, width, act))
-        self._bar(layout, tree)
+        if tree is not None:
+            self._bar(layout, tree)
         if read.meaning:
             layout.add([clip(((f" {read.meaning}", "dim"),), width)])
 
