@@ -80,6 +80,7 @@ class Instances:
         self.flushes = 0
         self._closed: list[Int64s] = []
         self._closed_count = 0
+        self._counted: list[tuple[Int64s, Int64s]] = []
         self.generation = np.empty(0, np.int64)
         self.node = np.empty(0, np.int64)
         self.level = np.empty(0, np.int64)
@@ -103,6 +104,16 @@ class Instances:
         self.end_thread = np.empty(0, np.int64)
         self.payload = np.empty(0, np.uint64)
         self.payload_type = np.empty(0, np.uint8)
+
+    def count(self, nodes: Int64s, durations_ns: Int64s) -> None:
+        """Count closed instances and their durations in their nodes."""
+        self._counted.append((nodes, durations_ns))
+
+    def take_counted(self) -> tuple[Int64s, Int64s]:
+        """Node and duration of each of those since the last call."""
+        counted, self._counted = self._counted, []
+        nodes, durations_ns = ([part[n] for part in counted] for n in (0, 1))
+        return join(nodes, np.int64), join(durations_ns, np.int64)
 
     @staticmethod
     def rows(ids: Int64s) -> Int64s:

@@ -46,13 +46,8 @@ class Ranges:
         self._strings = strings
         self.stacks = RangeStacks(strings)
         self.start_end = StartEndRanges(nodes, instances, self.stacks, strings)
-        self.ignored = 0
-        """Pops without a push, dropped records, and records of stacks over the limit."""
         self.refused = 0
         """Records that could not be placed: stacks or levels over their limits."""
-        self.closed_nodes: list[Int64s] = []
-        self.closed_ns: list[Int64s] = []
-        """Node and duration of closed instances, until taken."""
 
     def open(self) -> Int64s:
         return join(
@@ -67,9 +62,7 @@ class Ranges:
             # Up to the first record without a stack; on the next try, idle ones have made room.
             end = len(records) if known.all() else int(np.argmin(known))
             if end == 0:
-                refused = int(np.count_nonzero(~known))
-                self.ignored += refused
-                self.refused += refused
+                self.refused += int(np.count_nonzero(~known))
                 records, stacks = pick(records, known), stacks[known]
                 end = len(records)
             order = np.argsort(stacks[:end].astype(np.uint16), kind="stable")
@@ -87,8 +80,7 @@ class Ranges:
         ends = np.append(firsts[1:], len(records)) - 1
         for stack, end in zip(stacks, ends.tolist(), strict=True):
             stack.depth = int(depths[end])
-        moves, mended = moves.mended(np.concatenate(([0], depths[:-1])), before, firsts)
-        self.ignored += mended
+        moves = moves.mended(np.concatenate(([0], depths[:-1])), before, firsts)
         if not len(moves.level):
             return
         tracked = moves.level <= MAX_LEVEL
@@ -138,8 +130,8 @@ class Ranges:
         nodes = self._instances.node[rows]
         # The start or end of a range whose record was dropped is unknown.
         whole = ~lost & ~self._instances.lost[rows]
-        self.closed_nodes.append(nodes[whole])
-        self.closed_ns.append(durations_ns(self._instances.start_ns[rows][whole], times_ns[whole]))
+        starts_ns = self._instances.start_ns[rows][whole]
+        self._instances.count(nodes[whole], durations_ns(starts_ns, times_ns[whole]))
 
     def _look_around(self, stack: RangeStack, ids: Int64s, times_ns: Int64s) -> None:
         """What the thread's other stacks had open where each new instance began."""
@@ -167,6 +159,7 @@ class Ranges:
         self._close(ids, ends_ns, np.zeros(len(ids), np.bool_), now_ns)
         for stack in self.stacks.all():
             stack.open_ids, stack.depth = np.empty(0, np.int64), 0
+        self.start_end.close_open(end_ns, now_ns)
 
     def _pushes(
         self, stacks: list[RangeStack], moves: Transitions, pushes: Int64s, new: Int64s

@@ -56,12 +56,8 @@ class StartEndRanges:
         self._places = itertools.count(_FIRST_PLACE + 1)
         self._recent = np.empty(0, RECENT)
         self._new = np.empty(0, RECENT)
-        self.ignored = 0
-        """Ends without a start, starts over the limit, and moments that were not placed."""
         self.refused = 0
-        """Of these, the starts over the limit."""
-        self.closed_nodes: list[Int64s] = []
-        self.closed_ns: list[Int64s] = []
+        """Starts over the limit."""
 
     @property
     def any(self) -> bool:
@@ -126,7 +122,6 @@ class StartEndRanges:
             counts = np.searchsorted(times, of["end"], side="right") - first
             counts = np.maximum(counts, 0)
             fits = np.cumsum(counts) <= room
-            self.ignored += int(counts[~fits].sum())
             of, first, counts = of[fits], first[fits], counts[fits]
             total = int(counts.sum())
             room -= total
@@ -186,7 +181,6 @@ class StartEndRanges:
         hit = places >= 0
         hit[hit] = ids[order][places[hit]] == ends["value"][hit]
         closed, first = np.unique(still[order[places[hit]]], return_index=True)
-        self.ignored += len(ends) - len(closed)
         if not len(closed):
             return
         by = ends[hit][first]
@@ -201,14 +195,12 @@ class StartEndRanges:
         self._recent["end"][at] = ends_ns
         closed = self._recent[at]
         self._instances.close(closed["instance"].copy(), ends_ns, now_ns)
-        self.closed_nodes.append(closed["node"].copy())
-        self.closed_ns.append(durations_ns(closed["start"], ends_ns))
+        self._instances.count(closed["node"].copy(), durations_ns(closed["start"], ends_ns))
 
     def _make_room(self, now_ns: int) -> None:
         over = np.flatnonzero(self._recent["end"] == LATEST_NS)[:-MAX_OPEN]
         if not len(over):
             return
-        self.ignored += len(over)
         self.refused += len(over)
         ids = self._recent["instance"][over].copy()
         starts_ns = self._recent["start"][over]

@@ -9,7 +9,7 @@ import numpy as np
 from gputui.attribute.accounting.account import Accounting, Parts
 from gputui.attribute.allocation import keep_freed_memory
 from gputui.attribute.api_calls import NESTED_NS, Calls
-from gputui.attribute.arrays import Slots, join, times_ns
+from gputui.attribute.arrays import Slots, times_ns
 from gputui.attribute.deltas import (
     NOTHING_COUNTED,
     Counters,
@@ -125,11 +125,6 @@ class TracedProcess:
         self._step_string = 0
 
     @property
-    def ignored(self) -> int:
-        """Invalid range records: pops and ends of ranges that were never opened."""
-        return self._ranges.ignored + self._start_end.ignored
-
-    @property
     def uncollected(self) -> int:
         """Records added since the last `collect`."""
         return self._records
@@ -205,7 +200,6 @@ class TracedProcess:
             self._operations.give_up_waiting(now_ns)
             end_ns = max(open_until_ns, self._instances.now_ns)
             self._ranges.close_open(end_ns, now_ns)
-            self._start_end.close_open(end_ns, now_ns)
             self._open_changed = True
         self._operations.count_waiting(self.complete_until_ns(now_ns, ended), now_ns)
         range_kernels = self._operations.range_kernels()
@@ -306,11 +300,6 @@ class TracedProcess:
         return None if ended else self._flushed_ns or now_ns
 
     def _range_deltas(self, finalised: Finalised, launched: Launched) -> tuple[RangeDelta, ...]:
-        closed_nodes = join(self._ranges.closed_nodes + self._start_end.closed_nodes, np.int64)
-        closed_ns = join(self._ranges.closed_ns + self._start_end.closed_ns, np.int64)
-        for part in (self._ranges, self._start_end):
-            part.closed_nodes.clear()
-            part.closed_ns.clear()
         busy_ns, total_ns = self._gpu_time.ranges(
             self._nodes, launched, self._operations.take_secondary()
         )
@@ -318,7 +307,7 @@ class TracedProcess:
             self._nodes.number,
             len(self._nodes),
             finalised,
-            dict(grouped(closed_nodes, closed_ns)),
+            dict(grouped(*self._instances.take_counted())),
             self._instances.nesting.take_levels(),
             busy_ns,
             total_ns,

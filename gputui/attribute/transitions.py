@@ -39,8 +39,8 @@ class Transitions:
         """How many ranges are open after each one."""
         return np.where(self.is_push, self.level, self.level - 1)
 
-    def mended(self, previous: Int64s, before: Int64s, firsts: Int64s) -> tuple[Transitions, int]:
-        """Fill in what was lost; also returns how many records were lost or invalid.
+    def mended(self, previous: Int64s, before: Int64s, firsts: Int64s) -> Transitions:
+        """Fill in what was lost.
 
         `previous` is the depth after the preceding one, `before` that of each stack at its first.
         """
@@ -48,7 +48,7 @@ class Transitions:
         needed = np.where(self.is_push, self.level - 1, self.level)
         wrong = previous != needed
         if not wrong.any():
-            return self, 0
+            return self
         # A pop of a range that was never seen open is left out; it refers to the ranges around it.
         unseen = ~self.is_push & (previous < needed)
         at = np.minimum(previous, MAX_LEVEL)
@@ -59,7 +59,7 @@ class Transitions:
         lost = offset < np.abs(to - at)[source]
         opens = (to > at)[source]
         levels = np.where(opens, at[source] + 1 + offset, at[source] - offset)
-        mended = Transitions(
+        return Transitions(
             group=self.group[source],
             level=np.where(lost, levels, self.level[source]),
             is_push=np.where(lost, opens, self.is_push[source]),
@@ -67,4 +67,3 @@ class Transitions:
             times_ns=self.times_ns[source],
             source=source,
         )
-        return mended, int(np.count_nonzero(lost)) + int(np.count_nonzero(unseen))

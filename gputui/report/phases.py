@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 
-from gputui.model.events import Payload, RangeDefined
+from gputui.model.events import Payload
 from gputui.model.sketch import Accumulator
 from gputui.report.main_step import is_inside
 from gputui.report.means import Mean, half_width
@@ -65,7 +65,7 @@ class PhaseRow:
     @property
     def style(self) -> str:
         """PushPop or StartEnd."""
-        return self._first.style
+        return self.phase.nodes[0].definition.style
 
     @property
     def rank(self) -> int | None:
@@ -158,7 +158,7 @@ class PhaseRow:
     @property
     def kernels(self) -> int:
         """Launched inside."""
-        return self._launched.kernels
+        return self.launched.kernels
 
     @property
     def known_kernels(self) -> int | None:
@@ -166,14 +166,9 @@ class PhaseRow:
         return self.kernels or (0 if self.on_gpu else None)
 
     @property
-    def replayed(self) -> int:
-        """Of its kernels, those of CUDA graphs, which count in the phase that captured them."""
-        return self._launched.replayed
-
-    @property
     def kernel_ns(self) -> int:
         """Their times, added up."""
-        return self._launched.kernel_ns
+        return self.launched.kernel_ns
 
     @property
     def share_percent(self) -> float | None:
@@ -227,7 +222,7 @@ class PhaseRow:
     @property
     def category(self) -> str | None:
         """The name, or the program's number if it has no name."""
-        known = self._first
+        known = self.phase.nodes[0].definition
         return known.category or (None if known.category_id is None else str(known.category_id))
 
     @property
@@ -258,7 +253,7 @@ class PhaseRow:
         calls are counted in the innermost Push/Pop range of the program, not also in Start/End
         ranges and other domains.
         """
-        launches = self._launched.launches
+        launches = self.launched.launches
         return None if self.kernels and not launches else launches
 
     @property
@@ -269,7 +264,7 @@ class PhaseRow:
     @property
     def memcpy_bytes(self) -> int | None:
         """Copied by operations launched inside; None where copies are not counted, as calls."""
-        copied = self._launched.memcpy_bytes
+        copied = self.launched.memcpy_bytes
         elsewhere = self.launches is None or self.style == "StartEnd"
         return None if elsewhere and not copied else copied
 
@@ -290,10 +285,6 @@ class PhaseRow:
         return any(node.open_since_ns is not None for node in self.phase.nodes)
 
     @property
-    def _first(self) -> RangeDefined:
-        return self.phase.nodes[0].definition
-
-    @property
     def _process(self) -> Process:
         return self._totals.run.processes[self.phase.key[0]]
 
@@ -303,7 +294,8 @@ class PhaseRow:
         return self._totals.inherited[self.phase]
 
     @property
-    def _launched(self) -> Launched:
+    def launched(self) -> Launched:
+        """What was launched inside."""
         return self._totals.launched[self.phase]
 
 

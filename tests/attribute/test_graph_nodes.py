@@ -128,7 +128,7 @@ def test_replays_have_the_phases_of_an_eager_run():
     assert (kernels, kernel_ns, busy_ns - 3 * 50) == expected.pop("step")
     assert found == expected
     rows = {row.path: row for row in phase_rows(replayed.run)}
-    assert rows["step/layer.1"].replayed == 6
+    assert rows["step/layer.1"].launched.replayed == 6
     assert rows["step/layer.1"].launches is None  # the graph was launched elsewhere
     # The CPU was only in the step.
     assert rows["step/layer.1"].share_percent is None

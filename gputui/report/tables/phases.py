@@ -93,7 +93,7 @@ PHASES: TableSpec[PhaseRow] = TableSpec(
         count("Kernels", "kernels", lambda row: row.known_kernels,
               "Kernels launched inside it", kind=int | None, priority=3, label="kernels", width=7),
         count("Replayed", "replayed_kernels",
-              lambda row: row.replayed if row.on_gpu and row.replayed else None,
+              lambda row: (row.launched.replayed or None) if row.on_gpu else None,
               "Of the kernels, those that CUDA graphs replayed: each counts in the phase that "
               "captured it, below the one that launched its graph", kind=int | None, priority=6,
               seen=if_any, label="replayed", width=8),

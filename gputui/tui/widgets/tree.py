@@ -278,8 +278,8 @@ def phase_details(
             ),
             ("launches", count(row.launches)),
         ]
-        if row.replayed:
-            pairs.append(("replayed by graphs", f"{count(row.replayed)} kernels captured here"))
+        if replayed := row.launched.replayed:
+            pairs.append(("replayed by graphs", f"{count(replayed)} kernels captured here"))
     if causes is not None:
         pairs.append(("bound by", causes.bound or "(nothing leads)"))
         largest = sorted(causes.leaves.items(), key=lambda part: -part[1])[:MOST_CAUSES]
