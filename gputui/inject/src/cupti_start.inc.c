@@ -108,9 +108,16 @@ static int find_cupti(void)
     return claimed;
 }
 
-static const int activity_kinds[] = {
-    ACTIVITY_CONCURRENT_KERNEL, ACTIVITY_MEMCPY, ACTIVITY_MEMSET, ACTIVITY_MEMCPY2,
+static const struct {
+    int kind, needed;
+    const char *name;
+} activities[] = {
+    {ACTIVITY_CONCURRENT_KERNEL, 1, "CONCURRENT_KERNEL"},
+    {ACTIVITY_MEMCPY, 1, "MEMCPY"},
+    {ACTIVITY_MEMSET, 1, "MEMSET"},
+    {ACTIVITY_MEMCPY2, 0, "MEMCPY2"},
 };
+enum { ACTIVITIES = sizeof activities / sizeof *activities };
 
 /* What costs, off and on again: on an H200 some 17 µs for the kinds and 1 for each call. Calls go
  * on before kernels and off after them, so that no kernel is without its call. */
@@ -118,8 +125,8 @@ static void switch_activity(int on)
 {
     for (int step = 0; step < 2; step++) {
         if (step == on)
-            for (size_t at = 0; at < sizeof activity_kinds / sizeof *activity_kinds; at++)
-                (on ? cupti.ActivityEnable : cupti.ActivityDisable)(activity_kinds[at]);
+            for (int at = 0; at < ACTIVITIES; at++)
+                (on ? cupti.ActivityEnable : cupti.ActivityDisable)(activities[at].kind);
         else {
             switch_calls(0, on);
             switch_calls(1, on);
@@ -146,21 +153,12 @@ static void say_tracing(int calls)
  * bare time, and the calls that synchronize are recorded as calls. */
 static int enable_activity(void)
 {
-    static const struct {
-        int kind, needed;
-        const char *name;
-    } kinds[] = {
-        {ACTIVITY_CONCURRENT_KERNEL, 1, "CONCURRENT_KERNEL"},
-        {ACTIVITY_MEMCPY, 1, "MEMCPY"},
-        {ACTIVITY_MEMSET, 1, "MEMSET"},
-        {ACTIVITY_MEMCPY2, 0, "MEMCPY2"},
-    };
     int calls = enable_all_calls(sleeps);
-    for (size_t at = 0; at < sizeof kinds / sizeof *kinds; at++) {
-        int result = cupti.ActivityEnable(kinds[at].kind);
-        if (result != CUPTI_SUCCESS && kinds[at].needed) {
+    for (int at = 0; at < ACTIVITIES; at++) {
+        int result = cupti.ActivityEnable(activities[at].kind);
+        if (result != CUPTI_SUCCESS && activities[at].needed) {
             char what[64];
-            snprintf(what, sizeof what, "cuptiActivityEnable(%s)", kinds[at].name);
+            snprintf(what, sizeof what, "cuptiActivityEnable(%s)", activities[at].name);
             return failed(what, result);
         }
     }

@@ -32,6 +32,14 @@ static inline uint32_t *depth_of(Thread *thread, uint32_t domain)
     return &unused->depth;
 }
 
+static inline void name_record(Slot *record, const Attributes *attributes, String *name)
+{
+    if (name != NULL)
+        record->name = id_of(name);
+    else
+        read_attributes(record, record->a, attributes);
+}
+
 static int push(void *domain, const Attributes *attributes, String *name)
 {
     if (UNLIKELY(!may_write()))
@@ -47,10 +55,7 @@ static int push(void *domain, const Attributes *attributes, String *name)
         emit(&record);
         return NVTX_NO_TRACKING;
     }
-    if (name != NULL)
-        record.name = id_of(name);
-    else
-        read_attributes(&record, record.a, attributes);
+    name_record(&record, attributes, name);
     if (UNLIKELY(trace_sampling.range != 0 && record.name == trace_sampling.range)) {
         next_step();
         began = 0; /* a switch counts for itself, not for other calls */
@@ -97,10 +102,7 @@ static uint64_t start(void *domain, const Attributes *attributes, String *name)
     Thread *thread = this_thread();
     uint64_t began = sample_begin(thread);
     Slot record = {.kind = KIND_RANGE_START, .thread = thread->tid, .a = domain_id(domain)};
-    if (name != NULL)
-        record.name = id_of(name);
-    else
-        read_attributes(&record, record.a, attributes);
+    name_record(&record, attributes, name);
     record.value = __atomic_add_fetch(&last_id, 1, __ATOMIC_RELAXED);
     record.start = now_ns();
     emit(&record);
@@ -129,10 +131,7 @@ static void mark(void *domain, const Attributes *attributes, String *name)
     uint64_t began = sample_begin(thread);
     record.thread = thread->tid;
     record.a = domain_id(domain);
-    if (name != NULL)
-        record.name = id_of(name);
-    else
-        read_attributes(&record, record.a, attributes);
+    name_record(&record, attributes, name);
     emit(&record);
     sample_end(began);
 }
