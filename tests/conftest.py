@@ -68,6 +68,4 @@ def h200_path() -> Path:
 @pytest.fixture
 def h200(h200_path: Path) -> Session:
     """That recording, folded."""
-    session = Session()
-    session.apply(JournalReader.open(h200_path))
-    return session
+    return Session.of(JournalReader.open(h200_path))

@@ -113,8 +113,7 @@ def _python() -> Iterator[Check]:
 
 
 def _machine() -> Iterator[Check]:
-    session = Session()
-    session.apply(read_once())
+    session = Session.of(read_once())
     header = session.header
     if header is None or header.gpu_unavailable_reason:
         reason = header.gpu_unavailable_reason if header else "the machine could not be read"

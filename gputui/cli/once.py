@@ -37,8 +37,7 @@ def print_once(only: Sequence[int] | None, *, as_json: bool) -> None:
     reading = begin_reading(only)
     # Most of a reading is waiting: import the rest meanwhile.
 
-    session = Session()
-    session.apply(reading())
+    session = Session.of(reading())
     _check_only(session)
     sys.stdout.write(_json(session, indent=2) if as_json else _text(session))
     sys.stdout.flush()

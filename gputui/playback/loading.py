@@ -56,8 +56,7 @@ def is_of_one_job(folder: Path) -> bool:
 
 def fold(recording: Recording, number: int | None = None, *, raw_names: bool = False) -> Loaded:
     """The same for an open recording. Raises JournalError."""
-    session = Session()
-    session.apply(recording)
+    session = Session.of(recording)
     for run in session.runs.values():
         run.raw_names = raw_names
     return Loaded(

@@ -97,6 +97,13 @@ class Session(msgspec.Struct, eq=False):
         """
         return self.sampled_ns if self.sampled_ns < self.latest_sample_ns else self.time_ns
 
+    @classmethod
+    def of(cls, events: Iterable[AnyEvent]) -> Session:
+        """What these events come to."""
+        session = cls()
+        session.apply(events)
+        return session
+
     def apply(self, events: Iterable[AnyEvent]) -> None:
         """Fold `events`, in order."""
         for event in events:

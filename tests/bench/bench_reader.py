@@ -144,8 +144,7 @@ def main(total: int, with_ranges: bool, brief: bool) -> None:
     """Feed `total` records; print records a second and the memory they took."""
     noise = np.random.default_rng(1)
     process = TracedProcess(1, 100, Numbering())
-    session = Session()
-    session.apply(
+    session = Session.of(
         [
             RunStarted(time_ns=0, run=1, kind="command", name="bench", arguments=(), pid=100),
             ProcessAttached(

@@ -170,9 +170,7 @@ def timed(what: str, action: Callable[[], object]) -> object:
 
 
 def opened(path: Path) -> Session:
-    session = Session()
-    session.apply(JournalReader.open(path, summed=True))
-    return session
+    return Session.of(JournalReader.open(path, summed=True))
 
 
 def bench_hours(folder: Path) -> None:

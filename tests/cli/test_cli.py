@@ -60,9 +60,7 @@ def one_line(done: subprocess.CompletedProcess[str], status: int, words: str) ->
 
 
 def folded(path: Path) -> Session:
-    session = Session()
-    session.apply(JournalReader.open(path))
-    return session
+    return Session.of(JournalReader.open(path))
 
 
 class Terminal:
@@ -424,8 +422,7 @@ def test_a_signal_ends_a_recording_whole_with_no_orphan(tmp_path: Path, number: 
         assert monitor.returncode != 0
     assert not Path(f"/proc/{child}").exists()
     reader = JournalReader.open(path)
-    session = Session()
-    session.apply(reader)
+    session = Session.of(reader)
     assert reader.damage is None
     assert session.run is not None
     assert session.run.ended is not None

@@ -82,8 +82,7 @@ def session() -> Session:
     """Two GPUs, of which one is lost; one is divided."""
     divided = gpu(0)
     instance = MigFacts(index=1, uuid="MIG-1", name="1g.18gb", gpu_instance_id=3)
-    session = Session()
-    session.apply(
+    return Session.of(
         [
             header(replace(divided, mig_instances=(instance,)), gpu(1)),
             GpuUnavailable(time_ns=at(1), gpu=1, reasons={"device": "lost"}),
@@ -114,7 +113,6 @@ def session() -> Session:
             ),
         ]
     )
-    return session
 
 
 def test_device_figures_are_in_base_units(session: Session) -> None:

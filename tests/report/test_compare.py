@@ -75,8 +75,7 @@ def events(
 
 
 def subject(label: str, found: list[AnyEvent]) -> Subject:
-    session = Session()
-    session.apply(found)
+    session = Session.of(found)
     assert session.run is not None
     return Subject(label, session, session.run)
 

@@ -36,9 +36,9 @@ from gputui.report.subject import Subject
 from gputui.report.summary_document import summary_document
 from gputui.report.tables.gpu_readings import DEVICES
 from gputui.report.workload_metrics import metric_text
-from gputui.state import Run, Session
 from gputui.state.integral import POINTS, Integral
 from tests.events_for_tests import at, attached, defined, gpu, header, run_ended, run_started, times
+from tests.sessions_for_tests import folded
 
 IDLE_W, BUSY_W = 80.0, 400.0
 
@@ -116,14 +116,6 @@ def events(counter: bool = True, every: float = 0.5, extra: float = 10.0) -> Ite
         )
     )  # fmt: skip
     yield from sorted(found, key=lambda event: event.time_ns)
-
-
-def folded(found: Iterator[AnyEvent]) -> tuple[Session, Run]:
-    session = Session()
-    session.apply(found)
-    assert session.unknown_references == 0
-    assert session.run is not None
-    return session, session.run
 
 
 def test_the_counter_gives_the_energy_of_a_run_to_its_edges() -> None:

@@ -18,8 +18,7 @@ from gputui.state import Session
 
 def test_lines_share_the_gpu_time_as_their_readings_do() -> None:
     """The margin is that of a proportion of 100 readings."""
-    session = Session()
-    session.apply(
+    session = Session.of(
         [
             RunStarted(time_ns=0, run=1, kind="command", name="p", arguments=(), pid=5),
             ProcessAttached(

@@ -27,8 +27,7 @@ RANKS = 4
 
 
 def found(*events: AnyEvent) -> list[Finding]:
-    session = Session()
-    session.apply([run_started(), *(attached(rank + 1, rank=rank) for rank in range(RANKS))])
+    session = Session.of([run_started(), *(attached(rank + 1, rank=rank) for rank in range(RANKS))])
     session.apply(events)
     return list(lost_ranks(session, session.runs[1]))
 

@@ -51,12 +51,6 @@ def machine(power: Power = lambda _: 100.0, seconds: int = 61) -> list[AnyEvent]
     ]
 
 
-def folded(events: list[AnyEvent]) -> Session:
-    session = Session()
-    session.apply(events)
-    return session
-
-
 def written(path: Path, events: list[AnyEvent]) -> str:
     writer = JournalWriter(path)
     writer.write(events)
@@ -65,7 +59,7 @@ def written(path: Path, events: list[AnyEvent]) -> str:
 
 
 def rows(events: list[AnyEvent], name: str) -> list[dict[str, object]]:
-    table = one_table(folded(events), None, name)
+    table = one_table(Session.of(events), None, name)
     headers = [column.header for column in table.columns]
     return [dict(zip(headers, row, strict=True)) for row in table.cells]
 
@@ -156,7 +150,7 @@ def test_processes_are_those_that_were_seen_with_their_most_memory() -> None:
 def test_a_run_has_the_readings_of_its_own_time_alone() -> None:
     events = machine(lambda second: 500.0 if 20 <= second < 40 else 50.0)
     before, during, after = events[:21], events[21:41], events[41:]
-    session = folded([*before, run_started(), *during, run_ended(), *after])
+    session = Session.of([*before, run_started(), *during, run_ended(), *after])
     assert session.run is not None
     assert session.run.readings.gpu_spreads[0, "power_watts"].average == 500
     assert session.readings.gpu_spreads[0, "power_watts"].average == 50
@@ -218,7 +212,7 @@ def test_a_recording_of_nothing_has_a_summary(
 
 
 def compared(*recordings: list[AnyEvent]) -> Comparison:
-    sessions = map(folded, recordings)
+    sessions = map(Session.of, recordings)
     return compare([Subject(f"{i}.gputui", one, one.run) for i, one in enumerate(sessions)])
 
 

@@ -50,8 +50,7 @@ def test_all_marks_of_a_program_are_counted() -> None:
 
 
 def test_a_recording_that_did_not_count_them_says_so() -> None:
-    session = Session()
-    session.apply([header(), run_started(), attached()])
+    session = Session.of([header(), run_started(), attached()])
     session.apply(
         Mark(time_ns=at(2 + number), process=1, thread=101, name="epoch") for number in range(3)
     )

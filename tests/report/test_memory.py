@@ -58,9 +58,7 @@ def sample(second: float, used: int) -> MachineSample:
 
 
 def session_of(*events: object) -> Session:
-    session = Session()
-    session.apply([header(gpu()), run_started(), attached(), *events])  # type: ignore[list-item]
-    return session
+    return Session.of([header(gpu()), run_started(), attached(), *events])  # type: ignore[list-item]
 
 
 def run_of(session: Session) -> Run:

@@ -54,9 +54,7 @@ def session() -> Session:
         ProcessDetached(time_ns=at(5), process=1, clean=True),
         ProcessDetached(time_ns=at(6), process=2, clean=False),
     ]  # fmt: skip
-    session = Session()
-    session.apply(events)
-    return session
+    return Session.of(events)
 
 
 def test_each_process_says_when_it_came_and_how_it_went(session: Session) -> None:

@@ -28,8 +28,7 @@ from tests.events_for_tests import at, attached, gpu, header, run_ended, run_sta
 
 
 def session_of(*processes: ProcessSample, launchers: tuple[LauncherSample, ...] = ()) -> Session:
-    session = Session()
-    session.apply(
+    return Session.of(
         [
             header(gpu(0), gpu(1)),
             MachineSample(
@@ -37,7 +36,6 @@ def session_of(*processes: ProcessSample, launchers: tuple[LauncherSample, ...] 
             ),
         ]
     )
-    return session
 
 
 def on(gpu: int, pid: int = 7, **more: object) -> ProcessSample:

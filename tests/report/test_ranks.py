@@ -41,8 +41,7 @@ TRANSFER_NS = 8_000_000
 
 def job(ranks: Sequence[dict[Leaf, int]], count: int = STEPS) -> tuple[Session, Run]:
     """Ranks of one job, as job_events has them."""
-    session = Session()
-    session.apply(job_events(ranks, count))
+    session = Session.of(job_events(ranks, count))
     return session, session.runs[1]
 
 

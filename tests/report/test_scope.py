@@ -20,8 +20,7 @@ STEPS = 36_465
 
 @cache
 def run_of(name: str) -> Run:
-    session = Session()
-    session.apply(JournalReader.open(DATA / name))
+    session = Session.of(JournalReader.open(DATA / name))
     assert session.run is not None
     return session.run
 

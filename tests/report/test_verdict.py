@@ -49,8 +49,7 @@ WALL_NS = STEPS * STEP_NS
 
 
 def a_run(*events: AnyEvent) -> tuple[Session, Run]:
-    session = Session()
-    session.apply(
+    session = Session.of(
         [
             RunStarted(time_ns=0, run=1, kind="command", name="p", arguments=(), pid=5),
             ProcessAttached(

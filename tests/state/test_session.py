@@ -43,9 +43,7 @@ from tests.events_for_tests import (
 
 
 def folded(*events: AnyEvent) -> Session:
-    session = Session()
-    session.apply(events)
-    return session
+    return Session.of(events)
 
 
 def sample(seconds: float, **fields: float | None) -> MachineSample:

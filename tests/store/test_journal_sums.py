@@ -156,9 +156,7 @@ def written(events: Iterable[AnyEvent], sums: Sums) -> list[bytes]:
 
 
 def read(data: bytes, summed: bool) -> Session:
-    session = Session()
-    session.apply(JournalReader(io.BytesIO(data), "x.gputui", summed=summed))
-    return session
+    return Session.of(JournalReader(io.BytesIO(data), "x.gputui", summed=summed))
 
 
 @given(

@@ -179,8 +179,7 @@ def test_the_ink_equals_the_figure() -> None:
     for event_file in (LAUNCH, DATA / "faults" / "input.gputui.gz"):
         from gputui.state import Session
 
-        session = Session()
-        session.apply(recorded(event_file))
+        session = Session.of(recorded(event_file))
         assert session.run is not None
         tree = time_tree(session.run)
         assert tree is not None

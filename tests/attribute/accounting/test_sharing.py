@@ -45,8 +45,9 @@ def run_of(
 ) -> Run:
     """100 periods of 20 ms of each process, by its number, collected now and then: four times, or
     fewer if it `ends` after one."""
-    session = Session()
-    session.apply([RunStarted(time_ns=T0, run=1, kind="command", name="", arguments=(), pid=1)])
+    session = Session.of(
+        [RunStarted(time_ns=T0, run=1, kind="command", name="", arguments=(), pid=1)]
+    )
     numbering, sharing = Numbering(), Sharing()
     traced = {number: TracedProcess(number, number, numbering) for number in parts}
     for number in parts:

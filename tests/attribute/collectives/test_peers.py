@@ -45,8 +45,7 @@ def session_of(found: list[list[Collective]]) -> Session:
             part = made[: len(made) // 2] if half == 0 else made[len(made) // 2 :]
             matching.add(rank + 1, Found(part, [], {"pp": ranks}, {"pp": rank}), None)
     matching.match()
-    session = Session()
-    session.apply([run_started(), *(attached(rank + 1, rank=rank) for rank in range(ranks))])
+    session = Session.of([run_started(), *(attached(rank + 1, rank=rank) for rank in range(ranks))])
     for rank in range(ranks):
         peers = matching.peers.take(rank + 1)
         session.apply([CaptureDelta(time_ns=2, process=rank + 1, peers=peers)])
