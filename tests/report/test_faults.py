@@ -125,6 +125,14 @@ def test_what_only_some_steps_have_is_said_so() -> None:
     assert found.evidence[1] == "A usual step has none of it: 170 of 1,707 are slow"
 
 
+def test_the_phase_says_what_is_waited_for_where_no_line_does() -> None:
+    """A server between requests: no lock, and no queue."""
+    found = verdict(recording(DATA / "h200-serve.gputui.gz")[1])
+    assert found is not None
+    assert found.findings[0].cause == "idle.wait"
+    assert found.findings[0].evidence[0] == "93 % of it is in the phase wait"
+
+
 def test_memory_that_grows_is_found_beside_the_tree() -> None:
     """16 million floats are kept in every step."""
     session, run = fault("leak")

@@ -1,7 +1,9 @@
-"""What shows a leaf's cause: the line of the program, the steps it is in; and what is one cause."""
+"""What shows a leaf's cause: the line of the program or the phase, the steps that have it; and what
+is one cause."""
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 
 from gputui.model.leaves import LEAVES, Leaf
@@ -14,13 +16,30 @@ from gputui.state import Run
 def evidence(run: Run, tree: TimeTree, leaf: Leaf) -> tuple[str, ...]:
     """What stands beside the finding that a leaf is."""
     if leaf in _AT_A_LINE:
-        return tuple(filter(None, (where(run), _in_few_steps(tree, leaf))))
+        place = where(run) or _in_one_phase(run, leaf)
+        return tuple(filter(None, (place, _in_few_steps(tree, leaf))))
     if leaf is Leaf.LAUNCH and tree.steps:
         return (f"{tree.operations / tree.steps:,.0f} operations a step",)
     return ()
 
 
 _AT_A_LINE = (Leaf.HOST, Leaf.INPUT, Leaf.WAIT, Leaf.SCHEDULER, Leaf.COMPILE)
+
+
+ONE_PHASE = 0.8
+"""Part of a leaf from which the phase that has it says what it is."""
+
+
+def _in_one_phase(run: Run, leaf: Leaf) -> str | None:
+    times = Counter[str]()
+    for key, time in run.timing.range_leaves.items():
+        if key.leaf == leaf:
+            known = run.ranges.get(key.range)
+            times[known.path if known is not None else ""] += time.ns
+    name, ns = times.most_common(1)[0] if times else ("", 0)
+    if not name or ns < ONE_PHASE * times.total():
+        return None
+    return f"{100 * ns / times.total():.0f} % of it is in the phase {name}"
 
 
 FEW = 0.9
