@@ -145,12 +145,13 @@ def _is_in(since_ns: int, until_ns: int, span: tuple[int, int]) -> bool:
 
 
 def _drop_unseen(run: Run) -> None:
-    """Leave out ranges of which nothing was seen, and nothing of any inside them."""
+    """Leave out ranges of which nothing was seen, nor of any inside. Sums over their operations
+    may come a reading later."""
     kept: set[int] = set()
     for number, node in reversed(run.ranges.items()):  # parents come before what is inside them
         is_open = node.open_since_ns is not None
-        launched = node.launched.kernels or node.launched.launches or node.inherited is not None
-        if number in kept or is_open or node.cpu.count or node.gpu_operations or launched:
+        launched = node.launched.kernels or node.inherited is not None
+        if number in kept or is_open or node.cpu.count or launched:
             kept |= {number, node.definition.parent}
     run.ranges = {number: node for number, node in run.ranges.items() if number in kept}
     run.roots = [number for number in run.roots if number in kept]
