@@ -160,6 +160,7 @@ async def test_keys_that_have_nothing_to_do_say_so(show: Show) -> None:
             (("right",), "all tables are one list here"),
             ("22", "this view has no further tab"),
             (("3", "up"), "no step was kept in parts"),
+            ("0", "the newest is in sight already"),
         ):
             await shown.press(*keys)
             assert said in shown.lines[-1]

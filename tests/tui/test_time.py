@@ -21,3 +21,5 @@ async def test_phases_and_summary_show_where_each_step_goes(
         assert "29 %" in line
         await shown.press("1", "1")
         assert "Where each step goes" in shown.text
+        await shown.press("2", "end", "left")
+        assert "nothing to close in this line" in shown.lines[-1]

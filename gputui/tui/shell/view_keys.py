@@ -94,14 +94,18 @@ class ViewKeys(Commands):
 
     def action_follow(self) -> None:
         """Return to what runs now."""
-        run = self.model.run
-        if self.model.scope is not None:
+        run, before = self.model.run, self.view.drawn
+        had_scope = self.model.scope is not None
+        if had_scope:
             self.model.choose_scope(None)
+        self.view.follow()
+        self.draw()
+        if had_scope:
             self.say("scope: steady steps")
         elif not self.view.CHARTS and (run is None or not run.is_active):
             self.say("nothing runs now: 0 follows what does")
-        self.view.follow()
-        self.draw()
+        elif self.view.drawn == before:
+            self.say("the newest is in sight already")
 
     def action_scope(self) -> None:
         """Let shares be of the next part of the run."""

@@ -113,11 +113,12 @@ class TimeView(View):
     def move(self, move: Move) -> None:
         """Left closes what is open, right opens it."""
         line = self._line
-        if line is not None and move in ("left", "right") and line.fold:
-            if (line.fold == "▾") == (move == "left"):
-                self._toggle(line.key)
-        else:
+        if line is None or move not in ("left", "right"):
             super().move(move)
+        elif line.fold == ("▾" if move == "left" else "▸"):
+            self._toggle(line.key)
+        else:
+            self.nothing_chosen(f"nothing to {'close' if move == 'left' else 'open'} in this line")
 
     def activate(self) -> Details | Lead | None:
         """The evidence: the kernels of a busy leaf, the steps of an idle one."""
