@@ -145,7 +145,7 @@ def recompiling(cure: bool, device: torch.device) -> Step:
     torch._dynamo.config.accumulated_recompile_limit = 100_000
     work = torch.compile(chain, dynamic=False)
     number = 0
-    least = size(device, 1 << 20, 1 << 8)
+    least = size(device, 1 << 26, 1 << 8)
 
     @torch.no_grad()
     def step() -> None:
