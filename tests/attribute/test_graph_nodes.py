@@ -211,7 +211,7 @@ def test_a_module_that_replays_its_own_graph_is_one_phase():
     ]
     traced.finish(*records)
     assert [*phases(traced)] == ["model", "model/mlp", "model/mlp/up", "compiled"]
-    assert {row.path: row.replayed for row in phase_rows(traced.run)}["compiled"] == 1
+    assert {row.path: row.launched.replayed for row in phase_rows(traced.run)}["compiled"] == 1
 
 
 def test_a_graph_launched_outside_every_range_has_its_phases_at_the_top():
