@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -89,11 +90,8 @@ class Visits(Threads):
 
         from gputui.state import Session
 
-        self.in_thread(
-            lambda: self._opened(path, start_s, speed=speed),
-            shown,
-            lambda reason: self.main.say(reason, bad=True),
-        )
+        opened = partial(self._opened, path, start_s, speed=speed)
+        self.in_thread(opened, shown, self.main.refuse)
 
     def _opened(
         self, path: Path, start_s: float, follow: bool = False, speed: float = 1.0

@@ -74,12 +74,12 @@ class Commands(ReplayKeys):
         source = self.model.source
         run = self.model.run
         if self.model.readonly:
-            self.say("cannot start a run: gputui was started with --readonly", bad=True)
+            self.refuse("cannot start a run: gputui was started with --readonly")
         elif not isinstance(source, Runner):
             text = "a replay starts nothing" if source is not None else "still starting"
-            self.say(_ELSEWHERE if self.model.is_remote else text, bad=True)
+            self.refuse(_ELSEWHERE if self.model.is_remote else text)
         elif run is not None and run.is_active:
-            self.say("a run is active: x stops it", bad=True)
+            self.refuse("a run is active: x stops it")
         else:
             from gputui.tui.dialogs.workloads import WorkloadDialog
 
@@ -111,7 +111,7 @@ class Commands(ReplayKeys):
         """Start what was started last."""
         run, request = self.model.run, self._last_request
         if run is not None and run.is_active:
-            self.say("a run is active: x stops it", bad=True)
+            self.refuse("a run is active: x stops it")
         elif request is None:
             self.say("nothing was started from here: w chooses a workload")
         else:
@@ -135,26 +135,23 @@ class Commands(ReplayKeys):
             self.say("no run is active")
             return
         if self.model.readonly:
-            self.say("cannot stop the run: gputui was started with --readonly", bad=True)
+            self.refuse("cannot stop the run: gputui was started with --readonly")
             return
         where = f" on {self.model.host}" if self.model.is_remote else ""
-        from gputui.tui.dialogs.boxes import Question
 
-        def answered(yes: bool | None) -> None:
-            if yes:
-                if isinstance(source, ManyHosts):
-                    source.stop_run(self.model.host)
-                else:
-                    source.stop_run()
-                self.say("detaching" if run.started.attached else "stopping the run")
+        def stop() -> None:
+            if isinstance(source, ManyHosts):
+                source.stop_run(self.model.host)
+            else:
+                source.stop_run()
+            self.say("detaching" if run.started.attached else "stopping the run")
 
         if run.started.attached:
             text = f"gputui detaches from {run.started.name}{where}, which keeps running."
-            question = Question("Detach?", text, "detach")
+            self.ask("Detach?", text, "detach", stop)
         else:
             text = f"{run.started.name}{where} and every process it started will be ended."
-            question = Question("Stop the run?", text, "stop it")
-        self.app.push_screen(question, answered)
+            self.ask("Stop the run?", text, "stop it", stop)
 
     # --- processes of others
 
@@ -162,37 +159,29 @@ class Commands(ReplayKeys):
         """Look inside the chosen process, after a question that names it."""
         process, source, run = self.chosen_process(), self.model.source, self.model.run
         if self.model.readonly:
-            self.say("cannot attach: gputui was started with --readonly", bad=True)
+            self.refuse("cannot attach: gputui was started with --readonly")
         elif not isinstance(source, Attacher):
             text = "a recorded process cannot be attached to"
-            self.say(_ELSEWHERE if self.model.is_remote else text, bad=True)
+            self.refuse(_ELSEWHERE if self.model.is_remote else text)
         elif process is None:
             self.say("choose a process first: 6 shows them, ↑ and ↓ choose one")
         elif process.start_time_ns is None:
-            self.say(f"process {process.pid} is not attached to: its start is unknown", bad=True)
+            self.refuse(f"process {process.pid} is not attached to: its start is unknown")
         elif run is not None and run.is_active:
-            self.say("a run is active: end it first with x", bad=True)
+            self.refuse("a run is active: end it first with x")
         else:
             self._ask_attach(source, process, process.start_time_ns)
 
     def _ask_attach(self, source: Attacher, process: ProcessRow, start_ns: int) -> None:
-        from gputui.tui.dialogs.boxes import Question
+        def attach() -> None:
+            from gputui.collect.process_details import same_process
 
-        def answered(yes: bool | None) -> None:
-            if not yes:
-                return
+            same_process(process.pid, start_ns)
+            source.attach(process.pid)
 
-            def attach() -> None:
-                from gputui.collect.process_details import same_process
-
-                same_process(process.pid, start_ns)
-                source.attach(process.pid)
-
-            self.gputui.in_thread(
-                attach,
-                lambda _: self.say(f"attaching to process {process.pid}; x detaches"),
-                lambda reason: self.say(reason, bad=True),
-            )
+        def agreed() -> None:
+            told = f"attaching to process {process.pid}; x detaches"
+            self.gputui.in_thread(attach, lambda _: self.say(told), self.refuse)
 
         text = (
             f"process {process.pid} of {process.user or 'an unknown user'}: "
@@ -200,7 +189,7 @@ class Commands(ReplayKeys):
             "is safe, or not attached to at all. Tracing costs it time until gputui detaches; then "
             "the capture library stays in it, asleep."
         )
-        self.app.push_screen(Question("Look inside this process?", text, "attach"), answered)
+        self.ask("Look inside this process?", text, "attach", agreed)
 
     # --- signals
 
@@ -208,17 +197,16 @@ class Commands(ReplayKeys):
         """Send a signal to the chosen process, after a question that names it."""
         process = self.chosen_process()
         if self.model.readonly:
-            self.say("cannot send a signal: gputui was started with --readonly", bad=True)
+            self.refuse("cannot send a signal: gputui was started with --readonly")
         elif not isinstance(self.model.source, Runner):
             text = "a recorded process cannot be sent a signal"
-            self.say(_ELSEWHERE if self.model.is_remote else text, bad=True)
+            self.refuse(_ELSEWHERE if self.model.is_remote else text)
         elif process is None:
             self.say("choose a process first: 6 shows them, ↑ and ↓ choose one")
         elif process.start_time_ns is None:
-            self.say(
+            self.refuse(
                 f"no signal to {process.pid}: its start time is unknown, so another "
-                "process could be hit",
-                bad=True,
+                "process could be hit"
             )
         else:
             self._ask_signal(process, process.start_time_ns)
@@ -235,11 +223,8 @@ class Commands(ReplayKeys):
 
                 send_signal(process.pid, start_ns, name)
 
-            self.gputui.in_thread(
-                send,
-                lambda _: self.say(f"SIG{name} was sent to process {process.pid}"),
-                lambda reason: self.say(reason, bad=True),
-            )
+            told = f"SIG{name} was sent to process {process.pid}"
+            self.gputui.in_thread(send, lambda _: self.say(told), self.refuse)
 
         self.app.push_screen(SignalDialog(process), answered)
 
@@ -251,7 +236,7 @@ class Commands(ReplayKeys):
             return
         run = self.model.run
         if run is None:
-            self.say("no run yet: nothing to export", bad=True)
+            self.refuse("no run yet: nothing to export")
             return
         from gputui.render import formats
         from gputui.tui.dialogs.export import ExportDialog
@@ -279,22 +264,12 @@ class Commands(ReplayKeys):
         if run is None:
             self.gputui.quit_now()
             return
-        from gputui.tui.dialogs.boxes import Question
-
-        def answered(yes: bool | None) -> None:
-            if yes:
-                self.gputui.quit_now()
-
         if run.started.attached:
-            text = (
-                f"gputui detaches from {run.started.name}, which keeps running; what was recorded "
-                "is kept."
-            )
-            question = Question("Quit?", text, "detach and quit")
+            text = f"gputui detaches from {run.started.name}, which keeps running"
+            yes = "detach and quit"
         else:
-            text = f"{run.started.name} is running. It will be ended; what was recorded is kept."
-            question = Question("Quit?", text, "end it and quit")
-        self.app.push_screen(question, answered)
+            text, yes = f"{run.started.name} is running. It will be ended", "end it and quit"
+        self.ask("Quit?", f"{text}; what was recorded is kept.", yes, self.gputui.quit_now)
 
     def action_quit_now(self) -> None:
         """Quit without asking."""

@@ -102,6 +102,9 @@ class RecordingKeys(TableView):
         # The folder is in the heading; the error must not be cut off for its sake.
         self.gputui.main.say(sanitize(text.replace(f"{self.library.folder}/", "")), bad=bad)
 
+    def refuse(self, why: str) -> None:
+        self.say(why, bad=True)
+
     def _rename(self) -> None:
         entry = self._changeable("rename")
         if entry is None:
@@ -122,18 +125,10 @@ class RecordingKeys(TableView):
         entry = self._changeable("delete")
         if entry is None:
             return
-        from gputui.tui.dialogs.boxes import Question
-
-        def removed() -> int:
-            return delete(entry.path)
 
         def told(count: int) -> str:
             files = f" ({count} files)" if count > 1 else ""
             return f"deleted {recording_name(entry.path)}{files}"
-
-        def answered(yes: bool | None) -> None:
-            if yes:
-                self._change(removed, told)
 
         others = len(belongings(entry.path)) - 1
         more = f" and its files, {others + 1} files," if others else ""
@@ -141,7 +136,10 @@ class RecordingKeys(TableView):
         text = f"{sanitize(str(entry.path))}{more} will be deleted for good{trace}."
         if entry.is_written:
             text += " Some program seems to be recording into it."
-        self.app.push_screen(Question("Delete this recording?", text, "delete it"), answered)
+        self.gputui.main.ask(
+            "Delete this recording?", text, "delete it",
+            lambda: self._change(lambda: delete(entry.path), told),
+        )  # fmt: skip
 
     def _changeable(self, what: str) -> Entry | None:
         """The chosen recording, if it may be changed."""
@@ -165,7 +163,7 @@ class RecordingKeys(TableView):
             self.say(told(result))
             self.library.look()
 
-        self.gputui.in_thread(work, done, lambda reason: self.say(reason, bad=True))
+        self.gputui.in_thread(work, done, self.refuse)
 
     def _export(self, entry: Entry, request: ExportRequest) -> None:
         def work() -> str:
@@ -175,7 +173,7 @@ class RecordingKeys(TableView):
             written = formats.export(source, request.key, request.path)
             return "; ".join([f"written: {', '.join(map(str, written.paths))}", *written.remarks])
 
-        self.gputui.in_thread(work, self.say, lambda reason: self.say(reason, bad=True))
+        self.gputui.in_thread(work, self.say, self.refuse)
 
     def _choose_folder(self) -> None:
         def wrong(text: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Literal, cast
 
 from textual.screen import Screen
@@ -27,6 +28,20 @@ class ReplayKeys(Screen[None]):
 
     def say(self, text: str, *, bad: bool = False) -> None:
         raise NotImplementedError
+
+    def refuse(self, why: str) -> None:
+        """Say why something is not done, or has failed."""
+        self.say(why, bad=True)
+
+    def ask(self, title: str, text: str, yes: str, then: Callable[[], None]) -> None:
+        """Ask a question, and do `then` where the answer is yes."""
+        from gputui.tui.dialogs.boxes import Question
+
+        def answered(agreed: bool | None) -> None:
+            if agreed:
+                then()
+
+        self.app.push_screen(Question(title, text, yes), answered)
 
     @property
     def gputui(self) -> GputuiApp:

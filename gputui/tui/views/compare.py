@@ -158,7 +158,7 @@ class CompareView(TableView):
                 self._gputui.in_thread(
                     lambda: write_whole(path, formats.comparison(comparison, request.key)),
                     lambda _: main.say(sanitize(f"written: {request.path}")),
-                    lambda reason: main.say(reason, bad=True),
+                    main.refuse,
                 )
 
         names = "-".join(map(recording_name, self._paths))
