@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
-from statistics import median
+from statistics import median, median_low
 
 from gputui.model.units import duration
 from gputui.report.explain.finding import Finding, RunRule, rank_names
@@ -28,18 +28,17 @@ def late_starts(_session: Session, run: Run) -> Iterator[Finding]:
     """Ranks for whose start the others waited."""
     ranked = rank_processes(run)
     ahead = clocks_ahead_ns(run)
+    are_several = len(hosts(run)) > 1
     began: dict[int, int] = {}
     for process, rank in ranked.items():
         # Without a common collective a start on another host is of another clock.
-        if len(hosts(run)) < 2 or _host(run, process) in ahead:
+        if not are_several or _host(run, process) in ahead:
             ns = run.processes[process].began_ns - ahead.get(_host(run, process), 0)
             began[rank] = min(ns, began.get(rank, ns))  # a launcher may have started it again
     if len(began) < 2:
         return
-    after = {
-        rank: round(ns - median(other for of, other in began.items() if of != rank))
-        for rank, ns in began.items()
-    }
+    usual_ns = median_low(began.values())
+    after = {rank: ns - usual_ns for rank, ns in began.items()}
     late = {rank: ns for rank, ns in after.items() if ns >= LATE_START_NS}
     if not late or len(late) > len(began) / 2:
         return
