@@ -1,6 +1,7 @@
-"""A figure is added in two files, its field and its reading, and shows everywhere.
+"""A figure is added in two files, its field and its reading, and shows everywhere; a table and a
+rule in one file each.
 
-The recipe of docs/architecture.md, carried out on a copy of the package.
+The recipes of docs, carried out on a copy of the package.
 """
 
 from __future__ import annotations
@@ -30,6 +31,51 @@ _ADDED = (
 )
 """File, what stands behind the new lines, and those."""
 
+_TABLE = """
+from gputui.report.schema import TableSpec, count, text
+from gputui.state import Gpu, Run, Session
+
+
+def _gpus(session: Session, run: Run | None) -> list[Gpu]:
+    return [session.gpus[gpu] for gpu in sorted(session.gpus)]
+
+
+TABLES = (
+    TableSpec(
+        key="gpu_names",
+        title="Names",
+        meaning="How GPUs are called.",
+        columns=(
+            text("Name", "name", lambda row: row.facts.name, "The driver's name"),
+            count("Letters", "letters", lambda row: len(row.facts.name), "Of the name"),
+        ),
+        rows=_gpus,
+        order=900,
+        in_summary=True,
+        document="gpu_names",
+    ),
+)
+"""
+_RULE = """
+from collections.abc import Iterator
+
+from gputui.report.explain.finding import Finding, MachineRule
+from gputui.state import Readings, Session
+
+
+def optical_flow(session: Session, readings: Readings) -> Iterator[Finding]:
+    for (gpu, field), spread in readings.gpu_spreads.items():
+        if field == "ofa_percent" and spread.average > 45:
+            yield Finding(
+                cause="optical_flow", word="optical flow",
+                sentence=f"GPU {gpu} computes optical flow {spread.average:.0f} % of the time.",
+                advice="Play no film.", value=spread.average, threshold=45, source="this test",
+            )
+
+
+RULES = (MachineRule(90, optical_flow),)
+"""
+
 _CHECK = """
 import json
 from types import SimpleNamespace
@@ -37,9 +83,10 @@ from types import SimpleNamespace
 import gputui
 from gputui.collect.nvml import device
 from gputui.model.events import GpuFacts, GpuSample, Header, HostFacts, HostSample, MachineSample
-from gputui.model.events import JOURNAL_SCHEMA
+from gputui.model.events import JOURNAL_SCHEMA, RunStarted
 from gputui.render.chrome.counters import counter_lines
 from gputui.render.openmetrics import write_openmetrics
+from gputui.render.formats.table import FORMAT
 from gputui.report.summary_document import summary_document
 from gputui.state import Session
 from gputui.store.journal import format
@@ -81,6 +128,17 @@ assert [track["args"]["value"] for track in tracks if track["name"] == "Optical 
     40.0, 50.0, 60.0
 ]
 assert "Use of the optical flow accelerator" in format.page()
+started = RunStarted(
+    time_ns=second, run=1, kind="command", name="r", arguments=("r",), parameters={}, pid=1
+)
+session = Session()
+session.apply([header, started, *samples])
+document = summary_document(session, session.runs[1])
+assert document["gpu_names"] == [{"name": "G", "letters": 1}]
+assert [one["cause"] for one in document["findings"]] == ["optical_flow"]
+text = FORMAT.text(session, session.runs[1], None)
+assert "Names\\n─────\\nName  Letters\\nG           1" in text, text
+assert "GPU 0 computes optical flow 50 % of the time." in text, text
 """
 
 
@@ -93,6 +151,8 @@ def test_a_figure_is_its_field_and_its_reading(tmp_path: Path) -> None:
         text = path.read_text(encoding="utf-8")
         at = text.rindex(before)
         path.write_text(f"{text[:at].rstrip()}\n{added}\n{text[at:]}", encoding="utf-8")
+    (package / "report/tables/gpu_names.py").write_text(_TABLE, encoding="utf-8")
+    (package / "report/explain/optical_flow.py").write_text(_RULE, encoding="utf-8")
     done = subprocess.run(
         [sys.executable, "-B", "-c", f"FOLDER = {str(tmp_path)!r}\n{_CHECK}"],
         env=os.environ | {"PYTHONPATH": str(tmp_path)},
