@@ -8,7 +8,8 @@ Nothing measures the energy of a gap between two kernels. What a GPU spends ther
 power at rest × the idle time, what is left is that of its kernels, and a phase has the part of that
 which its share of their time comes to, with what autograd's threads launch. Power at rest is the
 least sampled while the run used the GPU and nothing ran on it: with a context and raised clocks a
-GPU at rest takes more than one that is not in use (an H100 127 W, not 76).
+GPU at rest takes more than one that is not in use (an H100 127 W, not 76). Where no such sample is,
+the least of all is too low, and kernels would take more than there is: never more than the limit.
 """
 
 from __future__ import annotations
@@ -128,6 +129,9 @@ def _of_gpu(
     rest = _watts_at_rest(run.readings, gpu, span) if Estimates.of(run) is None else None
     idle_s = max(0, length_ns - device.busy_ns) / 1e9
     busy = max(0.0, used - rest * idle_s) if rest is not None else None
+    limit = run.readings.power_limits_watts.get(gpu)
+    if busy is not None and limit is not None:
+        busy = min(busy, limit * device.busy_ns / 1e9)
     step = _step_joules(run, gpu, tree)
     return RunEnergy(
         gpu,

@@ -77,6 +77,8 @@ class Readings(msgspec.Struct):
     """(GPU, reason) → the driver's counter."""
     energy_joules: dict[int, Integral] = {}
     """GPU → the driver's counter."""
+    power_limits_watts: dict[int, float] = {}
+    """GPU → the highest limit in force."""
     troubles: dict[tuple[int, str], Trouble] = {}
     """(GPU, what) → how often."""
     occupants: dict[tuple[int, int | None, int], Occupant] = {}
@@ -119,6 +121,9 @@ class Readings(msgspec.Struct):
             times_ns, samples = self._waiting[figures.index] = [], []
         times_ns.append(time_ns)
         samples.append(_gpu_figures(figures))
+        limit = figures.power_limit_watts
+        if limit is not None and limit > self.power_limits_watts.get(figures.index, 0.0):
+            self.power_limits_watts[figures.index] = limit
 
     def _merge(self) -> None:
         for gpu, (times_ns, samples) in self._waiting.items():

@@ -65,6 +65,23 @@ def test_rest_in_use_is_that_of_a_gpu_in_use() -> None:
     assert row.busy_joules == pytest.approx(2 * 400 + 120 - 70, rel=0.02)
 
 
+def test_kernels_take_no_more_than_the_limit() -> None:
+    """A second at rest at 80 W leaves them 1,120 J in 2 s, 560 W."""
+
+    def limited(watts: float) -> Iterator[AnyEvent]:
+        for event in events():
+            if isinstance(event, MachineSample):
+                (sample,) = event.gpus
+                event = replace(event, gpus=(replace(sample, power_limit_watts=watts),))
+            yield event
+
+    (row,) = run_energy(folded(limited(700.0))[1])
+    assert row.busy_joules == pytest.approx(3 * BUSY_W - IDLE_W, rel=1e-6)
+    (row,) = run_energy(folded(limited(450.0))[1])
+    assert row.busy_joules == pytest.approx(2 * 450)
+    assert row.idle_joules == pytest.approx(row.joules - 2 * 450)
+
+
 def power(second: float) -> float:
     """A run from 1 to 9 s: its GPU works from 5 to 8 s."""
     return BUSY_W if 5 <= second < 8 else IDLE_W
