@@ -19,7 +19,7 @@ from gputui.tui.widgets.memory_charts import device_rows
 from gputui.tui.widgets.processes import Order, known_rows, listed, process_columns
 from gputui.tui.widgets.scope import scope_rows
 from gputui.tui.widgets.statistics import call_columns
-from gputui.tui.widgets.table import Move
+from gputui.tui.widgets.table import Move, moved
 from gputui.tui.widgets.table_view import NO_MATCH, TableView
 from gputui.tui.widgets.verdict import why_empty
 from gputui.tui.widgets.view import (
@@ -59,10 +59,7 @@ class MemoryView(TableView, ChartedView):
 
     def move(self, move: Move) -> None:
         if self.tab == 4 and move not in ("left", "right"):
-            page = max(1, self.size.height // 2)
-            steps = {"up": -1, "down": 1, "page_up": -page, "page_down": page}
-            steps |= {"home": -(10**9), "end": 10**9}
-            self.top = max(0, self.top + steps[move])
+            self.top = moved(self.top, move, max(1, self.size.height // 2))
             self.draw()
         else:
             super().move(move)

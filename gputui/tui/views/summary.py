@@ -13,6 +13,7 @@ from gputui.report.main_step import main_step
 from gputui.report.phases import PhaseRow, phase_rows
 from gputui.report.schema import Column
 from gputui.report.statistics import (
+    TableRow,
     api_rows,
     kernel_rows,
     memory_size_rows,
@@ -37,7 +38,7 @@ from gputui.tui.widgets.statistics import (
     size_columns,
     time_rows,
 )
-from gputui.tui.widgets.table import Move, declared, table_rows
+from gputui.tui.widgets.table import Move, declared, moved, table_rows
 from gputui.tui.widgets.tree import process_columns, scope_text, share_column
 from gputui.tui.widgets.view import (
     SCROLL_LINES,
@@ -93,14 +94,11 @@ class SummaryView(View):
 
     def move(self, move: Move) -> None:
         """Scroll."""
-        page = max(1, self.size.height - 2)
-        steps = {"up": -1, "down": 1, "page_up": -page, "page_down": page}
-        steps |= {"home": -(10**9), "end": 10**9}
-        if move in steps:
-            self.top = max(0, self.top + steps[move])
-            self.draw()
-        else:
+        if move in ("left", "right"):
             self.nothing_chosen("all tables are one list here: ↑ ↓ PgUp PgDn scroll")
+        else:
+            self.top = moved(self.top, move, max(1, self.size.height - 2))
+            self.draw()
 
     def _roll(self, move: Move) -> None:
         self.top = max(0, self.top + (SCROLL_LINES if move == "down" else -SCROLL_LINES))
@@ -162,16 +160,8 @@ def summary_rows(
         note = f"top {TOP_MARKS} of {len(marks)}" if len(marks) > TOP_MARKS else marks_note(run)
         rows += [(), heading("Marks", width, note)]
         rows += table_rows(mark_columns(marks[:TOP_MARKS]), marks[:TOP_MARKS], width)
-    kernels = kernel_rows(session, run)
-    if kernels:
-        note = f"top {_TOP_KERNELS} of {len(kernels)}" if len(kernels) > _TOP_KERNELS else ""
-        rows += [(), heading("Kernels", width, note)]
-        rows += table_rows(kernel_columns(), kernels[:_TOP_KERNELS], width)
-    calls = api_rows(run)
-    if calls:
-        note = f"top {_TOP_CALLS} of {len(calls)}" if len(calls) > _TOP_CALLS else ""
-        rows += [(), heading("CUDA calls", width, note)]
-        rows += table_rows(call_columns(), calls[:_TOP_CALLS], width)
+    rows += _top("Kernels", kernel_columns(), kernel_rows(session, run), _TOP_KERNELS, width)
+    rows += _top("CUDA calls", call_columns(), api_rows(run), _TOP_CALLS, width)
     operations = memory_time_rows(run)
     if operations:
         rows += [(), heading("Memory operations", width)]
@@ -197,6 +187,16 @@ def summary_rows(
         rows += table_rows(_process_columns(), traced, width)
     rows += [(), heading("Capture", width), *_capture(session, run, width)]
     return rows
+
+
+def _top(
+    title: str, columns: list[Column[TableRow]], found: list[TableRow], most: int, width: int
+) -> list[Row]:
+    """The first rows of a table; nothing where it has none."""
+    if not found:
+        return []
+    note = f"top {most} of {len(found)}" if len(found) > most else ""
+    return [(), heading(title, width, note), *table_rows(columns, found[:most], width)]
 
 
 def _facts(session: Session, run: Run, width: int, became: Span) -> list[Row]:

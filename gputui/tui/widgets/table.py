@@ -143,6 +143,12 @@ def _merged(spans: Sequence[Span]) -> Row:
     return tuple(result)
 
 
+def moved(at: int, move: Move, page: int, last: int = 10**9) -> int:
+    """Where a movement leads from line `at`, of lines 0 to `last`."""
+    steps = {"up": -1, "down": 1, "page_up": -page, "page_down": page, "home": -at, "end": last}
+    return min(last, max(0, at + steps.get(move, 0)))
+
+
 @dataclass(slots=True)
 class Cursor:
     """Which row is chosen, by its key, and which rows are in sight."""
@@ -180,14 +186,7 @@ class Cursor:
         """Choose another row; whether it changed."""
         if not self.keys:
             return False
-        last = len(self.keys) - 1
-        steps = {"up": -1, "down": 1, "page_up": -self.page, "page_down": self.page}
-        if move == "home":
-            target = 0
-        elif move == "end":
-            target = last
-        else:
-            target = min(last, max(0, self.index + steps.get(move, 0)))
+        target = moved(self.index, move, self.page, len(self.keys) - 1)
         if target == self.index:
             return False
         self.index = target
