@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 import threading
 from pathlib import Path
 
 import pytest
 
+from gputui.cli.dispatch import run
 from gputui.render.atomic_write import atomic_write
 from gputui.render.errors import ExportError
 from tests.conftest import DATA
@@ -31,13 +30,13 @@ def test_a_file_takes_its_name_once_it_is_whole(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["x.gputui", "x.gputui.gz", "x.gputui-trace", "x.json"])
-def test_a_recording_is_never_replaced(tmp_path: Path, name: str) -> None:
+def test_a_recording_is_never_replaced(
+    tmp_path: Path, name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     path = tmp_path / name
     path.write_bytes(RECORDING.read_bytes())
-    words = [sys.executable, "-m", "gputui", "export", str(RECORDING), "--format", "json"]
-    done = subprocess.run([*words, "-o", str(path)], capture_output=True, text=True, check=False)
-    assert done.returncode == 1
-    assert done.stderr.startswith(f"gputui: {path} is a recording")
+    assert run(["export", str(RECORDING), "--format", "json", "-o", str(path)]) == 1
+    assert capsys.readouterr().err.startswith(f"gputui: {path} is a recording")
     assert path.read_bytes() == RECORDING.read_bytes()
 
 
