@@ -161,6 +161,8 @@ async def test_keys_that_have_nothing_to_do_say_so(show: Show) -> None:
             ("22", "this view has no further tab"),
             (("3", "up"), "no step was kept in parts"),
             ("0", "the newest is in sight already"),
+            (("6", "right"), "there is no other GPU"),
+            (("full_stop",), "there is nothing later to read"),
         ):
             await shown.press(*keys)
             assert said in shown.lines[-1]

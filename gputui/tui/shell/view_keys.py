@@ -79,10 +79,13 @@ class ViewKeys(Commands):
 
     def action_step(self, columns: int) -> None:
         """Read all charts at another moment."""
-        if self.view.CHARTS:
-            self.view.step(columns)
-        else:
+        before = self.view.drawn
+        if not self.view.CHARTS:
             self.say(_NO_CHARTS)
+            return
+        self.view.step(columns)
+        if self.view.drawn == before:
+            self.say(f"there is nothing {'later' if columns > 0 else 'earlier'} to read")
 
     def action_note(self, step: int) -> None:
         """To the next thing of note, or the one before."""

@@ -66,7 +66,9 @@ class DevicesView(ProcessListView, ChartedView):
         """Left and right choose a GPU, the others a process."""
         if move in ("left", "right"):
             count = len(self.model.session.gpus)
-            if self.focus_on == "gpus" and count > 1:
+            if self.focus_on == "gpus" and count <= 1:
+                self.nothing_chosen("there is no other GPU: ↑ ↓ choose a process")
+            elif self.focus_on == "gpus":
                 self.chosen = (self.chosen + (1 if move == "right" else -1)) % count
             self.focus_on = self.ABOVE
         else:
