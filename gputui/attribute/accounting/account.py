@@ -81,12 +81,12 @@ class Accounting:
     @property
     def sampled(self) -> list[int]:
         """The threads whose lines are read."""
-        return self._threads.sampled
+        return self._threads.lines.threads
 
     @property
     def watched(self) -> list[int]:
         """The threads that made CUDA calls, then those whose lines are read."""
-        return list(dict.fromkeys([*self._threads.launching, *self._threads.sampled]))
+        return list(dict.fromkeys([*self._threads.launching, *self._threads.lines.threads]))
 
     def add_state(
         self, thread: int, time_ns: int, run_ns: int, delay_ns: int, asleep_in: Leaf
@@ -98,7 +98,7 @@ class Accounting:
         self, time_ns: int, thread: int, line: int, kind: Leaf | None, *, fetches: bool = False
     ) -> None:
         """Where a Python thread was, and whether it fetched its input."""
-        self._threads.add_line(time_ns, thread, line, kind, fetches=fetches)
+        self._threads.lines.add(time_ns, thread, line, kind, fetches=fetches)
 
     def define_kernel(self, number: int, name: str) -> None:
         """A kernel's demangled name."""

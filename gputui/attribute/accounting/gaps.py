@@ -140,7 +140,7 @@ class Blame:
             return
         # A worker thread waits for the main thread: what that one is at decides.
         asked = self._main_thread if thread != self._main_thread else thread
-        hits = self._threads.lines_in(asked, gaps.starts, gaps.called_ns)
+        hits = self._threads.lines.within(asked, gaps.starts, gaps.called_ns)
         self.line_hits += [(hit.time_ns, hit.line) for hit in hits]
         spoken = [hit.leaf for hit in hits if hit.leaf is not None]
         if fetching := sum(hit.fetches for hit in hits):

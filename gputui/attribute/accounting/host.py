@@ -7,14 +7,14 @@ the other pieces are looked up.
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from gputui.attribute.accounting.absence import READINGS_KEPT, States
+from gputui.attribute.accounting.absence import States
 from gputui.attribute.accounting.doing import SHORT_NS, Doing
+from gputui.attribute.accounting.line_readings import LineReadings
 from gputui.attribute.arrays import (
     Growing,
     Int64s,
@@ -40,9 +40,6 @@ driver API, "API synchronization behavior")."""
 
 KEPT_NS = 1_000_000_000
 """Calls that ended this long before what is accounted for are forgotten."""
-
-LINE_NS = 200_000_000
-"""A line read this long before, two readings, still says where a thread is."""
 
 MAX_THREADS = 1024
 
@@ -212,68 +209,19 @@ def _each_once(rows: Rows, amounts: Int64s) -> tuple[Rows, Int64s]:
     return rows.take(begins), np.add.reduceat(amounts, begins)
 
 
-class LineReading(NamedTuple):
-    """When a thread was at which line of the program, and what its frames said."""
-
-    time_ns: int
-    line: int
-    leaf: Leaf | None
-    fetches: bool
-
-
 class HostThreads:
     """All threads of one process."""
 
     def __init__(self) -> None:
         self._threads: dict[int, _Thread] = {}
         self._states: dict[int, States] = {}
-        self._lines: dict[int, list[LineReading]] = {}
-
-    def add_line(
-        self, time_ns: int, thread: int, line: int, kind: Leaf | None, *, fetches: bool = False
-    ) -> None:
-        """Where a thread was; `kind` is the leaf that its frames speak of, if any, and `fetches`
-        that they fetch the program's input."""
-        self._lines.setdefault(thread, []).append(LineReading(time_ns, line, kind, fetches))
-
-    def lines_in(self, thread: int, starts: Int64s, ends: Int64s) -> list[LineReading]:
-        """The samples of a thread that lie in one of the intervals, which are in order."""
-        samples = self._lines.get(thread)
-        if not samples or not len(starts):
-            return []
-        first = bisect_left(samples, int(starts[0]), key=_moment)
-        last = bisect_left(samples, int(ends.max()), key=_moment)
-        found = samples[first:last]
-        if not found:
-            return []
-        times = np.array([sample[0] for sample in found])
-        at = np.searchsorted(starts, times, side="right") - 1
-        inside = (at >= 0) & (times < ends[np.maximum(at, 0)])
-        return [found[row] for row in np.flatnonzero(inside).tolist()]
-
-    def readings(self, thread: int) -> tuple[Int64s, Int64s]:
-        """When a thread's line was read, in order, and the line."""
-        found = self._lines.get(thread, ())
-        return (
-            np.array([sample[0] for sample in found], np.int64),
-            np.array([sample[1] for sample in found], np.int64),
-        )
+        self.lines = LineReadings()
+        """Where the Python ones were."""
 
     @property
     def launching(self) -> list[int]:
         """The threads that made CUDA calls."""
         return list(self._threads)
-
-    @property
-    def sampled(self) -> list[int]:
-        """The threads whose lines are read."""
-        return list(self._lines)
-
-    def line_before(self, thread: int, since_ns: int, until_ns: int) -> int | None:
-        """The newest line of a thread within an interval, or shortly before."""
-        samples = self._lines.get(thread, [])
-        at = bisect_left(samples, until_ns, key=_moment) - 1
-        return samples[at][1] if at >= 0 and samples[at][0] >= since_ns - LINE_NS else None
 
     def calls_in(self, thread: int, since_ns: int, until_ns: int) -> int:
         """How many outermost calls of a thread began within an interval."""
@@ -328,10 +276,4 @@ class HostThreads:
         for thread in self._threads.values():
             thread.settle()
             thread.forget(before_ns - KEPT_NS)
-        for samples in self._lines.values():
-            if len(samples) > READINGS_KEPT:
-                del samples[: bisect_left(samples, before_ns - KEPT_NS, key=_moment)]
-
-
-def _moment(reading: LineReading) -> int:
-    return reading.time_ns
+        self.lines.forget(before_ns - KEPT_NS)

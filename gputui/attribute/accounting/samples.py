@@ -56,9 +56,9 @@ class Samples:
     def _add_launches_of_lines(self, found: Columns, threads: list[int]) -> None:
         for thread in threads:
             # Autograd's threads run no Python: the line is that of who waits for them.
-            times, lines = self._threads.readings(thread)
+            times, lines = self._threads.lines.times_and_lines(thread)
             if not len(times):
-                times, lines = self._threads.readings(self._main_thread)
+                times, lines = self._threads.lines.times_and_lines(self._main_thread)
             if not len(times):
                 continue
             of = np.flatnonzero(found.threads == thread)

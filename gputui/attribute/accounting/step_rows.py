@@ -95,11 +95,11 @@ def thread_lanes(
     calls = {thread: threads.calls_in(thread, int(bounds[0]), int(bounds[-1]))
              for thread in threads.launching}  # fmt: skip
     launching = sorted((one for one in calls if calls[one]), key=lambda one: -calls[one])
-    silent = [one for one in threads.sampled if one not in launching]
+    silent = [one for one in threads.lines.threads if one not in launching]
     ranked = sorted([*launching, *silent], key=lambda one: one != main_thread)
     return [
         ThreadLane(thread, pack(_doing(threads, thread, starts, ends)),
-                   threads.line_before(thread, int(bounds[0]), int(bounds[-1])))
+                   threads.lines.newest(thread, int(bounds[0]), int(bounds[-1])))
         for thread in ranked[:MOST_THREADS]
     ]  # fmt: skip
 

@@ -249,7 +249,7 @@ def test_gpu_time_is_shared_among_the_lines_that_launch_it() -> None:
         if random.random() < 0.5:
             moment = int(random.integers(0, 10_000_000))
             line = 1 if moment < 3_000_000 else 2 if moment < 6_000_000 else 3
-            of._threads.add_line(begun + moment, MAIN, line, None)
+            of._threads.lines.add(begun + moment, MAIN, line, None)
             readings += 1
     of.add(operations(*rows))
     of.account(None)
@@ -341,7 +341,7 @@ def test_rows_of_threads_show_a_data_loader_beside_the_one_that_launches() -> No
         threads.add_state(MAIN, START + at * ms, run * ms, 0, Leaf.INPUT)
     for at, run in ((0, 0), (24, 0), (48, 24)):
         threads.add_state(loader, START + at * ms, run * ms, 0, Leaf.WAIT)
-    threads.add_line(START + 40 * ms, loader, 5, None)
+    threads.lines.add(START + 40 * ms, loader, 5, None)
     bounds = bounds_of(START, START + 48 * ms)
     lanes = thread_lanes(threads, MAIN, bounds, START + 48 * ms)
     assert [(lane.thread, lane.line) for lane in lanes] == [(MAIN, None), (loader, 5)]

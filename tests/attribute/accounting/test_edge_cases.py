@@ -185,7 +185,7 @@ def test_only_what_is_fetched_is_input_in_a_pause(fetches: bool, leaf: Leaf) -> 
     for number in range(60):
         rows.append((at, at + 9_000_000, at - 10, at - 5, Leaf.MATMUL))
         if number % 10 == 9:
-            steps.time._threads.add_line(at + 150_000_000, MAIN, 1, Leaf.INPUT, fetches=fetches)
+            steps.time._threads.lines.add(at + 150_000_000, MAIN, 1, Leaf.INPUT, fetches=fetches)
             at += 300_000_000
         at += 10_000_000
     steps.add(operations(*rows))
@@ -265,7 +265,7 @@ def gap_of(leaf: Leaf, begins: int) -> tuple[DeviceTime, int]:
         threads.add_state(MAIN, begins - 10, 0, 0, asleep_in)
         threads.add_state(MAIN, again + 10, run * AWAY_NS, delay * AWAY_NS, asleep_in)
     if leaf in FRAMES:
-        threads.add_line(begins + AWAY_NS // 2, MAIN, 1, leaf)
+        threads.lines.add(begins + AWAY_NS // 2, MAIN, 1, leaf)
     return of, again
 
 

@@ -1,0 +1,84 @@
+"""At which line of the program its Python threads were, as they were read."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from typing import NamedTuple
+
+import numpy as np
+
+from gputui.attribute.accounting.absence import READINGS_KEPT
+from gputui.attribute.arrays import Int64s
+from gputui.model.leaves import Leaf
+
+LINE_NS = 200_000_000
+"""A line read this long before, two readings, still says where a thread is."""
+
+
+class LineReading(NamedTuple):
+    """When a thread was at which line; the leaf that its frames speak of, if any, and whether they
+    fetch the program's input."""
+
+    time_ns: int
+    line: int
+    leaf: Leaf | None
+    fetches: bool
+
+
+class LineReadings:
+    """Those of all threads of one process, in order."""
+
+    def __init__(self) -> None:
+        self._of: dict[int, list[LineReading]] = {}
+
+    @property
+    def threads(self) -> list[int]:
+        """The threads that are read."""
+        return list(self._of)
+
+    def add(
+        self, time_ns: int, thread: int, line: int, kind: Leaf | None, *, fetches: bool = False
+    ) -> None:
+        """Where a thread was; the rest as LineReading has it."""
+        self._of.setdefault(thread, []).append(LineReading(time_ns, line, kind, fetches))
+
+    def within(self, thread: int, starts: Int64s, ends: Int64s) -> list[LineReading]:
+        """Those of a thread that lie in one of the intervals, which are in order."""
+        readings = self._of.get(thread)
+        if not readings or not len(starts):
+            return []
+        first = bisect_left(readings, int(starts[0]), key=_moment)
+        last = bisect_left(readings, int(ends.max()), key=_moment)
+        found = readings[first:last]
+        if not found:
+            return []
+        times = np.array([reading.time_ns for reading in found])
+        at = np.searchsorted(starts, times, side="right") - 1
+        inside = (at >= 0) & (times < ends[np.maximum(at, 0)])
+        return [found[row] for row in np.flatnonzero(inside).tolist()]
+
+    def times_and_lines(self, thread: int) -> tuple[Int64s, Int64s]:
+        """When a thread's line was read, in order, and the line."""
+        found = self._of.get(thread, ())
+        return (
+            np.array([reading.time_ns for reading in found], np.int64),
+            np.array([reading.line for reading in found], np.int64),
+        )
+
+    def newest(self, thread: int, since_ns: int, until_ns: int) -> int | None:
+        """The newest line of a thread within an interval, or shortly before."""
+        readings = self._of.get(thread, [])
+        at = bisect_left(readings, until_ns, key=_moment) - 1
+        if at < 0 or readings[at].time_ns < since_ns - LINE_NS:
+            return None
+        return readings[at].line
+
+    def forget(self, before_ns: int) -> None:
+        """Drop those before, where many are kept."""
+        for readings in self._of.values():
+            if len(readings) > READINGS_KEPT:
+                del readings[: bisect_left(readings, before_ns, key=_moment)]
+
+
+def _moment(reading: LineReading) -> int:
+    return reading.time_ns
