@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from gputui.model.events import IdleLane, StepLanes
+from gputui.model.events import AnyEvent, CaptureDelta, CollectiveDelta, IdleLane, StepLanes
 from gputui.model.leaves import Leaf
-from tests.events_for_tests import header
+from tests.events_for_tests import at, attached, header, run_started
 from tests.report.test_ranks import job_events, rank
 from tests.tui.conftest import Show
 
@@ -37,6 +37,21 @@ async def test_a_run_without_ranks_says_how_to_get_some(show: Show) -> None:
     async with show([[header(), *job_events([rank()])]], (80, 24)) as shown:
         await shown.press("1", "6")
         assert "start a job with torchrun" in shown.text
+
+
+async def test_a_rank_that_hangs_is_named_though_ranks_cannot_be_compared(show: Show) -> None:
+    events: list[AnyEvent] = [header(), run_started()]
+    for number, entered in enumerate((21, 20)):
+        sums = CollectiveDelta(
+            communicator="world", kind="all_reduce", size_class=5, entered=entered, left=20,
+            entered_ns=at(5), ranks=2,
+        )  # fmt: skip
+        events.append(attached(number + 1, rank=number))
+        events.append(CaptureDelta(time_ns=at(20), process=number + 1, collectives=(sums,)))
+    async with show([events], (80, 24)) as shown:
+        await shown.press("1", "6")
+        assert "RANK 1 HANGS Rank 1 did not come to the all_reduce" in shown.text
+        assert "Ranks 0 and 1 cannot be compared: " in shown.text
 
 
 def step(process: int, start_ns: int, alone: int) -> StepLanes:

@@ -7,11 +7,13 @@ from dataclasses import dataclass
 
 from gputui.model.leaves import LEAVES
 from gputui.model.units import duration, percent
+from gputui.report.explain.finding import rank_names
 from gputui.report.explain.late_steps import late_over_steps
 from gputui.report.explain.rank_causes import RankTime
-from gputui.report.explain.rank_waits import hosts, matched
+from gputui.report.explain.rank_waits import hosts, matched, rank_processes, why_not_matched
 from gputui.report.explain.ranks import Lateness, lateness_of
 from gputui.report.tables.ranks import RANKS, rank_rows, why_unknown
+from gputui.state import Run
 from gputui.tui.model import Model
 from gputui.tui.widgets.canvas import Row, chosen_row, fit, heading, wrap
 from gputui.tui.widgets.causes import amount, hundred_bar
@@ -32,11 +34,13 @@ ALIKE = 0.01
 SHOWN = 3
 """Ranks that are not late and stand by themselves, before those like them are folded."""
 
+MOST_NAMED = 4
+
 LATE_LABEL, LATE_FIGURE = 12, 10
 """Cells beside the line of a rank's lateness."""
 
 _COLUMNS = (
-    "rank", "gpu", "late_percent", "late_ns", "other_rank_percent", "busy_percent",
+    "rank", "host", "gpu", "late_percent", "late_ns", "other_rank_percent", "busy_percent",
     "compute_percent", "transfer_percent", "idle_percent", "host_percent", "launch_percent",
     "step_ns",
 )  # fmt: skip
@@ -106,15 +110,9 @@ class RanksView(View):
             return no_run(self.model, width, height)
         ranks, late = self._ranks()
         if not ranks:
-            return wrap(
-                "One process, or none that says its rank: start a job with torchrun, mpirun or "
-                "srun, and its ranks appear here side by side.",
-                width - 2,
-                "text",
-                "  ",
-            )
+            return [*self._lost(width), *wrap(_why_none(run), width - 2, "text", "  ")]
         rows = scope_rows(self.model, width, "the steady steps")
-        rows += _answer(late, why_unknown(run, ranks), width)
+        rows += self._lost(width) or _answer(late, why_unknown(run, ranks), width)
         rows.append(heading(f"Ranks  {len(ranks)}", width, "the latest first"))
         self._listed = list(ranks) if self._open else folded(ranks, late)
         keys: list[Hashable] = [_key(one) for one in self._listed]
@@ -152,6 +150,19 @@ class RanksView(View):
             if ns
         ]
         return Details(chosen.name, tuple(rows))
+
+    def _lost(self, width: int) -> list[Row]:
+        """The rank for which the run does not go on, where one died, failed or hangs."""
+        concluded, found = self.model.found
+        first = concluded.findings if concluded is not None else ()
+        lost = next((one for one in (*first, *found) if one.ends_run), None)
+        if lost is None:
+            return []
+        return [
+            *wrap(f"{lost.word.upper()}  {lost.sentence}.", width - 2, "title", " "),
+            *wrap(f"Try: {lost.advice}.", width - 2, "dim", " "),
+            (),
+        ]
 
     def _ranks(self) -> tuple[list[RankTime], Lateness | None]:
         run = self.model.run
@@ -226,6 +237,19 @@ class RanksView(View):
             drawn, _ = hundred_bar(one.tree, max(10, width - 12))
             rows.append(((f" rank {one.rank:<5}", "dim"), *drawn))
         return rows
+
+
+def _why_none(run: Run) -> str:
+    """Why no ranks are listed."""
+    ranks = rank_processes(run)
+    if len(ranks) > 1:
+        why = why_not_matched(run) or "neither work on a GPU nor their collectives are seen"
+        who = rank_names(ranks.values(), MOST_NAMED)
+        return f"{who[0].upper()}{who[1:]} cannot be compared: {why}."
+    return (
+        "One process, or none that says its rank: start a job with torchrun, mpirun or srun, and "
+        "its ranks appear here side by side."
+    )
 
 
 def _answer(late: Lateness | None, unknown: str, width: int) -> list[Row]:
