@@ -174,10 +174,10 @@ class Calls:
 
     def _await(self, calls: Slots, change: int) -> None:
         """Make the ranges around these calls expect an operation of each, or stop expecting it."""
-        calls = pick(calls, calls["awaits"])
-        self._instances.await_operations(calls["instance"][~calls["inherited"]], change)
+        own = np.flatnonzero(calls["awaits"] & ~calls["inherited"])
+        self._instances.await_operations(calls["instance"][own], change)
         if len(self.secondary):
-            secondary, _ = self.secondary_of(calls["sequence"])
+            secondary, _ = self.secondary_of(calls["sequence"][calls["awaits"]])
             self._instances.await_operations(secondary["instance"], change)
 
     def secondary_of(self, sequences: Int64s) -> tuple[Slots, Int64s]:

@@ -78,6 +78,8 @@ def sorted_columns(
 ) -> list[npt.NDArray[Any]]:
     """The columns of all parts, in order of the first."""
     columns = [join([part[at] for part in parts], kind) for at, kind in enumerate(kinds)]
+    if (columns[0][1:] >= columns[0][:-1]).all():
+        return columns
     order = np.argsort(columns[0], kind="stable")
     return [column[order] for column in columns]
 
@@ -90,7 +92,9 @@ def pick(rows: Slots, where: Int64s | Bools) -> Slots:
 
 
 def stack(parts: Sequence[Slots]) -> Slots:
-    """Structured rows end to end, copied in one block as in `pick`."""
+    """Structured rows end to end, copied in one block as in `pick`; one part is not copied."""
+    if len(parts) == 1:
+        return parts[0]
     return np.concatenate([whole(part) for part in parts]).view(parts[0].dtype)
 
 

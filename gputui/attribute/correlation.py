@@ -99,7 +99,7 @@ class CallWindow:
         found = np.zeros(len(correlations), np.bool_)
         first = np.zeros(len(correlations), np.bool_)
         calls = np.zeros(len(correlations), CALL)
-        answered = [np.empty(0, CALL)]
+        answered: list[Slots] = []
         rest = np.arange(len(correlations))
         for run in reversed(self._runs):
             if not len(rest):
@@ -107,7 +107,11 @@ class CallWindow:
             hit, places = _search(run, correlations[rest])
             at = rest[hit]
             found[at] = True
-            whole(calls)[at] = whole(run.calls).take(places)
+            its = pick(run.calls, places)
+            if len(at) == len(calls):
+                calls = its
+            else:
+                whole(calls)[at] = whole(its)
             rest = rest[~hit]
             fresh = ~run.calls["answered"][places]
             if fresh.any():
@@ -115,7 +119,7 @@ class CallWindow:
                 first[at[fresh][where]] = True
                 run.calls["answered"][new] = True
                 answered.append(pick(run.calls, new))
-        return Found(found, calls, first, stack(answered))
+        return Found(found, calls, first, stack(answered or [NO_CALL[:0]]))
 
     def runtime_calls(self, correlations: UInt32s) -> Bools:
         """Which ids have a runtime call in the window."""
@@ -149,9 +153,11 @@ class CallWindow:
             rest = rest[~hit]
 
     def _push(self, calls: Slots, now_ns: int) -> None:
-        calls = pick(calls, np.argsort(calls["correlation"], kind="stable"))
-        has_driver_calls = not calls["runtime"].all()
-        self._runs.append(_Run(calls, calls["correlation"].copy(), now_ns, has_driver_calls))
+        correlations = calls["correlation"].copy()
+        if (correlations[1:] < correlations[:-1]).any():
+            order = np.argsort(correlations, kind="stable")
+            calls, correlations = pick(calls, order), correlations.take(order)
+        self._runs.append(_Run(calls, correlations, now_ns, not calls["runtime"].all()))
 
 
 def _firsts(places: Int64s) -> tuple[Int64s, Int64s]:

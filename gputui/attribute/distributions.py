@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Iterator
 from itertools import pairwise
@@ -10,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from gputui.attribute.arrays import Int64s
+from gputui.attribute.arrays import Int64s, run_starts
 from gputui.model.events import Distribution
 from gputui.model.sketch import COARSE, FINE, Buckets, steps
 
@@ -22,8 +23,13 @@ _LARGEST = 1 << 62
 
 def bucket_middles(values: Int64s, buckets: Buckets = FINE) -> Int64s:
     """What stands for each value, as Buckets.middle has it."""
-    index = np.ceil(np.log(np.maximum(values, 1)) / buckets.log_gamma)
-    return np.where(values < buckets.exact_below, values, _middles(index, buckets))
+    index = np.ceil(np.log(np.maximum(values, 1)) / buckets.log_gamma).astype(np.int64)
+    return np.where(values < buckets.exact_below, values, _table_of_middles(buckets).take(index))
+
+
+@functools.cache
+def _table_of_middles(buckets: Buckets) -> Int64s:
+    return _middles(np.arange(math.log(1 << 63) / buckets.log_gamma + 2), buckets)
 
 
 def _middles(index: npt.NDArray[Any], buckets: Buckets) -> Int64s:
@@ -50,8 +56,8 @@ def distributions(
     if not len(keys):
         return np.empty(0, np.int64), []
     keys, values = sorted_pairs(keys, values)
-    starts = np.flatnonzero(np.r_[True, keys[1:] != keys[:-1]])
-    ends = np.r_[starts[1:], len(keys)]
+    starts = run_starts(keys)
+    ends = np.append(starts[1:], len(keys))
     counts = ends - starts
     totals = np.add.reduceat(values, starts)
     differences = values - np.repeat(totals / counts, counts)
@@ -108,7 +114,7 @@ def _run_starts(starts: Int64s, values: Int64s) -> Int64s:
 def _different(starts: Int64s, values: Int64s) -> Int64s:
     """The number of distinct values in each group."""
     runs = _run_starts(starts, values)
-    different: Int64s = np.diff(np.r_[np.searchsorted(runs, starts), len(runs)])
+    different: Int64s = np.diff(np.append(np.searchsorted(runs, starts), len(runs)))
     return different
 
 
@@ -119,10 +125,10 @@ def _steps(starts: Int64s, values: Int64s) -> tuple[list[int], list[int]]:
     steps = np.empty((len(runs), 2), np.int64)
     steps[:, 0] = np.diff(values[runs], prepend=0)
     steps[first_runs, 0] = values[starts]
-    steps[:, 1] = -np.diff(np.r_[runs, len(values)])
+    steps[:, 1] = -np.diff(np.append(runs, len(values)))
     written = np.ones(steps.shape, np.bool_)
     written[:, 1] = steps[:, 1] < -1
-    before = np.r_[0, np.cumsum(written.sum(axis=1))]
+    before = np.concatenate(([0], np.cumsum(written.sum(axis=1))))
     return steps[written].tolist(), [*before[first_runs].tolist(), int(before[-1])]
 
 
@@ -156,8 +162,11 @@ def coarse_distributions(keys: Int64s, values: Int64s) -> dict[int, Distribution
     squares = np.bincount(keys, (exactly - means[keys]) ** 2, count)
     least = np.full(count, np.iinfo(np.int64).max)
     most = np.zeros(count, np.int64)
-    np.minimum.at(least, keys, values)
-    np.maximum.at(most, keys, values)
+    if counts[-1] == len(values):
+        least[-1], most[-1] = values.min(), values.max()
+    else:
+        np.minimum.at(least, keys, values)
+        np.maximum.at(most, keys, values)
     result: dict[int, Distribution] = {}
     for key in np.flatnonzero(counts).tolist():
         filled = np.flatnonzero(table[key])

@@ -216,7 +216,7 @@ class Ranges:
                 return Attributes(LOST)
             return self._strings.range_attributes(records[source[index]])
 
-        for value in np.unique(levels):
+        for value in np.flatnonzero(np.bincount(levels)).tolist():
             at = np.flatnonzero(levels == value)
             above = places[group[at]] if value == 1 else instances.node[parent_rows[at]]
             instances.node[rows[at]] = self._nodes.resolve(

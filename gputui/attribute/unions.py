@@ -45,9 +45,11 @@ class Unions:
         """Intervals sorted by start, at least one."""
         while int(keys.max()) >= len(self._reach_ns):
             self._reach_ns = np.concatenate((self._reach_ns, np.zeros_like(self._reach_ns)))
-        order = np.argsort(keys.astype(np.uint16), kind="stable")
         base = int(starts_ns[len(starts_ns) // 2]) - (_SPAN >> 1)
-        keys, starts_ns, ends_ns = keys[order], starts_ns[order], ends_ns[order]
+        order = None
+        if (keys != keys[0]).any():
+            order = np.argsort(keys.astype(np.uint16), kind="stable")
+            keys, starts_ns, ends_ns = keys[order], starts_ns[order], ends_ns[order]
         firsts = run_starts(keys)
         present = keys[firsts]
         counts = np.diff(np.append(firsts, len(keys)))
@@ -76,6 +78,6 @@ class Unions:
             counts=counts,
             first_ns=starts_ns[firsts],
             last_ns=last_ns,
-            gap_rows=order[gaps],
+            gap_rows=gaps if order is None else order[gaps],
             gaps_ns=starts[gaps] - before[gaps],
         )

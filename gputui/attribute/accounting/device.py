@@ -251,13 +251,15 @@ class DeviceTime:
             held = self.siblings.covered(a, b)
             causes.move(Leaf.SYNC, Leaf.DEPENDENCY, held / (b - a))
         parts = list(causes.found())
-        fetching = causes.fetching()
-        if self.others is not None:
-            held = self.others.covered(a, b)
-            fetching = np.floor(fetching * (1.0 - held / (b - a))).astype(np.int64)
-            parts = _without_others(parts, b - a, held)
-        some = np.flatnonzero(fetching)
-        self.tracks.add(FETCHING, a.take(some), b.take(some), fetching.take(some))
+        elsewhere = self.others.covered(a, b) if self.others is not None else None
+        if elsewhere is not None:
+            parts = _without_others(parts, b - a, elsewhere)
+        if causes.fetches:
+            fetching = causes.fetching()
+            if elsewhere is not None:
+                fetching = np.floor(fetching * (1.0 - elsewhere / (b - a))).astype(np.int64)
+            some = np.flatnonzero(fetching)
+            self.tracks.add(FETCHING, a.take(some), b.take(some), fetching.take(some))
         for leaf, at, amounts in parts:
             self.tracks.add(leaf, taken(a, at), taken(b, at), amounts)
         if self.phases is not None:

@@ -56,6 +56,11 @@ class Causes:
         if len(rows):
             self._fetching.append((rows, amounts))
 
+    @property
+    def fetches(self) -> bool:
+        """Whether any of it was."""
+        return bool(self._fetching)
+
     def fetching(self) -> Int64s:
         """The same of every gap."""
         sums = np.zeros(len(self._lengths), np.int64)
