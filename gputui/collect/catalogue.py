@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
+from textwrap import wrap
 from typing import Literal
 
 import msgspec
@@ -26,6 +27,9 @@ MODULE = (
 they are its folder `workloads`."""
 
 TIMEOUT_S = 30.0
+
+_COLUMNS = 100
+"""Of a description."""
 
 _BOOLEANS = {"true": True, "yes": True, "on": True, "1": True} | {
     "false": False, "no": False, "off": False, "0": False
@@ -211,16 +215,28 @@ def workload_text(workload: Workload) -> str:
     """A description of one workload: what it does, its parameters and presets."""
     lines = [f"{workload.name}: {workload.summary}", ""]
     if workload.description:
-        lines += [workload.description, ""]
+        lines += [*wrap(workload.description, _COLUMNS), ""]
     names = max((len(parameter.name) for parameter in workload.parameters), default=0)
     for parameter in workload.parameters:
-        default = "" if parameter.default is None else f"default {parameter.default}"
+        default = "" if parameter.default in (None, "") else f"default {parameter.default}"
         if parameter.cpu_default is not None:
             default += f", on the CPU {parameter.cpu_default}"
-        lines.append(f"  {parameter.name:<{names}}  {parameter.help}")
         facts = "; ".join(filter(None, (parameter.allowed, default)))
-        lines.append(f"  {'':<{names}}  ({facts})")
+        first, *more = [*_lines(parameter.help, names + 4), *_lines(f"({facts})", names + 4)]
+        lines += [f"  {parameter.name:<{names}}  {first.lstrip()}", *more]
     for preset in workload.presets:
         values = " ".join(f"{name}={value}" for name, value in preset.values.items())
-        lines.append(f"  preset {preset.name}: {preset.help} ({values})")
+        preset_text = f"  preset {preset.name}: {preset.help} ({values})"
+        lines += wrap(preset_text, _COLUMNS, subsequent_indent=" " * 4)
     return "\n".join(lines) + "\n"
+
+
+def _lines(text: str, indent: int) -> list[str]:
+    """Wrapped; a long list has a line for each of its entries."""
+    parts = text.split("; ") if len(text) > 4 * _COLUMNS else [text]
+    margin = " " * indent
+    return [
+        line
+        for part in parts
+        for line in wrap(part, _COLUMNS, initial_indent=margin, subsequent_indent=margin)
+    ]

@@ -28,7 +28,9 @@ def test_inference_is_there_with_its_parameters(catalogue: Catalogue) -> None:
     assert workload.step_range == "step"
     names = [parameter.name for parameter in workload.parameters]
     assert {"size", "batch", "prompt", "tokens", "precision", "device", "seed"} <= set(names)
-    assert "batch" in workload_text(workload)
+    text = workload_text(workload)
+    assert "batch" in text
+    assert max(map(len, text.splitlines())) <= 100, "a list of models is one line"
 
 
 def test_typed_values_come_out_of_words(catalogue: Catalogue) -> None:
