@@ -163,6 +163,8 @@ async def test_keys_that_have_nothing_to_do_say_so(show: Show) -> None:
             ("0", "the newest is in sight already"),
             (("6", "right"), "there is no other GPU"),
             (("full_stop",), "there is nothing later to read"),
+            (("6", "6", "down"), "nothing is listed here"),
+            (("enter",), "where a rank's time goes is not known here"),
         ):
             await shown.press(*keys)
             assert said in shown.lines[-1]

@@ -124,7 +124,8 @@ class RanksView(View):
 
     def move(self, move: Move) -> None:
         """Right opens ranks that are folded, left folds them."""
-        if move in ("left", "right"):
+        has_folded = self._open or any(isinstance(one, Fold) for one in self._listed)
+        if move in ("left", "right") and has_folded:
             self._open = move == "right"
             self.draw()
         else:
@@ -137,6 +138,7 @@ class RanksView(View):
             self.move("right")
             return None
         if chosen is None or chosen.tree is None:
+            self.nothing_chosen("where a rank's time goes is not known here")
             return None
         tree = chosen.tree
         lines = sorted(tree.leaves.items(), key=lambda item: -item[1])

@@ -95,7 +95,7 @@ class SessionsView(RecordingKeys):
                 entry, self.current, what_changed(entry, run_before(entry, self.library.entries))
             )
             self.app.push_screen(DetailsBox(Details(recording_name(entry.path), rows)))
-        elif move not in ("left", "right"):
+        else:
             super().move(move)
 
     def activate(self) -> Details | None:

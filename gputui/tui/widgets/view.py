@@ -133,6 +133,10 @@ class View(LineView):
         """Choose another row, or do what left and right mean here."""
         if self.cursor.move(move):
             self.draw()
+        elif not self.cursor.keys:
+            self.nothing_chosen("nothing is listed here")
+        elif move in ("left", "right"):
+            self.nothing_chosen("nothing is to the side here: ↑ ↓ choose")
 
     def activate(self) -> Details | Lead | None:
         """Enter: details of the chosen thing, where it leads, or None if Enter acted itself."""
