@@ -3,12 +3,10 @@ healthy ones are silent."""
 
 from __future__ import annotations
 
-from functools import cache
 from pathlib import Path
 
 import pytest
 
-from gputui.playback.loading import load
 from gputui.report.explain import conclusion, findings
 from gputui.report.explain.launches import (
     GRAPHS_IN_USE,
@@ -22,6 +20,7 @@ from gputui.report.phase_causes import phase_causes
 from gputui.report.tables.time import leaf_rows
 from gputui.state import Run, Session
 from tests.conftest import DATA
+from tests.sessions_for_tests import loaded_once
 
 FOLDER = DATA / "faults"
 DEMO = DATA.parents[1] / "gputui" / "demo"
@@ -76,10 +75,8 @@ SILENT = {
 }
 
 
-@cache
 def recording(path: Path) -> tuple[Session, Run]:
-    """Several tests look at one."""
-    loaded = load(str(path))
+    loaded = loaded_once(str(path))
     assert loaded.run is not None
     return loaded.session, loaded.run
 
