@@ -145,7 +145,7 @@ def in_windows(fake: ctypes.CDLL) -> None:
     import nvtx
 
     step = 0
-    while fake.fake_calls().count(b"Unsubscribe") < 3:
+    while fake.fake_calls().count(b"ActivityDisable(10)") < 3:
         with nvtx.annotate("step"):
             if fake.fake_is_enabled(10):
                 for each in (

@@ -144,10 +144,12 @@ def test_textual_takes_over_from_the_first_reading(tmp_path: Path) -> None:
 def test_a_terminal_that_does_not_know_its_size_is_drawn_once(tmp_path: Path) -> None:
     note = tmp_path / "note"
     screen = Screen(note, size={})
-    screen.read_until(b"H200")
-    assert screen.falls_silent()
-    screen.process.send_signal(signal.SIGTERM)
-    screen.ended()
+    try:
+        screen.read_until(b"H200")
+        assert screen.falls_silent()
+    finally:
+        screen.process.send_signal(signal.SIGTERM)
+        screen.ended()
     assert note.read_text() == "closed"
 
 

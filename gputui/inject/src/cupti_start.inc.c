@@ -169,7 +169,7 @@ static int enable_activity(void)
     return 1;
 }
 
-/* Before a window: CUPTI may never have been here, or be out of the program. */
+/* Before the first window: CUPTI may have been here for an earlier gputui. */
 static int subscribe_again(void)
 {
     int another_may_do;
@@ -228,8 +228,11 @@ static void end_cuda(void)
     lock(SAMPLING_LOCK);
     trace_sampling.ready = 0;
     unlock(SAMPLING_LOCK);
-    if (subscriber != NULL)
+    if (subscriber != NULL) {
         leave_cupti();
+        if (!trace_sampling.budget || windows.open_ns != 0)
+            write_window(WINDOW_CLOSED);
+    }
     flush(0);
 }
 

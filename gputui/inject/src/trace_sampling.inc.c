@@ -1,7 +1,7 @@
 /* Kernels may be traced part of the time only: some steps of many, counted by the pushes of a
  * range; some time of every period, by the flushing thread's clock: the first `on` ns, and then in
  * windows that begin at multiples of the period since the epoch; or, under a budget, in windows
- * between which nobody subscribes to CUPTI (windows.inc.c). */
+ * of their own (windows.inc.c). */
 
 #pragma once
 
