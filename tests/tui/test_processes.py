@@ -230,7 +230,7 @@ async def test_readonly_neither_signals_nor_starts(
 ) -> None:
     async with show([on_gpu(victim)], (120, 40), options=Options(readonly=True)) as shown:
         await shown.press("down", "K")
-        assert "started with --readonly" in shown.text
+        assert "gputui is read-only" in shown.text
         await shown.press("w")
         assert "cannot start a run" in shown.text
         assert victim.poll() is None

@@ -74,7 +74,7 @@ class Commands(ReplayKeys):
         source = self.model.source
         run = self.model.run
         if self.model.readonly:
-            self.refuse("cannot start a run: gputui was started with --readonly")
+            self.refuse("cannot start a run: gputui is read-only")
         elif not isinstance(source, Runner):
             text = "a replay starts nothing" if source is not None else "still starting"
             self.refuse(_ELSEWHERE if self.model.is_remote else text)
@@ -135,7 +135,7 @@ class Commands(ReplayKeys):
             self.say("no run is active")
             return
         if self.model.readonly:
-            self.refuse("cannot stop the run: gputui was started with --readonly")
+            self.refuse("cannot stop the run: gputui is read-only")
             return
         where = f" on {self.model.host}" if self.model.is_remote else ""
 
@@ -159,7 +159,7 @@ class Commands(ReplayKeys):
         """Look inside the chosen process, after a question that names it."""
         process, source, run = self.chosen_process(), self.model.source, self.model.run
         if self.model.readonly:
-            self.refuse("cannot attach: gputui was started with --readonly")
+            self.refuse("cannot attach: gputui is read-only")
         elif not isinstance(source, Attacher):
             text = "a recorded process cannot be attached to"
             self.refuse(_ELSEWHERE if self.model.is_remote else text)
@@ -197,7 +197,7 @@ class Commands(ReplayKeys):
         """Send a signal to the chosen process, after a question that names it."""
         process = self.chosen_process()
         if self.model.readonly:
-            self.refuse("cannot send a signal: gputui was started with --readonly")
+            self.refuse("cannot send a signal: gputui is read-only")
         elif not isinstance(self.model.source, Runner):
             text = "a recorded process cannot be sent a signal"
             self.refuse(_ELSEWHERE if self.model.is_remote else text)

@@ -147,7 +147,7 @@ class RecordingKeys(TableView):
         if entry is None:
             self.say(f"choose a recording to {what} first")
         elif self.model.readonly:
-            self.say(f"cannot {what} it: gputui was started with --readonly", bad=True)
+            self.say(f"cannot {what} it: gputui is read-only", bad=True)
         elif entry.path.parent == scenes.FOLDER:
             self.say(f"cannot {what} it: it belongs to the demo", bad=True)
         elif entry.path == self.current:
