@@ -269,15 +269,23 @@ class PhaseRow:
         return None if elsewhere and not copied else copied
 
     @property
-    def gpu_idle_ns(self) -> int | None:
-        """Time in which the GPU ran nothing of this phase between its first and last operation,
-        summed over instances; None before an instance's operations have arrived, and where other
-        threads launched what lies before and after those.
+    def gpu_projected_ns(self) -> int | None:
+        """First operation's start to last one's end, summed over instances; None before an
+        instance's operations have arrived, and where other threads launched what lies before and
+        after those.
         """
-        if not self.on_gpu or not any(node.projected.count for node in self.phase.nodes):
+        if not any(node.projected.count for node in self.phase.nodes):
             return None
-        idle_ns = self.projected.total - self.gpu_busy_ns
-        return None if idle_ns < 0 and self.inherited_kernels else max(0, idle_ns)
+        is_less = self.projected.total < self.gpu_busy_ns and self.inherited_kernels
+        return None if is_less else self.projected.total
+
+    @property
+    def gpu_idle_ns(self) -> int | None:
+        """Time in which the GPU ran nothing of this phase while it was projected on it; None as
+        there.
+        """
+        projected_ns = self.gpu_projected_ns if self.on_gpu else None
+        return None if projected_ns is None else max(0, projected_ns - self.gpu_busy_ns)
 
     @property
     def is_open(self) -> bool:

@@ -12,7 +12,7 @@ FOLDER = Path(gputui.__file__).with_name("demo")
 
 
 SLOWED = 0.25
-"""Of the time in the recordings whose programs decode for 4.1 s and less: too short to look at."""
+"""Of the time in the recordings whose programs decode for 3.5 s and less: too short to look at."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,11 +45,11 @@ SCENES = (
         "slow: GPT-2 decodes, launch by launch",
         ("slow",),
         18.0,
-        start_s=8.7,
+        start_s=9.9,
         speed=SLOWED,
         turns=(Turn(6.0, "activate"), Turn(10.0, "activate"), Turn(14.0, "move('up')")),
     ),
-    Scene("fixed: the same with CUDA graphs", ("graphs",), 8.0, start_s=10.7, speed=SLOWED),
+    Scene("fixed: the same with CUDA graphs", ("graphs",), 8.0, start_s=12.5, speed=SLOWED),
     Scene("slow and fixed, compared", ("slow", "graphs"), 10.0),
 )
 """The first seconds of each recording, in which its program loads libraries, are left out."""

@@ -86,9 +86,9 @@ PHASES: TableSpec[PhaseRow] = TableSpec(
         time("GPU Idle", "gpu_idle_ns", lambda row: row.gpu_idle_ns,
              "Time between its first and last operation in which no GPU ran any of it",
              kind=int | None, priority=3),
-        time("GPU Projected", "gpu_projected_ns",
-             lambda row: row.projected.total if row.projected.count else None,
-             "First operation's start to last one's end, added up over instances",
+        time("GPU Projected", "gpu_projected_ns", lambda row: row.gpu_projected_ns,
+             "First operation's start to last one's end, added up over instances; n/a where other "
+             "threads launched most",
              kind=int | None, priority=7, label="projected", width=9),
         count("Kernels", "kernels", lambda row: row.known_kernels,
               "Kernels launched inside it", kind=int | None, priority=3, label="kernels", width=7),

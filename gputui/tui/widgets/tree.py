@@ -270,7 +270,10 @@ def phase_details(
         pairs += [
             ("GPU busy", duration(row.gpu_busy_ns)),
             ("GPU time, added up", duration(row.gpu_total_ns)),
-            ("projected, average", duration(row.projected.average)),
+            (
+                "projected, average",
+                duration(None if row.gpu_projected_ns is None else row.projected.average),
+            ),
             ("kernels", count(row.kernels)),
             (
                 "  of other threads",
