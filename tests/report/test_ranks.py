@@ -491,6 +491,13 @@ def test_who_may_be_last_by_chance_is_not_named_late(
     assert who(run) == named
 
 
+def test_who_sleeps_and_computes_a_little_when_it_wakes_has_no_more_work() -> None:
+    times = ([ms * 1_000_000 for ms in each] for each in ([0, 40], [0, 0], [1, 8]))
+    _, run = on_cores(*times)
+    assert who(run) == {1: "host"}
+    assert late(run).evidence[0].startswith("Rank 1: on its CPU")
+
+
 @pytest.mark.parametrize(("ran_ms", "named"), [(44, {}), (49, {}), (60, {1: "more work"})])
 def test_who_computes_longer_is_late_though_it_had_no_core(
     ran_ms: int, named: dict[int, str]

@@ -222,9 +222,9 @@ async def test_readonly_changes_nothing(show: Show, folder: Path) -> None:
     async with show(LIVE, (120, 40), options=Options(readonly=True)) as shown:
         await listed(shown)
         await shown.press("R")
-        assert "--readonly" in shown.lines[-1]
+        assert "gputui is read-only" in shown.lines[-1]
         await shown.press("D")
-        assert "--readonly" in shown.lines[-1]
+        assert "gputui is read-only" in shown.lines[-1]
         assert len(list(folder.iterdir())) == 5
 
 

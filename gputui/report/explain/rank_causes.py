@@ -20,6 +20,10 @@ LEAST_LATE = 0.03
 """Share of the time that the others wait, from which a rank is named (measured on synthetic ranks:
 nobody late gives 0.4 % at most, lateness of 2 ms in one of six phases 15 to 19 %)."""
 
+MOSTLY = 0.5
+"""Part of a rank's lateness that what it computes longer must be to be the cause: one that sleeps
+computes more too, when it wakes."""
+
 EXPLAINED = 0.8
 """Share of its lateness that one cause has to explain."""
 
@@ -124,7 +128,8 @@ def late_rank(one: RankTime, others: Sequence[RankTime]) -> LateRank:
     if one.tree is None:
         phase = _phase(one, others, _cpu_by_phase)
         where = phase or "its time is spread over its phases"
-        if times := times_longer(one.cores, [other.cores for other in others], LEAST_LATE):
+        least = max(LEAST_LATE, MOSTLY * (one.late or 0.0))
+        if times := times_longer(one.cores, [other.cores for other in others], least):
             longer = f"its CPU computes {times:.1f} times as long as the others', {where}"
             return LateRank(one, {}, "more work", longer, _BALANCE)
         return LateRank(one, {}, "host", f"on its CPU, {where}", _FIND_IT)
