@@ -86,9 +86,7 @@ class GputuiApp(Visits):
         self.theme = self.options.theme
         first = "overview" if self.options.shows_run else "devices"
         self.main = MainScreen(self.model, "hosts" if self.options.shows_hosts else first)
-        self._remarks = Remarks(
-            self.model, lambda text: self.main.say(text, bad=True), self._notify_of
-        )
+        self._remarks = Remarks(self.model, self.main.refuse, self._notify_of)
 
     def get_default_screen(self) -> MainScreen:
         return self.main
@@ -143,7 +141,7 @@ class GputuiApp(Visits):
     def on_not_connected(self, message: NotConnected) -> None:
         """There is nothing to watch."""
         self.model.failure = message.reason
-        self.main.say(message.reason, bad=True)
+        self.main.refuse(message.reason)
         self.main.draw()
 
     def on_events_ready(self) -> None:

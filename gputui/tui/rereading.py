@@ -36,6 +36,6 @@ def read_again(app: GputuiApp, run: Run, scope: RunScope) -> None:
 
     def fail(reason: str) -> None:
         take("the scope cannot be read")
-        app.main.say(reason, bad=True)
+        app.main.refuse(reason)
 
     app.in_thread(read, take, fail)

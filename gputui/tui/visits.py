@@ -70,7 +70,7 @@ class Visits(Threads):
         from gputui.tui.widgets.recordings import recording_name
 
         def failed(reason: str) -> None:
-            self.main.say(reason.replace(f"{path.parent}/", ""), bad=True)
+            self.main.refuse(reason.replace(f"{path.parent}/", ""))
 
         start_s = 0.0 if follow else AT_END_S
         self.in_thread(lambda: self._opened(path, start_s, follow), shown, failed)

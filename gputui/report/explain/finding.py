@@ -116,6 +116,15 @@ def gpu_names(indices: Iterable[int]) -> str:
     return f"GPUs {_listed(known)}"
 
 
+MOST_NAMED = 4
+"""Of more ranks or hosts their number is enough."""
+
+
+def capital(text: str) -> str:
+    """As it begins a sentence."""
+    return f"{text[0].upper()}{text[1:]}"
+
+
 def rank_names(ranks: Iterable[int], most: int | None = None) -> str:
     """ "rank 3", "ranks 0, 2 and 5"; of more than `most` only how many."""
     known = sorted(ranks)

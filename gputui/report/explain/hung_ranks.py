@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable
 
 from gputui.model.units import duration
-from gputui.report.explain.finding import Finding, rank_names
+from gputui.report.explain.finding import MOST_NAMED, Finding, capital, rank_names
 from gputui.report.explain.rank_waits import rank_processes
 from gputui.report.explain.time_tree import time_tree
 from gputui.state import Run
@@ -19,9 +19,6 @@ from gputui.state import Run
 HANGS_NS = 10_000_000_000
 HANGS_STEPS = 20
 """Nothing for this long, and for as many usual steps, is no slow step."""
-
-MOST_NAMED = 4
-"""Of more ranks their number is enough."""
 
 EVEN_STEPS = "give every rank as many steps as the others, with uneven data too"
 
@@ -115,7 +112,7 @@ def _hang(
         advice = f"look at its stack: py-spy dump --pid {pid}"
     return _finding(
         f"{who} {word}",
-        f"{_capital(who)} {did} the {kind} that {_are(ranked, waiting)} in for "
+        f"{capital(who)} {did} the {kind} that {_are(ranked, waiting)} in for "
         f"{duration(silent_ns)}{at}",
         advice,
         silent_ns,
@@ -141,7 +138,7 @@ def _lost(
         rest = "their recordings end before: whether they hang, were lost with a host or go on"
     return _finding(
         f"{who} {'is' if len(lost) == 1 else 'are'} out of sight",
-        f"{_capital(who)}{at} did not come to the {kind} that {_are(ranked, waiting)} in for "
+        f"{capital(who)}{at} did not come to the {kind} that {_are(ranked, waiting)} in for "
         f"{duration(waited_ns)}, and {rest} cannot be told",
         "look at the host: is it up, does gputui still record there?",
         waited_ns,
@@ -155,10 +152,6 @@ def _named(ranked: dict[int, int], processes: Iterable[int]) -> str:
 
 def _are(ranked: dict[int, int], waiting: list[int]) -> str:
     return f"{_named(ranked, waiting)} {'is' if len(waiting) == 1 else 'are'}"
-
-
-def _capital(text: str) -> str:
-    return f"{text[0].upper()}{text[1:]}"
 
 
 def _finding(word: str, sentence: str, advice: str, for_ns: int, least_ns: float) -> Finding:

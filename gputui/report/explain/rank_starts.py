@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from statistics import median, median_low
 
 from gputui.model.units import duration
-from gputui.report.explain.finding import Finding, RunRule, rank_names
+from gputui.report.explain.finding import MOST_NAMED, Finding, RunRule, capital, rank_names
 from gputui.report.explain.rank_waits import LEAST_COLLECTIVES, hosts, rank_processes
 from gputui.state import Run, Session
 
@@ -20,8 +20,6 @@ LATE_START_NS = 10_000_000_000
 
 APART_NS = 10_000_000_000
 """From here on times of two hosts are of two clocks: NTP keeps them within milliseconds."""
-
-MOST_NAMED = 4
 
 
 def late_starts(_session: Session, run: Run) -> Iterator[Finding]:
@@ -47,7 +45,7 @@ def late_starts(_session: Session, run: Run) -> Iterator[Finding]:
     yield Finding(
         "rank_began_late",
         f"{who} began late",
-        f"{who[0].upper()}{who[1:]} began {duration(longest_ns)} after the others, which wait for "
+        f"{capital(who)} began {duration(longest_ns)} after the others, which wait for "
         "all ranks before the first step",
         "look at what comes before its first import: the launcher, a container, the file system",
         longest_ns / 1e9,

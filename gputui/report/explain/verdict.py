@@ -15,7 +15,7 @@ from gputui.model.units import duration
 from gputui.report.explain.causes import CAUSES, Cause
 from gputui.report.explain.counted import MANY_WAITS
 from gputui.report.explain.evidence import each_cause_once, evidence, where
-from gputui.report.explain.finding import Finding, RunRule
+from gputui.report.explain.finding import Finding, RunRule, capital
 from gputui.report.explain.launches import launch_advice
 from gputui.report.explain.pauses import WAITS_FOR_WORK, paused_share, sleeps, with_pauses
 from gputui.report.explain.plans import host_advice
@@ -263,7 +263,7 @@ def late_beside(_session: Session, run: Run) -> Iterator[Finding]:
         yield Finding(
             "ranks_lack_cores",
             "ranks lack CPU cores",
-            f"{why[0].upper()}{why[1:]}.",
+            f"{capital(why)}.",
             "no more ranks and threads than cores (OMP_NUM_THREADS), or cores of its own for each",
             100 * share,
             100 * LEAST_LATE,

@@ -83,7 +83,7 @@ class RecordingKeys(TableView):
         """Ask for the format and the target of the chosen recording."""
         entry = self.chosen()
         if entry is None or entry.problem is not None:
-            self.say("choose a recording to export first", bad=True)
+            self.refuse("choose a recording to export first")
             return True
         from gputui.render import formats
         from gputui.tui.dialogs.export import ExportDialog
@@ -147,11 +147,11 @@ class RecordingKeys(TableView):
         if entry is None:
             self.say(f"choose a recording to {what} first")
         elif self.model.readonly:
-            self.say(f"cannot {what} it: gputui is read-only", bad=True)
+            self.refuse(f"cannot {what} it: gputui is read-only")
         elif entry.path.parent == scenes.FOLDER:
-            self.say(f"cannot {what} it: it belongs to the demo", bad=True)
+            self.refuse(f"cannot {what} it: it belongs to the demo")
         elif entry.path == self.current:
-            self.say(f"it is being recorded here: {what} it after the end", bad=True)
+            self.refuse(f"it is being recorded here: {what} it after the end")
         else:
             return entry
         return None

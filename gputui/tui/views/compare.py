@@ -145,7 +145,7 @@ class CompareView(TableView):
         """Ask where the comparison is to be written, and as what."""
         comparison = self._comparison
         if comparison is None:
-            self._gputui.main.say("nothing is compared yet", bad=True)
+            self._gputui.main.refuse("nothing is compared yet")
             return True
         from gputui.render import formats
         from gputui.render.atomic_write import write_whole

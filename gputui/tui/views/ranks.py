@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from gputui.model.leaves import LEAVES
 from gputui.model.units import duration, percent
-from gputui.report.explain.finding import rank_names
+from gputui.report.explain.finding import MOST_NAMED, capital, rank_names
 from gputui.report.explain.late_steps import late_over_steps
 from gputui.report.explain.rank_causes import RankTime
 from gputui.report.explain.rank_waits import hosts, matched, rank_processes, why_not_matched
@@ -33,8 +33,6 @@ ALIKE = 0.01
 
 SHOWN = 3
 """Ranks that are not late and stand by themselves, before those like them are folded."""
-
-MOST_NAMED = 4
 
 LATE_LABEL, LATE_FIGURE = 12, 10
 """Cells beside the line of a rank's lateness."""
@@ -247,7 +245,7 @@ def _why_none(run: Run) -> str:
     if len(ranks) > 1:
         why = why_not_matched(run) or "neither work on a GPU nor their collectives are seen"
         who = rank_names(ranks.values(), MOST_NAMED)
-        return f"{who[0].upper()}{who[1:]} cannot be compared: {why}."
+        return f"{capital(who)} cannot be compared: {why}."
     return (
         "One process, or none that says its rank: start a job with torchrun, mpirun or srun, and "
         "its ranks appear here side by side."

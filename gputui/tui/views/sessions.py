@@ -101,7 +101,7 @@ class SessionsView(RecordingKeys):
     def activate(self) -> Details | None:
         entry = self.chosen()
         if entry is not None and entry.problem is not None:
-            self.say(entry.problem, bad=True)
+            self.refuse(entry.problem)
         elif entry is not None:
             self.gputui.visit(entry.path, follow=entry.is_written)
         return None
@@ -149,7 +149,7 @@ class SessionsView(RecordingKeys):
         if entry is None:
             return
         if entry.problem is not None:
-            self.say(entry.problem, bad=True)
+            self.refuse(entry.problem)
         elif entry.path in self.marked:
             self.marked.remove(entry.path)
         else:
