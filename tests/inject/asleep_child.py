@@ -69,6 +69,8 @@ def main() -> None:
             driver.cuGraphCreate(ctypes.byref(ctypes.c_void_p()), 0)
         elif line == "calls\n" and fake is not None:
             answer = fake.fake_calls().decode()
+        elif line == "on\n" and fake is not None:
+            answer = str(fake.fake_on())
         elif line == "fork\n":
             answer = fork()
         print(answer, flush=True)

@@ -221,9 +221,6 @@ static void end_cuda(void)
 {
     if (__atomic_load_n(&cuda_begun, __ATOMIC_ACQUIRE) == 0 || !stop_flusher())
         return;
-    for (int driver = 0; driver < 2; driver++)
-        for (uint32_t call = 1; call < CALLS; call++)
-            call_made[driver][call] = call_names[driver][call] != NULL;
     set_tracing(0);
     lock(SAMPLING_LOCK);
     trace_sampling.ready = 0;

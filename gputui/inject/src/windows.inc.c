@@ -43,12 +43,19 @@ static void drain(void)
     }
 }
 
-/* Ends tracing in a program that goes on. Its kinds are off already. */
+/* Ends tracing in a program that goes on, in which CUPTI stays: all that was switched on goes off, one
+ * by one. What costs is off already. */
 static void leave_cupti(void)
 {
-    cupti.ActivityDisable(ACTIVITY_RUNTIME);
-    cupti.ActivityDisable(ACTIVITY_DRIVER);
+    for (int driver = 0; driver < 2; driver++) {
+        for (uint32_t call = 1; call < CALLS; call++)
+            call_made[driver][call] = call_names[driver][call] != NULL;
+        switch_calls(driver, 0);
+        cupti.ActivityDisable(call_kinds[driver]);
+    }
     drain();
+    if (cupti_graphs.EnableCallback != NULL)
+        switch_graphs(0);
     cupti.Unsubscribe(subscriber);
     subscriber = NULL;
 }
