@@ -238,10 +238,13 @@ def test_collectives_that_other_work_hides_make_nobody_wait() -> None:
 
 
 def matched_rows(
-    count: int, wait_ns: int, kind: str = "all_reduce", more_ns: int = 0
+    count: int, wait_ns: int, kind: str = "all_reduce", *more_ns: int
 ) -> CollectiveDelta:
-    """Collectives that each took the transfer and `wait_ns`; one of them `more_ns` longer."""
-    waited_ns = count * wait_ns + more_ns
+    """Collectives that each took the transfer and `wait_ns`; some of them `more_ns` longer."""
+    waited_ns = count * wait_ns + sum(more_ns)
+    each_us = [(wait_ns + ns) // 1000 for ns in more_ns] + [wait_ns // 1000] * (
+        count - len(more_ns)
+    )
     return CollectiveDelta(
         communicator="a",
         kind=kind,
@@ -252,6 +255,8 @@ def matched_rows(
         matched=count,
         matched_ns=count * TRANSFER_NS + waited_ns,
         wait_ns=waited_ns,
+        longest_wait_ns=1000 * max(each_us),
+        wait_us2=sum(us**2 for us in each_us),
         first_ns=1,
         last_ns=1 + STEPS * STEP_NS,
     )
@@ -286,7 +291,7 @@ def waiting_once(
 def test_a_wait_beside_the_loop_makes_nobody_late_in_it(
     late_ns: int, named: dict[int, str]
 ) -> None:
-    once = matched_rows(3, 0, "all_gather", more_ns=BASELINE_NS)
+    once = matched_rows(3, 0, "all_gather", BASELINE_NS)
     _, run = waiting_once(
         [(matched_rows(STEPS, late_ns), once), (matched_rows(STEPS, 0),)], late_ns
     )
@@ -301,10 +306,44 @@ def test_a_wait_beside_the_loop_makes_nobody_late_in_it(
 def test_where_the_loops_own_collectives_waited_beside_it_nobody_is_named() -> None:
     """Steps and baseline end in the same kind of barrier: which of them waited is not known."""
     _, run = waiting_once(
-        [(matched_rows(STEPS, 0, more_ns=BASELINE_NS),), (matched_rows(STEPS, 0),)]
+        [(matched_rows(STEPS, 0, "all_reduce", BASELINE_NS),), (matched_rows(STEPS, 0),)]
     )
     assert lateness(run) is None
     assert all(Leaf.RANK not in one.tree.leaves for one in rank_times(run) if one.tree)
+
+
+@pytest.mark.parametrize(("late_ms", "named"), [(0, {}), (80, {1: "host"})])
+def test_two_baselines_of_one_rank_do_not_make_it_late(late_ms: int, named: dict[int, str]) -> None:
+    """In barriers that are like those of the loop, and without a GPU that says what is a step."""
+    _, run = on_cores([0, late_ms * 1_000_000], [0, 0], [40, 40])
+    (waits,) = (sums for key, sums in run.collectives.items() if key.process == 2 - bool(named))
+    for ns in (BASELINE_NS, BASELINE_NS // 4):
+        waits.wait_ns += ns
+        waits.wait_us2 += (ns // 1000) ** 2
+        waits.longest_wait_ns = max(waits.longest_wait_ns, ns)
+    assert who(run) == named
+
+
+def test_a_baseline_that_other_ranks_wait_for_is_no_lateness_and_its_steps_are_the_runs() -> None:
+    """Too few collectives to be compared: that a rank waits is known from its Python lines."""
+    session, run = job([rank(), rank()])
+    for of in (run.leaf_times, run.loops):
+        for key in [key for key in of if key.process == 2]:
+            del of[key]  # type: ignore[attr-defined]
+    waiting = LeafTime(2, 1, Scope.UNSTEPPED, 0, Leaf.RANK, STEPS * STEP_NS)
+    few = CollectiveDelta(communicator="a", kind="all_reduce", size_class=3, count=3, ranks=2)
+    session.apply(
+        [
+            CaptureDelta(time_ns=2, process=1, collectives=(few,)),
+            CaptureDelta(time_ns=2, process=2, collectives=(few,), leaf_times=(waiting,)),
+        ]
+    )
+    assert lateness(run) is None
+    tree = time_tree(run)
+    assert tree is not None
+    assert Leaf.RANK not in tree.leaves
+    assert tree.wall_ns == STEPS * (MATMUL_NS + 1_000_000 + TRANSFER_NS)
+    assert table(session, run, "ranks").note.startswith("which rank is late is not known")
 
 
 def test_ranks_of_different_loops_have_no_step_in_common() -> None:

@@ -9,7 +9,7 @@ the rank that waits least is waiting.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 from gputui.model.collectives import SYNCHRONIZING, CollectiveSums
 from gputui.model.events import Scope
@@ -34,6 +34,9 @@ COMPARED = 1 / 3
 """Share of the loop's collectives that have to be compared at all: of a short run most fall into
 the first second, in which connections are made, and the rest may be of one kind only."""
 
+FEWEST_WAITS = 3
+"""Waits beside the longest, of equal length, that are more than what one rank did by itself, such
+as two baselines or checkpoints while the others waited at a barrier."""
 
 FIRST_SECOND = "all collectives came in the first second, in which connections are made"
 
@@ -69,9 +72,16 @@ class Matched(NamedTuple):
     @property
     def waited_again_share(self) -> float:
         """The same without its longest wait, which may have been for something that happened
-        once."""
+        once; 0 where most of the rest was in few collectives."""
         again_ns = self.waited_ns - self.longest_ns
-        return self.exposed * again_ns / self.window_ns if self.window_ns else 0.0
+        if not self.window_ns or self._is_in_few(again_ns):
+            return 0.0
+        return self.exposed * again_ns / self.window_ns
+
+    def _is_in_few(self, again_ns: int) -> bool:
+        """Whether so much waiting was in few collectives: n equal waits w have (Σw)²/Σw² = n."""
+        squares = self.wait_us2 - (self.longest_ns // 1000) ** 2
+        return (again_ns / 1e3) ** 2 < FEWEST_WAITS * squares
 
     @property
     def blamed_share(self) -> float:
@@ -228,12 +238,39 @@ def waits(run: Run, exposed: Mapping[Place, Exposed]) -> dict[Place, int]:
             for place, part in exposed.items()
             if place[0] in by_match
         }
-    if run.collectives and not _may_be_summed(run):
-        return {}
     ranked = {place: part for place, part in exposed.items() if rank_of(run, place[0]) is not None}
-    if len({rank_of(run, process) for process, _ in ranked}) < len(ranked):
+    if not may_be_compared(run, ranked):
         return {}
-    return waits_by_sums(ranked)
+    # What the collectives of each take beyond those of the rank that waits least.
+    each = {place: part.collectives_ns / part.steps for place, part in ranked.items()}
+    least = min(each.values())
+    return {place: round((ns - least) * ranked[place].steps) for place, ns in each.items() if least}
+
+
+def may_be_compared(run: Run, exposed: Mapping[Place, Exposed]) -> bool:
+    """Whether how long ranks wait says who is late, where collectives were not matched: not where
+    one of them does something by itself, such as a baseline, and the others wait at a barrier."""
+    if run.collectives and not _may_be_summed(run):
+        return False
+    ranks = {rank_of(run, process) for process, _ in exposed}
+    return len(ranks) == len(exposed) and _same_loop(exposed.values())
+
+
+def _same_loop(parts: Collection[Exposed]) -> bool:
+    """Whether at least two ranks took enough steps, and as many."""
+    counts = [part.steps for part in parts]
+    return len(counts) > 1 and min(counts) >= max(LEAST_STEPS, STEPS_ALIKE * max(counts))
+
+
+def beside_the_loop(run: Run, exposed: Mapping[Place, Exposed]) -> set[int]:
+    """Ranks' processes that take no steps while another rank takes enough of them."""
+    steps: dict[int, int] = {}
+    for (process, _), part in exposed.items():
+        if rank_of(run, process) is not None:
+            steps[process] = steps.get(process, 0) + part.steps
+    if max(steps.values(), default=0) < LEAST_STEPS:
+        return set()
+    return {process for process, count in steps.items() if not count}
 
 
 SYNCHRONIZED = 0.8
@@ -252,23 +289,3 @@ def _may_be_summed(run: Run) -> bool:
         row.time_ns for key, row in run.collectives.items() if key.kind in SYNCHRONIZING
     )
     return together_ns >= SYNCHRONIZED * whole_ns
-
-
-_Key = TypeVar("_Key")
-
-
-def waits_by_sums(exposed: Mapping[_Key, Exposed]) -> dict[_Key, int]:
-    """What the collectives of each rank take beyond those of the rank that waits least, in ns.
-
-    Empty where fewer than two ranks are seen, they do different loops, or took too few steps.
-    """
-    if len(exposed) < 2:
-        return {}
-    counts = [part.steps for part in exposed.values()]
-    if min(counts) < LEAST_STEPS or min(counts) < STEPS_ALIKE * max(counts):
-        return {}
-    each = {place: part.collectives_ns / part.steps for place, part in exposed.items()}
-    least = min(each.values())
-    if not least:
-        return {}
-    return {place: round((ns - least) * exposed[place].steps) for place, ns in each.items()}

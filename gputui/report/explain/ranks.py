@@ -23,10 +23,10 @@ from gputui.report.explain.rank_waits import (
     STEPS_ALIKE,
     Matched,
     matched,
+    may_be_compared,
     rank_of,
-    why_not_matched,
 )
-from gputui.report.explain.time_tree import device_trees
+from gputui.report.explain.time_tree import device_trees, exposed_of
 from gputui.state import Run
 
 APART = 0.5
@@ -87,22 +87,27 @@ class Lateness:
 def rank_times(run: Run) -> list[RankTime]:
     """Each rank and device, the latest first."""
     found: list[RankTime] = []
-    by_match, unknown = matched(run), why_not_matched(run)
-    for (process, device), tree in device_trees(run).items():
-        rank = rank_of(run, process)
-        if rank is not None and tree.wall_ns:
-            waited = tree.share(tree.leaves[Leaf.RANK]) if Leaf.RANK in tree.leaves else None
-            if unknown:
-                waited = None
-            elif by_match:
-                # Of the time in which there were collectives: one rank may have done more besides.
-                waited = by_match[process].waited_share if process in by_match else None
-            found.append(RankTime(run, rank, process, device, tree, waited))
+    by_match = matched(run)
+    ranks = {
+        process: rank for process in run.processes if (rank := rank_of(run, process)) is not None
+    }
+    trees = {
+        place: tree
+        for place, tree in device_trees(run).items()
+        if place[0] in ranks and tree.wall_ns
+    }
+    is_known = any(Leaf.RANK in tree.leaves for tree in trees.values())
+    is_known = is_known and may_be_compared(run, exposed_of(trees))
+    for (process, device), tree in trees.items():
+        waited = tree.share(tree.leaves.get(Leaf.RANK, 0)) if is_known else None
+        if by_match:
+            # Of the time in which there were collectives: one rank may have done more besides.
+            waited = by_match[process].waited_share if process in by_match else None
+        found.append(RankTime(run, ranks[process], process, device, tree, waited))
     with_tree = {one.process for one in found}
     for process, part in by_match.items():
-        rank = rank_of(run, process)
-        if process not in with_tree and rank is not None:
-            found.append(RankTime(run, rank, process, None, None, part.waited_share))
+        if process not in with_tree:
+            found.append(RankTime(run, ranks[process], process, None, None, part.waited_share))
     return in_order(found)
 
 
@@ -238,7 +243,9 @@ def _blamed(
     )
     for count in range(len(blame) // 2, 0, -1):
         share, least = blame[count - 1]
-        enough = by_match[least.process].last >= LEAST_COLLECTIVES
+        enough = by_match[least.process].last >= LEAST_COLLECTIVES and any(
+            one.waited_again_share for one in by_match.values()
+        )
         if share >= LEAST_LATE and enough and share >= CLEARLY * blame[count][0]:
             return [one for _, one in blame[:count]], sum(share for share, _ in blame[:count])
     return (), 0.0

@@ -12,9 +12,12 @@ from gputui.model.leaves import Leaf, idle_sum, is_kernel, leaf_of_number
 from gputui.model.sketch import Accumulator
 from gputui.report.explain.counted import reading_share, scope_of, taken_by_others
 from gputui.report.explain.one_gpu import Part, together
-from gputui.report.explain.rank_waits import Exposed, Place, waits
+from gputui.report.explain.rank_waits import Exposed, Place, beside_the_loop, waits
 from gputui.report.means import FEWEST_BLOCKS, Mean, mean_of_blocks
 from gputui.state import Run
+
+MOSTLY = 0.5
+"""Share of its time that a rank waits beside the steps of another and is then in none of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +120,10 @@ class TimeTree:
 
 def time_tree(run: Run, gpu: int | None = None) -> TimeTree | None:
     """The tree of a run, or of one GPU in it; None where no operation was captured."""
-    trees = {place: tree for place, tree in device_trees(run).items() if gpu in (None, place[1])}
+    trees = device_trees(run)
+    if gpu is None:
+        trees = _in_the_loop(run, trees)
+    trees = {place: tree for place, tree in trees.items() if gpu in (None, place[1])}
     parts = together(run, {place: tree.leaves for place, tree in trees.items()})
     seen_ns = sum(tree.wall_ns for tree in trees.values())
     if not seen_ns:
@@ -153,6 +159,17 @@ def time_tree(run: Run, gpu: int | None = None) -> TimeTree | None:
         blocks=tuple(blocks for tree in trees.values() for blocks in tree.blocks),
         of_processes=wall_ns / seen_ns,
     )
+
+
+def _in_the_loop(run: Run, trees: Mapping[Place, TimeTree]) -> dict[Place, TimeTree]:
+    """Without ranks that only wait beside the steps of another, as for its baseline."""
+    beside = beside_the_loop(run, exposed_of(trees))
+    waiting = {
+        place: tree.share(tree.leaves.get(Leaf.RANK, 0) + tree.leaves.get(Leaf.COMMUNICATION, 0))
+        for place, tree in trees.items()
+        if place[0] in beside
+    }
+    return {place: tree for place, tree in trees.items() if waiting.get(place, 0.0) < MOSTLY}
 
 
 def shared_gpus(run: Run) -> list[Part]:
