@@ -13,7 +13,12 @@ class Look(Ending):
     """An application in this program's colours."""
 
     def __init__(self, driver_class: type[Driver] | None, *, ascii_only: bool) -> None:
-        self._ascii = ascii_only
+        self._ascii: list[LineFilter] = []
+        if ascii_only:
+            from gputui.tui.plain import AsciiFilter
+
+            self._ascii.append(AsciiFilter())
+        self._colorless = NoColor()
         super().__init__(driver_class=driver_class)
 
     def get_theme_variable_defaults(self) -> dict[str, str]:
@@ -31,11 +36,7 @@ class Look(Ending):
         """NO_COLOR means none: Textual's greys are colours too. With --ascii nothing else
         leaves the program, borders and names included.
         """
-        filters: list[LineFilter] = [
-            NoColor() if isinstance(one, Monochrome) else one for one in super().get_line_filters()
-        ]
-        if self._ascii:
-            from gputui.tui.plain import AsciiFilter
-
-            filters.append(AsciiFilter())
-        return filters
+        return [
+            self._colorless if isinstance(one, Monochrome) else one
+            for one in super().get_line_filters()
+        ] + self._ascii

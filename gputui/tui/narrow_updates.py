@@ -8,18 +8,24 @@ bytes for a word of five.
 
 from __future__ import annotations
 
+import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 
 from rich.color import ColorSystem
 from rich.console import Console
 from rich.style import Style
 from textual._compositor import ChopsUpdate, Compositor, LayoutUpdate
+from textual.geometry import Region
 from textual.strip import Strip
+
+from gputui.tui.widgets.canvas import is_narrow
 
 _SAME_S = 0.3
 """For so long nobody else is taken to have drawn on the terminal."""
+
+_PLAIN = Style.null()
 
 _Look = tuple[str, str, str, bool]
 """Sequences for attributes, colour and background; whether a blank in it is only background."""
@@ -34,6 +40,9 @@ class Pen:
         self._plain: _Look = ("", "39", "49", True)
         self._at = self._plain
         self._place = (-1, -1)
+        self._strip: Strip | None = None
+        self._is_narrow = False
+        """Whether each character of that strip takes one cell."""
         self._written: list[str] = []
 
     def move_to(self, x: int, y: int) -> None:
@@ -50,12 +59,23 @@ class Pen:
         self._written.append(move)
         self._place = (x, y)
 
-    def write(self, strip: Strip) -> None:
-        """Go on with these."""
+    def write(self, strip: Strip, start: int, end: int) -> None:
+        """Go on with the cells of a strip from `start` to `end`."""
+        self._place = (self._place[0] + end - start, self._place[1])
+        if strip is not self._strip:
+            self._strip = strip
+            self._is_narrow = all(is_narrow(segment.text) for segment in strip)
+        if not self._is_narrow:
+            strip, start, end = strip.crop(start, end), 0, sys.maxsize
         for text, style, _ in strip:
-            self._turn(_look(style or Style.null(), self._system), text)
-            self._written.append(text)
-        self._place = (self._place[0] + strip.cell_length, self._place[1])
+            if end <= 0:
+                break
+            cut = text[max(0, start) : end]
+            start -= len(text)
+            end -= len(text)
+            if cut:
+                self._turn(_look(style or _PLAIN, self._system), cut)
+                self._written.append(cut)
 
     def text(self) -> str:
         """All that was written."""
@@ -136,7 +156,7 @@ class NarrowUpdate(ChopsUpdate):
                     continue
                 first, last = max(x, start), min(stop, end)
                 pen.move_to(first, y)
-                pen.write(strip.crop(first - x, last - x))
+                pen.write(strip, first - x, last - x)
         return pen.text()
 
 
@@ -154,7 +174,7 @@ class FullUpdate(LayoutUpdate):
             if not self._sent.is_there(y, line):
                 pen.move_to(self.region.x, y)
                 for strip in line:
-                    pen.write(strip)
+                    pen.write(strip, 0, strip.cell_length)
         return pen.text()
 
 
@@ -166,6 +186,19 @@ class NarrowCompositor(Compositor):
     def __init__(self) -> None:
         super().__init__()
         self.sent = Sent()
+
+    def _get_renders(
+        self, crop: Region | None = None
+    ) -> Iterable[tuple[Region, Region, list[Strip]]]:
+        # Textual's paints what lies wholly under others too: each container, and the screen.
+        covered: set[int] = set()
+        for widget, (region, clip) in self.visible_widgets.items():
+            shown = region.intersection(clip)
+            lines = shown if crop is None else shown.intersection(crop)
+            if lines and not covered.issuperset(lines.line_range):
+                yield region, clip, widget.render_lines(shown.translate(-region.offset))
+                if shown.width >= self.size.width:
+                    covered.update(lines.line_range)
 
     def render_partial_update(self) -> ChopsUpdate | None:
         """What changed since the last one."""

@@ -68,6 +68,8 @@ def test_only_the_changed_cells_count() -> None:
     assert changed_runs(old, old) == []
     assert changed_runs((("12", "a"), ("3", "b")), (("123", "a"),)) == [(2, 3)]
     assert changed_runs((("日 ", "a"),), (("日x", "a"),)) == [(0, 3)]
+    odd = "日e\u0301"  # two cells and one that takes none: as many characters as cells
+    assert changed_runs(((odd + "a", "a"),), ((odd + "b", "a"),)) == [(0, 4)]
 
 
 def test_a_pen_changes_only_what_differs_and_ends_bare() -> None:
@@ -77,14 +79,18 @@ def test_a_pen_changes_only_what_differs_and_ends_bare() -> None:
     bold = Style(color="#0000ff", bgcolor="#000001", bold=True)
     pen.move_to(2, 4)
     words = [("a", red), (" ", blank), ("b", red), ("c", blue), ("d", bold), ("e", blue)]
-    pen.write(Strip([Segment(text, style) for text, style in words]))
+    strip = Strip([Segment(text, style) for text, style in words])
+    pen.write(strip, 0, strip.cell_length)
     assert pen.text() == (
         "\x1b[5;3H\x1b[38;2;255;0;0;48;2;0;0;1ma b\x1b[38;2;0;0;255mc\x1b[1md"
         "\x1b[0;38;2;0;0;255;48;2;0;0;1me\x1b[0m"
     )
     underlined = Style(underline=True, color="#ff0000")
-    pen.write(Strip([Segment("u", underlined), Segment(" ", blank)]))
+    pen.write(Strip([Segment("u", underlined), Segment(" ", blank)]), 0, 2)
     assert pen.text().endswith("\x1b[4;38;2;255;0;0mu\x1b[0;48;2;0;0;1m \x1b[0m")
+    for text in ("abcdef", "日e\u0301\u0301def"):
+        pen.write(Strip([Segment(text[:3]), Segment(text[3:])]), 3, 5)
+        assert pen.text().endswith("de")
 
 
 async def test_a_key_costs_one_screen_and_a_slow_line_gets_the_newest(

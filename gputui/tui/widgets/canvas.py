@@ -178,11 +178,10 @@ _NEAR = 12
 def changed_runs(old: Row, new: Row) -> list[tuple[int, int]]:
     """The cells that differ between two rows of one width, as (start, end)."""
     before, after = "".join([text for text, _ in old]), "".join([text for text, _ in new])
-    if len(before) != len(after) or not (_is_narrow(before) and _is_narrow(after)):
+    if len(before) != len(after) or not (is_narrow(before) and is_narrow(after)):
         return [(0, max(1, row_width(old), row_width(new)))]
-    cells = enumerate(zip(before, after, _roles(old), _roles(new), strict=True))
     runs: list[tuple[int, int]] = []
-    for at in [at for at, (was, now, old_role, role) in cells if was != now or old_role != role]:
+    for at in _changed_cells(old, new):
         if runs and at - runs[-1][1] < _NEAR:
             runs[-1] = (runs[-1][0], at + 1)
         else:
@@ -190,11 +189,43 @@ def changed_runs(old: Row, new: Row) -> list[tuple[int, int]]:
     return runs
 
 
-def _is_narrow(text: str) -> bool:
+def _changed_cells(old: Row, new: Row) -> list[int]:
+    """The places of characters that differ: found span by span where these are as long as before,
+    as most are."""
+    if [len(text) for text, _ in old] != [len(text) for text, _ in new]:
+        cells = enumerate(zip(_characters(old), _characters(new), strict=True))
+        return [at for at, (was, now) in cells if was != now]
+    changed: list[int] = []
+    start = 0
+    for was_span, now_span in zip(old, new, strict=True):
+        text = now_span[0]
+        if was_span != now_span:
+            if was_span[1] != now_span[1]:
+                changed += range(start, start + len(text))
+            else:
+                pairs = enumerate(zip(was_span[0], text, strict=True), start)
+                changed += [at for at, (was, now) in pairs if was != now]
+        start += len(text)
+    return changed
+
+
+_narrow: set[str] = set()
+_MOST_NARROW = 4096
+
+
+def is_narrow(text: str) -> bool:
     """Whether each character takes one cell."""
-    return text.isascii() or cell_len(text) == len(text)
+    if text.isascii() or _narrow.issuperset(text):
+        return True
+    unknown = set(text) - _narrow
+    if any(cell_len(character) != 1 for character in unknown):
+        return False
+    if len(_narrow) > _MOST_NARROW:
+        _narrow.clear()
+    _narrow.update(unknown)
+    return True
 
 
-def _roles(row: Row) -> Iterator[str]:
-    """Each character's role."""
-    return chain.from_iterable([repeat(role, len(text)) for text, role in row])
+def _characters(row: Row) -> Iterator[tuple[str, str]]:
+    """Each character, and its role."""
+    return chain.from_iterable([zip(text, repeat(role), strict=False) for text, role in row])

@@ -28,7 +28,8 @@ class LineView(Widget):
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
         self._rows: list[Row] = []
-        self._strips: dict[int, Strip] = {}
+        self._painted: dict[int, Strip] = {}
+        self._painted_in: object = None
         self._looks: dict[str, Style] = {}
         self._drawn_width = 0
         self._is_painting = False
@@ -57,7 +58,7 @@ class LineView(Widget):
         self._rows = new
         if width != self._drawn_width:
             self._drawn_width = width
-            self._strips.clear()
+            self._painted.clear()
             if not self._is_painting:
                 self.refresh()
             return
@@ -65,7 +66,7 @@ class LineView(Widget):
         blank = pad((), width)
         for y, (before, after) in enumerate(zip_longest(old, new, fillvalue=blank)):
             if before != after:
-                self._strips.pop(y, None)
+                self._painted.pop(y, None)
                 regions += [
                     Region(start, y, end - start, 1) for start, end in changed_runs(before, after)
                 ]
@@ -85,35 +86,45 @@ class LineView(Widget):
             return super().render_lines(crop)
         # Without a frame, what Textual's cache of styles does to each changed line is for nothing:
         # a sixth of an idle screen's CPU.
+        width, filters = self.size.width, self.get_line_filters()
         background = self.background_colors[1]
-        lines = [self.render_line(y) for y in crop.line_range]
-        for each in self.get_line_filters():
-            lines = [line.apply_filter(each, background) for line in lines]
-        if crop.column_span != (0, self.size.width):
+        if self._painted_in != (width, filters, background):
+            self._painted_in = (width, filters, background)
+            self._painted.clear()
+        lines = []
+        for y in crop.line_range:
+            line = self._painted.get(y)
+            if line is None:
+                line = self._strip_of(y, width)
+                for each in filters:
+                    line = line.apply_filter(each, background)
+                self._painted[y] = line
+            lines.append(line)
+        if crop.column_span != (0, width):
             lines = [line.crop(*crop.column_span) for line in lines]
         return lines
 
     def render_line(self, y: int) -> Strip:
-        """One line, from what was built when it last changed."""
-        strip = self._strips.get(y)
-        if strip is None or strip.cell_length != self.size.width:
-            row = self._rows[y] if y < len(self._rows) else ()
-            look = self._look
-            segments: list[Segment] = []
-            for text, role in row:
-                style = look(role, blank=text.isspace())
-                if segments and segments[-1].style == style:
-                    segments[-1] = Segment(segments[-1].text + text, style)
-                elif text:
-                    segments.append(Segment(text, style))
-            strip = Strip(segments).adjust_cell_length(self.size.width, look("text"))
-            self._strips[y] = strip
-        return strip
+        """One line, where Textual draws a frame."""
+        return self._strip_of(y, self.size.width)
+
+    def _strip_of(self, y: int, width: int) -> Strip:
+        look = self._look
+        segments: list[Segment] = []
+        for text, role in self._rows[y] if y < len(self._rows) else ():
+            style = look(role, blank=text.isspace())
+            if segments and segments[-1].style == style:
+                segments[-1] = Segment(segments[-1].text + text, style)
+            elif text:
+                segments.append(Segment(text, style))
+        if segments and width == self._drawn_width:
+            return Strip(segments, width)
+        return Strip(segments).adjust_cell_length(width, look("text"))
 
     def notify_style_update(self) -> None:
         """Drop strips in the old theme's colours."""
         self._looks.clear()
-        self._strips.clear()
+        self._painted.clear()
         super().notify_style_update()
 
     def _look(self, role: str, *, blank: bool = False) -> Style:
