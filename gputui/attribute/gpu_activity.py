@@ -268,6 +268,10 @@ class Operations:
         unattributed, self._unattributed = self._unattributed, 0
         return unattributed
 
+    def take_wrong_times(self) -> int:
+        """Operations since the last call whose times cannot be meant."""
+        return self._moments.take_wrong()
+
     def take_launched(self) -> Launched:
         """All operations since the last call, sorted by start."""
         parts, self._launched = self._launched, []

@@ -21,15 +21,24 @@ class Moments:
 
     def __init__(self) -> None:
         self._earliest_ns = 0
+        self._wrong = 0
+
+    def take_wrong(self) -> int:
+        """Operations since the last call whose times cannot be meant; those without are not among
+        them."""
+        wrong, self._wrong = self._wrong, 0
+        return wrong
 
     def of(self, operations: Slots, new_calls: Slots, now_ns: int) -> Slots:
         """Operations that came after these calls and were read at `now_ns`, their times 0 where
         they cannot be meant."""
         if not self._earliest_ns and len(new_calls):
             self._earliest_ns = max(1, int(new_calls["start"].min()) - MARGIN_NS)
+        latest_ns = np.uint64(now_ns + MARGIN_NS)
         wrong = operations["start"] < np.uint64(self._earliest_ns)
-        wrong |= operations["end"] > np.uint64(now_ns + MARGIN_NS)
+        wrong |= (operations["start"] > latest_ns) | (operations["end"] > latest_ns)
         if wrong.any():
+            self._wrong += int(np.count_nonzero(operations["start"][wrong]))
             operations = operations.copy()
             operations["start"][wrong] = operations["end"][wrong] = 0
         return operations

@@ -247,6 +247,7 @@ class TracedProcess:
             dropped=sum(loss.records for loss in losses),
             unattributed=self._operations.take_unattributed(),
             contradicted=self._operations.wrong_calls.take_count(),
+            wrong_times=self._operations.take_wrong_times(),
             callback_ns=added.callback_ns,
             traced_ns=added.traced_ns,
             paused_ns=added.paused_ns,

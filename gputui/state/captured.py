@@ -138,6 +138,7 @@ class Process(msgspec.Struct):
     dropped: int = 0
     unattributed: int = 0
     contradicted: int = 0
+    wrong_times: int = 0
     callback_ns: int = 0
     reader_cpu_ns: int = 0
     traced_ns: int = 0

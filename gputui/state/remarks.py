@@ -33,6 +33,7 @@ class Remark:
         "left out",
         "CUDA graphs",
         "launches",
+        "times",
         "the end",
     ]
     text: str
@@ -65,6 +66,8 @@ def remarks(run: Run) -> list[Remark]:
         found.append(Remark("the end", ending))
     if lost := sum(process.contradicted for process in run.processes.values()):
         found.append(Remark("launches", _contradicted(lost)))
+    if wrong := sum(process.wrong_times for process in run.processes.values()):
+        found.append(Remark("times", _wrong_times(wrong)))
     return found
 
 
@@ -107,6 +110,14 @@ def _unseen_graphs(run: Run) -> str | None:
         "when gputui attached, between the windows of --max-cost, in child graphs, or records "
         "lost) are named by graph and node in the phase that launched them; a program that gputui "
         "starts shows the phases inside"
+    )
+
+
+def _wrong_times(operations: int) -> str:
+    them = "1 operation" if operations == 1 else f"{operations} operations"
+    return (
+        f"CUPTI gave {them} a time that cannot be, as it does to what a program leaves on the GPU "
+        "when it ends; counted, but as no time of the GPU"
     )
 
 

@@ -478,12 +478,22 @@ def test_kernel_without_a_time_is_counted_but_not_placed(program):
     assert not run.devices
 
 
-@pytest.mark.parametrize("end", [1 << 62, (1 << 64) - 1, START_NS + 2 * MARGIN_NS])
-def test_kernels_left_behind_with_times_to_come_do_not_hide_those_before(program, end):
+@pytest.mark.parametrize(
+    ("start", "end"),
+    [
+        (1 << 62, 1 << 62),
+        ((1 << 64) - 1, START_NS + 20),
+        (START_NS + 2 * MARGIN_NS, 0),
+        (1, 2),
+    ],
+)
+def test_kernels_left_behind_with_times_that_cannot_be_do_not_hide_those_before(
+    program, start, end
+):
     """As CUPTI reports some that a program has queued when it ends."""
     traced = Traced(program)
     left = program.kernel(0, 0, 3)
-    left["start"] = left["end"] = end
+    left["start"], left["end"] = start, end
     slots = [program.call(1, 2, 1), program.kernel(10, 20, 1), program.kernel(15, 20, 2)]
     run = traced.finish(*slots, program.call(3, 4, 2), program.call(5, 6, 3), left)
     assert [(use.busy_ns, use.last_end_ns - START_NS) for use in run.devices.values()] == [(10, 20)]
@@ -491,6 +501,8 @@ def test_kernels_left_behind_with_times_to_come_do_not_hide_those_before(program
     assert tree is not None
     assert tree.wall_ns == 10
     assert sum(part.time.count for part in run.kernels.values()) == 3
+    (remark,) = remarks(run)
+    assert remark.line.startswith("times: CUPTI gave 1 operation a time that cannot be")
 
 
 # --- projections and steps

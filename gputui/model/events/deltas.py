@@ -72,9 +72,10 @@ class CaptureDelta(Event, frozen=True, kw_only=True, tag="capture"):
 
     `records` and `dropped` count ring records; `unattributed` counts GPU operations whose launch
     never arrived, and those that CUPTI gave the number of a call that cannot have launched them
-    (`contradicted`); `callback_ns` is the library's measurement of its own time in the traced
-    process; `reader_cpu_ns` is what reading cost in gputui. `secondary_domain_kernels` (written as
-    `kernels_beside`) counts again, in the ranges of other open domains, what `kernels` counts once.
+    (`contradicted`); `wrong_times` counts those with times that no clock showed; `callback_ns` is
+    the library's measurement of its own time in the traced process; `reader_cpu_ns` is what reading
+    cost in gputui. `secondary_domain_kernels` (written as `kernels_beside`) counts again, in the
+    ranges of other open domains, what `kernels` counts once.
     Kernels and calls were traced for `traced_ns` and, if the user asked for only part of the time,
     not for `paused_ns`. Threads that make collectives on the CPU ran for `core_run_ns` of
     `core_watched_ns`, and for `core_wait_ns` were ready to run and had no core.
@@ -114,6 +115,7 @@ class CaptureDelta(Event, frozen=True, kw_only=True, tag="capture"):
     dropped: Annotated[Amount, Sum] = 0
     unattributed: Annotated[Amount, Sum] = 0
     contradicted: Annotated[Amount, Sum] = 0
+    wrong_times: Annotated[Amount, Sum] = 0
     callback_ns: Annotated[Amount, Sum] = 0
     reader_cpu_ns: Annotated[Amount, Sum] = 0
     traced_ns: Annotated[Amount, Sum] = 0
