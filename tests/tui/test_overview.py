@@ -13,6 +13,7 @@ from gputui.model.events import Alert, RunStarted
 from gputui.model.leaves import LEAVES
 from gputui.report.explain import Finding, Verdict
 from gputui.report.explain.time_tree import time_tree
+from gputui.tui.dialogs.palette import Palette
 from gputui.tui.source import Options
 from gputui.tui.views.overview import FINDING, OverviewView
 from gputui.tui.widgets.causes import cause_rows, hundred_bar, sums
@@ -143,6 +144,8 @@ async def test_the_palette_and_the_clipboard(show: Show) -> None:
     async with show([recorded(DATA / "h200-inference.gputui")], (120, 40), options=FIRST) as shown:
         await shown.press("colon")
         assert " kernel" not in shown.text.replace(" kernels", "")  # until something is typed
+        assert isinstance(shown.app.screen, Palette)
+        assert shown.app.screen._places.cache_info().misses == 0
         await shown.press(*"memory", "enter")
         assert shown.app.main.current == "memory"
         await shown.press("ctrl+p", *"zzz")

@@ -3,7 +3,8 @@ goes there."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable
+from functools import cache
 from typing import TYPE_CHECKING, NamedTuple
 
 from gputui.tui.dialogs.dialog import Dialog, key_hints
@@ -69,14 +70,15 @@ def matching(known: list[Entry], words: str) -> list[Entry]:
 
 
 class Palette(Dialog[str | Lead]):
-    """A list of actions and, once something is typed, of `places`; gives the chosen one."""
+    """A list of actions and, once something is typed, of what `places` gives; gives the chosen
+    one."""
 
     widest = 90
 
-    def __init__(self, *, replays: bool, places: Sequence[Entry] = ()) -> None:
+    def __init__(self, *, replays: bool, places: Callable[[], list[Entry]] = list) -> None:
         super().__init__()
         self._known = entries(replays=replays)
-        self._places = list(places)
+        self._places = cache(places)
         self._field = TextField.holding("")
         self._at = 0
 
@@ -117,7 +119,7 @@ class Palette(Dialog[str | Lead]):
 
     def _found(self) -> list[Entry]:
         words = self._field.text
-        places = matching(self._places, words)[:MOST_FOUND] if words.strip() else []
+        places = matching(self._places(), words)[:MOST_FOUND] if words.strip() else []
         return matching(self._known, words) + places
 
     def _do(self, number: int) -> None:

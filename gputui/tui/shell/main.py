@@ -231,7 +231,8 @@ class MainScreen(ViewKeys):
             elif action is not None:
                 await self.run_action(action)
 
-        self.app.push_screen(Palette(replays=self.replays, places=named(self.model.tables)), chosen)
+        palette = Palette(replays=self.replays, places=lambda: named(self.model.tables))
+        self.app.push_screen(palette, chosen)
 
     def action_help(self) -> None:
         """Show every key."""
