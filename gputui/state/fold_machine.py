@@ -62,6 +62,9 @@ def sample(session: Session, event: MachineSample) -> None:
         spread(readings.host_spreads, name, getattr(event.host, name))
     for process in event.processes or ():
         readings.occupied(process, event.time_ns)
+    if active is not None and event.processes:
+        own = {process.attached.pid for process in active.processes.values()}
+        readings.share(event.processes, own)
     for figures in event.gpus:
         gpu = session.gpus.get(figures.index)
         if gpu is None:

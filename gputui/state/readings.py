@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence, Set
 from itertools import compress
 from operator import attrgetter
 from typing import TypeVar
@@ -65,6 +66,24 @@ class Occupant(msgspec.Struct):
     """Its `sm_percent`."""
 
 
+class Sharing(msgspec.Struct):
+    """What other processes used of a GPU at readings that show a run's own at work there: what the
+    driver says of those before is of other times."""
+
+    readings: int = 0
+    percent: float = 0.0
+    """The sum of their `sm_percent`."""
+
+    @property
+    def share(self) -> float:
+        """Of the time, 0 to 1."""
+        return min(1.0, self.percent / (100.0 * self.readings)) if self.readings else 0.0
+
+
+AT_WORK = 5.0
+"""Percent of the time from which a process is at work on a GPU: one that only sets up shows 1."""
+
+
 class Readings(msgspec.Struct):
     """Figures of the GPUs and the host over time; fields are those of GpuSample and HostSample."""
 
@@ -83,6 +102,8 @@ class Readings(msgspec.Struct):
     """(GPU, what) → how often."""
     occupants: dict[tuple[int, int | None, int], Occupant] = {}
     """(pid, start time, GPU) → the process."""
+    sharing: dict[int, Sharing] = {}
+    """GPU → what others used of it while the run's processes did."""
     _gpu_spreads: dict[tuple[int, str], BatchMeans] = {}
     _gpu_integrals: dict[tuple[int, str], Integral] = {}
     _waiting: dict[int, tuple[list[int], list[tuple[float | None, ...]]]] = {}
@@ -160,6 +181,23 @@ class Readings(msgspec.Struct):
             known.peak_memory_bytes = max(known.peak_memory_bytes or 0, process.gpu_memory_bytes)
         if process.sm_percent is not None:
             known.use.add(process.sm_percent)
+
+    def share(self, processes: Sequence[ProcessSample], own: Set[int]) -> None:
+        """Count what was used of each GPU at one reading by processes other than a run's `own`."""
+        used: dict[int, tuple[float, float]] = {}
+        for process in processes:
+            if process.sm_percent is not None:
+                mine, others = used.get(process.gpu, (0.0, 0.0))
+                if process.pid in own:
+                    mine += process.sm_percent
+                else:
+                    others += process.sm_percent
+                used[process.gpu] = mine, others
+        for gpu, (mine, others) in used.items():
+            if mine >= AT_WORK:
+                known = self.sharing.setdefault(gpu, Sharing())
+                known.readings += 1
+                known.percent += others
 
 
 def spread(spreads: dict[_Key, BatchMeans], key: _Key, value: float | None) -> None:

@@ -245,26 +245,38 @@ def test_without_steps_the_scope_is_all_time_since_the_first_kernel() -> None:
 
 
 @pytest.mark.parametrize(
-    ("pids", "found"),
+    ("readings", "lost"),
     [
-        ({5: 40.0, 77: 55.0}, True),
-        ({5: 95.0, 77: 2.0}, False),  # a desktop, a monitor
-        ({77: 95.0}, False),  # a container: the driver's number of the run's own process
-        ({5: 95.0}, False),
+        ([{5: 40.0, 77: 60.0}], 0.52),  # no more than kernels are stretched
+        ([{5: 70.0, 77: 30.0}, {5: 90.0, 77: 10.0}], 0.2),  # no more than the others used
+        ([{77: 97.0}, {5: 0.0, 77: 97.0}, {5: 95.0}], 0.0),  # done before this one began
+        ([{5: 95.0}, {5: 95.0, 77: 0.0}, {77: 97.0}], 0.0),  # beginning when this one is done
+        ([{5: 95.0, 77: 2.0}], 0.0),  # a desktop, a monitor
+        ([{77: 95.0}], 0.0),  # a container: the driver's number of the run's own process
+        ([{5: 95.0}], 0.0),
     ],
 )
-def test_a_shared_gpu_takes_kernels_stretched_and_another_process(
-    pids: dict[int, float], found: bool
+def test_a_shared_gpu_takes_kernels_stretched_and_another_process_meanwhile(
+    readings: list[dict[int, float]], lost: float
 ) -> None:
     stretched = CaptureDelta(time_ns=1, process=1, stretches=(Stretch(1, 0, 1000, 520),))
-    _, run = a_run(delta({Leaf.MATMUL: 0.8, Leaf.LAUNCH: 0.2}), stretched)
-    for pid, use in pids.items():
-        run.readings.occupied(ProcessSample(pid=pid, gpu=0, sm_percent=use), 1)
+    samples = [
+        MachineSample(
+            time_ns=1 + at,
+            host=HostSample(),
+            gpus=(),
+            processes=tuple(
+                ProcessSample(pid=pid, gpu=0, sm_percent=use) for pid, use in pids.items()
+            ),
+        )
+        for at, pids in enumerate(readings)
+    ]
+    _, run = a_run(delta({Leaf.MATMUL: 0.8, Leaf.LAUNCH: 0.2}), stretched, *samples)
     tree = time_tree(run)
     assert tree is not None
-    assert tree.leaves.get(Leaf.SHARED, 0) == (round(0.52 * 0.8 * WALL_NS) if found else 0)
+    assert tree.leaves.get(Leaf.SHARED, 0) == round(lost * 0.8 * WALL_NS)
     assert sum(tree.leaves.values()) == WALL_NS
-    assert ("SHARED GPU" in [one.word for one in tree_findings(run)]) is found
+    assert ("SHARED GPU" in [one.word for one in tree_findings(run)]) is (lost > 0)
 
 
 def tree_findings(run: Run) -> tuple[Finding, ...]:

@@ -49,27 +49,24 @@ def _kind_of_call(name: str) -> str:
     return "copy" if "Memcpy" in name else "other"
 
 
-USED_BY_ANOTHER = 10.0
-"""Percent of the time from which another process is on a GPU."""
+USED_BY_ANOTHER = 0.10
+"""Share of a GPU's time from which another process is on it."""
 
 
 def taken_by_others(run: Run, process: int, device: int) -> float:
     """Which share of its kernels' time a process lost to others on the device, 0 to 1.
 
-    It takes both: the driver counts another process there, and kernels are stretched. Where the
-    driver does not name the run's own process, others cannot be told from it (containers).
+    It takes both: the driver counts another process there while this run's are at work, and kernels
+    are stretched; no more is lost than the others used. Where the driver does not name the run's
+    own process, others cannot be told from it (containers).
     """
     found = run.stretches.get(DeviceKey(process, device))
-    if found is None or not found.compared_ns:
+    sharing = run.readings.sharing.get(device)
+    if found is None or not found.compared_ns or sharing is None:
         return 0.0
-    own = {one.attached.pid for one in run.processes.values()}
-    there = [occupant for (_, _, gpu), occupant in run.readings.occupants.items() if gpu == device]
-    others = [occupant for occupant in there if occupant.newest.pid not in own]
-    if len(others) == len(there):
+    if sharing.share < USED_BY_ANOTHER:
         return 0.0
-    if not any((occupant.use.average or 0.0) >= USED_BY_ANOTHER for occupant in others):
-        return 0.0
-    return found.stretched_ns / found.compared_ns
+    return min(found.stretched_ns / found.compared_ns, sharing.share)
 
 
 def scope_of(
