@@ -324,12 +324,17 @@ def test_an_injector_that_is_killed_harms_nobody(program, handed_over):
 
 ATTACHES = """
 import os, sys
+from pathlib import Path
 sys.path.insert(0, sys.argv[1])
 from gputui.inject.attach import attach
+from gputui.inject.environment import create_capture_folder
 for line in sys.stdin:
     monitor = os.fork()
     if monitor == 0:
-        attach(int(line))
+        with create_capture_folder(place=Path(sys.argv[2])) as folder:
+            word = attach(int(line))
+            word.wake(folder, kernels=False, modules=False, sampling="", timeout_s=1)
+            word.sleep(1)
         os._exit(0)
     print("begins", flush=True)
     if sys.stdin.readline() == "kill\\n":
@@ -339,11 +344,11 @@ for line in sys.stdin:
 """
 
 
-def test_whoever_is_killed_leaves_nothing(program):
+def test_whoever_is_killed_leaves_nothing(program, tmp_path):
     seed = random.randrange(1 << 30)
     moments = random.Random(seed)
     monitors = subprocess.Popen(
-        [sys.executable, "-c", ATTACHES, str(HERE.parents[1])],
+        [sys.executable, "-c", ATTACHES, str(HERE.parents[1]), str(tmp_path)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
@@ -358,7 +363,7 @@ def test_whoever_is_killed_leaves_nothing(program):
     for number in range(6):
         started = Target(program)
         assert ask(started.pid) == "begins\n"
-        time.sleep(moments.uniform(0, 0.03))
+        time.sleep(moments.uniform(0, 0.06))
         if number % 2 == 0:
             started.process.kill()
         assert ask("kill" if number % 2 else "wait") == "gone\n"
@@ -367,7 +372,12 @@ def test_whoever_is_killed_leaves_nothing(program):
             assert started.is_well(), seed
             word = open_word(started.pid)
             assert word is not None
-            assert not word.is_awake
+            until(lambda word=word: not word.is_awake, "its sleep")
             word.close()
+            status = Path(f"/proc/{started.pid}/status")
+            until(lambda status=status: "TracerPid:\t0\n" in status.read_text(), "its freedom")
         assert "wrong" not in started.end()
+        with create_capture_folder(place=tmp_path) as folder:  # removes what the dead have left
+            assert os.listdir(tmp_path) == [folder.name], seed
+    assert os.listdir(tmp_path) == []
     monitors.communicate()

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from gputui.inject.build import CAPTURE, RING, build
+from gputui.inject.build import CAPTURE, INJECTOR, RING, build
 from gputui.ring.layout import CudaState, RecordKind
 from tests.inject.conftest import PROGRAMS
 from tests.inject.traced import Outcome, run
@@ -110,7 +110,8 @@ def foreign(request, tmp_path_factory) -> tuple[Path, Path]:
     folder = tmp_path_factory.mktemp("foreign")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("CC", compiler)
-        assert not isinstance(build(RING, folder / "ring.so", "-O1", *WARNINGS), str)
+        for other in (RING, INJECTOR):
+            assert not isinstance(build(other, folder / other.stem, "-O1", *WARNINGS), str)
         return compiled(folder, compiler, "-O1", *WARNINGS)
 
 
