@@ -164,7 +164,7 @@ MAIN = Command(
         Option("no_tour", "the demo's recordings, without turning from view to view",
                modes=("demo",)),
         Option("speed", "0.25 to 64 times", "X", parse=speed, modes=("replay",)),
-        Option("follow", "follow a file still being written", modes=("replay",)),
+        Option("follow", "follow a file or job's folder while it is written", modes=("replay",)),
         Option("start", "begin at 30s, 5m or 1h", "TIME", parse=moment, modes=("replay",)),
         Option("host", "watch another host through ssh, with gputui there", "USER@BOX", many=True,
                modes=_OF_HOSTS),

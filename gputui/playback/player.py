@@ -44,6 +44,7 @@ class Playback:
         self._recording = recording
         self._notify = notify
         self._stop = stop
+        self._follows_folder = follows and Path(recording.name).is_dir()
         self._index = Index(recording, live=follows, notify=lambda: self._emitter.see_folded())
         self._line_index = self._index.line_index
         self._targets = Targets(self._index, is_live=follows)
@@ -70,12 +71,20 @@ class Playback:
     ) -> Playback:
         """What is at `path` (see open_recording), "-" for standard input, which is followed.
 
-        With `follow`, waits for a file that is still being written. Raises JournalError.
+        With `follow`, waits for a file that is still being written, or for those in a folder, of
+        the ranks of a job. Raises JournalError.
         """
         if follow and path != "-":
             stop = threading.Event()
-            reader = open_journal(Path(path), stop=stop)
-            return cls(reader, notify, speed=speed, start_s=start_s, follows=True, stop=stop)
+            place = Path(path)
+            followed: Recording
+            if place.is_dir():
+                from gputui.playback.job import FollowedJob
+
+                followed = FollowedJob(place, stop)
+            else:
+                followed = open_journal(place, stop=stop)
+            return cls(followed, notify, speed=speed, start_s=start_s, follows=True, stop=stop)
         recording = open_recording(path)
         return cls(recording, notify, speed=speed, start_s=start_s, follows=path == "-")
 
@@ -128,9 +137,10 @@ class Playback:
 
     @property
     def remarks(self) -> tuple[str, ...]:
-        """Remarks about the recording, one line each; none before it was read to its end."""
+        """Remarks about the recording, one line each; none before it was read to its end, but what
+        is left out of a folder that is followed."""
         if not self._index.is_complete:
-            return ()
+            return remarks(self._recording) if self._follows_folder else ()
         failure = self._line_index.failure
         return (*remarks(self._recording), *((failure,) if failure else ()))
 

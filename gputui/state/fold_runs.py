@@ -71,12 +71,13 @@ def ended(_: Session, run: Run, event: RunEnded) -> None:
 
 
 def process_attached(session: Session, run: Run, event: ProcessAttached) -> None:
-    """A traced process; sent again when it initialises CUDA."""
+    """A traced process; sent again when it initialises CUDA, and when its recording goes on."""
     known = run.processes.get(event.process)
     if known is None:
         run.processes[event.process] = Process(event, event.began_ns or event.time_ns)
     else:
         known.attached = event
+        known.out_of_sight_ns = None
     session.run_numbers[event.process] = event.run
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 
@@ -17,6 +17,7 @@ from gputui.model.events import (
     Distribution,
     GpuSample,
     HostSample,
+    JobFacts,
     MachineSample,
     RangeDelta,
     RunEnded,
@@ -24,13 +25,14 @@ from gputui.model.events import (
 )
 from gputui.playback.checkpoint import Checkpoint
 from gputui.playback.index import Index
+from gputui.playback.job import followed
 from gputui.playback.line_index import LineIndex
 from gputui.playback.opening import open_recording
 from gputui.playback.player import Playback
 from gputui.report.summary_document import summary_document
 from gputui.state import Session
 from gputui.store.journal import JournalReader, JournalWriter
-from tests.events_for_tests import at, gpu, header, run_ended, run_started
+from tests.events_for_tests import at, attached, gpu, header, run_ended, run_started
 from tests.imports.nsys_for_tests import EPOCH_NS, Export
 from tests.sessions_for_tests import contents
 from tests.store.test_journal_sums import BEGINNING, busy
@@ -253,9 +255,60 @@ def test_a_file_that_grows_is_shown_as_it_does(tmp_path: Path) -> None:
     playback.close()
 
 
-@pytest.mark.parametrize("followed", [True, False])
+def test_a_job_is_followed_while_its_nodes_write_and_others_join(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Node c begins late and is lost, node d is of another job."""
+    monkeypatch.setattr(followed, "LOOK_S", 0.0)
+    view, writers = View(), dict[str, JournalWriter]()
+
+    def begin(host: str, number: int, job: str = "77") -> None:
+        of = msgspec.structs.replace(header().host, hostname=host)
+        writers[host] = JournalWriter(tmp_path / f"{host}.gputui")
+        rank = msgspec.structs.replace(attached(rank=number), job=JobFacts(id=job, world_size=3))
+        writers[host].write([msgspec.structs.replace(header(gpu(0)), host=of), run_started(), rank])
+
+    def ranks() -> dict[int | None, str | None]:
+        run = view.session.run
+        seen = [one.attached for one in run.processes.values()] if run else []
+        return {one.rank: one.host for one in seen}
+
+    def until(reached: Callable[[], bool]) -> None:
+        def looked() -> bool:
+            view.take()
+            return reached()
+
+        with view.changed:
+            assert view.changed.wait_for(looked, LONG_S), ranks()
+
+    begin("a", 0)
+    view.playback = playback = Playback.open(str(tmp_path), view.notify, follow=True)
+    playback.start()
+    until(lambda: ranks() == {0: None})
+    begin("b", 1)
+    until(lambda: ranks() == {0: "a", 1: "b"})
+    begin("c", 2)
+    begin("d", 0, "78")
+    until(lambda: ranks() == {0: "a", 1: "b", 2: "c"})
+    assert len(view.session.gpus) == 3
+    why = "d.gputui is left out: of another job: 78"
+    until(lambda: why in playback.remarks)
+    for host in "abc":
+        writers[host].write([sample(20, 100.0)])
+    until(lambda: view.session.samples == 3)
+    with (tmp_path / "c.gputui").open("ab") as file:
+        file.write(b"no event\n")
+    run = view.session.run
+    assert run is not None
+    until(lambda: [one.out_of_sight_ns for one in run.processes.values()] == [None, None, at(20)])
+    playback.close()
+    for writer in writers.values():
+        writer.close()
+
+
+@pytest.mark.parametrize("is_newest", [True, False])
 def test_nothing_to_jump_to_yet_does_not_halt_a_file_that_grows(
-    tmp_path: Path, followed: bool
+    tmp_path: Path, is_newest: bool
 ) -> None:
     path = tmp_path / "x.gputui"
     writer = JournalWriter(path)
@@ -265,7 +318,7 @@ def test_nothing_to_jump_to_yet_does_not_halt_a_file_that_grows(
     view.playback = playback = Playback.open(str(path), view.notify, follow=True)
     playback.start()
     view.until(4)
-    if not followed:
+    if not is_newest:
         playback.speed = 64
         playback.seek(2.75)
         view.until(2)

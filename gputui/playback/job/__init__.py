@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
+from gputui.playback.job.followed import FollowedJob
 from gputui.playback.job.members import members_of
 from gputui.playback.job.recording import JobRecording, open_job
 
-__all__ = ["JobRecording", "members_of", "open_job"]
+__all__ = ["FollowedJob", "JobRecording", "members_of", "open_job"]

@@ -53,14 +53,21 @@ class Machines:
     """The machines on which the members of these headers were recorded, by host name."""
 
     def __init__(self, headers: Sequence[Header]) -> None:
-        self._headers = headers
+        self._headers: list[Header] = []
         self._hosts: dict[str, _Host] = {}
-        taken: set[int] = set()
-        for place, header in enumerate(headers):
-            name = header.host.hostname
-            host = self._hosts.setdefault(name, _Host(place, _Indexes(taken)))
-            for facts in header.gpus:
-                host.gpus[facts.index]
+        self._taken: set[int] = set()
+        for header in headers:
+            self.add(header)
+
+    def add(self, header: Header) -> int:
+        """The place of one more member."""
+        place = len(self._headers)
+        self._headers.append(header)
+        name = header.host.hostname
+        host = self._hosts.setdefault(name, _Host(place, _Indexes(self._taken)))
+        for facts in header.gpus:
+            host.gpus[facts.index]
+        return place
 
     @property
     def count(self) -> int:
