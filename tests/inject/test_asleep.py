@@ -245,15 +245,17 @@ def test_cuda_is_traced_while_awake_and_left_alone_asleep(fake):
         program.end()
 
 
-def test_cupti_of_another_tool_is_left_alone(fake, monkeypatch):
+def test_cupti_of_another_tool_is_left_alone(fake, compile_program, monkeypatch):
     monkeypatch.setenv("FAKE_CUPTI_FAILS", "Subscribe=39")
+    torch = ("fake_driver.c", "torch.so", "-shared", "-fPIC", "-Wl,-soname,libtorch_cpu.so")
+    monkeypatch.setenv("LD_PRELOAD", str(compile_program(*torch)))
     program = Program(str(fake))
     try:
         for number in range(1, 3):
             trace = one_session(program, ["ranges"], kernels=True)
             assert trace.ranges() == RANGES
             assert trace.facts.cuda_state == CudaState.FAILED
-            assert "another profiler is at work in this process" in trace.facts.cuda_text
+            assert "at work in this process: torch.profiler, if it was" in trace.facts.cuda_text
             assert program.ask("calls") == " ".join(["Subscribe(0)"] * number)
     finally:
         program.end()

@@ -17,15 +17,24 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Who has the subscription: CUPTI's older interface does not say, and nsys and ncu were looked for
+ * before. */
+static const char *holder(void)
+{
+    void *torch = dlopen("libtorch_cpu.so", RTLD_LAZY | RTLD_NOLOAD);
+    if (torch == NULL)
+        return ", another profiler is at work in this process";
+    dlclose(torch);
+    return ", another profiler is at work in this process: torch.profiler, if it was used";
+}
+
 static int failed(const char *what, int result)
 {
     const char *text = NULL;
     if (cupti.GetResultString(result, &text) != CUPTI_SUCCESS || text == NULL)
         text = "unknown";
     set_cuda_state(CUDA_FAILED, "%s: %s (%d)%s", what, text, result,
-                   result == CUPTI_MULTIPLE_SUBSCRIBERS
-                       ? ", another profiler is at work in this process"
-                       : "");
+                   result == CUPTI_MULTIPLE_SUBSCRIBERS ? holder() : "");
     return 0;
 }
 
