@@ -78,6 +78,7 @@ class Fold:
             left,
             self._bytes,
             frozenset(self._folded),
+            self._whole,
         )
 
     def _fold(self, line_index: LineIndex, numbers: Iterable[int]) -> Iterator[Decoded]:
@@ -134,10 +135,12 @@ class Kept:
     left: dict[int, tuple[int, ...]]
     left_bytes: int
     folded: frozenset[int]
+    is_whole: bool
+    """Whether it holds every capture, so that a later sum would count them twice."""
 
     def fold(self) -> Fold:
         """A fold that continues from there."""
-        fold = Fold(self.state.session(), self.number)
+        fold = Fold(self.state.session(), self.number, whole=self.is_whole)
         fold._left = {process: list(numbers) for process, numbers in self.left.items()}
         fold._bytes = self.left_bytes
         fold._folded = set(self.folded)

@@ -52,21 +52,27 @@ def written(path: Path, events: list[AnyEvent]) -> Path:
 
 
 @pytest.mark.parametrize("suffix", [".gputui", ".gputui.gz"])
-def test_a_state_is_made_from_sums_before_anything_was_folded(
+def test_a_state_is_made_from_sums_before_and_after_all_was_folded(
     tmp_path: Path, suffix: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """States that a fold without sums has kept go on without them: the next sum holds what they
+    have already.
+    """
     monkeypatch.setattr("gputui.store.journal.sums.LEAST_BYTES", 4096)
     path = written(tmp_path / f"x{suffix}", EVENTS)
     with closing(Index(JournalReader.open(path))) as index:
         index.line_index.read()
         assert list(index.line_index.numbers(Kind.SUM, 0, len(index)))
-        place = 0
-        for number in range(1, len(index) + 1):
-            place += index.line_index.kind_of(number - 1) != Kind.SUM
-            if number % 7 == 0 or number == len(index):
-                state, is_exact = index.state(number)
-                assert is_exact
-                assert contents(state) == contents(Session.of(EVENTS[:place]))
+        for is_folded, every in ((False, 11), (True, 23)):
+            if is_folded:
+                index.fold()
+            place = 0
+            for number in range(1, len(index) + 1):
+                place += index.line_index.kind_of(number - 1) != Kind.SUM
+                if number % every == 0 or number == len(index):
+                    state, is_exact = index.state(number)
+                    assert is_exact
+                    assert contents(state) == contents(Session.of(EVENTS[:place]))
 
 
 def test_of_many_samples_the_newest_come_first_and_all_follow(
