@@ -344,6 +344,18 @@ async def test_run_change_run_again_compare(show: Show, tmp_path: Path) -> None:
         assert shown.app.main.current == "sessions"
         [other] = {"launch", "sync"} - {changed}
         assert shown.app.main.view.cursor.key == place / f"{other}.gputui.gz"
+        # The palette opens a run, and compares another one with it.
+        await shown.press("colon", *"open", "space", *"run")
+        await shown.until(lambda: len(re.findall(r"open run \S", shown.text)) == 2)
+        assert "compare with run" not in shown.text
+        await shown.press("enter")
+        await shown.until(lambda: shown.app.model.visited == changed)
+        await shown.press("ctrl+p", *"compare", "space", *"with")
+        await shown.until(lambda: "compare with run" in shown.text)
+        assert "first run" in shown.text
+        await shown.press("enter")
+        await shown.until(lambda: "because" in shown.text)
+        assert [f"baseline  {other}", f"run 2     {changed}"] == shown.lines[1:3]
 
 
 async def test_a_recording_without_a_run_is_compared_by_its_machine_alone(

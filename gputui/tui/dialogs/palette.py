@@ -1,11 +1,11 @@
-"""Every action and view by name, once something is typed also phases and kernels: Enter does it, or
-goes there."""
+"""Every action and view by name, once something is typed also phases, kernels and runs: Enter does
+it, or goes there."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from gputui.tui.dialogs.dialog import Dialog, key_hints
 from gputui.tui.shell.keys import MOVE, keys_of
@@ -21,16 +21,19 @@ if TYPE_CHECKING:
 MOST_NAMED = 5000
 """Phases, and kernels, the longest, that are looked through."""
 
+Action: TypeAlias = "str | Lead | Callable[[], None]"
+"""What an entry does: a key's action by name, a view to show, or anything else."""
+
 MOST_FOUND = 100
 """Of these that are listed."""
 
 
 class Entry(NamedTuple):
-    """An action in words, and its key; or the full name of a phase or a kernel, and which it is."""
+    """An action in words, and its key; or a run, a phase or a kernel, and which it is."""
 
     text: str
     key: str
-    action: str | Lead
+    action: Action
 
 
 def entries(*, replays: bool) -> list[Entry]:
@@ -63,13 +66,13 @@ def named(tables: Tables | None) -> list[Entry]:
     ]
 
 
-def matching(known: list[Entry], words: str) -> list[Entry]:
+def matching(known: Sequence[Entry], words: str) -> list[Entry]:
     """Those in which every typed word occurs, in any case."""
     wanted = words.lower().split()
     return [one for one in known if all(word in one.text.lower() for word in wanted)]
 
 
-class Palette(Dialog[str | Lead]):
+class Palette(Dialog[Action]):
     """A list of actions and, once something is typed, of what `places` gives; gives the chosen
     one."""
 
@@ -79,8 +82,18 @@ class Palette(Dialog[str | Lead]):
         super().__init__()
         self._known = entries(replays=replays)
         self._places = cache(places)
+        self._runs: Sequence[Entry] = ()
         self._field = TextField.holding("")
         self._at = 0
+
+    def offer(self, runs: Sequence[Entry]) -> None:
+        """Find these too. What is chosen stays chosen."""
+        found = self._found()
+        self._runs = runs
+        if self.is_mounted and not self._is_closed:
+            chosen, now = found[self._at : self._at + 1], self._found()
+            self._at = now.index(chosen[0]) if chosen and chosen[0] in now else self._at
+            self.draw()
 
     def rows(self, width: int) -> list[Row]:
         """What is typed, and what matches."""
@@ -119,8 +132,12 @@ class Palette(Dialog[str | Lead]):
 
     def _found(self) -> list[Entry]:
         words = self._field.text
-        places = matching(self._places(), words)[:MOST_FOUND] if words.strip() else []
-        return matching(self._known, words) + places
+        if not words.strip():
+            return list(self._known)
+        known, runs, places = (
+            matching(each, words) for each in (self._known, self._runs, self._places())
+        )
+        return [*known, *runs[:MOST_FOUND], *places[:MOST_FOUND]]
 
     def _do(self, number: int) -> None:
         found = self._found()

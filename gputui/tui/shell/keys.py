@@ -91,7 +91,7 @@ KEYS: tuple[Key, ...] = (
         ("colon", "ctrl+p"),
         ": Ctrl-P",
         "palette",
-        "every action, view, phase and kernel by name",
+        "every action, view, phase, kernel and run by name",
         SCREEN,
         "palette",
     ),

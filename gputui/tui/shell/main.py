@@ -16,8 +16,8 @@ from gputui.tui.messages import Called
 from gputui.tui.model import Model
 from gputui.tui.narrow_updates import NarrowCompositor
 from gputui.tui.shell.keys import VIEWS, Key, bindings
+from gputui.tui.shell.palette_keys import PaletteKeys
 from gputui.tui.shell.possible_keys import possible
-from gputui.tui.shell.view_keys import ViewKeys
 from gputui.tui.shell.views import GROUP_OF, GROUPS, TABS, Group
 from gputui.tui.widgets.bars import CaptionBar, KeyBar, TopBar, hints
 from gputui.tui.widgets.canvas import ROLES
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from gputui.report.process_table import ProcessRow
 
 
-class MainScreen(ViewKeys):
+class MainScreen(PaletteKeys):
     """Takes the keys and shows one view."""
 
     BINDINGS = bindings()
@@ -220,19 +220,6 @@ class MainScreen(ViewKeys):
 
     def action_replay_log(self, lines: int) -> None:
         self.action_scroll_log(lines)
-
-    def action_palette(self) -> None:
-        """Every action and view by name, phases and kernels."""
-        from gputui.tui.dialogs.palette import Palette, named
-
-        async def chosen(action: str | Lead | None) -> None:
-            if isinstance(action, Lead):
-                await self._follow_lead(action)
-            elif action is not None:
-                await self.run_action(action)
-
-        palette = Palette(replays=self.replays, places=lambda: named(self.model.tables))
-        self.app.push_screen(palette, chosen)
 
     def action_help(self) -> None:
         """Show every key."""

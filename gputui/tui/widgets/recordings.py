@@ -116,6 +116,12 @@ def what_changed(entry: Entry, before: Entry | None) -> str:
     return sanitize(" ".join(parts), 200) or "nothing"
 
 
+def run_words(entry: Entry, entries: Iterable[Entry]) -> str:
+    """A run in a line: when, what, and what it changed."""
+    changed = what_changed(entry, run_before(entry, entries))
+    return f"{when_text(entry.started_ns)} {sanitize(entry.name or '')}  {changed}".rstrip()
+
+
 def recording_columns(
     shown: Sequence[Entry],
     marked: Collection[Path],
