@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
+
 import numpy as np
 import numpy.typing as npt
 
@@ -51,7 +53,10 @@ class States:
         if len(self.times) < 2:
             out[:, 0] = 1.0
             return out
-        times, sums = np.array(self.times), np.array(self.sums)
+        # Those before and after these intervals change nothing: an hour has tens of thousands.
+        first = max(0, bisect_right(self.times, int(starts.min())) - 1) if len(starts) else 0
+        last = bisect_left(self.times, int(ends.max())) + 1 if len(starts) else 1
+        times, sums = np.array(self.times[first:last]), np.array(self.sums[first:last])
         for column in range(len(AWAY_LEAVES)):
             out[:, column] = np.interp(ends, times, sums[:, column]) - np.interp(
                 starts, times, sums[:, column]

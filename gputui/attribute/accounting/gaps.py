@@ -155,7 +155,7 @@ class Blame:
             part = np.floor(away * (spoken.count(leaf) / len(hits))).astype(np.int64)
             causes.add(leaf, gaps.rows, part)
             left = left - part
-        shares = self._threads.away(asked, gaps.starts, gaps.called_ns)
+        shares = self._threads.absence(asked, gaps.starts, gaps.called_ns)
         hosts = left
         for column, leaf in enumerate(AWAY_LEAVES):
             if leaf is not Leaf.HOST:

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from gputui.attribute.accounting.absence import States
+from gputui.attribute.accounting.absence import AWAY_LEAVES, States
 from gputui.attribute.accounting.doing import SHORT_NS, Doing
 from gputui.attribute.accounting.line_readings import LineReadings
 from gputui.attribute.arrays import (
@@ -48,6 +48,8 @@ Kinds = npt.NDArray[np.int8]
 
 # NumPy compares with an enum three times as slowly.
 _LAUNCHING, _WAITING = int(Doing.LAUNCHING), int(Doing.WAITING)
+
+_WAIT, _SCHEDULER = AWAY_LEAVES.index(Leaf.WAIT), AWAY_LEAVES.index(Leaf.SCHEDULER)
 
 _NEVER = np.iinfo(np.int64).max
 
@@ -239,6 +241,24 @@ class HostThreads:
     def away(self, thread: int, starts: Int64s, ends: Int64s) -> npt.NDArray[np.float64]:
         """What a thread was at in each interval in which it was away: shares by AWAY_LEAVES."""
         return self._states.get(thread, States()).shares(starts, ends)
+
+    def absence(self, thread: int, starts: Int64s, ends: Int64s) -> npt.NDArray[np.float64]:
+        """The same by what it is for the thread to blame.
+
+        One that sleeps while another that launches is ready and has no core waits for that one, as
+        for autograd's in a backward pass: the core is what is missing.
+        """
+        shares = self.away(thread, starts, ends)
+        asleep, lacking = shares[:, _WAIT], np.zeros(len(starts))
+        if asleep.any():
+            for other in self._threads:
+                if other != thread and other in self._states:
+                    theirs = self._states[other].shares(starts, ends)[:, _SCHEDULER]
+                    np.maximum(lacking, theirs, out=lacking)
+            np.minimum(lacking, asleep, out=lacking)
+            shares[:, _WAIT] -= lacking
+            shares[:, _SCHEDULER] += lacking
+        return shares
 
     def add(self, threads: Int64s, starts: Int64s, ends: Int64s, kinds: Kinds) -> None:
         """CUDA calls, in any order."""

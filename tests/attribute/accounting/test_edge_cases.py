@@ -286,6 +286,35 @@ def shares_of(leaves: list[Leaf]) -> dict[Leaf, int]:
     return dict(found)
 
 
+@pytest.mark.parametrize("blamed", [MAIN, WORKER])
+def test_a_thread_that_sleeps_until_another_gets_a_core_lacks_the_core(blamed: int) -> None:
+    """In a backward pass on a crowded core: autograd's thread runs for 30 %, is ready without one
+    for 50 %, and the main thread, which waits for it, sleeps for 80 %."""
+    again = START + 10_000 + AWAY_NS
+    launched = {MAIN: START - 20, WORKER: START - 10}
+    of = of_threads(
+        {
+            thread: [(at, at + 5, LAUNCH)] + [(again, again + 10, LAUNCH)] * (thread == blamed)
+            for thread, at in launched.items()
+        }
+    )
+    threads = of._threads
+    for thread, run, delay in ((MAIN, 10, 10), (WORKER, 30, 50)):
+        for at in range(11):
+            moment = START + at * (again + 10 - START) // 10
+            states = (moment, at * run * AWAY_NS // 1000, at * delay * AWAY_NS // 1000)
+            threads.add_state(thread, *states, Leaf.WAIT)
+    rows = operations(
+        (START, START + 10_000, START - 20, START - 15, Leaf.MATMUL),
+        (again + 10, again + 20, again, again + 10, Leaf.MATMUL),
+    )
+    of.add(by(rows, threads=[MAIN, blamed]))
+    found = by_leaf(of)
+    shares = {Leaf.HOST: 0.1, Leaf.SCHEDULER: 0.6, Leaf.WAIT: 0.3}
+    for leaf, share in shares.items():
+        assert found[leaf] / AWAY_NS == pytest.approx(share, abs=0.01)
+
+
 IDLE = [leaf for leaf, meaning in LEAVES.items() if meaning.is_idle]
 CASES = {*KERNELS, *COPIES, *IN_A_ROW, *CALLS, *STATES, *FRAMES, Leaf.LAUNCH, Leaf.DEPENDENCY,
          Leaf.UNKNOWN}  # fmt: skip
