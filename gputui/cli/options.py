@@ -104,7 +104,8 @@ started after eval "$(gputui env)"."""
 _OF_ATTACH = {
     "record", "output", "duration", "rotate", "max_size", "prometheus", "trace", "trace_limit",
     "interval", "only", "alert", "notify", "no_kernels", "trace_steps", "max_cost",
-    "theme", "config", "no_color", "ascii", "host", "via", "there", "readonly",
+    "theme", "config", "no_color", "ascii", "reader", "energy_price", "kernel_category",
+    "host", "via", "there", "readonly",
 }  # fmt: skip
 """The options of recordings and the screen that also fit a running process."""
 _OF_DETACH = {"readonly", "config"}

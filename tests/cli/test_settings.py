@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from gputui.base.notification import WAYS
 from gputui.base.sanitize import sanitize
-from gputui.cli.options import MAIN, settings
+from gputui.cli.options import MAIN, command, settings
 from gputui.cli.settings import config_path, resolve
 from gputui.cli.values import MAXIMUM_INTERVAL_S, MINIMUM_INTERVAL_S, UsageError
 from gputui.report.threshold import ThresholdError
@@ -179,6 +179,12 @@ def test_every_setting_obeys_flag_then_environment_then_file_then_default(
     assert values in (rules, [[2, 3], [4], [5]], ["bell", "osc9", "osc777"],
                       [2, 3, 4], ["nord", "dracula", "gruvbox"], [True, False, True],
                       [(0.3, ""), (4, "EUR"), (5, "€")])  # fmt: skip
+
+
+def test_attaching_obeys_every_setting() -> None:
+    attach = command("attach")
+    assert attach is not None
+    assert set(NAMES) <= {option.name for option in attach.options}
 
 
 def test_the_file_is_named_in_the_environment_too(folder: Path) -> None:
