@@ -7,7 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from gputui.model.leaves import Leaf
 from gputui.report.explain import conclusion, findings
+from gputui.report.explain.causes import CAUSES
+from gputui.report.explain.copies import REDUCE_FIRST
 from gputui.report.explain.launches import (
     GRAPHS_IN_USE,
     ONE_BY_ONE,
@@ -105,7 +108,7 @@ def test_nothing_is_found_where_nothing_is_wrong(name: str) -> None:
 def test_one_cause_is_found_once() -> None:
     """Saving a model is computing, reading and waiting at one line, in some steps: these are long,
     and grow, the usual ones do not. Where copies take 91 %, half of the kernels' time is little."""
-    for name in ("checkpoint_each", "pageable_images"):
+    for name in ("checkpoint_each", "pageable_images", "logits"):
         session, run = fault(name)
         assert [one.cause for one in findings(session, run)] == [FIRST[name]]
     [found] = verdict_on("checkpoint_each").findings
@@ -114,6 +117,14 @@ def test_one_cause_is_found_once() -> None:
         "In 100 % of 28 samples the program was at checkpoint_each.py:10 <module>",
         "The same line costs more: input 18 %, CPU waiting 9 %",
     )
+    # What is copied back, for the CPU to work on.
+    [found] = verdict_on("logits").findings
+    assert found.evidence == (
+        "In 97 % of 30 samples the program was at variants.py:485 step",
+        "The same line costs more: CPU code 41 %, CPU waiting 1 %",
+    )
+    assert found.advice == REDUCE_FIRST
+    assert verdict_on("offload_layers").findings[0].advice == CAUSES[Leaf.COPY_PAGEABLE].advice
 
 
 def test_what_only_some_steps_have_is_said_so() -> None:

@@ -7,6 +7,7 @@ from collections import Counter
 from dataclasses import replace
 
 from gputui.model.leaves import LEAVES, Leaf
+from gputui.report.explain.copies import REDUCE_FIRST, copies_back
 from gputui.report.explain.finding import Finding
 from gputui.report.explain.lines import likeliest_line
 from gputui.report.explain.time_tree import TimeTree
@@ -70,12 +71,16 @@ ONE_LINE = 0.9
 """Share of the readings at one line from which what the CPU is at outside CUDA is one cause."""
 
 _AT_ONE_LINE = (Leaf.HOST, Leaf.INPUT, Leaf.WAIT)
+_COPIES = LEAVES[Leaf.COPY_PAGEABLE].key
 
 
 def each_cause_once(run: Run, tree: TimeTree, found: list[Finding]) -> list[Finding]:
     """Findings, the largest first, without those that one before stands for: saving a model
-    computes, reads and waits at one line."""
-    keys = {LEAVES[leaf].key: leaf for leaf in _AT_ONE_LINE}
+    computes, reads and waits at one line; logits are copied back and worked on at one."""
+    copied = [Leaf.COPY_PAGEABLE] if any(one.cause == _COPIES for one in found) else []
+    if copied and not copies_back(run, tree):
+        copied = []
+    keys = {LEAVES[leaf].key: leaf for leaf in (*_AT_ONE_LINE, *copied)}
     together = [one for one in found if one.cause in keys]
     line = likeliest_line(run)
     if len(together) < 2 or line is None or line.seen < ONE_LINE * line.samples:
@@ -86,8 +91,12 @@ def each_cause_once(run: Run, tree: TimeTree, found: list[Finding]) -> list[Find
         for key, leaf in keys.items()
         if key != first.cause
     }
+    place = where(run) or ""
+    known = first.evidence if place in first.evidence else (place, *first.evidence)
     named = ", ".join(
-        f"{LEAVES[leaf].label} {100 * share:.0f} %" for leaf, share in others.items() if share
+        f"{LEAVES[leaf].label} {100 * others[leaf]:.0f} %"
+        for leaf in sorted(others, key=lambda leaf: -others[leaf])
+        if others[leaf]
     )
     recoverable = min(first.recoverable + sum(others.values()), 0.999)
     whole = replace(
@@ -95,7 +104,8 @@ def each_cause_once(run: Run, tree: TimeTree, found: list[Finding]) -> list[Find
         value=100 * recoverable,
         recoverable=recoverable,
         gain=1.0 / (1.0 - recoverable),
-        evidence=(*first.evidence, f"The same line costs more: {named}"),
+        advice=REDUCE_FIRST if copied else first.advice,
+        evidence=(*known, f"The same line costs more: {named}"),
     )
     rest = [one for one in found if one not in together]
     return sorted([whole, *rest], key=lambda one: -one.recoverable)
