@@ -10,7 +10,7 @@ from typing import NamedTuple
 from gputui.model import units
 from gputui.model.leaves import LEAVES
 from gputui.report.alerts import about
-from gputui.report.availability import REASON
+from gputui.report.availability import why_unaccounted
 from gputui.report.energy import mean_in_use, run_energy
 from gputui.report.explain import Finding, Verdict, conclusion, findings, machine_findings
 from gputui.report.explain.time_tree import TimeTree
@@ -75,7 +75,7 @@ def why(found: Verdict) -> Group:
 def _why_not(run: Run) -> Group:
     """Why there is no verdict, where no remark says it."""
     if run.kernels:
-        return [Line("No verdict", f"Where the time goes was {REASON}.")]
+        return [Line("No verdict", why_unaccounted(run))]
     if remarks(run):
         return []
     return [Line("No verdict", "Nothing ran on a GPU.")]

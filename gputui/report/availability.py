@@ -30,6 +30,14 @@ def has_idle_times(run: Run, process: int, device: int) -> bool:
     )
 
 
+def why_unaccounted(run: Run) -> str:
+    """Why it is not known where the time of a run went in which kernels ran."""
+    if run.is_active:
+        # Or was, where the recording ends before the run.
+        return "The steps are not known yet: that takes up to 10 s of GPU work."
+    return f"Where the time went was {REASON}."
+
+
 def has_streams(run: Run) -> bool:
     """Whether streams, and the launches of threads, were measured if anything ran."""
     return bool(run.timing.streams) or not run.devices

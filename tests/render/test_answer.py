@@ -8,11 +8,13 @@ from hypothesis import strategies as st
 
 from gputui.cli.dispatch import run as gputui
 from gputui.playback.loading import load
+from gputui.playback.opening import open_recording
 from gputui.render import formats
 from gputui.render.answer import MOST_LINES, NARROWEST, answer_text, fitted, ways_on
 from gputui.render.charts import roof
 from gputui.report.answer import Line, short_line
 from gputui.report.roofline import Roof
+from gputui.state import Session
 from tests.conftest import DATA
 from tests.report.test_verdict import a_run
 
@@ -119,5 +121,8 @@ def test_the_page_draws_the_roofline() -> None:
 def test_without_a_verdict_it_says_why() -> None:
     demo = load(str(DATA / "h200-medium.gputui"))
     text = answer_text(demo.session, demo.run, 110)
-    assert "No verdict     Where the time goes was not measured when this was recorded." in text
+    assert "No verdict     Where the time went was not measured when this was recorded." in text
+    cut = Session.of(list(open_recording(str(DATA / "h200-medium.gputui")))[:-1])
+    text = answer_text(cut, cut.run, 110)
+    assert "No verdict     The steps are not known yet: that takes up to 10 s of GPU work." in text
     assert answer_text(*a_run(), 110).splitlines()[2] == "  No verdict     Nothing ran on a GPU."

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from gputui.model.leaves import LEAF_OF_KEY
+from gputui.report.availability import why_unaccounted
 from gputui.report.explain import Finding, Verdict
 from gputui.state import Run
 from gputui.tui.widgets.canvas import Row, clip, row_width, wrap
@@ -81,13 +82,17 @@ NO_VERDICT = "No verdict: no GPU work is seen in this run."
 def unaccounted(run: Run) -> str:
     """Why there is no verdict."""
     if run.kernels:
-        return "No verdict: where the time goes was not measured when this was recorded."
+        return _no_verdict(run, why_unaccounted(run))
     if run.is_active and run.processes:
         return "No kernel yet: the verdict comes with the first steps."
     why = why_empty(run)
     if run.is_active:
-        return f"No verdict yet: {why[0].lower()}{why[1:]} It comes by itself with the first steps."
-    return f"No verdict: {why[0].lower()}{why[1:]}"
+        why += " It comes by itself with the first steps."
+    return _no_verdict(run, why)
+
+
+def _no_verdict(run: Run, why: str) -> str:
+    return f"No verdict{' yet' if run.is_active else ''}: {why[0].lower()}{why[1:]}"
 
 
 def why_empty(run: Run) -> str:
