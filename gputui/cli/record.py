@@ -121,8 +121,9 @@ class _Recorder:
         deadline: float | None = None
         handled = 0
         while True:
-            if duration is not None and deadline is None and self._session.header is not None:
-                # From the first event on: what is loaded before it takes long on a busy machine.
+            begun = self._session.header if self._options.request is None else self._session.run
+            if duration is not None and deadline is None and begun is not None:
+                # From what is to be recorded on: loading and attaching take long where it is busy.
                 deadline = time.monotonic() + duration
             left = None if deadline is None else deadline - time.monotonic()
             if left is not None and left <= 0:

@@ -377,23 +377,25 @@ def test_recording_the_machine_ends_after_its_duration(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "words",
+    ("duration_s", "words"),
     [
-        ["--", "sleep", "300"],
-        ["--", "sh", "-c", "trap 'exit 9' TERM; sleep 300 & wait"],
-        ["--workload", "train", "-p", "size=tiny", "-p", "steps=100000", "-p", "device=cpu"],
+        (0.001, ["--", "sleep", "300"]),
+        (3, ["--", "sh", "-c", "trap 'exit 9' TERM; sleep 300 & wait"]),
+        (3, ["--workload", "train", "-p", "size=tiny", "-p", "steps=100000", "-p", "device=cpu"]),
     ],
 )
-def test_what_the_duration_ends_is_a_success(tmp_path: Path, words: list[str]) -> None:
+def test_what_the_duration_ends_is_a_success(
+    tmp_path: Path, duration_s: float, words: list[str]
+) -> None:
     path = tmp_path / "x.gputui"
-    done = gputui("--record", "--duration", "3s", "-o", str(path), *words)
+    done = gputui("--record", "--duration", f"{duration_s}s", "-o", str(path), *words)
     assert done.returncode == 0, done.stderr
     said = [line for line in done.stderr.splitlines() if line.startswith("gputui: ")]
     # A command that loads neither NVTX nor CUDA; on a busy machine the workload has not yet either.
     if words[0] == "--" or "not captured" in said[0]:
         assert "no phases and no kernels" in said.pop(0)
     assert len(said) == 2  # where the recording is, and why it ended
-    assert said[1].endswith("was stopped: --duration 3 s is over")
+    assert said[1].endswith(f"was stopped: --duration {duration_s} s is over")
     run = folded(path).run
     assert run is not None
     assert run.ended is not None
