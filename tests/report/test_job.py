@@ -131,8 +131,19 @@ def test_the_late_rank_of_another_node_is_named(
     assert main(["summary", str(nodes), "--table", "cuda_gpu_kern_sum", "--format", "json"]) == 0
     kernels = {row["name"]: row["instances"] for row in json.loads(capsys.readouterr().out)["rows"]}
     assert kernels == {"common": 2, "only_node-a": 1, "only_node-b": 1}
+    by_rank = "cuda_gpu_kern_sum:rank"
+    assert main(["summary", str(nodes), "--table", by_rank, "--format", "json"]) == 0
+    rows = json.loads(capsys.readouterr().out)["rows"]
+    assert [(row["rank"], row["name"], row["instances"], row["time_percent"]) for row in rows] == [
+        (0, "common", 1, 50.0),
+        (2, "common", 1, 50.0),
+        (0, "only_node-a", 1, 50.0),
+        (2, "only_node-b", 1, 50.0),
+    ]
     assert main(["summary", str(nodes), "--full"]) == 0
-    assert "job 77: 4 of 4 ranks on 2 hosts" in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert "job 77: 4 of 4 ranks on 2 hosts" in printed
+    assert f"4 ranks added up: each is in --table {by_rank}" in printed
 
 
 def test_missing_ranks_and_foreign_recordings_are_named(

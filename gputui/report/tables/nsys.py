@@ -35,8 +35,22 @@ def styled(report: str, style: NameStyle) -> str:
     return report if style == "full" else f"{report}:{style}"
 
 
+def by_rank(report: str) -> str:
+    """A report's name where there is a row for each rank."""
+    return f"{report}:rank"
+
+
 def _note(_run: Any, rows: Sequence[TableRow]) -> str:
     return medians_note(row.exact for row in rows)
+
+
+def _note_of_ranks(report: str) -> Callable[[Run, Sequence[TableRow]], str]:
+    def note(run: Run, rows: Sequence[TableRow]) -> str:
+        ranks = len({one.attached.rank for one in run.processes.values()} - {None})
+        more = f"{ranks} ranks added up: each is in --table {by_rank(report)}" if ranks > 1 else ""
+        return "; ".join(filter(None, (_note(run, rows), more)))
+
+    return note
 
 
 def _name(title: str, key: str, meaning: str) -> Column[TableRow]:
@@ -64,7 +78,7 @@ def _kernels(style: NameStyle) -> TableSpec[TableRow]:
         order=400 + STYLES.index(style),
         in_summary=style == "full",
         document="kernels" if style == "full" else "",
-        note=_note,
+        note=_note_of_ranks("cuda_gpu_kern_sum") if style == "full" else _note,
         is_traced=True,
     )
 
@@ -82,7 +96,7 @@ API: TableSpec[TableRow] = TableSpec(
     order=410,
     in_summary=True,
     document="api",
-    note=_note,
+    note=_note_of_ranks("cuda_api_sum"),
     is_traced=True,
 )  # fmt: skip
 
@@ -97,7 +111,7 @@ MEMORY_TIME: TableSpec[TableRow] = TableSpec(
     order=420,
     in_summary=True,
     document="memops_time",
-    note=_note,
+    note=_note_of_ranks("cuda_gpu_mem_time_sum"),
     is_traced=True,
 )
 
