@@ -33,6 +33,17 @@ class Launched(NamedTuple):
         """Some of them."""
         return Launched._make(column.take(rows) for column in self)
 
+    def with_kernels(self, newest_ns: int = 0) -> Launched:
+        """No copy earlier than the newest kernel launched before, of those before these the one at
+        `newest_ns`: copies of the next batches run ahead on a stream of their own, whole steps."""
+        is_kernel = self.tokens >= FIRST_KERNEL
+        if is_kernel.all():
+            return self
+        kernels = np.append(self.starts[is_kernel], newest_ns)
+        before = np.cumsum(is_kernel) - 1
+        starts = np.where(is_kernel, self.starts, np.maximum(self.starts, kernels[before]))
+        return self._replace(starts=starts)
+
 
 _NOTHING = Launched(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.uint32))
 
@@ -44,6 +55,7 @@ class LaunchOrder:
         self._kernels = kernels
         self._parts = [_NOTHING]
         self._new: list[Launched] = []
+        self._newest_kernel_ns = 0
 
     def add(
         self,
@@ -73,7 +85,7 @@ class LaunchOrder:
                 if len(part.starts) and part.called_ns[-1] >= moments_ns[0]]  # fmt: skip
         if not late:
             return []
-        known = _joined(late)
+        known = _joined(late).with_kernels()
         at = np.searchsorted(known.called_ns, moments_ns)
         found: list[int] = np.unique(known.starts[at[at < len(known.called_ns)]]).tolist()
         return found
@@ -103,7 +115,11 @@ class LaunchOrder:
         if until_ns is not None:
             ready = int(np.searchsorted(known.called_ns, until_ns))
         self._parts = [known.cut(ready)]
-        return known.cut(0, ready)
+        found = known.cut(0, ready).with_kernels(self._newest_kernel_ns)
+        kernels = np.flatnonzero(found.tokens >= FIRST_KERNEL)
+        if len(kernels):
+            self._newest_kernel_ns = int(found.starts[kernels[-1]])
+        return found
 
     def meanings(self, tokens: Tokens) -> tuple[Tokens, Cues]:
         """The tokens of their families, and what they say of where they stand in a step."""
