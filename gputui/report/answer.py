@@ -11,7 +11,7 @@ from gputui.model import units
 from gputui.model.leaves import LEAVES
 from gputui.report.alerts import about
 from gputui.report.availability import why_unaccounted
-from gputui.report.energy import mean_in_use, run_energy
+from gputui.report.energy import mean_in_use, mean_of_all, run_energy, span_of
 from gputui.report.explain import Finding, Verdict, conclusion, findings, machine_findings
 from gputui.report.explain.time_tree import TimeTree
 from gputui.report.explain.verdict import verdict
@@ -269,22 +269,32 @@ def _gpu(session: Session, readings: Readings, gpu: int, run: Run | None) -> str
     if memory is not None and memory.count:
         of = f" of {units.size(total)}" if total else ""
         parts.append(f"{units.size(int(memory.maximum))}{of} at most")
+    if means := _means(readings, gpu, run):
+        parts.append(means)
     energy = [one for one in run_energy(run) if one.gpu == gpu] if run is not None else []
-    power = readings.gpu_spreads.get((gpu, "power_watts"))
-    watts = energy[0].used_watts if energy else power.average if power is not None else None
-    if watts is not None:
-        parts.append(f"{watts:.0f} W mean")
     if energy and energy[0].token_joules is not None:
         parts.append(f"{units.joules(energy[0].token_joules)}/token")
     elif energy and energy[0].step_joules is not None:
         parts.append(f"{units.joules(energy[0].step_joules)}/step")
-    active = readings.gpu_spreads.get((gpu, "sm_active_percent"))
-    device = run.devices.get(gpu) if run is not None else None
-    in_use = mean_in_use(readings, gpu, "sm_active_percent", device)
-    mean = in_use if in_use is not None else active.average if active is not None else None
-    if mean is not None:
-        parts.append(f"SM active {units.percent(mean)}")
     return "   ".join(parts)
+
+
+def _means(readings: Readings, gpu: int, run: Run | None) -> str:
+    """Power and activity while the run used the GPU; over all the time where it did not, and
+    where there is no run."""
+    device = run.devices.get(gpu) if run is not None else None
+    whole = span_of(run) if run is not None else (readings.first_ns, readings.last_ns)
+    words = []
+    for field, show in (("power_watts", units.watts), ("sm_active_percent", units.percent)):
+        spread = readings.gpu_spreads.get((gpu, field))
+        mean = mean_in_use(readings, gpu, field, device)
+        if mean is None and spread is not None and device is None:
+            mean = mean_of_all(readings, gpu, field, spread, whole)
+        if mean is not None:
+            words.append(f"SM active {show(mean)}" if field != "power_watts" else show(mean))
+    if not words:
+        return ""
+    return f"{'in use' if device is not None else 'mean'} {', '.join(words)}"
 
 
 def short_line(run: Run) -> list[str]:

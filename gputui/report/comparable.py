@@ -14,7 +14,9 @@ from gputui.report.energy import (
     energy_joules,
     joules_per_kernel_ns,
     mean_in_use,
+    mean_of_all,
     run_energy,
+    span_of,
 )
 from gputui.report.explain.time_tree import TimeTree
 from gputui.report.main_step import main_step
@@ -65,12 +67,13 @@ def _devices(subject: Subject) -> Entries:
     readings = subject.readings
     found: Entries = {}
     devices = subject.run.devices if subject.run else {}
+    span = span_of(subject.run) if subject.run else (readings.first_ns, readings.last_ns)
     for (index, name), spread in sorted(readings.gpu_spreads.items()):
-        _figure(found, f"gpu{index}", name, _mean(spread))
+        mean = mean_of_all(readings, index, name, spread, span)
+        _figure(found, f"gpu{index}", name, None if mean is None else _of_stretches(mean, spread))
         in_use = mean_in_use(readings, index, name, devices.get(index))
         _figure(found, f"gpu{index}", f"in_use_{name}", _value(in_use))
     if subject.run is None:
-        span = readings.first_ns, readings.last_ns
         for index in sorted({index for index, _ in readings.gpu_spreads}):
             energy = energy_joules(readings, index, span)
             _figure(found, f"gpu{index}", "energy_joules", _value(energy[0] if energy else None))
@@ -87,7 +90,8 @@ def _devices(subject: Subject) -> Entries:
 _ENERGIES: dict[str, Callable[[RunEnergy], float | None]] = {
     "energy_joules": lambda one: one.joules,
     "used_joules": lambda one: one.used_joules,
-    "idle_joules": lambda one: one.idle_joules,
+    "used_idle_joules": lambda one: one.used_idle_joules,
+    "unused_joules": lambda one: one.unused_joules,
     "step_joules": lambda one: one.step_joules,
     "token_joules": lambda one: one.token_joules,
 }

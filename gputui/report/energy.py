@@ -14,12 +14,12 @@ the least of all is too low, and kernels would take more than there is: never mo
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from gputui.report.explain.time_tree import TimeTree, time_tree
 from gputui.report.windows import Estimates
-from gputui.state import Device, Readings, Run
+from gputui.state import BatchMeans, Device, Readings, Run
 
 COUNTER = "the driver's counter"
 POWER = "power samples, integrated"
@@ -73,19 +73,40 @@ def used_span(device: Device | None) -> Span | None:
 
 def mean_in_use(readings: Readings, gpu: int, field: str, device: Device | None) -> float | None:
     """The mean of a figure while the run used the GPU; None if it did not, or no time passed."""
-    span, known = used_span(device), readings.gpu_integrals.get((gpu, field))
-    if span is None or known is None or span[1] <= span[0]:
-        return None
-    total = known.between(*span)
-    return None if total is None else total * 1e9 / (span[1] - span[0])
+    span = used_span(device)
+    return None if span is None else mean_over(readings, gpu, field, (span,))
+
+
+def mean_over(readings: Readings, gpu: int, field: str, spans: Sequence[Span]) -> float | None:
+    """The mean of a figure over some time; None if it is unknown, or no time passed. That of power
+    is the energy of this time over its length, so that the two agree."""
+    length_ns = sum(max(0, last_ns - first_ns) for first_ns, last_ns in spans)
+    if field == _POWER:
+        energies = [energy_joules(readings, gpu, span) for span in spans]
+        parts = [known[0] if known is not None else None for known in energies]
+    else:
+        integral = readings.gpu_integrals.get((gpu, field))
+        parts = [integral.between(*span) if integral is not None else None for span in spans]
+    known = [part for part in parts if part is not None]
+    return 1e9 * sum(known) / length_ns if length_ns and len(known) == len(parts) else None
+
+
+def mean_of_all(
+    readings: Readings, gpu: int, field: str, spread: BatchMeans, span: Span
+) -> float | None:
+    """The mean of a figure over a run, or over a recording without one: of its samples, of power
+    as over any other time."""
+    found = mean_over(readings, gpu, field, (span,)) if field == _POWER else None
+    return spread.average if found is None else found
 
 
 @dataclass(frozen=True, slots=True)
 class RunEnergy:
     """The energy of one GPU over a run, in joules and watts.
 
-    `used` is from the first operation to the last; `idle` is all that was spent while nothing of
-    the run ran on it. `step` and `token` are of the steady steps.
+    `used` is from the first operation to the last, and is what its operations took, `busy`, and
+    what the time between them did, `used_idle`; `unused` is the rest of the run, before and after.
+    `step` and `token` are of the time from the first steady step to the last.
     """
 
     gpu: int
@@ -95,7 +116,8 @@ class RunEnergy:
     used_joules: float | None = None
     used_watts: float | None = None
     busy_joules: float | None = None
-    idle_joules: float | None = None
+    used_idle_joules: float | None = None
+    unused_joules: float | None = None
     step_joules: float | None = None
     token_joules: float | None = None
 
@@ -123,7 +145,7 @@ def _of_gpu(
     while_used = energy_joules(run.readings, gpu, span) if span else None
     if device is None or span is None or while_used is None:
         return RunEnergy(gpu, source, joules, watts)
-    used = while_used[0]
+    used = min(while_used[0], joules)
     length_ns = span[1] - span[0]
     used_watts = used * 1e9 / length_ns if length_ns else None
     rest = _watts_at_rest(run.readings, gpu, span) if Estimates.of(run) is None else None
@@ -141,7 +163,8 @@ def _of_gpu(
         used,
         used_watts,
         busy,
-        joules - busy if busy is not None else None,
+        used - busy if busy is not None else None,
+        joules - used,
         step,
         _token_joules(run, step, used_watts),
     )

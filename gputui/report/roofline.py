@@ -8,12 +8,15 @@ Hopper.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from gputui.model.events import GpuFacts
-from gputui.report.energy import energy_joules
-from gputui.report.explain.time_tree import time_tree
+from gputui.model.kernel_categories import category
+from gputui.report.energy import energy_joules, mean_over
+from gputui.report.explain.time_tree import TimeTree, time_tree
 from gputui.report.phases import PhaseRow
+from gputui.report.statistics import kernel_name
 from gputui.state import Run, Session
 
 OPERATIONS = {"7.0": 1024, "7.5": 1024, "8.0": 2048, "9.0": 4096, "10.0": 8192, "10.3": 8192}
@@ -27,6 +30,16 @@ NEAR_MEMORY = 75.0
 cycles, a copy moves 89 % of the memory's peak (H200)."""
 
 Span = tuple[int, int]
+
+_CLOSE = 0.95
+"""Share of the time from the first steady step to the last from which steps are all of it."""
+
+_FP16 = "fp16", 1.0
+_TYPES = (
+    (re.compile("tf32", re.I), "tf32", 0.5),
+    (re.compile("e4m3|e5m2|fp8|f8f8", re.I), "fp8", 2.0),
+)
+"""fp16 stands for bf16 too, and for whatever a name does not say."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +61,7 @@ class Roof:
     memory_bytes_per_s: float | None = None
     peak_flops_per_s: float | None = None
     peak_bytes_per_s: float | None = None
+    tensor_type: str = "fp16"
 
     @property
     def flops_per_byte(self) -> float | None:
@@ -73,9 +87,37 @@ def roofline(session: Session, run: Run) -> list[Roof]:
     scopes: list[tuple[str, list[Span]]] = []
     tree = time_tree(run)
     if tree is not None and tree.has_steps:
-        scopes.append(("steady steps", [(tree.first_ns, tree.last_ns)]))
+        scopes.append((steady_scope(tree), [(tree.first_ns, tree.last_ns)]))
     scopes += phase_spans(run).items()
     return [roof for scope, spans in scopes for roof in _on_each_gpu(session, run, scope, spans)]
+
+
+def steady_scope(tree: TimeTree) -> str:
+    """What counters read from the first steady step to the last is of: what lies between them is
+    too short to be taken out of readings."""
+    length_ns = tree.last_ns - tree.first_ns
+    is_close = tree.wall_ns >= _CLOSE * length_ns * tree.devices * tree.of_processes
+    return "steady steps" if is_close else "first to last steady step"
+
+
+def tensor_type(session: Session, run: Run) -> tuple[str, float]:
+    """What the run's matrix products are of by their kernels' names, and the rate of the tensor
+    cores with that, of fp16's (data sheets: tf32 half of it, fp8 double)."""
+    kernels: dict[int, int] = {}
+    for key, both in run.kernels.items():
+        kernels[key.kernel] = kernels.get(key.kernel, 0) + both.time.total
+    times: dict[tuple[str, float], int] = {}
+    for number, ns in kernels.items():
+        name = kernel_name(session, number)
+        if category(name) in ("matmul", "attention"):
+            found = next((kind for kind in _TYPES if kind[0].search(name)), None)
+            of = found[1:] if found is not None else _FP16
+            times[of] = times.get(of, 0) + ns
+    whole = sum(times.values())
+    if not whole:
+        return _FP16
+    names = [of[0] for of in sorted(times, key=lambda of: -times[of]) if times[of] > 0.05 * whole]
+    return " and ".join(names), sum(of[1] * ns for of, ns in times.items()) / whole
 
 
 def roofs_of_phase(session: Session, run: Run | None, phase: PhaseRow) -> list[Roof]:
@@ -111,18 +153,15 @@ def _roof(session: Session, run: Run, scope: str, gpu: int, spans: list[Span]) -
     samples = sum(1 for at in moments if any(start <= at <= end for start, end in spans))
 
     def mean(field: str) -> float | None:
-        integral = readings.gpu_integrals.get((gpu, field))
-        if integral is None or not length_ns:
-            return None
-        parts = [integral.between(*span) for span in spans]
-        total = sum(part for part in parts if part is not None)
-        return total * 1e9 / length_ns if None not in parts else None
+        return mean_over(readings, gpu, field, spans)
 
     energies = [energy_joules(readings, gpu, span) for span in spans]
     joules = sum(one[0] for one in energies if one) if energies and all(energies) else None
     tensor, clock = mean("tensor_active_percent"), mean("sm_clock_mhz")
     facts = known.facts if known is not None else None
     peak_flops, peak_bytes = _peaks(facts)
+    type_name, of_fp16 = tensor_type(session, run) if tensor is not None else _FP16
+    peak_flops = peak_flops * of_fp16 if peak_flops is not None else None
     highest = facts.max_sm_clock_mhz if facts is not None else None
     of_peak = tensor * clock / highest if tensor is not None and clock and highest else None
     return Roof(
@@ -140,6 +179,7 @@ def _roof(session: Session, run: Run, scope: str, gpu: int, spans: list[Span]) -
         mean("memory_bandwidth_bytes_per_s"),
         peak_flops,
         peak_bytes,
+        type_name,
     )
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 from msgspec.structs import replace
 
@@ -18,9 +20,10 @@ from gputui.model.events import (
 )
 from gputui.model.leaves import Leaf
 from gputui.playback.loading import Loaded, load
+from gputui.report.explain.time_tree import time_tree
 from gputui.report.phase_causes import PhaseCauses, causes_of, phase_causes
 from gputui.report.phases import phase_rows
-from gputui.report.roofline import Roof, roofline, roofs_of_phase
+from gputui.report.roofline import Roof, roofline, roofs_of_phase, steady_scope, tensor_type
 from gputui.tui.widgets.tree import phase_details
 from tests.conftest import DATA
 from tests.events_for_tests import defined, gpu, header, times
@@ -156,6 +159,33 @@ def test_the_limit_of_known_programs(name: str, limit: str) -> None:
     loaded = load(str(DATA / "faults" / f"{name}.gputui.gz"))
     assert loaded.run is not None
     assert roofline(loaded.session, loaded.run)[0].limit == limit
+
+
+def test_tensor_cores_are_judged_by_the_type_of_the_products() -> None:
+    names = ("sm90_xmma_gemm_f32f32_tf32f32_f32_nt_n", "nvjet_sm90_tst_256x128_64x4_h_bz_coopA_TNT")
+    named = [KernelDefined(time_ns=1, kernel=n, name=name, mangled=name)
+             for n, name in enumerate(names, 1)]  # fmt: skip
+
+    def of(tf32_ns: int) -> tuple[str, float]:
+        ran = [KernelDelta(process=1, range=0, kernel=n, device=0, time=times(ns))
+               for n, ns in ((1, tf32_ns), (2, 100)) if ns]  # fmt: skip
+        work = replace(delta({Leaf.MATMUL: 1.0}), kernels=tuple(ran))
+        return tensor_type(*a_run(header(gpu()), *named, work))
+
+    assert of(10**6)[0] == "tf32"
+    assert of(300) == ("tf32 and fp16", pytest.approx(0.625))
+    assert of(0) == ("fp16", 1.0)
+
+
+def test_what_lies_between_the_steps_is_named() -> None:
+    """Counters are read over all of it."""
+    loaded = load(str(DATA / "faults" / "launch.gputui.gz"))
+    assert loaded.run is not None
+    tree = time_tree(loaded.run)
+    assert tree is not None
+    assert steady_scope(tree) == "steady steps"
+    paused = dataclasses.replace(tree, last_ns=tree.last_ns + (tree.last_ns - tree.first_ns) // 4)
+    assert steady_scope(paused) == "first to last steady step"
 
 
 def test_a_card_without_counters_has_power_but_no_limit() -> None:

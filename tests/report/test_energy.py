@@ -30,6 +30,7 @@ from gputui.model.events import (
 from gputui.model.leaves import Leaf
 from gputui.model.price import Price, configure
 from gputui.render.text_tables import to_csv
+from gputui.report.answer import answer
 from gputui.report.compare import compare
 from gputui.report.energy import COUNTER, POWER, joules_per_kernel_ns, mean_in_use, run_energy
 from gputui.report.subject import Subject
@@ -79,7 +80,7 @@ def test_kernels_take_no_more_than_the_limit() -> None:
     assert row.busy_joules == pytest.approx(3 * BUSY_W - IDLE_W, rel=1e-6)
     (row,) = run_energy(folded(limited(450.0))[1])
     assert row.busy_joules == pytest.approx(2 * 450)
-    assert row.idle_joules == pytest.approx(row.joules - 2 * 450)
+    assert row.used_idle_joules == pytest.approx(3 * BUSY_W - 2 * 450)
 
 
 def power(second: float) -> float:
@@ -143,10 +144,47 @@ def test_the_counter_gives_the_energy_of_a_run_to_its_edges() -> None:
     assert row.watts == pytest.approx(row.joules / 8)
     assert row.used_joules == pytest.approx(3 * BUSY_W, rel=1e-6)
     assert row.used_watts == pytest.approx(BUSY_W, rel=1e-6)
-    # It worked in 2 of its 3 s, and rested in the third and in the five around them.
-    assert row.idle_joules == pytest.approx(6 * IDLE_W, rel=1e-6)
-    assert row.busy_joules == pytest.approx(3 * BUSY_W - IDLE_W, rel=1e-6)
+    # It worked in 2 of its 3 s, and rested in the third and in the five around them. The parts add
+    # up: what is idle in use is no second part beside the use.
+    assert row.used_joules is not None
+    assert row.busy_joules is not None
+    assert row.used_idle_joules is not None
+    assert row.unused_joules is not None
+    assert row.unused_joules == pytest.approx(5 * IDLE_W, rel=1e-6)
+    assert row.used_idle_joules == pytest.approx(IDLE_W, rel=1e-6)
+    assert row.used_joules + row.unused_joules == pytest.approx(row.joules)
+    assert row.busy_joules + row.used_idle_joules == pytest.approx(row.used_joules)
     assert row.step_joules == pytest.approx(3 * BUSY_W / 6, rel=1e-6)
+
+
+def test_power_is_one_figure_for_each_time() -> None:
+    """The driver's samples lag behind its counter: what they are integrated to is another figure,
+    which stands nowhere beside it."""
+
+    def lagging() -> Iterator[AnyEvent]:
+        for event in events():
+            if isinstance(event, MachineSample):
+                (sample,) = event.gpus
+                late = power((event.time_ns - at(0)) / 1e9 - 1.25)
+                event = replace(event, gpus=(replace(sample, power_watts=late),))
+            yield event
+
+    session, run = folded(lagging())
+    (row,) = run_energy(run)
+    assert row.used_watts is not None
+    assert row.watts is not None
+    document = summary_document(session, run)
+    figures = document["devices"][0]["figures"]["power_watts"]
+    assert figures["mean_in_use"] == pytest.approx(row.used_watts)
+    assert figures["mean"] == pytest.approx(row.watts)
+    assert document["roofline"][0]["power_watts"] == pytest.approx(BUSY_W, rel=1e-6)
+    subject = Subject("a", session, run)
+    (gpu0,) = (one for one in compare([subject, subject]).of_kind("device") if one.name == "gpu0")
+    means = [gpu0.figures[name].values[0] for name in ("power_watts", "in_use_power_watts")]
+    assert [one and one.amount for one in means] == pytest.approx([row.watts, row.used_watts])
+    line = next(one for group in answer(session, run) for one in group if one.label == "GPU 0")
+    assert f"in use {BUSY_W:.0f} W, SM active 90 %" in line.text
+    assert f"{row.watts:.0f} W" not in line.text
 
 
 def test_power_is_integrated_where_there_is_no_counter() -> None:
@@ -222,7 +260,8 @@ def test_phases_tables_json_compare_and_cost() -> None:
     named = {(item.kind, item.name, figure) for item in comparison.items for figure in item.figures}
     assert {
         ("device", "gpu0", "energy_joules"),
-        ("device", "gpu0", "idle_joules"),
+        ("device", "gpu0", "used_idle_joules"),
+        ("device", "gpu0", "unused_joules"),
         ("device", "gpu0", "in_use_sm_active_percent"),
         ("phase", "step", "energy_joules"),
     } <= named

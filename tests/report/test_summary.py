@@ -222,7 +222,7 @@ def test_memory_devices_and_what_watching_cost(document: dict[str, Any]) -> None
     )  # fmt: skip
     assert (one["index"], one["gpu_busy_ns"], one["operations"]) == (1, None, None)
     assert one["figures"]["power_watts"] == {
-        "mean": 200.0, "min": 100.0, "max": 300.0, "samples": 2, "mean_in_use": None,
+        "mean": 275.0, "min": 100.0, "max": 300.0, "samples": 2, "mean_in_use": None,
     }  # fmt: skip
     assert "power_watts" not in zero["figures"]
     assert (zero["throttle_samples"], one["throttle_samples"]) == ({"power cap": 1}, {})

@@ -23,14 +23,14 @@ WINDOWS = "only windows were traced: when the GPU was idle between them is not k
 
 def _why_none(run: Run, rows: Sequence[object]) -> Mapping[str, str]:
     if rows:
-        return {"idle_joules": WINDOWS} if Estimates.of(run) is not None else {}
+        return {"used_idle_joules": WINDOWS} if Estimates.of(run) is not None else {}
     return {ROWS: "no GPU's power or energy was read while the run went on"}
 
 
 GPU_ENERGY: TableSpec[RunEnergy] = TableSpec(
     key="energy",
     title="Energy",
-    meaning="The energy of each GPU over the run, the idle part by itself.",
+    meaning="The energy of each GPU over the run, and how much of it while it was idle or unused.",
     columns=(
         text("GPU", "gpu", lambda row: row.gpu, "The GPU's index", kind=int),
         Column("Energy", units.joules, "energy_joules", lambda row: row.joules, "J",
@@ -41,11 +41,14 @@ GPU_ENERGY: TableSpec[RunEnergy] = TableSpec(
                "From its first operation to the end of its last", float | None, priority=2),
         Column("Mean in Use", _watts, "used_mean_watts", lambda row: row.used_watts, "W",
                "Over the same time", float | None),
-        Column("Idle", units.joules, "idle_joules", lambda row: row.idle_joules, "J",
-               "While none of the run's operations ran: before the first, after the last, and "
-               "between them at the least power sampled at rest", float | None),
+        Column("Idle in Use", units.joules, "used_idle_joules", lambda row: row.used_idle_joules,
+               "J", "The part of it between operations, at the least power sampled at rest",
+               float | None),
+        Column("Not in Use", units.joules, "unused_joules", lambda row: row.unused_joules, "J",
+               "The rest of the run: before its first operation, and after its last",
+               float | None),
         Column("A Step", units.joules, "step_joules", lambda row: row.step_joules, "J",
-               "Mean of the steady steps", float | None),
+               "Mean of the steady steps, with what lies between them", float | None),
         Column("A Token", units.joules, "token_joules", lambda row: row.token_joules, "J",
                "By the workload's `tokens_per_step`, else by its `tokens_per_s`", float | None),
         Column("Cost", cost_text, "cost", lambda row: cost(row.joules), "",

@@ -13,14 +13,14 @@ import msgspec
 from gputui.model import units
 from gputui.model.events import GpuSample, HostSample
 from gputui.model.metrics import Metric, metrics_of
-from gputui.report.energy import Span, energy_joules, mean_in_use
+from gputui.report.energy import Span, energy_joules, mean_in_use, mean_of_all, span_of
 from gputui.report.schema import Column, TableSpec, count, if_any, text
 from gputui.state import BatchMeans, Device, Readings, Run, Session
 
 
 class Reading(NamedTuple):
-    """The samples of one figure; `gpu` is None for the host's, `in_use` the mean while the run used
-    the GPU.
+    """The samples of one figure; `gpu` is None for the host's, `mean` is that of all the time,
+    `in_use` that of the time in which the run used the GPU.
     """
 
     gpu: int | None
@@ -28,14 +28,17 @@ class Reading(NamedTuple):
     name: str
     metric: Metric
     spread: BatchMeans
+    mean: float | None
     in_use: float | None = None
 
 
 def _gpu_readings(session: Session, run: Run | None) -> list[Reading]:
     metrics = metrics_of(GpuSample)
     readings, devices = (run.readings, run.devices) if run else (session.readings, {})
+    span = span_of(run) if run else (readings.first_ns, readings.last_ns)
     return [
         Reading(index, gpu.facts.name if gpu else None, name, metrics[name], spread,
+                mean_of_all(readings, index, name, spread, span),
                 mean_in_use(readings, index, name, devices.get(index)))
         for (index, name), spread in sorted(readings.gpu_spreads.items())
         for gpu in (session.gpus.get(index),)
@@ -44,19 +47,21 @@ def _gpu_readings(session: Session, run: Run | None) -> list[Reading]:
 
 def _host_readings(session: Session, _run: object) -> list[Reading]:
     spreads, metrics = sorted(session.readings.host_spreads.items()), metrics_of(HostSample)
-    return [Reading(None, None, name, metrics[name], spread) for name, spread in spreads]
+    return [
+        Reading(None, None, name, metrics[name], spread, spread.average) for name, spread in spreads
+    ]
 
 
-def _figure(title: str, get: Callable[[BatchMeans], float | None],
+def _figure(title: str, get: Callable[[Reading], float | None],
             meaning: str) -> Column[Reading]:  # fmt: skip
     return Column(
         title,
         units.quantity,
         title.lower(),
-        lambda row: get(row.spread),
+        get,
         meaning=f"{meaning}, in the unit that the figure's name ends in",
         kind=float | None,
-        words=lambda row: row.metric.unit.mean(get(row.spread)),
+        words=lambda row: row.metric.unit.mean(get(row)),
     )
 
 
@@ -67,9 +72,9 @@ _FIGURES: tuple[Column[Reading], ...] = (
            meaning="Mean from the run's first operation on the GPU to the end of its last, in the "
            "unit that the figure's name ends in", kind=float | None, seen=if_any,
            words=lambda row: row.metric.unit.mean(row.in_use)),
-    _figure("Mean", lambda spread: spread.average, "Mean of all samples"),
-    _figure("Min", lambda spread: spread.minimum, "The least"),
-    _figure("Max", lambda spread: spread.maximum, "The most"),
+    _figure("Mean", lambda row: row.mean, "Mean of all samples, of power by the energy"),
+    _figure("Min", lambda row: row.spread.minimum, "The least"),
+    _figure("Max", lambda row: row.spread.maximum, "The most"),
     count("Samples", "samples", lambda row: row.spread.count, "How many"),
 )  # fmt: skip
 
@@ -156,6 +161,7 @@ def device_readings(
                 figures={
                     name: figure_spread(
                         spread,
+                        mean_of_all(readings, index, name, spread, span),
                         msgspec.UNSET
                         if captured is None
                         else mean_in_use(readings, index, name, device),
@@ -179,7 +185,9 @@ def device_readings(
 
 
 def figure_spread(
-    spread: BatchMeans, in_use: float | None | msgspec.UnsetType = msgspec.UNSET
+    spread: BatchMeans,
+    mean: float | None,
+    in_use: float | None | msgspec.UnsetType = msgspec.UNSET,
 ) -> FigureSpread:
     """Mean, least and most of samples."""
-    return FigureSpread(spread.average, spread.minimum, spread.maximum, spread.count, in_use)
+    return FigureSpread(mean, spread.minimum, spread.maximum, spread.count, in_use)

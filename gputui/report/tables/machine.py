@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from gputui.model import units
 from gputui.model.metrics import CELSIUS, WATTS
-from gputui.report.energy import energy_joules
+from gputui.report.energy import energy_joules, mean_of_all
 from gputui.report.machine_summary import occupants, started_ns
 from gputui.report.schema import Column, TableSpec, count, percent, size, text, time
 from gputui.state import BatchMeans, Occupant, Session
@@ -17,6 +17,7 @@ class _Gpu(NamedTuple):
     name: str
     spreads: dict[str, BatchMeans]
     energy_joules: float | None
+    mean_watts: float | None
 
     def mean(self, figure: str) -> float | None:
         """The mean of all samples."""
@@ -33,13 +34,16 @@ def _gpus(session: Session, _run: object) -> list[_Gpu]:
     rows = []
     for index, gpu in sorted(session.gpus.items()):
         readings = session.readings
-        energy = energy_joules(readings, index, (readings.first_ns, readings.last_ns))
+        span = readings.first_ns, readings.last_ns
+        energy = energy_joules(readings, index, span)
         spreads = {
             name: spread
             for (where, name), spread in session.readings.gpu_spreads.items()
             if where == index
         }
-        rows.append(_Gpu(index, gpu.facts.name, spreads, energy[0] if energy else None))
+        power = spreads.get("power_watts")
+        watts = mean_of_all(readings, index, "power_watts", power, span) if power else None
+        rows.append(_Gpu(index, gpu.facts.name, spreads, energy[0] if energy else None, watts))
     return rows
 
 
@@ -67,8 +71,8 @@ GPUS: TableSpec[_Gpu] = TableSpec(
              "Memory in use", kind=float | None, priority=5),
         size("Memory Peak", "peak_memory_used_bytes", lambda row: row.most("memory_used_bytes"),
              "The most memory in use", kind=float | None),
-        Column("Power Mean", WATTS.mean, "mean_power_watts", lambda row: row.mean("power_watts"),
-               "W", "Power", float | None),
+        Column("Power Mean", WATTS.mean, "mean_power_watts", lambda row: row.mean_watts,
+               "W", "Its energy over the time", float | None),
         Column("Power Peak", WATTS.mean, "peak_power_watts", lambda row: row.most("power_watts"),
                "W", "The most power", float | None, priority=1),
         Column("Energy", _energy, "energy_joules", lambda row: row.energy_joules, "J",

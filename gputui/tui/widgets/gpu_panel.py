@@ -33,7 +33,7 @@ def gpu_panel(
 ) -> Panel:  # fmt: skip
     """The GPU that the run uses most; the first one where that is unknown."""
     gpus, run = model.session.gpus, tables.run
-    of = "run" if tables.session is model.session else "scope"
+    of = "whole run" if tables.session is model.session else "scope"
     devices = run.devices
     used = max(devices, key=lambda index: devices[index].busy_ns, default=None)
     gpu = gpus.get(used) if used is not None else None
@@ -48,13 +48,13 @@ def gpu_panel(
     return _panel(gpu, run, of, own, busy, width, height, model.interval_s, pairs=width >= 90)
 
 
-def _energy_words(energy: RunEnergy | None) -> list[str]:
+def _energy_words(energy: RunEnergy | None, of: str) -> list[str]:
     """What a token or a step takes, what all took."""
     if energy is None:
         return []
-    words = [f"{joules(energy.joules)} in all"]
+    words = [f"{of} {joules(energy.joules)}"]
     if energy.watts is not None:
-        words.append(f"{watts(energy.watts)} mean")
+        words[0] += f", {watts(energy.watts)}"
     if energy.token_joules is not None:
         return [f"{joules(energy.token_joules)}/token", *words]
     if energy.step_joules is not None:
@@ -84,10 +84,11 @@ def _panel(
     if half < width:
         cells = [(*left, ("  ", "text"), *right) for left, right in pairwise([*cells, ()])][::2]
     rows += cells
-    facts = facts if run.is_active else [f"means of the {of}"]
+    if not run.is_active:
+        facts = ["means in use" if of == "whole run" else "means of the scope"]
     title = f"GPU {gpu.facts.index}  {gpu.facts.name}"
     rows = rows[: height - 1]
-    words = _energy_words(energy)
+    words = _energy_words(energy, of)
     if words and height > _LOW:
         rows = [*rows[: height - 2], ((f" {'Energy':<16}", "label"), (" · ".join(words), "value"))]
     elif words:
