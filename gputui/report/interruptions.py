@@ -7,7 +7,11 @@ from collections.abc import Iterator
 from gputui.model import units
 from gputui.model.leaves import LEAVES
 from gputui.report.explain import Verdict
+from gputui.report.explain.evidence import IN_FEW_STEPS
 from gputui.report.explain.time_tree import TimeTree
+
+SLOWED = 0.01
+"""Share of the time that slow steps take longer than usual ones from which they are worth one."""
 
 PAUSED = 0.10
 """Share of the loop's time with its pauses from which these are worth a sentence."""
@@ -21,19 +25,23 @@ def interruptions(found: Verdict | None) -> list[str]:
     """Those of a run, none where it has no steps."""
     if found is None or found.tree is None:
         return []
-    sentences = [*_slow(found.tree)]
+    said = any(line.startswith(IN_FEW_STEPS) for one in found.findings for line in one.evidence)
+    sentences = [] if said else [*_slow(found.tree)]
     if not found.says_pauses:
         sentences += _paused(found.tree)
     return sentences
 
 
 def _slow(tree: TimeTree) -> Iterator[str]:
-    if not tree.slow_steps:
+    lost_ns = tree.slow_ns - tree.slow_steps * (tree.step_ns.median or 0.0)
+    share = tree.share(lost_ns * tree.of_processes)
+    if not tree.slow_steps or share < SLOWED:
         return
-    lost_ns = max(0.0, tree.slow_ns - tree.slow_steps * (tree.step_ns.median or 0.0))
-    count = "1 slow step costs" if tree.slow_steps == 1 else f"{tree.slow_steps:,} slow steps cost"
-    share = units.percent(100 * tree.share(lost_ns * tree.of_processes))
-    yield f"{count} {units.duration(lost_ns)} in all, {share} of the time."
+    many = tree.slow_steps > 1
+    steps = f"{tree.slow_steps:,} slow steps take" if many else "1 slow step takes"
+    usual = "usual ones" if many else "a usual one"
+    lost = units.duration(lost_ns)
+    yield f"{steps} {lost} longer than {usual}: {units.percent(100 * share)} of the time."
 
 
 def _paused(tree: TimeTree) -> Iterator[str]:

@@ -237,6 +237,24 @@ def test_what_a_loop_does_in_its_pauses_counts_where_it_is_a_habit(
     assert interruptions(found) == [f"{pauses} (CPU code 80 %, pageable copies 20 % of it)."]
 
 
+@pytest.mark.parametrize(
+    ("slow", "says"),
+    [
+        (1, ["1 slow step takes 20.0 ms longer than a usual one: 1.9 % of the time."]),
+        (5, ["5 slow steps take 100 ms longer than usual ones: 8.7 % of the time."]),
+        (0, []),
+    ],
+)
+def test_slow_steps_are_worth_a_sentence_where_they_take_time(slow: int, says: list[str]) -> None:
+    steady = delta({Leaf.MATMUL: 1.0})
+    few = delta({Leaf.MATMUL: 1.0}, count=slow, length=3.0)
+    few = replace(few, loops=(replace(few.loops[0], slow_steps=slow, slow_ns=slow * 3 * STEP_NS),))
+    found = verdict(a_run(steady, few)[1])
+    assert interruptions(found) == says
+    longer = replace(steady, loops=(replace(steady.loops[0], slow_steps=1, slow_ns=19_000_000),))
+    assert interruptions(verdict(a_run(longer)[1])) == []  # 0.9 %
+
+
 def test_without_steps_the_scope_is_all_time_since_the_first_kernel() -> None:
     _, run = a_run(delta({Leaf.LAUNCH: 1.0}, Scope.UNSTEPPED, count=2))
     found = verdict(run)

@@ -47,6 +47,9 @@ FEW = 0.9
 """Part of a leaf that the mean step has over the median one from which usual steps have none."""
 
 
+IN_FEW_STEPS = "A usual step has none of it"
+
+
 def _in_few_steps(tree: TimeTree, leaf: Leaf) -> str | None:
     """Where the largest of these leaves is in slow steps only: how many these are."""
     largest = max(_AT_A_LINE, key=lambda one: tree.leaves.get(one, 0))
@@ -55,7 +58,7 @@ def _in_few_steps(tree: TimeTree, leaf: Leaf) -> str | None:
         return None
     if not tree.slow_steps or tree.step_mean_ns - usual < FEW * a_step:
         return None
-    return f"A usual step has none of it: {tree.slow_steps:,} of {tree.steps:,} are slow"
+    return f"{IN_FEW_STEPS}: {tree.slow_steps:,} of {tree.steps:,} are slow"
 
 
 def where(run: Run) -> str | None:
