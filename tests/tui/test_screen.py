@@ -17,8 +17,9 @@ from gputui.collect.forecast import Forecast
 from gputui.model.events import Alert, AnyEvent, MachineSample
 from gputui.render import formats
 from gputui.tui.dialogs.needs import Target, needs_row
-from gputui.tui.shell.keys import KEYS
+from gputui.tui.shell.keys import KEYS, MACHINE, MOVE
 from gputui.tui.shell.main import MainScreen
+from gputui.tui.shell.views import TABS
 from gputui.tui.source import Options
 from tests.tui import scripted
 from tests.tui.conftest import Show
@@ -391,6 +392,29 @@ async def test_every_key_of_the_help_is_bound(show: Show) -> None:
         for key in KEYS:
             for name in key.keys:
                 assert active[name].binding.action == key.action
+
+
+async def test_no_key_is_without_an_answer(show: Show) -> None:
+    """In a run without a GPU, where there is least to move through: what looks the same after a
+    key has said why."""
+    keys = [key for key in KEYS if key.group in (MOVE, MACHINE) or key.action in (
+        "clear", "sort", "reverse", "follow", "scope", "libraries", "raw_names",
+        "recording('mark')", "recording('compare')")]  # fmt: skip
+    async with show(scripted.cpu_session(ended=False), (80, 24)) as shown:
+        main = shown.app.main
+        for name in TABS:
+            await main.action_view(name)
+            await shown.settle()
+            for key in keys:
+                main._message, before = None, main.view.painted
+                await main.run_action(key.action)
+                if main.current != name:
+                    await main.action_view(name)
+                elif shown.app.screen is not main:
+                    await shown.app.pop_screen()
+                else:
+                    same = main._message is None and main.view.painted == before
+                    assert not same, (name, key.shown)
 
 
 async def test_too_small_a_terminal_says_so(show: Show) -> None:

@@ -55,7 +55,6 @@ class MainScreen(PaletteKeys):
         self.holder = Container(id="views")
         self.log_pane = LogPane(model)
         self.log_pane.display = False
-        self._message: tuple[str, str] | None = None
         self._typing: TextField | None = None
 
     def compose(self) -> ComposeResult:
@@ -176,7 +175,10 @@ class MainScreen(PaletteKeys):
     async def action_activate(self) -> None:
         if not self.view.OPENS:
             self.say("nothing to open here: 4 and 5 have details of phases, kernels and copies")
+        before = self.view.painted
         details = self.view.activate()
+        if details is None and self._message is None and self.view.painted == before:
+            self.say("nothing is chosen here that Enter opens")
         if isinstance(details, Lead):
             await self._follow_lead(details)
         elif details is not None:
@@ -196,6 +198,7 @@ class MainScreen(PaletteKeys):
 
     async def action_clear(self) -> None:
         """Clear the filter; without one, leave, or follow what runs now."""
+        before, was = self.current, self.view.painted
         if self.view.needle:
             self.view.needle = ""
         elif self.trail:
@@ -207,6 +210,8 @@ class MainScreen(PaletteKeys):
         else:
             self.view.follow()
         self.draw()
+        if self.gputui.tour is None and (self.current, self.view.painted) == (before, was):
+            self.say("there is no filter to clear, and no way back")
 
     def action_log(self) -> None:
         self.log_pane.display = not self.log_pane.display
@@ -231,6 +236,7 @@ class MainScreen(PaletteKeys):
 
     def show_run(self) -> None:
         """Show what limits the run that was just opened."""
+        self._message = None
         self.run_worker(self.action_view("overview"))
         self.call_after_refresh(self.draw)
 

@@ -133,6 +133,7 @@ class ReplayKeys(Screen[None]):
         if following is not None:
             when = clock_text((following.time_ns - source.begun_ns) / 1e9)
             self.say(f"{when}  {following.text}")
-        elif source.is_indexed:
+        else:
             what = "change of phase" if kind == "phase" else "start, exit, alert or trouble"
-            self.say(f"no later {what} {'in this recording' if source.is_read else 'so far'}")
+            where = "in this recording" if source.is_indexed and source.is_read else "so far"
+            self.say(f"no later {what} {where}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from functools import partial
 
 from gputui.tui.model import Model
 from gputui.tui.shell.commands import Commands
@@ -13,6 +14,8 @@ from gputui.tui.widgets.view import Notice, View
 _NO_CHARTS = "no charts here: 6 shows some"
 _NOTHING_TO_SORT = "nothing to sort here"
 _NO_PROCESSES = "processes are in GPUs: 6 shows it"
+_NO_WAY = {"left": "to the left", "right": "to the right", "up": "above", "page_up": "above",
+           "home": "above"}  # fmt: skip
 
 
 MOST_COPIED = 74_000
@@ -28,6 +31,8 @@ class ViewKeys(Commands):
     def __init__(self, model: Model) -> None:
         super().__init__(model)
         self._copy_hint = _IN_TMUX if os.environ.get("TMUX") else ""
+        self._message: tuple[str, str] | None = None
+        """What the bottom line says until the next key, and in which role."""
 
     @property
     def view(self) -> View:
@@ -36,7 +41,17 @@ class ViewKeys(Commands):
 
     def action_move(self, move: Move) -> None:
         """Arrows and similar keys."""
-        self.view.move(move)
+        self.do_or_say(
+            partial(self.view.move, move), f"there is nothing more {_NO_WAY.get(move, 'below')}"
+        )
+
+    def do_or_say(self, act: Callable[[], object], why_not: str) -> None:
+        """Do something; where nothing looks different then and nothing was said, say why: no key
+        is without an answer."""
+        before = self.view.painted
+        act()
+        if self._message is None and self.view.painted == before:
+            self.say(why_not)
 
     def action_sort(self) -> None:
         """Sort by the next column."""
@@ -64,12 +79,17 @@ class ViewKeys(Commands):
 
     def action_processes(self) -> None:
         """Show processes in the whole view, or not."""
-        if not self.view.toggle_processes():
-            self.say(_NO_PROCESSES)
+        self.do_or_say(partial(self._toggle, self.view.toggle_processes), "no process is listed")
 
     def action_tree(self) -> None:
         """Show processes as a tree, or not."""
-        if not self.view.toggle_tree():
+        self.do_or_say(
+            partial(self._toggle, self.view.toggle_tree),
+            "no process that is listed launched another",
+        )
+
+    def _toggle(self, toggle: Callable[[], bool]) -> None:
+        if not toggle():
             self.say(_NO_PROCESSES)
 
     def action_zoom(self, step: int) -> None:

@@ -103,6 +103,7 @@ class SessionsView(RecordingKeys):
         if entry is not None and entry.problem is not None:
             self.refuse(entry.problem)
         elif entry is not None:
+            self.say(f"opening {recording_name(entry.path)}")
             self.gputui.visit(entry.path, follow=entry.is_written)
         return None
 
@@ -147,6 +148,7 @@ class SessionsView(RecordingKeys):
     def mark(self) -> None:
         entry = self.chosen()
         if entry is None:
+            self.say("no recording is listed to be marked")
             return
         if entry.problem is not None:
             self.refuse(entry.problem)

@@ -153,6 +153,11 @@ class View(LineView):
         self.chosen_by_hand()
 
     @property
+    def painted(self) -> list[Row]:
+        """What is shown, with its looks: the same rows are the same picture."""
+        return list(self._rows)
+
+    @property
     def copied(self) -> str:
         """The full text of what is chosen; the whole view where nothing is."""
         return "\n".join(line.rstrip() for line in self.drawn).strip("\n")
