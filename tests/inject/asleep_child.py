@@ -71,6 +71,8 @@ def main() -> None:
             answer = fake.fake_calls().decode()
         elif line == "on\n" and fake is not None:
             answer = str(fake.fake_on())
+        elif line == "flushes\n" and fake is not None:
+            answer = str(fake.fake_flushes())
         elif line == "fork\n":
             answer = fork()
         print(answer, flush=True)

@@ -333,8 +333,8 @@ for line in sys.stdin:
     if monitor == 0:
         with create_capture_folder(place=Path(sys.argv[2])) as folder:
             word = attach(int(line))
-            word.wake(folder, kernels=False, modules=False, sampling="", timeout_s=1)
-            word.sleep(1)
+            word.wake(folder, kernels=False, modules=False, sampling="", timeout_s=0.2)
+            word.sleep(0.2)
         os._exit(0)
     print("begins", flush=True)
     if sys.stdin.readline() == "kill\\n":

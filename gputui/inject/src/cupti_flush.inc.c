@@ -23,7 +23,8 @@ static void flush(uint32_t how)
 {
     uint64_t number;
     Slot record = {.kind = KIND_FLUSH, .start = now_ns()};
-    if (subscriber != NULL)
+    /* Between windows nothing comes, and nothing is asked for. */
+    if (subscriber != NULL && (!trace_sampling.budget || trace_sampling.tracing || how != 0))
         cupti.ActivityFlushAll(how);
     if (trace_sampling.period != 0 && trace_sampling.range == 0 && !trace_sampling.budget)
         set_tracing(record.start - trace_sampling.began_ns < trace_sampling.on ||
