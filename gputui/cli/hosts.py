@@ -17,11 +17,13 @@ from gputui.base.errors import GputuiError
 from gputui.base.standard_streams import say
 from gputui.cli.declaration import Command
 from gputui.cli.options import MAIN
+from gputui.cli.output_name import plain
 from gputui.cli.values import UsageError
 
 if TYPE_CHECKING:
+    from gputui.collect.hosts.far_options import FarRun
     from gputui.collect.hosts.fleet import Fleet
-    from gputui.collect.hosts.link import FarRun, HostLink
+    from gputui.collect.hosts.link import HostLink
     from gputui.collect.hosts.masters import Masters
     from gputui.collect.hosts.target import Target
     from gputui.tui import Source
@@ -46,6 +48,11 @@ def asked_for(options: argparse.Namespace) -> bool:
     return bool(options.host or options.via)
 
 
+def are_several(options: argparse.Namespace) -> bool:
+    """Whether more than one host is named."""
+    return len(options.host) + len(options.via) > 1
+
+
 @contextmanager
 def connected(
     options: argparse.Namespace, run: FarRun | None = None, *, needs_one: bool = True
@@ -55,13 +62,13 @@ def connected(
     Raises UsageError and TargetError, and NoHostError where it `needs_one` and none can be
     reached. Why a host cannot be reached is printed.
     """
-    if run is not None and len(options.host) + len(options.via) > 1:
-        raise UsageError("a run is on one host: give one --host or --via")
+    if run is not None and not run.is_of_all and are_several(options):
+        raise UsageError("a process or a recording is on one host: give one --host or --via")
     if options.readonly and run is not None and not run.recording:
         raise UsageError(f"{options.set_by['readonly']} starts nothing, on other hosts neither")
     from gputui.collect.hosts.far_end import has_zstandard
+    from gputui.collect.hosts.far_options import FarOptions
     from gputui.collect.hosts.fleet import Fleet
-    from gputui.collect.hosts.link import FarOptions
     from gputui.collect.hosts.masters import Masters
 
     targets = _targets(options)
@@ -93,8 +100,8 @@ def far_run(
     options: argparse.Namespace, words: Sequence[str], command: Sequence[str] | None
 ) -> FarRun | None:
     """What to run there, or to follow, as `words` and `command` were typed; None for nothing."""
+    from gputui.collect.hosts.far_options import FarRun
     from gputui.collect.hosts.far_run import RECORDING
-    from gputui.collect.hosts.link import FarRun
 
     if options.replay:
         return FarRun(recording=options.replay)
@@ -102,14 +109,15 @@ def far_run(
         return None
     what = ["--", *command] if command else []
     typed = ["--record", "-o", RECORDING, *words_there(MAIN, words), *what]
-    return begun_now(Path(command[0]).name if command else options.workload, typed)
+    run = begun_now(Path(command[0]).name if command else options.workload, typed)
+    return replace(run, is_of_all=True)
 
 
 def begun_now(name: str, words: Sequence[str]) -> FarRun:
     """A run that is begun once, however often the link is cut."""
     import secrets
 
-    from gputui.collect.hosts.link import FarRun
+    from gputui.collect.hosts.far_options import FarRun
 
     run_id = f"{int(time.time())}-{secrets.token_hex(4)}"
     return FarRun(run_id, re.sub(r"[^A-Za-z0-9._-]+", "-", name)[:40] or "run", tuple(words))
@@ -136,6 +144,8 @@ def screen(options: argparse.Namespace, run: FarRun | None) -> int:
     from gputui.cli.screen import need_terminal, run_screen
 
     need_terminal(options)
+    if run is not None and are_several(options):
+        return _screen_of_job(options, run)
     with connected(options, run) as fleet:
 
         def connect(notify: Callable[[], None]) -> Source:
@@ -145,20 +155,52 @@ def screen(options: argparse.Namespace, run: FarRun | None) -> int:
         several = len(fleet.links) > 1
         shows_run = run is not None
         status = run_screen(connect, options, shows_run=shows_run, shows_hosts=several)
-        (link, *_) = fleet.links.values()
-    return status or (0 if run is None else status_of(link))
+        links = list(fleet.links.values())
+    return status or (0 if run is None else status_of(links))
 
 
-def status_of(link: HostLink) -> int:
-    """The exit status of a run there; one that goes on is named."""
+def _screen_of_job(options: argparse.Namespace, run: FarRun) -> int:
+    """A run on each of several hosts, whose recordings are copied here and shown as one job."""
+    from threading import Thread
+
+    from gputui.cli.record_hosts import Recorder
+    from gputui.cli.screen import run_screen
+    from gputui.playback.player import Playback
+    from gputui.store.journal import default_path, make_folder
+
+    folder = default_path(run.name, time.time()).with_suffix("")
+    make_folder(folder)
+    with connected(options, run) as fleet:
+        recorder = Recorder(options, fleet, lambda host: folder / f"{plain(host)}.gputui")
+        recorder.take()  # each that is up has begun
+        copying = Thread(target=recorder.run, name="copies", daemon=True)
+        copying.start()
+
+        def connect(notify: Callable[[], None]) -> Source:
+            return Playback.open(str(folder), notify, follow=True)
+
+        status = run_screen(connect, options, shows_run=True)
+        recorder.end()
+        copying.join()
+        links = list(fleet.links.values())
+    recorder.finish(shows_run=False)
+    say(f"see it again: gputui --replay {shlex.quote(str(folder))}")
+    return status or status_of(links)
+
+
+def status_of(links: Sequence[HostLink]) -> int:
+    """The exit status of a run, of several the first that failed; each that goes on is named."""
     from gputui.cli.record import exit_status
 
-    if link.run_ended is None or link.run_started is None:
-        where = shlex.join(["--host", link.target.ssh] if link.target.ssh else
-                           ["--via", shlex.join(link.target.prefix)])  # fmt: skip
-        say(f"it goes on there: gputui {where} --replay {shlex.quote(link.recording)}")
-        return 0
-    return exit_status(link.run_started.kind, link.run_ended)
+    found = []
+    for link in links:
+        if link.run_ended is None or link.run_started is None:
+            where = shlex.join(["--host", link.target.ssh] if link.target.ssh else
+                               ["--via", shlex.join(link.target.prefix)])  # fmt: skip
+            say(f"it goes on there: gputui {where} --replay {shlex.quote(link.recording)}")
+        else:
+            found.append(exit_status(link.run_started.kind, link.run_ended))
+    return next(filter(None, found), 0)
 
 
 def print_once(options: argparse.Namespace) -> int:

@@ -25,16 +25,16 @@ def expanded(
     def value(found: re.Match[str]) -> str:
         word = found[1]
         if word == "host":
-            return _plain(os.uname().nodename if host is None else host)
+            return plain(os.uname().nodename if host is None else host)
         names = RANKS if word == "rank" else JOBS
         text = next((known[one] for one in names if known.get(one)), None)
         if text is None:
             raise UsageError(f"-o {name}: {{{word}}} is not known: none of {', '.join(names)} set")
-        return _plain(text)
+        return plain(text)
 
     return re.sub(r"\{(host|rank|job)\}", value, name)
 
 
-def _plain(text: str) -> str:
+def plain(text: str) -> str:
     """As a part of a file's name, whatever the environment holds."""
     return re.sub(r"[^A-Za-z0-9._-]+", "-", text).strip("-.")[:100] or "unknown"

@@ -7,12 +7,13 @@ import signal
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gputui.base.notification import notify
 from gputui.base.standard_streams import columns, say
-from gputui.cli.hosts import connected, status_of
+from gputui.cli.hosts import are_several, connected, status_of
 from gputui.cli.live import limits_of
 from gputui.cli.output_name import expanded
 from gputui.cli.values import UsageError
@@ -22,8 +23,8 @@ from gputui.state.hosts import HostNews
 from gputui.store.journal import JournalWriter, default_path, make_folder
 
 if TYPE_CHECKING:
+    from gputui.collect.hosts.far_options import FarRun
     from gputui.collect.hosts.fleet import Fleet
-    from gputui.collect.hosts.link import FarRun
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -34,32 +35,44 @@ def record(options: argparse.Namespace, run: FarRun | None) -> int:
 
     Raises UsageError, JournalError, and NoHostError if not one can be reached.
     """
-    count = len(options.host) + len(options.via)
-    if options.output == "-" or (options.output and count > 1 and "{host}" not in options.output):
+    several = are_several(options)
+    if options.output == "-" or (options.output and several and "{host}" not in options.output):
         raise UsageError(f"-o {options.output}: give each host a file, as in -o '{{host}}.gputui'")
     with connected(options, run) as fleet:
-        recorder = _Recorder(options, run, fleet)
-        recorder.run()
-        (link, *_) = fleet.links.values()
-    ok = recorder.finish(shows_run=run is not None)
+        recorder = Recorder(options, fleet, lambda host: _path(options, host, run))
+        recorder.until_signal()
+        links = list(fleet.links.values())
+    ok = recorder.finish(shows_run=run is not None and not several)
     if run is not None:
-        return status_of(link)
+        return status_of(links)
     return 0 if ok else 1
 
 
-class _Recorder:
-    def __init__(self, options: argparse.Namespace, run: FarRun | None, fleet: Fleet) -> None:
+class Recorder:
+    """Writes what the hosts of a fleet read into a file each, named by `path_of`."""
+
+    def __init__(
+        self, options: argparse.Namespace, fleet: Fleet, path_of: Callable[[str], Path]
+    ) -> None:
         self._options = options
         self._fleet = fleet
         self._wake = threading.Event()
         self._is_ending = False
         limits = limits_of(options)
-        self._files = {name: JournalWriter(self._path(name, run), limits) for name in fleet.links}
+        self._files = {name: JournalWriter(path_of(name), limits) for name in fleet.links}
         self._begun = set[str]()
 
+    def until_signal(self) -> None:
+        """Until it is over, or the user ends it."""
+        previous = {number: signal.signal(number, lambda *_: self.end()) for number in _SIGNALS}
+        try:
+            self.run()
+        finally:
+            for number, handler in previous.items():
+                signal.signal(number, handler)
+
     def run(self) -> None:
-        """Until it is over."""
-        previous = {number: signal.signal(number, self._on_signal) for number in _SIGNALS}
+        """Until it is over, or `end` is called."""
         duration_s = self._options.duration
         deadline_s = None if duration_s is None else time.monotonic() + duration_s
         self._fleet.on_news(self._wake.set)
@@ -70,13 +83,16 @@ class _Recorder:
                     break
                 self._wake.wait(left_s)
                 self._wake.clear()
-                self._take()
-            self._take()
+                self.take()
+            self.take()
         finally:
-            for number, handler in previous.items():
-                signal.signal(number, handler)
             for file in self._files.values():
                 file.close()
+
+    def end(self) -> None:
+        """Have `run` return."""
+        self._is_ending = True
+        self._wake.set()
 
     def finish(self, *, shows_run: bool) -> bool:
         """Print what was recorded; whether all of it was written."""
@@ -94,23 +110,13 @@ class _Recorder:
                     _summarize(file.path)
         return not any(file.failure for file in self._files.values())
 
-    def _path(self, host: str, run: FarRun | None) -> Path:
-        if self._options.output:
-            return Path(expanded(self._options.output, host=host))
-        path = default_path(f"{run.name}-{host}" if run and run.name else host, time.time())
-        make_folder(path.parent)
-        return path
-
-    def _on_signal(self, *_: object) -> None:
-        self._is_ending = True
-        self._wake.set()
-
     def _is_over(self) -> bool:
         """Whether nothing more can come."""
         links = self._fleet.links.values()
         return all(link.failure is not None and not link.failure.kind.retries for link in links)
 
-    def _take(self) -> None:
+    def take(self) -> None:
+        """Write what has come."""
         for news in self._fleet.take():
             if news.link is not None and news.link.state in ("lost", "failed"):
                 say(f"{news.host}: {news.link.reason}")
@@ -137,6 +143,14 @@ class _Recorder:
         say(text)
         if alert.raised:
             notify(self._options.notify, text)
+
+
+def _path(options: argparse.Namespace, host: str, run: FarRun | None) -> Path:
+    if options.output:
+        return Path(expanded(options.output, host=host))
+    path = default_path(f"{run.name}-{host}" if run and run.name else host, time.time())
+    make_folder(path.parent)
+    return path
 
 
 def _summarize(path: Path) -> None:

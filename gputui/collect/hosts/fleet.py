@@ -6,8 +6,10 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
 
-from gputui.collect.hosts.link import ASK_S, HANDSHAKES, FarOptions, HostLink
+from gputui.collect.hosts.far_options import FarOptions
+from gputui.collect.hosts.link import ASK_S, HANDSHAKES, HostLink
 from gputui.collect.hosts.target import Target
 from gputui.model.events import AnyEvent, MachineSample
 from gputui.state.hosts import HostNews
@@ -37,7 +39,12 @@ class Fleet:
     def __init__(self, targets: Sequence[Target], options: FarOptions) -> None:
         self.hub = _NoEvents()
         self.interval_s = options.interval_s
-        self._options = options
+        self._options = {
+            target.name: replace(
+                options, run=options.run and options.run.on(place, targets[0].address, len(targets))
+            )
+            for place, target in enumerate(targets)
+        }
         self._handshakes = threading.Semaphore(HANDSHAKES)
         self._changed = threading.Condition()
         self._news: list[HostNews] = []
@@ -122,7 +129,7 @@ class Fleet:
         return all(ended)
 
     def _link(self, target: Target) -> HostLink:
-        return HostLink(target, self._options, self._emit, self._handshakes)
+        return HostLink(target, self._options[target.name], self._emit, self._handshakes)
 
     def _settle(self, links: Collection[HostLink], timeout_s: float) -> None:
         deadline_s = time.monotonic() + timeout_s

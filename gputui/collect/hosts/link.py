@@ -9,12 +9,12 @@ import secrets
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import BinaryIO
 
 from gputui.collect.hosts import failures, smi
 from gputui.collect.hosts.clock import ClockEstimate
 from gputui.collect.hosts.failures import Failure, Kind
+from gputui.collect.hosts.far_options import FarOptions
 from gputui.collect.hosts.hello import MOST_NOISE_BYTES, Hello, read_line
 from gputui.collect.hosts.pipe import Pipe, SilentError
 from gputui.collect.hosts.target import Target
@@ -37,55 +37,9 @@ HANDSHAKES = 8
 sees them all.
 """
 
-HELLO_S = 20.0
-"""From starting the command to the far end's first line: Python on a cold network disk is slow."""
-
-SILENCE_S = 20.0
-"""Longer than the time is not asked for: a link without any answer is dead."""
-
 ASK_S = 5.0
 _LONGEST_WAIT_S = 60.0
 _HEALTHY_S = 60.0
-
-
-@dataclass(frozen=True, slots=True)
-class FarRun:
-    """A run to begin there, or with `recording` the file of one that was begun."""
-
-    run_id: str = ""
-    name: str = ""
-    words: tuple[str, ...] = ()
-    recording: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class FarOptions:
-    """How gputui is called there, and what it is asked for."""
-
-    there: tuple[str, ...] = ("gputui",)
-    interval_s: float = 1.0
-    only: tuple[int, ...] | None = None
-    zstandard: bool = False
-    run: FarRun | None = None
-    """What to follow instead of readings of now."""
-    hello_s: float = HELLO_S
-    silence_s: float = SILENCE_S
-
-    def words(
-        self, token: str, there: tuple[str, ...], recording: str = "", offset: int = 0
-    ) -> list[str]:
-        """The command there, where gputui is called `there` if that is another way; `recording` is
-        the file to go on with, from byte `offset`.
-        """
-        how = ["--zstandard"] if self.zstandard else []
-        words = [*(there or self.there), "stream", "--token", token, *how]
-        if recording:
-            return [*words, "--file", recording, "--offset", str(offset)]
-        if self.run is not None:
-            begin = ["--run-id", self.run.run_id, "--name", self.run.name]
-            return [*words, *begin, "--", *self.run.words]
-        only = ["--only", *map(str, self.only)] if self.only else []
-        return [*words, "--interval", f"{self.interval_s:g}", *only]
 
 
 Opened = tuple[Pipe, BinaryIO, Hello | None]

@@ -41,6 +41,11 @@ class Target:
     there: tuple[str, ...] = ()
     """How gputui is called there, where that differs from the other hosts."""
 
+    @property
+    def address(self) -> str:
+        """Its name without a user's, as other hosts may know it."""
+        return (self.ssh or self.name).rpartition("@")[2]
+
     _NO_QUESTIONS: ClassVar = ("-oBatchMode=yes",)
 
     def argv(self, words: Sequence[str]) -> list[str]:

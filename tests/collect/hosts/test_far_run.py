@@ -11,12 +11,15 @@ from pathlib import Path
 import psutil
 import pytest
 
+from gputui.cli import record_hosts
 from gputui.cli.hosts import begun_now, words_there
 from gputui.cli.options import MAIN
+from gputui.cli.parsing import parse
+from gputui.cli.values import UsageError
 from gputui.collect.hosts import far_run
+from gputui.collect.hosts.far_options import FarOptions, FarRun
 from gputui.collect.hosts.far_run import RECORDING, FarRunError
 from gputui.collect.hosts.fleet import Fleet
-from gputui.collect.hosts.link import FarOptions
 from gputui.collect.hosts.target import Target, command_target, ssh_target
 from gputui.model.events import AnyEvent
 from gputui.state.hosts import Hosts
@@ -83,6 +86,23 @@ def outlives_a_cut(target: Target, cut: Callable[[], object], tmp_path: Path) ->
     assert taken == list(JournalReader.open(recording))
     assert list(recording.parent.iterdir()) == [recording]
     assert list((tmp_path / "cache" / "gputui" / "runs").iterdir()) == []  # the lock is gone
+
+
+def test_a_run_on_several_hosts_has_each_ones_number_and_one_on_a_single_host_its_own_words() -> (
+    None
+):
+    typed = ["torchrun", "--nnodes", "{nodes}", "--node-rank={node}", "--master-addr", "{head}"]
+    run = begun_now("torchrun", ["-o", RECORDING, *typed])
+    head = ssh_target("ada@box").address
+    first, second = (run.on(place, head, 2) for place in range(2))
+    filled = "-o {recording} torchrun --nnodes 2 --node-rank=1 --master-addr box"
+    assert second.words == tuple(filled.split())
+    assert len({run.run_id, first.run_id, second.run_id}) == 3  # they may share their disk
+    assert run.on(0, head, 1) == run
+    far = FarRun(recording="x.gputui")
+    assert far.on(1, head, 2) == far
+    with pytest.raises(UsageError, match="on one host"):
+        record_hosts.record(parse(MAIN, ["--record", "--host", "a", "--host", "b"]), far)
 
 
 def test_a_recorder_that_cannot_begin_says_why(monkeypatch: pytest.MonkeyPatch) -> None:

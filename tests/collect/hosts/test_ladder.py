@@ -17,8 +17,8 @@ from gputui.cli import main
 from gputui.collect.hosts import far_loader, smi
 from gputui.collect.hosts.bundle import bundle, misfit
 from gputui.collect.hosts.failures import Kind
+from gputui.collect.hosts.far_options import FarOptions
 from gputui.collect.hosts.fleet import Fleet
-from gputui.collect.hosts.link import FarOptions
 from gputui.collect.hosts.ship import ShipError, ship
 from gputui.collect.hosts.target import Target, command_target
 from gputui.model.events import Header, MachineSample

@@ -15,8 +15,9 @@ from pathlib import Path
 import pytest
 
 from gputui.collect.hosts.failures import Kind
+from gputui.collect.hosts.far_options import HELLO_S, FarOptions
 from gputui.collect.hosts.fleet import Fleet
-from gputui.collect.hosts.link import HANDSHAKES, HELLO_S, FarOptions
+from gputui.collect.hosts.link import HANDSHAKES
 from gputui.collect.hosts.masters import Masters
 from gputui.collect.hosts.target import Target, ssh_target
 from tests.collect.hosts.conftest import PATIENCE_S, Server

@@ -1,0 +1,72 @@
+"""What a far end is asked for: readings of its machine, or a run to begin or to follow there."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+HELLO_S = 20.0
+"""From starting the command to the far end's first line: Python on a cold network disk is slow."""
+
+SILENCE_S = 20.0
+"""Longer than the time is not asked for: a link without any answer is dead."""
+
+
+@dataclass(frozen=True, slots=True)
+class FarRun:
+    """A run to begin there, or with `recording` the file of one that was begun."""
+
+    run_id: str = ""
+    name: str = ""
+    words: tuple[str, ...] = ()
+    recording: str = ""
+    is_of_all: bool = False
+    """Whether it may be begun on each of several hosts."""
+
+    def on(self, place: int, head: str, hosts: int) -> FarRun:
+        """Host `place` of several: `{node}` in its words is that number, `{nodes}` how many there
+        are, `{head}` the first's name. Each has a number of its own: they may share their disk."""
+        if not self.run_id or hosts == 1:
+            return self
+        values = {"{node}": str(place), "{nodes}": str(hosts), "{head}": head}
+        return replace(
+            self,
+            run_id=f"{self.run_id}{place:x}",
+            words=tuple(_filled(word, values) for word in self.words),
+        )
+
+
+def _filled(word: str, values: Mapping[str, str]) -> str:
+    for name, value in values.items():
+        word = word.replace(name, value)
+    return word
+
+
+@dataclass(frozen=True, slots=True)
+class FarOptions:
+    """How gputui is called there, and what it is asked for."""
+
+    there: tuple[str, ...] = ("gputui",)
+    interval_s: float = 1.0
+    only: tuple[int, ...] | None = None
+    zstandard: bool = False
+    run: FarRun | None = None
+    """What to follow instead of readings of now."""
+    hello_s: float = HELLO_S
+    silence_s: float = SILENCE_S
+
+    def words(
+        self, token: str, there: tuple[str, ...], recording: str = "", offset: int = 0
+    ) -> list[str]:
+        """The command there, where gputui is called `there` if that is another way; `recording` is
+        the file to go on with, from byte `offset`.
+        """
+        how = ["--zstandard"] if self.zstandard else []
+        words = [*(there or self.there), "stream", "--token", token, *how]
+        if recording:
+            return [*words, "--file", recording, "--offset", str(offset)]
+        if self.run is not None:
+            begin = ["--run-id", self.run.run_id, "--name", self.run.name]
+            return [*words, *begin, "--", *self.run.words]
+        only = ["--only", *map(str, self.only)] if self.only else []
+        return [*words, "--interval", f"{self.interval_s:g}", *only]
