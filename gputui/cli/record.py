@@ -142,8 +142,22 @@ class _Recorder:
             run = self._session.run
             if self._options.request is not None and run is not None and run.ended:
                 return
-            if self._journal.failure and self._options.path is None:
+            if self._journal.failure and self._options.path is None and not self._goes_on():
                 return
+
+    def _goes_on(self) -> bool:
+        """Whether a run outlives the reader of its journal: a viewer that is closed ends nothing.
+        One that is looked at by attaching does so by itself.
+        """
+        request, failure = self._options.request, self._journal.failure
+        if request is None or request.pid is not None:
+            return False
+        if failure and failure not in self._told:
+            self._told.add(failure)
+            self._is_shown = False
+            self._progress.clear()
+            say(f"{failure}; {request.name} goes on without it: Ctrl-C ends it")
+        return True
 
     def _handle(self, number: int, times: int) -> bool:
         """Handle a signal; whether to go on. The first Ctrl-C goes only to the command."""
@@ -205,7 +219,8 @@ class _Recorder:
             if trace.dropped:
                 say(f"{trace.path.name} is full: the oldest {trace.dropped} records were dropped")
         if self._journal.failure:
-            say(self._journal.failure)
+            if self._journal.failure not in self._told:
+                say(self._journal.failure)
             ok = False
         elif self._options.path is not None:
             say(f"recorded {self._options.path} ({units.size(self._journal.bytes_written)})")

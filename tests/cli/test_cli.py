@@ -553,6 +553,24 @@ def test_a_reader_that_went_leaves_the_commands_status(tmp_path: Path) -> None:
     assert run.ended is not None
 
 
+def test_a_run_outlives_the_reader_of_its_recording(tmp_path: Path) -> None:
+    """`gputui --record -o - -- CMD | gputui --replay -`, and `q`: nobody asked to end CMD."""
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
+    read, write = os.pipe()
+    os.close(read)
+    with subprocess.Popen(
+        [*PROGRAM, "--record", "-o", "-", "--", "sh", "-c", f"read line < {fifo}; exit 3"],
+        stdin=subprocess.DEVNULL, stdout=write, stderr=subprocess.PIPE, text=True,
+    ) as recording:  # fmt: skip
+        os.close(write)
+        assert recording.stderr is not None
+        assert "sh goes on without it: Ctrl-C ends it" in next(recording.stderr)
+        fifo.write_text("now\n")
+        assert recording.wait(LIMIT_S) == 3
+        assert "stopped" not in recording.stderr.read()
+
+
 def test_progress_that_has_hardly_begun_has_no_time_left(tmp_path: Path) -> None:
     report = '{"type":"progress","stage":"x","done":5e-324,"total":1}'
     code = f"import os, time; os.write(int(os.environ['GPUTUI_REPORT_FD']), b'{report}\\n')"
