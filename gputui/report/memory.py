@@ -180,14 +180,14 @@ class Held:
 
 
 def held(gpu: Gpu, run: Run) -> Held | None:
-    """What a device held during a run, as far back as individual samples are kept; None before the
-    first sample.
+    """What a device held while a run's processes had CUDA, as far back as individual samples are
+    kept; None before the first sample.
     """
-    until_ns = run.ended.time_ns if run.ended else run.updated_ns
+    since_ns, until_ns = run.on_gpu_ns
     values = [
         sample.memory_used_bytes
         for time_ns, sample in gpu.history
-        if run.started.time_ns <= time_ns <= until_ns and sample.memory_used_bytes is not None
+        if since_ns <= time_ns <= until_ns and sample.memory_used_bytes is not None
     ]
     if not values:
         return None

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
 from gputui.model.events import (
     GpuEnergy,
     GpuSample,
@@ -17,7 +19,7 @@ from gputui.model.events import (
 from gputui.model.metrics import metrics_of, spread_fields
 from gputui.state.gpu import Gpu, gpu_history
 from gputui.state.integral import Integral
-from gputui.state.readings import Readings, grown, spread
+from gputui.state.readings import THROTTLED, Readings, grown, spread
 
 if TYPE_CHECKING:
     from gputui.state.session import Session
@@ -65,12 +67,14 @@ def sample(session: Session, event: MachineSample) -> None:
     if active is not None and event.processes:
         own = {process.attached.pid for process in active.processes.values()}
         readings.share(event.processes, own)
+    has_left = active is not None and active.has_left_gpus
     for figures in event.gpus:
         gpu = session.gpus.get(figures.index)
         if gpu is None:
             session.unknown_references += 1
             continue
-        _read(readings, figures, gpu.sample, event.time_ns)
+        of_run = replace(figures, memory_used_bytes=None) if has_left else figures
+        _read(readings, of_run, gpu.sample, event.time_ns)
         gpu.sample = figures
         if "device" not in gpu.unavailable:
             gpu.sample_ns = event.time_ns
@@ -86,7 +90,7 @@ def _read(readings: Readings, figures: GpuSample, before: GpuSample | None, time
         key = index, reason
         readings.throttle_samples[key] = readings.throttle_samples.get(key, 0) + 1
         if reason not in reasons_before:
-            readings.suffered(index, f"throttled: {reason}", time_ns)
+            readings.suffered(index, f"{THROTTLED}{reason}", time_ns)
 
 
 def gpu_status(session: Session, gpu: Gpu, event: GpuStatus) -> None:

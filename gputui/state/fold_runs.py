@@ -73,6 +73,10 @@ def ended(_: Session, run: Run, event: RunEnded) -> None:
 def process_attached(session: Session, run: Run, event: ProcessAttached) -> None:
     """A traced process; sent again when it initialises CUDA, and when its recording goes on."""
     known = run.processes.get(event.process)
+    if run.cuda_since_ns is None and event.cuda_status != "no CUDA":
+        # What the GPUs held before, and what slowed them, another program did.
+        run.cuda_since_ns = event.began_ns if known is None and event.began_ns else event.time_ns
+        run.readings.forget_earlier_use()
     if known is None:
         run.processes[event.process] = Process(event, event.began_ns or event.time_ns)
     else:

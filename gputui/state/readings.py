@@ -84,6 +84,10 @@ AT_WORK = 5.0
 """Percent of the time from which a process is at work on a GPU: one that only sets up shows 1."""
 
 
+THROTTLED = "throttled: "
+"""How the name of a trouble begins, before its reason."""
+
+
 class Readings(msgspec.Struct):
     """Figures of the GPUs and the host over time; fields are those of GpuSample and HostSample."""
 
@@ -157,6 +161,22 @@ class Readings(msgspec.Struct):
                     self._gpu_spreads.setdefault(key, BatchMeans()).extend(values)
                     self._gpu_integrals.setdefault(key, Integral()).add_rates(at_ns, values)
         self._waiting = {}
+
+    def forget_earlier_use(self) -> None:
+        """Leave out how full the GPUs were so far, and what slowed them down. Energy, power and
+        activity stay: they are figures of all the time."""
+        self._merge()
+        for figures in (self._gpu_spreads, self._gpu_integrals):
+            for key in [key for key in figures if key[1] == "memory_used_bytes"]:
+                del figures[key]
+        self.throttle_samples = {}
+        for counter in self.throttle_seconds.values():
+            counter.first, counter.first_ns = counter.last, counter.last_ns
+        self.troubles = {
+            key: trouble
+            for key, trouble in self.troubles.items()
+            if not key[1].startswith(THROTTLED)
+        }
 
     def suffered(self, gpu: int, what: str, time_ns: int, times: int = 1) -> None:
         """Count something that happened to a GPU."""

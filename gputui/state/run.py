@@ -140,6 +140,8 @@ class Run(msgspec.Struct):
     """By number; older recordings have none."""
     phase_starts: list[tuple[int, str]] = []
     """(when, name) of outermost ranges that were open when a delta came, in order of time."""
+    cuda_since_ns: int | None = None
+    """When the first of its processes was seen with CUDA; None where none was."""
     updated_ns: int = 0
     raw_names: bool = False
     """Whether phases are called as their ranges are, numbering and all."""
@@ -155,6 +157,21 @@ class Run(msgspec.Struct):
             else:
                 found[key.device] = merger.start(use)
         return found
+
+    @property
+    def on_gpu_ns(self) -> tuple[int, int]:
+        """The time in which its processes had CUDA: from the first one's start to the last one's
+        end; all of the run where none is known to have had it."""
+        if self.cuda_since_ns is None:
+            return self.started.time_ns, self.ended_ns
+        ends = [process.ended_ns or self.ended_ns for process in self.processes.values()]
+        return self.cuda_since_ns, max(self.cuda_since_ns, *ends)
+
+    @property
+    def has_left_gpus(self) -> bool:
+        """Whether all of its processes that could have CUDA have ended."""
+        ended = [process.ended_ns is not None for process in self.processes.values()]
+        return self.cuda_since_ns is not None and all(ended)
 
     @property
     def parameters(self) -> dict[str, str | int | float | bool | None]:

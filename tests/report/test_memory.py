@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
 from gputui.model.events import (
+    AnyEvent,
     ApiDelta,
     CaptureDelta,
     GpuSample,
+    GpuStatus,
     HostSample,
     MachineSample,
     MemoryOperationDelta,
     OpenRange,
+    ProcessDetached,
 )
 from gputui.report.memory import (
+    Held,
     allocation_rows,
     held,
     held_by_phase,
@@ -25,7 +30,9 @@ from gputui.report.memory import (
 from gputui.report.registry import run_tables
 from gputui.report.workload_metrics import is_memory_metric, metric_text
 from gputui.state import Run, Session
+from gputui.tui.widgets.gpu_figures import throttled_in
 from tests.events_for_tests import at, attached, defined, gpu, header, run_ended, run_started, times
+from tests.sessions_for_tests import folded
 
 GIB = 1 << 30
 
@@ -233,3 +240,39 @@ def test_metrics_of_memory_are_amounts_not_rates() -> None:
     assert not is_memory_metric("read_bytes_per_s")
     assert not is_memory_metric("memory_bandwidth_percent")
     assert not is_memory_metric("tokens_per_s")
+
+
+def test_what_ran_before_and_after_the_run_is_not_in_its_memory_or_throttling() -> None:
+    """It waits until another program leaves the GPU, and a third one comes as it ends."""
+
+    def reading(second: float, used: int, *reasons: str) -> list[AnyEvent]:
+        sample = GpuSample(
+            index=0, memory_used_bytes=used, power_watts=100.0, throttle_reasons=reasons
+        )
+        slowed = {"power cap": 2 * second}
+        return [
+            MachineSample(time_ns=at(second), host=HostSample(), gpus=(sample,)),
+            GpuStatus(time_ns=at(second), gpu=0, throttle_seconds=slowed),
+        ]
+
+    began = replace(attached(), time_ns=at(5.2), began_ns=at(5))
+    events = [header(gpu()), run_started(), *reading(2, 19 << 30, "power cap"), *reading(4, 0)]
+    early = replace(began, time_ns=at(4.5), cuda_status="no CUDA", began_ns=at(1.5))
+    for attaching in ([began], [early, replace(began, began_ns=at(1.5))]):
+        session, run = folded(
+            [
+                *events, *attaching, *reading(6, 3 << 30), *reading(7, 4 << 30, "sync boost"),
+                ProcessDetached(time_ns=at(7.5), process=1, clean=True),
+                *reading(8, 30 << 30), run_ended(),
+            ]
+        )  # fmt: skip
+        memory = run.readings.gpu_spreads[0, "memory_used_bytes"]
+        assert (memory.minimum, memory.maximum, memory.count) == (3 << 30, 4 << 30, 2)
+        assert held(session.gpus[0], run) == Held(3 << 30, 4 << 30)
+        assert run.readings.gpu_spreads[0, "power_watts"].count == 5
+        assert run.readings.throttle_samples == {(0, "sync boost"): 1}
+        assert throttled_in(run, 0) == ["sync boost in 50 % of samples"]
+        assert run.readings.throttle_seconds[0, "power cap"].amount == pytest.approx(2 * (8 - 4))
+        assert [what for _, what in run.readings.troubles] == ["throttled: sync boost"]
+    _, unseen = folded([*events, *reading(6, 3 << 30), run_ended()])
+    assert unseen.readings.gpu_spreads[0, "memory_used_bytes"].maximum == 19 << 30

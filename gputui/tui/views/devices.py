@@ -133,6 +133,7 @@ class DevicesView(ProcessListView, ChartedView):
             self.look,
             alerted=has_alert(self.model.session, gpu),
             chosen=several and self.focus_on == "gpus" and gpu is self._chosen_gpu(),
+            run=self.model.run,
         )
 
     def _gpus(self, width: int, height: int) -> list[Row]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from gputui.model.events import GpuSample
 from gputui.model.units import MISSING, celsius, percent, size, watts
 from gputui.report.schema import Column
-from gputui.state import Gpu
+from gputui.state import Gpu, Run
 from gputui.tui.widgets.alerts import MARK, has_alert
 from gputui.tui.widgets.canvas import Row, flow, heading, wrap
 from gputui.tui.widgets.chart import spark
@@ -49,9 +49,10 @@ def card_rows(
     *,
     chosen: bool = False,
     alerted: bool = False,
+    run: Run | None = None,
 ) -> list[Row]:
     """A card in exactly `width` × `height`; `chosen` marks the one that Enter opens, `alerted`
-    one with an alert."""
+    one with an alert; of `run` it is said what held the clocks down once it has ended."""
     facts = gpu.facts
     about = [size(facts.memory_total_bytes) if facts.memory_total_bytes else ""]
     about.append(f"{facts.sm_count} SMs" if facts.sm_count else "")
@@ -63,7 +64,7 @@ def card_rows(
     problem = trouble(gpu, now_ns, interval_s)
     if problem:
         rows += wrap(f"! {problem}", width, "hot")[:2]
-    rows += flow(figures(gpu), width, 1 if height < 14 else 2 if height < 26 else 3)
+    rows += flow(figures(gpu, run), width, 1 if height < 14 else 2 if height < 26 else 3)
     instances = instance_rows(gpu, width)
     room = height - len(rows) - _LEAST_CHARTS
     if instances and room >= 2:

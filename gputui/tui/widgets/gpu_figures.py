@@ -17,7 +17,7 @@ from gputui.model.units import (
     size,
     times_by_reason,
 )
-from gputui.state import Gpu
+from gputui.state import Gpu, Run
 from gputui.tui.widgets.canvas import Row
 
 _HARMLESS = ("idle", "none", "applications clocks")
@@ -63,6 +63,24 @@ def throttling(gpu: Gpu) -> tuple[str, str]:
     if real:
         return f"THROTTLED: {', '.join(real)}", "hot"
     return (reasons[0], "dim") if reasons else ("none", "good")
+
+
+def throttled_in(run: Run | None, index: int) -> list[str]:
+    """What held the clocks of a GPU down in a run that has ended, and in how many of its samples:
+    what the card says now is of a GPU that rests."""
+    if run is None or run.is_active:
+        return []
+    known = run.readings.gpu_spreads.get((index, "memory_used_bytes"))
+    whole = known.count if known is not None else run.readings.samples
+    counts = {
+        reason: count
+        for (gpu, reason), count in run.readings.throttle_samples.items()
+        if gpu == index and not any(word in reason.lower() for word in _HARMLESS)
+    }
+    return [
+        f"{reason} in {percent(100 * min(1.0, count / max(1, whole)))} of samples"
+        for reason, count in sorted(counts.items(), key=lambda item: -item[1])
+    ]
 
 
 def health(gpu: Gpu) -> list[tuple[str, str, str]]:
@@ -166,7 +184,7 @@ def recent_load(gpu: Gpu) -> float | None:
     return sum(loads) / len(loads) if loads else None
 
 
-def figures(gpu: Gpu) -> list[Row]:
+def figures(gpu: Gpu, run: Run | None = None) -> list[Row]:
     """The figures beside the charts, the most telling first; what is not there is left out."""
     sample, facts, status = gpu.sample, gpu.facts, gpu.status
     if sample is None:
@@ -181,6 +199,7 @@ def figures(gpu: Gpu) -> list[Row]:
         add(label, text, role)
     state, state_role = throttling(gpu)
     add("throttling", state, state_role)
+    add("throttled in the run", ", ".join(throttled_in(run, facts.index)) or MISSING, "warn")
     add("temperature", *temperature(gpu))
     if sample.sm_active_percent is not None:
         add("utilization", percent(sample.utilization_percent))

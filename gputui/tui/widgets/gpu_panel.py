@@ -15,7 +15,7 @@ from gputui.tui.model import Model, Tables
 from gputui.tui.widgets.canvas import Row
 from gputui.tui.widgets.chart import Chart, TimeAxis, spark
 from gputui.tui.widgets.gpu_charts import charts
-from gputui.tui.widgets.gpu_figures import temperature, throttling
+from gputui.tui.widgets.gpu_figures import temperature, throttled_in, throttling
 from gputui.tui.widgets.panels import Panel
 
 _SPARK_S = 60
@@ -86,6 +86,7 @@ def _panel(
     rows += cells
     if not run.is_active:
         facts = ["means in use" if of == "whole run" else "means of the scope"]
+        facts += [f"throttled: {why}" for why in throttled_in(run, gpu.facts.index)[:1]]
     title = f"GPU {gpu.facts.index}  {gpu.facts.name}"
     rows = rows[: height - 1]
     words = _energy_words(energy, of)
