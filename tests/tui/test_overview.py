@@ -10,9 +10,11 @@ import pytest
 from rich.cells import cell_len
 
 from gputui.model.events import Alert, RunStarted
-from gputui.model.leaves import LEAVES
+from gputui.model.leaves import LEAVES, Leaf
+from gputui.report.answer import answer
 from gputui.report.explain import Finding, Verdict
 from gputui.report.explain.time_tree import time_tree
+from gputui.state import Session
 from gputui.tui.dialogs.palette import Palette
 from gputui.tui.source import Options
 from gputui.tui.views.overview import FINDING, OverviewView
@@ -180,14 +182,14 @@ async def test_hostile_names_and_runs_without_a_gpu(show: Show) -> None:
 def test_the_ink_equals_the_figure() -> None:
     tree = None
     for event_file in (LAUNCH, DATA / "faults" / "input.gputui.gz"):
-        from gputui.state import Session
-
         session = Session.of(recorded(event_file))
         assert session.run is not None
         tree = time_tree(session.run)
         assert tree is not None
         known = sums(tree)
-        assert sum(known.tenths.values()) == 1000
+        said = [line.label for group in answer(session, session.run) for line in group]
+        for state, leaves in (("busy", known.busy), ("idle", known.idle)):
+            assert f"{state}  {known.text(leaves):>7}" in said
         row, _ = hundred_bar(tree, 200)
         busy = sum(len(text) for text, _ in row if text[0] == "█")
         assert abs(busy / 200 - (1 - tree.share(tree.idle_ns))) <= 1 / 200
@@ -197,6 +199,18 @@ def test_the_ink_equals_the_figure() -> None:
         for line, leaf in zip(rows, leaves, strict=False):
             assert LEAVES[leaf].label in line[1][0]
             assert abs(_eighths(line[-1][0]) - widest * tree.leaves[leaf] / largest) <= 1
+
+
+def test_a_share_is_rounded_as_in_the_summary() -> None:
+    """48.949 % is 48.9, whatever the others are."""
+    session = Session.of(recorded(LAUNCH))
+    assert session.run is not None
+    tree = time_tree(session.run)
+    assert tree is not None
+    leaves = {Leaf.MATMUL: 20_388, Leaf.HOST: 48_949, Leaf.WAIT: 29_124, Leaf.LAUNCH: 1_539}
+    known = sums(replace(tree, wall_ns=100_000, leaves=leaves))
+    assert [known.text([leaf]) for leaf in leaves] == ["20.4 %", "48.9 %", "29.1 %", "1.5 %"]
+    assert (known.text(known.busy), known.text(known.idle)) == ("20.4 %", "79.6 %")
 
 
 def _eighths(text: str) -> int:

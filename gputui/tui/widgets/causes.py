@@ -63,15 +63,20 @@ def by_size(tree: TimeTree) -> list[Leaf]:
 
 
 class Sums(NamedTuple):
-    """The leaves of a tree, the largest first, in tenths of a percent that add up to 1000."""
+    """The leaves of a tree, the largest first. Shares are rounded each for itself, as in the
+    summary: made to add up to 100.0 % some of them were a tenth off."""
 
     leaves: list[Leaf]
-    tenths: dict[Leaf, int]
+    tree: TimeTree
+
+    def tenths(self, leaves: Iterable[Leaf]) -> float:
+        """The share of some leaves together, in percent with one decimal."""
+        return round(100 * self.tree.share(sum(self.tree.leaves[leaf] for leaf in leaves)), 1)
 
     def text(self, leaves: Iterable[Leaf]) -> str:
-        """The share of some leaves together."""
-        tenths = sum(self.tenths[leaf] for leaf in leaves)
-        return f"{tenths / 10:.1f} %" if tenths or not self.leaves else "<0.1 %"
+        """The same in words."""
+        tenths = self.tenths(leaves)
+        return f"{tenths:.1f} %" if tenths or not self.leaves else "<0.1 %"
 
     @property
     def busy(self) -> list[Leaf]:
@@ -86,9 +91,7 @@ class Sums(NamedTuple):
 
 def sums(tree: TimeTree) -> Sums:
     """The shares of a tree as they are written everywhere on the screen."""
-    leaves = by_size(tree)
-    tenths = apportion([float(tree.leaves[leaf]) for leaf in leaves], 1000)
-    return Sums(leaves, dict(zip(leaves, tenths, strict=True)))
+    return Sums(by_size(tree), tree)
 
 
 def of_scope(tree: TimeTree) -> str:
@@ -142,7 +145,7 @@ def cause_rows(
     """A row a leaf, the largest first, and the leaves shown. What has no room, or no tenth of a
     percent, is one row. All bars have one scale, on which the largest leaf is the longest."""
     known = sums(tree)
-    shown = [leaf for leaf in known.leaves if known.tenths[leaf]]
+    shown = [leaf for leaf in known.leaves if known.tenths([leaf])]
     if len(shown) + (len(shown) < len(known.leaves)) > height:
         shown = shown[: max(0, height - 1)]
     rest = known.leaves[len(shown) :]
