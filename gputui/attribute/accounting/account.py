@@ -152,7 +152,7 @@ class Accounting:
             if len(present) > 1:
                 of = operations.pick(np.flatnonzero(found.devices == device))
             self._devices[device].add(of)
-        self._launches.add(operations, records, calls, found.first, self._graphs)
+        self._launches.add(operations, records, calls, found, self._graphs)
 
     def mark_steps(self, started_ns: Int64s) -> None:
         """Moments at which ranges began that name themselves steps: they win over what is found.
@@ -194,8 +194,9 @@ class Accounting:
         else:
             if any(device.holds_much for device in self._devices.values()):
                 self._tracker.hurry()
-            new = self._launches.take(until_ns)
-            marks, renewed = self._tracker.feed(new.tokens, new.starts, ended=until_ns is None)
+            new, ahead = self._launches.take(until_ns)
+            ended = until_ns is None
+            marks, renewed = self._tracker.feed(new.tokens, new.starts, ahead, ended=ended)
             for device in self._devices.values():
                 device.mark(marks, renewed)
         if len(self._devices) > 1:

@@ -7,23 +7,30 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from gputui.attribute.accounting.main_stream import MainStream, until_next
 from gputui.attribute.accounting.operations import FIRST_KERNEL, Columns, Kernels
 from gputui.attribute.accounting.repetition import Cues, Tokens
-from gputui.attribute.arrays import Bools, Int64s, Slots
+from gputui.attribute.arrays import Bools, Int64s, Slots, median
+from gputui.attribute.timed_operations import TimedOperations
 
 HELD_NS = 10_000_000_000
 HELD_LAUNCHES = 1 << 17
 """How long, and how many, launches wait until it is clear where steps begin."""
 
+FOLLOWS_NS = 1_000_000_000
+"""For how long a launch waits for the next one on the stream that paces the program."""
+
 _GRAPH = 1 << 24
 
 
 class Launched(NamedTuple):
-    """Launches: when each was called, when its first operation began on the device, its token."""
+    """Launches: when each was called, when its first operation began on the device, its token, and
+    the number of the device and the stream."""
 
     called_ns: Int64s
     starts: Int64s
     tokens: Tokens
+    lanes: Int64s
 
     def cut(self, first: int, last: int | None = None) -> Launched:
         """Those from `first` to before `last`."""
@@ -33,19 +40,9 @@ class Launched(NamedTuple):
         """Some of them."""
         return Launched._make(column.take(rows) for column in self)
 
-    def with_kernels(self, newest_ns: int = 0) -> Launched:
-        """No copy earlier than the newest kernel launched before, of those before these the one at
-        `newest_ns`: copies of the next batches run ahead on a stream of their own, whole steps."""
-        is_kernel = self.tokens >= FIRST_KERNEL
-        if is_kernel.all():
-            return self
-        kernels = np.append(self.starts[is_kernel], newest_ns)
-        before = np.cumsum(is_kernel) - 1
-        starts = np.where(is_kernel, self.starts, np.maximum(self.starts, kernels[before]))
-        return self._replace(starts=starts)
 
-
-_NOTHING = Launched(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.uint32))
+_EMPTY = np.empty(0, np.int64)
+_NOTHING = Launched(_EMPTY, _EMPTY, np.empty(0, np.uint32), _EMPTY)
 
 
 class LaunchOrder:
@@ -53,21 +50,25 @@ class LaunchOrder:
 
     def __init__(self, kernels: Kernels) -> None:
         self._kernels = kernels
+        self._main = MainStream()
+        self._last_moment_ns: int | None = None
         self._parts = [_NOTHING]
         self._new: list[Launched] = []
-        self._newest_kernel_ns = 0
 
     def add(
         self,
         operations: Columns,
         records: Slots,
         calls: Slots,
-        first: Bools,
+        found: TimedOperations,
         is_graph: Bools,
     ) -> None:
-        """The operations that are the `first` of their call, which is known, of those that
-        `columns` made of the others; `is_graph` by the call's name."""
-        launched = Launched(operations.called_ns, operations.starts, operations.codes)
+        """The operations that were `found` and are the first of their call, which is known, of
+        those that `columns` made of the others; `is_graph` by the call's name."""
+        first = found.first
+        lanes = (found.devices << 32) | found.streams
+        self._main.add(lanes, operations.ends - operations.starts, operations.leaves)
+        launched = Launched(operations.called_ns, operations.starts, operations.codes, lanes)
         if is_graph.any() and (graphs := np.flatnonzero(is_graph.take(calls["name"]))).size:
             tokens = launched.tokens.copy()
             tokens[graphs] = _GRAPH + (records["e"][graphs].astype(np.int64) & 0xFF_FFFF)
@@ -78,20 +79,33 @@ class LaunchOrder:
             self._new.append(launched)
 
     def starts_after(self, moments_ns: Int64s) -> list[int]:
-        """When the first operation began that was launched at or after each moment."""
+        """When the first operation began that was launched at or after each moment: on the stream
+        that paces the program, if one comes there before the next moment."""
         moments_ns = np.sort(moments_ns)
         self._settle()
         late = [part for part in self._parts
                 if len(part.starts) and part.called_ns[-1] >= moments_ns[0]]  # fmt: skip
         if not late:
             return []
-        known = _joined(late).with_kernels()
+        known = _joined(late)
+        before_ns = moments_ns[:1] if self._last_moment_ns is None else [self._last_moment_ns]
+        self._last_moment_ns = int(moments_ns[-1])
+        usual_ns = median(np.diff(moments_ns, prepend=before_ns))
         at = np.searchsorted(known.called_ns, moments_ns)
-        found: list[int] = np.unique(known.starts[at[at < len(known.called_ns)]]).tolist()
+        following_ns = np.append(moments_ns[1:], moments_ns[-1] + int(usual_ns / 2))
+        moments_ns, at = moments_ns[at < len(known.called_ns)], at[at < len(known.called_ns)]
+        is_main = self._main.has(known.lanes)
+        if is_main is not None:
+            main = at + until_next(is_main, len(known.lanes)).take(at)
+            its = np.flatnonzero(main < len(known.called_ns))
+            its = its[known.called_ns.take(main[its]) < following_ns.take(its)]
+            at[its] = main[its]
+        found: list[int] = np.unique(known.starts[at]).tolist()
         return found
 
     def keep_newest(self) -> None:
         """Steps come as ranges: the launches that they may begin with stay."""
+        self._main.fade()
         self._settle()
         newest = self._parts[-1].called_ns
         if not len(newest):
@@ -107,19 +121,25 @@ class LaunchOrder:
             surplus -= len(oldest.starts)
             del self._parts[0]
 
-    def take(self, until_ns: int | None) -> Launched:
-        """Those that were called before, in the order of their calls."""
+    def take(self, until_ns: int | None) -> tuple[Launched, Int64s]:
+        """Those that were called before, in the order of their calls, and how many launches each is
+        before the next one on the stream that paces the program."""
         self._settle()
         known = _joined(self._parts)
         ready = len(known.called_ns)
+        is_main = self._main.has(known.lanes)
+        self._main.fade()
         if until_ns is not None:
             ready = int(np.searchsorted(known.called_ns, until_ns))
+            if is_main is not None:
+                # The last ones are followed by one there that may not be known yet.
+                mains = np.flatnonzero(is_main[:ready])
+                last = int(mains[-1]) if len(mains) else -1
+                old = int(np.searchsorted(known.called_ns[:ready], until_ns - FOLLOWS_NS))
+                ready = min(ready, max(last + 1, old))
         self._parts = [known.cut(ready)]
-        found = known.cut(0, ready).with_kernels(self._newest_kernel_ns)
-        kernels = np.flatnonzero(found.tokens >= FIRST_KERNEL)
-        if len(kernels):
-            self._newest_kernel_ns = int(found.starts[kernels[-1]])
-        return found
+        of_main = None if is_main is None else is_main[:ready]
+        return known.cut(0, ready), until_next(of_main, ready)
 
     def meanings(self, tokens: Tokens) -> tuple[Tokens, Cues]:
         """The tokens of their families, and what they say of where they stand in a step."""

@@ -82,19 +82,25 @@ class StepTracker:
         self,
         tokens: Tokens,
         times: Int64s,
+        ahead: Int64s | None = None,
         *,
         ended: bool = False,
     ) -> tuple[list[int], bool]:
         """The times of launches at which steps begin; whether they replace those from the first
         one on, since the repetition was found anew. `times` are on whatever axis is wanted.
+        `ahead` is how many launches each is before one that keeps the pace of the loop, if others
+        do not (main_stream): its time is the step's, if it is in the first half of it.
         `ended` means that nothing more comes: a program that fits into the window is looked at as
         a whole, so that what began as a layer gives way to its few steps."""
         base = self.seen
         self.seen += len(tokens)
         before = self._held.newest(GRAM - 1)
-        self._held.add(tokens, times)
+        ahead = np.zeros(len(tokens), np.int64) if ahead is None else ahead
+        self._held.add(tokens, times, ahead)
         marks = np.empty(0, np.int64)
+        period = 0.0
         if self.level is not None and len(tokens):
+            period = self.level.period
             if self.level.by_family:
                 (before, _), (tokens, _) = self._meanings(before), self._meanings(tokens)
             marks = self._follow(self.level, tokens, before, base)
@@ -108,7 +114,10 @@ class StepTracker:
                 self._lost_at = min(first, last) if silent else self._changed_at
                 self.level = None
                 self._next_try = self.seen
-        found: list[int] = times[np.clip(marks - base, 0, len(times) - 1)].tolist()
+        found: list[int] = []
+        if len(marks):
+            marks = np.clip(marks - base, 0, len(times) - 1)
+            found = _begins(marks, times, ahead, period)
         is_whole = ended and self.seen <= self._window
         if is_whole or (self.seen >= self._next_try and self._may_discover()):
             renewed = self._discover()
@@ -214,8 +223,7 @@ class StepTracker:
         self._lost_at = None
         self._distances.clear()
         self._last = self._last_main = self.seen - keep + int(step.marks[-1])
-        times: list[int] = self._held.newest_times(keep)[step.marks].tolist()
-        return times
+        return _begins(step.marks, *self._held.newest_times(keep), step.period)
 
 
 class _Held:
@@ -224,15 +232,16 @@ class _Held:
 
     def __init__(self, window: int) -> None:
         self._window = window
-        self._parts: deque[tuple[Tokens, Int64s]] = deque()
+        self._parts: deque[tuple[Tokens, Int64s, Int64s]] = deque()
         self.count = 0
 
-    def add(self, tokens: Tokens, times: Int64s) -> None:
+    def add(self, tokens: Tokens, times: Int64s, ahead: Int64s) -> None:
         if self._parts and len(self._parts[-1][0]) < _SMALL_PART:
             last = self._parts.pop()
             self.count -= len(last[0])
             tokens, times = np.concatenate((last[0], tokens)), np.concatenate((last[1], times))
-        self._parts.append((tokens, times))
+            ahead = np.concatenate((last[2], ahead))
+        self._parts.append((tokens, times, ahead))
         self.count += len(tokens)
         while self.count - len(self._parts[0][0]) >= self._window:
             self.count -= len(self._parts.popleft()[0])
@@ -241,9 +250,9 @@ class _Held:
         """The tokens of the newest ones, in order."""
         return self._column(0, count)
 
-    def newest_times(self, count: int) -> Int64s:
-        """Their times."""
-        return self._column(1, count)
+    def newest_times(self, count: int) -> tuple[Int64s, Int64s]:
+        """Their times, and how far ahead of the loop's pace they are."""
+        return self._column(1, count), self._column(2, count)
 
     def _column(self, column: int, count: int) -> npt.NDArray[Any]:
         found: list[npt.NDArray[Any]] = []
@@ -253,6 +262,14 @@ class _Held:
             found.append(part[column][-count:])
             count -= len(found[-1])
         return np.concatenate(found[::-1]) if found else np.empty(0, np.uint32)
+
+
+def _begins(marks: Places, times: Int64s, ahead: Int64s, period: float) -> list[int]:
+    """When steps begin that begin with these launches."""
+    shifts = ahead.take(marks)
+    at = marks + np.where(shifts <= period / 2, shifts, 0)
+    found: list[int] = times.take(at, mode="clip").tolist()
+    return found
 
 
 def _still_goes_on(step: Level, seen: int) -> bool:

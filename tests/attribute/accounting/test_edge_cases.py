@@ -13,7 +13,6 @@ from gputui.attribute.accounting.doing import SHORT_NS, Doing, kind_of_call
 from gputui.attribute.accounting.gaps import LATENCY_NS
 from gputui.attribute.accounting.host import HostThreads
 from gputui.attribute.accounting.intervals import Busy
-from gputui.attribute.accounting.launch_order import LaunchOrder
 from gputui.attribute.accounting.operations import FIRST_KERNEL, Columns, Kernels, columns
 from gputui.attribute.accounting.patterns import refine
 from gputui.attribute.correlation import CALL
@@ -285,28 +284,6 @@ def shares_of(leaves: list[Leaf]) -> dict[Leaf, int]:
         found += Counter(by_leaf(of))
     del found[Leaf.MATMUL]
     return dict(found)
-
-
-def test_copies_that_run_ahead_begin_no_step_before_its_kernels() -> None:
-    """Sixteen batches are copied in a burst while the kernels of the first still run."""
-    order = LaunchOrder(Kernels())
-    rows, codes = [], []
-    for step in range(16):
-        called, runs = START + 10 * step, START + 1_000 * step
-        rows.append((START + 20 * step, START + 20 * step + 20, called, called + 1, Leaf.MATMUL))
-        rows += [
-            (runs + at, runs + at + 500, called + 2, called + 3, Leaf.MATMUL) for at in (100, 600)
-        ]
-        codes += [1, FIRST_KERNEL, FIRST_KERNEL]
-    of = operations(*rows)._replace(codes=np.array(codes, np.uint32))
-    marks = []
-    for half in (slice(0, 24), slice(24, 48)):
-        part = Columns._make(column[half] for column in of)
-        first = np.ones(len(part.starts), np.bool_)
-        order.add(part, np.empty(0, SLOT), np.empty(0, CALL), first, np.zeros(1, np.bool_))
-        marks += order.take(None).starts[::3].tolist()
-    assert marks[:2] == [START, START + 600]
-    assert np.diff(marks)[1:].tolist() == [1_000] * 14
 
 
 @pytest.mark.parametrize("blamed", [MAIN, WORKER])
