@@ -104,8 +104,16 @@ def whole(rows: Slots) -> Slots:
 
 
 def rows_of(where: Bools | Int64s) -> npt.NDArray[np.intp]:
-    """The rows at which it is true, or other than 0; as a rule, all."""
-    return np.arange(len(where)) if where.all() else np.flatnonzero(where)
+    """The rows at which it is true, or other than 0; as a rule, all. Not to be written to."""
+    return _every_row(len(where)) if where.all() else np.flatnonzero(where)
+
+
+def _every_row(count: int) -> npt.NDArray[np.intp]:
+    return _NUMBERS[:count] if count <= len(_NUMBERS) else np.arange(count)
+
+
+_NUMBERS = np.arange(1 << 17)
+_NUMBERS.flags.writeable = False
 
 
 class Growing:

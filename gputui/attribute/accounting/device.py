@@ -174,10 +174,17 @@ class DeviceTime:
             leaves, nodes = leaves.take(of), nodes.take(of)
         by_leaf = []
         for leaf in present(leaves, LEAVES):
-            of = rows_of(leaves == leaf)
-            its = taken(took, of)
-            self.tracks.add(leaf, taken(starts, of), taken(ends, of), its)
-            by_leaf.append((leaf, taken(nodes, of), its))
+            its = leaves == leaf
+            if 2 * np.count_nonzero(its) > len(its):
+                # Nothing of the others is faster than picking most of them.
+                exposed = took if its.all() else took * its
+                self.tracks.add(leaf, starts, ends, exposed)
+                by_leaf.append((leaf, nodes, exposed))
+            else:
+                of = np.flatnonzero(its)
+                exposed = took.take(of)
+                self.tracks.add(leaf, starts.take(of), ends.take(of), exposed)
+                by_leaf.append((leaf, nodes.take(of), exposed))
         if self.phases is not None:
             self.phases.add_busy(by_leaf)
 
@@ -227,7 +234,8 @@ class DeviceTime:
             # What ran there is not known: it is on no leaf.
             rows, a, b = rows[~holed], a[~holed], b[~holed]
         called = taken(found.called_ns, rows)
-        causes = Causes(b - a)
+        lengths = b - a
+        causes = Causes(lengths)
         late = rows_of(called > a)
         if len(late) < len(rows):
             causes.add_whole(Leaf.UNKNOWN, np.flatnonzero(called == 0))
@@ -239,6 +247,7 @@ class DeviceTime:
             taken(np.minimum(called, b), late),
             taken(found.returned_ns, of),
             taken(b, late),
+            taken(lengths, late),
         )
         launched_by = found.threads.take(of) if len(threads) > 1 else None
         for thread in threads:
@@ -249,21 +258,21 @@ class DeviceTime:
                 self.blame.add(causes, thread, its)
         if self.siblings is not None:
             held = self.siblings.covered(a, b)
-            causes.move(Leaf.SYNC, Leaf.DEPENDENCY, held / (b - a))
+            causes.move(Leaf.SYNC, Leaf.DEPENDENCY, held / lengths)
         parts = list(causes.found())
         elsewhere = self.others.covered(a, b) if self.others is not None else None
         if elsewhere is not None:
-            parts = _without_others(parts, b - a, elsewhere)
+            parts = _without_others(parts, lengths, elsewhere)
         if causes.fetches:
             fetching = causes.fetching()
             if elsewhere is not None:
-                fetching = np.floor(fetching * (1.0 - elsewhere / (b - a))).astype(np.int64)
+                fetching = np.floor(fetching * (1.0 - elsewhere / lengths)).astype(np.int64)
             some = np.flatnonzero(fetching)
             self.tracks.add(FETCHING, a.take(some), b.take(some), fetching.take(some))
         for leaf, at, amounts in parts:
             self.tracks.add(leaf, taken(a, at), taken(b, at), amounts)
         if self.phases is not None:
-            self.phases.add_idle(parts, a, b, taken(found.threads, rows))
+            self.phases.add_idle(parts, a, lengths, taken(found.threads, rows))
 
 
 def _without_others(

@@ -36,6 +36,7 @@ class Gaps(NamedTuple):
     called_ns: Int64s
     returned_ns: Int64s
     ends: Int64s
+    lengths: Int64s
 
     def pick(self, rows: Rows) -> Gaps:
         """Some of them."""
@@ -124,12 +125,14 @@ class Blame:
         pieces, waited = self._threads.during(thread, gaps.starts, gaps.called_ns)
         if thread != self._main_thread and Doing.AWAY in pieces:
             self._follow(pieces, gaps)
-        restarted = waited[gaps.ends[waited] - gaps.starts[waited] < RESTART_NS]
+        restarted = waited[gaps.lengths[waited] < RESTART_NS]
         causes.add_whole(Leaf.SYNC, gaps.rows[restarted])
-        beyond = gaps.ends - np.maximum(gaps.returned_ns, gaps.called_ns)
-        late = np.flatnonzero(beyond > LATENCY_NS)
-        late = late[_others(late, restarted)]
-        causes.add(Leaf.DEPENDENCY, gaps.rows[late], beyond[late] - LATENCY_NS)
+        long = np.flatnonzero(gaps.lengths > LATENCY_NS)
+        long = long[_others(long, restarted)]
+        called = np.maximum(gaps.returned_ns.take(long), gaps.called_ns.take(long))
+        beyond = gaps.ends.take(long) - called - LATENCY_NS
+        late = np.flatnonzero(beyond > 0)
+        causes.add(Leaf.DEPENDENCY, gaps.rows[long[late]], beyond[late])
         for doing, (at, amounts) in pieces.items():
             others = _others(at, restarted)
             at, amounts = at[others], amounts[others]

@@ -47,7 +47,8 @@ MAX_THREADS = 1024
 Kinds = npt.NDArray[np.int8]
 
 # NumPy compares with an enum three times as slowly.
-_LAUNCHING, _WAITING = int(Doing.LAUNCHING), int(Doing.WAITING)
+_LAUNCHING, _WAITING, _AWAY = map(int, (Doing.LAUNCHING, Doing.WAITING, Doing.AWAY))
+_AWAY_ONCE = np.array([Doing.AWAY], np.int8)
 
 _WAIT, _SCHEDULER = AWAY_LEAVES.index(Leaf.WAIT), AWAY_LEAVES.index(Leaf.SCHEDULER)
 
@@ -60,42 +61,47 @@ and for how long."""
 
 
 class _Thread:
-    """The outermost calls of one thread, in order."""
+    """The outermost calls of one thread, in order, and the pieces of its time that may be no
+    launching: other calls, and stretches between calls that are not short. These few are found as
+    calls come in, while they are at hand."""
 
-    __slots__ = ("_calls", "_pending", "ends", "kinds", "starts")
+    __slots__ = ("_calls", "_pending", "_pieces", "ends", "starts")
 
     def __init__(self) -> None:
         self._calls = Growing(np.int64, np.int64, np.int8)
-        self._pending: list[tuple[Int64s, Int64s, Kinds]] = []
+        self._pieces = Growing(np.int64, np.int64, np.int8)
+        self._pending: list[_Parts] = []
         self._show()
 
     def _show(self) -> None:
         self.starts: Int64s
         self.ends: Int64s
-        self.kinds: Kinds
-        self.starts, self.ends, self.kinds = self._calls
+        self.starts, self.ends, _ = self._calls
 
-    def add(self, starts: Int64s, ends: Int64s, kinds: Kinds) -> None:
+    def add(self, calls: _Parts) -> None:
         """Calls, in any order."""
-        self._pending.append((starts, ends, kinds))
+        reach_ns = max(self.starts[-1], self.ends[-1]) if len(self.ends) else calls.starts[0]
+        stretches = _stretches(calls, reach_ns)
+        if self._pending or stretches.min() < 0 or (calls.ends < calls.starts).any():
+            self._pending.append(calls)
+            return
+        self._pieces.append(_pieces(calls, stretches))
+        self._calls.append(calls)
+        self._show()
 
     def settle(self) -> None:
         """Take in what is pending: sort, keep the outermost."""
         if not self._pending:
             return
-        pending, self._pending = self._pending, []
-        reach_ns = max(int(self.starts[-1]), int(self.ends[-1])) if len(self.ends) else -_NEVER
-        if _one_after_the_other(pending, reach_ns):
-            for part in pending:
-                self._calls.append(part)
-        else:
-            parts = [tuple(self._calls), *pending]
-            starts, ends, kinds = map(np.concatenate, zip(*parts, strict=True))
-            order = np.argsort(starts, kind="stable")
-            starts, ends, kinds = starts[order], ends[order], kinds[order]
-            inside = starts[1:] < np.maximum.accumulate(ends[:-1])
-            outermost = np.flatnonzero(np.concatenate(([True], ~inside)))
-            self._calls.replace((starts[outermost], ends[outermost], kinds[outermost]))
+        parts, self._pending = [_Parts(*self._calls), *self._pending], []
+        starts, ends, kinds = _joined(parts)
+        order = np.argsort(starts, kind="stable")
+        starts, ends, kinds = starts[order], ends[order], kinds[order]
+        inside = starts[1:] < np.maximum.accumulate(ends[:-1])
+        outermost = np.flatnonzero(np.concatenate(([True], ~inside)))
+        known = _Parts(starts[outermost], ends[outermost], kinds[outermost])
+        self._calls.replace(known)
+        self._pieces.replace(_pieces(known, _stretches(known, known.starts[0])))
         self._show()
 
     def forget(self, before_ns: int) -> None:
@@ -104,6 +110,9 @@ class _Thread:
         if first > 1024 and first * 2 > len(self.ends):
             self._calls.drop(first)
             self._show()
+            pieces, _, _ = self._pieces
+            kept_ns = self.starts[0] if len(self.starts) else _NEVER
+            self._pieces.drop(int(np.searchsorted(pieces, kept_ns)))
 
     def during(self, starts: Int64s, ends: Int64s) -> tuple[Pieces, Rows]:
         """Time of each kind but launching in intervals that are disjoint and in order, and the
@@ -125,10 +134,17 @@ class _Thread:
 
     def waits(self, since_ns: int, until_ns: int) -> tuple[Int64s, Int64s]:
         """The calls that wait for the GPU, as far as they lie in an interval, in order."""
-        low = int(np.searchsorted(self.ends, since_ns, side="right"))
-        high = int(np.searchsorted(self.starts, until_ns))
-        at = low + np.flatnonzero(self.kinds[low:high] == _WAITING)
-        return np.maximum(self.starts[at], since_ns), np.minimum(self.ends[at], until_ns)
+        pieces = self._pieces_within(since_ns, until_ns)
+        at = np.flatnonzero(pieces.kinds == _WAITING)
+        return (
+            np.maximum(pieces.starts.take(at), since_ns),
+            np.minimum(pieces.ends.take(at), until_ns),
+        )
+
+    def _pieces_within(self, since_ns: int, until_ns: int) -> _Parts:
+        starts, ends, kinds = self._pieces
+        of = slice(np.searchsorted(ends, since_ns, side="right"), np.searchsorted(starts, until_ns))
+        return _Parts(starts[of], ends[of], kinds[of])
 
     def _parts(self, since_ns: int, until_ns: int) -> _Parts:
         """What the thread did but launch, in order: other calls, and stretches outside CUDA."""
@@ -136,25 +152,19 @@ class _Thread:
             return _Parts(np.array([-_NEVER]), np.array([_NEVER]), np.array([Doing.AWAY], np.int8))
         low = max(0, int(np.searchsorted(self.ends, since_ns, side="right")) - 1)
         high = int(np.searchsorted(self.starts, until_ns)) + 1
-        starts, ends, of_calls = self.starts[low:high], self.ends[low:high], self.kinds[low:high]
-        calls = np.flatnonzero(of_calls != _LAUNCHING)
-        between = starts[1:] - ends[:-1]
-        away = np.flatnonzero(between > _short(between))
+        short_ns = _short(self.ends[low:high][:-1], self.starts[low:high][1:])
+        starts, ends, kinds = found = self._pieces_within(since_ns, until_ns)
+        if short_ns > SHORT_NS:
+            of = np.flatnonzero((kinds != _AWAY) | (ends - starts > short_ns))
+            found = _Parts(starts.take(of), ends.take(of), kinds.take(of))
         # Before the first call that is known, and after the last, the thread was away, as far as
         # anybody knows.
-        begins = [starts[calls], ends[away]]
-        finishes = [ends[calls], starts[away + 1]]
+        parts = [found]
         if low == 0:
-            begins.append(np.array([-_NEVER]))
-            finishes.append(starts[:1])
+            parts.insert(0, _Parts(np.array([-_NEVER]), self.starts[:1], _AWAY_ONCE))
         if high > len(self.starts):
-            begins.append(ends[-1:])
-            finishes.append(np.array([_NEVER]))
-        of = np.concatenate(begins)
-        kinds = np.full(len(of), Doing.AWAY, np.int8)
-        kinds[: len(calls)] = of_calls.take(calls)
-        order = np.argsort(of, kind="stable")
-        return _Parts(of[order], np.concatenate(finishes)[order], kinds[order])
+            parts.append(_Parts(self.ends[-1:], np.array([_NEVER]), _AWAY_ONCE))
+        return _joined(parts)
 
 
 class _Parts(NamedTuple):
@@ -165,11 +175,41 @@ class _Parts(NamedTuple):
     kinds: Kinds
 
 
-def _short(between: Int64s) -> float:
-    """Up to how long a stretch between calls is launching."""
-    if len(between) < _ENOUGH:
+def _joined(parts: list[_Parts]) -> _Parts:
+    return _Parts._make(map(np.concatenate, zip(*parts, strict=True)))
+
+
+def _stretches(calls: _Parts, reach_ns: np.int64) -> Int64s:
+    """From the end of the call before to the start of each, from `reach_ns` to that of the first:
+    below 0 where they do not come one after the other."""
+    stretches = np.empty_like(calls.starts)
+    np.subtract(calls.starts[1:], calls.ends[:-1], out=stretches[1:])
+    stretches[0] = calls.starts[0] - reach_ns
+    return stretches
+
+
+def _pieces(calls: _Parts, stretches: Int64s) -> _Parts:
+    """The calls that do not launch, and of the `stretches` before calls those longer than
+    SHORT_NS."""
+    starts, ends, kinds = calls
+    others = np.flatnonzero(kinds != _LAUNCHING)
+    pieces = _Parts(starts.take(others), ends.take(others), kinds.take(others))
+    away = np.flatnonzero(stretches > SHORT_NS)
+    if not len(away):
+        return pieces
+    called = starts.take(away)
+    absent = _Parts(called - stretches.take(away), called, np.full(len(away), _AWAY, np.int8))
+    pieces = _joined([pieces, absent])
+    order = np.argsort(pieces.starts, kind="stable")
+    return _Parts._make(column.take(order) for column in pieces)
+
+
+def _short(begins: Int64s, ends: Int64s) -> float:
+    """Up to how long a stretch between calls is launching, by all such stretches."""
+    if len(begins) < _ENOUGH:
         return SHORT_NS
-    usual = median(between[:: -(-len(between) // _SOME)])
+    some = slice(None, None, -(-len(begins) // _SOME))
+    usual = median(ends[some] - begins[some])
     return min(max(SHORT_NS, SHORT_MEDIANS * usual), SHORT_MOST_NS)
 
 
@@ -192,15 +232,6 @@ def _beyond(starts: Int64s, first: Rows, ends: Int64s) -> Rows:
     more = np.flatnonzero((beyond <= last) & (starts.take(beyond, mode="clip") < ends))
     beyond[more] = np.searchsorted(starts, ends.take(more))
     return beyond
-
-
-def _one_after_the_other(parts: list[tuple[Int64s, Int64s, Kinds]], reach_ns: int) -> bool:
-    """Whether calls come in order, none inside another, after those that ended by `reach_ns`."""
-    for starts, ends, _ in parts:
-        if starts[0] < reach_ns or (starts[1:] < ends[:-1]).any() or (ends < starts).any():
-            return False
-        reach_ns = int(ends[-1])
-    return True
 
 
 def _each_once(rows: Rows, amounts: Int64s) -> tuple[Rows, Int64s]:
@@ -269,10 +300,10 @@ class HostThreads:
                     continue
                 self._threads[thread] = _Thread()
             if len(present) == 1:
-                self._threads[thread].add(starts, ends, kinds)
+                self._threads[thread].add(_Parts(starts, ends, kinds))
             else:
                 of = threads == thread
-                self._threads[thread].add(starts[of], ends[of], kinds[of])
+                self._threads[thread].add(_Parts(starts[of], ends[of], kinds[of]))
 
     def during(self, thread: int, starts: Int64s, ends: Int64s) -> tuple[Pieces, Rows]:
         """Time of each kind but launching in intervals that are disjoint and in order, and the

@@ -24,8 +24,8 @@ LEAST_PART_NS = 200
 STANDS_OUT = 1.5
 """Length over the median of its delta from which a step is kept instead of the newest."""
 
-_BUSY = [leaf for leaf, meaning in LEAF_MEANINGS.items() if not meaning.is_idle]
-_IDLE = [leaf for leaf, meaning in LEAF_MEANINGS.items() if meaning.is_idle]
+_IS_BUSY = np.zeros(LEAVES, np.bool_)
+_IS_BUSY[[leaf for leaf, meaning in LEAF_MEANINGS.items() if not meaning.is_idle]] = True
 
 
 class _Drawn(NamedTuple):
@@ -68,7 +68,7 @@ class Lanes:
         threads, streams = time.rows(bounds_of(start_ns, end_ns))
         self._kept = kept._replace(threads=threads, streams=streams)
         upto = np.searchsorted(every, moments, side="right") - 1
-        return np.add.reduceat(rows, np.concatenate(([0], upto[:-1] + 1)))
+        return np.diff(np.cumsum(rows, axis=0)[upto], axis=0, prepend=0)
 
     def take(self, time_ns: int, process: int, device: int) -> StepLanes | None:
         """The step that was kept since the last call."""
@@ -103,15 +103,22 @@ def _drawn(open_ns: int | None, moments: Int64s) -> tuple[int, int] | None:
 
 
 def _in_parts(start_ns: int, end_ns: int, rows: npt.NDArray[np.int64], lengths: Int64s) -> _Drawn:
-    shares = np.rint(1000 * rows[:, :LEAVES] / lengths[:, None]).clip(0, 1000).astype(int)
-    busy = np.rint(1000 * rows[:, _BUSY].sum(axis=1) / lengths).clip(0, 1000).astype(int)
-    some = np.flatnonzero(np.any(shares, axis=0)).tolist()
-    idle = [leaf for leaf in _IDLE if leaf in some]
-    alone = shares[:, Leaf.COMMUNICATION]
+    some = np.flatnonzero(rows[:, :LEAVES].any(axis=0))
+    held = rows[:, some]
+    shares = _thousandths(held, lengths[:, None])
+    of = dict(zip(some.tolist(), shares.T.tolist(), strict=True))
+    busy = _thousandths(held[:, _IS_BUSY[some]].sum(axis=1), lengths)
+    idle = {leaf: parts for leaf, parts in of.items() if not _IS_BUSY[leaf] and any(parts)}
+    alone = of.get(Leaf.COMMUNICATION, [])
     return _Drawn(
         start_ns,
         end_ns,
         busy.tolist(),
-        {leaf: shares[:, leaf].tolist() for leaf in idle},
-        alone.tolist() if alone.any() else [],
+        idle,
+        alone if any(alone) else [],
     )
+
+
+def _thousandths(amounts: Int64s, lengths: Int64s) -> Int64s:
+    shares: Int64s = np.rint(1000 * amounts / lengths).clip(0, 1000).astype(np.int64)
+    return shares

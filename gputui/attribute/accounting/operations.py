@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gputui.attribute.accounting.repetition import cue_of, family
-from gputui.attribute.arrays import Bools, Int64s, Slots
+from gputui.attribute.arrays import Bools, Int64s, Slots, pick
 from gputui.attribute.range_kernels import NO_KERNEL
 from gputui.attribute.timed_operations import TimedOperations
 from gputui.model.leaves import CHANGES_LAYOUT, Leaf, leaf_of_kernel
@@ -102,15 +102,14 @@ def columns(
     """Operations as the accounting sees them."""
     kernels = found.kernels
     leaves = known.leaves.take(kernels, mode="clip")
-    codes = (kernels + FIRST_KERNEL).astype(np.uint32)
+    codes = np.add(kernels, FIRST_KERNEL, dtype=np.uint32, casting="unsafe")
     others = np.flatnonzero(kernels == NO_KERNEL)
     if len(others):
-        kinds, directions, *places = (records[name][others] for name in _OF_COPIES)
-        directions = np.where(
-            kinds == _MEMCPY, np.minimum(directions, np.uint8(_MEMSET - 1)), np.uint8(_MEMSET)
-        )
+        copied = pick(records, others)
+        directions = _COPY_CODES[(copied["kind"] == _MEMCPY).view(np.uint8), copied["sub"]]
         codes[others] = directions
-        pageable = (places[0] == _PAGEABLE) | (places[1] == _PAGEABLE)
+        pageable = copied["source_kind"] == _PAGEABLE
+        pageable |= copied["destination_kind"] == _PAGEABLE
         leaves[others] = _COPY_LEAVES[pageable.view(np.uint8), directions]
     return Columns(
         found.starts,
@@ -132,4 +131,6 @@ _COPY_LEAVES[0, [_HOST_TO_DEVICE, _DEVICE_TO_HOST]] = Leaf.COPY_PINNED
 _COPY_LEAVES[1, [_HOST_TO_DEVICE, _DEVICE_TO_HOST]] = Leaf.COPY_PAGEABLE
 """By whether pageable memory is involved, and by the code."""
 
-_OF_COPIES = "kind", "sub", "source_kind", "destination_kind"
+_COPY_CODES = np.full((2, 256), _MEMSET, np.uint8)
+_COPY_CODES[1] = np.minimum(np.arange(256), _MEMSET - 1)
+"""By whether it is a copy, and by its direction."""

@@ -64,12 +64,11 @@ class PhaseLeaves:
         self,
         parts: Sequence[Share],
         starts_ns: Int64s,
-        ends_ns: Int64s,
+        lengths: Int64s,
         threads: UInt32s,
     ) -> None:
         """Gaps, disjoint and in order, that end with what `threads` launched; `parts` are their
         causes, which add up to the gaps."""
-        lengths = ends_ns - starts_ns
         if not self._stacks.all():
             self._idle_ns[NO_NODE] += int(lengths.sum())
             for leaf, _, amounts in parts:
@@ -166,14 +165,13 @@ def _by_node(nodes: Int64s, amounts: Int64s) -> Iterable[tuple[int, float]]:
 def _sums(
     keys: Int64s, amounts: npt.NDArray[np.int64] | npt.NDArray[np.float64]
 ) -> Iterator[tuple[int, float]]:
-    if int(keys.max()) < _FEW_NODES:
-        sums = np.bincount(keys, amounts)
-        found = np.flatnonzero(sums)
-        sums = sums[found]
-    else:
+    found, places = None, keys
+    if int(keys.max()) >= _FEW_NODES:
         found, places = np.unique(keys, return_inverse=True)
-        sums = np.bincount(places, amounts)
-    return zip(found.tolist(), sums.tolist(), strict=True)
+    sums = np.bincount(places, amounts)
+    some = np.flatnonzero(sums)
+    found = some if found is None else found[some]
+    return zip(found.tolist(), sums[some].tolist(), strict=True)
 
 
 def _own(stacks: list[RangeStack]) -> list[RangeStack]:

@@ -59,7 +59,7 @@ class StreamOperations:
             for part, reach_ns in zip(self._parts, self._reach_ns, strict=True)
             if reach_ns > bounds[0] and part[0][0] < bounds[-1]
         ]
-        if not near:
+        if len({stream for *_, of in near for stream in distinct(of).tolist()}) < 2:
             return []
         starts, ends, streams = map(np.concatenate, zip(*near, strict=True))
         inside = np.flatnonzero((ends > bounds[0]) & (starts < bounds[-1]))
@@ -117,9 +117,8 @@ def _doing(threads: HostThreads, thread: int, starts: Int64s, ends: Int64s) -> s
         elif kind in _OF_CALLS:
             amounts[_OF_CALLS[Doing(kind)]][rows] += took
     amounts[Leaf.LAUNCH] = left
-    leaves = list(amounts)
-    most = np.stack([amounts[leaf] for leaf in leaves]).argmax(axis=0)
-    return "".join(LETTER_OF[leaves[at]] for at in most.tolist())
+    letters = [LETTER_OF[leaf] for leaf in amounts]
+    return "".join(letters[at] for at in np.stack([*amounts.values()]).argmax(axis=0).tolist())
 
 
 def within_bytes(

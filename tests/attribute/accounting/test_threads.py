@@ -89,7 +89,8 @@ def test_the_outermost_lines_of_the_script_itself_are_the_programs(
 
 
 def test_on_a_slow_cpu_launching_takes_longer() -> None:
-    assert _short(np.full(1000, 5_000)) == SHORT_NS
-    assert _short(np.full(1000, 100_000)) == 500_000
-    assert _short(np.full(1000, 10**9)) == SHORT_MOST_NS
-    assert _short(np.full(10, 100_000)) == SHORT_NS  # too few to judge by
+    begins = np.arange(1000) * 2 * 10**9
+    assert _short(begins, begins + 5_000) == SHORT_NS
+    assert _short(begins, begins + 100_000) == 500_000
+    assert _short(begins, begins + 10**9) == SHORT_MOST_NS
+    assert _short(begins[:10], begins[:10] + 100_000) == SHORT_NS  # too few to judge by
