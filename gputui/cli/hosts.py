@@ -9,7 +9,6 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -268,6 +267,8 @@ def _read_smi(fleet: Fleet, run: FarRun | None) -> None:
     lacking = {name: link for name, link in fleet.links.items() if _lacks(link)}
     if not lacking or run is not None:
         return
+    from msgspec.structs import replace
+
     fleet.reconnect([replace(link.target, by_smi=True) for link in lacking.values()], _CONNECTING_S)
     for name, link in lacking.items():
         again = fleet.links[name]

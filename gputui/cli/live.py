@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from gputui.cli.output_name import expanded
 from gputui.cli.requests import capture_options
@@ -20,8 +21,7 @@ if TYPE_CHECKING:
     from gputui.tui import Source
 
 
-@dataclass(frozen=True, slots=True)
-class Watch:
+class Watch(msgspec.Struct, frozen=True):
     """The parsed command line, and what it asks to run."""
 
     options: argparse.Namespace

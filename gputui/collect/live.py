@@ -6,9 +6,10 @@ What a run needs is imported when one is started: the first reading of the machi
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
+
+import msgspec
 
 from gputui.attribute.numbering import Numbering
 from gputui.base.sanitize import sanitize
@@ -52,14 +53,13 @@ class Recording(Protocol):
         """Finish the file."""
 
 
-@dataclass(frozen=True, slots=True)
-class LiveOptions:
+class LiveOptions(msgspec.Struct, frozen=True):
     """The command line's options for sampling and tracing."""
 
     interval_s: float = 1.0
     only: tuple[int, ...] | None = None
     arguments: tuple[str, ...] = ()
-    capture: CaptureOptions = field(default_factory=CaptureOptions)
+    capture: CaptureOptions = msgspec.field(default_factory=CaptureOptions)
     pass_through: bool = False
     trace: TraceWriter | None = None
     watch: Callable[[Sequence[AnyEvent]], Sequence[AnyEvent]] = lambda _: ()
@@ -148,7 +148,9 @@ class Live:
         from gputui.collect.attached_run import request_of_pid
 
         # Programs that were not made to be looked at seldom have ranges of their own.
-        self.start_run(request_of_pid(pid), replace(self._options.capture, annotate="modules"))
+        self.start_run(
+            request_of_pid(pid), msgspec.structs.replace(self._options.capture, annotate="modules")
+        )
 
     def start_run(self, request: RunRequest, capture: CaptureOptions | None = None) -> Run:
         """Start `request`, capturing what the command line says or `capture`. Returns at once; the

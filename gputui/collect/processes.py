@@ -5,9 +5,9 @@ from __future__ import annotations
 import functools
 import os
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
+import msgspec
 import psutil
 
 from gputui.base.sanitize import sanitize
@@ -61,8 +61,7 @@ def _boot_time_s() -> float:
     return float(psutil.boot_time())
 
 
-@dataclass(slots=True)
-class _Known:
+class _Known(msgspec.Struct):
     """A process seen before, and whether its CPU time has a baseline."""
 
     process: psutil.Process
@@ -232,8 +231,7 @@ def _command(process: psutil.Process) -> str:
     return sanitize(" ".join(str(command).splitlines()))
 
 
-@dataclass(frozen=True, slots=True)
-class _Details:
+class _Details(msgspec.Struct, frozen=True):
     user: str | None = None
     command: str | None = None
     cpu_percent: float | None = None

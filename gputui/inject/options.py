@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
+
+import msgspec
 
 Annotate = Literal["modules", "autograd"]
 """What to put ranges around in torch: module calls, or operators as well."""
@@ -23,8 +24,7 @@ ATTACH_COST_PERCENT = 2.0
 """What attaching may cost where nothing else was asked for."""
 
 
-@dataclass(frozen=True, slots=True)
-class TraceSampling:
+class TraceSampling(msgspec.Struct, frozen=True):
     """Kernels are traced during `on` of every `period`: steps (pushes of the range `step`) or, if
     that is None, nanoseconds. Under a budget, `max_cost_percent`, both are nanoseconds, the
     period is where to begin, and `step` is where windows begin and end. Ranges are always traced.
@@ -52,8 +52,7 @@ def within_cost(percent: float, step: str | None = None) -> TraceSampling | None
     return TraceSampling(WINDOW_NS, int(period), step, percent)
 
 
-@dataclass(frozen=True, slots=True)
-class CaptureOptions:
+class CaptureOptions(msgspec.Struct, frozen=True):
     """What the user asked for. `kernels=False` leaves CUDA alone."""
 
     kernels: bool = True

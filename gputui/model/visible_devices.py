@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Literal
+
+import msgspec
 
 _LEADING_NUMBER = re.compile(r"[+-]?[0-9]+")
 _MOST_DIGITS = 9
@@ -16,8 +17,7 @@ _QUIET_ENDS = ("", "NoDevFiles")
 Why = Literal["no GPU", "several GPUs", "twice", "mixed"]
 
 
-@dataclass(frozen=True, slots=True)
-class Visible:
+class Visible(msgspec.Struct, frozen=True):
     """What the variable makes visible to a program."""
 
     gpus: tuple[int, ...]

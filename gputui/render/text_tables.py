@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from textwrap import wrap
 from typing import TextIO
 
@@ -35,7 +34,7 @@ def shortened(table: AnyTable) -> tuple[AnyTable, str]:
     if left_out <= 0:
         return table, ""
     said = f"… and {left_out} rows more: gputui summary FILE --table {table.name}"
-    return replace(table, rows=table.rows[:MOST_ROWS]), said
+    return msgspec.structs.replace(table, rows=table.rows[:MOST_ROWS]), said
 
 
 def to_csv(table: AnyTable) -> str:

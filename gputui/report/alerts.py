@@ -74,10 +74,8 @@ def needs_readings(condition: Threshold) -> bool:
     return condition.for_ns is not None or bool(is_figure and field in known.keys() - means)
 
 
-class AlertCondition(Threshold):
+class AlertCondition(Threshold, frozen=True):
     """A condition that holds, or does not, reading by reading."""
-
-    __slots__ = ()
 
     @property
     def gpu(self) -> int | None:

@@ -18,10 +18,8 @@ from gputui.report.compare import Comparison, Figure, Item
 from gputui.report.threshold import ANY_GPU, Threshold
 
 
-class Condition(Threshold):
+class Condition(Threshold, frozen=True):
     """A condition on a comparison."""
-
-    __slots__ = ()
 
     def tripped(self, comparison: Comparison) -> list[str]:
         """A line for each run that meets the condition, or that cannot be judged.

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+
+import msgspec
 
 from gputui.model.events import LauncherSample, ProcessSample
 from gputui.state import Session
@@ -12,8 +13,7 @@ OUTSIDE = "(outside this container)"
 """The command of a process that only the driver sees."""
 
 
-@dataclass(frozen=True, slots=True)
-class GpuUse:
+class GpuUse(msgspec.Struct, frozen=True):
     """A process's use of one GPU, or of one MIG instance of it."""
 
     gpu: int
@@ -25,8 +25,7 @@ class GpuUse:
     decoder_percent: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class ProcessRow:
+class ProcessRow(msgspec.Struct, frozen=True):
     """One process with all its GPUs.
 
     `uses` is empty for a launcher, which is not on a GPU itself, and for a process of our own run
@@ -75,15 +74,14 @@ class ProcessRow:
         return _mean(use.memory_bandwidth_percent for use in self.uses)
 
 
-@dataclass(frozen=True, slots=True)
-class TreeRow:
+class TreeRow(msgspec.Struct, frozen=True):
     """A row of the tree. `ancestors_last` says for each level above, then for the row itself,
     whether it is the last of its siblings: the basis of the lines beside it.
     """
 
     row: ProcessRow
     depth: int = 0
-    ancestors_last: tuple[bool, ...] = field(default=())
+    ancestors_last: tuple[bool, ...] = ()
 
 
 SORT_KEYS: dict[str, Callable[[ProcessRow], str | int | float | None]] = {

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, Generic, Protocol, TypeVar
+
+import msgspec
 
 from gputui.model import units
 from gputui.state import Run, Session
@@ -42,8 +43,7 @@ def if_differs(cells: Sequence[Cell]) -> bool:
     return len({cell for cell in cells if cell is not None}) > 1
 
 
-@dataclass(frozen=True, slots=True)
-class Column(Generic[R]):
+class Column(msgspec.Struct, Generic[R], frozen=True):
     """One column of a table of rows `R`."""
 
     title: str
@@ -113,8 +113,7 @@ class Column(Generic[R]):
         return self.words(row) if self.words else shown(self, self.cell(row))
 
 
-@dataclass(frozen=True, slots=True)
-class Table(Generic[R]):
+class Table(msgspec.Struct, Generic[R], frozen=True):
     """A table of one recording."""
 
     name: str
@@ -122,7 +121,7 @@ class Table(Generic[R]):
     columns: tuple[Column[R], ...]
     rows: Sequence[R]
     note: str = ""
-    unavailable: Mapping[str, str] = field(default_factory=dict)
+    unavailable: Mapping[str, str] = msgspec.field(default_factory=dict)
     """A column's name → why values are missing in some row; ROWS → why there are no rows."""
 
     @property
@@ -219,8 +218,7 @@ def all_measured(_run: Run, _rows: Sequence[Any]) -> Mapping[str, str]:
     return {}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TableSpec(Generic[R]):
+class TableSpec(msgspec.Struct, Generic[R], frozen=True, kw_only=True):
     """A declared table, valid for every run that has such rows."""
 
     key: str

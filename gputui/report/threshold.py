@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import Self
+
+import msgspec
 
 from gputui.base.errors import WRONG_USAGE, GputuiError
 
@@ -26,8 +27,7 @@ class ThresholdError(GputuiError):
     exit_status = WRONG_USAGE
 
 
-@dataclass(frozen=True, slots=True)
-class Threshold:
+class Threshold(msgspec.Struct, frozen=True):
     """A parsed condition. `relative` compares with a baseline, otherwise with a number; `for_ns` is
     how long it must hold, None where nothing was typed."""
 

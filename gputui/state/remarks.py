@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Literal
+
+import msgspec
 
 from gputui.state.captured import Process
 from gputui.state.run import Run
@@ -20,8 +21,7 @@ _NAMES = 8
 _LETTERS = 60
 
 
-@dataclass(frozen=True, slots=True)
-class Remark:
+class Remark(msgspec.Struct, frozen=True):
     """`about` identifies a remark whose words change while a run goes on."""
 
     about: Literal[

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
+
+import msgspec
 
 if TYPE_CHECKING:
     from abc import ABCMeta as _ProtocolMeta
@@ -261,8 +262,7 @@ from any thread, when events wait to be taken.
 """
 
 
-@dataclass(frozen=True, slots=True)
-class Options:
+class Options(msgspec.Struct, frozen=True):
     """The command line's options for the screen. `shows_run` starts in Overview, `shows_hosts` with
     all hosts.
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import gzip
 import io
 import os
@@ -573,7 +572,7 @@ def test_no_recording_is_ever_larger_than_it_may_be(
     tmp_path: Path, suffix: str, rotate: Limits
 ) -> None:
     """Whatever a file was to become before the next one: an hour may be far over the limit."""
-    limits = dataclasses.replace(rotate, max_bytes=20_000)
+    limits = msgspec.structs.replace(rotate, max_bytes=20_000)
     writer = JournalWriter(tmp_path / f"x{suffix}", limits)
     noise = random.Random(1)
     writer.write([header(), run_started()])

@@ -10,8 +10,9 @@ import contextlib
 import shutil
 import subprocess
 import tempfile
-from dataclasses import replace
 from pathlib import Path
+
+import msgspec
 
 from gputui.collect.hosts.target import SSH_OPTIONS, Target
 
@@ -36,7 +37,7 @@ class Masters:
         """
         if self._folder is None:
             self._folder = Path(tempfile.mkdtemp(prefix="gputui-ssh-"))
-        through = replace(target, control=str(self._folder / "%C"))
+        through = msgspec.structs.replace(target, control=str(self._folder / "%C"))
         master = [
             *("ssh", *SSH_OPTIONS, "-oControlMaster=auto", f"-oControlPath={through.control}"),
             *(f"-oControlPersist={_PERSISTS_S}", "--", target.ssh, "true"),

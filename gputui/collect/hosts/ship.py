@@ -8,7 +8,6 @@ import io
 import platform
 import re
 import secrets
-from dataclasses import replace
 from pathlib import Path
 from typing import BinaryIO, TypeVar
 
@@ -95,7 +94,7 @@ def _sent(target: Target, token: str, pipe: Pipe) -> Target:
         done = _answer(stream, token, _Done)
         if not done.done:
             raise ShipError(clean_output(done.error, 200) or "it was not unpacked")
-    return replace(target, there=(place.executable, f"{place.folder}/{STARTER}"))
+    return msgspec.structs.replace(target, there=(place.executable, f"{place.folder}/{STARTER}"))
 
 
 def _answer(stream: BinaryIO, token: str, kind: type[T]) -> T:

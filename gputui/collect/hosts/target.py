@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
 from typing import ClassVar
+
+import msgspec
 
 from gputui.base.errors import WRONG_USAGE, GputuiError
 from gputui.base.sanitize import sanitize
@@ -26,8 +27,7 @@ class TargetError(GputuiError):
     exit_status = WRONG_USAGE
 
 
-@dataclass(frozen=True, slots=True)
-class Target:
+class Target(msgspec.Struct, frozen=True):
     """A host. `prefix` is the command whose pipe leads there; `ssh` what ssh is asked to connect
     to, "" where it is not ssh. `control` is the socket of a connection that is open already.
     """
@@ -95,5 +95,5 @@ def distinct(targets: Iterable[Target]) -> list[Target]:
         while name in found:
             number += 1
             name = f"{target.name} ({number})"
-        found[name] = replace(target, name=name)
+        found[name] = msgspec.structs.replace(target, name=name)
     return list(found.values())

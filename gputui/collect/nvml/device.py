@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -120,7 +119,7 @@ class Device:
             energy = read_energy(self._library, self._handle, self.index)
         except DriverError:
             energy = None  # the next tick says what is wrong
-        return replace(self.slow, status=None, energy=energy)
+        return msgspec.structs.replace(self.slow, status=None, energy=energy)
 
     def close(self) -> None:
         if self._gpm is not None:

@@ -10,7 +10,8 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+
+import msgspec
 
 from gputui.collect.nvml.bindings import INVALID_ARGUMENT, DriverError, GpmSample, Handle, Library
 
@@ -49,12 +50,11 @@ _LAST_CORE_METRIC = 13
 SUPPORT_NEEDED = "needs the counters (GPM) of a Hopper or later GPU"
 
 
-@dataclass(frozen=True, slots=True)
-class GpmReading:
+class GpmReading(msgspec.Struct, frozen=True):
     """Values by field name, and the reason for each field that has none."""
 
-    values: dict[str, float] = field(default_factory=dict)
-    reasons: dict[str, str] = field(default_factory=dict)
+    values: dict[str, float] = msgspec.field(default_factory=dict)
+    reasons: dict[str, str] = msgspec.field(default_factory=dict)
 
     @classmethod
     def without(cls, reason: str, fields: Sequence[str] = FIELDS) -> GpmReading:

@@ -10,7 +10,6 @@ import contextlib
 import functools
 import time
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
 
 import msgspec
 
@@ -41,8 +40,7 @@ _Answer = GpuFacts | DeviceReading | None
 """What a GPU's worker answers to open, to poll and to close."""
 
 
-@dataclass(slots=True)
-class _Gpu:
+class _Gpu(msgspec.Struct):
     """A GPU with its two threads: one for ticks, one for slow calls."""
 
     device: Device
@@ -57,8 +55,7 @@ class _Gpu:
         return self.device.index
 
 
-@dataclass(frozen=True, slots=True)
-class _Opened:
+class _Opened(msgspec.Struct, frozen=True):
     library: Library
     driver_version: str | None
     cuda_driver_version: str | None

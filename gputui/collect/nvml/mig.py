@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 from gputui.collect.nvml.bindings import GPU_IS_LOST, DriverError, Handle, Library
 from gputui.collect.nvml.bindings.mig import profile
@@ -11,8 +11,7 @@ from gputui.collect.nvml.reading import Fields
 from gputui.model.events import MigFacts, MigSample
 
 
-@dataclass(frozen=True, slots=True)
-class _Instance:
+class _Instance(msgspec.Struct, frozen=True):
     facts: MigFacts
     handle: Handle
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+
+import msgspec
 
 from gputui.collect.nvml.bindings import (
     GPU_IS_LOST,
@@ -20,8 +21,7 @@ from gputui.collect.nvml.turns import MOST_AGE_NS
 _IDLE = ProcessUse(0.0, 0.0, 0.0, 0.0)
 
 
-@dataclass(frozen=True, slots=True)
-class Occupants:
+class Occupants(msgspec.Struct, frozen=True):
     """`processes` is None if the driver will not list them, `use` if it will not measure.
 
     `use` covers the processes present when it was measured, with zeros for idle ones. Reason keys

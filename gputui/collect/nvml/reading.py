@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
 from typing import TypeVar
+
+import msgspec
 
 from gputui.collect.nvml.bindings import (
     GPU_IS_LOST,
@@ -39,8 +40,7 @@ _TOO_MUCH = 1 << 63
 """Some drivers return 64 one bits for "unknown"; no event can hold that."""
 
 
-@dataclass(frozen=True, slots=True)
-class DeviceReading:
+class DeviceReading(msgspec.Struct, frozen=True):
     """One GPU at one tick. `processes` is None if they could not be listed, or were not requested.
     `process_use` has every process that was present when it was measured.
 
@@ -51,7 +51,7 @@ class DeviceReading:
     reasons: dict[str, str]
     processes: tuple[GpuProcess, ...] | None = None
     process_use: dict[int, ProcessUse] | None = None
-    process_reasons: dict[str, str] = field(default_factory=dict)
+    process_reasons: dict[str, str] = msgspec.field(default_factory=dict)
 
     @classmethod
     def without(cls, index: int, reason: str, more: dict[str, str] | None = None) -> DeviceReading:

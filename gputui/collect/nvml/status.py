@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, field
 from typing import Any
+
+import msgspec
 
 from gputui.collect.nvml.bindings import GPU_IS_LOST, DriverError, Handle, Library, XidWatch
 from gputui.collect.nvml.reading import STATUS_FIELDS, Fields, calls_named
@@ -56,17 +57,16 @@ class Xids:
             self._library.xid_free(watch)
 
 
-@dataclass(frozen=True, slots=True)
-class SlowReading:
+class SlowReading(msgspec.Struct, frozen=True):
     """Results of the slow calls. `status` is None if it was not due, or the GPU is lost; `energy`
     if the GPU has no counter.
     """
 
     status: GpuStatus | None
     energy: GpuEnergy | None = None
-    reasons: dict[str, str] = field(default_factory=dict)
-    pcie: dict[str, float] = field(default_factory=dict)
-    pcie_reasons: dict[str, str] = field(default_factory=dict)
+    reasons: dict[str, str] = msgspec.field(default_factory=dict)
+    pcie: dict[str, float] = msgspec.field(default_factory=dict)
+    pcie_reasons: dict[str, str] = msgspec.field(default_factory=dict)
 
 
 def read_pcie(library: Library, handle: Handle) -> tuple[dict[str, float], dict[str, str]]:

@@ -5,7 +5,6 @@ and its newest reading.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from typing import NamedTuple
 
 import msgspec
@@ -104,7 +103,7 @@ MACHINE_TABLES = (
         order=50,
         in_summary=True,
     ),
-    replace(
+    msgspec.structs.replace(
         DEVICES,
         title="Figures of the GPUs",
         order=60,

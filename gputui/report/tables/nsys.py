@@ -8,8 +8,9 @@ deviations have one decimal; MB are 10^6 bytes.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Any
+
+import msgspec
 
 from gputui.model import units
 from gputui.report.schema import Column, TableSpec, text
@@ -152,7 +153,7 @@ MEMORY_SIZE: TableSpec[TableRow] = TableSpec(
         _SIZES[0],
         statistics_columns("Count")[2],
         *_SIZES[1:],
-        replace(_OPERATION, label="size by operation"),
+        msgspec.structs.replace(_OPERATION, label="size by operation"),
     ),
     rows=lambda _session, run: memory_size_rows(run),
     order=430,

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+
+import msgspec
 
 from gputui.model.sketch import Accumulator
 from gputui.report.availability import empty_of_kernels
@@ -46,7 +48,7 @@ def _spread(
 ) -> tuple[Column[_Row], ...]:
     *columns, deviation = spread_columns(get, letter, key, meaning, decimals=1, priority=priority)
     # Of no launch it is 0, as nsys prints it.
-    return *columns, replace(deviation, value=lambda row: get(row).deviation or 0.0)
+    return *columns, msgspec.structs.replace(deviation, value=lambda row: get(row).deviation or 0.0)
 
 
 def _spec(style: NameStyle) -> TableSpec[_Row]:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+import msgspec
 
 
-@dataclass(frozen=True, slots=True)
-class Tab:
+class Tab(msgspec.Struct, frozen=True):
     """One view: where it is, and its title among the tabs of its key."""
 
     name: str
@@ -19,8 +18,7 @@ class Tab:
     """Whether it is only of use with other hosts."""
 
 
-@dataclass(frozen=True, slots=True)
-class Group:
+class Group(msgspec.Struct, frozen=True):
     """The views of one key."""
 
     key: str
@@ -66,7 +64,7 @@ GROUPS: tuple[Group, ...] = (
             _tab("devices", "DevicesView", "Devices"),
             _tab("memory", "MemoryView", "Memory"),
             _tab("ranks", "RanksView", "Ranks"),
-            replace(_tab("hosts", "HostsView", "Hosts"), of_hosts=True),
+            msgspec.structs.replace(_tab("hosts", "HostsView", "Hosts"), of_hosts=True),
         ),
     ),
     Group(
@@ -75,7 +73,7 @@ GROUPS: tuple[Group, ...] = (
         "recordings, to open and compare",
         (
             _tab("sessions", "SessionsView", "Runs"),
-            replace(_tab("compare", "CompareView", "Compare"), turns=False),
+            msgspec.structs.replace(_tab("compare", "CompareView", "Compare"), turns=False),
         ),
     ),
 )

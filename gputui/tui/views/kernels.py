@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+
+import msgspec
 
 from gputui.model.units import count, duration, percent, size
 from gputui.report.memory import OUTSIDE
@@ -191,7 +193,9 @@ class KernelsView(TableView):
         if self.tab == 0:
             columns = kernel_columns()
             names = read.names
-            columns[0] = replace(columns[0], words=lambda row: names.get(row.name, row.short_name))
+            columns[0] = msgspec.structs.replace(
+                columns[0], words=lambda row: names.get(row.name, row.short_name)
+            )
         elif self.tab == 1:
             columns = call_columns()
         else:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from datetime import datetime
+
+import msgspec
 
 from gputui.model.units import count, duration, parameter, percent, quantity, size
 from gputui.report.cost import cost_of
@@ -252,7 +253,7 @@ def _phases(phases: list[PhaseRow], width: int, on_gpu: bool) -> list[Row]:
     keys = ["instances", "cpu_total_ns", "cpu_exclusive_ns", "cpu_med_ns"]
     if on_gpu:
         keys += ["gpu_busy_ns", "gpu_projected_ns", "kernels", "launches", "memcpy_bytes"]
-    name = replace(PHASES.column("name"), words=_phase_name)
+    name = msgspec.structs.replace(PHASES.column("name"), words=_phase_name)
     share = share_column({}, 8)
     columns = [name, share, *declared(PHASES, *keys, blank=("memcpy_bytes",))]
     columns[1:1] = process_columns(phases, lambda row: row)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from itertools import groupby
 
+import msgspec
 from rich.cells import cell_len, set_cell_size
 
 from gputui.model.units import size
@@ -31,8 +31,7 @@ _LEAST_NAME = 4
 _BLOCKS = " ▁▂▃▄▅▆▇█"
 
 
-@dataclass(frozen=True, slots=True)
-class TimeAxis:
+class TimeAxis(msgspec.Struct, frozen=True):
     """The stretch of time of each column: the last one ends at `end_ns`.
 
     Columns begin at whole multiples of `column_ns`, so that a finished column keeps its value and
@@ -188,8 +187,7 @@ def _cells(base: int, full: int) -> str:
     return "".join(_BLOCKS[min(8, max(0, level - base))] for level in range(full + 1))
 
 
-@dataclass(frozen=True, slots=True)
-class Chart:
+class Chart(msgspec.Struct, frozen=True):
     """The content of one chart. `maximum` is None if the scale is unknown.
 
     `titles` are (name, newest value) pairs, the fullest first: the first that fits is shown.

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+
+import msgspec
 
 from gputui.model.units import MISSING
 from gputui.report.schema import AnyColumn, AnyTable, Cell, Column
@@ -63,8 +64,8 @@ def comparison_columns(table: AnyTable, shown: Sequence[Cells]) -> list[Column[C
         return (shorter[known] or known) if first[known] == row[1] else ""
 
     labels = {str(row[1]): figure_label(table.name, str(row[1])) for row in table.rows}
-    columns[0] = replace(columns[0], words=name)
-    columns[1] = replace(columns[1], words=lambda row: labels[str(row[1])])
+    columns[0] = msgspec.structs.replace(columns[0], words=name)
+    columns[1] = msgspec.structs.replace(columns[1], words=lambda row: labels[str(row[1])])
     return columns if any(labels.values()) else [columns[0], *columns[2:]]
 
 

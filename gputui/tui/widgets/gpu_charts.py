@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from math import ceil
+
+import msgspec
 
 from gputui.model.events import GpuSample
 from gputui.model.metrics import charted, metrics_of
@@ -66,7 +67,7 @@ def _chart(gpu: Gpu, sample: GpuSample, field: str) -> Chart:
 def _power(gpu: Gpu, sample: GpuSample, chart: Chart) -> Chart:
     limit = sample.power_limit_watts or gpu.facts.power_limit_watts
     ((title, now),) = chart.titles
-    return replace(
+    return msgspec.structs.replace(
         chart,
         titles=((title, now + (f" of {watts(limit)}" if limit else "")), (title, now)),
         maximum=limit,
@@ -80,7 +81,7 @@ def _memory(gpu: Gpu, sample: GpuSample, chart: Chart) -> Chart:
     full = "  NEARLY FULL" if fraction is not None and fraction >= 0.97 else ""
     share = f"  {percent(100 * fraction)}" if fraction is not None else ""
     name = "Memory of the host" if gpu.facts.memory_kind == "unified" else "Memory"
-    return replace(
+    return msgspec.structs.replace(
         chart,
         titles=(
             (name, f"{memory_text(sample)}{share}{full}"),
@@ -97,7 +98,7 @@ def _bandwidth(gpu: Gpu, sample: GpuSample, chart: Chart) -> Chart:
     speed = sample.memory_bandwidth_bytes_per_s
     peak = gpu.facts.peak_memory_bandwidth_bytes_per_s
     of_peak = f" of {rate(peak)}" if speed and peak else ""
-    return replace(
+    return msgspec.structs.replace(
         chart,
         titles=(
             (title, moved + (f"  {rate(speed)}{of_peak}" if speed else "")),

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from enum import IntEnum
 from math import ceil
+
+import msgspec
 
 from gputui.model.link import ClockOffset
 from gputui.model.units import MISSING, duration, percent, size, watts
@@ -50,8 +51,7 @@ class Class(IntEnum):
     WITHOUT_GPU = 5
 
 
-@dataclass(frozen=True, slots=True)
-class HostRow:
+class HostRow(msgspec.Struct, frozen=True):
     """One host, and what is wrong with it."""
 
     host: Host
@@ -61,8 +61,7 @@ class HostRow:
     """Percent, the mean of its GPUs over the last readings."""
 
 
-@dataclass(frozen=True, slots=True)
-class HostFold:
+class HostFold(msgspec.Struct, frozen=True):
     """Hosts that are alike, as one line."""
 
     kind: Class
@@ -160,7 +159,9 @@ def host_rows(hosts: Hosts, now_ns: int, interval_s: float) -> list[HostRow]:
     if usual < _MUCH:
         return rows
     return [
-        replace(row, kind=Class.ODD, problem=f"{percent(row.load)} busy, most {percent(usual)}")
+        msgspec.structs.replace(
+            row, kind=Class.ODD, problem=f"{percent(row.load)} busy, most {percent(usual)}"
+        )
         if row.kind is Class.BUSY and row.load is not None and row.load < usual / 2
         else row
         for row in rows

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from math import ceil, log2
+
+import msgspec
 
 from gputui.model.events import GpuSample
 from gputui.model.units import percent, size
@@ -94,7 +95,7 @@ def _of_host(chart: Chart, look: Look) -> Chart:
     top = _scale(chart.series, chart.maximum, look)
     (name, text), *others = chart.titles
     titles = ((f"{name} used", f"{text}, scale to {size(top)}"), *others)
-    return replace(chart, maximum=top, titles=titles)
+    return msgspec.structs.replace(chart, maximum=top, titles=titles)
 
 
 def _chart(gpu: Gpu, look: Look) -> Chart:

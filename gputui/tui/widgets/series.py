@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 from typing import Any
+
+import msgspec
 
 from gputui.state.history import History
 from gputui.state.long_history import LongHistory, Stretches
@@ -15,8 +16,7 @@ WINDOWS_S = (30, 60, 300, 900, 3600, 3 * 3600, 12 * 3600, 24 * 3600)
 USUAL = 2
 
 
-@dataclass(frozen=True, slots=True)
-class Series:
+class Series(msgspec.Struct, frozen=True):
     """One field of samples over time. `recent` has (time, sample) pairs, oldest first."""
 
     recent: History[tuple[int, Any]]
@@ -88,8 +88,7 @@ class Series:
         return self.recent.newest[0] if self.recent.newest else 0
 
 
-@dataclass(slots=True)
-class Look:
+class Look(msgspec.Struct):
     """What all charts of a view show: how much time, and the moment being read, if any.
 
     `marks` are (when, name) of phases that began.
@@ -97,7 +96,7 @@ class Look:
 
     level: int = USUAL
     at_ns: int | None = None
-    marks: tuple[tuple[int, str], ...] = field(default=())
+    marks: tuple[tuple[int, str], ...] = ()
     end: str = "now"
     """What the newest moment is called."""
     column_ns: int = 0

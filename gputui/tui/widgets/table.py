@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Hashable, Sequence
-from dataclasses import dataclass, field, replace
 from typing import Literal, TypeVar
 
+import msgspec
 from rich.cells import cell_len
 
 from gputui.report.schema import Column, TableSpec, columns_that_fit
@@ -48,9 +48,9 @@ def declared(
     for key in keys:
         one = table.column(key)
         if key in blank:
-            one = replace(one, words=_unless_nothing(one))
+            one = msgspec.structs.replace(one, words=_unless_nothing(one))
         if key in headings:
-            one = replace(one, label=headings[key])
+            one = msgspec.structs.replace(one, label=headings[key])
         found.append(one)
     return found
 
@@ -149,15 +149,14 @@ def moved(at: int, move: Move, page: int, last: int = 10**9) -> int:
     return min(last, max(0, at + steps.get(move, 0)))
 
 
-@dataclass(slots=True)
-class Cursor:
+class Cursor(msgspec.Struct):
     """Which row is chosen, by its key, and which rows are in sight."""
 
     key: Hashable = None
     index: int = 0
     offset: int = 0
     page: int = 10
-    keys: Sequence[Hashable] = field(default_factory=tuple)
+    keys: Sequence[Hashable] = ()
 
     def window(self, keys: Sequence[Hashable], height: int, last: int | None = None) -> slice:
         """The rows to show of `keys` in `height`, with the chosen one among them.

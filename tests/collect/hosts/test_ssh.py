@@ -9,9 +9,9 @@ import socket
 import sys
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from gputui.collect.hosts.failures import Kind
@@ -66,7 +66,9 @@ def test_the_failures_of_ssh_are_distinguished_and_a_cut_is_survived(server: Ser
     }
     there = {"bare": ("/nowhere/gputui",), "newer": answering("newer")}
     names = [*expected, "box-a", f"{getpass.getuser()}@box-b"]
-    targets = [replace(ssh_target(name), there=there.get(name, ())) for name in names]
+    targets = [
+        msgspec.structs.replace(ssh_target(name), there=there.get(name, ())) for name in names
+    ]
     watched = Watched(targets)
     try:
         links = watched.fleet.links

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
 from typing import Literal, NamedTuple
+
+import msgspec
 
 from gputui.collect.nvml.bindings.calls import NOT_FOUND, Calls, DriverError, Handle
 
@@ -14,8 +15,7 @@ _NO_INSTANCE = 0xFFFFFFFF
 Kind = Literal["C", "G", "C+G"]
 
 
-@dataclass(frozen=True, slots=True)
-class GpuProcess:
+class GpuProcess(msgspec.Struct, frozen=True):
     """A process on a GPU, as the driver lists it; `memory_bytes` is None if the driver does not
     say.
     """

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 from gputui.collect.nvml.bindings.calls import (
     ARGUMENT_VERSION_MISMATCH,
@@ -21,8 +21,7 @@ _VIDEO_CLOCK = 3
 _NO_MEMORY_SENSOR = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Memory:
+class Memory(msgspec.Struct, frozen=True):
     """Bytes of GPU memory. `used` leaves `reserved` out, except where `reserved` is None."""
 
     total: int
