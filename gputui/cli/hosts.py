@@ -109,6 +109,8 @@ def far_run(
     what = ["--", *command] if command else []
     typed = ["--record", "-o", RECORDING, *words_there(MAIN, words), *what]
     run = begun_now(Path(command[0]).name if command else options.workload, typed)
+    from msgspec.structs import replace
+
     return replace(run, is_of_all=True)
 
 

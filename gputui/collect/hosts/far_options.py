@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+
+import msgspec
 
 HELLO_S = 20.0
 """From starting the command to the far end's first line: Python on a cold network disk is slow."""
@@ -12,8 +13,7 @@ SILENCE_S = 20.0
 """Longer than the time is not asked for: a link without any answer is dead."""
 
 
-@dataclass(frozen=True, slots=True)
-class FarRun:
+class FarRun(msgspec.Struct, frozen=True):
     """A run to begin there, or with `recording` the file of one that was begun."""
 
     run_id: str = ""
@@ -29,7 +29,7 @@ class FarRun:
         if not self.run_id or hosts == 1:
             return self
         values = {"{node}": str(place), "{nodes}": str(hosts), "{head}": head}
-        return replace(
+        return msgspec.structs.replace(
             self,
             run_id=f"{self.run_id}{place:x}",
             words=tuple(_filled(word, values) for word in self.words),
@@ -42,8 +42,7 @@ def _filled(word: str, values: Mapping[str, str]) -> str:
     return word
 
 
-@dataclass(frozen=True, slots=True)
-class FarOptions:
+class FarOptions(msgspec.Struct, frozen=True):
     """How gputui is called there, and what it is asked for."""
 
     there: tuple[str, ...] = ("gputui",)

@@ -6,7 +6,8 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import replace
+
+import msgspec
 
 from gputui.collect.hosts.far_options import FarOptions
 from gputui.collect.hosts.link import ASK_S, HANDSHAKES, HostLink
@@ -40,7 +41,7 @@ class Fleet:
         self.hub = _NoEvents()
         self.interval_s = options.interval_s
         self._options = {
-            target.name: replace(
+            target.name: msgspec.structs.replace(
                 options, run=options.run and options.run.on(place, targets[0].address, len(targets))
             )
             for place, target in enumerate(targets)
