@@ -88,9 +88,7 @@ def outlives_a_cut(target: Target, cut: Callable[[], object], tmp_path: Path) ->
     assert list((tmp_path / "cache" / "gputui" / "runs").iterdir()) == []  # the lock is gone
 
 
-def test_a_run_on_several_hosts_has_each_ones_number_and_one_on_a_single_host_its_own_words() -> (
-    None
-):
+def test_a_run_on_several_hosts_has_the_number_of_each() -> None:
     typed = ["torchrun", "--nnodes", "{nodes}", "--node-rank={node}", "--master-addr", "{head}"]
     run = begun_now("torchrun", ["-o", RECORDING, *typed])
     head = ssh_target("ada@box").address
