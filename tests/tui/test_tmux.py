@@ -63,11 +63,11 @@ def test_a_terminal_follows_the_pen(tmp_path: Path) -> None:
         y = min(max(0, y + rng.choice((0, 0, 1, 1, -1, -height))), height - 1)
         text = "".join(rng.choices("ab█▂", k=rng.randint(1, min(3, width - x))))
         pen.move_to(x, y)
-        pen.write(Strip([Segment(text)]))
+        pen.write(Strip([Segment(text)]), 0, len(text))
         cells[y][x : x + len(text)] = text
         x += len(text)
     pen.move_to(0, height)
-    pen.write(Strip([Segment("written")]))
+    pen.write(Strip([Segment("written")]), 0, 7)
     path = tmp_path / "frames"
     path.write_text("\x1b[?7l" + pen.text())
     tmux = Tmux(tmp_path / "tmux", ["tail", "-f", str(path)], (width, height + 1))
