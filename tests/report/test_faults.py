@@ -127,6 +127,14 @@ def test_one_cause_is_found_once() -> None:
     assert verdict_on("offload_layers").findings[0].advice == CAUSES[Leaf.COPY_PAGEABLE].advice
 
 
+def test_setting_up_again_once_a_rank_is_no_habit() -> None:
+    """Four ranks train by one scheme, then by another: four or five pauses each, 47 % of the time,
+    in which they were at no one line."""
+    found = verdict(recording(DATA / "ranks" / "nobody.gputui.gz")[1])
+    assert found is not None
+    assert (found.word, found.findings) == ("HEALTHY", ())
+
+
 def test_what_only_some_steps_have_is_said_so() -> None:
     """Every tenth step of three kernels ends with a write to disk and a sleep."""
     [found] = verdict_on("sleepy_logger").findings

@@ -58,17 +58,22 @@ def _in_few_steps(tree: TimeTree, leaf: Leaf) -> str | None:
         return None
     if not tree.slow_steps or tree.step_mean_ns - usual < FEW * a_step:
         return None
-    return f"{IN_FEW_STEPS}: {tree.slow_steps:,} of {tree.steps:,} are slow"
+    are = "is" if tree.slow_steps == 1 else "are"
+    return f"{IN_FEW_STEPS}: {tree.slow_steps:,} of {tree.steps:,} {are} slow"
 
 
 def where(run: Run) -> str | None:
-    """At which line of the program the CPU was; None where too little was seen."""
+    """At which line of the program the CPU was; None where too little was seen, or it was all over
+    the program."""
     line = likeliest_line(run)
-    if line is None:
+    if line is None or line.seen < NAMED * line.samples:
         return None
     share = 100 * line.seen / line.samples
     return f"In {share:.0f} % of {line.samples} samples the program was at {line.where}"
 
+
+NAMED = 1 / 3
+"""Share of the readings from which the most frequent line is named."""
 
 ONE_LINE = 0.9
 """Share of the readings at one line from which what the CPU is at outside CUDA is one cause."""

@@ -44,12 +44,17 @@ class Finding:
 
     @property
     def bound(self) -> str:
-        """What curing it gains at most, empty where that is little or unknown."""
-        return f"At most {self.gain:.1f}× faster." if self.gain >= WORTH_SAYING else ""
+        """What curing it gains at most, empty where that is little, unknown or nearly no bound."""
+        if not WORTH_SAYING <= self.gain <= SAYS_NOTHING:
+            return ""
+        return f"At most {self.gain:.{int(self.gain < TENS)}f}× faster."
 
 
-WORTH_SAYING = 1.05
-"""Gain below which no bound is printed."""
+WORTH_SAYING, SAYS_NOTHING = 1.05, 100.0
+"""Gains below and above which no bound is printed."""
+
+TENS = 9.95
+"""Gain from which a bound has no decimals."""
 
 
 @dataclass(frozen=True, slots=True)

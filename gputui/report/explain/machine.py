@@ -18,10 +18,11 @@ def lost_records(_session: Session, run: Run) -> Iterator[Finding]:
     dropped = lost_count(run)
     if dropped:
         why = f" ({reason})" if (reason := why_lost(run)) else ""
+        lost = "1 record was lost" if dropped == 1 else f"{dropped:,} records were lost"
         yield Finding(
             "lost_records",
-            f"{dropped} records lost",
-            f"{dropped} records were lost{why}: counts and sums are too low.",
+            lost.replace(" was", "").replace(" were", ""),
+            f"{lost}{why}: counts and sums are too low.",
             "raise GPUTUI_RING_BYTES if the ring was full; ranges "
             "over 128 deep, 32 domains per thread or 100,000 open are always left out",
             dropped,

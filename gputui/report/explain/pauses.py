@@ -22,7 +22,12 @@ COUNT = 0.10
 def paused_share(tree: TimeTree) -> float:
     """Of the main loop's time; 0 where pauses are too few to be how it goes."""
     paused_ns = sum(tree.paused.values())
-    return paused_ns / (tree.wall_ns + paused_ns) if tree.pauses >= LEAST_PAUSES else 0.0
+    return paused_ns / (tree.wall_ns + paused_ns) if _are_habit(tree) else 0.0
+
+
+def _are_habit(tree: TimeTree) -> bool:
+    """Whether each device has enough of them: ranks that all set up again pause once each."""
+    return tree.pauses >= LEAST_PAUSES * max(1, tree.devices)
 
 
 def sleeps(tree: TimeTree) -> bool:
@@ -33,7 +38,7 @@ def sleeps(tree: TimeTree) -> bool:
 def with_pauses(tree: TimeTree) -> TimeTree | None:
     """The tree with what the program did awake in the pauses of its loop: None where that is
     little, or no habit."""
-    if tree.pauses < LEAST_PAUSES:
+    if not _are_habit(tree):
         return None
     awake: dict[Leaf, int] = {**tree.paused}
     awake.pop(Leaf.WAIT, None)
