@@ -14,7 +14,11 @@ gpu0, or of gpu for any, and of host are means; with `for` they are readings (re
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from gputui.report.compare import Comparison, Figure, Item
+from gputui.report.explain.pauses import share_in_the_loop
+from gputui.report.means import Mean
 from gputui.report.threshold import ANY_GPU, Threshold
 
 
@@ -30,6 +34,8 @@ class Condition(Threshold, frozen=True):
             raise self.error("a condition with for needs gputui summary: it is of one recording")
         lines = []
         for item, figure in self._find(comparison):
+            if (item.kind, figure.name) == ("cause", "share_percent"):
+                figure = _in_the_loop(comparison, item, figure)
             if self.percent and not self.relative and not figure.name.endswith("_percent"):
                 number = f"{self.limit:g}"
                 raise self.error(f"say +{number}% or -{number}%")
@@ -92,6 +98,13 @@ class Condition(Threshold, frozen=True):
             known = ", ".join(item.figures)
             raise self.error(f"{item.name} has no {figure!r}; it has {known}")
         return [(item, item.figures[figure])]
+
+
+def _in_the_loop(comparison: Comparison, item: Item, figure: Figure) -> Figure:
+    """A share as the verdict has it: a loop's pauses are a part of it where they are its habit."""
+    trees = [subject.tree for subject in comparison.subjects]
+    shares = (None if tree is None else Mean(share_in_the_loop(tree, item.name)) for tree in trees)
+    return replace(figure, values=tuple(shares))
 
 
 def _number(amount: float) -> str:

@@ -33,14 +33,13 @@ def interruptions(found: Verdict | None) -> list[str]:
 
 
 def _slow(tree: TimeTree) -> Iterator[str]:
-    lost_ns = tree.slow_ns - tree.slow_steps * (tree.step_ns.median or 0.0)
-    share = tree.share(lost_ns * tree.of_processes)
+    share = tree.share(tree.slowed_ns * tree.of_processes)
     if not tree.slow_steps or share < SLOWED:
         return
     many = tree.slow_steps > 1
     steps = f"{tree.slow_steps:,} slow steps take" if many else "1 slow step takes"
     usual = "usual ones" if many else "a usual one"
-    lost = units.duration(lost_ns)
+    lost = units.duration(tree.slowed_ns)
     yield f"{steps} {lost} longer than {usual}: {units.percent(100 * share)} of the time."
 
 

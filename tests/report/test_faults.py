@@ -115,14 +115,21 @@ def test_one_cause_is_found_once() -> None:
     assert found.gain == pytest.approx(1 / (1 - 0.508 - 0.179 - 0.086), rel=0.01)
     assert found.evidence == (
         "In 100 % of 28 samples the program was at checkpoint_each.py:10 <module>",
-        "The same line costs more: input 18 %, CPU waiting 9 %",
     )
+    # The bound follows from what the sentence says, and the screen names the line.
+    assert found.sentence == (
+        "The GPU idles 77 % of each step while the program is at one line: 65.5 ms of 84.7 ms "
+        "(CPU code 51 %, input 18 %, CPU waiting 9 %)."
+    )
+    assert found.share == pytest.approx(1 - 1 / found.gain)
+    assert found.covers == ("idle.input", "idle.wait")
+    said = verdict_on("checkpoint_each").headline
+    assert said == f"{found.sentence} Mostly at checkpoint_each.py:10 <module>."
     # What is copied back, for the CPU to work on.
     [found] = verdict_on("logits").findings
-    assert found.evidence == (
-        "In 97 % of 30 samples the program was at variants.py:485 step",
-        "The same line costs more: CPU code 41 %, CPU waiting 1 %",
-    )
+    assert found.evidence == ("In 97 % of 30 samples the program was at variants.py:485 step",)
+    assert "(pageable copies 52 %, CPU code 41 %, CPU waiting 1 %)" in found.sentence
+    assert found.share == pytest.approx(1 - 1 / found.gain)
     assert found.advice == REDUCE_FIRST
     assert verdict_on("offload_layers").findings[0].advice == CAUSES[Leaf.COPY_PAGEABLE].advice
 

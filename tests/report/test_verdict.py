@@ -32,11 +32,13 @@ from gputui.model.events import (
 from gputui.model.leaves import LEAVES, Leaf
 from gputui.model.sketch import steps
 from gputui.render.prometheus_samples import figures
+from gputui.report.compare import Subject, compare
 from gputui.report.explain import findings
 from gputui.report.explain.causes import CAUSES
 from gputui.report.explain.finding import Finding
 from gputui.report.explain.time_tree import time_tree
 from gputui.report.explain.verdict import Verdict, verdict
+from gputui.report.gate import Condition
 from gputui.report.interruptions import interruptions
 from gputui.report.summary_document import summary_document
 from gputui.report.tables.time import leaf_rows
@@ -230,8 +232,12 @@ def test_what_a_loop_does_in_its_pauses_counts_where_it_is_a_habit(
     found = verdict(run)
     assert found is not None
     assert [one.cause for one in found.findings] == cause
+    strict = Condition.parse("idle.host>20%").tripped(compare([Subject("", Session(), run)] * 2))
+    assert bool(strict) == bool(cause)
     if cause:
-        assert "40 % of the loop with its pauses" in found.headline
+        said = "40 % of the loop with its pauses while the CPU runs the program's own code: "
+        said += "10 pauses take 50 % of it, without them it is 0 %."
+        assert said in found.headline
     share = 100 * saves * length / (saves * length + STEPS)
     pauses = f"{saves} pauses take {share:.0f} % of the loop's time"
     assert interruptions(found) == [f"{pauses} (CPU code 80 %, pageable copies 20 % of it)."]

@@ -10,6 +10,7 @@ from gputui.model.leaves import LEAVES, Leaf
 from gputui.report.explain.copies import REDUCE_FIRST, copies_back
 from gputui.report.explain.finding import Finding
 from gputui.report.explain.lines import likeliest_line
+from gputui.report.explain.pauses import in_words
 from gputui.report.explain.time_tree import TimeTree
 from gputui.state import Run
 
@@ -75,6 +76,16 @@ def where(run: Run) -> str | None:
 NAMED = 1 / 3
 """Share of the readings from which the most frequent line is named."""
 
+MOSTLY = 0.5
+"""Share of the readings at a line from which it is where the program mostly was."""
+
+
+def place_of(run: Run, leaf: Leaf) -> str:
+    """The line that a leaf is at, as a rule; empty where there is none."""
+    line = likeliest_line(run) if leaf in _AT_A_LINE else None
+    return line.where if line is not None and line.seen >= MOSTLY * line.samples else ""
+
+
 ONE_LINE = 0.9
 """Share of the readings at one line from which what the CPU is at outside CUDA is one cause."""
 
@@ -99,21 +110,34 @@ def each_cause_once(run: Run, tree: TimeTree, found: list[Finding]) -> list[Find
         for key, leaf in keys.items()
         if key != first.cause
     }
-    place = where(run) or ""
-    known = first.evidence if place in first.evidence else (place, *first.evidence)
+    shown = where(run) or ""
+    known = first.evidence if shown in first.evidence else (shown, *first.evidence)
+    leaves = [leaf for leaf in keys.values() if tree.leaves.get(leaf)]
+    leaves.sort(key=lambda leaf: -tree.leaves[leaf])
     named = ", ".join(
-        f"{LEAVES[leaf].label} {100 * others[leaf]:.0f} %"
-        for leaf in sorted(others, key=lambda leaf: -others[leaf])
-        if others[leaf]
+        f"{LEAVES[leaf].label} {100 * tree.share(tree.leaves[leaf]):.0f} %" for leaf in leaves
     )
-    recoverable = min(first.recoverable + sum(others.values()), 0.999)
+    ns = sum(tree.leaves[leaf] for leaf in leaves)
+    scope, time = in_words(tree, leaves)
+    share = f"{100 * tree.share(ns):.0f} % of {scope}"
+    what = f"The GPU idles {share} while the program is at one line"
+    if copied:
+        what = f"One line of the program takes {share}"
+    # What is not copied back takes no time at all.
+    spared = tree.share(ns) if copied else first.recoverable + sum(others.values())
+    recoverable = min(spared, 0.999)
     whole = replace(
         first,
+        sentence=f"{what}{time} ({named}).",
         value=100 * recoverable,
+        share=tree.share(ns),
+        ns_per_step=tree.a_step(ns),
         recoverable=recoverable,
         gain=1.0 / (1.0 - recoverable),
         advice=REDUCE_FIRST if copied else first.advice,
-        evidence=(*known, f"The same line costs more: {named}"),
+        evidence=known,
+        place=line.where,
+        covers=tuple(LEAVES[leaf].key for leaf in leaves if LEAVES[leaf].key != first.cause),
     )
     rest = [one for one in found if one not in together]
     return sorted([whole, *rest], key=lambda one: -one.recoverable)

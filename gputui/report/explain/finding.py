@@ -32,6 +32,10 @@ class Finding:
     recoverable: float = 0.0
     gain: float = 1.0
     evidence: tuple[str, ...] = ()
+    place: str = ""
+    """The line of the program that it is at, as a rule."""
+    covers: tuple[str, ...] = ()
+    """The leaves that it is about besides its cause: share, time and gain are of them together."""
     leads: bool = False
     """Whether a fact is the answer where no leaf is."""
     ends_run: bool = False
@@ -41,6 +45,11 @@ class Finding:
     def headline(self) -> str:
         """For a screen that shows other things too."""
         return self.word if self.share is None else f"{self.word}: {100 * self.share:.0f} %"
+
+    @property
+    def told(self) -> str:
+        """The sentence where no evidence stands beside it."""
+        return f"{self.sentence} Mostly at {self.place}." if self.place else self.sentence
 
     @property
     def bound(self) -> str:

@@ -69,4 +69,4 @@ def _renewed(shown: Verdict, found: Verdict) -> Verdict:
     if same is None:
         return shown
     rest = tuple(one for one in found.findings if one is not same)
-    return Verdict(same.word, same.sentence, (same, *rest), found.tree, found.speed)
+    return Verdict(same.word, same.told, (same, *rest), found.tree, found.speed)

@@ -6,9 +6,11 @@ input (`DeviceSteps`)."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 
-from gputui.model.leaves import Leaf, idle_sum
+from gputui.model.leaves import LEAVES, Leaf, idle_sum
+from gputui.model.units import duration, percent
 from gputui.report.explain.counted import LEAST_PAUSES
 from gputui.report.explain.time_tree import TimeTree
 
@@ -50,3 +52,35 @@ def with_pauses(tree: TimeTree) -> TimeTree | None:
         leaf: tree.leaves.get(leaf, 0) + awake.get(leaf, 0) for leaf in (*tree.leaves, *awake)
     }
     return replace(tree, wall_ns=wall_ns, leaves=leaves, with_pauses=True)
+
+
+def in_words(tree: TimeTree, leaves: Iterable[Leaf]) -> tuple[str, str]:
+    """What the shares of a tree are of, and what to say of so much of it: the time a step, or what
+    of it lies in pauses."""
+    some = list(leaves)
+    ns = sum(tree.leaves.get(leaf, 0) for leaf in some)
+    if tree.with_pauses:
+        paused_ns, asleep_ns = sum(tree.paused.values()), tree.paused.get(Leaf.WAIT, 0)
+        awake = [tree.paused.get(leaf, 0) for leaf in some if leaf is not Leaf.WAIT]
+        rest_ns = tree.wall_ns - (paused_ns - asleep_ns)
+        pauses = percent(100 * paused_ns / (tree.wall_ns + asleep_ns))
+        without = percent(100 * (ns - sum(awake)) / rest_ns) if rest_ns else "0 %"
+        return (
+            "the loop with its pauses",
+            f": {tree.pauses:,} pauses take {pauses} of it, without them it is {without}",
+        )
+    a_step = tree.a_step(ns)
+    if a_step is not None and tree.step_mean_ns:
+        return "each step", f": {duration(a_step)} of {duration(tree.step_mean_ns)}"
+    return ("each step" if tree.has_steps else "the time since its first kernel"), ""
+
+
+def share_in_the_loop(tree: TimeTree, name: str) -> float:
+    """The share, in percent, of a leaf or of all that is idle or busy, as the verdict counts it:
+    with the pauses of the loop where these are a part of it."""
+    whole = with_pauses(tree) or tree
+    if name in ("idle", "busy"):
+        idle = 100 * whole.share(whole.idle_ns)
+        return idle if name == "idle" else 100 - idle
+    ns = [ns for leaf, ns in whole.leaves.items() if LEAVES[leaf].key == name]
+    return 100 * whole.share(sum(ns))

@@ -97,6 +97,11 @@ class TimeTree:
         return idle_sum(self.leaves)
 
     @property
+    def slowed_ns(self) -> float:
+        """What slow steps take longer than usual ones."""
+        return max(0.0, self.slow_ns - self.slow_steps * (self.step_ns.median or 0.0))
+
+    @property
     def step_mean_ns(self) -> float:
         """Mean length of a step."""
         return self.step_ns.total / self.step_ns.count if self.step_ns.count else 0.0

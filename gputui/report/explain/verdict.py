@@ -11,13 +11,18 @@ from dataclasses import dataclass
 
 from gputui.model.events import KernelDefined
 from gputui.model.leaves import LEAVES, Leaf, is_kernel
-from gputui.model.units import duration
 from gputui.report.explain.causes import CAUSES, Cause
 from gputui.report.explain.counted import MANY_WAITS
-from gputui.report.explain.evidence import each_cause_once, evidence, where
+from gputui.report.explain.evidence import each_cause_once, evidence, place_of, where
 from gputui.report.explain.finding import Finding, RunRule, capital
 from gputui.report.explain.launches import launch_advice
-from gputui.report.explain.pauses import WAITS_FOR_WORK, paused_share, sleeps, with_pauses
+from gputui.report.explain.pauses import (
+    WAITS_FOR_WORK,
+    in_words,
+    paused_share,
+    sleeps,
+    with_pauses,
+)
 from gputui.report.explain.plans import host_advice
 from gputui.report.explain.rank_causes import LEAST_LATE
 from gputui.report.explain.rank_waits import matched
@@ -84,7 +89,7 @@ def verdict(run: Run, names: Mapping[int, KernelDefined] | None = None) -> Verdi
         return Verdict("MOSTLY PAUSED", sentence, tree=tree, says_pauses=True)
     if not found:
         return Verdict(*(hole or _healthy(tree)), tree=tree)
-    return Verdict(found[0].word, found[0].sentence, tuple(found), tree)
+    return Verdict(found[0].word, found[0].told, tuple(found), tree)
 
 
 HOLE = 0.05
@@ -182,12 +187,7 @@ def _finding(
     cause: Cause,
 ) -> Finding:
     ns = tree.leaves[leaf]
-    a_step = tree.a_step(ns)
-    time, scope = "", "each step" if tree.has_steps else "the time since its first kernel"
-    if tree.with_pauses:
-        scope = "the loop with its pauses"
-    elif a_step is not None and tree.step_mean_ns:
-        time = f": {duration(a_step)} of {duration(tree.step_mean_ns)}"
+    scope, time = in_words(tree, [leaf])
     sentence = cause.sentence.format(
         share=f"{100 * tree.share(ns):.0f} %",
         scope=scope,
@@ -202,10 +202,11 @@ def _finding(
         threshold=100 * SPEAKS,
         source=cause.source or "recoverable share of the wall time",
         share=tree.share(ns),
-        ns_per_step=a_step,
+        ns_per_step=tree.a_step(ns),
         recoverable=recoverable,
         gain=1.0 / max(1e-3, 1.0 - min(recoverable, 0.999)),
         evidence=evidence(run, tree, leaf),
+        place=place_of(run, leaf),
     )
 
 

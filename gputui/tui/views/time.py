@@ -11,7 +11,7 @@ from gputui.report.explain import Finding, Verdict
 from gputui.report.explain.causes import CAUSES
 from gputui.report.explain.lines import line_shares
 from gputui.report.explain.time_tree import TimeTree
-from gputui.report.explain.verdict import verdict
+from gputui.report.explain.verdict import SPEAKS, verdict
 from gputui.report.phase_causes import idle_phases
 from gputui.report.statistics import TableRow, kernel_rows
 from gputui.report.step_meaning import scope_words
@@ -237,15 +237,16 @@ class TimeView(View):
         leaf = line.leaf
         says = LEAVES[leaf].meaning
         rows += wrap(f"{says[:1].upper()}{says[1:]}.", width - 2, "text", "  ")
-        finding = next((one for one in found.findings if one.cause == LEAVES[leaf].key), None)
-        rows += self._advice(leaf, finding, width)
+        key = LEAVES[leaf].key
+        finding = next((one for one in found.findings if key in (one.cause, *one.covers)), None)
+        rows += self._advice(leaf, finding, found.tree.share(line.ns) if found.tree else 0.0, width)
         if finding is not None:
             for each in finding.evidence:
                 rows += wrap(f"{each}.", width - 2, "text", "  ")
         rows += self._evidence(run, leaf, width)
         return rows
 
-    def _advice(self, leaf: Leaf, finding: Finding | None, width: int) -> list[Row]:
+    def _advice(self, leaf: Leaf, finding: Finding | None, share: float, width: int) -> list[Row]:
         cause = CAUSES.get(leaf)
         rows: list[Row] = [()]
         if finding is not None:
@@ -254,7 +255,10 @@ class TimeView(View):
             if finding.bound:
                 rows += _labelled("Gain", finding.bound, width)
         elif cause is not None:
-            rows += _labelled("Less", f"{cause.advice}: at this size it is not a finding.", width)
+            gain = share * cause.recoverable
+            why = ": too little for a finding" if gain < SPEAKS else ""
+            gains = f"Gains {percent(100 * gain)} of the time at most{why}."
+            rows += _labelled("Try", f"{cause.advice}. {gains}", width)
         return rows
 
     def _evidence(self, run: Run, leaf: Leaf, width: int) -> list[Row]:

@@ -271,7 +271,8 @@ def _title(tree: TimeTree, seen: list[Column]) -> str:
 def _slow(tree: TimeTree) -> str:
     if not tree.slow_steps:
         return "none slow"
-    return f"{count(tree.slow_steps)} slow: {duration(tree.slow_ns)} in all · n the next one"
+    slow = f"{count(tree.slow_steps)} slow: {duration(tree.slowed_ns)} longer than usual"
+    return f"{slow} · n the next one"
 
 
 def _no_steps(tree: TimeTree) -> str:
