@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
+from collections.abc import Sequence
 
 LIBRARY_DOMAINS = (
     "nccl", "cccl", "cub", "thrust", "cublas", "cudnn", "cusparse", "cusolver", "cufft",
@@ -13,6 +14,9 @@ LIBRARY_DOMAINS = (
 
 NO_NAME = "(no name)"
 """Replaces the empty string, and the missing message of a range or mark."""
+
+OF_ONE_NAME = "of that name)"
+"""Ends the name of several kernels in a table for people."""
 
 PROFILER_STEP = "ProfilerStep"
 """torch.profiler's name of a step, which it follows with # and a number."""
@@ -76,3 +80,11 @@ def short_name(name: str) -> str:
     base = head.rsplit("::", 1)[-1] if depth == 0 or "<" not in head else head
     base = base.rsplit(" ", 1)[-1] if not name.startswith("[") else name
     return base.replace("@" * len(anonymous), anonymous) or name
+
+
+def command_key(kind: str | None, name: str | None, arguments: Sequence[str]) -> tuple[str, ...]:
+    """What runs of one command share: a workload's name, or a program with its script, and with
+    the scripts that are behind those: a wrapper runs programs that have nothing in common."""
+    if kind == "command":
+        return ("command", *arguments[:2], *(one for one in arguments[2:] if one.endswith(".py")))
+    return (kind or "", name or "")

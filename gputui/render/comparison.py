@@ -6,11 +6,12 @@ from collections.abc import Callable, Iterator
 
 from gputui.model import units
 from gputui.model.leaves import LEAF_OF_KEY, LEAVES
+from gputui.model.naming import OF_ONE_NAME, short_name
 from gputui.model.units import moment
 from gputui.render.facts import title_of
 from gputui.report.change import Change, changes, signed_percent
 from gputui.report.comparable import EFFECTS
-from gputui.report.compare import Comparison, Figure, Item
+from gputui.report.compare import Comparison, Difference, Figure, Item
 from gputui.report.schema import AnyColumn, AnyTable, Cell, Column, Table, text, time
 from gputui.report.workload_metrics import metric_text
 
@@ -126,8 +127,19 @@ def _shown(items: list[Item]) -> Iterator[tuple[Item, str, Figure]]:
         if item.name in LEAF_OF_KEY:
             name = f"{item.name.partition('.')[0]} {LEAVES[LEAF_OF_KEY[item.name]].label}"
         known = [figure for figure in SHOWN[item.kind] or item.figures if figure in item.figures]
+        if item.kind == "device":
+            known = [figure for figure in known if _is_shown(item, figure)]
         for figure in known[:1] if item.kind == "cause" else known:
             yield item, name, item.figures[figure]
+
+
+def _is_shown(item: Item, figure: str) -> bool:
+    """Each figure of a device once: while the GPU was in use where that is known of every run,
+    and a bandwidth as a share of its peak."""
+    others = [figure.replace("_bytes_per_s", "_percent")] if "_bytes_per_s" in figure else []
+    others += [] if figure.startswith("in_use_") else [f"in_use_{figure}"]
+    known = (item.figures[other] for other in others if other in item.figures)
+    return not any(None not in one.values for one in known)
 
 
 def _amounts(figure: Figure) -> list[float]:
@@ -156,12 +168,19 @@ def _change(
 ) -> tuple[float | str | None, ...]:
     found = figure.difference(index)
     if found is None:
-        return None, units.MISSING, units.MISSING
+        return None, "", ""
     return (
-        units.MISSING if found.percent is None else round(found.percent, 3),
-        units.MISSING if found.noise is None else f"±{show(found.noise)}",
-        {None: units.MISSING, True: "yes", False: "no"}[found.beyond_noise],
+        _share(found),
+        "" if found.noise is None else f"±{show(found.noise)}",
+        {None: "", True: "yes", False: "no"}[found.beyond_noise],
     )
+
+
+def _share(found: Difference) -> float | str:
+    """The change in percent; of nothing there is none."""
+    if found.percent is None:
+        return "from 0" if found.absolute else 0.0
+    return round(found.percent, 3)
 
 
 def flat_table(comparison: Comparison) -> AnyTable:
@@ -194,9 +213,15 @@ def _unmatched(comparison: Comparison) -> AnyTable:
     rows: list[tuple[Cell, ...]] = [
         (item.kind, item.was, f"renamed to {item.name}") for item in comparison.renamed
     ]
+    alike: dict[tuple[str, str, str], list[str]] = {}
+    for item in comparison.missing:
+        # Cut to a line, templates of one function read alike.
+        name = short_name(item.name) if item.kind == "kernel" else item.name
+        what = f"not in {', '.join(comparison.lacking(item))}"
+        alike.setdefault((item.kind, name, what), []).append(item.name)
     rows += [
-        (item.kind, item.name, f"not in {', '.join(comparison.lacking(item))}")
-        for item in comparison.missing
+        (kind, names[0] if len(names) == 1 else f"{name} ({len(names)} {OF_ONE_NAME}", what)
+        for (kind, name, what), names in alike.items()
     ]
     columns: tuple[AnyColumn, ...] = (text("Kind"), text("Name"), text("What"))
     return Table("compare_unmatched", "Renamed or not in every run", columns, tuple(rows))

@@ -9,12 +9,19 @@ import msgspec
 
 from gputui.model import units
 from gputui.model.leaves import LEAF_OF_KEY, LEAVES
+from gputui.model.naming import command_key
+from gputui.report.alike import are_apart, step_kind
 from gputui.report.compare import Comparison, Difference, Figure, Item
 from gputui.report.means import Mean
 from gputui.report.subject import Subject
 
 TIMES = 1.5
 """From this factor on a change reads "1.5×", below it as a percentage."""
+
+_FACTORS = 900.0
+"""Percent of growth from which a change in tables is a factor."""
+
+_MOST_TIMES = 1000
 
 PART = 0.1
 """Least part of the change that makes a cause worth naming."""
@@ -66,16 +73,41 @@ def _change(comparison: Comparison, index: int) -> Change | None:
     before, after = (_amount(lengths[0], at) for at in (0, index))
     noise = None if difference.noise is None else 100.0 * difference.noise / before
     shown = signed_percent(difference.percent)
-    sure = "noise unknown" if noise is None else f"noise ±{units.percent(noise)}"
+    chance = difference.noise
+    sure = "noise unknown" if chance is None else f"noise ±{units.duration(chance)}"
     sentence = (
         f"A step takes {units.duration(after)} in run {index + 1}, {units.duration(before)} in the "
         f"baseline: {_signed(difference.absolute)} ({shown}, {sure})."
     )
+    if are_apart(step_kind(base), step_kind(other)):
+        return _not_comparable(comparison, index, before, after, changed)
     word = "ANOTHER WORKLOAD" if _are_others(base, other) else _word(before, after, difference)
     because = "" if word == "SAME" else _because(comparison, index, "step_ns", difference)
     return Change(
         other.label, word, sentence, because, changed, round(difference.percent, 3), noise
     )
+
+
+def _not_comparable(
+    comparison: Comparison, index: int, before: float, after: float, changed: str
+) -> Change:
+    """Of two runs whose steps have nothing in common: what they are, without which is faster."""
+    base, other = comparison.subjects[0], comparison.subjects[index]
+    figures = next(item.figures for item in comparison.of_kind("step"))
+    each, others = (_amount(figures["operations"], at) for at in (0, index))
+    sentence = (
+        f"Not comparable: a step of run {index + 1} is {others:,.0f} operations in "
+        f"{units.duration(after)}, one of the baseline {each:,.0f} in {units.duration(before)}, "
+        "and they share no kernel of weight. Shares, power and memory can be compared."
+    )
+    same = _command(base) == _command(other)
+    word = "DIFFERENT STEPS" if same else "DIFFERENT PROGRAMS"
+    return Change(other.label, word, sentence, "", changed, None, None)
+
+
+def _command(subject: Subject) -> tuple[str, ...]:
+    started = subject.run.started if subject.run is not None else None
+    return command_key(started.kind, started.name, started.arguments) if started else ()
 
 
 def _are_others(base: Subject, other: Subject) -> bool:
@@ -189,9 +221,14 @@ def _facts(subject: Subject) -> list[tuple[str, str]]:
 
 
 def signed_percent(value: float) -> str:
-    """ "+3.20 %", "−75.3 %"."""
+    """ "+3.20 %", "−75.3 %", from 10 times on "13.6×": +1,258.8 % nobody reads."""
     if not value:
         return "0 %"
+    if value >= _FACTORS:
+        times = 1 + value / 100
+        return f"{times:.3g}×" if times < _MOST_TIMES else f">{_MOST_TIMES}×"
+    if -100 < value < -99.9:
+        return "<−99.9 %"
     digits = f"{abs(value):.2f}" if abs(value) < 10 else f"{abs(value):,.1f}"
     return f"{'−' if value < 0 else '+'}{digits} %"
 

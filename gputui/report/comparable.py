@@ -17,14 +17,15 @@ from gputui.report.energy import (
     mean_of_all,
     run_energy,
     span_of,
+    used_span,
 )
 from gputui.report.explain.time_tree import TimeTree
 from gputui.report.main_step import main_step
-from gputui.report.means import Mean
+from gputui.report.means import Mean, mean_of_blocks
 from gputui.report.phases import PhaseRow, phase_rows
 from gputui.report.statistics import kernel_rows
 from gputui.report.subject import Subject
-from gputui.state import BatchMeans, Reports, Run
+from gputui.state import BatchMeans, Device, Readings, Reports, Run
 
 
 @dataclass(slots=True)
@@ -71,8 +72,8 @@ def _devices(subject: Subject) -> Entries:
     for (index, name), spread in sorted(readings.gpu_spreads.items()):
         mean = mean_of_all(readings, index, name, spread, span)
         _figure(found, f"gpu{index}", name, None if mean is None else _of_stretches(mean, spread))
-        in_use = mean_in_use(readings, index, name, devices.get(index))
-        _figure(found, f"gpu{index}", f"in_use_{name}", _value(in_use))
+        in_use = _in_use(readings, index, name, devices.get(index))
+        _figure(found, f"gpu{index}", f"in_use_{name}", in_use)
     if subject.run is None:
         for index in sorted({index for index, _ in readings.gpu_spreads}):
             energy = energy_joules(readings, index, span)
@@ -86,6 +87,26 @@ def _devices(subject: Subject) -> Entries:
         _figure(found, "host", name, _mean(spread))
     return found
 
+
+def _in_use(readings: Readings, gpu: int, name: str, device: Device | None) -> Mean | None:
+    """While the run used the GPU; its error from the readings of that time, in parts of it."""
+    mean, span = mean_in_use(readings, gpu, name, device), used_span(device)
+    integral = readings.gpu_integrals.get((gpu, name))
+    if mean is None or span is None or integral is None:
+        return _value(mean)
+    stretches = [
+        (float(until_ns - since_ns), rate * (until_ns - since_ns))
+        for since_ns, until_ns, rate in integral.rates(*span)
+    ]
+    size = max(1, -(-len(stretches) // _PARTS))
+    parts = [stretches[at : at + size] for at in range(0, len(stretches), size)]
+    blocks = [(sum(ns for ns, _ in part), sum(area for _, area in part)) for part in parts]
+    known = mean_of_blocks(blocks) if blocks else Mean(mean)
+    return Mean(mean, known.error, known.freedom)
+
+
+_PARTS = 16
+"""Into which the readings of a time are divided, for those beside each other are alike."""
 
 _ENERGIES: dict[str, Callable[[RunEnergy], float | None]] = {
     "energy_joules": lambda one: one.joules,

@@ -20,10 +20,12 @@ For a recording without a run, only the devices are compared.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from gputui.model.kernel_categories import category
 from gputui.report.comparable import EFFECTS, ENTRIES_OF, Entries, Entry
 from gputui.report.means import Mean, noise
 from gputui.report.subject import Subject
@@ -163,7 +165,7 @@ def compare(subjects: Sequence[Subject]) -> Comparison:
     items: list[Item] = []
     for kind, entries_of in ENTRIES_OF.items():
         entries = [entries_of(subject) for subject in subjects]
-        renames = _renames(entries) if kind in ("phase", "kernel") else {}
+        renames = _renames(entries, kind) if kind in ("phase", "kernel") else {}
         found = list(_items(kind, entries, renames))
         if kind in EFFECTS:
             found.sort(key=lambda item: -_effect(item, EFFECTS[kind]))
@@ -201,7 +203,7 @@ def _items(kind: str, entries: list[Entries], renames: dict[str, str]) -> Iterab
         )
 
 
-def _renames(entries: list[Entries]) -> dict[str, str]:
+def _renames(entries: list[Entries], kind: str) -> dict[str, str]:
     """Old name → new name, if one name of the baseline is in no other run, and a similar one is in
     all other runs but not in the baseline.
     """
@@ -216,8 +218,22 @@ def _renames(entries: list[Entries]) -> dict[str, str]:
         gone[short][0].name: came[short][0].name
         for short in gone.keys() & came.keys()
         if len(gone[short]) == len(came[short]) == 1
+        and (kind != "kernel" or _are_near(gone[short][0].name, came[short][0].name))
     }
     return found | _renamed_parents(found, gone, came)
+
+
+def _are_near(old: str, new: str) -> bool:
+    """Whether two names of one function are of one kernel: what it is a template of says what it
+    does, and only numbers and types may differ."""
+    parts = [set(_WORDS.findall(name)) for name in (old, new)]
+    same = len(parts[0] & parts[1])
+    return category(old) == category(new) and same >= _NEAR * len(parts[0] | parts[1])
+
+
+_WORDS = re.compile(r"[^\W\d]\w{3,}")
+_NEAR = 0.75
+"""Share of the words of two names that is in both from which they are near."""
 
 
 def _renamed_parents(

@@ -141,7 +141,8 @@ def describe(path: Path) -> Entry:
     _look_at_later(parts[1:], seen)
     result = run_ns = None
     if seen.started is not None and seen.ended is not None and seen.ended.run == seen.started.run:
-        run_ns = max(0, seen.ended.time_ns - seen.started.time_ns)
+        ended_ns = seen.ended.child_ended_ns or seen.ended.time_ns
+        run_ns = max(0, ended_ns - seen.started.time_ns)
     if seen.started is not None and seen.knows_end:
         result = seen.ended.reason if seen.ended else "no end was recorded"
     quiet_s = time.time() - modified_ns / 1e9

@@ -9,12 +9,16 @@ from pathlib import Path
 
 import msgspec
 
+from gputui.report.alike import StepKind
 from gputui.report.means import Mean
 from gputui.store.library import Entry
 from gputui.tui.threads import Threads
 
 LARGEST_BYTES = 64 << 20
 """A recording that is larger is not read in passing."""
+
+OTHER = "another step"
+"""In place of a change where there is none to speak of."""
 
 _MOST = 5000
 """Runs kept, the newest read."""
@@ -27,6 +31,7 @@ class RunFacts(msgspec.Struct, frozen=True):
     rate: float | None = None
     """Of the first thing that the workload reports per second: tokens, if it has some."""
     busy_percent: float | None = None
+    kind: StepKind | None = None
     cause: str = ""
     """The verdict's word, or the largest leaf, with its share."""
 
@@ -35,6 +40,7 @@ def read_facts(path: Path) -> RunFacts:
     """Read a recording. Raises JournalError."""
     from gputui.model.leaves import LEAVES
     from gputui.playback.loading import load
+    from gputui.report.alike import step_kind
     from gputui.report.comparable import step_mean
     from gputui.report.explain import conclusion
     from gputui.report.subject import Subject
@@ -49,7 +55,8 @@ def read_facts(path: Path) -> RunFacts:
     rates.sort(key=lambda name: (name != "tokens_per_s", name))
     value = run.metrics.get(rates[0]) if rates else None
     rate = float(value) if isinstance(value, int | float) else None
-    step = step_mean(Subject("", loaded.session, run))
+    subject = Subject("", loaded.session, run)
+    step, kind = step_mean(subject), step_kind(subject)
     cause = ""
     if found is not None and found.findings:
         cause = found.findings[0].headline.lower().replace(":", "")
@@ -59,16 +66,17 @@ def read_facts(path: Path) -> RunFacts:
         largest = max(tree.leaves, key=lambda leaf: tree.leaves[leaf])
         cause = f"{LEAVES[largest].label} {100 * tree.share(tree.leaves[largest]):.0f} %"
     busy_percent = 100 * (1 - tree.share(tree.idle_ns))
-    return RunFacts(step=step, rate=rate, busy_percent=busy_percent, cause=cause)
+    return RunFacts(step=step, rate=rate, busy_percent=busy_percent, kind=kind, cause=cause)
 
 
 def change_between(before: RunFacts | None, after: RunFacts | None) -> str:
     """How the step's length changed, in a few words; "" where it is not known."""
+    from gputui.report.alike import are_apart
     from gputui.report.change import step_change
 
     if before is None or after is None or before.step is None or after.step is None:
         return ""
-    return step_change(before.step, after.step)
+    return OTHER if are_apart(before.kind, after.kind) else step_change(before.step, after.step)
 
 
 class RunIndex:

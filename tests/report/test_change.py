@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from msgspec.structs import replace
 
 from gputui.cli.dispatch import run as gputui
-from gputui.model.events import Scope, StepBlock
+from gputui.model.events import CaptureDelta, KernelDefined, KernelDelta, Scope, StepBlock
 from gputui.model.leaves import LEAF_OF_KEY, Leaf
 from gputui.render import formats
-from gputui.report.change import Change, changes
+from gputui.render.comparison import comparison_tables
+from gputui.report.change import Change, changes, signed_percent
 from gputui.report.compare import Comparison, compare
 from gputui.report.gate import Condition
 from gputui.report.means import Mean, mean_of_blocks, noise
 from gputui.report.subject import Subject
 from gputui.report.threshold import ThresholdError
+from gputui.tui.widgets.comparison import comparison_columns
 from tests.conftest import DATA
+from tests.events_for_tests import times
 from tests.report.test_verdict import STEP_NS, a_run, delta
 
 Shares = dict[Leaf, float]
@@ -58,6 +63,62 @@ def test_of_two_workloads_none_is_the_faster_one() -> None:
         assert one.run is not None
         one.run.started = replace(one.run.started, kind="workload", name=name)
     assert verdict_on(*both).word == "ANOTHER WORKLOAD"
+
+
+def with_kernels(one: Subject, operations: float, script: str, **kernels: int) -> Subject:
+    """The same run with kernels of so many ns, and so many operations a step."""
+    assert one.run is not None
+    defined = [KernelDefined(time_ns=1, kernel=number, name=name, mangled=name)
+               for number, name in enumerate(kernels)]  # fmt: skip
+    ran = [KernelDelta(process=1, range=0, kernel=number, device=0, time=times(ns))
+           for number, ns in enumerate(kernels.values())]  # fmt: skip
+    one.session.apply([*defined, CaptureDelta(time_ns=2, process=1, kernels=tuple(ran))])
+    one.run.started = replace(one.run.started, name="python3", arguments=("python3", script, "3"))
+    for sums in one.run.loops.values():
+        sums.operations = round(operations * sums.steps)
+    return one
+
+
+def test_of_two_programs_none_is_the_faster_one() -> None:
+    def before() -> Subject:
+        return with_kernels(subject("a", SLOW, EVEN), 154, "save.py", gemm=99, fill=1, relu=50)
+
+    def after(operations: float, script: str = "copy.py", **kernels: int) -> Change:
+        lengths = tuple(length / 13.6 for length in EVEN)
+        other = with_kernels(subject("b", FAST, lengths), operations, script, **kernels)
+        return verdict_on(before(), other)
+
+    found = after(17, nvjet=1000, fill=1)
+    assert (found.word, found.because) == ("DIFFERENT PROGRAMS", "")
+    assert found.sentence.startswith(
+        "Not comparable: a step of run 2 is 17 operations in 735 µs, one of the baseline 154 in "
+    )
+    assert (found.step_percent, found.noise_percent) == (None, None)
+    assert after(17, "save.py", nvjet=1000, fill=1).word == "DIFFERENT STEPS"
+    # Kernels that only one has are named so that each is another one.
+    gone = {f"sm90_xmma_gemm_{way}_n_tilesize128x256x32_execute_segment_k_off_kernel": 9
+            for way in ("nt", "tn", "nn")}  # fmt: skip
+    gone |= {f"void apply<{size}>(int)": 9 for size in range(5)}
+    both = compared(with_kernels(subject("a", SLOW, EVEN), 9, "x.py", **gone), before())
+    [table] = (one for one in comparison_tables(both) if one.name == "compare_unmatched")
+    name = comparison_columns(table, table.rows)[1]
+    shown = [name.words(row) for row in table.rows if name.words is not None]
+    assert len(shown) == len(set(shown)) == 3 + 1 + 3
+    assert "apply (5 of that name)" in shown
+    # A compiler leaves some kernels, other types of numbers leave the operations.
+    assert after(17, "save.py", gemm=80, triton=20).word == "13.6× FASTER"
+    assert after(140, nvjet=1000).word == "13.6× FASTER"
+
+
+def test_changes_are_read_at_a_glance() -> None:
+    shown = [signed_percent(value) for value in (-75.3, 899.0, 1258.8, 1952978.6, -99.995, -100.0)]
+    assert shown == ["−75.3 %", "+899.0 %", "13.6×", ">1000×", "<−99.9 %", "−100.0 %"]
+    shares = {**FAST, Leaf.OPTIMIZER: 0.1}
+    text = formats.comparison(
+        compared(subject("a", SLOW, EVEN), subject("b", shares, EVEN)), "table"
+    )
+    assert re.search(r"busy optimizer +step_ns +0 ns +1\.00 ms +from 0 +±", text)
+    assert re.search(r"step +median_ns +10\.0 ms +10\.0 ms +0 %\n", text)
 
 
 def test_what_moved_against_the_change_is_said() -> None:

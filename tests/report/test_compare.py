@@ -12,14 +12,18 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from gputui.cli.dispatch import run as gputui
 from gputui.model.events import (
     AnyEvent,
     CaptureDelta,
     DeviceDelta,
+    GpuSample,
+    HostSample,
     KernelDefined,
     KernelDelta,
+    MachineSample,
     RangeDelta,
     RunMetrics,
     RunOutput,
@@ -33,7 +37,7 @@ from gputui.report.subject import Subject
 from gputui.report.threshold import ThresholdError
 from gputui.state import Session
 from gputui.store.journal import JournalWriter, Limits
-from tests.events_for_tests import at, attached, defined, header, run_ended, run_started, times
+from tests.events_for_tests import at, attached, defined, gpu, header, run_ended, run_started, times
 
 Make = Callable[..., list[AnyEvent]]
 
@@ -129,6 +133,56 @@ def test_what_was_renamed_is_matched_and_listed() -> None:
         ("step/decode", (True, False)),
         ("step/generate", (False, True)),
     }
+
+
+def test_another_kernel_of_the_same_template_is_no_new_name() -> None:
+    """PyTorch launches most of what it does by a few functions: what they are templates of
+    differs."""
+    names = [
+        f"void at::native::vectorized_elementwise_kernel<{size}, at::native::{functor}>(int, {own})"
+        for size, functor, own in (
+            (4, "FillFunctor<float>", "std::array<char*, 1ul>"),
+            (8, "bfloat16_copy_kernel_cuda(at::TensorIteratorBase&)::{lambda(float)#1}", "char*"),
+            (8, "FillFunctor<double>", "std::array<char*, 1ul>"),
+        )
+    ]
+    before, other, wider = (events(kernel=name) for name in names)
+    assert not compared(before, other).renamed
+    assert [item.name for item in compared(before, wider).renamed] == [names[2]]
+
+
+def test_each_figure_of_a_device_is_shown_once_with_its_noise() -> None:
+    """While the GPU was in use, after a wait that is longer; noise is of that time."""
+
+    def run(watts: float) -> list[AnyEvent]:
+        found = events()
+        used = DeviceDelta(process=1, device=0, busy_ns=1, operations=1,
+                           first_start_ns=at(20), last_end_ns=at(29))  # fmt: skip
+        found[-2:] = [
+            CaptureDelta(time_ns=at(29), process=1, devices=(used,)),
+            *(
+                MachineSample(time_ns=at(second), host=HostSample(), gpus=(GpuSample(
+                    index=0, power_watts=70.0 if second <= 20 else watts + second % 2,
+                    memory_bandwidth_percent=9.0, memory_bandwidth_bytes_per_s=9e10,
+                ),))
+                for second in range(5, 30)
+            ),
+            replace(run_ended(), time_ns=at(30)),
+        ]  # fmt: skip
+        found[0] = header(gpu())
+        ends = next(number for number, one in enumerate(found) if isinstance(one, CaptureDelta))
+        found[ends] = replace(found[ends], devices=())
+        return found
+
+    comparison = compared(run(133), run(228))
+    text = formats.comparison(comparison, "table", 160)
+    table = text[text.index("Devices") :].split("\n\n")[0].splitlines()[3:]
+    rows = {line.split()[1]: line for line in table}
+    assert {"in_use_power_watts", "in_use_memory_bandwidth_percent"} <= rows.keys()
+    assert not any(name == "power_watts" or "bytes_per_s" in name for name in rows)
+    assert rows["in_use_power_watts"].rstrip().endswith("yes")
+    [gpu0] = (item for item in comparison.of_kind("device") if item.name == "gpu0")
+    assert {"power_watts", "memory_bandwidth_bytes_per_s"} <= gpu0.figures.keys()
 
 
 def nested(*paths: str) -> list[AnyEvent]:

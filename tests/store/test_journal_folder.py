@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from gputui.model.events import AnyEvent, HostSample, MachineSample, RunOutput
 from gputui.store.journal import JournalError, JournalWriter, Limits, open_journal
@@ -26,7 +27,9 @@ def record(
         for i in range(outputs)
     ]
     writer = JournalWriter(path)
-    writer.write([*events, *([run_ended(exit_code=3)] if ended else []), *after])
+    # A second later everything captured of the program was read: that is not its length.
+    end = replace(run_ended(exit_code=3), child_ended_ns=run_ended().time_ns - 10**9)
+    writer.write([*events, *([end] if ended else []), *after])
     writer.close()
     return path
 
@@ -42,7 +45,7 @@ def test_a_recording_is_described_by_its_beginning_and_its_end(
 ) -> None:
     entry = describe(record(tmp_path / f"x{suffix}", outputs))
     assert (entry.kind, entry.name, entry.hostname) == ("workload", "inference", "testhost")
-    assert (entry.started_ns, entry.length_ns, entry.run_ns) == (at(1), 9 * 10**9, 8 * 10**9)
+    assert (entry.started_ns, entry.length_ns, entry.run_ns) == (at(1), 9 * 10**9, 7 * 10**9)
     assert (entry.result, entry.gpus) == ("ended with status 3", ("NVIDIA Test",))
     assert entry.problem is None
     assert not entry.has_trace

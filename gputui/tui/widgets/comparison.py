@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
+from gputui.model.naming import OF_ONE_NAME
 from gputui.model.units import MISSING
 from gputui.report.schema import AnyColumn, AnyTable, Cell, Column
 from gputui.report.workload_metrics import metric_text
@@ -49,6 +50,13 @@ def comparison_columns(table: AnyTable, shown: Sequence[Cells]) -> list[Column[C
     """Names in little room, and once for the lines of one thing; figures in words."""
     is_same = sameness(table)
     columns = [_column(table, number, is_same) for number in range(len(table.columns))]
+    if table.name == "compare_unmatched":
+        kernels = [str(row[1]) for row in table.rows if row[0] == "kernel"]
+        single = [name for name in dict.fromkeys(kernels) if not name.endswith(OF_ONE_NAME)]
+        shorts = dict(zip(single, short_names(single, _NAME_WIDTH), strict=True))
+        columns[1] = msgspec.structs.replace(
+            columns[1], words=lambda row: shorts.get(str(row[1]), str(row[1]))
+        )
     if table.columns[1].header != "Figure":
         return columns
     names = dict.fromkeys(str(row[0]) for row in table.rows)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable
 from pathlib import Path
 
+from gputui.model.naming import command_key
 from gputui.model.units import duration, quantity
 from gputui.state import Run
 from gputui.store.library import Entry
@@ -14,7 +15,6 @@ from gputui.tui.threads import Threads
 from gputui.tui.widgets.canvas import Row, chosen_row, fit
 from gputui.tui.widgets.panels import Panel
 from gputui.tui.widgets.recordings import (
-    command_key,
     command_of,
     date_text,
     run_before,

@@ -12,6 +12,7 @@ from pathlib import Path
 from rich.cells import cell_len
 
 from gputui.base.sanitize import sanitize
+from gputui.model.naming import command_key
 from gputui.model.units import MISSING, duration, percent, quantity, size
 from gputui.report.schema import Column
 from gputui.store.library import Entry
@@ -73,13 +74,6 @@ def result_role(entry: Entry, current: Path | None) -> str:
 def command_of(entry: Entry) -> tuple[str, ...]:
     """What runs of one command share."""
     return command_key(entry.kind, entry.name, entry.arguments)
-
-
-def command_key(kind: str | None, name: str | None, arguments: Sequence[str]) -> tuple[str, ...]:
-    """A workload's name, or a program with its script."""
-    if kind == "command":
-        return ("command", *arguments[:2])
-    return (kind or "", name or "")
 
 
 def run_before(entry: Entry, entries: Iterable[Entry]) -> Entry | None:
