@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 
+from gputui.base.standard_streams import say
 from gputui.cli.declaration import modes_text
 from gputui.cli.hosts import asked_for
 from gputui.cli.options import MAIN
@@ -42,6 +43,14 @@ def run(words: list[str], command: list[str] | None) -> int:
         from gputui.cli.screen import replay
 
         return replay(options)
+    if command:
+        from gputui.collect.child.executable import refusal
+
+        refused = refusal(command[0])
+        if refused is not None:
+            status, why = refused
+            say(why)
+            return status
     from gputui.cli.live import Watch, record, screen
     from gputui.cli.requests import request_of
 

@@ -29,6 +29,7 @@ def replay(options: argparse.Namespace) -> int:
         from gputui.tui.scenes import SCENES
 
         path, start_s = str(SCENES[0].paths[0]), SCENES[0].start_s
+    from gputui.playback.opening import check_readable
     from gputui.playback.player import Playback
 
     speed = options.speed if options.speed is not None else 1.0
@@ -40,6 +41,9 @@ def replay(options: argparse.Namespace) -> int:
             read_keys_from_terminal()
         except OSError:
             raise UsageError("the screen needs a terminal to read keys from") from None
+
+    elif not options.follow:
+        check_readable(path)
 
     def connect(notify: Callable[[], None]) -> Source:
         return Playback.open(path, notify, speed=speed, start_s=start_s, follow=options.follow)

@@ -79,6 +79,16 @@ def open_recording(path: str, *, summed: bool = False) -> Recording:
     return open_journal(place, summed=summed)
 
 
+def check_readable(path: str) -> None:
+    """Raises JournalError, one line, for a file that is not there or holds no session, of which
+    only the beginning is read."""
+    place = Path(path)
+    if place.is_file() and place.suffix not in (".csv", *_NSYS_SUFFIXES) and not import_kind(place):
+        open_journal(place).close()
+    elif not place.exists():
+        open_recording(path).close()
+
+
 def _job(folder: Path, *, summed: bool) -> Recording:
     from gputui.playback.job import open_job
 

@@ -340,7 +340,8 @@ def test_a_command_killed_by_a_signal_gives_128_and_the_signal(tmp_path: Path) -
 def test_a_command_that_is_not_there_gives_127(tmp_path: Path) -> None:
     done = gputui("--record", "-o", str(tmp_path / "x.gputui"), "--", "no-such-command")
     assert done.returncode == 127
-    assert "command not found" in done.stderr
+    assert done.stderr == "gputui: cannot start no-such-command: command not found\n"
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_workload_that_refuses_gives_its_reason_and_status_2(tmp_path: Path) -> None:

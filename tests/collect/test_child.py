@@ -314,4 +314,4 @@ def test_a_program_that_may_not_be_run_is_told_from_one_that_is_not_there(tmp_pa
     path = tmp_path / "script"
     path.write_text("#!/bin/sh\n")
     ending = Watched(str(path)).run()
-    assert (ending.exit_code, ending.reason) == (126, "cannot start it: permission denied")
+    assert (ending.exit_code, ending.reason) == (126, f"cannot start {path}: permission denied")

@@ -27,11 +27,11 @@ from gputui.playback.checkpoint import Checkpoint
 from gputui.playback.index import Index
 from gputui.playback.job import followed
 from gputui.playback.line_index import LineIndex
-from gputui.playback.opening import open_recording
+from gputui.playback.opening import check_readable, open_recording
 from gputui.playback.player import Playback
 from gputui.report.summary_document import summary_document
 from gputui.state import Session
-from gputui.store.journal import JournalReader, JournalWriter
+from gputui.store.journal import JournalError, JournalReader, JournalWriter
 from tests.events_for_tests import at, attached, gpu, header, run_ended, run_started
 from tests.imports.nsys_for_tests import EPOCH_NS, Export
 from tests.sessions_for_tests import contents
@@ -401,6 +401,18 @@ def test_states_with_sums_beyond_64_bits_are_folded_again(
         index.build()
         folded = Session.of(events)
         assert contents(index.state(len(index))[0]) == contents(folded)
+
+
+def test_what_holds_no_session_is_refused_before_there_is_a_screen(
+    h200_path: Path, tmp_path: Path
+) -> None:
+    script = tmp_path / "train.py"
+    script.write_text("import torch")
+    for path, why in ((tmp_path / "nope.gputui", "no such file"), (script, "not a gputui session")):
+        with pytest.raises(JournalError, match=why):
+            check_readable(str(path))
+    for path in (h200_path, Export().write(tmp_path / "r.sqlite"), tmp_path):
+        check_readable(str(path))
 
 
 def test_what_is_replayed_is_what_was_recorded(h200_path: Path, tmp_path: Path) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import selectors
-import shutil
 import signal
 import subprocess
 import sys
@@ -18,6 +17,7 @@ from typing import Literal
 
 from gputui.base.sanitize import sanitize
 from gputui.base.standard_streams import let_through
+from gputui.collect.child.executable import refusal
 from gputui.collect.child.orphans import (
     end_orphans,
     expect_orphans,
@@ -112,16 +112,12 @@ class Child:
 
         `started` gets the pid once; it is not called if the command cannot be started.
         """
-        executable = shutil.which(self._command[0], path=self._environment.get("PATH"))
-        if executable is None:
+        refused = refusal(self._command[0], self._environment.get("PATH"))
+        if refused is not None:
             os.close(self._control_read)
             self._close_control()
-            typed = self._command[0]
-            if os.sep in typed and os.path.isfile(typed):
-                return Ending(126, None, f"cannot start {self._name}: permission denied")
-            if os.sep in typed and os.path.isdir(typed):
-                return Ending(126, None, f"cannot start {sanitize(typed, 200)}: it is a folder")
-            return Ending(127, None, f"cannot start {sanitize(typed, 200)}: command not found")
+            status, why = refused
+            return Ending(status, None, why)
         oom_kills = _oom_kills()
         expect_orphans()
         report_read, report_write = os.pipe()
