@@ -20,7 +20,7 @@ from gputui.collect.child.process import Child, Ending
 from gputui.collect.child.reports import Reports
 from gputui.inject.environment import capture_environment, create_capture_folder, library_path
 from gputui.inject.options import Annotate, CaptureOptions, TraceSampling
-from gputui.model.events import AnyEvent, RunEnded, RunOutput, RunStarted
+from gputui.model.events import AnyEvent, RunAskedToEnd, RunEnded, RunOutput, RunStarted
 from gputui.model.units import parameter
 
 if TYPE_CHECKING:
@@ -127,9 +127,9 @@ class Run:
 
     def stop(self) -> None:
         """Ask the run to end. Returns at once."""
+        self._ask()
         with self._lock:
             self._stop_wanted = True
-            self._asked_ns = self._asked_ns or time.time_ns()
             if self._child is not None:
                 self._child.stop()
             if self._reader is not None:
@@ -137,10 +137,18 @@ class Run:
 
     def interrupt(self) -> None:
         """Pass a Ctrl-C on to the child and its descendants."""
+        self._ask()
         with self._lock:
-            self._asked_ns = self._asked_ns or time.time_ns()
             if self._child is not None:
                 self._child.interrupt()
+
+    def _ask(self) -> None:
+        """Note when it was first asked to end: before it is, so that no rank's end is earlier."""
+        with self._lock:
+            is_first = self._asked_ns is None
+            asked_ns = self._asked_ns = self._asked_ns or time.time_ns()
+        if is_first and self._started and self.ended is None:
+            self._emit([RunAskedToEnd(time_ns=asked_ns, run=self.number)])
 
     def join(self, timeout_s: float | None = None) -> bool:
         """Wait for the end; whether it came in time."""

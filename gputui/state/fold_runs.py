@@ -9,6 +9,7 @@ from gputui.model.events import (
     ProcessAttached,
     ProcessDetached,
     ProcessOutOfSight,
+    RunAskedToEnd,
     RunEnded,
     RunMetrics,
     RunOutput,
@@ -62,9 +63,15 @@ def output(_: Session, run: Run, event: RunOutput) -> None:
         _say(run, event.time_ns, f"{event.dropped_lines} lines left out here")
 
 
+def asked_to_end(_: Session, run: Run, event: RunAskedToEnd) -> None:
+    """What happens to its processes from here on is no cause."""
+    run.asked_ns = run.asked_ns or event.time_ns
+
+
 def ended(_: Session, run: Run, event: RunEnded) -> None:
     """The child is gone: no range of it is open any more."""
     run.ended = event
+    run.asked_ns = run.asked_ns or event.asked_ns
     _say(run, event.time_ns, event.reason)
     for node in run.ranges.values():
         node.open_since_ns = None

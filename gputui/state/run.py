@@ -88,6 +88,8 @@ class Run(msgspec.Struct):
 
     started: RunStarted
     ended: RunEnded | None = None
+    asked_ns: int | None = None
+    """When gputui first asked it to end."""
     progress: RunProgress | None = None
     stage_started_ns: int = 0
     metrics: dict[str, float | int | str | bool | None] = {}
@@ -217,17 +219,16 @@ class Run(msgspec.Struct):
             return "ended"
         if self.ended.exit_code == 0:
             return "done"
-        return "failed" if self.ended.asked_ns is None else "stopped"
+        return "failed" if self.asked_ns is None else "stopped"
 
     @property
     def is_cut_off(self) -> bool:
         """Whether gputui ended it at a moment that was not recorded, as earlier versions did."""
-        return self.ended is not None and self.ended.stopped and self.ended.asked_ns is None
+        return self.ended is not None and self.ended.stopped and self.asked_ns is None
 
     def was_asked_to_end(self, time_ns: int) -> bool:
         """Whether by this moment gputui had asked it to end."""
-        asked_ns = self.ended.asked_ns if self.ended is not None else None
-        return asked_ns is not None and asked_ns <= time_ns
+        return self.asked_ns is not None and self.asked_ns <= time_ns
 
     @property
     def is_active(self) -> bool:

@@ -159,6 +159,7 @@ _FOLDS_OF_RUN: dict[type, _FoldOfRun] = {
     events.RunMetrics: fold_runs.metrics,
     events.RunResult: fold_runs.result,
     events.RunOutput: fold_runs.output,
+    events.RunAskedToEnd: fold_runs.asked_to_end,
     events.RunEnded: fold_runs.ended,
     events.ProcessAttached: fold_runs.process_attached,
     events.CaptureRefused: fold_runs.capture_refused,

@@ -14,6 +14,7 @@ from gputui.model.events import (
     OpenRange,
     ProcessDetached,
     ProcessOutOfSight,
+    RunAskedToEnd,
     RunEnded,
     RunOutput,
 )
@@ -212,6 +213,11 @@ def test_who_vanished_once_the_run_was_asked_to_end_did_not_die(
     found = conclusion(session, run)
     assert (found.word if found is not None else None) == word
     assert run.outcome == "stopped"
+    session = Session()  # so far, or gputui was killed meanwhile
+    asked = RunAskedToEnd(time_ns=at(asked_at), run=1)
+    session.apply([header(), run_started(), *ranks, *vanished[: RANKS - 1], asked])
+    found = conclusion(session, session.runs[1])
+    assert (found.word if found is not None else None) == word
 
 
 def test_out_of_memory_and_failures_name_the_first_rank_and_not_those_it_took_along() -> None:

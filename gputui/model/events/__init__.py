@@ -101,6 +101,7 @@ from gputui.model.events.moments import (
 from gputui.model.events.run import (
     ResultColumn,
     ResultTable,
+    RunAskedToEnd,
     RunEnded,
     RunMetrics,
     RunOutput,
@@ -123,6 +124,7 @@ AnyEvent = (
     | RunMetrics
     | RunResult
     | RunOutput
+    | RunAskedToEnd
     | RunEnded
     | ProcessAttached
     | ProcessDetached
@@ -158,8 +160,8 @@ __all__ = [
     "MarkDelta", "MemoryOperationDelta", "MigFacts", "MigSample", "Moment", "OpenRange",
     "Payload", "PeerDelta", "ProcessAttached", "ProcessDetached", "ProcessOutOfSight",
     "ProcessSample", "RangeDefined", "RangeDelta", "RangeKernels", "RangeLeaf", "Record",
-    "ResourceNamed", "ResultColumn", "ResultTable",
-    "RunEnded", "RunMetrics", "RunOutput", "RunProgress", "RunResult", "RunStarted", "Scope",
+    "ResourceNamed", "ResultColumn", "ResultTable", "RunAskedToEnd", "RunEnded", "RunMetrics",
+    "RunOutput", "RunProgress", "RunResult", "RunStarted", "Scope",
     "ShapeLaunches", "Step", "StepBlock", "StepLanes", "StepSpan", "StepTimeline", "StreamDelta",
     "StreamLane",
     "Stretch", "ThreadLane", "ThreadLaunches", "ThreadNamed", "WindowCost", "WindowWork",

@@ -94,6 +94,13 @@ class RunOutput(Event, frozen=True, kw_only=True, tag="run_output"):
     dropped_lines: Amount = 0
 
 
+class RunAskedToEnd(Event, frozen=True, kw_only=True, tag="run_asked_to_end"):
+    """gputui first asked the child to end, as `asked_ns` of RunEnded has it, which may come long
+    after, or never."""
+
+    run: RunNumber
+
+
 class RunEnded(Event, frozen=True, kw_only=True, tag="run_ended"):
     """The child has ended. One of `exit_code` and `signal` is set, neither if unknown.
 

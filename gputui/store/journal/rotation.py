@@ -20,6 +20,7 @@ from gputui.model.events import (
     ProcessAttached,
     RangeDefined,
     ResourceNamed,
+    RunAskedToEnd,
     RunEnded,
     RunProgress,
     RunResult,
@@ -62,8 +63,8 @@ class Preamble:
 
     KINDS = (
         Header, GpuUnavailable, HostUnavailable, KernelDefined, LaunchShape, RunStarted,
-        RunProgress, RunResult, ProcessAttached, ThreadNamed, RangeDefined, MarkDefined,
-        ResourceNamed, DeviceDefined, Alert,
+        RunAskedToEnd, RunProgress, RunResult, ProcessAttached, ThreadNamed, RangeDefined,
+        MarkDefined, ResourceNamed, DeviceDefined, Alert,
     )  # fmt: skip
     """The events it may hold."""
 
@@ -94,7 +95,7 @@ class Preamble:
                     self._kernels.append(event)
                 case RunStarted():
                     self._runs[event.run] = {(type(event), event.run): event}
-                case RunProgress() | RunResult():
+                case RunAskedToEnd() | RunProgress() | RunResult():
                     self._of_run(event.run, event.run, event)
                 case ProcessAttached():
                     self._run_of_process[event.process] = event.run
