@@ -97,7 +97,7 @@ LEAVES: dict[Leaf, LeafMeaning] = {
         "the run's other processes",
         "another traced process ran something while this one had nothing on the GPU",
     ),
-    Leaf.OPTIMIZER: LeafMeaning("busy.optimizer", "optimizer", "fused optimizer kernels"),
+    Leaf.OPTIMIZER: LeafMeaning("busy.optimizer", "optimizer", "fused or foreach optimizers"),
     Leaf.OTHER: LeafMeaning("busy.other", "other kernels", "every other kernel"),
     Leaf.COMMUNICATION: LeafMeaning(
         "busy.comm", "communication", "collectives while nothing else ran"

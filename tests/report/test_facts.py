@@ -22,6 +22,9 @@ from gputui.model.events import (
 )
 from gputui.model.leaves import Leaf
 from gputui.report.explain import Finding, conclusion, findings
+from gputui.state import Run, Session
+from gputui.tui.widgets.verdict import evidence as where_shown
+from gputui.tui.widgets.view import Lead
 from tests.events_for_tests import gpu, header, times
 from tests.report.test_verdict import STEP_NS, a_run, delta
 
@@ -57,6 +60,25 @@ FOREACH = "multi_tensor_apply_kernel<TensorListMetadata<2>, BinaryOpScalarFuncto
 FUSED = "multi_tensor_apply_kernel<FusedOptimizerTensorListMetadata<4>, FusedAdamMathFunctor<4>>"
 
 
+def with_kernel(name: str, share: float, leaves: dict[Leaf, float]) -> tuple[Session, Run]:
+    """A kernel that has a share of 95 % of the time."""
+    return a_run(
+        delta(leaves),
+        *(
+            KernelDefined(time_ns=1, kernel=number, name=text, mangled=text)
+            for number, text in enumerate(("nvjet_gemm", name), 1)
+        ),
+        CaptureDelta(
+            time_ns=2,
+            process=1,
+            kernels=tuple(
+                KernelDelta(process=1, range=0, kernel=number, device=0, time=times(ns))
+                for number, ns in ((1, round(95_000 - 100_000 * share)), (2, round(1e5 * share)))
+            ),
+        ),
+    )
+
+
 @pytest.mark.parametrize(
     ("name", "share", "cause", "leaves"),
     [
@@ -72,26 +94,28 @@ FUSED = "multi_tensor_apply_kernel<FusedOptimizerTensorListMetadata<4>, FusedAda
 def test_kernels_that_a_better_way_has_none_of(
     name: str, share: float, cause: str | None, leaves: dict[Leaf, float]
 ) -> None:
-    session, run = a_run(
-        delta(leaves),
-        *(
-            KernelDefined(time_ns=1, kernel=number, name=text, mangled=text)
-            for number, text in enumerate(("nvjet_gemm", name), 1)
-        ),
-        CaptureDelta(
-            time_ns=2,
-            process=1,
-            kernels=tuple(
-                KernelDelta(process=1, range=0, kernel=number, device=0, time=times(ns))
-                for number, ns in ((1, round(95_000 - 100_000 * share)), (2, round(1e5 * share)))
-            ),
-        ),
-    )
+    session, run = with_kernel(name, share, leaves)
     answer = conclusion(session, run)
     assert answer is not None
     assert [one.cause for one in answer.findings] == ([cause] if cause else [])
     if cause:
-        assert f"{100 * share:.0f} % of the time" in answer.headline
+        assert f"{100 * share:.0f} % of each step: " in answer.headline
+        [one] = answer.findings
+        assert one.evidence[-1].endswith(f" 1 ×, {100 * share:.0f} %")
+        assert where_shown(one) == Lead("kernels", name)
+
+
+@pytest.mark.parametrize(
+    ("idle", "first"), [(0.22, "idle.alloc"), (0.18, "idle.alloc"), (0.16, "layout")]
+)
+def test_of_a_leaf_and_a_fact_that_save_as_much_the_leaf_leads(idle: float, first: str) -> None:
+    """The tree shows it: a headline of 22 % in no table stood over another cause of 22 %."""
+    leaves = {Leaf.MATMUL: 0.95 - idle, Leaf.ALLOCATION: idle, Leaf.DEPENDENCY: 0.05}
+    session, run = with_kernel(LAYOUT, 0.22 * 0.95 / (0.95 - idle), leaves)
+    answer = conclusion(session, run)
+    assert answer is not None
+    assert answer.findings[0].cause == first
+    assert {one.cause for one in findings(session, run)} == {"idle.alloc", "layout"}
 
 
 # --- steps that grow ---------------------------------------------------------------------------

@@ -32,17 +32,17 @@ def conclusion(
     session: Session, run: Run, among: Sequence[Finding] | None = None
 ) -> Verdict | None:
     """The answer: the verdict on where the time goes, or a fact that matters where no leaf of the
-    time tree does, or whose cure gains more than any leaf's; None where no operation was captured
-    and no such fact is known. `among` are the run's findings, where they are known."""
+    time tree does, or whose cure saves more than any leaf's by LARGER; None where no operation was
+    captured and no such fact is known. `among` are the run's findings, where they are known."""
     found = verdict(run, session.kernel_names)
     leaves = found.findings if found is not None else ()
-    least = max((one.gain or 1.0 for one in leaves), default=None)
+    most = max((_saves(one) for one in leaves), default=None)
     facts = tuple(
         one
         for one in (findings(session, run) if among is None else among)
         if one.leads
         and one not in leaves
-        and (one.ends_run or least is None or (one.gain or 1.0) > least)
+        and (one.ends_run or most is None or _saves(one) >= most + LARGER)
     )
     if not facts:
         return found
@@ -55,6 +55,16 @@ def conclusion(
         found.tree,
         "" if found.findings else found.headline,
     )
+
+
+LARGER = 0.05
+"""How much more of the time a fact has to save than a leaf to lead: of two that save as much, the
+one that the tree shows does."""
+
+
+def _saves(one: Finding) -> float:
+    """Share of the time that goes where it is cured."""
+    return 1.0 - 1.0 / (one.gain or 1.0)
 
 
 def machine_findings(session: Session, readings: Readings) -> list[Finding]:

@@ -34,6 +34,8 @@ class Finding:
     evidence: tuple[str, ...] = ()
     place: str = ""
     """The line of the program that it is at, as a rule."""
+    kernel: str = ""
+    """Of several kernels that it is about, the one that takes longest."""
     covers: tuple[str, ...] = ()
     """The leaves that it is about besides its cause: share, time and gain are of them together."""
     leads: bool = False

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from gputui.model.leaves import CHANGES_LAYOUT
-from gputui.report.explain.finding import Finding, RunRule
+from gputui.model.leaves import CHANGES_LAYOUT, LEAVES, leaf_of_kernel
+from gputui.model.naming import short_name
+from gputui.model.units import count, percent
+from gputui.report.explain.finding import MOST_NAMED, Finding, RunRule
+from gputui.report.explain.pauses import of_scope
 from gputui.report.explain.time_tree import time_tree
 from gputui.report.explain.verdict import SPEAKS, kernels_share
 from gputui.state import Run, Session
@@ -31,7 +35,7 @@ _CAUSES = (
         "layout",
         CHANGES_LAYOUT,
         "other layout",
-        "Convolutions change the layout of their tensors, {share} of the time.",
+        "Kernels that only change the layout of tensors for convolutions take {share}.",
         "memory_format=torch.channels_last, for the model and its input",
         1.0,
         "tensor cores take NHWC (cuDNN's developer guide): cuDNN transposes what comes as NCHW",
@@ -39,9 +43,9 @@ _CAUSES = (
     _Named(
         "unfused_optimizer",
         re.compile(r"multi_tensor_apply_kernel(?!.*Fused)", re.S),
-        "unfused optimizer",
-        "The optimizer goes over all parameters in many kernels, {share} of the time.",
-        "fused=True for the optimizer: one kernel",
+        "foreach optimizer",
+        "The optimizer's foreach kernels go over all parameters several times, {share}.",
+        "fused=True for the optimizer, which goes over them once",
         0.65,
         "AdamW with foreach reads or writes a tensor 20 times a parameter, the fused one 7 times",
     ),
@@ -54,26 +58,39 @@ def named(session: Session, run: Run) -> Iterator[Finding]:
     if tree is None:
         return
     of_kernels = kernels_share(tree)
-    times = dict.fromkeys(session.kernel_names, 0)
+    times, counts = Counter[int](), Counter[int]()
     for key, kernels in run.kernels.items():
-        times[key.kernel] = times.get(key.kernel, 0) + kernels.time.total
-    whole_ns = sum(times.values())
+        times[key.kernel] += kernels.time.total
+        counts[key.kernel] += kernels.time.count
+    whole_ns = times.total()
     for cause in _CAUSES:
-        of = [n for n, known in session.kernel_names.items() if cause.kernels.search(known.name)]
+        names = session.kernel_names
+        of = [n for n in times if n in names and cause.kernels.search(names[n].name)]
+        of.sort(key=lambda number: -times[number])
         share = of_kernels * sum(times[number] for number in of) / whole_ns if whole_ns else 0.0
         gain = share * cause.recoverable
         if gain >= SPEAKS:
             yield Finding(
                 cause.key,
                 cause.word,
-                cause.sentence.format(share=f"{100 * share:.0f} %"),
+                cause.sentence.format(share=of_scope(tree, share)),
                 cause.advice,
                 100 * gain,
                 100 * SPEAKS,
                 cause.source,
                 share=share,
+                ns_per_step=tree.a_step(share * tree.wall_ns),
                 recoverable=gain,
                 gain=1.0 / (1.0 - min(gain, 0.999)),
+                evidence=(
+                    f"They are part of {LEAVES[leaf_of_kernel(names[of[0]].name)].label}",
+                    *(
+                        f"{short_name(names[number].name)} {count(counts[number])} ×, "
+                        f"{percent(100 * of_kernels * times[number] / whole_ns)}"
+                        for number in of[:MOST_NAMED]
+                    ),
+                ),
+                kernel=names[of[0]].name,
                 leads=True,
             )
 

@@ -69,10 +69,23 @@ def in_words(tree: TimeTree, leaves: Iterable[Leaf]) -> tuple[str, str]:
             "the loop with its pauses",
             f": {tree.pauses:,} pauses take {pauses} of it, without them it is {without}",
         )
+    return _of_steps(tree), _time(tree, ns)
+
+
+def of_scope(tree: TimeTree, share: float) -> str:
+    """A share of a tree without pauses, in words."""
+    return f"{100 * share:.0f} % of {_of_steps(tree)}{_time(tree, share * tree.wall_ns)}"
+
+
+def _of_steps(tree: TimeTree) -> str:
+    return "each step" if tree.has_steps else "the time since its first kernel"
+
+
+def _time(tree: TimeTree, ns: float) -> str:
     a_step = tree.a_step(ns)
-    if a_step is not None and tree.step_mean_ns:
-        return "each step", f": {duration(a_step)} of {duration(tree.step_mean_ns)}"
-    return ("each step" if tree.has_steps else "the time since its first kernel"), ""
+    if a_step is None or not tree.step_mean_ns:
+        return ""
+    return f": {duration(a_step)} of {duration(tree.step_mean_ns)}"
 
 
 def share_in_the_loop(tree: TimeTree, name: str) -> float:

@@ -69,7 +69,7 @@ def evidence(finding: Finding) -> Lead | Details:
     if finding.cause in LEAF_OF_KEY:
         return Lead("time", finding.cause)
     if finding.cause in _VIEW_OF_FACT:
-        return Lead(_VIEW_OF_FACT[finding.cause])
+        return Lead(_VIEW_OF_FACT[finding.cause], finding.kernel or None)
     rows: list[Row] = [((finding.sentence, "text"),), *(((f"{one}.", "text"),) for one in
                        finding.evidence), ((f"Try: {finding.advice}.", "text"),),
                        ((f"Measured by: {finding.source}", "dim"),)]  # fmt: skip
