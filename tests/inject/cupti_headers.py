@@ -28,7 +28,11 @@ _RECORDS = {
     "api": "API",
     "graph": "GraphTrace",
 }
-_CALLBACK_DATA = {"resource": "CUpti_ResourceData", "graph_data": "CUpti_GraphData"}
+_CALLBACK_DATA = {
+    "callback": "CUpti_CallbackData",
+    "resource": "CUpti_ResourceData",
+    "graph_data": "CUpti_GraphData",
+}
 _TRANSFERS = ("memcpy", "memcpy_peer", "memset")
 
 # What the headers take from CUDA's own, which are in no small package.

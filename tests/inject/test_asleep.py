@@ -212,14 +212,22 @@ def test_cuda_is_traced_while_awake_and_left_alone_asleep(fake):
         for number in range(1, 3):
             trace = one_session(program, ["kernel"], kernels=True)
             assert trace.facts.cuda_state == CudaState.TRACING, trace.facts.cuda_text
-            (kernel,) = trace.of(RecordKind.KERNEL)
-            assert trace.name(kernel["name"]) == "_Z4gemmPf"
-            (call,) = trace.of(RecordKind.API)
-            assert trace.name(call["name"]) == "cudaLaunchKernel_v7000"
+            kernels = trace.of(RecordKind.KERNEL)
+            assert {trace.name(name) for name in kernels["name"]} == {"_Z4gemmPf"}
+            calls = trace.of(RecordKind.API)
+            names = ["cudaLaunchKernel_v7000", "cuLaunchKernel"]
+            assert [trace.name(name) for name in calls["name"]] == names
+            assert calls["sub"].tolist() == [0, 1]
+            assert calls["correlation"].tolist() == kernels["correlation"].tolist() == [7, 8]
+            assert calls["a"].tolist() == [7, 7]
+            assert set(calls["thread"].tolist()) == {program.pid}
+            assert (calls["start"] <= calls["end"]).all()
             assert len(trace.of(RecordKind.LAUNCH_SHAPE)) == 1
-            calls = program.ask("calls")
-            assert calls.count("Subscribe(0)") == calls.count("Unsubscribe(1)") == number
-            assert calls.split()[-1] == "Unsubscribe(1)"
+            done = program.ask("calls")
+            assert done.count("Subscribe(0)") == done.count("Unsubscribe(1)") == number
+            assert done.split()[-1] == "Unsubscribe(1)"
+            assert "ActivityEnable(4)" not in done  # see cupti_calls.inc.c
+            assert "ActivityEnable(5)" not in done
             assert program.ask("on") == "0"
         # Graphs made from now on are followed, unless there were others before.
         for expected in (8, 8, 0):

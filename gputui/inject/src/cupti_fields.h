@@ -66,6 +66,9 @@
     FIELD(graph, contextId, uint32_t, 32)            \
     FIELD(graph, streamId, uint32_t, 36)             \
     /* What callbacks are given. */                  \
+    FIELD(callback, callbackSite, uint32_t, 0)       \
+    FIELD(callback, functionReturnValue, void *, 24) \
+    FIELD(callback, correlationId, uint32_t, 64)     \
     FIELD(resource, resourceDescriptor, void *, 16)  \
     FIELD(graph_data, graph, void *, 0)              \
     FIELD(graph_data, node, void *, 16)              \

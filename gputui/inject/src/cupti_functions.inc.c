@@ -31,6 +31,7 @@ static struct {
     int (*Subscribe)(void **, SubscriberFunction, void *);
     int (*Unsubscribe)(void *);
     int (*GetCallbackName)(int, uint32_t, const char **);
+    int (*EnableCallback)(uint32_t, void *, int, uint32_t);
     int (*SetThreadIdType)(int);
     int (*ActivityRegisterCallbacks)(BufferRequested, BufferCompleted);
     int (*ActivityEnable)(int);
@@ -44,7 +45,8 @@ static void *subscriber; /* NULL while we are none */
 
 static const char *const cupti_symbols[] = {
     "cuptiGetVersion", "cuptiGetResultString", "cuptiSubscribe", "cuptiUnsubscribe",
-    "cuptiGetCallbackName", "cuptiSetThreadIdType", "cuptiActivityRegisterCallbacks",
+    "cuptiGetCallbackName", "cuptiEnableCallback", "cuptiSetThreadIdType",
+    "cuptiActivityRegisterCallbacks",
     "cuptiActivityEnable", "cuptiActivityDisable", "cuptiActivityFlushAll",
     "cuptiActivityGetNextRecord", "cuptiActivityGetNumDroppedRecords",
 };
@@ -71,17 +73,16 @@ static const char *const cupti_id_symbols[] = {
 };
 _Static_assert(sizeof cupti_ids == sizeof cupti_id_symbols, "one name for each function");
 
-/* What tells how graphs are made. Without the first three, kernels of a graph are only known to
+/* What tells how graphs are made. Without the first two, kernels of a graph are only known to
  * belong to its launch; without the last, what is known of a graph is kept after its end. */
 static struct {
-    int (*EnableCallback)(uint32_t, void *, int, uint32_t);
     int (*GetGraphNodeId)(void *, uint64_t *);
     int (*GetGraphId)(void *, uint32_t *);
     int (*GetGraphExecId)(void *, uint32_t *);
 } cupti_graphs;
 
 static const char *const cupti_graph_symbols[] = {
-    "cuptiEnableCallback", "cuptiGetGraphNodeId", "cuptiGetGraphId", "cuptiGetGraphExecId",
+    "cuptiGetGraphNodeId", "cuptiGetGraphId", "cuptiGetGraphExecId",
 };
 _Static_assert(sizeof cupti_graphs == sizeof cupti_graph_symbols, "one name for each function");
 

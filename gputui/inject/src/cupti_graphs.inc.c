@@ -34,12 +34,11 @@ static int graph_id(void *graph, uint32_t *id)
 static __thread int makes_graph; /* one of ours */
 
 /* On the program's thread, in the middle of its call. Handles are valid only in here. */
-static void see_resource(void *unused, int domain, uint32_t call, const void *details)
+static void see_resource(uint32_t call, const uint8_t *details)
 {
     Slot record = {.kind = KIND_GRAPH_PART, .start = now_ns()};
     int known = 0;
-    (void)unused;
-    if (domain != DOMAIN_RESOURCE || details == NULL || makes_graph || !is_armed())
+    if (makes_graph)
         return;
     const uint8_t *graph = resource_resourceDescriptor(details);
     if (graph == NULL)
@@ -100,7 +99,7 @@ static int is_without_graphs(void)
 static void switch_graphs(uint32_t on)
 {
     for (size_t at = 0; at < sizeof graph_calls / sizeof *graph_calls; at++)
-        cupti_graphs.EnableCallback(on, subscriber, DOMAIN_RESOURCE, graph_calls[at]);
+        cupti.EnableCallback(on, subscriber, DOMAIN_RESOURCE, graph_calls[at]);
 }
 
 /* Before any kind of activity: a node made earlier has no range. `late`, in a program that was there
@@ -108,8 +107,8 @@ static void switch_graphs(uint32_t on)
  * graphs is not measured well enough. */
 static void enable_graphs(int late)
 {
-    if ((wishes.whole_graphs && !trace_sampling.budget) || cupti_graphs.EnableCallback == NULL ||
-        cupti_graphs.GetGraphNodeId == NULL || cupti_graphs.GetGraphId == NULL)
+    if ((wishes.whole_graphs && !trace_sampling.budget) || cupti_graphs.GetGraphNodeId == NULL ||
+        cupti_graphs.GetGraphId == NULL)
         return;
     switch_graphs(1); /* else our own would have no number */
     if (late && !is_without_graphs())

@@ -47,13 +47,24 @@ static void look_up(void *library, void **functions, const char *const *names, s
         functions[at] = dlsym(library, names[at]);
 }
 
+static void see_callback(void *unused, int domain, uint32_t call, const void *details)
+{
+    (void)unused;
+    if (details == NULL || !is_armed())
+        return;
+    if (domain == DOMAIN_RESOURCE)
+        see_resource(call, details);
+    else if (domain == DOMAIN_RUNTIME || domain == DOMAIN_DRIVER)
+        see_call(domain == DOMAIN_DRIVER, call, details);
+}
+
 /* Claim the process's single subscriber, whether CUPTI was here before or not. */
 static int subscribe(int *another_may_do)
 {
     uint32_t version = 0;
     cupti.GetVersion(&version);
     header->cupti_version = version; /* of this session's ring */
-    int result = cupti.Subscribe(&subscriber, see_resource, NULL);
+    int result = cupti.Subscribe(&subscriber, see_callback, NULL);
     if (result != CUPTI_SUCCESS) {
         failed("cuptiSubscribe", result);
         subscriber = NULL; /* nothing of the one who has it may be touched */
@@ -147,7 +158,8 @@ static void switch_activity(int on)
 static int enable_all_calls(int late)
 {
     enable_graphs(late);
-    return enable_calls(0, runtime_calls, late) + enable_calls(1, driver_calls, late);
+    by_callback = late;
+    return enable_calls(0, runtime_calls) + enable_calls(1, driver_calls);
 }
 
 static void say_tracing(int calls)

@@ -1,9 +1,7 @@
 /* Windows of tracing under a budget: one in each period, at a random place, opened and closed at a
  * step where one is known. Between them kernels and calls are off, call by call. CUPTI stays in the
  * program: taking it out (cuptiFinalize) crashed programs with CUDA graphs, and others for reasons that
- * nobody found. The kinds of calls stay on until the end: switched off and on again for each window,
- * CUPTI 13.0 on an H100 gave every call and kernel one and the same id from some window between the
- * 2nd and the 15th on, in each of five programs, and never in one whose kinds stayed on. */
+ * nobody found. */
 
 #pragma once
 
@@ -51,11 +49,9 @@ static void leave_cupti(void)
         for (uint32_t call = 1; call < CALLS; call++)
             call_made[driver][call] = call_names[driver][call] != NULL;
         switch_calls(driver, 0);
-        cupti.ActivityDisable(call_kinds[driver]);
     }
     drain();
-    if (cupti_graphs.EnableCallback != NULL)
-        switch_graphs(0);
+    switch_graphs(0);
     cupti.Unsubscribe(subscriber);
     subscriber = NULL;
 }

@@ -96,13 +96,21 @@ int cuptiActivityRegisterCallbacks(void *request, void *complete)
     *(void **)&completed = complete;
     return answer("ActivityRegisterCallbacks", 0);
 }
-static char graph_calls[64];
+static char callback_is_on[4][2048];
 int cuptiEnableCallback(uint32_t on, void *subscriber, int domain, uint32_t call)
 {
-    if (subscriber != &lock || domain != 3)
+    if (subscriber != &lock || domain < 1 || domain > 3 || call >= 2048)
         return 1;
-    graph_calls[call % 64] = (char)on;
+    callback_is_on[domain][call] = (char)on;
     return 0;
+}
+/* An end of a CUDA call, told to whoever asked for it: at 0 its beginning, at 1 its return of 7. */
+void fake_call(uint32_t domain, uint32_t call, uint32_t site, uint32_t correlation)
+{
+    static uint32_t seven = 7;
+    uint64_t data[9] = {site, 0xEE, 0xEE, (uintptr_t)&seven, 0xEE, 0xEE, 0xEE, 0xEE, correlation};
+    if (callback_is_on[domain][call])
+        subscribed(NULL, (int)domain, call, data);
 }
 /* Handles of graphs and their nodes are their numbers; a node's has its graph in its upper half. */
 int cuptiGetGraphNodeId(void *node, uint64_t *id) { return *id = (uintptr_t)node, node == NULL; }
@@ -116,7 +124,7 @@ void fake_graph(uint32_t call, uint64_t graph, uint64_t node, uint64_t original)
 {
     uint64_t data[7] = {graph, 0xEE, node, original, 0xEE, 0xEE, graph};
     void *resource[3] = {(void *)0xEE, (void *)0xEE, data};
-    if (graph_calls[call % 64])
+    if (callback_is_on[3][call])
         subscribed(NULL, 3, call, resource);
 }
 static char enabled[64];
@@ -149,9 +157,12 @@ int fake_on(void)
 {
     int count = 0;
     for (int at = 0; at < 64; at++)
-        count += enabled[at] + graph_calls[at];
-    for (int at = 0; at < 2048; at++)
+        count += enabled[at];
+    for (int at = 0; at < 2048; at++) {
         count += call_is_on[0][at] + call_is_on[1][at];
+        for (int domain = 1; domain < 4; domain++)
+            count += callback_is_on[domain][at];
+    }
     return count;
 }
 /* Records stand in a buffer with their sizes before them. */
