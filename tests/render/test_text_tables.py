@@ -58,8 +58,8 @@ def test_columns_without_a_figure_are_left_out() -> None:
 @pytest.mark.parametrize(
     ("table", "raw", "shown"),
     [
-        # In use, then over the whole run.
-        ("devices", "memory_used_bytes", ["Memory", "used", "999", "MiB", "200", "MiB", "0", "B"]),
+        # In use, then over the whole run; memory while the run's processes had CUDA.
+        ("devices", "memory_used_bytes", ["Memory", "used", *["999", "MiB"] * 4, "1"]),
         ("devices", "sm_clock_mhz", ["SM", "clock", "1980", "MHz", "672", "MHz", "345", "MHz"]),
         ("metrics", "kv_cache_bytes", ["kv_cache_bytes", "6.75", "MiB"]),
     ],
