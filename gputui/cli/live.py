@@ -88,6 +88,9 @@ def screen(watch: Watch) -> int:
 
     def connect(notify: Callable[[], None]) -> Source:
         # Imported behind the first frame: NVML, NumPy and psutil take longer than drawing it.
+        from gputui.collect.nvml.bindings import start_driver
+
+        start_driver()
         import time
 
         from gputui.collect.live import Live

@@ -83,7 +83,6 @@ def run_screen(
     """Run the screen on what `connect` opens behind its first frame; the exit status."""
     if options.no_color:
         os.environ["NO_COLOR"] = "1"
-    from gputui.state import Session
     from gputui.tui import Options, run_app
 
     look = Options(
@@ -98,4 +97,4 @@ def run_screen(
         readonly=options.readonly,
         notify=options.notify,
     )
-    return run_app(connect, Session(), look)
+    return run_app(connect, look)

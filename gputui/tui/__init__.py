@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 __all__ = ["Connect", "Options", "Source", "run_app"]
 
 
-def run_app(connect: Connect, session: Session, options: Options | None = None) -> int:
-    """Show `session` until the person quits; gives the exit status.
+def run_app(connect: Connect, options: Options | None = None) -> int:
+    """Show what a source emits until the person quits; gives the exit status.
 
     `connect` is called in a thread once the first frame is drawn, or at once with `draws_early`.
     The source is closed, and the terminal restored, however this ends. Status 2 without a terminal,
@@ -36,7 +36,17 @@ def run_app(connect: Connect, session: Session, options: Options | None = None) 
     os.environ.setdefault("TEXTUAL_ANIMATIONS", "none")
     # Nothing made while starting is garbage: looking for some costs the first frame 20 ms.
     gc.disable()
-    early, shown = _first_reading(connect, session, options or Options())
+    options = options or Options()
+    early = None
+    if options.draws_early and not (options.ascii or options.reader):
+        from gputui.tui.early import Early
+
+        early = Early(connect)
+    # Loaded while the driver starts.
+    from gputui.state import Session
+
+    session = Session()
+    shown = _first_reading(early, session) if early is not None else None
     app = None
     clean = True
     try:
@@ -62,24 +72,17 @@ def run_app(connect: Connect, session: Session, options: Options | None = None) 
     return 0 if clean else 1
 
 
-def _first_reading(
-    connect: Connect, session: Session, options: Options
-) -> tuple[Early | None, Shown | None]:
-    """Connect at once and draw the first reading, where that is wanted."""
-    if not options.draws_early or options.ascii or options.reader:
-        return None, None
-    from gputui.tui.early import Early, Shown
-
-    early = Early(connect)
-    # Loaded while the driver starts.
+def _first_reading(early: Early, session: Session) -> Shown | None:
+    """Draw the first reading, where there is one and room for it."""
+    from gputui.tui.early import Shown
     from gputui.tui.first_frame import first_frame
 
     if not early.has_reading(session):
-        return early, None
+        return None
     size = shutil.get_terminal_size()
     if size.columns < 60 or size.lines < 16:
-        return early, None
-    return early, Shown(first_frame(session, size.columns, size.lines))
+        return None
+    return Shown(first_frame(session, size.columns, size.lines))
 
 
 def _leave(app: GputuiApp) -> None:

@@ -16,10 +16,9 @@ from collections.abc import Callable
 from types import FrameType
 from typing import TYPE_CHECKING
 
-from gputui.tui.source import Connect, Source
-
 if TYPE_CHECKING:
     from gputui.state import Session
+    from gputui.tui.source import Connect, Source
 
 ENDING_SIGNALS = (
     signal.SIGHUP,

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 
 import msgspec
 
+from gputui.collect.nvml.bindings import start_driver
 from gputui.collect.nvml.gpus import Nvml
 from gputui.collect.sampler import Sampler, read_once
 from gputui.model.events import AnyEvent
@@ -50,6 +51,7 @@ def main() -> None:
                 names = [thread.name for thread in threading.enumerate()]
                 print(json.dumps({"sampler_alive": "sampler" in names}), flush=True)
             case "open":
+                start_driver()
                 nvml = Nvml(open_timeout_s=command["timeout_s"])
                 nvml.close()
                 print(json.dumps(nvml.unavailable_reason), flush=True)

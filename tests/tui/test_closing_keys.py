@@ -23,7 +23,6 @@ import sys
 from pathlib import Path
 from gputui.render import formats
 from gputui.report.process_table import ProcessRow
-from gputui.state import Session
 from gputui.tui import run_app
 from gputui.tui.dialogs import boxes, export, palette, prompt, signal, workloads
 from gputui.tui.shell.main import MainScreen
@@ -60,7 +59,7 @@ MainScreen.action_sort = opened
 # Two keys of one write may be handled a moment apart, and the second by what is behind.
 MainScreen.check_action = lambda screen, action, _: action == "sort"
 resume, MainScreen.on_screen_resume = MainScreen.on_screen_resume, resumed
-sys.exit(run_app(Source, Session()))
+sys.exit(run_app(Source))
 """
 
 CLOSING = {

@@ -29,7 +29,6 @@ RESTORED = (
 
 PROGRAM = """
 import sys
-from gputui.state import Session
 from gputui.tui import Options, run_app
 from tests.tui import scripted
 
@@ -43,7 +42,7 @@ class Source(scripted.ScriptedSource):
         return True
 
 early = Options(draws_early="early" in sys.argv)
-sys.exit(run_app(Source, Session(), early))
+sys.exit(run_app(Source, early))
 """
 
 SIZE = {"COLUMNS": "100", "LINES": "30"}

@@ -12,6 +12,7 @@ from gputui.collect.nvml.bindings.calls import (
     NOT_SUPPORTED,
     DriverError,
     Handle,
+    start_driver,
 )
 from gputui.collect.nvml.bindings.counters import CounterCalls, GpmRequest, GpmSample
 from gputui.collect.nvml.bindings.facts import FactCalls
@@ -24,7 +25,7 @@ from gputui.collect.nvml.bindings.readings import Memory, ReadingCalls
 __all__ = [
     "FUNCTION_NOT_FOUND", "GPU_IS_LOST", "INVALID_ARGUMENT", "NOT_SUPPORTED", "NO_PERMISSION",
     "DriverError", "GpmRequest", "GpmSample", "GpuProcess", "Handle", "Library", "Memory",
-    "ProcessUse", "XidWatch",
+    "ProcessUse", "XidWatch", "start_driver",
 ]  # fmt: skip
 
 

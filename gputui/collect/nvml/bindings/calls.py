@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
+import threading
 from collections.abc import Callable, Sequence
 from typing import Any, NewType
 
@@ -125,3 +127,14 @@ class Calls:
             return known
         words = sanitize(str(self._nvml.NVMLError(code)), 120).rstrip(".")
         return f"NVML answered {words} ({code})"
+
+
+def start_driver() -> None:
+    """Begin to start the driver, which takes a while, and return at once: `Calls` then waits for
+    the rest of it. It stays initialized; what is wrong, `Calls` says."""
+
+    def start() -> None:
+        with contextlib.suppress(DriverError):
+            Calls()
+
+    threading.Thread(target=start, name="nvml-start", daemon=True).start()
