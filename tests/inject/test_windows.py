@@ -43,7 +43,7 @@ def test_windows_switch_kernels_and_calls(windows):
     switched = re.findall(r"Activity(?:Enable|Disable)\(10\)", calls)
     assert switched[:6] == ["ActivityEnable(10)", "ActivityDisable(10)"] * 3
     assert calls.count("Subscribe(0)") == 1
-    # Calls are told by callbacks: their kinds, switched a few times, end with one id for all.
+    # Calls are seen by callbacks: their kinds, switched a few times, end with one id for all.
     assert not re.search(r"Activity(Enable|Disable)\([45]\)|Enable(Runtime|Driver)Api", calls)
     made = {trace.name(row["name"]): row["correlation"] for row in trace.of(RecordKind.KERNEL)}
     launches = trace.of(RecordKind.API)["correlation"].tolist()

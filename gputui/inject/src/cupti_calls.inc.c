@@ -40,7 +40,7 @@ static int begins_with_any(const char *name, const char *const *beginnings)
     return 0;
 }
 
-/* Whether calls are told by callbacks, in a program that was there before and in windows, instead of
+/* Whether calls are seen by callbacks, in a program that was there before and in windows, instead of
  * by CUPTI's records. One by one these bring none there (CUPTI 13.0, H100). Their kinds do, but on an
  * eager decode they cost 1.3 times bare with every call off, 1.1 to 1.2 once off, and after a few
  * times on and off every call and kernel had one and the same id. */
@@ -94,7 +94,7 @@ static void switch_calls(int driver, int on)
         }
 }
 
-/* The calls that a thread is in, of the runtime and of the driver, if they are told by callbacks. */
+/* The calls that a thread is in, of the runtime and of the driver, if they are seen by callbacks. */
 enum { SITE_ENTER = 0 };
 typedef struct {
     uint64_t began_ns; /* 0 in none */
