@@ -10,6 +10,7 @@ from collections.abc import Sequence
 import msgspec
 
 import gputui
+from gputui.collect.clock_steps import ClockSteps
 from gputui.collect.host import Host, host_facts
 from gputui.collect.nvml.gpus import Nvml
 from gputui.collect.nvml.turns import Turns
@@ -74,6 +75,8 @@ class Machine:
         self._status_told = False
         self._processes_ns: int | None = None
         self._use_turns = Turns([gpu.index for gpu in self._nvml.facts])
+        self._clock = ClockSteps()
+        self._clock.read()
         self._cpu_ns = time.process_time_ns()
         self._cpu_since_ns = time.monotonic_ns()
         self._start_counters()
@@ -115,6 +118,7 @@ class Machine:
                 own_cpu_percent=self._own_cpu_percent(),
                 recorded_bytes=written[0],
                 traced_bytes=written[1],
+                clock_set_ns=self._clock.read(),
             )
         )
         events.extend(statuses)

@@ -58,6 +58,7 @@ def sample(session: Session, event: MachineSample) -> None:
     if (active := session.active_run) is not None:
         # A program that prints nothing is running all the same.
         active.updated_ns = max(active.updated_ns, event.time_ns)
+        active.clock_set_ns += abs(event.clock_set_ns or 0)
     readings = session.current_readings
     readings.at(event.time_ns)
     for name in _HOST_SPREADS:

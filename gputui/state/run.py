@@ -88,6 +88,8 @@ class Run(msgspec.Struct):
 
     started: RunStarted
     ended: RunEnded | None = None
+    clock_set_ns: int = 0
+    """How far the clocks of its hosts were set while it ran, in all."""
     asked_ns: int | None = None
     """When gputui first asked it to end."""
     progress: RunProgress | None = None

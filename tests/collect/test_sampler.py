@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gputui.collect.clock_steps import ClockSteps
 from gputui.collect.nvml.gpus import _coarse
 from gputui.collect.sampler import Sampler, Schedule
 from gputui.collect.worker import Worker
@@ -210,3 +211,29 @@ def test_what_a_call_raises_is_raised_where_it_is_waited_for() -> None:
     with pytest.raises(ZeroDivisionError):
         worker.answer(time.monotonic() + GUARD_S)
     worker.stop()
+
+
+def test_a_wall_clock_that_is_set_is_told_from_a_pause_and_from_a_slow_reading() -> None:
+    wall, steady = [100], [0]
+    slow = [0]
+
+    def steadily() -> int:
+        steady[0] += slow[0]
+        return steady[0]
+
+    clock = ClockSteps(lambda: wall[0], steadily)
+    found = []
+    for passed_ns, set_ns, slow_ns in (
+        (0, 0, 0),
+        (10**12, 0, 0),  # a pause
+        (10**9, 10**9, 0),
+        (10**9, -(10**9), 10**7),  # read again at the next tick
+        (10**9, 0, 0),
+        (10**9, 10**6, 0),
+    ):
+        slow[0] = slow_ns
+        wall[0] += passed_ns + set_ns
+        steady[0] += passed_ns
+        found.append(clock.read())
+        wall[0] += 2 * slow_ns
+    assert found == [None, None, 10**9, None, -(10**9), None]

@@ -12,10 +12,12 @@ from gputui.model.events import (
     CaptureDelta,
     CollectiveDelta,
     Distribution,
+    HostSample,
     IdleRange,
     JobFacts,
     LeafTime,
     LoopDelta,
+    MachineSample,
     ProcessAttached,
     RangeDefined,
     RunStarted,
@@ -344,6 +346,22 @@ def test_a_baseline_that_other_ranks_wait_for_is_no_lateness_and_its_steps_are_t
     assert Leaf.RANK not in tree.leaves
     assert tree.wall_ns == STEPS * (MATMUL_NS + 1_000_000 + TRANSFER_NS)
     assert table(session, run, "ranks").note.startswith("which rank is late is not known")
+
+
+@pytest.mark.parametrize(("set_ns", "is_named"), [(-1_000_000_000, False), (60_000_000, True)])
+def test_nobody_is_late_by_sums_where_a_clock_was_set(set_ns: int, is_named: bool) -> None:
+    """The collective in which it was is a second shorter or longer on one host."""
+    session, run = job([rank(), rank(wait=40_000_000)])
+    run.updated_ns = STEPS * STEP_NS
+    assert who(run) == {1: "host"}
+    session.apply([MachineSample(time_ns=2, host=HostSample(), clock_set_ns=set_ns)])
+    assert (who(run) == {1: "host"}) == is_named
+    assert table(session, run, "ranks").note == (
+        ""
+        if is_named
+        else "which rank is late is not known: a host's clock was set by 1.00 s while it ran"
+    )
+    assert any(one.cause == "clock_set" for one in findings(session, run))
 
 
 def test_ranks_of_different_loops_have_no_step_in_common() -> None:

@@ -137,6 +137,9 @@ class MachineSample(Event, frozen=True, kw_only=True, tag="sample"):
     traced_bytes: Amount | None = None
     """Size of the trace beside it."""
     launchers: tuple[LauncherSample, ...] = ()
+    clock_set_ns: Integer | None = None
+    """How far the wall clock was set since the last tick, forward if positive: times before and
+    after it are of two clocks. None where it was not."""
 
 
 class HostUnavailable(Event, frozen=True, kw_only=True, tag="host_unavailable"):

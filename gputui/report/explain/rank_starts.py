@@ -1,4 +1,4 @@
-"""Ranks that began long after the others, and hosts whose clocks are apart.
+"""Ranks that began long after the others, and hosts whose clocks are apart or were set.
 
 Both show as processes that begin at other times. The collectives distinguish them: all ranks begin
 their newest one nearly together, so that what its times are apart is the clocks.
@@ -72,6 +72,21 @@ def clocks_apart(_session: Session, run: Run) -> Iterator[Finding]:
         )
 
 
+def clocks_set(_session: Session, run: Run) -> Iterator[Finding]:
+    """Clocks that were set while the run went on."""
+    if run.clock_set_ns:
+        yield Finding(
+            "clock_set",
+            "a clock was set",
+            f"A host's clock was set by {duration(run.clock_set_ns)} while it ran: what went on "
+            "then looks longer or shorter by as much",
+            "let NTP settle before a run (chronyc waitsync)",
+            run.clock_set_ns / 1e9,
+            0,
+            "seconds between the wall clock and one that is never set",
+        )
+
+
 def clocks_ahead_ns(run: Run) -> Mapping[str, int]:
     """How far each host's clock is ahead of the median of all, of two hosts of that of rank 0, to
     within what ranks come late by; empty where the ranks of several hosts have not all begun the
@@ -115,4 +130,4 @@ def _host(run: Run, process: int) -> str:
     return run.processes[process].attached.host or ""
 
 
-RULES = (RunRule(12, late_starts), RunRule(13, clocks_apart))
+RULES = (RunRule(12, late_starts), RunRule(13, clocks_apart), RunRule(14, clocks_set))

@@ -5,9 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from gputui.model.leaves import LEAVES, Leaf
+from gputui.model.units import duration
 from gputui.report.explain.late_steps import late_over_steps
 from gputui.report.explain.rank_causes import RankTime
-from gputui.report.explain.rank_waits import hidden_share, matched, why_not_matched
+from gputui.report.explain.rank_waits import (
+    hidden_share,
+    matched,
+    was_clock_set,
+    why_not_matched,
+)
 from gputui.report.explain.ranks import lack_of_cores, rank_times
 from gputui.report.schema import Column, TableSpec, if_any, number, percent, text, time
 from gputui.state import Run, Session
@@ -63,6 +69,8 @@ def why_unknown(run: Run, rows: Sequence[RankTime]) -> str:
         unnamed = lack_of_cores(rows, matched(run))
         return unnamed[1] if unnamed else ""
     why = why_not_matched(run)
+    if rows and not why and was_clock_set(run):
+        why = f"a host's clock was set by {duration(run.clock_set_ns)} while it ran"
     if rows and not why:
         why = "fewer than 20 steps alike, or no collectives in common"
     return f"which rank is late is not known: {why}" if why else ""
