@@ -43,7 +43,7 @@ class RunScope:
 
 STEADY = RunScope()
 
-_TURNS = (Scope.WARMUP, Scope.EVALUATION, Scope.PAUSE)
+TURNS = (Scope.WARMUP, Scope.EVALUATION, Scope.PAUSE)
 """Turns of the main loop that the steady steps leave out."""
 
 
@@ -93,7 +93,7 @@ def cut(run: Run, scope: RunScope) -> Run:
         return _cut_to_steps(run, loops, scope)
 
     def turned(key: Key) -> Key:
-        is_main = loops.get((key.process, key.device)) == key.loop and key.scope in _TURNS
+        is_main = loops.get((key.process, key.device)) == key.loop and key.scope in TURNS
         return key._replace(scope=Scope.STEADY) if is_main else key
 
     times: dict[LeafKey, LeafNs] = {}
@@ -162,7 +162,7 @@ def _blocks(run: Run, place: tuple[int, int], loop: int) -> tuple[StepBlock, ...
 def _turns_beside(run: Run, loops: dict[tuple[int, int], int]) -> dict[Scope, int]:
     """Turns of the main loops that are no steady steps, by what they are; of one device."""
     found: dict[Scope, int] = {}
-    for kind in _TURNS:
+    for kind in TURNS:
         turns = [run.loops.get(LoopKey(*place, kind, loop)) for place, loop in loops.items()]
         found[kind] = max((sums.steps for sums in turns if sums is not None), default=0)
     return found

@@ -10,6 +10,7 @@ from gputui.model.leaves import LEAVES, Leaf
 from gputui.model.units import count, duration
 from gputui.report.explain.time_tree import TimeTree
 from gputui.report.main_step import STEP_NAMES
+from gputui.report.scope import TURNS, Part, RunScope
 from gputui.state import Run
 
 LAYER = 40
@@ -65,14 +66,21 @@ def _turns(run: Run, tree: TimeTree) -> int:
     )
 
 
-def scope_words(tree: TimeTree) -> list[str]:
-    """Which steps all shares are of, and what is not in them, the longest first."""
+def scope_words(tree: TimeTree, scope: RunScope | None = None) -> list[str]:
+    """Which steps all shares are of, and what is not in them, the longest first. Of all turns of
+    the main loop warm-up, evaluation and pauses are in them: what is left is of other loops."""
     if not tree.has_steps:
         return []
     each = tree.operations / tree.steps
-    lines = [f"Mean of {count(tree.steps)} steady steps of {each:,.0f} operations."]
+    has_all = scope is not None and scope.part is Part.TURNS
+    steps = "turns of the main loop" if has_all else "steady steps"
+    lines = [f"Mean of {count(tree.steps)} {steps} of {each:,.0f} operations."]
     beside = sorted(tree.beside_ns.items(), key=lambda one: -one[1])
-    parts = [f"{_BESIDE[scope]} {duration(ns)}" for scope, ns in beside if ns and scope in _BESIDE]
+    parts = [
+        f"{_BESIDE[kind]}{' of other loops' if has_all and kind in TURNS else ''} {duration(ns)}"
+        for kind, ns in beside
+        if ns and kind in _BESIDE
+    ]
     if parts:
         lines.append(f"Not in them: {', '.join(parts)}.")
     absent = [LEAVES[leaf].label for leaf in _RULED_OUT if not tree.leaves.get(leaf)]

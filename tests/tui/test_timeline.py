@@ -87,6 +87,26 @@ def test_the_gap_under_the_cursor_is_explained() -> None:
         "Work from 3.00 µs to 4.00 µs: busy 1.00 µs of 1.00 µs."
     ]
 
+    partly = replace(
+        step, busy=(1000, 100, 100, 1000), idle=(IdleLane(Leaf.SYNC, (0, 900, 900, 0)),)
+    )
+    assert gap_words(columns_of(partly, 0, 4, 4), 1, 0, 4000)[0] == (
+        "Idle 1.80 µs of 2.00 µs, from 1.00 µs to 3.00 µs: sync 1.80 µs."
+    )
+
+
+async def test_a_gap_is_the_same_on_every_screen(show: Show, training: list[AnyEvent]) -> None:
+    gaps = []
+    for size in ((80, 24), (131, 40)):
+        async with show([training], size) as shown:
+            await shown.press("3", "up")
+            text = " ".join(shown.text.split())
+            gaps += re.findall(
+                r"Idle [\d.]+ \wi?s(?: of [\d.]+ \ws,)? from .*? to [\d.]+ \ws:", text
+            )
+    assert len(gaps) == 2
+    assert gaps[0] == gaps[1]
+
 
 async def test_what_a_recording_makes_up_does_no_harm(show: Show, training: list[AnyEvent]) -> None:
     step = lanes_of(training)

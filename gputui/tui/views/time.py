@@ -98,7 +98,7 @@ class TimeView(View):
                 self.places.append(Place(y, at, at + 2, act))
         rows.append(((fit(_total(tree, left), left), "dim"),))
         if is_beside:
-            for words in scope_words(tree):
+            for words in scope_words(tree, self.model.scope):
                 rows += wrap(words, left - 2, "dim", " ")
         chosen = next((line for line in self._lines if line.key == self.cursor.key), None)
         if chosen is None:

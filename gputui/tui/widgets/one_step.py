@@ -10,7 +10,14 @@ from gputui.state import Run
 from gputui.tui.model import Model
 from gputui.tui.widgets.canvas import Row, heading, wrap
 from gputui.tui.widgets.dragged import DraggedView
-from gputui.tui.widgets.step_lanes import FIGURE, LABEL, columns_of, gap_words, lane_rows
+from gputui.tui.widgets.step_lanes import (
+    FIGURE,
+    LABEL,
+    columns_of,
+    gap_words,
+    lane_rows,
+    longest_gap,
+)
 from gputui.tui.widgets.step_rows import step_rows, thread_words
 from gputui.tui.widgets.view import Place
 
@@ -75,9 +82,13 @@ class OneStepView(DraggedView):
         columns = columns_of(step, low, high, self._lane_columns)
         each = step.duration_ns / max(1, len(step.busy))
         start_ns, span_ns = low * each, (high - low) * each
-        at = self.inside
+        # What a gap is does not depend on how many columns the screen has.
+        fine = columns_of(step, 0, len(step.busy), len(step.busy))
+        at, part = self.inside, longest_gap(fine)
         if at is None:
-            at = min(range(len(columns)), key=lambda n: columns[n].busy)  # the longest gap
+            at = max(0, min(len(columns) - 1, (part - low) * len(columns) // max(1, high - low)))
+        else:
+            part = int(low + (high - low) * (at + 0.5) / len(columns))
         which = "newest" if not self.step_back else f"{self.step_back} before the newest"
         title = f"One step, {duration(step.duration_ns)}: {which} of {len(self._kept)} kept"
         rows: list[Row] = [(), heading(title, width, f"↑ ↓ another step  {_BUTTONS}")]
@@ -93,8 +104,8 @@ class OneStepView(DraggedView):
             for x in range(len(columns)):
                 act = partial(self._put_inside, x)
                 self.places.append(Place(top + y, LABEL + x, LABEL + x + 1, act))
-        place = (low + (high - low) * (at + 0.5) / len(columns)) / max(1, len(step.busy))
-        lines = gap_words(columns, at, start_ns, span_ns) + thread_words(step, run, place)
+        place = (part + 0.5) / max(1, len(step.busy))
+        lines = gap_words(fine, part, 0.0, step.duration_ns) + thread_words(step, run, place)
         for line in lines:
             rows += wrap(line, width - 2, "text", "  ")
         return rows

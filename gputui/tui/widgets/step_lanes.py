@@ -116,10 +116,24 @@ def gap_words(columns: list[Column], at: int, start_ns: float, span_ns: float) -
     causes = ", ".join(
         f"{LEAVES[leaf].label} {duration(sums[leaf])}" for leaf in ranked[:3] if sums[leaf] >= 1
     )
-    lines = [f"Idle {duration(sum(sums.values()))} {where}: {causes or 'cause unknown'}."]
+    idle, whole = duration(sum(sums.values())), duration(len(inside) * each)
+    of = "" if idle == whole else f" of {whole},"
+    lines = [f"Idle {idle}{of} {where}: {causes or 'cause unknown'}."]
     if ranked:
         lines.append(f"{LEAVES[ranked[0]].label}: {LEAVES[ranked[0]].meaning}.")
     return lines
+
+
+def longest_gap(columns: list[Column]) -> int:
+    """The middle of the longest stretch of idle time with one cause in front; 0 without one."""
+    longest, at = (0, 0), 0
+    while at < len(columns):
+        kind, first = _kind(columns[at]), at
+        while at < len(columns) and _kind(columns[at]) == kind:
+            at += 1
+        if kind is not None and at - first > longest[0]:
+            longest = at - first, (first + at - 1) // 2
+    return longest[1]
 
 
 def _kind(column: Column) -> Leaf | None:
