@@ -153,12 +153,14 @@ class LaunchedLineKey(NamedTuple):
 
 
 class LineKey(NamedTuple):
-    """A line of a process at which it was while a device idled in steps of a loop."""
+    """A line of a process at which it was while a device idled in steps of a loop, and the leaf
+    that the frames around it speak of; NO_LEAF where they do not."""
 
     process: int
     device: int
     loop: int
     line: int
+    leaf: int
 
 
 class ThreadKey(NamedTuple):

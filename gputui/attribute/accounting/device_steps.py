@@ -16,6 +16,7 @@ from gputui.attribute.accounting.tracks import FETCHING, LEAVES, WAITED
 from gputui.attribute.arrays import Bools
 from gputui.attribute.distributions import grouped
 from gputui.model.events import (
+    NO_LEAF,
     LeafTime,
     LineLaunches,
     LineSamples,
@@ -258,13 +259,16 @@ class DeviceSteps:
         hits = self.time.blame.line_hits
         if not hits:
             return []
-        moments = np.array([moment for moment, _ in hits])
+        moments = np.array([moment for moment, _, _ in hits])
         at = np.searchsorted(steps.starts, moments, side="right") - 1
         inside = (at >= 0) & (moments < steps.ends[at])
-        counts = Counter(hits[row][1] for row in np.flatnonzero(inside).tolist())
+        counts = Counter(
+            (line, NO_LEAF if leaf is None else int(leaf))
+            for _, line, leaf in (hits[row] for row in np.flatnonzero(inside).tolist())
+        )
         return [
-            LineSamples(self._process, self._device, loop, line, count)
-            for line, count in sorted(counts.items())
+            LineSamples(self._process, self._device, loop, line, count, leaf)
+            for (line, leaf), count in sorted(counts.items())
         ]
 
     def _without_steps(

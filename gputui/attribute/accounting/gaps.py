@@ -113,8 +113,9 @@ class Blame:
     def __init__(self, threads: HostThreads, main_thread: int) -> None:
         self._threads = threads
         self._main_thread = main_thread
-        self.line_hits: list[tuple[int, int]] = []
-        """When the device idled and a thread was away from CUDA: at which line it was."""
+        self.line_hits: list[tuple[int, int, Leaf | None]] = []
+        """When the device idled and a thread was away from CUDA: at which line it was, and the leaf
+        that its frames speak of, if any."""
 
     def forget_lines(self, until_ns: int) -> None:
         """The lines of steps that ended by then are counted."""
@@ -149,7 +150,7 @@ class Blame:
         # A worker thread waits for the main thread: what that one is at decides.
         asked = self._main_thread if thread != self._main_thread else thread
         hits = self._threads.lines.within(asked, gaps.starts, gaps.called_ns)
-        self.line_hits += [(hit.time_ns, hit.line) for hit in hits]
+        self.line_hits += [(hit.time_ns, hit.line, hit.leaf) for hit in hits]
         spoken = [hit.leaf for hit in hits if hit.leaf is not None]
         if fetching := sum(hit.fetches for hit in hits):
             causes.add_fetching(gaps.rows, np.floor(away * (fetching / len(hits))).astype(np.int64))

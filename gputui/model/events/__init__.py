@@ -41,6 +41,7 @@ from gputui.model.events.definitions import (
 )
 from gputui.model.events.deltas import CaptureDelta, CaptureSum, Loss, OpenRange
 from gputui.model.events.deltas_gpu import (
+    NO_LEAF,
     OTHER_STREAMS,
     DeviceDelta,
     IdleRange,
@@ -146,7 +147,7 @@ AnyEvent = (
 )
 
 __all__ = [
-    "JOURNAL_SCHEMA", "LAUNCH_UNKNOWN", "NO_THREAD", "OTHER_STREAMS", "PHASE_STARTS",
+    "JOURNAL_SCHEMA", "LAUNCH_UNKNOWN", "NO_LEAF", "NO_THREAD", "OTHER_STREAMS", "PHASE_STARTS",
     "SCHEMA_VERSION", "WINDOW_GROUPS",
     "Alert", "Amount", "AnyEvent", "ApiDelta", "CaptureDelta", "CaptureRefused", "CaptureSum",
     "ClockRead", "CollectiveDelta",

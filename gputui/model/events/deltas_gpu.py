@@ -187,12 +187,17 @@ class Stretch(msgspec.Struct, frozen=True, array_like=True, gc=False):
     stretched_ns: Annotated[Amount, Sum]
 
 
+NO_LEAF = -1
+
+
 class LineSamples(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """How often a line of the program was seen while a device idled in steady steps, and the
-    thread that launches was away from CUDA: 10 readings a second."""
+    thread that launches was away from CUDA: 10 readings a second. `leaf` is what the frames around
+    the line speak of (model.leaves), -1 where they do not."""
 
     process: Annotated[ProcessNumber, Key]
     device: Annotated[Integer, Key]
     loop: Annotated[Integer, Key]
     line: Annotated[Integer, Key]
     samples: Annotated[Amount, Sum]
+    leaf: Annotated[Integer, Key] = NO_LEAF

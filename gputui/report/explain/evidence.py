@@ -18,7 +18,7 @@ from gputui.state import Run
 def evidence(run: Run, tree: TimeTree, leaf: Leaf) -> tuple[str, ...]:
     """What stands beside the finding that a leaf is."""
     if leaf in _AT_A_LINE:
-        place = where(run) or _in_one_phase(run, leaf)
+        place = where(run, leaf) or _in_one_phase(run, leaf)
         return tuple(filter(None, (place, _in_few_steps(tree, leaf))))
     if leaf is Leaf.LAUNCH and tree.steps:
         return (f"{tree.operations / tree.steps:,.0f} operations a step",)
@@ -63,10 +63,10 @@ def _in_few_steps(tree: TimeTree, leaf: Leaf) -> str | None:
     return f"{IN_FEW_STEPS}: {tree.slow_steps:,} of {tree.steps:,} {are} slow"
 
 
-def where(run: Run) -> str | None:
-    """At which line of the program the CPU was; None where too little was seen, or it was all over
-    the program."""
-    line = likeliest_line(run)
+def where(run: Run, leaf: Leaf | None = None) -> str | None:
+    """At which line of the program the CPU was, for one leaf if there is one; None where too little
+    was seen, or it was all over the program."""
+    line = likeliest_line(run, leaf=leaf)
     if line is None or line.seen < NAMED * line.samples:
         return None
     share = 100 * line.seen / line.samples
@@ -82,7 +82,7 @@ MOSTLY = 0.5
 
 def place_of(run: Run, leaf: Leaf) -> str:
     """The line that a leaf is at, as a rule; empty where there is none."""
-    line = likeliest_line(run) if leaf in _AT_A_LINE else None
+    line = likeliest_line(run, leaf=leaf) if leaf in _AT_A_LINE else None
     return line.where if line is not None and line.seen >= MOSTLY * line.samples else ""
 
 

@@ -17,7 +17,7 @@ from gputui.attribute.accounting.operations import FIRST_KERNEL, Columns, Kernel
 from gputui.attribute.accounting.patterns import refine
 from gputui.attribute.correlation import CALL
 from gputui.attribute.timed_operations import timed
-from gputui.model.events import LeafTime, LoopDelta, Scope
+from gputui.model.events import LeafTime, LineSamples, LoopDelta, Scope
 from gputui.model.leaves import LEAVES, Leaf, leaf_of_kernel
 from gputui.ring.layout import SLOT, RecordKind
 from tests.attribute.accounting.test_device import MAIN, START, by_leaf, device, operations
@@ -190,10 +190,13 @@ def test_only_what_is_fetched_is_input_in_a_pause(fetches: bool, leaf: Leaf) -> 
         at += 10_000_000
     steps.add(operations(*rows))
     steps.mark([row[0] for row in rows], renewed=False)
-    found = Counter[Leaf]()
+    found, said = Counter[Leaf](), Counter[int]()
     for part in steps.collect(None, False):
         if isinstance(part, LeafTime) and part.scope is Scope.PAUSE:
             found[Leaf(part.leaf)] += part.ns
+        if isinstance(part, LineSamples):
+            said[part.leaf] += part.samples
+    assert said == {Leaf.INPUT: 5}
     assert found == {Leaf.MATMUL: 5 * 9_000_000, leaf: 5 * 301_000_000 - 50, Leaf.LAUNCH: 50}
 
 
