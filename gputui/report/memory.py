@@ -191,7 +191,8 @@ def held(gpu: Gpu, run: Run) -> Held | None:
     ]
     if not values:
         return None
-    return Held(values[0], max(values))
+    known = run.readings.gpu_spreads.get((gpu.facts.index, "memory_used_bytes"))
+    return Held(values[0], max(values) if known is None else int(known.maximum))
 
 
 def held_by_phase(gpu: Gpu, run: Run) -> dict[str, int]:

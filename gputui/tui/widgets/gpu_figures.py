@@ -66,7 +66,7 @@ def throttling(gpu: Gpu) -> tuple[str, str]:
 
 
 def throttled_in(run: Run | None, index: int) -> list[str]:
-    """What held the clocks of a GPU down in a run that has ended, and in how many of its samples:
+    """What held the clocks of a GPU down in a run that has ended, and in how many of its readings:
     what the card says now is of a GPU that rests."""
     if run is None or run.is_active:
         return []
@@ -78,7 +78,7 @@ def throttled_in(run: Run | None, index: int) -> list[str]:
         if gpu == index and not any(word in reason.lower() for word in _HARMLESS)
     }
     return [
-        f"{reason} in {percent(100 * min(1.0, count / max(1, whole)))} of samples"
+        f"{reason} {percent(100 * min(1.0, count / max(1, whole)))} of it"
         for reason, count in sorted(counts.items(), key=lambda item: -item[1])
     ]
 

@@ -74,10 +74,12 @@ def _panel(
     state, role = throttling(gpu)
     facts += [temperature(gpu)[0].partition(" (")[0]]
     facts = [state, *facts] if role == "hot" else [*facts, "not throttled"]
+    slowed = [f"throttled: {why}" for why in throttled_in(run, gpu.facts.index)[:1]]
     rows: list[Row] = []
     if busy is not None:
-        rows.append(((f" {'GPU busy':<14}", "label"), (f"{percent(busy):>9}", "value"),
-                     ("  of the scope", "dim")))  # fmt: skip
+        beside = ("  of the scope", "dim") if not slowed else (f"  {slowed[0]}", "warn")
+        row: Row = ((f" {'GPU busy':<14}", "label"), (f"{percent(busy):>9}", "value"), beside)
+        rows.append(row)
     found = [chart for chart in charts(gpu) if not chart.reason]
     half = (width - 2) // 2 if pairs else width
     cells = [_spark_row(chart, _mean_in(run, gpu, chart), half, interval_s) for chart in found]
@@ -86,7 +88,7 @@ def _panel(
     rows += cells
     if not run.is_active:
         facts = ["means in use" if of == "whole run" else "means of the scope"]
-        facts += [f"throttled: {why}" for why in throttled_in(run, gpu.facts.index)[:1]]
+        facts += slowed if busy is None else []
     title = f"GPU {gpu.facts.index}  {gpu.facts.name}"
     rows = rows[: height - 1]
     words = _energy_words(energy, of)
