@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from gputui.model.collectives import CollectiveSums, bus_factor, total_bytes
@@ -13,6 +13,7 @@ from gputui.report.schema import (
     TableSpec,
     count,
     if_any,
+    if_differs,
     number,
     percent,
     rate,
@@ -30,6 +31,7 @@ class CollectiveRow:
     rank: int | None
     pid: int
     ranks: int
+    group: str
     key: CollectiveKey
     sums: CollectiveSums
 
@@ -58,11 +60,13 @@ def collective_rows(_session: Session, run: Run) -> list[CollectiveRow]:
     members: dict[str, set[int]] = defaultdict(set)
     for key in run.collectives:
         members[key.communicator].add(key.process)
+    groups = {name: _group(run, of) for name, of in members.items() if name}
     rows = [
         CollectiveRow(
             rank_of(run, key.process),
             run.processes[key.process].attached.pid,
             sums.ranks or len(members[key.communicator]),
+            groups.get(key.communicator, ""),
             key,
             sums,
         )
@@ -70,6 +74,19 @@ def collective_rows(_session: Session, run: Run) -> list[CollectiveRow]:
         if sums.count
     ]
     return sorted(rows, key=lambda row: (-1 if row.rank is None else row.rank, -row.sums.time_ns))
+
+
+_MOST_NAMED = 8
+
+
+def _group(run: Run, processes: Iterable[int]) -> str:
+    """The ranks of a communicator that were seen: "0,2", "0-7"; empty where they have none."""
+    found = {rank for process in processes if (rank := rank_of(run, process)) is not None}
+    ranks = sorted(found)
+    if len(ranks) > 2 and ranks[-1] - ranks[0] == len(ranks) - 1:
+        return f"{ranks[0]}-{ranks[-1]}"
+    more = ["…"] if len(ranks) > _MOST_NAMED else []
+    return ",".join([*map(str, ranks[:_MOST_NAMED]), *more])
 
 
 def _note(_run: Run, rows: Sequence[CollectiveRow]) -> str:
@@ -107,6 +124,9 @@ COLLECTIVES: TableSpec[CollectiveRow] = TableSpec(
         text("Kind", "kind", lambda row: row.key.kind, "What it does"),
         text("Communicator", "communicator", lambda row: row.key.communicator,
              "NCCL's id, or the category of the range", priority=4),
+        text("Group", "group", lambda row: row.group,
+             "The ranks of the communicator that were seen", seen=if_differs, flexible=False,
+             priority=2),
         number("Ranks", "ranks", lambda row: row.ranks, "Ranks of the communicator", priority=5),
         count("Count", "count", lambda row: row.sums.count, "Kernels, or ranges, that ended"),
         size("Bytes", "message_bytes", lambda row: row.sums.bytes,

@@ -16,6 +16,7 @@ from gputui.attribute.collectives.matching import SETTLING_NS, Matching
 from gputui.model.events import CaptureDelta, CollectiveDelta, ProcessAttached, RunStarted
 from gputui.report.explain.rank_waits import matched, why_not_matched
 from gputui.report.explain.ranks import lateness
+from gputui.report.registry import table
 from gputui.state import Run, Session
 
 LAYERS = 6
@@ -133,6 +134,23 @@ def test_who_is_late_on_one_communicator_for_its_peer_on_another_is_not_named() 
             job.reduce({}, (0, 2), "dp0")
             job.reduce({}, (1, 3), "dp1")
         assert named(job.run()) == [1], seed
+
+
+def test_on_two_by_two_by_two_the_late_one_is_named_and_each_group_has_its_ranks() -> None:
+    """Data, tensor and pipeline: rank 5 is late in its matrices, and so is all of its stage."""
+    for seed in range(2):
+        job = Job(8, seed)
+        for _ in range(STEPS):
+            for first in (0, 2, 4, 6):
+                for _ in range(LAYERS):
+                    job.reduce({5: 1_500_000}, (first, first + 1), f"{0x7E0 + first:016x}")
+            for first in (0, 1, 4, 5):
+                job.reduce({}, (first, first + 2), f"{0xDA0 + first:016x}")
+        run = job.run()
+        assert named(run) == [5], seed
+        rows = table(Session(), run, "collectives").records()
+        assert {row["group"] for row in rows if row["rank"] == 5} == {"4,5", "5,7"}
+        assert len({row["communicator"] for row in rows}) == 8
 
 
 @pytest.mark.parametrize(("times", "expected"), [(1, []), (6, [1])])
