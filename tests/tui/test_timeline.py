@@ -129,10 +129,11 @@ async def test_steps_are_chosen_and_their_gaps_explained(
     step = lanes_of(training)
     other = replace(step, busy=(1000,) * 96, idle=(), duration_ns=2 * step.duration_ns)
     at = training.index(step)
-    events = [*training[:at], other, *training[at:]]
+    rest = [event for event in training[at:] if not isinstance(event, StepLanes)]
+    events = [*training[:at], other, step, *rest]
     async with show([events], (120, 40)) as shown:
         await shown.press("3")
-        assert "One step, 8.00 ms: newest of 2 kept" in shown.text
+        assert "One step, 8.00 ms: slow, 1.6× a usual one; 2 of 2 kept" in shown.text
         busy = next(line for line in shown.lines if "GPU 0 busy" in line)
         assert busy.endswith("12.8 %")
         ink = [" ▁▂▃▄▅▆▇█".index(cell) for cell in busy[14 : 14 + 97]]
@@ -149,7 +150,7 @@ async def test_steps_are_chosen_and_their_gaps_explained(
         await shown.settle()
         assert "thread 529: in the program's own code." in shown.text
         await shown.press("up")
-        assert "One step, 16.0 ms: 1 before the newest of 2 kept" in shown.text
+        assert "One step, 16.0 ms: slow, 3.2× a usual one; 1 of 2 kept" in shown.text
         assert next(line for line in shown.lines if "GPU 0 busy" in line).endswith("100.0 %")
         await shown.press("down", "Z", "right")
         assert "from" in shown.text

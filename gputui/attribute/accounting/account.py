@@ -171,9 +171,8 @@ class Accounting:
                 yield number, device.time.phases.take()
 
     def take_lanes(self, time_ns: int) -> list[StepLanes]:
-        """A step of each device in parts, of those whose steps the last collection ended."""
-        found = [device.take_lanes(time_ns) for device in self._devices.values()]
-        return [lanes for lanes in found if lanes is not None]
+        """Steps of each device in parts, of those whose steps the last collection ended."""
+        return [lanes for device in self._devices.values() for lanes in device.take_lanes(time_ns)]
 
     def _show_siblings(self, until_ns: int | None) -> None:
         """Let each device know when the others of this process were busy."""

@@ -107,8 +107,8 @@ class DeviceSteps:
         samples.compared_ns = samples.stretched_ns = 0
         return found
 
-    def take_lanes(self, time_ns: int) -> StepLanes | None:
-        """The step that was kept in parts since the last call."""
+    def take_lanes(self, time_ns: int) -> list[StepLanes]:
+        """The steps that were kept in parts since the last call."""
         return self.lanes.take(time_ns, self._process, self._device)
 
     @property

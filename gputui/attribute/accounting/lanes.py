@@ -1,4 +1,4 @@
-"""One step of a device in parts, for the timeline: how busy each was, and why it idled."""
+"""Steps of a device in parts, for the timeline: how busy each was, and why it idled."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ LEAST_PART_NS = 200
 """Shorter parts say nothing: a step below 19 µs is not kept."""
 
 STANDS_OUT = 1.5
-"""Length over the median of its delta from which a step is kept instead of the newest."""
+"""Length over the median of its delta from which the longest step is kept beside a usual one."""
 
 _IS_BUSY = np.zeros(LEAVES, np.bool_)
 _IS_BUSY[[leaf for leaf, meaning in LEAF_MEANINGS.items() if not meaning.is_idle]] = True
@@ -41,65 +41,79 @@ class _Drawn(NamedTuple):
 
 
 class Lanes:
-    """Steps of one device in, one of them in parts out."""
+    """Steps of one device in; in parts a usual one out, and the longest if it stands out."""
 
     def __init__(self) -> None:
-        self._kept: _Drawn | None = None
+        self._kept: list[_Drawn] = []
 
     def take_steps(
         self, time: DeviceTime, open_ns: int | None, moments: Int64s
     ) -> npt.NDArray[np.int64]:
-        """Time by leaf up to each moment, taken from the device's; one of the steps that end at the
-        moments, the first of which began at `open_ns`, is kept in parts on the way."""
+        """Time by leaf up to each moment, taken from the device's; of the steps that end at the
+        moments, the first of which began at `open_ns`, some are kept in parts on the way."""
         tracks = time.tracks
-        drawn = _drawn(open_ns, moments) if len(tracks) else None
-        if drawn is None:
+        drawn = _drawn(open_ns, moments) if len(tracks) else []
+        if not drawn:
             return tracks.take(moments)
-        start_ns, end_ns = drawn
-        # A step may have any length in a damaged file: no product of it.
-        each, rest = divmod(end_ns - start_ns, LANE_PARTS)
-        numbers = np.arange(LANE_PARTS + 1, dtype=np.int64)
-        parts = start_ns + each * numbers + rest * numbers // LANE_PARTS
+        parts = [_parts(*step) for step in drawn]
         # A moment that is there twice has nothing the second time.
-        every = np.sort(np.concatenate((moments, parts)))
+        every = np.sort(np.concatenate((moments, *parts)))
         rows = tracks.take(every)
-        first = int(np.searchsorted(every, start_ns, side="right"))
-        kept = _in_parts(start_ns, end_ns, rows[first : first + LANE_PARTS], np.diff(parts))
-        threads, streams = time.rows(bounds_of(start_ns, end_ns))
-        self._kept = kept._replace(threads=threads, streams=streams)
+        self._kept = []
+        for (start_ns, end_ns), of in zip(drawn, parts, strict=True):
+            first = int(np.searchsorted(every, start_ns, side="right"))
+            kept = _in_parts(start_ns, end_ns, rows[first : first + LANE_PARTS], np.diff(of))
+            threads, streams = time.rows(bounds_of(start_ns, end_ns))
+            self._kept.append(kept._replace(threads=threads, streams=streams))
         upto = np.searchsorted(every, moments, side="right") - 1
         return np.diff(np.cumsum(rows, axis=0)[upto], axis=0, prepend=0)
 
-    def take(self, time_ns: int, process: int, device: int) -> StepLanes | None:
-        """The step that was kept since the last call."""
-        found, self._kept = self._kept, None
-        if found is None:
-            return None
-        return StepLanes(
-            time_ns=time_ns,
-            process=process,
-            device=device,
-            start_ns=found.start_ns,
-            duration_ns=found.end_ns - found.start_ns,
-            busy=tuple(found.busy),
-            idle=tuple(IdleLane(int(leaf), tuple(parts)) for leaf, parts in found.idle.items()),
-            threads=found.threads,
-            streams=found.streams,
-            alone=tuple(found.alone),
-        )
+    def take(self, time_ns: int, process: int, device: int) -> list[StepLanes]:
+        """The steps that were kept since the last call, the usual one last."""
+        kept, self._kept = self._kept, []
+        return [
+            StepLanes(
+                time_ns=time_ns,
+                process=process,
+                device=device,
+                start_ns=found.start_ns,
+                duration_ns=found.end_ns - found.start_ns,
+                busy=tuple(found.busy),
+                idle=tuple(IdleLane(int(leaf), tuple(parts)) for leaf, parts in found.idle.items()),
+                threads=found.threads,
+                streams=found.streams,
+                alone=tuple(found.alone),
+            )
+            for found in kept
+        ]
 
 
-def _drawn(open_ns: int | None, moments: Int64s) -> tuple[int, int] | None:
-    """The step to keep in parts: the newest, or a longer one; none that is too short."""
+def _drawn(open_ns: int | None, moments: Int64s) -> list[tuple[int, int]]:
+    """The steps to keep in parts: one that is longer, then the newest of those nearest to the
+    median; none that is too short."""
     begins = moments[:-1] if open_ns is None else np.concatenate(([open_ns], moments[:-1]))
     lengths = moments[len(moments) - len(begins) :] - begins
     if not len(lengths):
-        return None
+        return []
+    middle = median(lengths)
+    usual = len(lengths) - 1 - int(np.abs(lengths - middle)[::-1].argmin())
     longest = int(lengths.argmax())
-    at = longest if lengths[longest] > STANDS_OUT * median(lengths) else len(lengths) - 1
-    if lengths[at] < LEAST_PART_NS * LANE_PARTS:
-        return None
-    return int(begins[at]), int(begins[at] + lengths[at])
+    stands_out = longest != usual and lengths[longest] > STANDS_OUT * middle
+    chosen = [longest, usual] if stands_out else [usual]
+    return [
+        (int(begins[at]), int(begins[at] + lengths[at]))
+        for at in chosen
+        if lengths[at] >= LEAST_PART_NS * LANE_PARTS
+    ]
+
+
+def _parts(start_ns: int, end_ns: int) -> Int64s:
+    """The bounds of its parts."""
+    # A step may have any length in a damaged file: no product of it.
+    each, rest = divmod(end_ns - start_ns, LANE_PARTS)
+    numbers = np.arange(LANE_PARTS + 1, dtype=np.int64)
+    bounds: Int64s = start_ns + each * numbers + rest * numbers // LANE_PARTS
+    return bounds
 
 
 def _in_parts(start_ns: int, end_ns: int, rows: npt.NDArray[np.int64], lengths: Int64s) -> _Drawn:

@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from gputui.attribute.arrays import Bools, Int64s
 from gputui.model.events import Scope
+from gputui.model.step_kinds import PAUSE, PAUSE_NS, SLOW
 
 SETTLED_STEPS = 5
 SETTLED_WITHIN = 0.2
@@ -22,13 +23,6 @@ EVALUATION = 0.7
 
 WHOLE_WITHIN = 0.1
 """The last step ends with the program: it is one if it has this nearly the usual operations."""
-
-PAUSE = 10.0
-PAUSE_NS = 100_000_000
-"""A step this many times as long as the usual one, and this long, holds a pause."""
-
-SLOW = 1.5
-"""A step this many times as long as the usual one is slow."""
 
 MOST_EARLY = 10_000
 _WARMUP_MEDIAN = 20

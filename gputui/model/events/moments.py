@@ -73,7 +73,7 @@ class StreamLane(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 class StepLanes(Event, frozen=True, kw_only=True, tag="step_lanes"):
     """One steady step of a device in equal parts: how much of each it was busy, in thousandths, and
-    why it idled in the rest. It is the newest step of its delta, or one that stands out by its
+    why it idled in the rest. It is a usual step of its delta, or one that stands out by its
     length. `device` is the process's. `alone` is the part of `busy` in which only collectives ran,
     empty where none did. Of threads and streams there are as many as fit 150 bytes;
     streams only where the device had several."""

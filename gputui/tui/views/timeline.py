@@ -86,7 +86,8 @@ class TimelineView(StretchView):
             self._kept = [
                 one for one in run.step_lanes if (one.process, one.device) == (process, device)
             ]
-        rows += self._step(run, width, len(rows), height)
+        of = trees[process, device] if trees else None
+        rows += self._step(run, of, width, len(rows), height)
         newest = max(run.steps.values(), key=lambda step: step.start_ns, default=None)
         room = height - len(rows) - 1
         if newest is not None and room >= LEAST_HEIGHT:

@@ -6,6 +6,8 @@ from functools import partial
 
 from gputui.model.events import StepLanes
 from gputui.model.units import duration
+from gputui.report.explain.time_tree import TimeTree
+from gputui.report.kept_steps import what_it_is
 from gputui.state import Run
 from gputui.tui.model import Model
 from gputui.tui.widgets.canvas import Row, heading, wrap
@@ -70,7 +72,9 @@ class OneStepView(DraggedView):
         self.inside = max(0, min(self._lane_columns - 1, at))
         self.draw()
 
-    def _step(self, run: Run, width: int, top: int, height: int) -> list[Row]:
+    def _step(
+        self, run: Run, tree: TimeTree | None, width: int, top: int, height: int
+    ) -> list[Row]:
         """A step in parts, and the gap under the cursor."""
         if not self._kept or height - top < 8:
             return []
@@ -89,8 +93,9 @@ class OneStepView(DraggedView):
             at = max(0, min(len(columns) - 1, (part - low) * len(columns) // max(1, high - low)))
         else:
             part = int(low + (high - low) * (at + 0.5) / len(columns))
-        which = "newest" if not self.step_back else f"{self.step_back} before the newest"
-        title = f"One step, {duration(step.duration_ns)}: {which} of {len(self._kept)} kept"
+        which = f"{len(self._kept) - self.step_back} of {len(self._kept)} kept"
+        named = "; ".join(filter(None, (what_it_is(step, tree), which)))
+        title = f"One step, {duration(step.duration_ns)}: {named}"
         rows: list[Row] = [(), heading(title, width, f"↑ ↓ another step  {_BUTTONS}")]
         line = "".join(text for text, _ in rows[1])
         for text, act in (("[−]", lambda: self._press(1)), ("[+]", lambda: self._press(-1)),

@@ -83,10 +83,10 @@ def lane_rows(
 
 
 def newest_step(step: StepLanes, width: int) -> Panel:
-    """The lanes of the newest step that was kept in parts, for a view that leads to them."""
+    """The lanes of the last step that was kept in parts, for a view that leads to them."""
     columns = columns_of(step, 0, len(step.busy), max(1, width - LABEL - FIGURE - 1))
     rows = lane_rows(columns, step.device, -1, 0.0, step.duration_ns)[:-1]
-    title = f"Timeline  the newest step kept, {duration(step.duration_ns)}"
+    title = f"Timeline  the last step kept, {duration(step.duration_ns)}"
     return Panel(title, rows, "lanes, threads, streams: 3", view="timeline")
 
 

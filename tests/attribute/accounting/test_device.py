@@ -327,6 +327,36 @@ def test_steps_that_come_all_at_once_are_divided_into_blocks() -> None:
     assert all(dict(block.leaves) == {Leaf.MATMUL: block.ns} for block in blocks)
 
 
+@pytest.mark.parametrize(
+    ("lengths", "kept"),
+    [
+        ([50, 10, 10, 11, 10, 12, 30], [50, 11]),  # a pause first, a slow one last
+        ([10, 11, 12, 11, 14], [11]),
+        ([10, 90], [90]),  # of two neither is usual
+    ],
+)
+def test_a_usual_step_is_kept_in_parts_and_the_longest_beside_it(
+    lengths: list[int], kept: list[int]
+) -> None:
+    """The step that Timeline opened with was the newest or the longest of a short run: a pause."""
+    steps = DeviceSteps(1, 0, DeviceTime(HostThreads(), MAIN))
+    ms, ends = 1_000_000, np.cumsum(lengths).tolist()
+    starts = [START + (end - length) * ms for end, length in zip(ends, lengths, strict=True)]
+    # Half of each is work, in the first half.
+    rows = [(at, at + length * ms // 2, at - 10, at - 5, Leaf.MATMUL)
+            for at, length in zip(starts, lengths, strict=True)]  # fmt: skip
+    end = START + ends[-1] * ms
+    steps.add(operations(*rows, (end, end + ms, end - 10, end - 5, Leaf.MATMUL)))
+    steps.mark([*starts, end], renewed=False)
+    steps.collect(None, False)
+    found = steps.take_lanes(1)
+    assert [one.duration_ns // ms for one in found] == kept
+    for one in found:
+        assert sum(one.busy) == pytest.approx(1000 * 96 / 2, rel=0.01)
+        assert sum(one.busy[:48]) > 0.98 * sum(one.busy)
+    assert steps.take_lanes(2) == []
+
+
 def test_rows_of_threads_show_a_data_loader_beside_the_one_that_launches() -> None:
     """In 48 ms: the main thread launches for 12, waits for the GPU for 12, then for a batch, which
     a thread without a CUDA call makes meanwhile."""
