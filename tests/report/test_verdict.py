@@ -33,7 +33,7 @@ from gputui.model.leaves import LEAVES, Leaf
 from gputui.model.sketch import steps
 from gputui.render.prometheus_samples import figures
 from gputui.report.compare import Subject, compare
-from gputui.report.explain import findings
+from gputui.report.explain import conclusion, findings
 from gputui.report.explain.causes import CAUSES
 from gputui.report.explain.finding import Finding
 from gputui.report.explain.time_tree import time_tree
@@ -419,21 +419,24 @@ def test_many_small_causes_are_named_together() -> None:
 
 
 @pytest.mark.parametrize(
-    ("gib", "found"),
+    ("gib", "of_gib", "found", "leads"),
     [
-        ([10, 11, 12, 13, 14, 15, 16, 17], True),
-        ([10, 10, 11, 11, 12, 13, 13, 14], True),  # the allocator takes blocks
-        ([10, 10, 10, 10, 10, 14, 14, 14], False),  # another part of the program
-        ([10, 14, 10, 14, 10, 14, 10, 14], False),
+        ([10, 11, 12, 13, 14, 15, 16, 17], 80, True, True),
+        ([10, 11, 12, 13, 14, 15, 16, 17], 1000, True, False),  # full in two minutes
+        ([10, 10, 11, 11, 12, 13, 13, 14], 80, True, True),  # the allocator takes blocks
+        ([10, 10, 10, 10, 10, 14, 14, 14], 80, False, False),  # another part of the program
+        ([10, 14, 10, 14, 10, 14, 10, 14], 80, False, False),
     ],
 )
-def test_memory_that_jumps_once_does_not_grow(gib: list[int], found: bool) -> None:
+def test_memory_that_grows_leads_where_it_is_full_soon_and_does_not_grow_that_jumps_once(
+    gib: list[int], of_gib: int, found: bool, leads: bool
+) -> None:
     used_by = DeviceDelta(
         process=1, device=0, busy_ns=1, operations=1, first_start_ns=1, last_end_ns=2
     )
     session, run = a_run(
-        header(gpu(0)),
-        delta({Leaf.MATMUL: 1.0}),
+        header(replace(gpu(0), memory_total_bytes=of_gib << 30)),
+        delta({Leaf.LAUNCH: 0.3, Leaf.MATMUL: 0.7}),
         CaptureDelta(time_ns=1, process=1, devices=(used_by,)),
     )
     session.apply(
@@ -448,6 +451,9 @@ def test_memory_that_jumps_once_does_not_grow(gib: list[int], found: bool) -> No
     )
     names = [one.cause for one in findings(session, run)]
     assert ("memory_grows" in names) is found
+    answer = conclusion(session, run)
+    assert answer is not None
+    assert answer.word == ("MEMORY OF GPU 0 GROWS" if leads else "LAUNCH-BOUND")
 
 
 def test_the_main_loop_is_the_one_with_most_steady_time() -> None:

@@ -144,7 +144,7 @@ def attention(cure: bool, device: torch.device) -> Step:
 
 def leak(cure: bool, device: torch.device) -> Step:
     """Outputs of every step are kept."""
-    _, adamw, loss_of, tokens = training(device, layers=6, batch=4)
+    _, adamw, loss_of, tokens = training(device, layers=6, batch=8)
     kept: list[Tensor] = []
 
     def step() -> None:
@@ -175,7 +175,7 @@ def shared_gpu(cure: bool, device: torch.device) -> Step:
         other = multiprocessing.get_context("spawn").Process(target=_occupy, daemon=True)
         other.start()
         os.environ.update(environment)
-    return train_step(device, layers=6, batch=4)
+    return train_step(device, layers=6)
 
 
 def logits(cure: bool, device: torch.device) -> Step:

@@ -32,8 +32,9 @@ def conclusion(
     session: Session, run: Run, among: Sequence[Finding] | None = None
 ) -> Verdict | None:
     """The answer: the verdict on where the time goes, or a fact that matters where no leaf of the
-    time tree does, or whose cure saves more than any leaf's by LARGER; None where no operation was
-    captured and no such fact is known. `among` are the run's findings, where they are known."""
+    time tree does, that ends the run or soon will, or whose cure saves more than any leaf's by
+    LARGER; None where no operation was captured and no such fact is known. `among` are the run's
+    findings, where they are known."""
     found = verdict(run, session.kernel_names)
     leaves = found.findings if found is not None else ()
     most = max((_saves(one) for one in leaves), default=None)
@@ -42,7 +43,7 @@ def conclusion(
         for one in (findings(session, run) if among is None else among)
         if one.leads
         and one not in leaves
-        and (one.ends_run or most is None or _saves(one) >= most + LARGER)
+        and (one.ends_run or one.urgent or most is None or _saves(one) >= most + LARGER)
     )
     if not facts:
         return found

@@ -40,6 +40,8 @@ class Finding:
     """The leaves that it is about besides its cause: share, time and gain are of them together."""
     leads: bool = False
     """Whether a fact is the answer where no leaf is."""
+    urgent: bool = False
+    """Whether the run will soon end for it: it comes before what only takes time."""
     ends_run: bool = False
     """Whether the run did not go on for it: then it is the answer, whatever leaves there are."""
 

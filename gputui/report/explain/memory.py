@@ -16,6 +16,9 @@ LEAST_READINGS = 3
 GROWS_BYTES = 1 << 30
 """Least growth over a run's steady time that is a finding."""
 
+SOON_S = 60.0
+"""From memory that is full this soon a run must be saved, whatever else could make it faster."""
+
 
 def memory_grows(session: Session, run: Run) -> Iterator[Finding]:
     """Memory that grows in steady state and never falls."""
@@ -44,9 +47,10 @@ def memory_grows(session: Session, run: Run) -> Iterator[Finding]:
             continue
         a_second = (last - first) / ((points[-1][0] - points[0][0]) / 1e9)
         total = gpu.facts.memory_total_bytes
-        full = ""
+        full, urgent = "", False
         if total:
-            left = f"{(total - last) / a_second:.0f} s"
+            left_s = (total - last) / a_second
+            left, urgent = f"{left_s:.0f} s", left_s < SOON_S
             full = f": full in {left}" if run.is_active else f": full {left} later"
         yield Finding(
             "memory_grows",
@@ -57,6 +61,7 @@ def memory_grows(session: Session, run: Run) -> Iterator[Finding]:
             GROWS_BYTES,
             "NVML memory in use during the steady steps",
             leads=True,
+            urgent=urgent,
         )
 
 
