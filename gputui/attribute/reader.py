@@ -28,8 +28,9 @@ IDLE_POLL_S = 0.25
 FIRST_PAUSE_S = 0.1
 """From one collection to the next at the beginning, and twice as long each time."""
 
-UNCOLLECTED_RECORDS = 500_000
-"""Collect early after this many records, so that memory stays bounded."""
+UNCOLLECTED_RECORDS = 200_000
+"""Collect early after this many records, so that memory stays bounded: columns of all of them take
+some 400 bytes a record."""
 
 HURRY_S = 2.0
 """How long to keep processing the backlog at the end while somebody waits for the end."""

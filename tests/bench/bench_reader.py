@@ -3,8 +3,10 @@
 `python tests/bench/bench_reader.py [records] [--no-ranges]` feeds a launch-bound decode, token
 after token: 53 nested ranges (or none, so that steps have to be found), 200 calls, 175 kernels and
 3 copies a token, activity arriving in flushes of 100 ms as CUPTI delivers it, and collects once a
-second of the program's time. `--ratio ROUNDS` compares, in CPU time and in turn, the reader as it
-is with one that finds no steps and accounts for no time.
+second of the program's time, or as many records as CaptureReader does. `--graphs` feeds replays of
+a CUDA graph of 150 kernels, 300,000 records a second; memory is printed at each tenth. `--ratio
+ROUNDS` compares, in CPU time and in turn, the reader as it is with one that finds no steps and
+accounts for no time.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ import resource
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import numpy as np
 from rounds import BARE, interleave, print_ratios
@@ -21,6 +24,7 @@ from rounds import BARE, interleave, print_ratios
 from gputui.attribute import traced_process
 from gputui.attribute.accounting.account import Accounting, Parts
 from gputui.attribute.numbering import Numbering
+from gputui.attribute.reader import UNCOLLECTED_RECORDS
 from gputui.attribute.traced_process import TracedProcess
 from gputui.model.events import ProcessAttached, RunStarted
 from gputui.ring.layout import SLOT, RecordKind
@@ -35,6 +39,9 @@ CALLS = 200
 STEP, LAYER, PARTS, HEAD = 1, 2, (3, 4, 5), (6, 7, 8, 9)
 KERNEL_NAMES = 100
 API_NAMES = 200
+GRAPH, NODES = 4, 150
+REPLAYS_A_FLUSH, REPLAY_NS = 200, 500_000
+GRAPH_LAUNCH = API_NAMES + 3
 
 
 def strings() -> dict[int, str]:
@@ -42,7 +49,8 @@ def strings() -> dict[int, str]:
     names = {1: "decode_step", 2: "layer", 3: "norm", 4: "attention", 5: "mlp"}
     names |= {6: "embedding", 7: "lm_head", 8: "sample", 9: "copy_back"}
     names |= {KERNEL_NAMES + i: f"_Z6kernelILi{i}EEvv" for i in range(40)}
-    calls = ("cudaLaunchKernel_v7000", "cudaMemcpyAsync_v3020", "cudaStreamSynchronize_v3020")
+    calls = ("cudaLaunchKernel_v7000", "cudaMemcpyAsync_v3020", "cudaStreamSynchronize_v3020",
+             "cudaGraphLaunch_v10000")  # fmt: skip
     return names | {API_NAMES + i: name for i, name in enumerate(calls)}
 
 
@@ -111,6 +119,29 @@ def flush_of(number: int, noise: np.random.Generator, with_ranges: bool) -> np.n
     return np.concatenate((shifted(ranges), work, flush))
 
 
+def replays_of(number: int, noise: np.random.Generator) -> np.ndarray:
+    """All records between two flushes of a program that replays a graph every 0.5 ms: a range, the
+    launch, its kernels."""
+    index = np.arange(number * REPLAYS_A_FLUSH, (number + 1) * REPLAYS_A_FLUSH, dtype=np.uint64)
+    starts = np.uint64(1_700_000_000_000_000_000) + index * np.uint64(REPLAY_NS)
+    replays = np.zeros((REPLAYS_A_FLUSH, NODES + 3), SLOT)
+    push, pop, call, kernels = replays[:, 0], replays[:, 1], replays[:, 2], replays[:, 3:]
+    push["kind"], pop["kind"], push["name"] = RecordKind.RANGE_PUSH, RecordKind.RANGE_POP, STEP
+    push["start"], pop["start"] = starts, starts + np.uint64(9000)
+    push["thread"] = pop["thread"] = call["thread"] = 100
+    call["kind"], call["name"], call["correlation"] = RecordKind.API, GRAPH_LAUNCH, index
+    call["start"], call["end"] = starts + np.uint64(1000), starts + np.uint64(5000)
+    node = np.arange(NODES, dtype=np.uint64)
+    kernels["kind"], kernels["name"] = RecordKind.KERNEL, KERNEL_NAMES + np.arange(NODES) % 40
+    kernels["correlation"], kernels["e"] = index[:, None], GRAPH
+    kernels["value"] = (GRAPH << 32) + node
+    kernels["start"] = starts[:, None] + np.uint64(8000) + node * np.uint64(3000)
+    kernels["end"] = kernels["start"] + noise.integers(2000, 2900, kernels.shape).astype(np.uint64)
+    flush = np.zeros(1, SLOT)
+    flush["kind"] = RecordKind.FLUSH
+    return np.concatenate((replays.ravel(), flush))
+
+
 class NoAccounting(Accounting):
     """Takes nothing in: what is left is the reader without steps and leaves."""
 
@@ -140,7 +171,13 @@ def compare(total: int, with_ranges: bool, rounds: int) -> None:
     print_ratios(interleave(variants, rounds, "s")["CPU"], "s")
 
 
-def main(total: int, with_ranges: bool, brief: bool) -> None:
+def resident_mib() -> float:
+    """What the process holds of the machine's memory now."""
+    pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
+    return pages * resource.getpagesize() / 2**20
+
+
+def main(total: int, with_ranges: bool, with_graphs: bool, brief: bool) -> None:
     """Feed `total` records; print records a second and the memory they took."""
     noise = np.random.default_rng(1)
     process = TracedProcess(1, 100, Numbering())
@@ -156,22 +193,27 @@ def main(total: int, with_ranges: bool, brief: bool) -> None:
     done = number = 0
     feeding_s = collecting_s = folding_s = 0.0
     memory_before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    flush_ns = REPLAYS_A_FLUSH * REPLAY_NS if with_graphs else TOKENS_A_FLUSH * TOKEN_NS
+    tenth = total / 10
     while done < total:
-        batch = flush_of(number, noise, with_ranges)
+        batch = replays_of(number, noise) if with_graphs else flush_of(number, noise, with_ranges)
         number += 1
-        now_ns = 1_700_000_000_000_000_000 + number * TOKENS_A_FLUSH * TOKEN_NS
+        now_ns = 1_700_000_000_000_000_000 + number * flush_ns
         began = time.thread_time()
         process.feed(batch, texts, now_ns)
         feeding_s += time.thread_time() - began
         texts = {}
         done += len(batch)
-        if number % FLUSHES_A_TICK == 0:
+        if number % FLUSHES_A_TICK == 0 or process.uncollected > UNCOLLECTED_RECORDS:
             began = time.thread_time()
             events = process.collect(now_ns)
             collecting_s += time.thread_time() - began
             began = time.thread_time()
             session.apply(events)
             folding_s += time.thread_time() - began
+        if with_graphs and done >= tenth and not brief:
+            tenth += total / 10
+            print(f"{done:>12,} records {resident_mib():8.1f} MiB", flush=True)
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     kernels = sum(part.time.count for part in session.run.kernels.values()) if session.run else 0
     reading_s = feeding_s + collecting_s
@@ -187,6 +229,7 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser()
     parser.add_argument("records", type=int, nargs="?", default=10_000_000)
     parser.add_argument("--no-ranges", action="store_true")
+    parser.add_argument("--graphs", action="store_true")
     parser.add_argument("--no-leaves", action="store_true")
     parser.add_argument("--brief", action="store_true")
     parser.add_argument("--ratio", type=int, metavar="ROUNDS")
@@ -196,4 +239,4 @@ if __name__ == "__main__":
     if chosen.ratio:
         compare(chosen.records, not chosen.no_ranges, chosen.ratio)
     else:
-        main(chosen.records, not chosen.no_ranges, chosen.brief)
+        main(chosen.records, not chosen.no_ranges, chosen.graphs, chosen.brief)
