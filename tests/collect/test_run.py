@@ -15,7 +15,7 @@ from gputui.attribute.numbering import Numbering
 from gputui.attribute.reader import CaptureReader
 from gputui.collect.traced_run import Run, RunRequest
 from gputui.inject import environment
-from gputui.model.events import AnyEvent, RunEnded, RunOutput, RunStarted
+from gputui.model.events import AnyEvent, RunAskedToEnd, RunEnded, RunOutput, RunStarted
 from gputui.render.facts import facts_lines
 from gputui.report.cost import cost_of
 from gputui.state import Run as RunState
@@ -173,6 +173,8 @@ def test_stop_ends_a_run_and_marks_it() -> None:
     assert state.ended is not None
     assert state.ended.stopped
     assert state.ended.reason.startswith("stopped: ")
+    (asked,) = (event for event in collected.events if isinstance(event, RunAskedToEnd))
+    assert asked.time_ns == state.asked_ns == state.ended.asked_ns
 
 
 def test_a_run_waits_for_the_one_before_it() -> None:
