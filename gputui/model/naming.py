@@ -88,3 +88,17 @@ def command_key(kind: str | None, name: str | None, arguments: Sequence[str]) ->
     if kind == "command":
         return ("command", *arguments[:2], *(one for one in arguments[2:] if one.endswith(".py")))
     return (kind or "", name or "")
+
+
+def operands(arguments: Sequence[str]) -> tuple[str, ...]:
+    """The words of a command that are neither options, nor what follows one, nor numbers: with
+    others a program may do other work."""
+    before = ("", *arguments)
+    return tuple(
+        word
+        for word, last in zip(arguments, before, strict=False)
+        if not word.startswith("-") and not last.startswith("-") and not _NUMBER.fullmatch(word)
+    )
+
+
+_NUMBER = re.compile(r"[\d.,eE+-]+")

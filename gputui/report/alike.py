@@ -1,4 +1,8 @@
-"""Whether the steps of two runs do the same work: of others none is the faster one."""
+"""Whether the steps of two runs do the same work: of others none is the faster one.
+
+What a compiler makes of a program has other kernels and fewer operations too: steps are taken for
+other ones only where the commands differ in more than options.
+"""
 
 from __future__ import annotations
 
@@ -40,6 +44,13 @@ def step_kind(subject: Subject) -> StepKind | None:
 def are_apart(before: StepKind | None, after: StepKind | None) -> bool:
     """Whether two steps have neither their operations nor a main kernel in common."""
     if before is None or after is None or before.kernels & after.kernels:
+        return False
+    return have_other_operations(before, after)
+
+
+def have_other_operations(before: StepKind | None, after: StepKind | None) -> bool:
+    """Whether one of two steps has many more operations."""
+    if before is None or after is None:
         return False
     fewer, more = sorted((before.operations, after.operations))
     return more >= APART * fewer

@@ -9,7 +9,7 @@ import msgspec
 
 from gputui.model import units
 from gputui.model.leaves import LEAF_OF_KEY, LEAVES
-from gputui.model.naming import command_key
+from gputui.model.naming import command_key, operands
 from gputui.report.alike import are_apart, step_kind
 from gputui.report.compare import Comparison, Difference, Figure, Item
 from gputui.report.means import Mean
@@ -79,7 +79,8 @@ def _change(comparison: Comparison, index: int) -> Change | None:
         f"A step takes {units.duration(after)} in run {index + 1}, {units.duration(before)} in the "
         f"baseline: {_signed(difference.absolute)} ({shown}, {sure})."
     )
-    if are_apart(step_kind(base), step_kind(other)):
+    may_differ = _words(base) != _words(other)
+    if may_differ and are_apart(step_kind(base), step_kind(other)):
         return _not_comparable(comparison, index, before, after, changed)
     word = "ANOTHER WORKLOAD" if _are_others(base, other) else _word(before, after, difference)
     because = "" if word == "SAME" else _because(comparison, index, "step_ns", difference)
@@ -108,6 +109,10 @@ def _not_comparable(
 def _command(subject: Subject) -> tuple[str, ...]:
     started = subject.run.started if subject.run is not None else None
     return command_key(started.kind, started.name, started.arguments) if started else ()
+
+
+def _words(subject: Subject) -> tuple[str, ...]:
+    return operands(subject.run.started.arguments) if subject.run is not None else ()
 
 
 def _are_others(base: Subject, other: Subject) -> bool:

@@ -69,14 +69,16 @@ def read_facts(path: Path) -> RunFacts:
     return RunFacts(step=step, rate=rate, busy_percent=busy_percent, kind=kind, cause=cause)
 
 
-def change_between(before: RunFacts | None, after: RunFacts | None) -> str:
-    """How the step's length changed, in a few words; "" where it is not known."""
-    from gputui.report.alike import are_apart
+def change_between(before: RunFacts | None, after: RunFacts | None, has_same_words: bool) -> str:
+    """How the step's length changed, in a few words; "" where it is not known. The commands have
+    the same words, or only options differ."""
+    from gputui.report.alike import have_other_operations
     from gputui.report.change import step_change
 
     if before is None or after is None or before.step is None or after.step is None:
         return ""
-    return OTHER if are_apart(before.kind, after.kind) else step_change(before.step, after.step)
+    is_other = not has_same_words and have_other_operations(before.kind, after.kind)
+    return OTHER if is_other else step_change(before.step, after.step)
 
 
 class RunIndex:

@@ -10,14 +10,17 @@ from msgspec.structs import replace
 from gputui.cli.dispatch import run as gputui
 from gputui.model.events import CaptureDelta, KernelDefined, KernelDelta, Scope, StepBlock
 from gputui.model.leaves import LEAF_OF_KEY, Leaf
+from gputui.model.naming import command_key, operands
 from gputui.render import formats
 from gputui.render.comparison import comparison_tables
+from gputui.report.alike import StepKind
 from gputui.report.change import Change, changes, signed_percent
 from gputui.report.compare import Comparison, compare
 from gputui.report.gate import Condition
 from gputui.report.means import Mean, mean_of_blocks, noise
 from gputui.report.subject import Subject
 from gputui.report.threshold import ThresholdError
+from gputui.tui.run_index import RunFacts, change_between
 from gputui.tui.widgets.comparison import comparison_columns
 from tests.conftest import DATA
 from tests.events_for_tests import times
@@ -65,7 +68,7 @@ def test_of_two_workloads_none_is_the_faster_one() -> None:
     assert verdict_on(*both).word == "ANOTHER WORKLOAD"
 
 
-def with_kernels(one: Subject, operations: float, script: str, **kernels: int) -> Subject:
+def with_kernels(one: Subject, operations: float, *words: str, **kernels: int) -> Subject:
     """The same run with kernels of so many ns, and so many operations a step."""
     assert one.run is not None
     defined = [KernelDefined(time_ns=1, kernel=number, name=name, mangled=name)
@@ -73,7 +76,7 @@ def with_kernels(one: Subject, operations: float, script: str, **kernels: int) -
     ran = [KernelDelta(process=1, range=0, kernel=number, device=0, time=times(ns))
            for number, ns in enumerate(kernels.values())]  # fmt: skip
     one.session.apply([*defined, CaptureDelta(time_ns=2, process=1, kernels=tuple(ran))])
-    one.run.started = replace(one.run.started, name="python3", arguments=("python3", script, "3"))
+    one.run.started = replace(one.run.started, name="python3", arguments=("python3", *words, "3"))
     for sums in one.run.loops.values():
         sums.operations = round(operations * sums.steps)
     return one
@@ -83,18 +86,20 @@ def test_of_two_programs_none_is_the_faster_one() -> None:
     def before() -> Subject:
         return with_kernels(subject("a", SLOW, EVEN), 154, "save.py", gemm=99, fill=1, relu=50)
 
-    def after(operations: float, script: str = "copy.py", **kernels: int) -> Change:
+    def after(operations: float, *words: str, **kernels: int) -> Change:
         lengths = tuple(length / 13.6 for length in EVEN)
-        other = with_kernels(subject("b", FAST, lengths), operations, script, **kernels)
+        other = with_kernels(subject("b", FAST, lengths), operations, *words, **kernels)
         return verdict_on(before(), other)
 
-    found = after(17, nvjet=1000, fill=1)
+    found = after(17, "copy.py", nvjet=1000, fill=1)
     assert (found.word, found.because) == ("DIFFERENT PROGRAMS", "")
     assert found.sentence.startswith(
         "Not comparable: a step of run 2 is 17 operations in 735 µs, one of the baseline 154 in "
     )
     assert (found.step_percent, found.noise_percent) == (None, None)
-    assert after(17, "save.py", nvjet=1000, fill=1).word == "DIFFERENT STEPS"
+    assert after(17, "save.py", "copy", nvjet=1000, fill=1).word == "DIFFERENT STEPS"
+    # Of a compiled program all is other, but the command only has one more option.
+    assert after(17, "save.py", "--compile", nvjet=1000).word == "13.6× FASTER"
     # Kernels that only one has are named so that each is another one.
     gone = {f"sm90_xmma_gemm_{way}_n_tilesize128x256x32_execute_segment_k_off_kernel": 9
             for way in ("nt", "tn", "nn")}  # fmt: skip
@@ -107,7 +112,7 @@ def test_of_two_programs_none_is_the_faster_one() -> None:
     assert "apply (5 of that name)" in shown
     # A compiler leaves some kernels, other types of numbers leave the operations.
     assert after(17, "save.py", gemm=80, triton=20).word == "13.6× FASTER"
-    assert after(140, nvjet=1000).word == "13.6× FASTER"
+    assert after(140, "copy.py", nvjet=1000).word == "13.6× FASTER"
 
 
 def test_changes_are_read_at_a_glance() -> None:
@@ -233,3 +238,21 @@ def test_one_recording_is_held_to_conditions_too(capsys: pytest.CaptureFixture[s
     assert "a change needs two runs: gputui compare" in capsys.readouterr().err
     assert gputui(["summary", sync, "--fail-if", "idle.sink>5%"]) == 2
     assert "there is no cause 'idle.sink'; known: idle, busy" in capsys.readouterr().err
+
+
+def test_runs_of_other_programs_are_no_runs_of_one_command() -> None:
+    def key(*words: str) -> tuple[str, ...]:
+        return command_key("command", "python3", ("python3", *words))
+
+    assert key("wait.py", "lock", "save.py") != key("wait.py", "lock", "variant.py", "sync", "3")
+    assert key("train.py", "--lr", "1") == key("train.py", "--compile")
+    assert operands(("python3", "a.py", "--lr", "1e-3", "small", "3", "-v")) == (
+        "python3", "a.py", "small",
+    )  # fmt: skip
+    small, large = (
+        RunFacts(step=Mean(ms * 1e6, 0.0, 9.0), kind=StepKind(operations, frozenset({1})))
+        for ms, operations in ((0.17, 3.0), (6.47, 17.0))
+    )
+    assert change_between(small, large, has_same_words=False) == "another step"
+    assert change_between(small, large, has_same_words=True) == "38.1× slower"
+    assert change_between(replace(small, kind=None), large, has_same_words=False) != "another step"

@@ -12,7 +12,7 @@ from pathlib import Path
 from rich.cells import cell_len
 
 from gputui.base.sanitize import sanitize
-from gputui.model.naming import command_key
+from gputui.model.naming import command_key, operands
 from gputui.model.units import MISSING, duration, percent, quantity, size
 from gputui.report.schema import Column
 from gputui.store.library import Entry
@@ -132,7 +132,10 @@ def recording_columns(
 
     def change(entry: Entry) -> str:
         other = before(entry)
-        return "" if other is None else change_between(facts(other), facts(entry))
+        if other is None:
+            return ""
+        has_same_words = operands(other.arguments) == operands(entry.arguments)
+        return change_between(facts(other), facts(entry), has_same_words)
 
     def result(entry: Entry) -> str:
         """What limited it, where it ended well."""
