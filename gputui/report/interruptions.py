@@ -13,6 +13,9 @@ from gputui.report.explain.time_tree import TimeTree
 SLOWED = 0.01
 """Share of the time that slow steps take longer than usual ones from which they are worth one."""
 
+WORKS = 2.0
+"""What slow steps take longer over all idle time from which the GPU mostly works in them."""
+
 PAUSED = 0.10
 """Share of the loop's time with its pauses from which these are worth a sentence."""
 
@@ -40,7 +43,11 @@ def _slow(tree: TimeTree) -> Iterator[str]:
     steps = f"{tree.slow_steps:,} slow steps take" if many else "1 slow step takes"
     usual = "usual ones" if many else "a usual one"
     lost = units.duration(tree.slowed_ns)
-    yield f"{steps} {lost} longer than {usual}: {units.percent(100 * share)} of the time."
+    # Whoever looks for what is lost in them finds the GPU at work: they have more of it.
+    works = ""
+    if share > WORKS * tree.share(tree.idle_ns):
+        works = f", and the GPU works in {'them' if many else 'it'}"
+    yield f"{steps} {lost} longer than {usual}{works}: {units.percent(100 * share)} of the time."
 
 
 def _paused(tree: TimeTree) -> Iterator[str]:

@@ -244,16 +244,21 @@ def test_what_a_loop_does_in_its_pauses_counts_where_it_is_a_habit(
 
 
 @pytest.mark.parametrize(
-    ("slow", "says"),
+    ("slow", "idle", "says"),
     [
-        (1, ["1 slow step takes 20.0 ms longer than a usual one: 1.9 % of the time."]),
-        (5, ["5 slow steps take 100 ms longer than usual ones: 8.7 % of the time."]),
-        (0, []),
+        (1, 0.05, ["1 slow step takes 20.0 ms longer than a usual one: 1.9 % of the time."]),
+        (5, 0.05, ["5 slow steps take 100 ms longer than usual ones: 8.7 % of the time."]),
+        # With 1 % of idle time nothing is lost in them.
+        (5, 0.01, ["5 slow steps take 100 ms longer than usual ones, and the GPU works in them: "
+                   "8.7 % of the time."]),
+        (0, 0.05, []),
     ],
-)
-def test_slow_steps_are_worth_a_sentence_where_they_take_time(slow: int, says: list[str]) -> None:
-    steady = delta({Leaf.MATMUL: 1.0})
-    few = delta({Leaf.MATMUL: 1.0}, count=slow, length=3.0)
+)  # fmt: skip
+def test_slow_steps_are_worth_a_sentence_where_they_take_time(
+    slow: int, idle: float, says: list[str]
+) -> None:
+    steady = delta({Leaf.MATMUL: 1.0 - idle, Leaf.SYNC: idle})
+    few = delta({Leaf.MATMUL: 1.0 - idle, Leaf.SYNC: idle}, count=slow, length=3.0)
     few = replace(few, loops=(replace(few.loops[0], slow_steps=slow, slow_ns=slow * 3 * STEP_NS),))
     found = verdict(a_run(steady, few)[1])
     assert interruptions(found) == says

@@ -67,7 +67,7 @@ class LaunchOrder:
         those that `columns` made of the others; `is_graph` by the call's name."""
         first = found.first
         lanes = (found.devices << 32) | found.streams
-        self._main.add(lanes, operations.ends - operations.starts, operations.leaves)
+        self._main.add(lanes, operations.starts, operations.ends, operations.leaves)
         launched = Launched(operations.called_ns, operations.starts, operations.codes, lanes)
         if is_graph.any() and (graphs := np.flatnonzero(is_graph.take(calls["name"]))).size:
             tokens = launched.tokens.copy()

@@ -29,14 +29,16 @@ class MainStream:
     def __init__(self) -> None:
         self._busy_ns: dict[int, float] = {}
 
-    def add(self, lanes: Int64s, took: Int64s, leaves: npt.NDArray[np.uint8]) -> None:
+    def add(
+        self, lanes: Int64s, starts: Int64s, ends: Int64s, leaves: npt.NDArray[np.uint8]
+    ) -> None:
         """Operations by the stream that they ran on. Collectives wait on theirs for others."""
         present = distinct(lanes).tolist()
         if len(present) == 1 and len(self._busy_ns) < 2:
             self._busy_ns.setdefault(present[0], 0.0)
             if len(self._busy_ns) == 1:
                 return  # nothing to choose between
-        work = np.where(leaves == _COMMUNICATION, 0, took)
+        work = np.where(leaves == _COMMUNICATION, 0, ends - starts)
         for lane in present:
             of = work if len(present) == 1 else work[lanes == lane]
             self._busy_ns[lane] = self._busy_ns.get(lane, 0.0) + float(of.sum())
