@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import os
-import shutil
 import sys
 from typing import TYPE_CHECKING
 
@@ -79,7 +78,7 @@ def _first_reading(early: Early, session: Session) -> Shown | None:
 
     if not early.has_reading(session):
         return None
-    size = shutil.get_terminal_size()
+    size = os.get_terminal_size(sys.stdout.fileno())
     if size.columns < 60 or size.lines < 16:
         return None
     return Shown(first_frame(session, size.columns, size.lines))

@@ -106,6 +106,14 @@ class Terminal(LinuxDriver):
                 self._loop.add_signal_handler(number, self._app.exit)
         super().start_application_mode()  # type: ignore[no-untyped-call]
 
+    def _get_terminal_size(self) -> tuple[int, int]:
+        """The terminal's own: exported COLUMNS and LINES, which Textual prefers, do not change
+        with the window."""
+        with contextlib.suppress(OSError):
+            if all(size := tuple(os.get_terminal_size(self.fileno))):
+                return size[0], size[1]
+        return super()._get_terminal_size()
+
     @property
     def is_behind(self) -> bool:
         """Whether the line has not taken yet what was drawn."""

@@ -20,6 +20,7 @@ from gputui.tui.source import Options
 from gputui.tui.views.overview import FINDING, OverviewView
 from gputui.tui.widgets.causes import cause_rows, hundred_bar, sums
 from gputui.tui.widgets.ink import apportion, nice_top
+from gputui.tui.widgets.line_view import LineView
 from gputui.tui.widgets.names import cut_middle, short_names
 from gputui.tui.widgets.verdict import evidence, verdict_rows
 from gputui.tui.widgets.view import Lead
@@ -109,8 +110,27 @@ def test_a_fact_that_leads_says_what_of_the_speed_and_where_it_is_seen() -> None
     assert "Enter shows where\n Try   look for it.\n Speed Nothing stands out." in text
     assert evidence(leak) == Lead("memory")
     many = replace(leak, advice="more of them, " * 9, gain=5.3)
-    [_, row] = verdict_rows(Verdict("SLOW", "It is.", (many,)), 80, 24, is_chosen=True)
+    [_, _, row] = verdict_rows(Verdict("SLOW", "It is.", (many,)), 80, 24, is_chosen=True)
     assert "".join(part for part, _ in row).endswith("… At most 5.3× faster.")
+
+
+async def test_what_a_low_screen_has_no_room_for_is_counted_and_a_key_away(show: Show) -> None:
+    async with show([recorded(LAUNCH)], (80, 24), options=FIRST) as shown:
+        await shown.press("2")
+        lines = shown.lines
+        where = next(y for y, line in enumerate(lines) if line.startswith("─ idle › launch-bound"))
+        assert "waits for the next kernel launch 88 %" in lines[where + 1]  # what was seen first
+        await shown.pilot.resize_terminal(60, 16)
+        await shown.settle()
+        [cut] = re.findall(r"… (\d+) more lines  → shows all", shown.text)
+        assert int(cut) > 1
+        assert re.search(r"total, \d+ more ↓ +100.0 %", shown.text)
+        assert "between two launches" not in shown.text
+        await shown.press("right")
+        assert shown.app.screen.query_one(LineView).border_subtitle.startswith("1 to 10 of ")
+        await shown.press("pagedown")
+        assert "between two launches" in " ".join(shown.text.split())
+        await shown.press("escape")
 
 
 async def test_what_a_key_does_a_click_does(show: Show) -> None:

@@ -142,7 +142,7 @@ async def test_steps_are_chosen_and_their_gaps_explained(
         assert because.endswith("87.2 %")
         assert "CPU code" in shown.text
         thread = next(line for line in shown.lines if line.startswith(" main thread "))
-        assert {"░", "▓", "▒"} <= set(thread)
+        assert {"░", "▓", "╳"} <= set(thread)
         assert "thread 529" in shown.text
         assert next(line for line in shown.lines if line.startswith(" stream 17")).endswith(" %")
         row = next(y for y, line in enumerate(shown.app.main.view.drawn) if "stream 13" in line)

@@ -98,6 +98,9 @@ class Dialog(ModalScreen[ResultT]):
         self.box.styles.height = height
         shown = rows[self.top : self.top + room]
         shown += [()] * (room - len(shown))
+        last = min(self.top + room, len(rows))
+        whole = len(rows) <= room
+        self.box.border_subtitle = "" if whole else f"{self.top + 1} to {last} of {len(rows)}"
         self.box.show(shown + footer)
 
     def scroll_by(self, lines: int) -> None:

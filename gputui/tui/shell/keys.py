@@ -47,7 +47,7 @@ KEYS: tuple[Key, ...] = (
         ("space",),
         "space",
         "pause",
-        "freeze the screen; collecting goes on (a replay: pause it)",
+        "freeze the screen; collecting goes on; pause a replay",
         SCREEN,
         "pause",
     ),

@@ -6,13 +6,10 @@ from collections.abc import Hashable
 from functools import partial
 
 from gputui.model.leaves import LEAVES, Leaf, leaf_of_kernel
-from gputui.model.units import count, duration, percent
-from gputui.report.explain import Finding, Verdict
-from gputui.report.explain.causes import CAUSES
-from gputui.report.explain.lines import line_shares
+from gputui.model.units import duration, percent
+from gputui.report.explain import Verdict
 from gputui.report.explain.time_tree import TimeTree
-from gputui.report.explain.verdict import SPEAKS, verdict
-from gputui.report.phase_causes import idle_phases
+from gputui.report.explain.verdict import verdict
 from gputui.report.statistics import TableRow, kernel_rows
 from gputui.report.step_meaning import scope_words
 from gputui.state import Run
@@ -24,11 +21,9 @@ from gputui.tui.widgets.canvas import (
     beside,
     chosen_row,
     fit,
-    heading,
-    labelled,
-    paragraph,
     wrap,
 )
+from gputui.tui.widgets.cause_line import MOST_KERNELS, Line, about, in_room, where
 from gputui.tui.widgets.causes import Sums, amount, look, of_scope, sums
 from gputui.tui.widgets.names import cut_middle
 from gputui.tui.widgets.scope import scope_rows
@@ -46,7 +41,8 @@ BESIDE = 100
 """Columns from which the chosen leaf stands beside the tree, not below it."""
 
 _STATES = ("busy", "idle")
-_MOST_KERNELS = 8
+_WHOLE = 100
+"""Columns of what is known of a line, shown whole."""
 
 
 class TimeView(View):
@@ -60,7 +56,7 @@ class TimeView(View):
         self.opened: set[str] = set()
         """Busy leaves whose kernels are shown."""
         self._read: tuple[int, Verdict | None, dict[Leaf, list[TableRow]]] | None = None
-        self._lines: list[_Line] = []
+        self._lines: list[Line] = []
 
     def rows(self, width: int, height: int) -> list[Row]:
         """The scope where it is not the usual one, then what is of it."""
@@ -96,7 +92,8 @@ class TimeView(View):
                 act = partial(self._toggle, line.key)
                 at = 1 + 2 * line.depth
                 self.places.append(Place(y, at, at + 2, act))
-        rows.append(((fit(_total(tree, left), left), "dim"),))
+        more = len(keys) - window.stop
+        rows.append(((fit(_total(tree, left, max(0, more)), left), "dim"),))
         if is_beside:
             for words in scope_words(tree, self.model.scope):
                 rows += wrap(words, left - 2, "dim", " ")
@@ -105,20 +102,35 @@ class TimeView(View):
             return rows
         if is_beside:
             right = width - left - 2
-            return beside([(rows, left), (self._about(run, found, chosen, right), right)])
-        return [*rows, *self._about(run, found, chosen, width)]
+            known = about(run, found, chosen, self._own(chosen), right)
+            return beside([(rows, left), (in_room(known, height, chosen), right)])
+        known = about(run, found, chosen, self._own(chosen), width)
+        return [*rows, *in_room(known, height - len(rows), chosen)]
 
     # --- keys
 
     def move(self, move: Move) -> None:
-        """Left closes what is open, right opens it."""
+        """Left closes what is open, right opens it; what cannot be opened further is shown whole,
+        where the screen has no room for all that is known of it."""
         line = self._line
         if line is None or move not in ("left", "right"):
             super().move(move)
         elif line.fold == ("▾" if move == "left" else "▸"):
             self._toggle(line.key)
+        elif move == "left":
+            self.nothing_chosen("nothing to close in this line")
         else:
-            self.nothing_chosen(f"nothing to {'close' if move == 'left' else 'open'} in this line")
+            self._show_whole(line)
+
+    def _show_whole(self, line: Line) -> None:
+        from gputui.tui.dialogs.boxes import DetailsBox
+
+        run, found = self.model.run, self._read[1] if self._read is not None else None
+        if run is not None and found is not None:
+            _, *rows = about(
+                run, found, line, self._own(line), min(_WHOLE, self.app.size.width - 10)
+            )
+            self.app.push_screen(DetailsBox(Details(where(line), tuple(rows))))
 
     def activate(self) -> Details | Lead | None:
         """The evidence: the kernels of a busy leaf, the steps of an idle one."""
@@ -133,8 +145,7 @@ class TimeView(View):
             return None
         if LEAVES[line.leaf].is_idle:
             return Lead("timeline", LEAVES[line.leaf].key)
-        read = self._read
-        own = read[2].get(line.leaf) if read is not None else None
+        own = self._own(line)
         return Lead("kernels", own[0].name if own else None)
 
     def show_item(self, key: Hashable) -> None:
@@ -143,8 +154,12 @@ class TimeView(View):
     # --- parts
 
     @property
-    def _line(self) -> _Line | None:
+    def _line(self) -> Line | None:
         return next((line for line in self._lines if line.key == self.cursor.key), None)
+
+    def _own(self, line: Line) -> list[TableRow]:
+        """The kernels of its cause."""
+        return self._read[2].get(line.leaf, []) if self._read and line.leaf is not None else []
 
     def _of(self, run: Run) -> tuple[Verdict | None, dict[Leaf, list[TableRow]]]:
         if self._read is None or self._read[0] != self.model.revision:
@@ -165,7 +180,7 @@ class TimeView(View):
         self.cursor.key = key
         self.draw()
 
-    def _listed(self, tree: TimeTree, kernels: dict[Leaf, list[TableRow]]) -> list[_Line]:
+    def _listed(self, tree: TimeTree, kernels: dict[Leaf, list[TableRow]]) -> list[Line]:
         known = sums(tree)
         parts = sorted(
             zip(_STATES, (known.busy, known.idle), strict=True),
@@ -175,7 +190,7 @@ class TimeView(View):
         for state, leaves in parts:
             ns = sum(tree.leaves[leaf] for leaf in leaves)
             fold = "▸" if state in self.closed else "▾"
-            lines.append(_Line(state, 0, state, known.text(leaves), ns, fold=fold))
+            lines.append(Line(state, 0, state, known.text(leaves), ns, fold=fold))
             if state in self.closed:
                 continue
             for leaf in leaves:
@@ -186,14 +201,14 @@ class TimeView(View):
                 if name in self.opened:
                     whole = sum(row.total for row in own) or 1
                     lines += [
-                        _Line(f"{name} {row.name}", 2, row.short_name,
+                        Line(f"{name} {row.name}", 2, row.short_name,
                               f"{percent(100 * row.total / whole)} of it",
                               0, leaf=leaf, kernel=row)
-                        for row in own[:_MOST_KERNELS]
+                        for row in own[:MOST_KERNELS]
                     ]  # fmt: skip
         return lines
 
-    def _drawn(self, line: _Line, width: int, is_chosen: bool) -> Row:
+    def _drawn(self, line: Line, width: int, is_chosen: bool) -> Row:
         tree = self._read[1].tree if self._read is not None and self._read[1] is not None else None
         mark = f"{line.fold or ' '} "
         alerted = (
@@ -219,103 +234,14 @@ class TimeView(View):
             return chosen_row(row, width)
         return row
 
-    def _about(self, run: Run, found: Verdict, line: _Line, width: int) -> list[Row]:
-        """What a leaf means, what to try, what that gains, and the evidence."""
-        meaning = LEAVES.get(line.leaf) if line.leaf is not None else None
-        state = "idle" if meaning is not None and meaning.is_idle else "busy"
-        where = line.key if meaning is None else f"{state} › {meaning.label}"
-        rows = [heading(str(where), width, line.share if line.kernel is None else "")]
-        if line.leaf is None:
-            text = "at least one kernel, copy or memset ran" if line.key == "busy" else (
-                "nothing ran on the GPU; the causes are those of the launching thread")  # fmt: skip
-            return [*rows, *wrap(text, width, "text", "  ")]
-        if line.kernel is not None:
-            rows += wrap(line.kernel.name, width - 2, "text", "  ")[:6]
-            pairs = [("  count", count(line.kernel.instances))]
-            pairs.append(("  median", duration(line.kernel.median)))
-            return [*rows, *labelled(pairs, 11, "value")]
-        leaf = line.leaf
-        says = LEAVES[leaf].meaning
-        rows += wrap(f"{says[:1].upper()}{says[1:]}.", width - 2, "text", "  ")
-        key = LEAVES[leaf].key
-        finding = next((one for one in found.findings if key in (one.cause, *one.covers)), None)
-        rows += self._advice(leaf, finding, found.tree.share(line.ns) if found.tree else 0.0, width)
-        if finding is not None:
-            for each in finding.evidence:
-                rows += wrap(f"{each}.", width - 2, "text", "  ")
-        rows += self._evidence(run, leaf, width)
-        return rows
 
-    def _advice(self, leaf: Leaf, finding: Finding | None, share: float, width: int) -> list[Row]:
-        cause = CAUSES.get(leaf)
-        rows: list[Row] = [()]
-        if finding is not None:
-            rows += [*wrap(finding.sentence, width - 2, "value", "  "), ()]
-            rows += _labelled("Try", f"{finding.advice}.", width)
-            if finding.bound:
-                rows += _labelled("Gain", finding.bound, width)
-        elif cause is not None:
-            gain = share * cause.recoverable
-            why = ": too little for a finding" if gain < SPEAKS else ""
-            gains = f"Gains {percent(100 * gain)} of the time at most{why}."
-            rows += _labelled("Try", f"{cause.advice}. {gains}", width)
-        return rows
-
-    def _evidence(self, run: Run, leaf: Leaf, width: int) -> list[Row]:
-        """Source lines of an idle leaf and the phases the GPU idled in; kernels of a busy one."""
-        rows: list[Row] = []
-        if not LEAVES[leaf].is_idle:
-            own = self._read[2].get(leaf, [])[:_MOST_KERNELS] if self._read else []
-            if own:
-                rows += [(), (("  Kernels  of this cause, by GPU time; Enter shows them", "head"),)]
-            for row in own:
-                name = cut_middle(row.short_name, width - 26)
-                rows.append(((f"  {fit(name, width - 26)}", "text"),
-                             (f" {duration(row.total):>9} {count(row.instances):>8} ×",
-                              "value")))  # fmt: skip
-            return rows
-        lines = line_shares(run)[:4]
-        if lines:
-            rows += [(), (("  Source lines  while the GPU idled", "head"),)]
-            rows += [
-                ((f"  {percent(100 * line.seen / line.samples):>6} ", "value"),
-                 (cut_middle(line.where, width - 10), "text"))
-                for line in lines
-            ]  # fmt: skip
-        idle = idle_phases(run)[:5]
-        if idle:
-            rows += [(), (("  Phases  in which the GPU idled, for any cause", "head"),)]
-            rows += [
-                ((f"  {percent(100 * part):>6} ", "value"), (cut_middle(path, width - 10), "text"))
-                for path, part in idle
-            ]
-        rows += [(), (("  Enter ", "key"), ("shows the steps", "dim"))]
-        return rows
-
-
-class _Line:
-    """A line of the tree."""
-
-    __slots__ = ("depth", "fold", "kernel", "key", "label", "leaf", "ns", "share")
-
-    def __init__(
-        self, key: str, depth: int, label: str, share: str, ns: int, *, fold: str = "",
-        leaf: Leaf | None = None, kernel: TableRow | None = None,
-    ) -> None:  # fmt: skip
-        self.key, self.depth, self.label, self.share, self.ns = key, depth, label, share, ns
-        self.fold, self.leaf, self.kernel = fold, leaf, kernel
-
-
-def _leaf_line(tree: TimeTree, known: Sums, leaf: Leaf, fold: str) -> _Line:
+def _leaf_line(tree: TimeTree, known: Sums, leaf: Leaf, fold: str) -> Line:
     meaning = LEAVES[leaf]
-    return _Line(
+    return Line(
         meaning.key, 1, meaning.label, known.text([leaf]), tree.leaves[leaf], fold=fold, leaf=leaf
     )
 
 
-def _total(tree: TimeTree, width: int) -> str:
-    return f" total{'100.0 %':>32}{amount(tree, tree.wall_ns):>{width - 38}}"
-
-
-def _labelled(label: str, text: str, width: int) -> list[Row]:
-    return paragraph(f"  {label:<5} ", text, width - 1)
+def _total(tree: TimeTree, width: int, hidden: int) -> str:
+    label = f" total, {hidden} more ↓" if hidden else " total"
+    return f"{label}{'100.0 %':>{38 - len(label)}}{amount(tree, tree.wall_ns):>{width - 38}}"

@@ -38,12 +38,12 @@ _BUSY = {
 _IDLE = {
     Leaf.LAUNCH: ("░", "launch"),
     Leaf.SYNC: ("▒", "sync"),
-    Leaf.ALLOCATION: ("▒", "sync"),
-    Leaf.CUDA: ("▒", "sync"),
+    Leaf.ALLOCATION: ("╳", "sync"),
+    Leaf.CUDA: ("╌", "sync"),
     Leaf.HOST: ("▓", "host"),
-    Leaf.WAIT: ("▓", "host"),
-    Leaf.SCHEDULER: ("▓", "host"),
-    Leaf.COMPILE: ("▓", "host"),
+    Leaf.WAIT: ("▚", "host"),
+    Leaf.SCHEDULER: ("┼", "host"),
+    Leaf.COMPILE: ("╬", "host"),
     Leaf.INPUT: ("∙", "input"),
     Leaf.RANK: ("╱", "rank"),
 }

@@ -95,8 +95,10 @@ class OneStepView(DraggedView):
             part = int(low + (high - low) * (at + 0.5) / len(columns))
         which = f"{len(self._kept) - self.step_back} of {len(self._kept)} kept"
         named = "; ".join(filter(None, (what_it_is(step, tree), which)))
+        others = "another step" if len(self._kept) > 1 else "into it"
+        keys = f"↑ ↓ {others}, then ← → z Z"
         title = f"One step, {duration(step.duration_ns)}: {named}"
-        rows: list[Row] = [(), heading(title, width, f"↑ ↓ another step  {_BUTTONS}")]
+        rows: list[Row] = [(), heading(title, width, f"{keys}  {_BUTTONS}")]
         line = "".join(text for text, _ in rows[1])
         for text, act in (("[−]", lambda: self._press(1)), ("[+]", lambda: self._press(-1)),
                           ("[fit]", self.follow)):  # fmt: skip
@@ -110,7 +112,7 @@ class OneStepView(DraggedView):
                 act = partial(self._put_inside, x)
                 self.places.append(Place(top + y, LABEL + x, LABEL + x + 1, act))
         place = (part + 0.5) / max(1, len(step.busy))
-        lines = gap_words(fine, part, 0.0, step.duration_ns) + thread_words(step, run, place)
-        for line in lines:
+        words = gap_words(fine, part, 0.0, step.duration_ns)
+        for line in (*words[:1], *thread_words(step, run, place), *words[1:]):
             rows += wrap(line, width - 2, "text", "  ")
         return rows

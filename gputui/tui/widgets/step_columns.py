@@ -108,7 +108,7 @@ def explained(column: Column | None, tree: TimeTree, width: int) -> list[Row]:
     )
     each = "" if column.steps == 1 else " each"
     rows = [heading(f"{name}  {duration(column.mean_ns)}{each}, {word}", width,
-                    "Enter: its causes" if column.leaves else "")]  # fmt: skip
+                    "v: shares of these steps" if column.leaves else "")]  # fmt: skip
     if not column.leaves:
         text = "Only the lengths of single steps were kept; Time (2) has the causes of all steps."
         return [*rows, *wrap(text, width - 2, "dim", "  ")]

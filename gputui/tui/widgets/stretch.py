@@ -60,8 +60,8 @@ class StretchView(OneStepView):
 
     @property
     def stretch(self) -> RunScope | None:
-        """The steps under the cursor, where it was put."""
-        column = self._column if self.at is not None else None
+        """The steps under the cursor."""
+        column = self._column
         if column is None or not column.leaves or self.model.stretch is not None:
             return None
         return self._steps_of(column, column)

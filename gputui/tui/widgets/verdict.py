@@ -44,23 +44,29 @@ def verdict_rows(found: Verdict, width: int, height: int, *, is_chosen: bool) ->
         rows[0] = (*rows[0], (" " * room, "text"), (_WHERE, "dim"))
     if len(lines) > several:
         rows[-1] = clip((*rows[-1], (" …", "text")), width)
+    # Low screens show the bar of all time in their sixth row.
+    most = 3 if height >= LOW else max(1, 3 - len(rows) - bool(found.speed))
     if found.findings:
         best = found.findings[0]
-        rows += _labelled("Try", f"{best.advice}.", best.bound, width, height)
+        rows += _labelled("Try", f"{best.advice}.", best.bound, width, most)
     if found.speed:
-        rows += _labelled("Speed", found.speed, "", width, height)
+        rows += _labelled("Speed", found.speed, "", width, most)
     return rows
 
 
-def _labelled(label: str, text: str, last: str, width: int, height: int) -> list[Row]:
-    """A label and its text over two rows at most, one where there is little room: `last` is whole
-    there too."""
+def _labelled(label: str, text: str, last: str, width: int, most: int) -> list[Row]:
+    """A label and its text over so many rows: `last` is always whole, and a text that is not ends
+    in an ellipsis."""
     room = width - 7
-    if height >= LOW:
-        rows = wrap(f"{text} {last}".rstrip(), room, "text")[:2]
-    else:
-        left = room - len(last) - 1 if last else room
-        rows = [(*clip(((text, "text"),), left), (f" {last}" if last else "", "text"))]
+    rows = wrap(f"{text} {last}".rstrip(), room, "text")
+    if len(rows) > most:
+        *rows, final = wrap(text, room, "text")[:most]
+        tail = f" … {last}" if last else " …"
+        left = room - len(tail)
+        kept = "".join(part for part, _ in final)
+        if len(kept) > left:
+            kept = kept[:left].rpartition(" ")[0]
+        rows = [*rows, ((kept + tail, "text"),)]
     return [((f" {label if not n else '':<6}", "label"), *row) for n, row in enumerate(rows)]
 
 

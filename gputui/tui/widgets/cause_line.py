@@ -1,0 +1,129 @@
+"""A line of the time tree, and what is known of the chosen one in words."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from gputui.model.leaves import LEAVES, Leaf
+from gputui.model.units import count, duration, percent
+from gputui.report.explain import Finding, Verdict
+from gputui.report.explain.causes import CAUSES
+from gputui.report.explain.lines import line_shares
+from gputui.report.explain.verdict import SPEAKS
+from gputui.report.phase_causes import idle_phases
+from gputui.report.statistics import TableRow
+from gputui.state import Run
+from gputui.tui.widgets.canvas import Row, fit, heading, labelled, paragraph, wrap
+from gputui.tui.widgets.names import cut_middle
+
+MOST_KERNELS = 8
+"""Kernels of a cause that are shown."""
+
+
+class Line:
+    """A line of the tree."""
+
+    __slots__ = ("depth", "fold", "kernel", "key", "label", "leaf", "ns", "share")
+
+    def __init__(
+        self, key: str, depth: int, label: str, share: str, ns: int, *, fold: str = "",
+        leaf: Leaf | None = None, kernel: TableRow | None = None,
+    ) -> None:  # fmt: skip
+        self.key, self.depth, self.label, self.share, self.ns = key, depth, label, share, ns
+        self.fold, self.leaf, self.kernel = fold, leaf, kernel
+
+
+def where(line: Line) -> str:
+    """The chosen line, as headings name it."""
+    meaning = LEAVES.get(line.leaf) if line.leaf is not None else None
+    if meaning is None:
+        return line.key
+    return f"{'idle' if meaning.is_idle else 'busy'} › {meaning.label}"
+
+
+def about(run: Run, found: Verdict, line: Line, own: Sequence[TableRow], width: int) -> list[Row]:
+    """What was seen of a line, what to try, what that gains, and the evidence. `own` are the
+    kernels of its cause."""
+    rows = [heading(where(line), width, line.share if line.kernel is None else "")]
+    if line.leaf is None:
+        text = "at least one kernel, copy or memset ran" if line.key == "busy" else (
+            "nothing ran on the GPU; the causes are those of the launching thread")  # fmt: skip
+        return [*rows, *wrap(text, width, "text", "  ")]
+    if line.kernel is not None:
+        rows += wrap(line.kernel.name, width - 2, "text", "  ")[:6]
+        pairs = [("  count", count(line.kernel.instances))]
+        pairs.append(("  median", duration(line.kernel.median)))
+        return [*rows, *labelled(pairs, 11, "value")]
+    leaf = line.leaf
+    says = LEAVES[leaf].meaning
+    meaning = wrap(f"{says[:1].upper()}{says[1:]}.", width - 2, "text", "  ")
+    key = LEAVES[leaf].key
+    finding = next((one for one in found.findings if key in (one.cause, *one.covers)), None)
+    if finding is None:
+        rows += meaning
+        if (cause := CAUSES.get(leaf)) is not None:
+            gain = (found.tree.share(line.ns) if found.tree else 0.0) * cause.recoverable
+            why = ": too little for a finding" if gain < SPEAKS else ""
+            gains = f"Gains {percent(100 * gain)} of the time at most{why}."
+            rows += [(), *_labelled("Try", f"{cause.advice}. {gains}", width)]
+    else:
+        rows += _finding(finding, meaning, width)
+    return rows + _evidence(run, leaf, own, width)
+
+
+def _finding(finding: Finding, meaning: list[Row], width: int) -> list[Row]:
+    """What was seen, then what to do: what the cause means in general comes last."""
+    rows = wrap(finding.sentence, width - 2, "value", "  ")
+    for each in finding.evidence:
+        rows += wrap(f"{each}.", width - 2, "text", "  ")
+    rows += [(), *_labelled("Try", f"{finding.advice}.", width)]
+    if finding.bound:
+        rows += _labelled("Gain", finding.bound, width)
+    return [*rows, (), *meaning]
+
+
+def _evidence(run: Run, leaf: Leaf, own: Sequence[TableRow], width: int) -> list[Row]:
+    """Source lines of an idle leaf and the phases the GPU idled in; kernels of a busy one."""
+    rows: list[Row] = []
+    if not LEAVES[leaf].is_idle:
+        if own:
+            rows += [(), (("  Kernels  of this cause, by GPU time; Enter shows them", "head"),)]
+        for row in own[:MOST_KERNELS]:
+            name = cut_middle(row.short_name, width - 26)
+            rows.append(((f"  {fit(name, width - 26)}", "text"),
+                         (f" {duration(row.total):>9} {count(row.instances):>8} ×",
+                          "value")))  # fmt: skip
+        return rows
+    lines = line_shares(run)[:4]
+    if lines:
+        rows += [(), (("  Source lines  while the GPU idled", "head"),)]
+        rows += [
+            ((f"  {percent(100 * line.seen / line.samples):>6} ", "value"),
+             (cut_middle(line.where, width - 10), "text"))
+            for line in lines
+        ]  # fmt: skip
+    idle = idle_phases(run)[:5]
+    if idle:
+        rows += [(), (("  Phases  in which the GPU idled, for any cause", "head"),)]
+        rows += [
+            ((f"  {percent(100 * part):>6} ", "value"), (cut_middle(path, width - 10), "text"))
+            for path, part in idle
+        ]
+    rows += [(), (("  Enter ", "key"), ("shows the steps", "dim"))]
+    return rows
+
+
+def in_room(rows: list[Row], room: int, line: Line) -> list[Row]:
+    """Rows in so many: without the blank ones where they are too many, and what is left out is
+    counted."""
+    if len(rows) > room:
+        rows = [row for row in rows if row]
+    if len(rows) <= room or room < 1:
+        return rows[: max(0, room)]
+    keys, more = "→ →" if line.fold == "▸" else "→", len(rows) - room + 1
+    lines = f"  … {more} more line{'s' * (more > 1)}  "
+    return [*rows[: room - 1], ((lines, "dim"), (keys, "key"), (" shows all", "dim"))]
+
+
+def _labelled(label: str, text: str, width: int) -> list[Row]:
+    return paragraph(f"  {label:<5} ", text, width - 1)
