@@ -171,6 +171,7 @@ def _title(run: Run) -> str:
         "running": "so far",
         "done": "done in",
         "stopped": "stopped after",
+        "detached": "detached after",
         "failed": "FAILED after",
         "ended": "ended after",
     }[run.outcome]

@@ -211,12 +211,14 @@ class Run(msgspec.Struct):
         return traced / (traced + paused) if paused else 1.0
 
     @property
-    def outcome(self) -> Literal["running", "done", "stopped", "failed", "ended"]:
-        """What became of it: "ended" where nobody knows how, as of an imported report."""
+    def outcome(self) -> Literal["running", "done", "stopped", "detached", "failed", "ended"]:
+        """What became of it: "ended" where nobody knows how, as of an imported report; a program
+        that is "detached" may go on.
+        """
         if self.ended is None:
             return "running"
         if self.ended.stopped:
-            return "stopped"
+            return "detached" if self.started.attached else "stopped"
         if self.ended.exit_code is None and self.ended.signal is None:
             return "ended"
         if self.ended.exit_code == 0:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from gputui.cli.dispatch import run as gputui
+from gputui.model.events import RunEnded
 from gputui.playback.loading import load
 from gputui.playback.opening import open_recording
 from gputui.render import formats
@@ -16,7 +18,9 @@ from gputui.report.answer import Line, short_line
 from gputui.report.roofline import Roof
 from gputui.state import Session
 from tests.conftest import DATA
+from tests.events_for_tests import at, header, run_started
 from tests.report.test_verdict import a_run
+from tests.sessions_for_tests import folded
 
 SYNC = str(DATA / "faults" / "sync.gputui.gz")
 
@@ -126,3 +130,11 @@ def test_without_a_verdict_it_says_why() -> None:
     text = answer_text(cut, cut.run, 110)
     assert "No verdict     The steps are not known yet: that takes up to 10 s of GPU work." in text
     assert answer_text(*a_run(), 110).splitlines()[2] == "  No verdict     Nothing ran on a GPU."
+
+
+def test_a_program_that_was_only_looked_at_was_not_stopped() -> None:
+    began = msgspec.structs.replace(run_started(), attached=True)
+    ended = RunEnded(time_ns=at(9), run=1, exit_code=None, reason="detached", stopped=True)
+    session, run = folded([header(), began, ended])
+    title = answer_text(session, run, 110).splitlines()[0]
+    assert title == "inference · run 1 · detached after 8.00 s"

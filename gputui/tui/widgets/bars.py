@@ -26,6 +26,7 @@ _ORDER = (
 _OUTCOMES: dict[str, Span] = {
     "done": ("✓ run done", "good"),
     "stopped": ("■ run stopped", "warn"),
+    "detached": ("■ detached", "text"),
     "ended": ("■ run ended", "text"),
     "failed": ("✗ run failed", "hot"),
 }

@@ -107,7 +107,7 @@ def what_changed(entry: Entry, before: Entry | None) -> str:
         parts.append(f"on {entry.hostname}")
     if entry.gpus != before.gpus:
         parts.append(f"on {gpus_text(entry)}" if entry.gpus else "without a GPU")
-    return sanitize(" ".join(parts), 200) or "nothing"
+    return sanitize(" ".join(parts), 200) or "same command"
 
 
 def run_words(entry: Entry, entries: Iterable[Entry]) -> str:

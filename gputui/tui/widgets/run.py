@@ -36,6 +36,8 @@ def state(run: Run, *, lost_end: bool = False) -> State:
             return State("▶", f"running {took}", "accent")
         case "stopped":
             return State("■", f"stopped after {took}", "warn")
+        case "detached":
+            return State("■", f"detached after {took}", "text")
         case "done":
             return State("✓", f"done in {took}", "good")
         case "ended":
