@@ -324,9 +324,9 @@ async def test_run_change_run_again_compare(show: Show, tmp_path: Path) -> None:
     async with show([[scripted.header(0)]], (160, 40)) as shown:
         await listed(shown)
         await shown.until(lambda: "launch-bound 88 %" in shown.text and "90.3 µs" in shown.text)
-        newer, older = (line for line in shown.lines if "python3" in line and ".gz" not in line)
+        newer, older = (line for line in shown.lines if "faults.py" in line and ".gz" not in line)
         assert "first run" in older
-        changed = newer.partition("python3")[2].split()[0]
+        changed = newer.partition("faults.py")[2].split()[0]
         assert changed in ("launch", "sync")
         assert re.search(r"[\d.]+× (slower|faster)", newer)
         assert (tmp_path / "xdg-cache" / "gputui" / "runs.json").exists()

@@ -76,6 +76,15 @@ def command_of(entry: Entry) -> tuple[str, ...]:
     return command_key(entry.kind, entry.name, entry.arguments)
 
 
+def program_of(entry: Entry) -> str | None:
+    """What ran: a workload, or the script of a command rather than the interpreter that all
+    scripts share."""
+    if entry.kind == "command":
+        scripts = (Path(word).name for word in entry.arguments[1:] if word.endswith(".py"))
+        return next(scripts, entry.name)
+    return entry.name
+
+
 def run_before(entry: Entry, entries: Iterable[Entry]) -> Entry | None:
     """The newest older run of the same command."""
     older = [
@@ -113,7 +122,7 @@ def what_changed(entry: Entry, before: Entry | None) -> str:
 def run_words(entry: Entry, entries: Iterable[Entry]) -> str:
     """A run in a line: when, what, and what it changed."""
     changed = what_changed(entry, run_before(entry, entries))
-    return f"{when_text(entry.started_ns)} {sanitize(entry.name or '')}  {changed}".rstrip()
+    return f"{when_text(entry.started_ns)} {sanitize(program_of(entry) or '')}  {changed}".rstrip()
 
 
 def recording_columns(
@@ -145,7 +154,7 @@ def recording_columns(
     columns = [
         column("", lambda e: "●" if e.path in marked else " ", 0, right=False, width=1, role="key"),
         column("when", lambda e: when_text(e.started_ns), 4, right=False, width=5),
-        column("workload", lambda e: e.name or "-", 0, right=False, width=8),
+        column("workload", lambda e: program_of(e) or "-", 0, right=False, width=8),
         column(
             "changed",
             lambda e: what_changed(e, before(e)),
@@ -229,8 +238,8 @@ def matching(entries: Iterable[Entry], needle: str) -> list[Entry]:
         in " ".join(
             part or ""
             for part in (
-                *(recording_name(entry.path), entry.name, entry.hostname, entry.result),
-                *(entry.problem, gpus_text(entry), date_text(entry.started_ns)),
+                *(recording_name(entry.path), entry.name, program_of(entry), entry.hostname),
+                *(entry.result, entry.problem, gpus_text(entry), date_text(entry.started_ns)),
             )
         ).lower()
     ]
@@ -253,7 +262,7 @@ def ordered(entries: Iterable[Entry], by: str, *, other_way: bool) -> list[Entry
     def key(entry: Entry) -> tuple[str | float, str]:
         texts = {
             "name": recording_name(entry.path),
-            "workload": entry.name,
+            "workload": program_of(entry),
             "host": entry.hostname,
             "result": entry.problem or entry.result,
         }
