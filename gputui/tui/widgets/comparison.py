@@ -22,7 +22,7 @@ def figure_label(kind: str, figure: str) -> str:
         return ""
     in_use = figure.removeprefix("in_use_")
     if in_use != figure:
-        return f"{metric_text(in_use, 0)[0]}, GPU in use"
+        return f"{metric_text(in_use, 0)[0]}, in use"
     if kind == "compare_kernels" and figure == "avg_ns":
         return "one kernel"
     return _FIGURES.get(figure) or metric_text(figure, 0)[0]
