@@ -11,7 +11,6 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Iterable, Sequence
-from functools import lru_cache
 
 from rich.color import ColorSystem
 from rich.console import Console
@@ -25,7 +24,7 @@ from gputui.tui.widgets.canvas import is_narrow
 _SAME_S = 0.3
 """For so long nobody else is taken to have drawn on the terminal."""
 
-_PLAIN = Style.null()
+_BARE = Style.null()
 
 _Look = tuple[str, str, str, bool]
 """Sequences for attributes, colour and background; whether a blank in it is only background."""
@@ -64,7 +63,7 @@ class Pen:
         self._place = (self._place[0] + end - start, self._place[1])
         if strip is not self._strip:
             self._strip = strip
-            self._is_narrow = all(is_narrow(segment.text) for segment in strip)
+            self._is_narrow = is_narrow("".join([text for text, _, _ in strip]))
         if not self._is_narrow:
             strip, start, end = strip.crop(start, end), 0, sys.maxsize
         for text, style, _ in strip:
@@ -74,7 +73,7 @@ class Pen:
             start -= len(text)
             end -= len(text)
             if cut:
-                self._turn(_look(style or _PLAIN, self._system), cut)
+                self._turn(_look(style or _BARE, self._system), cut)
                 self._written.append(cut)
 
     def text(self) -> str:
@@ -101,10 +100,17 @@ class Pen:
         self._at = (attributes, color, background, bare)
 
 
-@lru_cache(maxsize=1024)
+_looks: dict[int, tuple[Style, ColorSystem, _Look]] = {}
+"""By the style's identity: Rich hashes one in Python, several times a line."""
+_MOST_LOOKS = 1024
+
+
 def _look(style: Style, system: ColorSystem) -> _Look:
+    known = _looks.get(id(style))
+    if known is not None and known[1] is system:
+        return known[2]
     color, background = style.color, style.bgcolor
-    return (
+    look = (
         style.without_color._make_ansi_codes(system),
         ";".join(color.downgrade(system).get_ansi_codes()) if color else "39",
         ";".join(background.downgrade(system).get_ansi_codes(foreground=False))
@@ -112,6 +118,10 @@ def _look(style: Style, system: ColorSystem) -> _Look:
         else "49",
         not (style.underline or style.reverse or style.strike),
     )
+    if len(_looks) >= _MOST_LOOKS:
+        _looks.clear()
+    _looks[id(style)] = style, system, look  # which holds the style, so that its identity stays its
+    return look
 
 
 class Sent:

@@ -7,9 +7,9 @@ from functools import lru_cache
 from rich.cells import cell_len
 from rich.segment import Segment
 from textual.color import Color
-from textual.filter import LineFilter
 
 from gputui.base.likeness import LIKENESS
+from gputui.tui.widgets.line_view import TextFilter
 
 
 @lru_cache(4096)
@@ -23,7 +23,7 @@ def plain(text: str) -> str:
     return "".join(c if c.isascii() else "?" * cell_len(c) for c in text)
 
 
-class AsciiFilter(LineFilter):
+class AsciiFilter(TextFilter):
     """Turns every drawn line into ASCII."""
 
     def apply(self, segments: list[Segment], background: Color) -> list[Segment]:

@@ -113,28 +113,14 @@ class TimeAxis(msgspec.Struct, frozen=True):
 
     def label_row(self, count: int, end: str = "now") -> str:
         """The axis itself: a line with "-2m" and its `end` where they belong."""
-        line = ["─"] * count
-        span_s = count * self.column_ns / SECOND_NS
-        step_s = next(
-            (s for s in _LABEL_SECONDS if span_s / s <= count / 12),
-            _LABEL_SECONDS[-1],
-        )
-        limit = count - len(end) - 1
-        ago = step_s
-        while ago < span_s + step_s:
-            column = count - round(ago * SECOND_NS / self.column_ns)
-            label = _ago(ago, step_s)
-            if column >= 0 and column + len(label) <= limit:
-                line[column : column + len(label)] = label
-            ago += step_s
-        if count >= len(end):
-            line[count - len(end) :] = end
-        return "".join(line)
+        return _label_row(self.column_ns, count, end)
 
     def axis_spans(
         self, count: int, marks: Sequence[tuple[int, str]], end: str = "now"
     ) -> list[Span]:
         """The axis with the starts of phases: a tick, and its name if there is room."""
+        if not marks:
+            return [(self.label_row(count, end), "dim")]
         line = list(self.label_row(count, end))
         roles = ["dim"] * count
         for time_ns, name in reversed(marks):
@@ -152,6 +138,27 @@ class TimeAxis(msgspec.Struct, frozen=True):
             ("".join(text for text, _ in part), role)
             for role, part in groupby(zip(line, roles, strict=True), key=lambda pair: pair[1])
         ]
+
+
+@lru_cache(maxsize=64)
+def _label_row(column_ns: int, count: int, end: str) -> str:
+    line = ["─"] * count
+    span_s = count * column_ns / SECOND_NS
+    step_s = next(
+        (s for s in _LABEL_SECONDS if span_s / s <= count / 12),
+        _LABEL_SECONDS[-1],
+    )
+    limit = count - len(end) - 1
+    ago = step_s
+    while ago < span_s + step_s:
+        column = count - round(ago * SECOND_NS / column_ns)
+        label = _ago(ago, step_s)
+        if column >= 0 and column + len(label) <= limit:
+            line[column : column + len(label)] = label
+        ago += step_s
+    if count >= len(end):
+        line[count - len(end) :] = end
+    return "".join(line)
 
 
 def _ago(seconds: int, step_s: int) -> str:

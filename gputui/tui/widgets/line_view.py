@@ -7,6 +7,7 @@ from itertools import zip_longest
 
 from rich.segment import Segment
 from rich.style import Style
+from textual.filter import LineFilter
 from textual.geometry import Region
 from textual.strip import Strip
 from textual.widget import Widget
@@ -16,6 +17,10 @@ from gputui.tui.widgets.readable import chosen_place, readable
 
 FOR_READERS = "-for-readers"
 """The application's class where a screen reader reads it."""
+
+
+class TextFilter(LineFilter):
+    """A filter that changes texts; all others give each style another one."""
 
 
 class LineView(Widget):
@@ -91,12 +96,14 @@ class LineView(Widget):
         if self._painted_in != (width, filters, background):
             self._painted_in = (width, filters, background)
             self._painted.clear()
+            self._looks.clear()
+        of_texts = [one for one in filters if isinstance(one, TextFilter)]
         lines = []
         for y in crop.line_range:
             line = self._painted.get(y)
             if line is None:
                 line = self._strip_of(y, width)
-                for each in filters:
+                for each in of_texts:
                     line = line.apply_filter(each, background)
                 self._painted[y] = line
             lines.append(line)
@@ -113,7 +120,7 @@ class LineView(Widget):
         segments: list[Segment] = []
         for text, role in self._rows[y] if y < len(self._rows) else ():
             style = look(role, blank=text.isspace())
-            if segments and segments[-1].style == style:
+            if segments and segments[-1].style is style:
                 segments[-1] = Segment(segments[-1].text + text, style)
             elif text:
                 segments.append(Segment(text, style))
@@ -132,10 +139,17 @@ class LineView(Widget):
         style = self._looks.get(name)
         if style is None:
             palette = self.app.screen_stack[0]
+            background = self.background_colors[1]
             part = palette.get_component_rich_style(f"line--{role}", partial=True)
             style = Style(bgcolor=self.rich_style.bgcolor) + part
             if blank and not style.underline and not style.reverse:
                 # A blank has no foreground: 20 bytes less for every gap on the way to the terminal.
                 style = Style(bgcolor=style.bgcolor)
+            for each in self.get_line_filters():
+                if not isinstance(each, TextFilter):  # once, not for each line
+                    ((_, filtered, _),) = each.apply([Segment("x", style)], background)
+                    style = style if filtered is None else filtered
+            # Equal ones are one object: Rich compares two in Python.
+            style = next((one for one in self._looks.values() if one == style), style)
             self._looks[name] = style
         return style
