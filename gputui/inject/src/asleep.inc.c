@@ -138,9 +138,11 @@ static void fall_asleep(void)
     struct timespec settle = {0, SETTLE_NS};
     if (!is_armed())
         return;
+    int traced = begin_to_end_cuda();
     unhook_python();
     give_functions(0);
-    end_cuda();
+    if (traced)
+        end_cuda();
     write_exit();
     /* A thread that had begun a record is let finish it; one that is later still writes to memory
      * that is nobody's. */

@@ -42,8 +42,7 @@ static int begins_with_any(const char *name, const char *const *beginnings)
 
 /* Whether calls are seen by callbacks, in a program that was there before and in windows, instead of
  * by CUPTI's records. One by one these bring none there (CUPTI 13.0, H100). Their kinds do, but on an
- * eager decode they cost 1.3 times bare with every call off, 1.1 to 1.2 once off, and after a few
- * times on and off every call and kernel had one and the same id. */
+ * eager decode they cost 1.3 times bare with every call off, and 1.1 to 1.2 once off. */
 static int by_callback;
 
 static int enable_call(int driver, uint32_t call, int on)
@@ -73,6 +72,7 @@ static int enable_calls(int driver, const char *const *wanted)
                                                  : "cudaLaunchKernel_v7000";
         names[call] = ASCII(name);
         call_off[driver][call] = (uint8_t)trace_sampling.budget; /* until its first window */
+        call_made[driver][call] |= (uint8_t)by_callback; /* maybe in one of the runtime's, unseen */
         enabled += trace_sampling.budget || enable_call(driver, call, 1) == CUPTI_SUCCESS;
     }
     if (!by_callback && cupti_enable_call[driver] == NULL &&
@@ -113,6 +113,8 @@ static void see_call(int driver, uint32_t call, const uint8_t *details)
     if (callback_callbackSite(details) == SITE_ENTER) {
         if (driver && callings[0].began_ns != 0 && callings[0].correlation == correlation)
             return;
+        if (calling->began_ns == 0)
+            __atomic_fetch_add(&calls_open, 1, __ATOMIC_RELAXED);
         *calling = (Calling){now_ns(), call, correlation};
         return;
     }
@@ -126,7 +128,7 @@ static void see_call(int driver, uint32_t call, const uint8_t *details)
                    .end = now_ns(), .thread = thread->tid, .correlation = correlation,
                    .a = result != NULL ? *result : 0, .name = id_of(call_names[driver][call])};
     calling->began_ns = 0;
-    call_made[driver][call] = 1;
+    __atomic_fetch_sub(&calls_open, 1, __ATOMIC_RELAXED);
     emit(&record);
     sample_end(began);
 }

@@ -238,11 +238,18 @@ static void start_cuda(void)
     errno = saved_errno;
 }
 
-static void end_cuda(void)
+/* Before ranges go unseen: whether there is something to end. */
+static int begin_to_end_cuda(void)
 {
     if (__atomic_load_n(&cuda_begun, __ATOMIC_ACQUIRE) == 0 || !stop_flusher())
-        return;
-    set_tracing(0);
+        return 0;
+    if (subscriber != NULL)
+        stop_tracing();
+    return 1;
+}
+
+static void end_cuda(void)
+{
     lock(SAMPLING_LOCK);
     trace_sampling.ready = 0;
     unlock(SAMPLING_LOCK);

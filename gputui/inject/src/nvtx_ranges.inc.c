@@ -56,7 +56,8 @@ static int push(void *domain, const Attributes *attributes, String *name)
         return NVTX_NO_TRACKING;
     }
     name_record(&record, attributes, name);
-    if (UNLIKELY(trace_sampling.range != 0 && record.name == trace_sampling.range)) {
+    if (UNLIKELY(trace_sampling.range != 0 &&
+                 (record.name == trace_sampling.range || trace_sampling.range == ANY_RANGE))) {
         next_step();
         began = 0; /* a switch counts for itself, not for other calls */
     }

@@ -15,10 +15,14 @@
 static struct {
     uint64_t on, period; /* steps, or nanoseconds */
     uint64_t began_ns, since_ns, steps;
-    uint32_t range; /* the step's name; 0 where time rules */
-    int budget, ready, tracing;
+    uint32_t range; /* the step's name, or ANY_RANGE; 0 where time rules */
+    int budget, ready, tracing, ends;
     int wanted; /* under a budget: what the next step is to switch to */
 } trace_sampling = {.tracing = 1};
+
+enum { ANY_RANGE = 0x7FFFFFFF };
+
+static int calls_open; /* by threads, of those that are seen by callbacks (cupti_calls.inc.c) */
 
 static void switch_activity(int on);
 
@@ -74,9 +78,11 @@ static void set_tracing(int on)
 static __attribute__((noinline)) void next_step(void)
 {
     uint64_t step = __atomic_fetch_add(&trace_sampling.steps, 1, __ATOMIC_RELAXED);
-    int on = trace_sampling.budget ? __atomic_load_n(&trace_sampling.wanted, __ATOMIC_ACQUIRE)
-                                   : is_traced(step);
-    if (on != __atomic_load_n(&trace_sampling.tracing, __ATOMIC_RELAXED))
+    int on = trace_sampling.ends     ? 0
+             : trace_sampling.budget ? __atomic_load_n(&trace_sampling.wanted, __ATOMIC_ACQUIRE)
+                                     : is_traced(step);
+    if (on != __atomic_load_n(&trace_sampling.tracing, __ATOMIC_RELAXED) &&
+        (on || __atomic_load_n(&calls_open, __ATOMIC_RELAXED) <= 0))
         set_tracing(on);
 }
 

@@ -45,11 +45,8 @@ static void drain(void)
  * by one. What costs is off already. */
 static void leave_cupti(void)
 {
-    for (int driver = 0; driver < 2; driver++) {
-        for (uint32_t call = 1; call < CALLS; call++)
-            call_made[driver][call] = call_names[driver][call] != NULL;
-        switch_calls(driver, 0);
-    }
+    switch_calls(0, 0);
+    switch_calls(1, 0);
     drain();
     switch_graphs(0);
     cupti.Unsubscribe(subscriber);
@@ -96,6 +93,22 @@ static void switch_at_step(int on)
         nanosleep(&pause, NULL);
     }
     set_tracing(on);
+}
+
+/* For the end of a session, with the flushing thread stopped: at a range at which no thread is in a
+ * call of CUDA's, or soon, where none comes. A call in whose middle calls are switched off seems never
+ * to end for CUPTI: every later one has its id (13.0, H100). */
+static void stop_tracing(void)
+{
+    struct timespec pause = {0, STEP_WAIT_NS};
+    trace_sampling.ends = 1;
+    trace_sampling.range = ANY_RANGE;
+    for (int turn = 0; turn < STEP_WAIT_TURNS; turn++) {
+        if (!__atomic_load_n(&trace_sampling.tracing, __ATOMIC_RELAXED))
+            return;
+        nanosleep(&pause, NULL);
+    }
+    set_tracing(0);
 }
 
 static int subscribe_again(void);
