@@ -6,6 +6,7 @@ import random
 from collections.abc import Iterable, Sequence
 
 import pytest
+from msgspec.structs import replace
 
 from gputui.model.events import (
     AnyEvent,
@@ -546,6 +547,15 @@ def test_who_may_be_last_by_chance_is_not_named_late(
     (waits,) = (sums for key, sums in run.collectives.items() if key.process == 1)
     waits.wait_us2 = times * (waits.wait_ns // 1000 // times) ** 2
     assert who(run) == named
+
+
+def test_ranks_of_several_hosts_without_a_gpu_are_not_compared_and_it_says_why() -> None:
+    session, run = on_cores([0, 40_000_000], [0, 0], [40_000_000, 40_000_000])
+    assert who(run) == {1: "host"}
+    for one, host in zip(run.processes.values(), "ab", strict=True):
+        one.attached = replace(one.attached, host=host)
+    assert who(run) == {}
+    assert "matched within a host" in table(session, run, "ranks").note
 
 
 def test_who_sleeps_and_computes_a_little_when_it_wakes_has_no_more_work() -> None:

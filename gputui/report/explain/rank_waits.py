@@ -126,6 +126,8 @@ def matched(run: Run) -> dict[int, Matched]:
 def why_not_matched(run: Run) -> str | None:
     """Why collectives that were seen do not say who is late; None where they do, also by their
     sums, or where none were seen."""
+    if len(hosts(run)) > 1 and run.collectives and not run.leaf_times:
+        return "collectives are matched within a host, and no rank works on a GPU"
     parts = _compared(run)
     if sum(isinstance(part, Matched) for part in parts.values()) > 1 or _may_be_summed(run):
         return None
