@@ -124,7 +124,7 @@ def test_one_cause_is_found_once() -> None:
     assert found.share == pytest.approx(1 - 1 / found.gain)
     assert found.covers == ("idle.input", "idle.wait")
     said = verdict_on("checkpoint_each").headline
-    assert said == f"{found.sentence} Mostly at checkpoint_each.py:10 <module>."
+    assert said == f"{found.sentence} Mostly at checkpoint_each.py:10."
     # What is copied back, for the CPU to work on.
     [found] = verdict_on("logits").findings
     assert found.evidence == ("In 97 % of 30 samples the program was at variants.py:485 step",)

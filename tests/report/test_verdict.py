@@ -236,7 +236,7 @@ def test_what_a_loop_does_in_its_pauses_counts_where_it_is_a_habit(
     assert bool(strict) == bool(cause)
     if cause:
         said = "40 % of the loop with its pauses while the CPU runs the program's own code: "
-        said += "10 pauses take 50 % of it, without them it is 0 %."
+        said += "10 pauses take 50 % of it, without them 0 %."
         assert said in found.headline
     share = 100 * saves * length / (saves * length + STEPS)
     pauses = f"{saves} pauses take {share:.0f} % of the loop's time"

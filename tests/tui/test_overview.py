@@ -18,6 +18,7 @@ from gputui.state import Session
 from gputui.tui.dialogs.palette import Palette
 from gputui.tui.source import Options
 from gputui.tui.views.overview import FINDING, OverviewView
+from gputui.tui.widgets.canvas import row_width
 from gputui.tui.widgets.causes import cause_rows, hundred_bar, sums
 from gputui.tui.widgets.ink import apportion, nice_top
 from gputui.tui.widgets.line_view import LineView
@@ -109,6 +110,12 @@ def test_a_fact_that_leads_says_what_of_the_speed_and_where_it_is_seen() -> None
     assert text.startswith(" MEMORY GROWS   It grows. ")
     assert "Enter shows where\n Try   look for it.\n Speed Nothing stands out." in text
     assert evidence(leak) == Lead("memory")
+    slow = replace(leak, sentence="The CPU is slow. " * 9, place="train.py:7 step")
+    rows = verdict_rows(Verdict("CPU-BOUND", slow.told, (slow,)), 80, 24, is_chosen=True)
+    assert "".join(part for part, _ in rows[1]).endswith("… Mostly at train.py:7 step.")
+    long = replace(slow, place=f"train.py:7 {'step' * 99}")
+    rows = verdict_rows(Verdict("CPU-BOUND", long.told, (long,)), 80, 24, is_chosen=True)
+    assert max(row_width(row) for row in rows) <= 80
     many = replace(leak, advice="more of them, " * 9, gain=5.3)
     [_, _, row] = verdict_rows(Verdict("SLOW", "It is.", (many,)), 80, 24, is_chosen=True)
     assert "".join(part for part, _ in row).endswith("… At most 5.3× faster.")

@@ -9,7 +9,7 @@ from dataclasses import replace
 from gputui.model.leaves import LEAVES, Leaf
 from gputui.report.explain.copies import REDUCE_FIRST, copies_back
 from gputui.report.explain.finding import Finding
-from gputui.report.explain.lines import likeliest_line
+from gputui.report.explain.lines import LikeliestLine, likeliest_line
 from gputui.report.explain.pauses import in_words
 from gputui.report.explain.time_tree import TimeTree
 from gputui.state import Run
@@ -83,7 +83,11 @@ MOSTLY = 0.5
 def place_of(run: Run, leaf: Leaf) -> str:
     """The line that a leaf is at, as a rule; empty where there is none."""
     line = likeliest_line(run, leaf=leaf) if leaf in _AT_A_LINE else None
-    return line.where if line is not None and line.seen >= MOSTLY * line.samples else ""
+    return _place(line) if line is not None and line.seen >= MOSTLY * line.samples else ""
+
+
+def _place(line: LikeliestLine) -> str:
+    return line.where.removesuffix(" <module>")
 
 
 ONE_LINE = 0.9
@@ -136,7 +140,7 @@ def each_cause_once(run: Run, tree: TimeTree, found: list[Finding]) -> list[Find
         gain=1.0 / (1.0 - recoverable),
         advice=REDUCE_FIRST if copied else first.advice,
         evidence=known,
-        place=line.where,
+        place=_place(line),
         covers=tuple(LEAVES[leaf].key for leaf in leaves if LEAVES[leaf].key != first.cause),
     )
     rest = [one for one in found if one not in together]

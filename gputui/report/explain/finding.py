@@ -53,7 +53,12 @@ class Finding:
     @property
     def told(self) -> str:
         """The sentence where no evidence stands beside it."""
-        return f"{self.sentence} Mostly at {self.place}." if self.place else self.sentence
+        return f"{self.sentence} {self.placed}".rstrip()
+
+    @property
+    def placed(self) -> str:
+        """Where it is, as a sentence; empty where that is not known."""
+        return f"Mostly at {self.place}." if self.place else ""
 
     @property
     def bound(self) -> str:

@@ -67,7 +67,7 @@ def in_words(tree: TimeTree, leaves: Iterable[Leaf]) -> tuple[str, str]:
         without = percent(100 * (ns - sum(awake)) / rest_ns) if rest_ns else "0 %"
         return (
             "the loop with its pauses",
-            f": {tree.pauses:,} pauses take {pauses} of it, without them it is {without}",
+            f": {tree.pauses:,} pauses take {pauses} of it, without them {without}",
         )
     return _of_steps(tree), _time(tree, ns)
 
