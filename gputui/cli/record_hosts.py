@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 import signal
 import sys
 import threading
@@ -43,6 +44,8 @@ def record(options: argparse.Namespace, run: FarRun | None) -> int:
         recorder.until_signal()
         links = list(fleet.links.values())
     ok = recorder.finish(shows_run=run is not None and not several)
+    if run is not None and several and recorder.folder is not None:
+        say(f"as one job: gputui --replay {shlex.quote(str(recorder.folder))}")
     if run is not None:
         return status_of(links)
     return 0 if ok else 1
@@ -61,6 +64,12 @@ class Recorder:
         limits = limits_of(options)
         self._files = {name: JournalWriter(path_of(name), limits) for name in fleet.links}
         self._begun = set[str]()
+
+    @property
+    def folder(self) -> Path | None:
+        """The one in which all files are; None where they are in several."""
+        folders = {file.path.parent for file in self._files.values() if file.path is not None}
+        return folders.pop() if len(folders) == 1 else None
 
     def until_signal(self) -> None:
         """Until it is over, or the user ends it."""
