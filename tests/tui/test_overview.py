@@ -9,7 +9,7 @@ import msgspec
 import pytest
 from rich.cells import cell_len
 
-from gputui.model.events import Alert, RunStarted
+from gputui.model.events import Alert, RunStarted, StepBlock
 from gputui.model.leaves import LEAVES, Leaf
 from gputui.report.answer import answer
 from gputui.report.explain import Finding, Verdict
@@ -23,6 +23,7 @@ from gputui.tui.widgets.causes import cause_rows, hundred_bar, sums
 from gputui.tui.widgets.ink import apportion, nice_top
 from gputui.tui.widgets.line_view import LineView
 from gputui.tui.widgets.names import cut_middle, short_names
+from gputui.tui.widgets.run_panels import step_points
 from gputui.tui.widgets.verdict import evidence, verdict_rows
 from gputui.tui.widgets.view import Lead
 from tests.conftest import DATA
@@ -234,6 +235,11 @@ def test_a_share_is_rounded_as_in_the_summary() -> None:
     assert session.run is not None
     tree = time_tree(session.run)
     assert tree is not None
+    blocks = tuple(StepBlock(device=0, loop=1, steps=10, ns=50) for _ in range(10))
+    steady = replace(tree, steps=100, newest=(), blocks=(blocks,))
+    assert step_points(steady)[1] == "all 100 steps, means of some each"
+    turns = replace(steady, steps=117)  # with its warm-up and pauses
+    assert step_points(turns)[1] == "100 of 117 steps, means of some each"
     leaves = {Leaf.MATMUL: 20_388, Leaf.HOST: 48_949, Leaf.WAIT: 29_124, Leaf.LAUNCH: 1_539}
     known = sums(replace(tree, wall_ns=100_000, leaves=leaves))
     assert [known.text([leaf]) for leaf in leaves] == ["20.4 %", "48.9 %", "29.1 %", "1.5 %"]

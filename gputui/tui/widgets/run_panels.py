@@ -51,7 +51,10 @@ def step_points(tree: TimeTree) -> tuple[list[float], str]:
     blocks = tree.blocks[0] if tree.blocks else ()
     means = [block.ns / block.steps for block in blocks if block.steps]
     if len(means) >= min(_LEAST_POINTS, len(tree.newest) + 1):
-        return means, f"all {count(tree.steps)} steps, means of some each"
+        inside = sum(block.steps for each in tree.blocks for block in each)
+        # Of all turns of the loop blocks hold the steady ones.
+        of = "all" if inside >= tree.steps else f"{count(inside)} of"
+        return means, f"{of} {count(tree.steps)} steps, means of some each"
     what = f"the newest {len(tree.newest)} of {count(tree.steps)} steps"
     return [float(length) for length in tree.newest], what
 
