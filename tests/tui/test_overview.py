@@ -202,6 +202,9 @@ async def test_the_palette_and_the_clipboard(show: Show) -> None:
 async def test_hostile_names_and_runs_without_a_gpu(show: Show) -> None:
     for batches in (scripted.hostile_session(), scripted.cpu_session(ended=False)):
         async with show(batches, (120, 40), options=FIRST) as shown:
+            on_cpu = "the program has not loaded CUDA" in shown.text
+            panels = ("─ step  median ", "─ Host  gpu-box ", "─ Last step: decode/step ")
+            assert all((panel in shown.text) is on_cpu for panel in panels)
             for key in ("1", "2", "3"):
                 await shown.press(key, "down", "right", "down", "enter", "escape")
                 assert all(cell_len(line) <= 120 for line in shown.lines)

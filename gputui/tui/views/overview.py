@@ -11,7 +11,7 @@ from gputui.report.energy import run_energy
 from gputui.report.explain.headline import Headline
 from gputui.report.explain.time_tree import TimeTree, time_tree
 from gputui.report.explain.verdict import verdict
-from gputui.report.main_step import in_main_step
+from gputui.report.main_step import in_main_step, main_step
 from gputui.report.phases import phase_rows
 from gputui.report.statistics import kernel_rows
 from gputui.report.step_meaning import step_meaning
@@ -197,16 +197,18 @@ class OverviewView(View):
                 others = [one for one in others if one.cause not in LEAF_OF_KEY]
             led = found.findings[0].cause if found is not None and found.findings else ""
             tree = found.tree if found is not None else time_tree(scoped)
+            phases = phase_rows(tables.run)
             self._read = Read(
                 self.model.revision,
                 found,
                 tree,
                 tuple(one for one in others if one.cause != led),
-                short.telling(tables.run, in_main_step(run, phase_rows(tables.run))),
+                short.telling(tables.run, in_main_step(run, phases)),
                 tuple(kernel_rows(tables.session, tables.run)),
                 tuple(run_energy(tables.run)),
                 step_meaning(run, tree) if tree is not None else "",
                 tables,
+                main_step(run, phases),
             )
         return self._read
 

@@ -82,7 +82,7 @@ def _panel(
         rows.append(row)
     found = [chart for chart in charts(gpu) if not chart.reason]
     half = (width - 2) // 2 if pairs else width
-    cells = [_spark_row(chart, _mean_in(run, gpu, chart), half, interval_s) for chart in found]
+    cells = [spark_row(chart, _mean_in(run, gpu, chart), half, interval_s) for chart in found]
     if half < width:
         cells = [(*left, ("  ", "text"), *right) for left, right in pairwise([*cells, ()])][::2]
     rows += cells
@@ -109,7 +109,8 @@ def _mean_in(run: Run, gpu: Gpu, chart: Chart) -> float | None:
     return mean_in_use(run.readings, index, chart.series.field, run.devices.get(index))
 
 
-def _spark_row(chart: Chart, mean: float | None, width: int, interval_s: float) -> Row:
+def spark_row(chart: Chart, mean: float | None, width: int, interval_s: float) -> Row:
+    """A figure, the newest one or a mean, and its last minute on a scale that fits it."""
     name, text = chart.titles[min(1, len(chart.titles) - 1)]
     text = text.partition("  ")[0].partition(" of ")[0]
     text = text if mean is None else chart.format(mean)

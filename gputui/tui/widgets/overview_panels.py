@@ -14,6 +14,7 @@ from gputui.report.statistics import TableRow
 from gputui.state import Run
 from gputui.tui.model import Model, Tables
 from gputui.tui.source import ManyHosts
+from gputui.tui.widgets import cpu_panels as cpu
 from gputui.tui.widgets import run_panels as short
 from gputui.tui.widgets.gpu_panel import gpu_panel
 from gputui.tui.widgets.last_runs import LastRuns
@@ -50,6 +51,8 @@ class Read:
     """What a step is, where that must be said."""
     tables: Tables
     """Where phases and kernels are from."""
+    main: PhaseRow | None
+    """The step that the program's own ranges name."""
 
 
 def fill(
@@ -76,8 +79,13 @@ def fill(
         first.append(partial(short.steps, tree, low))
     if tree is not None and tree.step_ns.values and (columns == 3 or 0 < len(points) < FEW):
         first.append(partial(short.distribution, tree.step_ns, low))
+    on_cpu = tree is None and not read.kernels
+    if on_cpu and read.main is not None and read.main.cpu.values:
+        first.append(partial(cpu.step_times, read.main, low))
     if model.session.gpus:
         first.append(partial(gpu_panel, model, read.tables, read.energy, low + 1))
+    elif on_cpu and model.session.host is not None:
+        first.append(partial(cpu.host, model))
     if tree is not None:
         second.append(partial(short.causes, tree, min(max(4, left - low - 3), 14), chosen))
     if read.steps:
@@ -88,7 +96,7 @@ def fill(
     if columns == 2 and tree is not None and len(points) >= FEW and not read.steps:
         third.append(partial(short.distribution, tree.step_ns, low + 1))
     if run.log_lines:
-        third.append(partial(short.output, run, max(4, left - low - 18)))
+        third.append(partial(short.output, run, max(4, left - low - (25 if on_cpu else 18))))
     if columns == 3 and not isinstance(model.source, ManyHosts):
         runs = last_runs()
         third += [partial(runs.panel, run, 6, chosen)] if runs.of(run) else []
@@ -96,6 +104,8 @@ def fill(
     bands = [everything[at : at + columns] for at in range(0, len(everything), columns)]
     if columns == 3 and len(bands) > 2 and run.step_lanes:
         bands.insert(2, [partial(newest_step, run.step_lanes[-1])])
+    if on_cpu and (step := cpu.last_step(run, width)) is not None:
+        bands.append([lambda _: step])
     for number, band in enumerate(bands):
         room = height - len(layout.rows) - (1 if number else 0)
         if room < 4:

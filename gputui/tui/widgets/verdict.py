@@ -95,8 +95,14 @@ def unaccounted(run: Run) -> str:
     """Why there is no verdict."""
     if run.kernels:
         return _no_verdict(run, why_unaccounted(run))
-    if run.is_active and run.processes:
+    statuses = {process.attached.cuda_status for process in run.processes.values()}
+    if run.is_active and "tracing" in statuses:
         return "No kernel yet: the verdict comes with the first steps."
+    if run.is_active and statuses == {"no CUDA"}:
+        return (
+            "No verdict yet: the program has not loaded CUDA. Phases (4) and the host (6) are "
+            "measured meanwhile; the verdict comes with the first steps on a GPU."
+        )
     why = why_empty(run)
     if run.is_active:
         why += " It comes by itself with the first steps."
