@@ -35,7 +35,7 @@ from gputui.render.prometheus_samples import figures
 from gputui.report.compare import Subject, compare
 from gputui.report.explain import conclusion, findings
 from gputui.report.explain.causes import CAUSES
-from gputui.report.explain.finding import Finding
+from gputui.report.explain.finding import Finding, finding_documents
 from gputui.report.explain.time_tree import time_tree
 from gputui.report.explain.verdict import Verdict, verdict
 from gputui.report.gate import Condition
@@ -238,6 +238,8 @@ def test_what_a_loop_does_in_its_pauses_counts_where_it_is_a_habit(
         said = "40 % of the loop with its pauses while the CPU runs the program's own code: "
         said += "10 pauses take 50 % of it, without them 0 %."
         assert said in found.headline
+        [one] = finding_documents(found.findings)
+        assert (one.with_pauses, round(one.share_percent or 0)) == (True, 40)
     share = 100 * saves * length / (saves * length + STEPS)
     pauses = f"{saves} pauses take {share:.0f} % of the loop's time"
     assert interruptions(found) == [f"{pauses} (CPU code 80 %, pageable copies 20 % of it)."]

@@ -29,6 +29,8 @@ class Finding:
     source: str
     share: float | None = None
     ns_per_step: float | None = None
+    with_pauses: bool = False
+    """Whether the share is of the loop with its pauses, and not of its steps."""
     recoverable: float = 0.0
     gain: float = 1.0
     evidence: tuple[str, ...] = ()
@@ -94,11 +96,13 @@ class MachineRule:
 class FindingDocument(msgspec.Struct, frozen=True, rename={"advice": "try"}):
     """A finding for programs. `cause` is a leaf of the time tree, whose share of the wall time,
     time a step and bound are given, or the name of a rule. `value` and `threshold` share a unit.
+    `with_pauses` is whether the share is of the loop with its pauses, and not of its steps.
     """
 
     cause: str
     word: str
     share_percent: float | None
+    with_pauses: bool
     step_ns: float | None
     gain: float | None
     sentence: str
@@ -116,6 +120,7 @@ def finding_documents(found: Iterable[Finding]) -> list[FindingDocument]:
             one.cause,
             one.word,
             None if one.share is None else 100 * one.share,
+            one.with_pauses,
             one.ns_per_step,
             one.gain if one.gain > 1.0 else None,
             one.sentence,
