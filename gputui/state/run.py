@@ -193,6 +193,9 @@ class Run(msgspec.Struct):
             return f"no phases and no kernels of {who}: no place for records: {refused.reason}"
         if reason or self.processes or self.ended is None or self.started.pid is None:
             return reason
+        if self.outcome == "failed" or self.started.kind == "workload":
+            # It ended before it came to that, and why is said.
+            return None
         hint = "" if self.started.annotate else "; --annotate modules shows what torch does"
         return f"no phases and no kernels: no process of the run loaded NVTX or CUDA{hint}"
 

@@ -350,6 +350,7 @@ def test_a_workload_that_refuses_gives_its_reason_and_status_2(tmp_path: Path) -
     done = gputui("--record", "-o", str(path), *words)
     assert done.returncode == 2
     assert "1000 + 1000 = 2000 is more than the context of 1024" in done.stderr
+    assert "not captured" not in done.stderr
     assert folded(path).run is not None
 
 
