@@ -273,9 +273,9 @@ def test_kernels_of_some_steps_alone(cupti, tmp_path):
 
 
 def test_kernels_of_some_time_alone(cupti, tmp_path):
-    # Windows begin at multiples of the period since the epoch: so rarely that none begins here. The
+    # Windows begin at multiples of the period since the epoch: of a century none begins here. The
     # flushing thread ends the first one, and counts from then on, every 100 ms or later.
-    sampling = "time 100000000 1000000000000"
+    sampling = "time 100000000 3155760000000000000"
     health = run_cuda(cupti, tmp_path, "time", GPUTUI_TRACE_SAMPLING=sampling).trace.health
     assert min(health.traced_ns, health.paused_ns) >= 100_000_000
 
