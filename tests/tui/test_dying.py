@@ -60,6 +60,8 @@ class Screen:
         size: dict[str, str] = SIZE,
     ) -> None:
         self.master, slave = pty.openpty()
+        if size:
+            termios.tcsetwinsize(slave, (int(size["LINES"]), int(size["COLUMNS"])))
         self.modes = termios.tcgetattr(self.master)
         self.seen = b""
         environment = {k: v for k, v in os.environ.items() if k not in SIZE}
