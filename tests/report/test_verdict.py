@@ -461,6 +461,7 @@ def test_memory_that_grows_leads_where_it_is_full_soon_and_does_not_grow_that_ju
     answer = conclusion(session, run)
     assert answer is not None
     assert answer.word == ("MEMORY OF GPU 0 GROWS" if leads else "LAUNCH-BOUND")
+    assert names[0] == answer.findings[0].cause
 
 
 def test_the_main_loop_is_the_one_with_most_steady_time() -> None:

@@ -25,7 +25,9 @@ __all__ = ["Finding", "Verdict", "conclusion", "findings", "machine_findings"]
 def findings(session: Session, run: Run) -> list[Finding]:
     """The findings, in the order to look at them."""
     found = [found for rule in _rules(RunRule) for found in rule.find(session, run)]
-    return found + machine_findings(session, run.readings)
+    found += machine_findings(session, run.readings)
+    first = _leading(found)
+    return [*first, *(one for one in found if one not in first)]
 
 
 def conclusion(
@@ -36,15 +38,7 @@ def conclusion(
     LARGER; None where no operation was captured and no such fact is known. `among` are the run's
     findings, where they are known."""
     found = verdict(run, session.kernel_names)
-    leaves = found.findings if found is not None else ()
-    most = max((_saves(one) for one in leaves), default=None)
-    facts = tuple(
-        one
-        for one in (findings(session, run) if among is None else among)
-        if one.leads
-        and one not in leaves
-        and (one.ends_run or one.urgent or most is None or _saves(one) >= most + LARGER)
-    )
+    facts = _leading(findings(session, run) if among is None else among)
     if not facts:
         return found
     if found is None:
@@ -55,6 +49,18 @@ def conclusion(
         (*facts, *found.findings),
         found.tree,
         "" if found.findings else found.headline,
+    )
+
+
+def _leading(found: Sequence[Finding]) -> tuple[Finding, ...]:
+    """The facts that are the answer rather than the leaves among these."""
+    leaves = [one for one in found if one.share is not None and not one.leads]
+    most = max(map(_saves, leaves), default=None)
+    return tuple(
+        one
+        for one in found
+        if one.leads
+        and (one.ends_run or one.urgent or most is None or _saves(one) >= most + LARGER)
     )
 
 
