@@ -222,6 +222,8 @@ class _Recorder:
             if self._journal.failure not in self._told:
                 say(self._journal.failure)
             ok = False
+        elif self._options.path is not None and self._was_refused:
+            self._options.path.unlink(missing_ok=True)  # there is nothing in it
         elif self._options.path is not None:
             say(f"recorded {self._options.path} ({units.size(self._journal.bytes_written)})")
         if run is not None and self._options.path is not None:
@@ -248,6 +250,16 @@ class _Recorder:
         if not self._is_shown:
             self._report(run, failed=status != 0)
         return status if status or ok else 1
+
+    @property
+    def _was_refused(self) -> bool:
+        """Whether the process was not attached to."""
+        request, run = self._options.request, self._session.run
+        if request is None or request.pid is None or run is None or run.ended is None:
+            return False
+        from gputui.collect.attached_run import REFUSED
+
+        return run.ended.exit_code == REFUSED and not run.processes
 
     def _report(self, run: Run, *, failed: bool) -> None:
         """How it ended, and the answer."""

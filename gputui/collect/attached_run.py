@@ -29,6 +29,9 @@ _KEEPS_CUPTI = (
     "torch.profiler, started for the first time while gputui is attached, gets no CUDA events"
 )
 
+REFUSED = 126
+"""The exit status of a run that is none: the process was not attached to."""
+
 
 def request_of_pid(pid: int) -> RunRequest:
     """What attaching to process `pid` asks for. Raises AttachError without such a process."""
@@ -72,7 +75,7 @@ class AttachedRun(Run):
             try:
                 word = attach(pid)
             except AttachError as error:
-                return Ending(126, None, str(error))
+                return Ending(REFUSED, None, str(error))
             reader = self._reader_of(folder)
             try:
                 with self._lock:
@@ -81,7 +84,7 @@ class AttachedRun(Run):
                 try:
                     self._wake(word, folder, place)
                 except WordError as error:
-                    return Ending(126, None, f"process {pid}: {error}")
+                    return Ending(REFUSED, None, f"process {pid}: {error}")
                 self._start(pid, None)
                 if word.page.came_late:
                     self._say(_CAME_LATE)

@@ -177,6 +177,8 @@ def _title(run: Run) -> str:
     }[run.outcome]
     length = units.duration(run.duration_ns)
     took = f"{length} {ended}" if run.outcome == "running" else f"{ended} {length}"
+    if run.outcome == "ended" and not run.duration_ns:  # tables of nsys have no times of day
+        took = "its length is not in what was imported"
     why = f": {run.ended.reason}" if run.ended and run.outcome == "failed" else ""
     return f"{run.started.name} · run {run.started.run} · {took}{why}"
 

@@ -167,6 +167,8 @@ def test_rows_that_make_no_sense_are_counted(tmp_path: Path) -> None:
 
 def test_summary_prints_them(prefix: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (prefix.parent / "nsys_medium_nvtx_sum.csv").write_text(RANGES)
+    assert gputui(["summary", str(prefix)]) == 0
+    assert "its length is not in what was imported" in capsys.readouterr().out
     assert gputui(["summary", "--full", str(prefix)]) == 0
     shown = capsys.readouterr().out
     assert "FORWARD" in shown

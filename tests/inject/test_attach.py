@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+from gputui.cli.dispatch import run as gputui
 from gputui.inject.attach import attach, detach, shared_memory_of
 from gputui.inject.build import INJECTOR, LIBRARIES
 from gputui.inject.environment import create_capture_folder
@@ -232,6 +233,9 @@ def test_what_cannot_be_attached_to_says_why(program, tmp_path):
         os.kill(started.pid, signal.SIGSTOP)
         until(lambda: "T" in Path(f"/proc/{started.pid}/stat").read_text().split()[2], "its stop")
         assert "is stopped: continue it first" in refusal(started.pid)
+        recording = tmp_path / "refused.gputui"
+        assert gputui(["attach", str(started.pid), "--record", "-o", str(recording)]) == 126
+        assert not recording.exists()
         os.kill(started.pid, signal.SIGCONT)
     with target(program, "zombie") as started:
         assert "has ended" in refusal(int(started.process.stdout.readline()))

@@ -40,6 +40,8 @@ def state(run: Run, *, lost_end: bool = False) -> State:
             return State("■", f"detached after {took}", "text")
         case "done":
             return State("✓", f"done in {took}", "good")
+        case "ended" if not run.duration_ns:
+            return State("■", "imported: its length is not known", "text")
         case "ended":
             return State("■", f"ended after {took}", "text")
         case "failed":
