@@ -39,7 +39,11 @@ class Entry(NamedTuple):
 def entries(*, replays: bool) -> list[Entry]:
     """What can be done now: the tabs of all views, then every key that does not move."""
     tabs = [
-        Entry(f"{group.title}: {tab.title}", group.key, f"view('{tab.name}')")
+        Entry(
+            tab.title if tab.title == group.title else f"{group.title}: {tab.title}",
+            group.key,
+            f"view('{tab.name}')",
+        )
         for group in GROUPS
         for tab in group.tabs
     ]

@@ -29,7 +29,7 @@ SCREEN = "Screen"
 MACHINE = "GPUs"
 MOVE = "Moving"
 REPLAY = "Replay"
-SESSIONS = "Sessions"
+SESSIONS = "Runs"
 
 KEYS: tuple[Key, ...] = (
     *(
@@ -107,7 +107,7 @@ KEYS: tuple[Key, ...] = (
     Key(("full_stop", "shift+right"), ". Shift-→", "step(1)", "a column later", MACHINE),
     Key(("n",), "n", "note(1)", "Timeline: to the next slow step", MACHINE),
     Key(("N",), "N", "note(-1)", "to the one before", MACHINE),
-    Key(("m",), "m", "recording('mark')", "mark a recording, the baseline first", SESSIONS, "mark"),
+    Key(("m",), "m", "recording('mark')", "mark it, the baseline first; go on", SESSIONS, "mark"),
     Key(("c",), "c", "recording('compare')", "compare the marked ones", SESSIONS, "compare"),
     Key(("R", "f2"), "R F2", "recording('rename')", "rename a recording", SESSIONS, "rename"),
     Key(("D", "delete"), "D Del", "recording('delete')", "delete it (asks)", SESSIONS, "delete"),

@@ -118,7 +118,11 @@ def explained(column: Column | None, tree: TimeTree, width: int) -> list[Row]:
         usual = tree.share(tree.leaves.get(leaf, 0))
         state = "idle" if LEAVES[leaf].is_idle else "busy"
         grown = share - usual
-        note = "" if abs(grown) < 0.02 else f"  {100 * grown:+.0f} points against all steps"
+        note = (
+            ""
+            if abs(grown) < 0.02
+            else f"  {100 * grown:+.0f} points against all steps".replace("-", "−")
+        )
         texture, role = look(leaf)
         rows.append(clip((
             (f"  {texture} ", role), (f"{state} {LEAVES[leaf].label}  ", "text"),
