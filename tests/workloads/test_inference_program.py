@@ -131,7 +131,7 @@ def test_a_run_that_is_stopped_before_its_first_token_ends_at_once() -> None:
     child = Child("inference", "--device=cpu", torch=True, room=100)
     child.wait_until_reported()
     child.process.send_signal(signal.SIGINT)
-    finished = child.finish()
+    finished = child.finish(unread=True)
     assert [(report["stage"], report["done"]) for report in finished.reports] == [("load", 0)]
     assert finished.status == -signal.SIGINT
     assert finished.stdout == ""

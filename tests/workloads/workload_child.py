@@ -106,10 +106,13 @@ class Child:
             assert not ended.poll(5), f"nothing came; stderr: {self.process.communicate()[1]}"
             fcntl.ioctl(self.pipe, termios.FIONREAD, waiting)
 
-    def finish(self) -> Finished:
+    def finish(self, *, unread: bool = False) -> Finished:
+        """How it ended; with `unread`, what is in the pipe is read only then: room in it would let
+        a child that was sent a signal write on."""
+        ended = self.process.communicate() if unread else None
         self.reports += [json.loads(line) for line in self.pipe if not self.pipe.closed]
         self.pipe.close()
-        stdout, stderr = self.process.communicate()
+        stdout, stderr = ended or self.process.communicate()
         status = self.process.returncode
         assert status is not None
         return Finished(status, stdout, stderr, self.reports)
