@@ -75,7 +75,7 @@ class PaletteKeys(ViewKeys):
             words = run_words(one, recorded)
             follow = partial(self.gputui.visit, one.path, follow=one.is_written)
             found.append(Entry(f"open run {words}", "run", follow))
-            if shown is not None and self.model.run is not None:
+            if shown is not None:
                 pair = sorted((one.path, shown), key=lambda path: -newer.get(path, -1))
                 compare = partial(self.compare, pair)
                 found.append(Entry(f"compare with run {words}", "run", compare))
