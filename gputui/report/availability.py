@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
+from gputui.model.step_kinds import HELD_NS
 from gputui.report.schema import ROWS
 from gputui.state import Run
 from gputui.state.keys import DeviceKey
@@ -34,7 +35,7 @@ def why_unaccounted(run: Run) -> str:
     """Why it is not known where the time of a run went in which kernels ran."""
     if run.is_active:
         # Or was, where the recording ends before the run.
-        return "The steps are not known yet: that takes up to 10 s of GPU work."
+        return f"The steps are not known yet: that takes up to {HELD_NS / 1e9:g} s of GPU work."
     return f"Where the time went was {REASON}."
 
 

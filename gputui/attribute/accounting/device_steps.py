@@ -9,7 +9,6 @@ import numpy.typing as npt
 
 from gputui.attribute.accounting.device import DeviceTime
 from gputui.attribute.accounting.lanes import Lanes
-from gputui.attribute.accounting.launch_order import HELD_NS
 from gputui.attribute.accounting.operations import Columns
 from gputui.attribute.accounting.scopes import Classified, Step, Steps, StepScopes
 from gputui.attribute.accounting.tracks import FETCHING, LEAVES, WAITED
@@ -27,6 +26,7 @@ from gputui.model.events import (
     Stretch,
 )
 from gputui.model.leaves import Leaf
+from gputui.model.step_kinds import HELD_NS
 
 Part = LeafTime | LineSamples | LoopDelta | StepBlock
 

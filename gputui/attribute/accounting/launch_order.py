@@ -12,10 +12,10 @@ from gputui.attribute.accounting.operations import FIRST_KERNEL, Columns, Kernel
 from gputui.attribute.accounting.repetition import Cues, Tokens
 from gputui.attribute.arrays import Bools, Int64s, Slots, median
 from gputui.attribute.timed_operations import TimedOperations
+from gputui.model.step_kinds import HELD_NS
 
-HELD_NS = 10_000_000_000
 HELD_LAUNCHES = 1 << 17
-"""How long, and how many, launches wait until it is clear where steps begin."""
+"""How many launches wait until it is clear where steps begin, for HELD_NS at most."""
 
 FOLLOWS_NS = 1_000_000_000
 """For how long a launch waits for the next one on the stream that paces the program."""

@@ -7,7 +7,14 @@ from statistics import median
 
 from gputui.model.events import GpuSample
 from gputui.model.leaves import Leaf
-from gputui.report.explain.finding import Finding, MachineRule, RunRule, gpu_names, percents
+from gputui.report.explain.finding import (
+    Finding,
+    MachineRule,
+    RunRule,
+    capital,
+    gpu_names,
+    percents,
+)
 from gputui.report.explain.time_tree import time_tree
 from gputui.report.losses import lost_count, why_lost
 from gputui.state import Gpu, Readings, Run, Session
@@ -63,7 +70,7 @@ def throttled(session: Session, readings: Readings) -> Iterator[Finding]:
         yield Finding(
             "throttled",
             f"{gpus} throttled",
-            f"{whose[:1].upper()}{whose[1:]} were throttled in "
+            f"{capital(whose)} were throttled in "
             f"{percents(list(on_gpus.values()))} of the samples{most_on}{down}: "
             f"{', '.join(why)}.",
             "look at cooling and power supply: air, fans, dust, neighbours",

@@ -8,6 +8,7 @@ from gputui.model.leaves import LEAVES, Leaf
 from gputui.model.units import count, duration, percent
 from gputui.report.explain import Finding, Verdict
 from gputui.report.explain.causes import CAUSES
+from gputui.report.explain.finding import capital
 from gputui.report.explain.lines import line_shares
 from gputui.report.explain.verdict import SPEAKS
 from gputui.report.phase_causes import idle_phases
@@ -56,7 +57,7 @@ def about(run: Run, found: Verdict, line: Line, own: Sequence[TableRow], width: 
         return [*rows, *labelled(pairs, 11, "value")]
     leaf = line.leaf
     says = LEAVES[leaf].meaning
-    meaning = wrap(f"{says[:1].upper()}{says[1:]}.", width - 2, "text", "  ")
+    meaning = wrap(f"{capital(says)}.", width - 2, "text", "  ")
     key = LEAVES[leaf].key
     finding = next((one for one in found.findings if key in (one.cause, *one.covers)), None)
     if finding is None:
