@@ -10,11 +10,12 @@ import numpy as np
 from gputui.attribute.accounting.device import DeviceTime
 from gputui.attribute.accounting.device_steps import DeviceSteps
 from gputui.attribute.accounting.doing import Doing, is_copy, kind_of_call
-from gputui.attribute.accounting.host import WAITED_NS, HostThreads
+from gputui.attribute.accounting.host import HostThreads
 from gputui.attribute.accounting.intervals import NEVER, Busy, union
 from gputui.attribute.accounting.launch_order import LaunchOrder
 from gputui.attribute.accounting.operations import Kernels, columns
 from gputui.attribute.accounting.phases import PhaseLeaves
+from gputui.attribute.accounting.thread_calls import WAITED_NS
 from gputui.attribute.accounting.tracker import FIRST_TRY, WINDOW, StepTracker
 from gputui.attribute.arrays import Int64s, Slots, distinct
 from gputui.attribute.collectives.local import LocalCollectives

@@ -10,7 +10,8 @@ import numpy.typing as npt
 
 from gputui.attribute.accounting.absence import AWAY_LEAVES
 from gputui.attribute.accounting.doing import Doing
-from gputui.attribute.accounting.host import HostThreads, Pieces, Rows
+from gputui.attribute.accounting.host import HostThreads
+from gputui.attribute.accounting.thread_calls import Pieces, Rows
 from gputui.attribute.arrays import Int64s, rows_of, taken
 from gputui.model.leaves import Leaf
 

@@ -1,252 +1,30 @@
-"""What threads of the program did at any moment, as far as their CUDA calls show it.
-
-A thread's time is cut into its outermost CUDA calls and the stretches between them. A thread that
-launches makes thousands of calls a second with short stretches between: that is the rule, and only
-the other pieces are looked up.
-"""
+"""What the threads of a program did at any moment: in their CUDA calls, and between them."""
 
 from __future__ import annotations
-
-from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from gputui.attribute.accounting.absence import AWAY_LEAVES, States
-from gputui.attribute.accounting.doing import SHORT_NS, Doing
+from gputui.attribute.accounting.doing import Doing
 from gputui.attribute.accounting.line_readings import LineReadings
-from gputui.attribute.arrays import (
-    Growing,
-    Int64s,
-    distinct,
-    median,
-    present,
-    run_starts,
-)
+from gputui.attribute.accounting.thread_calls import Kinds, Parts, Pieces, Rows, ThreadCalls
+from gputui.attribute.arrays import Int64s, distinct
 from gputui.model.leaves import Leaf
-
-SHORT_MOST_NS = 1_000_000
-SHORT_MEDIANS = 5
-"""On a slow or crowded CPU dispatching takes longer: up to so many times the median time between
-two calls counts as launching too, but never more than SHORT_MOST_NS."""
-
-_ENOUGH = 64
-_SOME = 512
-"""Least, and most, stretches between calls that the median is of."""
-
-WAITED_NS = 20_000
-"""An asynchronous copy that took longer waited for the GPU: with pageable memory it blocks (CUDA
-driver API, "API synchronization behavior")."""
 
 KEPT_NS = 1_000_000_000
 """Calls that ended this long before what is accounted for are forgotten."""
 
 MAX_THREADS = 1024
 
-
-Kinds = npt.NDArray[np.int8]
-
-# NumPy compares with an enum three times as slowly.
-_LAUNCHING, _WAITING, _AWAY = map(int, (Doing.LAUNCHING, Doing.WAITING, Doing.AWAY))
-_AWAY_ONCE = np.array([Doing.AWAY], np.int8)
-
 _WAIT, _SCHEDULER = AWAY_LEAVES.index(Leaf.WAIT), AWAY_LEAVES.index(Leaf.SCHEDULER)
-
-_NEVER = np.iinfo(np.int64).max
-
-Rows = npt.NDArray[np.intp]
-Pieces = dict[int, tuple[Rows, Int64s]]
-"""Of intervals, by what a thread was at: the rows of those in which it was, each once and in order,
-and for how long."""
-
-
-class _Thread:
-    """The outermost calls of one thread, in order, and the pieces of its time that may be no
-    launching: other calls, and stretches between calls that are not short. These few are found as
-    calls come in, while they are at hand."""
-
-    __slots__ = ("_calls", "_pending", "_pieces", "ends", "starts")
-
-    def __init__(self) -> None:
-        self._calls = Growing(np.int64, np.int64, np.int8)
-        self._pieces = Growing(np.int64, np.int64, np.int8)
-        self._pending: list[_Parts] = []
-        self._show()
-
-    def _show(self) -> None:
-        self.starts: Int64s
-        self.ends: Int64s
-        self.starts, self.ends, _ = self._calls
-
-    def add(self, calls: _Parts) -> None:
-        """Calls, in any order."""
-        reach_ns = max(self.starts[-1], self.ends[-1]) if len(self.ends) else calls.starts[0]
-        stretches = _stretches(calls, reach_ns)
-        if self._pending or stretches.min() < 0 or (calls.ends < calls.starts).any():
-            self._pending.append(calls)
-            return
-        self._pieces.append(_pieces(calls, stretches))
-        self._calls.append(calls)
-        self._show()
-
-    def settle(self) -> None:
-        """Take in what is pending: sort, keep the outermost."""
-        if not self._pending:
-            return
-        parts, self._pending = [_Parts(*self._calls), *self._pending], []
-        starts, ends, kinds = _joined(parts)
-        order = np.argsort(starts, kind="stable")
-        starts, ends, kinds = starts[order], ends[order], kinds[order]
-        inside = starts[1:] < np.maximum.accumulate(ends[:-1])
-        outermost = np.flatnonzero(np.concatenate(([True], ~inside)))
-        known = _Parts(starts[outermost], ends[outermost], kinds[outermost])
-        self._calls.replace(known)
-        self._pieces.replace(_pieces(known, _stretches(known, known.starts[0])))
-        self._show()
-
-    def forget(self, before_ns: int) -> None:
-        """Drop calls that ended before."""
-        first = int(np.searchsorted(self.ends, before_ns))
-        if first > 1024 and first * 2 > len(self.ends):
-            self._calls.drop(first)
-            self._show()
-            pieces, _, _ = self._pieces
-            kept_ns = self.starts[0] if len(self.starts) else _NEVER
-            self._pieces.drop(int(np.searchsorted(pieces, kept_ns)))
-
-    def during(self, starts: Int64s, ends: Int64s) -> tuple[Pieces, Rows]:
-        """Time of each kind but launching in intervals that are disjoint and in order, and the
-        rows of those at whose start a wait was under way."""
-        parts = self._parts(int(starts[0]), int(ends[-1]))
-        first = np.searchsorted(ends, parts.starts, side="right")
-        at, rows = spread(first, _beyond(starts, first, parts.ends))
-        amounts = np.minimum(parts.ends.take(at), ends.take(rows))
-        amounts -= np.maximum(parts.starts.take(at), starts.take(rows))
-        kinds = parts.kinds.take(at)
-        found: Pieces = {}
-        for kind in present(kinds, len(Doing)):
-            of = np.flatnonzero(kinds == kind)
-            found[kind] = _each_once(rows.take(of), amounts.take(of))
-        waits = np.flatnonzero(kinds == _WAITING)
-        waiting, begins = at.take(waits), starts.take(rows.take(waits))
-        begun = (parts.starts.take(waiting) <= begins) & (begins < parts.ends.take(waiting))
-        return found, rows.take(waits[begun])
-
-    def waits(self, since_ns: int, until_ns: int) -> tuple[Int64s, Int64s]:
-        """The calls that wait for the GPU, as far as they lie in an interval, in order."""
-        pieces = self._pieces_within(since_ns, until_ns)
-        at = np.flatnonzero(pieces.kinds == _WAITING)
-        return (
-            np.maximum(pieces.starts.take(at), since_ns),
-            np.minimum(pieces.ends.take(at), until_ns),
-        )
-
-    def _pieces_within(self, since_ns: int, until_ns: int) -> _Parts:
-        starts, ends, kinds = self._pieces
-        of = slice(np.searchsorted(ends, since_ns, side="right"), np.searchsorted(starts, until_ns))
-        return _Parts(starts[of], ends[of], kinds[of])
-
-    def _parts(self, since_ns: int, until_ns: int) -> _Parts:
-        """What the thread did but launch, in order: other calls, and stretches outside CUDA."""
-        if not len(self.starts):
-            return _Parts(np.array([-_NEVER]), np.array([_NEVER]), np.array([Doing.AWAY], np.int8))
-        low = max(0, int(np.searchsorted(self.ends, since_ns, side="right")) - 1)
-        high = int(np.searchsorted(self.starts, until_ns)) + 1
-        short_ns = _short(self.ends[low:high][:-1], self.starts[low:high][1:])
-        starts, ends, kinds = found = self._pieces_within(since_ns, until_ns)
-        if short_ns > SHORT_NS:
-            of = np.flatnonzero((kinds != _AWAY) | (ends - starts > short_ns))
-            found = _Parts(starts.take(of), ends.take(of), kinds.take(of))
-        # Before the first call that is known, and after the last, the thread was away, as far as
-        # anybody knows.
-        parts = [found]
-        if low == 0:
-            parts.insert(0, _Parts(np.array([-_NEVER]), self.starts[:1], _AWAY_ONCE))
-        if high > len(self.starts):
-            parts.append(_Parts(self.ends[-1:], np.array([_NEVER]), _AWAY_ONCE))
-        return _joined(parts)
-
-
-class _Parts(NamedTuple):
-    """Disjoint parts of a thread's time, in order."""
-
-    starts: Int64s
-    ends: Int64s
-    kinds: Kinds
-
-
-def _joined(parts: list[_Parts]) -> _Parts:
-    return _Parts._make(map(np.concatenate, zip(*parts, strict=True)))
-
-
-def _stretches(calls: _Parts, reach_ns: np.int64) -> Int64s:
-    """From the end of the call before to the start of each, from `reach_ns` to that of the first:
-    below 0 where they do not come one after the other."""
-    stretches = np.empty_like(calls.starts)
-    np.subtract(calls.starts[1:], calls.ends[:-1], out=stretches[1:])
-    stretches[0] = calls.starts[0] - reach_ns
-    return stretches
-
-
-def _pieces(calls: _Parts, stretches: Int64s) -> _Parts:
-    """The calls that do not launch, and of the `stretches` before calls those longer than
-    SHORT_NS."""
-    starts, ends, kinds = calls
-    others = np.flatnonzero(kinds != _LAUNCHING)
-    pieces = _Parts(starts.take(others), ends.take(others), kinds.take(others))
-    away = np.flatnonzero(stretches > SHORT_NS)
-    if not len(away):
-        return pieces
-    called = starts.take(away)
-    absent = _Parts(called - stretches.take(away), called, np.full(len(away), _AWAY, np.int8))
-    pieces = _joined([pieces, absent])
-    order = np.argsort(pieces.starts, kind="stable")
-    return _Parts._make(column.take(order) for column in pieces)
-
-
-def _short(begins: Int64s, ends: Int64s) -> float:
-    """Up to how long a stretch between calls is launching, by all such stretches."""
-    if len(begins) < _ENOUGH:
-        return SHORT_NS
-    some = slice(None, None, -(-len(begins) // _SOME))
-    usual = median(ends[some] - begins[some])
-    return min(max(SHORT_NS, SHORT_MEDIANS * usual), SHORT_MOST_NS)
-
-
-def spread(first: Rows, beyond: Rows) -> tuple[Rows, Rows]:
-    """The rows from each `first` to before its `beyond`, and to which of them each belongs."""
-    count = beyond - first
-    if not len(count) or count.max() <= 1:
-        of = np.flatnonzero(count > 0)
-        return of, first.take(of)
-    count = np.maximum(0, count)
-    of = np.repeat(np.arange(len(count)), count)
-    return of, np.arange(len(of)) + (first - np.cumsum(count) + count).take(of)
-
-
-def _beyond(starts: Int64s, first: Rows, ends: Int64s) -> Rows:
-    """How many of `starts` lie before each end, at least `first`: as a rule, one more at most."""
-    last = len(starts) - 1
-    beyond = first + (starts.take(first, mode="clip") < ends)
-    np.minimum(beyond, len(starts), out=beyond)
-    more = np.flatnonzero((beyond <= last) & (starts.take(beyond, mode="clip") < ends))
-    beyond[more] = np.searchsorted(starts, ends.take(more))
-    return beyond
-
-
-def _each_once(rows: Rows, amounts: Int64s) -> tuple[Rows, Int64s]:
-    """The sums of rows that are in order."""
-    if (rows[1:] > rows[:-1]).all():
-        return rows, amounts
-    begins = run_starts(rows)
-    return rows.take(begins), np.add.reduceat(amounts, begins)
 
 
 class HostThreads:
     """All threads of one process."""
 
     def __init__(self) -> None:
-        self._threads: dict[int, _Thread] = {}
+        self._threads: dict[int, ThreadCalls] = {}
         self._states: dict[int, States] = {}
         self.lines = LineReadings()
         """Where the Python ones were."""
@@ -298,12 +76,12 @@ class HostThreads:
             if thread not in self._threads:
                 if len(self._threads) >= MAX_THREADS:
                     continue
-                self._threads[thread] = _Thread()
+                self._threads[thread] = ThreadCalls()
             if len(present) == 1:
-                self._threads[thread].add(_Parts(starts, ends, kinds))
+                self._threads[thread].add(Parts(starts, ends, kinds))
             else:
                 of = threads == thread
-                self._threads[thread].add(_Parts(starts[of], ends[of], kinds[of]))
+                self._threads[thread].add(Parts(starts[of], ends[of], kinds[of]))
 
     def during(self, thread: int, starts: Int64s, ends: Int64s) -> tuple[Pieces, Rows]:
         """Time of each kind but launching in intervals that are disjoint and in order, and the

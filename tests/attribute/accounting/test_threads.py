@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from gputui.attribute.accounting.doing import SHORT_NS
-from gputui.attribute.accounting.host import SHORT_MOST_NS, _short
+from gputui.attribute.accounting.thread_calls import SHORT_MOST_NS, _short
 from gputui.attribute.accounting.thread_states import ThreadStates
 from gputui.inject.hook import python_lines
 from gputui.inject.hook.python_lines import _kind
