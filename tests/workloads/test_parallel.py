@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import io
 import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,6 +20,7 @@ from tests.workloads.test_every_workload import check
 from workloads import launching
 from workloads.collectives import Collectives, bus_factor
 from workloads.comm import COMM
+from workloads.comm.rank import warm_up
 from workloads.comm.run import link_bytes_per_s, sizes
 from workloads.declaration import Outcome, Workload
 from workloads.parallel import PARALLEL
@@ -126,6 +130,42 @@ def comm() -> None:
     assert all(row["status"] == "ok" for row in outcome.tables["comm"])
     assert {row["size_bytes"] for row in outcome.tables["comm"]} == {1024, 16384}
     assert "not in the table" in outcome.unavailable["link_bytes_per_s"]
+
+
+def test_ranks_leave_the_warm_up_of_comm_together_whatever_their_clocks_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clocks, passes, together = [0.0, 0.7], [0, 0], threading.Barrier(2, timeout=10)
+    mine = threading.local()
+
+    class Rank:
+        """A rank whose clock began at another moment; `everywhere` waits for the other."""
+
+        def everywhere(self, value: float) -> list[float]:
+            together.wait()
+            clocks[mine.rank] = value
+            together.wait()
+            values = list(clocks)
+            together.wait()
+            return values
+
+    def ticks() -> float:
+        mine.now += 1.0
+        return mine.now
+
+    def run_one(rank: int) -> None:
+        mine.rank, mine.now = rank, clocks[rank]
+        warm_up(Rank())  # type: ignore[arg-type]
+
+    def count() -> None:
+        passes[mine.rank] += 1
+
+    monkeypatch.setattr("workloads.comm.rank.WARM_S", 5.5)
+    monkeypatch.setattr("workloads.comm.rank.operation", lambda *_: count)
+    monkeypatch.setattr("workloads.comm.rank.time", SimpleNamespace(perf_counter=ticks))
+    with ThreadPoolExecutor(2) as ranks:
+        list(ranks.map(run_one, range(2)))
+    assert passes[0] == passes[1] > 0
 
 
 def test_collectives_of_a_part_of_the_ranks_are_of_a_communicator_of_their_own() -> None:

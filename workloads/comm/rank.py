@@ -74,8 +74,13 @@ def measure(rank: Ranked, name: str, size: int) -> dict[str, object]:
 def warm_up(rank: Ranked) -> None:
     """Let clocks rise and connections be made: the first row is to be as the others."""
     once = operation(rank, "all_reduce", WARM_BYTES)
-    until_s = time.perf_counter() + WARM_S
-    while max(rank.everywhere(time.perf_counter())) < until_s:
+
+    def latest_s() -> float:
+        """The same on every rank, so that all leave after the same pass: one more would hang."""
+        return max(rank.everywhere(time.perf_counter()))
+
+    until_s = latest_s() + WARM_S
+    while latest_s() < until_s:
         once()
 
 
