@@ -85,14 +85,27 @@ def named(session: Session, run: Run) -> Iterator[Finding]:
                 evidence=(
                     f"They are part of {LEAVES[leaf_of_kernel(names[of[0]].name)].label}",
                     *(
-                        f"{short_name(names[number].name)} {count(counts[number])} ×, "
-                        f"{percent(100 * of_kernels * times[number] / whole_ns)}"
-                        for number in of[:MOST_NAMED]
+                        f"{name} {count(counted)} ×, {percent(100 * of_kernels * ns / whole_ns)}"
+                        for name, ns, counted in _by_name(
+                            (short_name(names[number].name), times[number], counts[number])
+                            for number in of
+                        )
                     ),
                 ),
                 kernel=names[of[0]].name,
                 leads=True,
             )
+
+
+def _by_name(kernels: Iterator[tuple[str, int, int]]) -> Iterator[tuple[str, int, int]]:
+    """Short name, ns, count of the longest: those that differ only in what a name leaves out
+    are one, or a list would repeat it."""
+    times, counts = Counter[str](), Counter[str]()
+    for name, ns, counted in kernels:
+        times[name] += ns
+        counts[name] += counted
+    for name, ns in times.most_common(MOST_NAMED):
+        yield name, ns, counts[name]
 
 
 RULES = (RunRule(12, named),)
