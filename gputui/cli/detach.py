@@ -11,7 +11,11 @@ def run(options: argparse.Namespace) -> int:
     """The exit status."""
     from gputui.cli.attach import process_of
     from gputui.inject.attach import detach
+    from gputui.state.remarks import CUPTI_STAYS
 
     pid = process_of(options)
-    say(f"process {pid} {'was put to sleep' if detach(pid) else 'is asleep already'}")
+    found = detach(pid)
+    say(f"process {pid} {'was put to sleep' if found.was_awake else 'is asleep already'}")
+    if found.keeps_cupti:
+        say(CUPTI_STAYS)
     return 0

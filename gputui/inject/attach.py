@@ -12,6 +12,7 @@ import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 from gputui.base.sanitize import sanitize
 from gputui.inject.build import CAPTURE, INJECTOR
@@ -161,19 +162,24 @@ def _await_word(pid: int) -> Word:
     )
 
 
-def detach(pid: int) -> bool:
-    """Put process `pid` to sleep, whichever gputui woke it; whether it was awake. Raises
-    AttachError.
-    """
+class Detached(NamedTuple):
+    """What became of a process that was to sleep."""
+
+    was_awake: bool
+    keeps_cupti: bool
+    """CUPTI has traced kernels in it, and stays."""
+
+
+def detach(pid: int) -> Detached:
+    """Put process `pid` to sleep, whichever gputui woke it. Raises AttachError."""
     check_process(pid)
     word = _word(pid)
     if word is None:
         raise AttachError(f"process {pid} was not attached to")
     try:
-        if not word.is_awake:
-            return False
-        if not word.sleep(BEGIN_S):
+        was_awake = word.is_awake
+        if was_awake and not word.sleep(BEGIN_S):
             raise AttachError(f"process {pid} does not answer: it sleeps as soon as it can")
-        return True
+        return Detached(was_awake, bool(word.page.cupti_stays))
     finally:
         word.close()

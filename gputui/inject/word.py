@@ -56,7 +56,7 @@ class Layout(ctypes.Structure):
         ("nvtx_held", ctypes.c_uint32),
         ("woken_ms", ctypes.c_uint32),
         ("came_late", ctypes.c_uint32),
-        ("unused", ctypes.c_uint32),
+        ("cupti_stays", ctypes.c_uint32),
         ("kernels", ctypes.c_uint32),
         ("modules", ctypes.c_uint32),
         ("folder", ctypes.c_char * 512),

@@ -154,14 +154,19 @@ class TracingCost:
     floor_percent: float | None
     """What CUPTI costs between windows, roughly: it stays in the program. None if not measured."""
 
+    def total_percent(self, windows_percent: float) -> float:
+        """With CUPTI's cost, if windows cost this: turns around them have CUPTI's in them."""
+        return 100 * ((1 + windows_percent / 100) * (1 + (self.floor_percent or 0.0) / 100) - 1)
+
     @property
     def is_over(self) -> bool:
         """Whether the budget is not kept: for certain, or because of what CUPTI costs anyway."""
         if self.max_percent is None:
             return False
-        sure = self.percent is not None and self.error_percent is not None
-        over = sure and (self.percent or 0) - (self.error_percent or 0) > self.max_percent
-        return over or (self.floor_percent or 0.0) > self.max_percent
+        least = 0.0
+        if self.percent is not None and self.error_percent is not None:
+            least = max(0.0, self.percent - self.error_percent)
+        return self.total_percent(least) > self.max_percent
 
 
 def tracing_cost(run: Run) -> TracingCost | None:
@@ -199,15 +204,19 @@ def tracing_line(run: Run, shares_error: float | None) -> str | None:
         return "no window of tracing yet: kernels are traced in windows within --max-cost"
     text = f"tracing {100 * run.traced_share:.{1 if run.traced_share < 0.1 else 0}f} % of the time"
     if cost.percent is not None:
-        text += f", costs {max(0.0, cost.percent):.1f} %"
-        if cost.error_percent is not None:
-            text += f" ± {cost.error_percent:.1f}"
+        windows = max(0.0, cost.percent)
+        error = "" if cost.error_percent is None else f" ± {cost.error_percent:.1f}"
+        if cost.floor_percent:
+            text += (
+                f", costs about {cost.total_percent(windows):.1f} % (windows {windows:.1f} %{error}"
+                f", CUPTI, which stays between them, {cost.floor_percent:.1f} %)"
+            )
+        else:
+            text += f", costs {windows:.1f} %{error}"
     elif cost.max_percent is not None:
         text += ", its cost not measured: no range repeats around windows"
     if shares_error is not None:
         text += f", GPU shares ± {shares_error:.1f} points"
-    if cost.floor_percent is not None and cost.max_percent is not None:
-        text += f"; CUPTI, which stays between windows, costs about {cost.floor_percent:.1f} %"
     if cost.is_over:
         text += f"; over the {cost.max_percent:g} % of --max-cost"
     return text

@@ -17,6 +17,12 @@ SO_FAR_NS = 10_000_000_000
 NEWEST_CUPTI = 130500
 """The newest CUPTI, by its own number, whose records are known to have the fields that are read."""
 
+CUPTI_STAYS = (
+    "CUPTI, once it has traced kernels, stays in a program until that ends, which costs a "
+    "launch-bound one some 4 to 8 % of its time; --no-kernels leaves it out"
+)
+"""After detaching. The figure is of an eager decode on H100s (docs/cost.md)."""
+
 _NAMES = 8
 _LETTERS = 60
 
@@ -35,6 +41,7 @@ class Remark(msgspec.Struct, frozen=True):
         "launches",
         "times",
         "the end",
+        "detached",
     ]
     text: str
 
@@ -64,6 +71,8 @@ def remarks(run: Run) -> list[Remark]:
         found.append(Remark("CUDA graphs", unseen))
     if ending := _made_to_end(run):
         found.append(Remark("the end", ending))
+    if run.outcome == "detached" and any(one.traced_ns for one in run.processes.values()):
+        found.append(Remark("detached", CUPTI_STAYS))
     if lost := sum(process.contradicted for process in run.processes.values()):
         found.append(Remark("launches", _contradicted(lost)))
     if wrong := sum(process.wrong_times for process in run.processes.values()):

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from gputui.inject.attach import Detached, detach
 from gputui.inject.build import CAPTURE
 from gputui.inject.environment import create_capture_folder
 from gputui.inject.word import Word, WordError, open_word
@@ -209,8 +210,11 @@ def test_cuda_is_traced_while_awake_and_left_alone_asleep(fake):
     program = Program(str(fake))
     try:
         assert program.ask("calls") == ""
+        one_session(program, ["ranges"])
+        assert detach(program.pid) == Detached(was_awake=False, keeps_cupti=False)
         for number in range(1, 3):
             trace = one_session(program, ["kernel"], kernels=True)
+            assert detach(program.pid) == Detached(was_awake=False, keeps_cupti=True)
             assert trace.facts.cuda_state == CudaState.TRACING, trace.facts.cuda_text
             kernels = trace.of(RecordKind.KERNEL)
             assert {trace.name(name) for name in kernels["name"]} == {"_Z4gemmPf"}
@@ -273,6 +277,7 @@ def test_cupti_of_another_tool_is_left_alone(fake, compile_program, monkeypatch)
             assert trace.facts.cuda_state == CudaState.FAILED
             assert "at work in this process: torch.profiler, if it was" in trace.facts.cuda_text
             assert program.ask("calls") == " ".join(["Subscribe(0)"] * number)
+        assert not detach(program.pid).keeps_cupti
     finally:
         program.end()
 

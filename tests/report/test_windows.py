@@ -250,5 +250,8 @@ def test_a_budget_that_cannot_be_kept_says_its_floor() -> None:
     assert cost.floor_percent == pytest.approx(6, abs=3)
     line = tracing_line(run, None)
     assert line is not None
-    assert "CUPTI, which stays between windows, costs about" in line
+    total = cost.total_percent(cost.percent or 0)
+    assert total > (cost.percent or 0) + (cost.floor_percent or 0)
+    assert f", costs about {total:.1f} % (windows {cost.percent:.1f} % ± " in line
+    assert f", CUPTI, which stays between them, {cost.floor_percent:.1f} %)" in line
     assert line.endswith("over the 3 % of --max-cost")

@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from gputui.model.events import AnyEvent, CaptureDelta, RangeDefined, RunEnded
 from gputui.state import Session, remarks
-from gputui.state.remarks import NEWEST_CUPTI
+from gputui.state.remarks import CUPTI_STAYS, NEWEST_CUPTI
 from tests.events_for_tests import at, attached, header, run_ended, run_started
 
 
@@ -123,3 +123,17 @@ def test_processes_that_could_not_end_by_themselves_are_named_with_their_ranks()
         "process 7 was left: SIGKILL brought no end"
     )
     assert not [line for line in said(run_ended(), step=None) if line.startswith("the end")]
+
+
+def test_what_stays_in_a_program_after_detaching_is_remarked_on() -> None:
+    late = replace(run_started(), attached=True)
+    traced = CaptureDelta(time_ns=at(2), process=1, records=1, traced_ns=5)
+    detached = replace(run_ended(), stopped=True)
+
+    def of(*events: AnyEvent) -> list[str]:
+        session = Session.of([header(), late, attached(), *events])
+        assert session.run is not None
+        return [remark.line for remark in remarks(session.run)]
+
+    assert of(traced, detached) == [f"detached: {CUPTI_STAYS}"]
+    assert of(traced) == of(traced, run_ended()) == of(detached) == []

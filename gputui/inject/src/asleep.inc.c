@@ -141,6 +141,8 @@ static void fall_asleep(void)
     int traced = begin_to_end_cuda();
     unhook_python();
     give_functions(0);
+    if (subscriber != NULL)
+        word->cupti_stays = 1;
     if (traced)
         end_cuda();
     write_exit();

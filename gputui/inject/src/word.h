@@ -24,7 +24,8 @@ typedef struct {
     uint32_t wanted;  /* futex, written by the monitor: odd is awake */
     uint32_t reached; /* the last `wanted` that the process has followed */
     uint32_t python, nvtx_found, nvtx_held, woken_ms;
-    uint32_t came_late, unused; /* not there as the program began */
+    uint32_t came_late;   /* not there as the program began */
+    uint32_t cupti_stays; /* an earlier session traced kernels */
     /* Written by the monitor before `wanted`. */
     uint32_t kernels, modules;
     char folder[512], sampling[512];

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gputui.report.process_table import OUTSIDE
+from gputui.state.remarks import CUPTI_STAYS
 from gputui.tui.model import Model
 from gputui.tui.shell.replay_keys import ReplayKeys
 from gputui.tui.source import Attacher, ManyHosts, Playback, Runner
@@ -187,7 +188,7 @@ class Commands(ReplayKeys):
             f"process {process.pid} of {process.user or 'an unknown user'}: "
             f"{process.command or OUTSIDE}. It is stopped for some milliseconds at a moment that "
             "is safe, or not attached to at all. Tracing costs it time until gputui detaches; then "
-            "the capture library stays in it, asleep."
+            f"the capture library stays in it, asleep. {CUPTI_STAYS}."
         )
         self.ask("Look inside this process?", text, "attach", agreed)
 
