@@ -116,6 +116,7 @@ class AttachedRun(Run):
             if not _lives(pid, word):
                 return Ending(0, None, f"{name} has ended")
             if not word.is_awake:
+                self._stop_wanted = True  # by another's: it did not end by itself
                 return Ending(0, None, f"{name} was detached by gputui detach")
             for line in _lines(word):
                 if line not in said:

@@ -13,12 +13,20 @@ from pathlib import Path
 
 import pytest
 
+from gputui.attribute.numbering import Numbering
+from gputui.cli.dispatch import run as gputui
+from gputui.collect.attached_run import AttachedRun, request_of_pid
 from gputui.inject.attach import Detached, detach
 from gputui.inject.build import CAPTURE
 from gputui.inject.environment import create_capture_folder
+from gputui.inject.options import CaptureOptions
 from gputui.inject.word import Word, WordError, open_word
+from gputui.model.events import AnyEvent, ProcessAttached
 from gputui.ring.folder import RingFolder
 from gputui.ring.layout import CudaState, RecordKind
+from gputui.state import Session, remarks
+from gputui.state.remarks import CUPTI_STAYS
+from tests.events_for_tests import header
 from tests.inject.traced import Trace, _Drain
 
 HERE = Path(__file__).parent
@@ -263,6 +271,30 @@ def test_cuda_is_traced_while_awake_and_left_alone_asleep(fake):
             ]  # fmt: skip
     finally:
         program.end()
+
+
+def test_who_looks_learns_that_another_has_detached(fake, monkeypatch):
+    for limit in ("collect.attached_run.WAKE_S", "collect.attached_run.SLEEP_S"):
+        monkeypatch.setattr(f"gputui.{limit}", LIMIT_S)
+    monkeypatch.setattr("gputui.inject.attach.BEGIN_S", LIMIT_S)
+    events: list[AnyEvent] = [header()]
+    program = Program(str(fake))
+    looks = AttachedRun(
+        1, request_of_pid(program.pid), events.extend, interval_s=0.05, numbering=Numbering(),
+        capture=CaptureOptions(says_when=True),
+    )  # fmt: skip
+    try:
+        looks.start()
+        until(lambda: any(isinstance(event, ProcessAttached) for event in events), "an attach")
+        program.ask("kernel")
+        assert gputui(["detach", str(program.pid)]) == 0
+        assert looks.join(LIMIT_S)
+    finally:
+        program.end()
+    run = Session.of(events).run
+    assert run is not None
+    assert run.outcome == "detached"
+    assert f"detached: {CUPTI_STAYS}" in [remark.line for remark in remarks(run)]
 
 
 def test_cupti_of_another_tool_is_left_alone(fake, compile_program, monkeypatch):
