@@ -115,7 +115,7 @@ def _check_image(pid: int, maps: str) -> None:
     if (theirs[1], theirs[4]) != (ours[1], ours[4]):
         raise AttachError(f"process {pid} is of another architecture than gputui")
     if "/libc.so.6" not in maps and "/libc-2." not in maps:
-        kind = "uses musl" if "/ld-musl" in maps else "is linked statically"
+        kind = "uses musl" if "-musl" in maps else "is linked statically"
         raise AttachError(f"process {pid} {kind}: it cannot load a library of glibc's")
 
 

@@ -6,8 +6,11 @@ import contextlib
 import ctypes
 import importlib.util
 import os
+import platform
 import random
+import shutil
 import signal
+import struct
 import subprocess
 import sys
 import time
@@ -20,7 +23,7 @@ from gputui.cli.dispatch import run as gputui
 from gputui.inject.attach import attach, detach, shared_memory_of
 from gputui.inject.build import INJECTOR, LIBRARIES
 from gputui.inject.environment import create_capture_folder
-from gputui.inject.target import AttachError
+from gputui.inject.target import AttachError, maps_of, ptrace_refusal
 from gputui.inject.word import PYTHON_HOOKED, PYTHON_NONE, Word, open_word
 from gputui.ring.folder import RingFolder
 from tests.inject.conftest import PROGRAMS
@@ -250,6 +253,53 @@ def test_what_cannot_be_attached_to_says_why(program, tmp_path):
     if made.returncode == 0:
         with target(str(static)) as started:
             assert "is linked statically" in refusal(started.pid)
+    if shutil.which("musl-gcc"):
+        subprocess.run(["musl-gcc", "-w", source, "-o", str(tmp_path / "musl")], check=True)
+        with target(str(tmp_path / "musl")) as started:
+            assert "uses musl" in refusal(started.pid)
+    libc = next(word for word in maps_of(os.getpid()).split() if word.endswith("/libc.so.6"))
+    shutil.copy(libc, tmp_path)
+    with target("env", f"LD_LIBRARY_PATH={tmp_path}", program) as started:
+        assert "run gputui in there" in refusal(started.pid)
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="runs what a 32-bit x86 can")
+def test_a_program_of_another_architecture_says_why(tmp_path):
+    calls_pause = b"\xb8\x1d\x00\x00\x00\xcd\x80\xeb\xf7"
+    base, head = 0x8048000, 84
+    whole = head + len(calls_pause)
+    file = struct.pack(
+        "<4sBBBB8xHHIIIIIHHHHHH", b"\x7fELF", 1, 1, 1, 0,
+        2, 3, 1, base + head, 52, 0, 0, 52, 32, 1, 0, 0, 0,
+    )  # fmt: skip
+    file += struct.pack("<8I", 1, 0, base, base, whole, whole, 5, 4096) + calls_pause
+    small = tmp_path / "small"
+    small.write_bytes(file)
+    small.chmod(0o755)
+    try:
+        started = subprocess.Popen([small])
+    except OSError:
+        pytest.skip("the kernel runs no 32-bit programs")
+    assert "of another architecture" in refusal(started.pid)
+    started.kill()
+    started.wait()
+
+
+@pytest.mark.parametrize(
+    ("scope", "said"),
+    [
+        (1, "lets only parents attach (kernel.yama.ptrace_scope is 1): run gputui with CAP_SYS"),
+        (2, "lets only administrators attach (kernel.yama.ptrace_scope is 2): run gputui with"),
+        (3, "lets nobody attach (kernel.yama.ptrace_scope is 3): start it after eval"),
+    ],
+)
+def test_what_the_system_forbids_says_what_would_help(tmp_path, monkeypatch, scope, said):
+    setting = tmp_path / "ptrace_scope"
+    setting.write_text(f"{scope}\n")
+    monkeypatch.setattr("gputui.inject.target._YAMA", setting)
+    monkeypatch.setattr("gputui.inject.target.status_of", lambda _: {"CapEff": "0"})
+    assert said in ptrace_refusal(os.getpid())
+    assert "gputui env" in ptrace_refusal(os.getpid())
 
 
 def test_a_traced_process_belongs_to_its_tracer(program):
