@@ -19,8 +19,8 @@ FEATURES = (
     Feature(
         "several subscribers",
         ("cuptiSubscribe_v2", "cuptiActivityEnable_v2", "cuptiActivityGetNextRecord_v2"),
-        "a subscriber of that kind can never be taken out of the program again, and excludes the "
-        "other kind in it",
+        "a program has subscribers of that kind or of the older one, never both: torch.profiler "
+        "and other tools in it would get nothing",
     ),
     Feature(
         "selected fields",
