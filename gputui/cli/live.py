@@ -96,7 +96,9 @@ def screen(watch: Watch) -> int:
         from gputui.collect.live import Live
         from gputui.store.journal import JournalError, JournalWriter, RunRecorder, default_path
 
-        watching = _live_options(watch, capture, output, pass_through=False)
+        watching = _live_options(
+            watch, capture, output, pass_through=False, at_once=request is None
+        )
         try:
             recording = (
                 JournalWriter(output, limits)
@@ -137,7 +139,12 @@ def _check_only(options: argparse.Namespace) -> None:
 
 
 def _live_options(
-    watch: Watch, capture: CaptureOptions, path: Path | None, *, pass_through: bool
+    watch: Watch,
+    capture: CaptureOptions,
+    path: Path | None,
+    *,
+    pass_through: bool,
+    at_once: bool = False,
 ) -> LiveOptions:
     """Open the trace beside `path` if requested: last, once nothing else can be wrong."""
     from gputui.collect.live import LiveOptions
@@ -166,6 +173,7 @@ def _live_options(
         arguments=("gputui", *typed),
         capture=capture,
         pass_through=pass_through,
+        at_once=at_once,
         trace=trace,
         **alerts,
     )

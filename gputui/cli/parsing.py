@@ -70,9 +70,12 @@ def parse(command: Command, words: Sequence[str]) -> argparse.Namespace:
 
     Raises UsageError; SystemExit after --help and --version.
     """
-    options, unknown = parser_of(command).parse_known_args(words)
-    if unknown:
-        raise UsageError(_unknown(command, words, unknown))
+    if words or command.arguments:
+        options, unknown = parser_of(command).parse_known_args(words)
+        if unknown:
+            raise UsageError(_unknown(command, words, unknown))
+    else:  # the screen, mostly: making a parser would cost its first frame 10 ms
+        options = argparse.Namespace(**{option.name: None for option in command.options})
     for argument in command.arguments:
         if argument.choices:
             choice(getattr(options, argument.name), argument.name, argument.choices)

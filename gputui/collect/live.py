@@ -62,6 +62,8 @@ class LiveOptions(msgspec.Struct, frozen=True):
     capture: CaptureOptions = msgspec.field(default_factory=CaptureOptions)
     pass_through: bool = False
     trace: TraceWriter | None = None
+    at_once: bool = False
+    """See Sampler."""
     watch: Callable[[Sequence[AnyEvent]], Sequence[AnyEvent]] = lambda _: ()
     """What follows from events: see Hub."""
 
@@ -78,7 +80,10 @@ class Live:
         self._interval_s = options.interval_s
         # An argument may be any bytes; unsanitized, they would make the journal unreadable.
         self._arguments = tuple(map(sanitize, options.arguments))
-        self._sampler = Sampler(options.interval_s, options.only, self._arguments, self._written)
+        self._sampler = Sampler(
+            options.interval_s, options.only, self._arguments, self._written,
+            at_once=options.at_once,
+        )  # fmt: skip
         self._numbering = Numbering()
         self._runs = 0
         self._run: Run | None = None

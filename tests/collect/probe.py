@@ -37,7 +37,9 @@ def main() -> None:
             case "once":
                 emit(read_once(command["only"]))
             case "start":
-                sampler = Sampler(command["interval_s"], arguments=("--once", "x"))
+                sampler = Sampler(
+                    command["interval_s"], arguments=("--once", "x"), at_once="at_once" in command
+                )
                 sampler.start(emit)
             case "interval":
                 assert sampler is not None
