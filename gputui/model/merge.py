@@ -59,36 +59,6 @@ def merge(first: _Part, second: _Part) -> _Part:
     return type(first)(**merger.frozen(row))
 
 
-def without_values(delta: _Part) -> _Part:
-    """A delta with nothing to take medians from, which is most of what adding deltas up takes."""
-    replace = msgspec.structs.replace
-    changed = {
-        field: tuple(
-            replace(part, **{
-                name: replace(known, values=())
-                for name in names
-                if (known := getattr(part, name)) is not None
-            })
-            for part in getattr(delta, field)
-        )
-        for field, names in _sketches(type(delta)).items()
-    }  # fmt: skip
-    return replace(delta, **changed)
-
-
-@cache
-def _sketches(kind: type[msgspec.Struct]) -> dict[str, tuple[str, ...]]:
-    """The fields of a delta whose parts have distributions, and which."""
-    found = {}
-    for field, (of, rule) in declared(kind, Rule).items():
-        if rule is Rule.PARTS:
-            by_rule = rules(get_args(of)[0])
-            names = tuple(name for name, rule in by_rule.items() if rule is Rule.SKETCH)
-            if names:
-                found[field] = names
-    return found
-
-
 class PartSums:
     """Parts of one kind, added up by what they are about."""
 

@@ -42,7 +42,7 @@ class PhaseRow:
         """What it is."""
         return self.phase.key
 
-    @cached_property
+    @property
     def path(self) -> str:
         """Names from the outermost range on."""
         return self.phase.path
@@ -301,7 +301,7 @@ class PhaseRow:
         """Of its kernels, those that threads without a range of their own launched (autograd's)."""
         return self._totals.inherited[self.phase]
 
-    @property
+    @cached_property
     def launched(self) -> Launched:
         """What was launched inside."""
         return self._totals.launched[self.phase]

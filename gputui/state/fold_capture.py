@@ -170,7 +170,7 @@ def delta(session: Session, run: Run, event: CaptureDelta) -> None:
         gpu = places.gpus[block.device]
         blocks = run.step_blocks.setdefault(event.process, StepBlocks())
         blocks.append(block if gpu == block.device else replace(block, device=gpu))
-    _launched(run, event)
+    count_launched(run, event)
     _queued(run, event)
     if isinstance(event, CaptureSum):
         for start in event.phase_starts:
@@ -181,7 +181,7 @@ def delta(session: Session, run: Run, event: CaptureDelta) -> None:
     _open_ranges(run, event)
 
 
-def _launched(run: Run, event: CaptureDelta) -> None:
+def count_launched(run: Run, event: CaptureDelta) -> None:
     """Count in its range what was launched there: whoever asks at every sample cannot go through
     all that a run holds."""
     ranges = run.ranges

@@ -33,11 +33,14 @@ from gputui.render import formats
 from gputui.render.charts import TOP, line
 from gputui.render.charts import points as points_of
 from gputui.render.html import FOLDED
+from gputui.render.prometheus_metrics import labels_text, series_name
+from gputui.render.prometheus_samples import figures
 from gputui.render.timelines import timelines
 from gputui.report.phases import phase_rows
 from gputui.report.tables.workload import own_tables
 from gputui.state import HISTORY_SAMPLES, Session
 from gputui.store.journal import JournalReader, JournalWriter
+from tests.conftest import DATA
 from tests.events_for_tests import (
     at,
     attached,
@@ -207,6 +210,23 @@ def test_phases_are_counted_up_to_each_sample(tmp_path: Path) -> None:
     found = points(exported(path, "openmetrics", tmp_path / "x.om"))
     [steps] = found["gputui_phase_instances_total"].values()
     assert [value for _, value in steps] == [1, 2, 3, 4, 5, 6, 6]
+
+
+def test_the_last_points_are_the_figures_that_the_whole_recording_gives(tmp_path: Path) -> None:
+    # Its main loop is told by the usual length of its steps: by values, not by sums.
+    path = DATA / "faults" / "two-launches.gputui.gz"
+    session = Session.of(JournalReader.open(path, summed=True))
+    assert session.run is not None
+    last = {}
+    for row in exported(path, "openmetrics", tmp_path / "x.om").read_text().splitlines():
+        if not row.startswith("#"):
+            series, value, _ = row.rsplit(" ", 2)
+            last[series] = float(value)
+    assert last == {
+        series_name(family) + labels_text(labels): pytest.approx(float(value))
+        for labels, found in figures(session, phase_rows(session.run))
+        for family, value in found
+    }
 
 
 def test_openmetrics_of_a_session_without_a_run_goes_through_standard_output(
