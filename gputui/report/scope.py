@@ -3,23 +3,27 @@ as the whole one's: the time tree, the verdict and what a step takes follow."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from enum import Enum
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 from msgspec.structs import replace
 
-from gputui.model.events import LoopDelta, Scope, StepBlock
-from gputui.model.merge import merger_of
+from gputui.model.events import LoopDelta, Mark, Scope, StepBlock
+from gputui.model.leaves import Leaf
+from gputui.model.merge import declared, merger_of
 from gputui.model.sketch import Accumulator
 from gputui.model.step_blocks import StepBlocks
 from gputui.model.units import count
-from gputui.report.explain.rank_waits import rank_processes
-from gputui.report.explain.time_tree import main_loops
+from gputui.report.explain.rank_waits import matched, rank_processes, waits
+from gputui.report.explain.time_tree import exposed_of, main_loops, trees_without_waits
 from gputui.state import Run
+from gputui.state.history import History
 from gputui.state.keys import LeafKey, LoopKey
+from gputui.state.run import MARKS
+from gputui.state.tables import Of
 from gputui.state.timing import LeafNs, LoopSums
 
 
@@ -104,6 +108,52 @@ def cut(run: Run, scope: RunScope) -> Run:
     ordered = sorted(run.loops.items(), key=lambda one: one[0].scope == Scope.STEADY)
     return replace(
         run, leaf_times=times, loops=_merged((turned(key), sums) for key, sums in ordered)
+    )
+
+
+def of_ranks(run: Run, ranks: Collection[int]) -> Run:
+    """The run as if it had been only the processes of these ranks. Launch shapes are left out:
+    they are counted over all processes."""
+    processes = {number: one for number, one in run.processes.items() if one.attached.rank in ranks}
+    ranges = {
+        number: node for number, node in run.ranges.items() if node.definition.process in processes
+    }
+
+    def own(table: dict[Any, Any]) -> dict[Any, Any]:
+        if hasattr(next(iter(table), None), "process"):
+            return {key: row for key, row in table.items() if key.process in processes}
+        return {key: row for key, row in table.items() if key.range in ranges}
+
+    def tables(holder: msgspec.Struct) -> dict[str, Any]:
+        names = set(declared(type(holder), Of)) - {"ranges", "shapes"}
+        return {name: own(getattr(holder, name)) for name in names}
+
+    own_tables = tables(run)
+    # What ranks wait for one another is known of each if collectives were matched, else only of
+    # all together.
+    trees = {} if matched(run) else trees_without_waits(run)
+    waited = waits(run, exposed_of(trees))
+    for key, time in list(own_tables["leaf_times"].items()):
+        place = key.process, key.device
+        if key.leaf == Leaf.COMMUNICATION and waited.get(place):
+            all_ns = trees[place].leaves[Leaf.COMMUNICATION]
+            ns = min(time.ns, round(time.ns * waited[place] / all_ns))
+            own_tables["leaf_times"][key] = LeafNs(time.ns - ns)
+            own_tables["leaf_times"][key._replace(leaf=Leaf.RANK)] = LeafNs(ns)
+    return replace(
+        run,
+        **own_tables,
+        is_of_some_ranks=True,
+        processes=processes,
+        ranges=ranges,
+        roots=[number for number in run.roots if number in ranges],
+        shapes={},
+        timing=replace(run.timing, **tables(run.timing)),
+        lines={key: line for key, line in run.lines.items() if key[0] in processes},
+        steps={number: one for number, one in run.steps.items() if number in processes},
+        step_blocks={n: one for n, one in run.step_blocks.items() if n in processes},
+        step_lanes=[one for one in run.step_lanes if one.process in processes],
+        marks=History(Mark, MARKS, (one for one in run.marks if one.process in processes)),
     )
 
 

@@ -149,6 +149,8 @@ class Run(msgspec.Struct):
     updated_ns: int = 0
     raw_names: bool = False
     """Whether phases are called as their ranges are, numbering and all."""
+    is_of_some_ranks: bool = False
+    """Whether the processes of others were left out."""
 
     @property
     def devices(self) -> dict[int, Device]:

@@ -57,6 +57,9 @@ class Model:
     """The hosts being watched; None where it is this machine, or a recording."""
     host: str = ""
     """The host whose session is shown."""
+    ranks: tuple[int, ...] = ()
+    """Those that figures and tables are of; empty for all."""
+    _of_ranks: tuple[int, Run | None] = (-1, None)
     scope: RunScope | None = None
     """What shares are of, if not of the steady steps."""
     stretch: RunScope | None = None
@@ -75,9 +78,9 @@ class Model:
     def apply(self, events: Iterable[AnyEvent]) -> None:
         """Fold `events` in. Readings of the machine do not change an ended run."""
         events = tuple(events)
-        before = self.run
+        before = self.session.run
         self.session.apply(events)
-        if self.run is not before:  # steps are numbered anew
+        if self.session.run is not before:  # steps are numbered anew
             self._forget_scope()
         if (self.run is not None and self.run.is_active) or not all(
             isinstance(event, _OF_THE_MACHINE) for event in events
@@ -148,8 +151,21 @@ class Model:
 
     @property
     def run(self) -> Run | None:
-        """The newest run."""
-        return self.session.run
+        """The newest run; of ranks that were chosen, only these."""
+        whole = self.session.run
+        if not self.ranks or whole is None:
+            return whole
+        if self._of_ranks[0] != self.revision:
+            from gputui.report.scope import of_ranks
+
+            self._of_ranks = self.revision, of_ranks(whole, self.ranks)
+        return self._of_ranks[1]
+
+    def choose_ranks(self, ranks: Iterable[int]) -> None:
+        """Let figures and tables be of some ranks; of all, if none are given."""
+        self._forget_scope()  # each rank numbers its own steps
+        self.ranks = tuple(sorted(ranks))
+        self.revision += 1
 
     def choose_scope(self, scope: RunScope | None) -> None:
         """Let shares be of another part of the run."""
@@ -158,6 +174,7 @@ class Model:
 
     def _forget_scope(self) -> None:
         self.scope = self.stretch = None
+        self.ranks = ()
         self._read = None, ""
 
     @property
@@ -200,11 +217,11 @@ class Model:
 
     @property
     def found(self) -> tuple[Verdict | None, Sequence[Finding]]:
-        """The newest run's conclusion and findings, for all who show them."""
+        """The newest run's conclusion and findings, of all ranks, for all who show them."""
         if self._found[0] != self.revision:
             from gputui.report.explain import conclusion, findings
 
-            run, verdict = self.run, None
+            run, verdict = self.session.run, None
             known: Sequence[Finding] = ()
             if run is not None:
                 known = findings(self.session, run)

@@ -17,8 +17,9 @@ def read_again(app: GputuiApp, run: Run, scope: RunScope) -> None:
     """Have the model take the tables of these steps once they are read, or why they are not."""
     from gputui.playback.stretch import read_stretch
     from gputui.report.explain.time_tree import main_loops
+    from gputui.report.scope import of_ranks
 
-    path, source = app.recorded, app.model.source
+    path, source, ranks = app.recorded, app.model.source, app.model.ranks
     if path is None:
         app.model.take_stretch(scope, "there is no recording of it")
         return
@@ -27,10 +28,11 @@ def read_again(app: GputuiApp, run: Run, scope: RunScope) -> None:
     def read() -> Tables:
         found = read_stretch(str(path), number, loops, scope.first, scope.last)
         length = duration(found.run.duration_ns)
-        return Tables(*found, f"the scope, about {length}")
+        of = of_ranks(found.run, ranks) if ranks else found.run
+        return Tables(found.session, of, f"the scope, about {length}")
 
     def take(found: Tables | str) -> None:
-        if app.model.source is source:
+        if app.model.source is source and app.model.ranks == ranks:
             app.model.take_stretch(scope, found)
             app.main.draw()
 

@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
-from gputui.model.events import AnyEvent, CaptureDelta, CollectiveDelta, IdleLane, StepLanes
+from gputui.model.events import (
+    AnyEvent,
+    CaptureDelta,
+    CollectiveDelta,
+    IdleLane,
+    KernelDefined,
+    KernelDelta,
+    StepLanes,
+)
 from gputui.model.leaves import Leaf
-from tests.events_for_tests import at, attached, header, run_started
+from tests.events_for_tests import at, attached, header, run_started, times
 from tests.report.test_ranks import job_events, rank
 from tests.tui.conftest import Show
 
@@ -31,6 +41,48 @@ async def test_the_late_rank_comes_first_and_ranks_alike_are_folded(
         await shown.press("left", "home", "enter")
         assert "Rank 5 (GPU 5)" in shown.text
         assert "CPU waiting" in shown.text
+
+
+async def test_ranks_that_are_marked_are_what_the_other_views_are_of(show: Show) -> None:
+    async with show([[header(), *job_events(RANKS)]], (80, 24)) as shown:
+        await shown.press("1", "6", "end", "m")
+        assert "scope: ranks 3, 4, 6 and 7, in all views but this one" in shown.lines[-1]
+        assert "●▸ 4 more ranks, " in shown.text
+        assert "RANK 5 IS LATE" in shown.text
+        await shown.press("2")
+        assert " scope  ranks 3, 4, 6 and 7: steady steps" in shown.text
+        assert "Try   look at all ranks: " in shown.text
+        assert " other rank                 48.8 %" in shown.text
+        await shown.press("6", "m")  # unmarked
+        await shown.press("home", "m", "2")
+        assert " scope  rank 5: steady steps" in shown.text
+        assert "RANKS WAIT" not in shown.text
+        await shown.press("0")
+        assert "scope: all ranks, steady steps" in shown.lines[-1]
+        assert " scope  " not in shown.text
+
+
+async def test_kernels_name_the_rank_with_most_and_follow_the_ranks_that_are_marked(
+    show: Show,
+) -> None:
+    kernels = [KernelDefined(time_ns=0, kernel=1, name="uneven", mangled="")]
+    kernels += [KernelDefined(time_ns=0, kernel=2, name="even", mangled="")]
+    parts = [
+        CaptureDelta(time_ns=2, process=process, kernels=tuple(
+            KernelDelta(process=process, range=0, kernel=kernel, device=0, time=times(ns))
+            for kernel, ns in ((1, process * 1_000_000), (2, 500_000))
+        ))
+        for process in (1, 2)
+    ]  # fmt: skip
+    events = [header(), *job_events([rank(), rank()]), *kernels, *parts]
+    async with show([events], (120, 40)) as shown:
+        await shown.press("5")
+        assert re.search(r"uneven +.* 3\.00 ms +rank 1 2\.00× +2 ", shown.text)
+        assert re.search(r"even +.* 1\.00 ms +alike +2 ", shown.text)
+        assert re.search(r"by rank\n +2\.00 ms +1 × +rank 1 +2\.00 ms each\n +1\.00 ms", shown.text)
+        await shown.press("6", "home", "m", "5")
+        assert re.search(r"uneven .* 1\.00 ms +1 ", shown.text)
+        assert "most on" not in shown.text
 
 
 async def test_a_run_without_ranks_says_how_to_get_some(show: Show) -> None:

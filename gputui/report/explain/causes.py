@@ -22,6 +22,13 @@ class Cause:
     source: str = ""
 
 
+SOME_RANKS = Cause(
+    "RANKS WAIT",
+    "The GPU waits for other ranks {share} of {scope}{time}, not all of which are in sight.",
+    "look at all ranks: who is late is known of all together only",
+)
+"""In place of that of Leaf.RANK where a job has further ranks."""
+
 CAUSES: dict[Leaf, Cause] = {
     Leaf.LAUNCH: Cause(
         "LAUNCH-BOUND",

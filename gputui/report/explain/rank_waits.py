@@ -94,6 +94,15 @@ def rank_of(run: Run, process: int) -> int | None:
     return run.processes[process].attached.rank
 
 
+def all_ranks_seen(run: Run) -> bool:
+    """Whether every rank of the job is among the run's processes."""
+    if run.is_of_some_ranks:
+        return False
+    attached = [one.attached for one in run.processes.values()]
+    sizes = [one.job.world_size or 0 for one in attached if one.job is not None]
+    return len({one.rank for one in attached} - {None}) >= max(sizes, default=0)
+
+
 def hosts(run: Run) -> set[str]:
     """The hosts of the ranks, where there are several."""
     return {name for one in run.processes.values() if (name := one.attached.host) is not None}
@@ -114,13 +123,14 @@ def rank_processes(run: Run) -> dict[int, int]:
 
 
 def matched(run: Run) -> dict[int, Matched]:
-    """By process. Empty where too few collectives could be matched to say anything.
+    """By process. Empty where too few collectives could be matched to say anything, or of only one
+    of several ranks.
 
     Collectives that come now and then are not of the loop, and may wait long for what one rank
     does before it, such as a baseline or a checkpoint: nobody is late in the loop for that.
     """
     found = {process: part for process, part in _compared(run).items() if isinstance(part, Matched)}
-    return found if len(found) > 1 else {}
+    return found if len(found) > 1 or len(rank_processes(run)) == 1 else {}
 
 
 def why_not_matched(run: Run) -> str | None:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TypeVar
+
+from msgspec.structs import replace
 
 from gputui.model.events import Scope, StepBlock
 from gputui.model.leaves import Leaf, idle_sum, is_kernel, leaf_of_number
@@ -106,13 +109,17 @@ class TimeTree:
         """Mean length of a step."""
         return self.step_ns.total / self.step_ns.count if self.step_ns.count else 0.0
 
-    def wait(self, ns: int) -> None:
-        """So much of its exposed collectives was waiting for another rank: idle time."""
-        # Collectives that other work hides make nobody wait.
-        ns = min(ns, self.leaves.get(Leaf.COMMUNICATION, 0))
+    def waiting(self, ns: int) -> TimeTree:
+        """The same where so much of its exposed collectives was waiting for another rank: idle
+        time. Steps all transfer as much."""
+        both_ns = self.leaves.get(Leaf.COMMUNICATION, 0)
+        ns = min(ns, both_ns)  # collectives that other work hides make nobody wait
+        a_step_ns = (both_ns - ns) / max(1, self.steps)
+        leaves = {**self.leaves, Leaf.RANK: self.leaves.get(Leaf.RANK, 0) + ns}
         if ns:
-            self.leaves[Leaf.COMMUNICATION] -= ns
-        self.leaves[Leaf.RANK] = self.leaves.get(Leaf.RANK, 0) + ns
+            leaves[Leaf.COMMUNICATION] = both_ns - ns
+        blocks = [[_waiting(block, a_step_ns) for block in blocks] for blocks in self.blocks]
+        return dataclasses.replace(self, leaves=leaves, blocks=tuple(map(tuple, blocks)))
 
     def share(self, ns: float) -> float:
         """Of the wall time, 0 to 1."""
@@ -121,6 +128,15 @@ class TimeTree:
     def a_step(self, ns: float) -> float | None:
         """A time of all devices, as ns a step of one; None without steps."""
         return ns / (self.steps * self.of_processes) if self.steps else None
+
+
+def _waiting(block: StepBlock, transfer_ns: float) -> StepBlock:
+    """With all of its exposed collectives beyond so much a step as waiting for another rank."""
+    leaves = dict(block.leaves)
+    both_ns = leaves.get(Leaf.COMMUNICATION, 0)
+    leaves[Leaf.COMMUNICATION] = min(both_ns, round(transfer_ns * block.steps))
+    leaves[Leaf.RANK] = both_ns - leaves[Leaf.COMMUNICATION]
+    return replace(block, leaves=tuple((leaf, ns) for leaf, ns in leaves.items() if ns))
 
 
 def time_tree(run: Run, gpu: int | None = None) -> TimeTree | None:
@@ -188,7 +204,7 @@ def device_trees(run: Run) -> dict[Place, TimeTree]:
     ranks is idle time there."""
     trees = trees_without_waits(run)
     for place, waited_ns in waits(run, exposed_of(trees)).items():
-        trees[place].wait(waited_ns)
+        trees[place] = trees[place].waiting(waited_ns)
     return trees
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from gputui.model.events import KernelDefined
 from gputui.model.leaves import LEAVES, Leaf, is_kernel
-from gputui.report.explain.causes import CAUSES, Cause
+from gputui.report.explain.causes import CAUSES, SOME_RANKS, Cause
 from gputui.report.explain.counted import MANY_WAITS
 from gputui.report.explain.evidence import each_cause_once, evidence, place_of, where
 from gputui.report.explain.finding import Finding, RunRule, capital
@@ -25,7 +25,7 @@ from gputui.report.explain.pauses import (
 )
 from gputui.report.explain.plans import host_advice
 from gputui.report.explain.rank_causes import LEAST_LATE
-from gputui.report.explain.rank_waits import matched
+from gputui.report.explain.rank_waits import all_ranks_seen, matched
 from gputui.report.explain.ranks import (
     Lateness,
     lack_of_cores,
@@ -189,6 +189,8 @@ def _finding(
 ) -> Finding:
     ns = tree.leaves[leaf]
     scope, time = in_words(tree, [leaf])
+    if leaf is Leaf.RANK and not all_ranks_seen(run):
+        cause = SOME_RANKS
     sentence = cause.sentence.format(
         share=f"{100 * tree.share(ns):.0f} %",
         scope=scope,

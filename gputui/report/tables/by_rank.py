@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any, TypeVar
@@ -31,6 +31,9 @@ class RankRow(TableRow):
     rank: int
 
 
+ALIKE = 1.05
+"""Ranks whose times are less than this many times one another have the same of it."""
+
 Key = TypeVar("Key")
 Sums = TypeVar("Sums")
 
@@ -47,6 +50,27 @@ def _rows(session: Session, run: Run, field: str,
     for row in found:
         whole[row.name] += row.total
     return sorted(found, key=lambda row: (-whole[row.name], row.name, row.rank))
+
+
+def of_names(rows: Iterable[RankRow]) -> dict[str, list[RankRow]]:
+    """By name, the rank with most time first; nothing where there is only one rank."""
+    found: dict[str, list[RankRow]] = defaultdict(list)
+    for row in sorted(rows, key=lambda row: (-row.total, row.rank)):
+        found[row.name].append(row)
+    ranks = {row.rank for own in found.values() for row in own}
+    return dict(found) if len(ranks) > 1 else {}
+
+
+def most(rows: Sequence[RankRow]) -> str:
+    """The rank with most time, and how many times that of the one with least; of what only one
+    rank has, that rank; empty for what no rank has."""
+    if not rows:
+        return ""
+    first, last = rows[0], rows[-1]
+    if first is last or not last.total:
+        return f"rank {first.rank}"
+    times = first.total / last.total
+    return f"rank {first.rank} {times:.2f}×" if times >= ALIKE else "alike"
 
 
 def _of_ranks(run: Run, sums: Mapping[Key, Sums]) -> dict[int, dict[Key, Sums]]:

@@ -36,6 +36,8 @@ def possible(model: Model, view: View) -> set[str]:
         actions.add("export")
     if view.FOLLOWS_SCOPE and run is not None:
         actions.add("scope")
+    if view.MARKS and run is not None:
+        actions.add("recording('mark')")
     if view.CHARTS:
         actions.add("zoom(1)")
     if view.PROCESSES:

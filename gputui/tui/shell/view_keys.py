@@ -118,13 +118,15 @@ class ViewKeys(Commands):
     def action_follow(self) -> None:
         """Return to what runs now."""
         run, before = self.model.run, self.view.drawn
-        had_scope = self.model.scope is not None
-        if had_scope:
+        had_ranks, had_scope = bool(self.model.ranks), self.model.scope is not None
+        if had_ranks:
+            self.model.choose_ranks(())
+        elif had_scope:
             self.model.choose_scope(None)
         self.view.follow()
         self.draw()
-        if had_scope:
-            self.say("scope: steady steps")
+        if had_ranks or had_scope:
+            self.say(f"scope: {'all ranks, ' * had_ranks}steady steps")
         elif not self.view.CHARTS and (run is None or not run.is_active):
             self.say("nothing runs now: 0 follows what does")
         elif self.view.drawn == before:
@@ -170,7 +172,8 @@ class ViewKeys(Commands):
     def action_recording(self, what: str) -> None:
         """Apply an action to a recording."""
         if not self.view.on_recording(what):
-            self.say("recordings are in Runs: 7 shows them")
+            marked = "m marks ranks of a job in GPUs (6), and " if what == "mark" else ""
+            self.say(f"{marked}recordings are in Runs: 7 shows them")
 
     def action_copy(self) -> None:
         """Copy the full text of what is chosen."""

@@ -19,6 +19,7 @@ from gputui.report.statistics import (
     memory_size_rows,
     memory_time_rows,
 )
+from gputui.report.tables import by_rank
 from gputui.report.tables.launch_shapes import shape_rows
 from gputui.tui.model import Model, Tables
 from gputui.tui.widgets.canvas import Row, bar, beside, clip, flow, heading, labelled, wrap
@@ -35,6 +36,9 @@ _MOST_NAMED = 200
 
 BESIDE = 160
 """Columns from which the details of the chosen line stand beside the table."""
+
+_MOST_RANKS = 8
+"""Ranks that are listed of the chosen line."""
 
 _LEAST_BELOW = 5
 """Lines left under the table from which they say more of the chosen line."""
@@ -53,6 +57,8 @@ class _Read:
     categories: tuple[tuple[str, int, int, float], ...]
     names: dict[str, str]
     """What tells the longest ones apart in little room, by the full name."""
+    ranks: dict[str, list[by_rank.RankRow]]
+    """What each rank has of a name, the one with most of it first; of several ranks."""
 
 
 class KernelsView(TableView):
@@ -138,13 +144,24 @@ class KernelsView(TableView):
 
     def _launches(self, tables: Tables, name: str) -> list[Row]:
         """How the chosen thing was launched, and in which phases."""
-        rows = self._shapes(tables, name) if self.tab == 0 else []
+        rows = self._ranks(name)
+        rows += self._shapes(tables, name) if self.tab == 0 else []
         phases = self._phases(tables, name)
         if phases:
             rows += [(), (("launched in", "label"),)]
         for path, instances, total in phases[:12]:
             figures = f"{duration(total):>10}  {count(instances):>7} ×  "
             rows.append(((figures, "value"), (path, "text")))
+        return rows
+
+    def _ranks(self, name: str) -> list[Row]:
+        """What each rank has of it."""
+        own = self._read.ranks.get(name, []) if self._read is not None else []
+        rows: list[Row] = [(), (("by rank", "label"),)] if own else []
+        for one in own[:_MOST_RANKS]:
+            figures = f"{duration(one.total):>10}  {count(one.instances):>7} ×  "
+            average = f"rank {one.rank:<4} {duration(one.average)} each"
+            rows.append(((figures, "value"), (average, "text")))
         return rows
 
     def _shapes(self, tables: Tables, name: str) -> list[Row]:
@@ -181,7 +198,8 @@ class KernelsView(TableView):
             sizes = {row.name: row.total for row in memory_size_rows(tables.run)}
         named = [row.name for row in rows[:_MOST_NAMED]] if self.tab == 0 else []
         names = dict(zip(named, short_names(named, 44), strict=True))
-        self._read = _Read(*key, tuple(rows), sizes, tuple(categories), names)
+        ranks = by_rank.of_names(by_rank.TABLES[self.tab].rows(tables.session, tables.run))
+        self._read = _Read(*key, tuple(rows), sizes, tuple(categories), names, ranks)
         return self._read
 
     def _tabs(self, y: int, width: int, tables: Tables) -> Row:
@@ -210,6 +228,11 @@ class KernelsView(TableView):
             right=False,
             width=9 + _BAR,
         )
+        if read.ranks:
+            ranks = read.ranks
+            columns.insert(
+                at + 2, column("most on", lambda row: by_rank.most(ranks.get(row.name, ())), 2)
+            )
         return columns
 
     @property

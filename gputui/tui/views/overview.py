@@ -187,7 +187,7 @@ class OverviewView(View):
         if self._read is None or self._read.revision != self.model.revision:
             session, scoped = self.model.session, self.model.scoped or run
             tables = self.model.tables or Tables(session, run)
-            if scoped is run:
+            if scoped is session.run:
                 concluded, others = self.model.found
                 found = self._headline.of(run, concluded)
             else:  # facts beside the time tree are of the whole run

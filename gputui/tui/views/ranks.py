@@ -21,9 +21,10 @@ from gputui.tui.widgets.chart import spark
 from gputui.tui.widgets.ink import nice_top
 from gputui.tui.widgets.rank_lanes import lanes_together, together_rows
 from gputui.tui.widgets.scope import scope_rows
-from gputui.tui.widgets.table import Move, column_at, declared, table_rows
+from gputui.tui.widgets.table import Move, column, column_at, declared, table_rows
 from gputui.tui.widgets.view import (
     Details,
+    Notice,
     View,
     no_run,
 )
@@ -55,7 +56,7 @@ class Fold:
         """What they have in common."""
         late = _range([one.late for one in self.ranks])
         waits = _range([one.waited for one in self.ranks])
-        return f" ▸ {len(self.ranks)} more ranks, late {late}, waiting {waits}"
+        return f"▸ {len(self.ranks)} more ranks, late {late}, waiting {waits}"
 
 
 def _range(shares: Sequence[float | None]) -> str:
@@ -93,7 +94,9 @@ def _is_alike(one: RankTime, other: RankTime) -> bool:
 
 
 class RanksView(View):
-    """The ranks of the run."""
+    """The ranks of the run: all of them, whichever the other views are of."""
+
+    MARKS = True
 
     def __init__(self, model: Model) -> None:
         super().__init__(model)
@@ -103,15 +106,16 @@ class RanksView(View):
 
     def rows(self, width: int, height: int) -> list[Row]:
         """The answer, the table, and a bar for each rank where there is room."""
-        run = self.model.run
+        run = self.model.session.run
         if run is None:
             return no_run(self.model, width, height)
         ranks, late = self._ranks()
         if not ranks:
             return [*self._lost(width), *wrap(_why_none(run), width - 2, "text", "  ")]
-        rows = scope_rows(self.model, width, "the steady steps")
+        rows = scope_rows(self.model, width, "all ranks, the steady steps")
         rows += self._lost(width) or _answer(late, why_unknown(run, ranks), width)
-        rows.append(heading(f"Ranks  {len(ranks)}", width, "the latest first"))
+        note = "the latest first, m: the other views of this one"
+        rows.append(heading(f"Ranks  {len(ranks)}", width, note))
         self._listed = list(ranks) if self._open else folded(ranks, late)
         keys: list[Hashable] = [_key(one) for one in self._listed]
         window = self.cursor.window(keys, max(3, min(len(keys), (height - len(rows)) * 2 // 3)))
@@ -129,9 +133,28 @@ class RanksView(View):
         else:
             super().move(move)
 
+    @property
+    def _chosen(self) -> RankTime | Fold | None:
+        return next((one for one in self._listed if _key(one) == self.cursor.key), None)
+
+    def on_recording(self, what: str) -> bool:
+        """Mark the chosen rank, or all that are folded there: figures and tables are of those."""
+        chosen = self._chosen
+        if what != "mark" or chosen is None:
+            return False
+        own = {one.rank for one in (chosen.ranks if isinstance(chosen, Fold) else [chosen])}
+        marked = set(self.model.ranks)
+        marked = marked - own if own <= marked else marked | own
+        self.model.choose_ranks(marked)
+        self.cursor.move("down")
+        names = rank_names(marked) if marked else "all ranks"
+        self.post_message(Notice(f"scope: {names}, in all views but this one"))
+        self.draw()
+        return True
+
     def activate(self) -> Details | None:
         """Where a rank's time goes; of folded ones, each."""
-        chosen = next((one for one in self._listed if _key(one) == self.cursor.key), None)
+        chosen = self._chosen
         if isinstance(chosen, Fold):
             self.move("right")
             return None
@@ -165,7 +188,7 @@ class RanksView(View):
         ]
 
     def _ranks(self) -> tuple[list[RankTime], Lateness | None]:
-        run = self.model.run
+        run = self.model.session.run
         assert run is not None
         if self._read is None or self._read[0] != self.model.revision:
             ranks = rank_rows(self.model.session, run)
@@ -175,18 +198,22 @@ class RanksView(View):
     def _table(self, width: int, window: slice, top: int) -> list[Row]:
         shown = self._listed[window]
         ranks = [one for one in shown if isinstance(one, RankTime)]
+        marked = self.model.ranks
         columns = [
-            column
-            for column in declared(RANKS, *_COLUMNS)
-            if column.seen([column.cell(one) for one in ranks])
+            one
+            for one in declared(RANKS, *_COLUMNS)
+            if one.seen([one.cell(each) for each in ranks])
         ]
+        if marked:
+            columns.insert(0, column("", lambda one: "●" if one.rank in marked else "", width=1))
         self.header = (top, lambda x: column_at(columns, ranks, width, x))
         self.first_item_line = top + 1
         drawn = table_rows(columns, ranks, width)
         rows, left = drawn[:1], drawn[1:]
         for number, one in enumerate(shown, window.start):
             if isinstance(one, Fold):
-                row: Row = ((fit(one.text, width), "dim"),)
+                is_marked = {each.rank for each in one.ranks} <= set(marked)
+                row: Row = ((fit(("●" if is_marked else " ") + one.text, width), "dim"),)
             else:
                 row = left.pop(0)
             if number == self.cursor.index:
@@ -219,7 +246,7 @@ class RanksView(View):
 
     def _timeline(self, width: int, height: int) -> list[Row]:
         """A step of each rank, on one time axis."""
-        run = self.model.run
+        run = self.model.session.run
         assert run is not None
         listed = [one for one in self._listed if isinstance(one, RankTime)]
         lanes = lanes_together(run, listed)

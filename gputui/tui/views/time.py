@@ -167,7 +167,8 @@ class TimeView(View):
             for row in kernel_rows(self.model.session, run):
                 kernels.setdefault(leaf_of_kernel(row.name), []).append(row)
             session, scoped = self.model.session, self.model.scoped or run
-            found = self.model.found[0] if scoped is run else verdict(scoped, session.kernel_names)
+            is_all = scoped is session.run
+            found = self.model.found[0] if is_all else verdict(scoped, session.kernel_names)
             self._read = (self.model.revision, found, kernels)
         return self._read[1], self._read[2]
 

@@ -12,14 +12,18 @@ from gputui.tui.widgets.canvas import Row, Span, clip
 def scope_rows(model: Model, width: int, instead: str = "") -> list[Row]:
     """A row that names the scope; none where it is the usual one. `instead` is what a view shows
     that does not follow it."""
-    if model.scope is None or model.run is None:
+    if model.run is None or (model.scope is None and not model.ranks):
         return []
-    from gputui.report.scope import in_words
+    from gputui.report.explain.finding import rank_names
+    from gputui.report.scope import STEADY, in_words
 
-    words = in_words(model.run, model.scope)
-    if instead:
+    words = in_words(model.run, model.scope or STEADY)
+    if instead and model.scope is not None:
         words = f"{instead}, not {words}"
-    keys = (("   v", "key"), (" the next  ", "dim"), ("0", "key"), (" steady steps", "dim"))
+    back = " steady steps"
+    if model.ranks:
+        words, back = f"{rank_names(model.ranks)}: {words}", " all ranks"
+    keys = (("   v", "key"), (" the next  ", "dim"), ("0", "key"), (back, "dim"))
     return [clip(((" scope  ", "label"), (words, "value"), *keys), width)]
 
 

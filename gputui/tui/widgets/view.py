@@ -95,6 +95,8 @@ class View(LineView):
     CHARTS = False
     PROCESSES = False
     RECORDINGS = False
+    MARKS = False
+    """Whether m marks what is chosen, besides recordings."""
     OPENS = True
     """Whether Enter opens what is chosen."""
     FOLLOWS_SCOPE = False
@@ -210,7 +212,8 @@ class View(LineView):
         return None
 
     def on_recording(self, what: str) -> bool:
-        """Apply an action to the chosen recording; whether this view has any."""
+        """Apply an action to the chosen recording, or mark what else is chosen; whether this view
+        has any."""
         del what
         return False
 
