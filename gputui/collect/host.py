@@ -1,4 +1,4 @@
-"""The host around the GPUs, through psutil."""
+"""The host around the GPUs, as /proc has it."""
 
 from __future__ import annotations
 
@@ -6,27 +6,25 @@ import os
 import platform
 from pathlib import Path
 
-import psutil
-
 from gputui.base.sanitize import sanitize
 from gputui.model.events import HostFacts, HostSample
 
-_UNREADABLE = (OSError, psutil.Error, RuntimeError, ValueError)
-"""What psutil raises if /proc is missing, hidden or malformed."""
+_UNREADABLE = (OSError, ValueError, LookupError)
+"""If /proc is missing, hidden or malformed."""
 
 
 def host_facts() -> HostFacts:
     """Facts of this host that do not change. Never raises."""
     try:
-        memory = int(psutil.virtual_memory().total)
+        total = _memory()["MemTotal"]
     except _UNREADABLE:
-        memory = 0
+        total = 0
     return HostFacts(
         hostname=sanitize(platform.node(), 255) or "unknown",
         system=_system(),
         cpu_model=_cpu_model(),
-        cpu_count=int(psutil.cpu_count() or os.cpu_count() or 1),
-        memory_total_bytes=memory,
+        cpu_count=os.cpu_count() or 1,
+        memory_total_bytes=total,
     )
 
 
@@ -34,37 +32,65 @@ class Host:
     """Reads the host. CPU use covers the time since the previous reading, so the first has none."""
 
     def __init__(self) -> None:
-        self._primed = False
+        self._before: tuple[int, int] | None = None
 
     def sample(self) -> tuple[HostSample, dict[str, str]]:
         """One reading, and the reason for each field that is None."""
         reasons: dict[str, str] = {}
         cpu = used = load = swap = None
         try:
-            cpu = float(psutil.cpu_percent(interval=None))
+            cpu = self._cpu_percent()
+            if cpu is None:
+                reasons["cpu_percent"] = "measured from the second reading on"
         except _UNREADABLE as error:
             reasons["cpu_percent"] = sanitize(f"/proc/stat cannot be read: {error}", 200)
-        if cpu is not None and not self._primed:
-            cpu = None
-            reasons["cpu_percent"] = "measured from the second reading on"
-        self._primed = True
         try:
-            memory = psutil.virtual_memory()
-            used = int(memory.total - memory.available)
+            memory = _memory()
+            used, swap = _used(memory), memory["SwapTotal"] - memory["SwapFree"]
         except _UNREADABLE as error:
-            reasons["memory_used_bytes"] = sanitize(f"/proc/meminfo cannot be read: {error}", 200)
+            why = sanitize(f"/proc/meminfo cannot be read: {error}", 200)
+            reasons |= dict.fromkeys(("memory_used_bytes", "swap_used_bytes"), why)
         try:
             load = float(os.getloadavg()[0])
         except OSError:
             reasons["load_1m"] = "this system has no load average"
-        try:
-            swap = int(psutil.swap_memory().used)
-        except _UNREADABLE as error:
-            reasons["swap_used_bytes"] = sanitize(f"/proc/meminfo cannot be read: {error}", 200)
         sample = HostSample(
             cpu_percent=cpu, memory_used_bytes=used, load_1m=load, swap_used_bytes=swap
         )
         return sample, reasons
+
+    def _cpu_percent(self) -> float | None:
+        with open("/proc/stat", "rb") as file:
+            # What guests use is in what users use (proc_stat(5)).
+            ticks = [int(count) for count in file.readline().split()[1:9]]
+        all_ticks = sum(ticks)
+        before, self._before = self._before, (all_ticks - ticks[3] - ticks[4], all_ticks)
+        if before is None:
+            return None
+        busy, passed = self._before[0] - before[0], self._before[1] - before[1]
+        # Waiting for disks may be counted back.
+        return round(min(100.0, max(0.0, 100 * busy / passed)), 1) if passed > 0 else 0.0
+
+
+def memory_bytes() -> tuple[int, int]:
+    """(all, used) of the host. Raises OSError, ValueError or LookupError."""
+    memory = _memory()
+    return memory["MemTotal"], _used(memory)
+
+
+def _used(memory: dict[str, int]) -> int:
+    # In containers what is available may be the host's.
+    return max(0, memory["MemTotal"] - memory["MemAvailable"])
+
+
+def _memory() -> dict[str, int]:
+    """Bytes by the name in /proc/meminfo."""
+    found = {}
+    with open("/proc/meminfo", encoding="ascii", errors="replace") as file:
+        for line in file:
+            name, _, rest = line.partition(":")
+            found[name] = int(rest.split()[0]) * 1024
+    return found
 
 
 def _system() -> str:

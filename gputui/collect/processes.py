@@ -6,14 +6,18 @@ import functools
 import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
-import psutil
 
 from gputui.base.sanitize import sanitize
 from gputui.collect.nvml.bindings import GpuProcess, ProcessUse
 from gputui.collect.nvml.reading import DeviceReading
 from gputui.model.events import LauncherSample, ProcessSample
+
+if TYPE_CHECKING:
+    # Imported where a process is looked at: it takes 15 ms, and GPUs may have none.
+    import psutil
 
 _INITIAL_PID_NAMESPACE = 0xEFFFFFFC
 """Inode of the host's own pid namespace (linux/proc_ns.h, PROC_PID_INIT_INO)."""
@@ -51,6 +55,8 @@ def start_time_ns(process: psutil.Process) -> int:
         started_s = int(after_name.split()[_START_TICKS]) / os.sysconf("SC_CLK_TCK")
     except (FileNotFoundError, ProcessLookupError):
         if os.path.exists("/proc/self/stat"):
+            import psutil
+
             raise psutil.NoSuchProcess(process.pid) from None
         return round(float(process.create_time()) * 1e9)
     return round((started_s + _boot_time_s()) * 1e9)
@@ -58,6 +64,8 @@ def start_time_ns(process: psutil.Process) -> int:
 
 @functools.cache
 def _boot_time_s() -> float:
+    import psutil
+
     return float(psutil.boot_time())
 
 
@@ -158,6 +166,8 @@ class ProcessTable:
         )
 
     def _details(self, pid: int, reasons: dict[str, str]) -> _Details:
+        import psutil
+
         known = self._known.get(pid)
         try:
             if known is not None and not known.process.is_running():
@@ -201,6 +211,8 @@ class ProcessTable:
         self._launchers = found
 
     def _launcher(self, pid: int, child: _Known) -> _Known | None:
+        import psutil
+
         try:
             known = self._launchers.get(pid)
             if known is None or not known.process.is_running():
@@ -212,6 +224,8 @@ class ProcessTable:
 
 
 def _meet(pid: int) -> _Known:
+    import psutil
+
     process = psutil.Process(pid)
     try:
         user = sanitize(str(process.username()), 64)
@@ -221,6 +235,8 @@ def _meet(pid: int) -> _Known:
 
 
 def _command(process: psutil.Process) -> str:
+    import psutil
+
     try:
         command = " ".join(process.cmdline()) or process.name()
     except psutil.ZombieProcess:

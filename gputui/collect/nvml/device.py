@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
-import psutil
 
+from gputui.collect.host import memory_bytes
 from gputui.collect.nvml.bindings import GPU_IS_LOST, DriverError, Handle, Library, Memory
 from gputui.collect.nvml.facts import HOST_MEMORY, read_facts
 from gputui.collect.nvml.gpm import FIELDS, GpmReader, GpmReading
@@ -197,8 +197,7 @@ class Device:
     def _read_memory(self, handle: Handle, facts: GpuFacts, fields: Fields) -> Memory | None:
         if facts.memory_kind == "unified":
             fields.reasons["memory_reserved_bytes"] = HOST_MEMORY
-            host = psutil.virtual_memory()
-            return Memory(int(host.total), int(host.total - host.available), None)
+            return Memory(*memory_bytes(), None)
         memory = fields.read("memory_used_bytes", self._library.memory, handle)
         if memory is None:
             for name in ("memory_total_bytes", "memory_reserved_bytes"):

@@ -50,18 +50,18 @@ class HostSample(Record, frozen=True, kw_only=True):
     """The host at one moment."""
 
     cpu_percent: Annotated[float | None, Metric(
-        "CPU", "CPU use", PERCENT, "psutil.cpu_percent", title="CPU", chart=Chart(10), spread=True,
+        "CPU", "CPU use", PERCENT, "/proc/stat", title="CPU", chart=Chart(10), spread=True,
         prometheus="cpu_ratio",
     )] = None
     memory_used_bytes: Annotated[Integer | None, Metric(
-        "memory", "Host memory in use", BYTES, "psutil.virtual_memory", title="Memory used",
+        "memory", "Host memory in use", BYTES, "/proc/meminfo", title="Memory used",
         chart=Chart(20, "memory"), spread=True, prometheus="memory_used_bytes",
     )] = None
     load_1m: Annotated[float | None, Metric(
         "load", "Load average of a minute", LOAD_AVERAGE, "os.getloadavg", prometheus="load1",
     )] = None
     swap_used_bytes: Annotated[Integer | None, Metric(
-        "swap", "Swap in use", BYTES, "psutil.swap_memory", prometheus="swap_used_bytes",
+        "swap", "Swap in use", BYTES, "/proc/meminfo", prometheus="swap_used_bytes",
     )] = None
 
 
