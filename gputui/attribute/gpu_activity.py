@@ -227,7 +227,8 @@ class Operations:
         if accounted.any():
             new = np.flatnonzero(~accounted)
             records, calls, found = pick(records, new), pick(calls, new), found.pick(new)
-        self._accounting.add_operations(records, calls, found)
+            origins = origins.take(new)
+        self._accounting.add_operations(records, calls, found, origins)
 
     def _keep_secondary(
         self,

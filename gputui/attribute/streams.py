@@ -28,6 +28,8 @@ MAX_STREAMS = 500
 """Streams per process counted separately; the rest of each device's are combined."""
 
 _ORIGIN_BITS = 16
+STREAM = (1 << _ORIGIN_BITS) - 1
+"""The bits of an origin that number its stream, of whatever device."""
 
 
 @dataclass(slots=True)
@@ -83,7 +85,7 @@ class Streams:
         """Add the first kernel of each launch, and when its call began and ended."""
         self._latencies.append(
             (
-                origins & ((1 << _ORIGIN_BITS) - 1),
+                origins & STREAM,
                 np.clip(starts_ns - called_ns, 0, LONGEST_NS),
                 np.clip(starts_ns - returned_ns, 0, LONGEST_NS),
             )
@@ -94,7 +96,7 @@ class Streams:
         if not len(ran.starts_ns):
             return Work()
         starts, ends, devices = ran.starts_ns, ran.ends_ns, ran.devices
-        streams = ran.origins & ((1 << _ORIGIN_BITS) - 1)
+        streams = ran.origins & STREAM
         by_device = self._devices.add(devices, starts, ends)
         by_stream = self._covered.add(streams, starts, ends)
         keys = join([part[0] for part in latencies], np.int64)

@@ -21,6 +21,7 @@ from gputui.attribute.arrays import Int64s, Slots, distinct
 from gputui.attribute.collectives.local import LocalCollectives
 from gputui.attribute.holes import Holes
 from gputui.attribute.range_stacks import RangeStacks
+from gputui.attribute.streams import STREAM
 from gputui.attribute.timed_operations import TimedOperations
 from gputui.model.events import (
     LeafTime,
@@ -134,11 +135,13 @@ class Accounting:
         records: Slots,
         calls: Slots,
         found: TimedOperations,
+        origins: Int64s,
     ) -> None:
-        """Operations with their calls, also as columns."""
+        """Operations with their calls, also as columns; the streams that they ran on."""
         self.collectives.add_kernels(found)
         operations = columns(records, found, self._kernels)
-        present = distinct(found.devices).tolist()
+        of_one = bool((origins == origins[:1]).all())
+        present = distinct(found.devices[:1] if of_one else found.devices).tolist()
         for device in present:
             if device not in self._devices:
                 if len(self._devices) >= MAX_DEVICES:
@@ -153,7 +156,7 @@ class Accounting:
             if len(present) > 1:
                 of = operations.pick(np.flatnonzero(found.devices == device))
             self._devices[device].add(of)
-        self._launches.add(operations, records, calls, found, self._graphs)
+        self._launches.add(operations, records, calls, found, origins & STREAM, self._graphs)
 
     def mark_steps(self, started_ns: Int64s) -> None:
         """Moments at which ranges began that name themselves steps: they win over what is found.

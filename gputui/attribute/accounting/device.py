@@ -93,9 +93,13 @@ class DeviceTime:
     def take_starts(self, boundaries: Int64s) -> Int64s:
         """How many operations that are accounted for began before each boundary, since the one
         before; what began later stays."""
-        starts = np.concatenate(self._starts) if self._starts else np.empty(0, np.int64)
-        begun = np.searchsorted(starts, boundaries)
-        self._starts = [starts[begun[-1] :]]
+        begun = np.zeros(len(boundaries), np.int64)
+        parts, self._starts = self._starts, []
+        for starts in parts:
+            of_part = np.searchsorted(starts, boundaries)
+            begun += of_part
+            if of_part[-1] < len(starts):
+                self._starts.append(starts[of_part[-1] :])
         return np.diff(begun, prepend=0)
 
     def account(self, until_ns: int | None) -> None:
@@ -105,12 +109,17 @@ class DeviceTime:
             return
         found = Columns.join(self._waiting)
         self._waiting = []
-        if (found.starts[1:] < found.starts[:-1]).any():
+        apart = found.are_apart
+        if not apart and (found.starts[1:] < found.starts[:-1]).any():
             found = found.pick(np.argsort(found.starts, kind="stable"))
+            apart = found.are_apart
         if until_ns is not None:
             ready = int(np.searchsorted(found.starts, until_ns))
-            later = np.flatnonzero(found.ends > until_ns)
-            if ready < len(found.starts):
+            if apart:  # their ends are in order, too
+                first = int(np.searchsorted(found.ends[:ready], until_ns, side="right"))
+                later = np.arange(first, len(found.starts))
+            else:
+                later = np.flatnonzero(found.ends > until_ns)
                 later = np.union1d(later, np.arange(ready, len(found.starts)))
             if len(later):
                 # What is still running goes on in the next round from here.
@@ -122,7 +131,8 @@ class DeviceTime:
                     )
                 )
                 found = Columns._make(column[:ready] for column in found)
-                found = found._replace(ends=np.minimum(found.ends, until_ns))
+                if later[0] < ready:
+                    found = found._replace(ends=np.minimum(found.ends, until_ns))
         # What comes too late, in time that is already accounted for, is not counted twice.
         if len(found.starts) and found.starts[0] < self.accounted_ns:
             found = found.pick(np.flatnonzero(found.ends > self.accounted_ns))
@@ -141,7 +151,7 @@ class DeviceTime:
         )
         threads: list[int] = distinct(found.threads).tolist()
         self.samples.add(found, threads)
-        if (found.starts[1:] >= found.ends[:-1]).all():
+        if apart or found.are_apart:
             self._add_each(found.starts, found.ends, leaves, found.nodes)
             reach = found.ends
         else:

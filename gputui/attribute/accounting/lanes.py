@@ -36,8 +36,8 @@ class _Drawn(NamedTuple):
     busy: list[int]
     idle: dict[int, list[int]]
     alone: list[int]
-    threads: tuple[ThreadLane, ...] = ()
-    streams: tuple[StreamLane, ...] = ()
+    threads: tuple[ThreadLane, ...]
+    streams: tuple[StreamLane, ...]
 
 
 class Lanes:
@@ -51,22 +51,10 @@ class Lanes:
     ) -> npt.NDArray[np.int64]:
         """Time by leaf up to each moment, taken from the device's; of the steps that end at the
         moments, the first of which began at `open_ns`, some are kept in parts on the way."""
-        tracks = time.tracks
-        drawn = _drawn(open_ns, moments) if len(tracks) else []
-        if not drawn:
-            return tracks.take(moments)
-        parts = [_parts(*step) for step in drawn]
-        # A moment that is there twice has nothing the second time.
-        every = np.sort(np.concatenate((moments, *parts)))
-        rows = tracks.take(every)
-        self._kept = []
-        for (start_ns, end_ns), of in zip(drawn, parts, strict=True):
-            first = int(np.searchsorted(every, start_ns, side="right"))
-            kept = _in_parts(start_ns, end_ns, rows[first : first + LANE_PARTS], np.diff(of))
-            threads, streams = time.rows(bounds_of(start_ns, end_ns))
-            self._kept.append(kept._replace(threads=threads, streams=streams))
-        upto = np.searchsorted(every, moments, side="right") - 1
-        return np.diff(np.cumsum(rows, axis=0)[upto], axis=0, prepend=0)
+        drawn = _drawn(open_ns, moments) if len(time.tracks) else []
+        if drawn:
+            self._kept = [_in_parts(time, *step) for step in drawn]
+        return time.tracks.take(moments)
 
     def take(self, time_ns: int, process: int, device: int) -> list[StepLanes]:
         """The steps that were kept since the last call, the usual one last."""
@@ -116,7 +104,9 @@ def _parts(start_ns: int, end_ns: int) -> Int64s:
     return bounds
 
 
-def _in_parts(start_ns: int, end_ns: int, rows: npt.NDArray[np.int64], lengths: Int64s) -> _Drawn:
+def _in_parts(time: DeviceTime, start_ns: int, end_ns: int) -> _Drawn:
+    bounds = _parts(start_ns, end_ns)
+    rows, lengths = time.tracks.within(bounds), np.diff(bounds)
     some = np.flatnonzero(rows[:, :LEAVES].any(axis=0))
     held = rows[:, some]
     shares = _thousandths(held, lengths[:, None])
@@ -130,6 +120,7 @@ def _in_parts(start_ns: int, end_ns: int, rows: npt.NDArray[np.int64], lengths: 
         busy.tolist(),
         idle,
         alone if any(alone) else [],
+        *time.rows(bounds_of(start_ns, end_ns)),
     )
 
 

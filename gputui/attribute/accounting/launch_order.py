@@ -25,7 +25,7 @@ _GRAPH = 1 << 24
 
 class Launched(NamedTuple):
     """Launches: when each was called, when its first operation began on the device, its token, and
-    the number of the device and the stream."""
+    the number of its stream."""
 
     called_ns: Int64s
     starts: Int64s
@@ -61,12 +61,13 @@ class LaunchOrder:
         records: Slots,
         calls: Slots,
         found: TimedOperations,
+        lanes: Int64s,
         is_graph: Bools,
     ) -> None:
         """The operations that were `found` and are the first of their call, which is known, of
-        those that `columns` made of the others; `is_graph` by the call's name."""
+        those that `columns` made of the others; `lanes` number their streams, `is_graph` is by the
+        call's name."""
         first = found.first
-        lanes = (found.devices << 32) | found.streams
         self._main.add(lanes, operations.starts, operations.ends, operations.leaves)
         launched = Launched(operations.called_ns, operations.starts, operations.codes, lanes)
         if is_graph.any() and (graphs := np.flatnonzero(is_graph.take(calls["name"]))).size:

@@ -41,6 +41,11 @@ class Columns(NamedTuple):
     leaves: npt.NDArray[np.uint8]
     goes_on: Bools
 
+    @property
+    def are_apart(self) -> bool:
+        """Whether each begins after the one before has ended."""
+        return bool((self.starts[1:] >= self.ends[:-1]).all())
+
     def pick(self, rows: npt.NDArray[Any]) -> Columns:
         """Some of them: row numbers."""
         return Columns._make(column.take(rows) for column in self)
