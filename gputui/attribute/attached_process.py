@@ -6,6 +6,7 @@ import time
 
 import numpy as np
 
+from gputui.attribute.accounting.line_readings import LineReading
 from gputui.attribute.accounting.python_lines import FETCHES, LEAF_OF_KIND, PythonLines
 from gputui.attribute.accounting.sharing import Member
 from gputui.attribute.accounting.thread_states import MAX_THREADS, ThreadStates
@@ -44,6 +45,7 @@ class Attached:
         self._definitions = StringDefinitions()
         self._states_ns = 0
         self._lines = PythonLines(ring.path.parent, ring.facts.pid)
+        self._lines_seen: set[int] = set()
         self._lines_defined: set[int] = set()
         self._states = ThreadStates(ring.facts.pid)
         self._core_time = CoreTime()
@@ -102,17 +104,14 @@ class Attached:
         read = {thread: found[:2] for thread in together if (found := states[thread]) is not None}
         self._core_time.add(now_ns, read)
         for sample in self._lines.read():
-            self.process.accounting.add_line(
-                sample.time_ns,
-                sample.thread,
-                sample.line,
-                LEAF_OF_KIND.get(sample.kind),
-                fetches=sample.kind == FETCHES,
-            )
+            leaf, fetches = LEAF_OF_KIND.get(sample.kind), sample.kind == FETCHES
+            reading = LineReading(sample.time_ns, sample.line, leaf, fetches, sample.inside)
+            self.process.accounting.add_line(sample.thread, reading)
+            self._lines_seen.add(sample.line)
 
     def _new_lines(self, now_ns: int) -> list[AnyEvent]:
         known = self._lines.lines
-        new = [number for number in known if number not in self._lines_defined]
+        new = sorted(n for n in self._lines_seen - self._lines_defined if n in known)
         self._lines_defined.update(new)
         return [
             LineDefined(
@@ -179,7 +178,8 @@ class Attached:
             collectives=matching.take(self.process.number),
             peers=matching.peers.take(self.process.number),
         )
-        if any(isinstance(event, CaptureDelta) for event in collected):
+        for delta in (event for event in collected if isinstance(event, CaptureDelta)):
+            self._lines_seen.update(part.inside for part in delta.line_samples)
             cpu_ns = 0
             self._core_time.forget()
             self._health = health

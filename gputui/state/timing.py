@@ -100,9 +100,11 @@ class LaunchedGpuTime(msgspec.Struct):
 
 
 class LineCount(msgspec.Struct):
-    """How often a line was seen."""
+    """How often a line was seen, and in which function that it calls most of the time."""
 
     samples: int = 0
+    inside: int = 0
+    inside_samples: int = 0
 
 
 class IdleTime(msgspec.Struct):

@@ -31,6 +31,14 @@ def a_run(**captured: Any) -> Run:
             ),
             LineDefined(time_ns=0, process=1, line=1, path="/m/model.py", number=88, function="f"),
             LineDefined(time_ns=0, process=1, line=2, path="/m/train.py", number=7, function="g"),
+            LineDefined(
+                time_ns=0,
+                process=1,
+                line=3,
+                path="/e/lib/python3.12/site-packages/torch/utils/data/_utils/fetch.py",
+                number=40,
+                function="fetch",
+            ),
             CaptureDelta(time_ns=1, process=1, **captured),
         ]
     )
@@ -77,9 +85,11 @@ def test_a_leaf_is_at_the_lines_whose_frames_speak_of_it(leaf: Leaf | None, plac
         line_samples=(
             LineSamples(1, 0, 0, 1, 12),
             LineSamples(1, 0, 0, 2, 1),
-            LineSamples(1, 0, 0, 2, 14, Leaf.INPUT),
+            LineSamples(1, 0, 0, 2, 14, Leaf.INPUT, 3, 12),
         )
     )
     line = likeliest_line(run, leaf=leaf)
     assert line is not None
     assert line.where == place
+    called = "fetch (torch/utils/data/_utils/fetch.py:40)" if place == "train.py:7 g" else ""
+    assert line.inside == called

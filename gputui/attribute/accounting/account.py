@@ -13,6 +13,7 @@ from gputui.attribute.accounting.doing import Doing, is_copy, kind_of_call
 from gputui.attribute.accounting.host import HostThreads
 from gputui.attribute.accounting.intervals import NEVER, Busy, union
 from gputui.attribute.accounting.launch_order import LaunchOrder
+from gputui.attribute.accounting.line_readings import LineReading
 from gputui.attribute.accounting.operations import Kernels, columns
 from gputui.attribute.accounting.phases import PhaseLeaves
 from gputui.attribute.accounting.thread_calls import WAITED_NS
@@ -96,11 +97,9 @@ class Accounting:
         """A reading of a thread: what it ran and waited for a core so far."""
         self._threads.add_state(thread, time_ns, run_ns, delay_ns, asleep_in)
 
-    def add_line(
-        self, time_ns: int, thread: int, line: int, kind: Leaf | None, *, fetches: bool = False
-    ) -> None:
-        """Where a Python thread was, and whether it fetched its input."""
-        self._threads.lines.add(time_ns, thread, line, kind, fetches=fetches)
+    def add_line(self, thread: int, reading: LineReading) -> None:
+        """Where a Python thread was."""
+        self._threads.lines.add(thread, reading)
 
     def define_kernel(self, number: int, name: str) -> None:
         """A kernel's demangled name."""

@@ -9,6 +9,7 @@ import numpy.typing as npt
 
 from gputui.attribute.accounting.device import DeviceTime
 from gputui.attribute.accounting.lanes import Lanes
+from gputui.attribute.accounting.line_readings import Inside
 from gputui.attribute.accounting.operations import Columns
 from gputui.attribute.accounting.scopes import Classified, Step, Steps, StepScopes
 from gputui.attribute.accounting.tracks import FETCHING, LEAVES, WAITED
@@ -56,6 +57,7 @@ class DeviceSteps:
         self._scopes = StepScopes()
         self._restarts_ns: int | None = None
         self.lanes = Lanes()
+        self._inside: dict[tuple[int, int, int], Inside] = {}
         self.until_ns: int | None = None
         """Up to where it is known what other processes ran on the device."""
 
@@ -259,15 +261,24 @@ class DeviceSteps:
         hits = self.time.blame.line_hits
         if not hits:
             return []
-        moments = np.array([moment for moment, _, _ in hits])
+        moments = np.array([hit.time_ns for hit in hits])
         at = np.searchsorted(steps.starts, moments, side="right") - 1
-        inside = (at >= 0) & (moments < steps.ends[at])
-        counts = Counter(
-            (line, NO_LEAF if leaf is None else int(leaf))
-            for _, line, leaf in (hits[row] for row in np.flatnonzero(inside).tolist())
-        )
+        within = (at >= 0) & (moments < steps.ends[at])
+        counts = Counter[tuple[int, int]]()
+        for hit in (hits[row] for row in np.flatnonzero(within).tolist()):
+            place = hit.line, NO_LEAF if hit.leaf is None else int(hit.leaf)
+            counts[place] += 1
+            self._inside.setdefault((loop, *place), Inside()).add(hit.inside)
         return [
-            LineSamples(self._process, self._device, loop, line, count, leaf)
+            LineSamples(
+                self._process,
+                self._device,
+                loop,
+                line,
+                count,
+                leaf,
+                *self._inside[loop, line, leaf].mostly(),
+            )
             for (line, leaf), count in sorted(counts.items())
         ]
 

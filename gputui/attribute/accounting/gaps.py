@@ -11,6 +11,7 @@ import numpy.typing as npt
 from gputui.attribute.accounting.absence import AWAY_LEAVES
 from gputui.attribute.accounting.doing import Doing
 from gputui.attribute.accounting.host import HostThreads
+from gputui.attribute.accounting.line_readings import LineReading
 from gputui.attribute.accounting.thread_calls import Pieces, Rows
 from gputui.attribute.arrays import Int64s, rows_of, taken
 from gputui.model.leaves import Leaf
@@ -114,13 +115,12 @@ class Blame:
     def __init__(self, threads: HostThreads, main_thread: int) -> None:
         self._threads = threads
         self._main_thread = main_thread
-        self.line_hits: list[tuple[int, int, Leaf | None]] = []
-        """When the device idled and a thread was away from CUDA: at which line it was, and the leaf
-        that its frames speak of, if any."""
+        self.line_hits: list[LineReading] = []
+        """Those at which the device idled and the thread was away from CUDA."""
 
     def forget_lines(self, until_ns: int) -> None:
         """The lines of steps that ended by then are counted."""
-        self.line_hits = [hit for hit in self.line_hits if hit[0] >= until_ns]
+        self.line_hits = [hit for hit in self.line_hits if hit.time_ns >= until_ns]
 
     def add(self, causes: Causes, thread: int, gaps: Gaps) -> None:
         """Gaps that end with what `thread` launched after they had begun."""
@@ -151,7 +151,7 @@ class Blame:
         # A worker thread waits for the main thread: what that one is at decides.
         asked = self._main_thread if thread != self._main_thread else thread
         hits = self._threads.lines.within(asked, gaps.starts, gaps.called_ns)
-        self.line_hits += [(hit.time_ns, hit.line, hit.leaf) for hit in hits]
+        self.line_hits += hits
         spoken = [hit.leaf for hit in hits if hit.leaf is not None]
         if fetching := sum(hit.fetches for hit in hits):
             causes.add_fetching(gaps.rows, np.floor(away * (fetching / len(hits))).astype(np.int64))

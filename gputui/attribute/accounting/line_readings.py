@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections import Counter
 from typing import NamedTuple
 
 import numpy as np
@@ -16,13 +17,42 @@ LINE_NS = 200_000_000
 
 
 class LineReading(NamedTuple):
-    """When a thread was at which line; the leaf that its frames speak of, if any, and whether they
-    fetch the program's input."""
+    """When a thread was at which line; the leaf that its frames speak of, if any, whether they
+    fetch the program's input, and the libraries' functions that the line is in, outermost first."""
 
     time_ns: int
     line: int
-    leaf: Leaf | None
-    fetches: bool
+    leaf: Leaf | None = None
+    fetches: bool = False
+    inside: tuple[int, ...] = ()
+
+
+MOSTLY = 0.6
+"""Part of a line's readings that are inside a function from which it stands for the line."""
+
+
+class Inside:
+    """In which function of a library a line of the program is, most of the time."""
+
+    def __init__(self) -> None:
+        self._readings = 0
+        self._counts = Counter[int]()
+        self._depths = Counter[int]()
+
+    def add(self, functions: tuple[int, ...]) -> None:
+        """One reading, the outermost first; a function that calls itself counts once."""
+        self._readings += 1
+        for depth, function in enumerate(dict.fromkeys(functions)):
+            self._counts[function] += 1
+            self._depths[function] += depth
+
+    def mostly(self) -> tuple[int, int]:
+        """The innermost that most readings are in, and how many are; 0 and 0 if there is none."""
+        found = [one for one, count in self._counts.items() if count >= MOSTLY * self._readings]
+        if not found:
+            return 0, 0
+        deepest = max(found, key=lambda one: self._depths[one] / self._counts[one])
+        return deepest, self._counts[deepest]
 
 
 class LineReadings:
@@ -36,11 +66,9 @@ class LineReadings:
         """The threads that are read."""
         return list(self._of)
 
-    def add(
-        self, time_ns: int, thread: int, line: int, kind: Leaf | None, *, fetches: bool = False
-    ) -> None:
-        """Where a thread was; the rest as LineReading has it."""
-        self._of.setdefault(thread, []).append(LineReading(time_ns, line, kind, fetches))
+    def add(self, thread: int, reading: LineReading) -> None:
+        """Where a thread was."""
+        self._of.setdefault(thread, []).append(reading)
 
     def within(self, thread: int, starts: Int64s, ends: Int64s) -> list[LineReading]:
         """Those of a thread that lie in one of the intervals, which are in order."""

@@ -14,6 +14,7 @@ from gputui.model.leaves import Leaf
 
 MOST_A_READ = 1 << 20
 MOST_LINES = 20_000
+MOST_FUNCTIONS = 32
 
 LEAF_OF_KIND = {"c": Leaf.COMPILE, "i": Leaf.INPUT, "q": Leaf.INPUT, "r": Leaf.RANK}
 """What a frame on the stack says of a thread that is away from CUDA."""
@@ -31,12 +32,14 @@ class Line(NamedTuple):
 
 
 class Sample(NamedTuple):
-    """Where one thread was. `kind` is c, i, q, r or -."""
+    """Where one thread was. `kind` is c, i, q, r or -; `inside` are the libraries' functions that
+    the line is in, the outermost first."""
 
     time_ns: int
     thread: int
     line: int
     kind: str
+    inside: tuple[int, ...] = ()
 
 
 class PythonLines:
@@ -81,5 +84,8 @@ class PythonLines:
         elif text.startswith("s "):
             _, moment, *entries = text.split(" ")
             for entry in entries:
-                thread, number, kind = entry.split(":")
-                found.append(Sample(int(moment), int(thread), int(number), kind))
+                thread, number, kind, functions = entry.split(":")
+                inside = functions.split(".", MOST_FUNCTIONS)[:MOST_FUNCTIONS] if functions else ()
+                found.append(
+                    Sample(int(moment), int(thread), int(number), kind, tuple(map(int, inside)))
+                )

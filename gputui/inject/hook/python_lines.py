@@ -6,9 +6,10 @@ appends them to a file of the run's private folder. It calls nothing of the prog
 anything fails it ends. Python 3.8 and later; nothing of gputui is imported.
 
 Lines of the file: `d NUMBER LINE FUNCTION PATH` defines a line, `s TIME_NS` is followed by
-`THREAD:NUMBER:KIND` for each thread, where KIND is c (compiling), i (fetching input: a data loader,
-a request to a server), q (reading a queue, which may be input or a server's requests), r (in a
-collective) or - (anything else).
+`THREAD:NUMBER:KIND:FUNCTIONS` for each thread, where KIND is c (compiling), i (fetching input: a
+data loader, a request to a server), q (reading a queue, which may be input or a server's requests),
+r (in a collective) or - (anything else). FUNCTIONS are the libraries' that the line is in, each as
+the line where it begins, the outermost first, with dots between.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ MOST_BYTES = 64 << 20
 MOST_LINES = 20_000
 MOST_THREADS = 16
 DEPTH = 80
+MOST_FUNCTIONS = 32
 
 _COMPILING = (
     "/torch/_dynamo/", "/torch/_inductor/", "/torch/_functorch/", "/triton/compiler/",
@@ -35,6 +37,8 @@ _NOT_THE_PROGRAMS = (
     # The hook's own files: it wraps the modules that it annotates.
     os.path.dirname(os.path.abspath(__file__)).replace("\\", "/") + "/",
 )  # fmt: skip
+_DISPATCH = ("/torch/nn/modules/module.py", "/contextlib.py", "/functools.py", "/_contextlib.py")
+"""What only calls on says nothing of where a program is."""
 _LOADER = {
     "_next_data", "_try_get_data", "_get_data",
     "_get_iterator", "_reset", "_shutdown_workers",  # an epoch's workers start and end
@@ -71,8 +75,11 @@ class _Sampler(threading.Thread):
             number = getattr(thread, "native_id", None)
             if frame is None or number is None or thread is self:
                 continue
-            line, kind = self._place(frame, out)
-            entries.append(f"{number}:{line}:{kind}")
+            line, kind, inside = self._place(frame, out)
+            functions = ".".join(
+                str(self._number(code, code.co_firstlineno, out)) for code in inside
+            )
+            entries.append(f"{number}:{line}:{kind}:{functions}")
         del frames
         if entries:
             out.append(f"s {now_ns} {' '.join(entries)}\n")
@@ -80,10 +87,11 @@ class _Sampler(threading.Thread):
             self._room -= len(data)
             os.write(self._file, data)
 
-    def _place(self, frame: Any, out: list[str]) -> tuple[int, str]:
+    def _place(self, frame: Any, out: list[str]) -> tuple[int, str, list[Any]]:
         found, kind = None, "-"
         innermost = frame
         depth = 0
+        inside: list[Any] = []
         while frame is not None and depth < DEPTH:
             code = frame.f_code
             of = self._kinds.get(code)
@@ -93,19 +101,25 @@ class _Sampler(threading.Thread):
                 found = found or frame
             elif kind == "-" or (kind, of) == ("q", "i"):  # a loader reads a queue of its own
                 kind = of
+            if found is None and not code.co_filename.endswith(_DISPATCH):
+                inside.append(code)
             frame = frame.f_back
             depth += 1
         at = found or innermost
-        key = (at.f_code, at.f_lineno)
-        number = self._known.get(key)
+        if found is None:  # an import, say: there is no line that the libraries are called from
+            inside = []
+        inside.reverse()
+        return self._number(at.f_code, at.f_lineno or 0, out), kind, inside[:MOST_FUNCTIONS]
+
+    def _number(self, code: Any, line: int, out: list[str]) -> int:
+        number = self._known.get((code, line))
         if number is None:
             if len(self._known) >= MOST_LINES:
-                return 0, kind
-            number = self._known[key] = len(self._known) + 1
-            name, path = at.f_code.co_name, at.f_code.co_filename
-            text = f"d {number} {at.f_lineno or 0} {name} {path}".replace("\n", " ")
+                return 0
+            number = self._known[code, line] = len(self._known) + 1
+            text = f"d {number} {line} {code.co_name} {code.co_filename}".replace("\n", " ")
             out.append(f"{text[:1024]}\n")
-        return number, kind
+        return number
 
 
 def _script() -> str | None:

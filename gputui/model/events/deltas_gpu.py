@@ -193,7 +193,9 @@ NO_LEAF = -1
 class LineSamples(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """How often a line of the program was seen while a device idled in steady steps, and the
     thread that launches was away from CUDA: 10 readings a second. `leaf` is what the frames around
-    the line speak of (model.leaves), -1 where they do not."""
+    the line speak of (model.leaves), -1 where they do not. Most of all its readings were inside a
+    function of a library that the line called, `inside_samples` of them: a line as it is defined,
+    0 if there is none."""
 
     process: Annotated[ProcessNumber, Key]
     device: Annotated[Integer, Key]
@@ -201,3 +203,5 @@ class LineSamples(msgspec.Struct, frozen=True, array_like=True, gc=False):
     line: Annotated[Integer, Key]
     samples: Annotated[Amount, Sum]
     leaf: Annotated[Integer, Key] = NO_LEAF
+    inside: Annotated[Integer, Newest] = 0
+    inside_samples: Annotated[Amount, Newest] = 0

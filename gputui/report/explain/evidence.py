@@ -70,7 +70,8 @@ def where(run: Run, leaf: Leaf | None = None) -> str | None:
     if line is None or line.seen < NAMED * line.samples:
         return None
     share = 100 * line.seen / line.samples
-    return f"In {share:.0f} % of {line.samples} samples the program was at {line.where}"
+    text = f"In {share:.0f} % of {line.samples} samples the program was at {line.where}"
+    return f"{text}, mostly in {line.inside}" if line.inside else text
 
 
 NAMED = 1 / 3

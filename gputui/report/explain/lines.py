@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections import Counter
+import re
+from collections import Counter, defaultdict
 from pathlib import PurePath
 from typing import NamedTuple
 
-from gputui.model.events import NO_LEAF
+from gputui.model.events import NO_LEAF, LineDefined
 from gputui.model.leaves import Leaf
 from gputui.state import Run
 
@@ -15,11 +16,13 @@ LEAST_SAMPLES = 10
 
 
 class LikeliestLine(NamedTuple):
-    """A line, and in how many of all samples the program was there."""
+    """A line, and in how many of all samples the program was there; the library's function that it
+    called in most of those, empty where there is none."""
 
     where: str
     seen: int
     samples: int
+    inside: str = ""
 
 
 def likeliest_line(
@@ -37,16 +40,29 @@ def line_shares(
     was seen."""
     said = leaf if any(key.leaf == leaf for key in run.line_samples) else NO_LEAF
     counts = Counter[tuple[int, int]]()
+    calls = defaultdict[tuple[int, int], Counter[int]](Counter)
     for key, seen in run.line_samples.items():
         if process in (None, key.process) and (leaf is None or key.leaf == said):
             counts[key.process, key.line] += seen.samples
+            calls[key.process, key.line][seen.inside] += seen.inside_samples
     whole = sum(counts.values())
     if whole < LEAST_SAMPLES:
         return []
-    return [
-        LikeliestLine(
-            f"{PurePath(line.path).name}:{line.number} {line.function}", seen_there, whole
-        )
-        for place, seen_there in counts.most_common()
-        if (line := run.lines.get(place)) is not None
-    ]
+    found: list[LikeliestLine] = []
+    for (of, number), seen_there in counts.most_common():
+        line = run.lines.get((of, number))
+        if line is not None:
+            where = f"{PurePath(line.path).name}:{line.number} {line.function}"
+            [(called, times)] = calls[of, number].most_common(1)
+            function = run.lines.get((of, called)) if 2 * times > seen_there else None
+            inside = _in_words(function) if function is not None else ""
+            found.append(LikeliestLine(where, seen_there, whole, inside))
+    return found
+
+
+_INSTALLED = re.compile(r".*/(?:site-packages|dist-packages|lib/python3[.\d]*)/")
+
+
+def _in_words(function: LineDefined) -> str:
+    """A library's function, with its file as one imports it."""
+    return f"{function.function} ({_INSTALLED.sub('', function.path)}:{function.number})"

@@ -100,7 +100,8 @@ def _evidence(run: Run, leaf: Leaf, own: Sequence[TableRow], width: int) -> list
         rows += [(), (("  Source lines  while the GPU idled", "head"),)]
         rows += [
             ((f"  {percent(100 * line.seen / line.samples):>6} ", "value"),
-             (cut_middle(line.where, width - 10), "text"))
+             (cut_middle(f"{line.where}, in {line.inside}" if line.inside else line.where,
+                         width - 10), "text"))
             for line in lines
         ]  # fmt: skip
     idle = idle_phases(run)[:5]

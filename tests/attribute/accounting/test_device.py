@@ -12,6 +12,7 @@ from gputui.attribute.accounting.device_steps import DeviceSteps
 from gputui.attribute.accounting.doing import SHORT_NS, Doing
 from gputui.attribute.accounting.gaps import LATENCY_NS, RESTART_NS
 from gputui.attribute.accounting.host import HostThreads
+from gputui.attribute.accounting.line_readings import LineReading
 from gputui.attribute.accounting.operations import Columns
 from gputui.attribute.accounting.samples import stretch
 from gputui.attribute.accounting.step_rows import bounds_of, thread_lanes, within_bytes
@@ -249,7 +250,7 @@ def test_gpu_time_is_shared_among_the_lines_that_launch_it() -> None:
         if random.random() < 0.5:
             moment = int(random.integers(0, 10_000_000))
             line = 1 if moment < 3_000_000 else 2 if moment < 6_000_000 else 3
-            of._threads.lines.add(begun + moment, MAIN, line, None)
+            of._threads.lines.add(MAIN, LineReading(begun + moment, line))
             readings += 1
     of.add(operations(*rows))
     of.account(None)
@@ -371,7 +372,7 @@ def test_rows_of_threads_show_a_data_loader_beside_the_one_that_launches() -> No
         threads.add_state(MAIN, START + at * ms, run * ms, 0, Leaf.INPUT)
     for at, run in ((0, 0), (24, 0), (48, 24)):
         threads.add_state(loader, START + at * ms, run * ms, 0, Leaf.WAIT)
-    threads.lines.add(START + 40 * ms, loader, 5, None)
+    threads.lines.add(loader, LineReading(START + 40 * ms, 5))
     bounds = bounds_of(START, START + 48 * ms)
     lanes = thread_lanes(threads, MAIN, bounds, START + 48 * ms)
     assert [(lane.thread, lane.line) for lane in lanes] == [(MAIN, None), (loader, 5)]

@@ -13,6 +13,7 @@ from gputui.attribute.accounting.doing import SHORT_NS, Doing, kind_of_call
 from gputui.attribute.accounting.gaps import LATENCY_NS
 from gputui.attribute.accounting.host import HostThreads
 from gputui.attribute.accounting.intervals import Busy
+from gputui.attribute.accounting.line_readings import LineReading
 from gputui.attribute.accounting.operations import FIRST_KERNEL, Columns, Kernels, columns
 from gputui.attribute.accounting.patterns import refine
 from gputui.attribute.correlation import CALL
@@ -185,7 +186,9 @@ def test_only_what_is_fetched_is_input_in_a_pause(fetches: bool, leaf: Leaf) -> 
     for number in range(60):
         rows.append((at, at + 9_000_000, at - 10, at - 5, Leaf.MATMUL))
         if number % 10 == 9:
-            steps.time._threads.lines.add(at + 150_000_000, MAIN, 1, Leaf.INPUT, fetches=fetches)
+            inside = (7, 8) if number < 40 else (7, 9)  # what a line calls, and that in turn
+            reading = LineReading(at + 150_000_000, 1, Leaf.INPUT, fetches, inside)
+            steps.time._threads.lines.add(MAIN, reading)
             at += 300_000_000
         at += 10_000_000
     steps.add(operations(*rows))
@@ -196,6 +199,7 @@ def test_only_what_is_fetched_is_input_in_a_pause(fetches: bool, leaf: Leaf) -> 
             found[Leaf(part.leaf)] += part.ns
         if isinstance(part, LineSamples):
             said[part.leaf] += part.samples
+            assert (part.inside, part.inside_samples) == (8, 4)
     assert said == {Leaf.INPUT: 5}
     assert found == {Leaf.MATMUL: 5 * 9_000_000, leaf: 5 * 301_000_000 - 50, Leaf.LAUNCH: 50}
 
@@ -268,7 +272,7 @@ def gap_of(leaf: Leaf, begins: int) -> tuple[DeviceTime, int]:
         threads.add_state(MAIN, begins - 10, 0, 0, asleep_in)
         threads.add_state(MAIN, again + 10, run * AWAY_NS, delay * AWAY_NS, asleep_in)
     if leaf in FRAMES:
-        threads.lines.add(begins + AWAY_NS // 2, MAIN, 1, leaf)
+        threads.lines.add(MAIN, LineReading(begins + AWAY_NS // 2, 1, leaf))
     return of, again
 
 

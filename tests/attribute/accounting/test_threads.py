@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from gputui.attribute.accounting.doing import SHORT_NS
+from gputui.attribute.accounting.python_lines import PythonLines
 from gputui.attribute.accounting.thread_calls import SHORT_MOST_NS, _short
 from gputui.attribute.accounting.thread_states import ThreadStates
 from gputui.inject.hook import python_lines
@@ -78,6 +81,31 @@ def test_a_thread_that_sleeps_reads_writes_or_waits(
 def test_what_a_frame_says(path: str, function: str, kind: str) -> None:
     code = test_what_a_frame_says.__code__.replace(co_filename=path, co_name=function)
     assert _kind(code) == kind
+
+
+def test_a_reading_has_the_functions_of_libraries_that_the_line_is_in(tmp_path: Path) -> None:
+    """The program calls `outer`, which calls `inner` through what only dispatches."""
+    ready, done = threading.Event(), threading.Event()
+    names: dict[str, Any] = {"ready": ready.set, "wait": done.wait}
+    for path, code in (
+        ("library", "def inner(): ready(), wait()"),
+        ("torch/nn/modules/module", "def _call_impl(): inner()"),
+        ("library", "def outer(): _call_impl()"),
+    ):
+        exec(compile(code, f"/e/site-packages/{path}.py", "exec"), names)
+    thread = threading.Thread(target=lambda: names["outer"]())
+    thread.start()
+    ready.wait()
+    try:
+        python_lines._Sampler(str(tmp_path))._sample()
+    finally:
+        done.set()
+        thread.join()
+    known = PythonLines(tmp_path, os.getpid())
+    [sample] = [one for one in known.read() if one.thread == thread.native_id]
+    assert known.lines[sample.line].function == "<lambda>"
+    functions = [known.lines[one].function for one in sample.inside]
+    assert functions[:2] == ["outer", "inner"]
 
 
 def test_the_outermost_lines_of_the_script_itself_are_the_programs(
