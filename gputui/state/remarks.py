@@ -17,11 +17,9 @@ SO_FAR_NS = 10_000_000_000
 NEWEST_CUPTI = 130500
 """The newest CUPTI, by its own number, whose records are known to have the fields that are read."""
 
-CUPTI_STAYS = (
-    "CUPTI, once it has traced kernels, stays in a program until that ends, which costs a "
-    "launch-bound one some 4 to 8 % of its time; --no-kernels leaves it out"
-)
-"""After detaching. The figure is of an eager decode on H100s (docs/cost.md)."""
+CUPTI_STAYS = "CUPTI stays until the program ends and takes 4 to 8 % of a launch-bound one's time"
+"""After kernels were traced in a program that goes on. The figure is of an eager decode on H100s
+(docs/cost.md)."""
 
 _NAMES = 8
 _LETTERS = 60

@@ -232,6 +232,9 @@ def test_what_a_budget_came_to_is_said_in_one_line() -> None:
     assert "CUPTI" not in line
     shown = "".join(text for row in problems(run, 200) for text, _ in row)
     assert line in shown
+    wrapped = problems(run, 40)
+    assert problems(run, 40, most=len(wrapped)) == wrapped
+    assert problems(run, 40, most=1)[0][-1][0].endswith("…")
     assert any(line in "".join(part.text for part in group) for group in answer(session, run))
     table = PHASES.table(session, run)
     assert "estimated" in table.note

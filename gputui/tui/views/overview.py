@@ -85,7 +85,7 @@ class OverviewView(View):
         layout.add([run_row(run, width, lost_end=self.model.lost_end)])
         layout.add(scope_rows(self.model, width))
         layout.add(alert_rows(self.model.session, width))
-        layout.add(problems(run, width, self.model.remark)[: height // 4])
+        layout.add(problems(run, width, self.model.remark, max(1, height // 4)))
         self._answer(layout, run, read, height)
         if run.metrics:
             layout.add(metric_rows(run, width, 1))

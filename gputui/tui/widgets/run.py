@@ -113,9 +113,9 @@ def metric_rows(run: Run, width: int, lines: int) -> list[Row]:
     return [((" ", "text"), *row) for row in flow(items, width - 1, lines)]
 
 
-def problems(run: Run, width: int, remark: str = "") -> list[Row]:
+def problems(run: Run, width: int, remark: str = "", most: int | None = None) -> list[Row]:
     """What the person must know to trust the figures: losses, and what is not captured; `remark` is
-    a problem of the recording.
+    a problem of the recording. Of more than `most` rows the last one shown ends in an ellipsis.
     """
     rows: list[Row] = wrap(f"! {remark}", width, "warn") if remark else []
     if run.ended is not None and run.outcome == "failed":
@@ -131,4 +131,6 @@ def problems(run: Run, width: int, remark: str = "") -> list[Row]:
         cost = tracing_cost(run)
         over = cost is not None and cost.is_over
         rows += wrap(f"! {tracing}" if over else tracing, width, "warn" if over else "dim")
-    return rows
+    if most is None or len(rows) <= most:
+        return rows
+    return [*rows[: most - 1], clip((*rows[most - 1], (" …", "dim")), width)]
