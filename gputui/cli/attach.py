@@ -1,14 +1,18 @@
-"""`gputui attach`: a running process, on the screen or recorded."""
+"""`gputui attach`: a running process, on the screen or recorded; of other hosts one each."""
 
 from __future__ import annotations
 
 import argparse
 import sys
+from typing import TYPE_CHECKING
 
 from gputui.cli import options as declared
-from gputui.cli.hosts import asked_for
+from gputui.cli.hosts import asked_for, words_there
 from gputui.cli.options import MAIN
 from gputui.cli.values import UsageError, count
+
+if TYPE_CHECKING:
+    from gputui.collect.hosts.far_options import FarRun
 
 
 def run(options: argparse.Namespace) -> int:
@@ -16,32 +20,75 @@ def run(options: argparse.Namespace) -> int:
     from gputui.cli.live import Watch, record, screen
     from gputui.cli.main import check, mode_of
 
-    pid = process_of(options)
     if options.annotate == "none":
         options.annotate = None
     for option in MAIN.options:  # those that only a program fits that gputui starts itself
         if not hasattr(options, option.name):
             setattr(options, option.name, [] if option.many else option.default)
+    pids = _processes_of(options)
     mode = mode_of(options)
     check(options, mode, None)
     if asked_for(options):
-        from gputui.cli import hosts
-        from gputui.collect.hosts.far_run import RECORDING
+        from gputui.cli import hosts, record_hosts
 
-        words = hosts.words_there(declared.command("attach") or MAIN, sys.argv[2:])
-        run = hosts.begun_now(f"attach-{pid}", ["attach", "-o", RECORDING, "--record", *words])
-        return hosts.screen(options, run)
+        show = record_hosts.record if mode == "record" else hosts.screen
+        return show(options, _far_run(pids, options))
     from gputui.collect.attached_run import request_of_pid
+    from gputui.collect.process_details import same_process
 
-    watch = Watch(options, request_of_pid(pid), sys.argv[1:], None)
+    if options.started is not None:
+        same_process(pids[0], options.started)
+    watch = Watch(options, request_of_pid(pids[0]), sys.argv[1:], None)
     return record(watch) if mode == "record" else screen(watch)
 
 
 def process_of(options: argparse.Namespace) -> int:
-    """The process to attach to, or to detach from. Raises UsageError, also in read-only mode."""
-    pid = count(options.pid, "PID")
+    """The process to detach from. Raises UsageError, also in read-only mode."""
+    return _process(options, options.pid)
+
+
+def _process(options: argparse.Namespace, typed: str) -> int:
+    pid = count(typed, "PID")
     if pid <= 1:
-        raise UsageError(f"PID {options.pid}: give that of a program")
+        raise UsageError(f"PID {typed}: give that of a program")
     if options.readonly:
         raise UsageError(f"{options.set_by['readonly']} leaves every process as it is")
     return pid
+
+
+def _processes_of(options: argparse.Namespace) -> list[int]:
+    """The processes, in the order of the hosts, each of which `options` names then. Raises
+    UsageError, also in read-only mode.
+    """
+    from gputui.collect.hosts.target import command_target, distinct
+
+    typed = [word.rpartition(":")[::2] for word in options.pid]
+    pids = [_process(options, pid) for _, pid in typed]
+    named = [host for host, _ in typed if host]
+    if not named:
+        if len(pids) > 1:
+            raise UsageError("attach to one process of this machine, or to HOST:PID of others")
+        if len(options.host) + len(options.via) > 1:
+            raise UsageError("give each host its process: gputui attach HOST:PID HOST:PID")
+        return pids
+    ways = distinct(map(command_target, options.via))
+    commands = {way.name: typed for way, typed in zip(ways, options.via, strict=True)}
+    if len(named) < len(pids) or {*options.host, *commands} - {*named}:
+        raise UsageError("give each host its process: gputui attach HOST:PID HOST:PID")
+    # The screen and the recordings have the hosts in this order.
+    by_command = sorted(range(len(pids)), key=lambda place: named[place] in commands)
+    options.host = [host for host in named if host not in commands]
+    options.via = [commands[host] for host in named if host in commands]
+    return [pids[place] for place in by_command]
+
+
+def _far_run(pids: list[int], options: argparse.Namespace) -> FarRun:
+    from msgspec.structs import replace
+
+    from gputui.collect.hosts.far_options import RECORDING, begun_now
+
+    attach = declared.command("attach") or MAIN
+    words = words_there(attach, sys.argv[2:], leave_out=options.pid)
+    name = f"attach-{pids[0]}" if len(pids) == 1 else "attach"
+    run = begun_now(name, ["attach", "-o", RECORDING, "--record", *words])
+    return replace(run, pids=tuple(pids), is_of_all=True)

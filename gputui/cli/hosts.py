@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import argparse
-import re
 import shlex
 import sys
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,8 +13,7 @@ from typing import TYPE_CHECKING
 from gputui.base.errors import GputuiError
 from gputui.base.standard_streams import say
 from gputui.cli.declaration import Command
-from gputui.cli.options import MAIN
-from gputui.cli.output_name import plain
+from gputui.cli.options import MAIN, command
 from gputui.cli.values import UsageError
 
 if TYPE_CHECKING:
@@ -54,7 +51,11 @@ def are_several(options: argparse.Namespace) -> bool:
 
 @contextmanager
 def connected(
-    options: argparse.Namespace, run: FarRun | None = None, *, needs_one: bool = True
+    options: argparse.Namespace,
+    run: FarRun | None = None,
+    *,
+    needs_one: bool = True,
+    attach_words: Sequence[str] = (),
 ) -> Iterator[Fleet]:
     """The links to the hosts that `options` name, closed at the end.
 
@@ -62,7 +63,10 @@ def connected(
     reached. Why a host cannot be reached is printed.
     """
     if run is not None and not run.is_of_all and are_several(options):
-        raise UsageError("a process or a recording is on one host: give one --host or --via")
+        raise UsageError(
+            f"--replay {run.recording}: a file is on one host; those of a run on several have "
+            "{node} in their name, as it was printed when you left"
+        )
     if options.readonly and run is not None and not run.recording:
         raise UsageError(f"{options.set_by['readonly']} starts nothing, on other hosts neither")
     from gputui.collect.hosts.far_end import has_zstandard
@@ -70,10 +74,11 @@ def connected(
     from gputui.collect.hosts.fleet import Fleet
     from gputui.collect.hosts.masters import Masters
 
-    targets = _targets(options)
+    targets = targets_of(options)
     there = _there(options)
     only = tuple(options.only) if options.only else None
-    fleet = Fleet(targets, FarOptions(there, options.interval, only, has_zstandard(), run))
+    far = FarOptions(there, options.interval, only, has_zstandard(), run)
+    fleet = Fleet(targets, far, attach_words)
     if options.alert and run is None:  # a run's recorder there watches by itself
         from gputui.report.alerts import Alerts
 
@@ -96,58 +101,58 @@ def connected(
 
 
 def far_run(
-    options: argparse.Namespace, words: Sequence[str], command: Sequence[str] | None
+    options: argparse.Namespace, words: Sequence[str], program: Sequence[str] | None
 ) -> FarRun | None:
-    """What to run there, or to follow, as `words` and `command` were typed; None for nothing."""
-    from gputui.collect.hosts.far_options import FarRun
-    from gputui.collect.hosts.far_run import RECORDING
+    """What to run there, or to follow, as `words` and `program` were typed; None for nothing."""
+    from gputui.collect.hosts.far_options import NODE, RECORDING, FarRun, begun_now
 
     if options.replay:
-        return FarRun(recording=options.replay)
-    if not command and not options.workload:
+        return FarRun(recording=options.replay, is_of_all=NODE in options.replay)
+    if not program and not options.workload:
         return None
-    what = ["--", *command] if command else []
+    what = ["--", *program] if program else []
     typed = ["--record", "-o", RECORDING, *words_there(MAIN, words), *what]
-    run = begun_now(Path(command[0]).name if command else options.workload, typed)
+    run = begun_now(Path(program[0]).name if program else options.workload, typed)
     from msgspec.structs import replace
 
     return replace(run, is_of_all=True)
 
 
-def begun_now(name: str, words: Sequence[str]) -> FarRun:
-    """A run that is begun once, however often the link is cut."""
-    import secrets
-
-    from gputui.collect.hosts.far_options import FarRun
-
-    run_id = f"{int(time.time())}-{secrets.token_hex(4)}"
-    return FarRun(run_id, re.sub(r"[^A-Za-z0-9._-]+", "-", name)[:40] or "run", tuple(words))
-
-
-def words_there(command: Command, words: Sequence[str]) -> list[str]:
-    """The words that hold there: without those about the hosts, and the screen here."""
-    flags = {flag: option for option in command.options for flag in option.flags}
+def words_there(
+    typed: Command,
+    words: Sequence[str],
+    there: Command | None = None,
+    *,
+    leave_out: Collection[str] = (),
+) -> list[str]:
+    """The words typed for one command that hold for it, or for `there`, on another host: without
+    those about the hosts, and the screen here. Of words that are no options some are left out.
+    """
+    flags = {flag: option for option in typed.options for flag in option.flags}
+    taken = {option.name for option in (there or typed).options} - {*_OF_HERE}
     found: list[str] = []
     left: Iterator[str] = iter(words)
     for word in left:
         option = flags.get(word.partition("=")[0])
-        if option is None or option.name not in _OF_HERE:
-            found.append(word)
-        elif option.metavar and "=" not in word:
-            next(left, None)
+        value = [next(left, "")] if option and option.metavar and "=" not in word else []
+        if (option is None and word not in leave_out) or (option and option.name in taken):
+            found += [word, *value]
     return found
 
 
-def screen(options: argparse.Namespace, run: FarRun | None) -> int:
+def screen(options: argparse.Namespace, run: FarRun | None, words: Sequence[str] = ()) -> int:
     """Show all hosts, or the one that runs something; the exit status, that of the run if there is
-    one. Raises UsageError, and NoHostError if not one can be reached.
+    one. `words` were typed. Raises UsageError, and NoHostError if not one can be reached.
     """
     from gputui.cli.screen import need_terminal, run_screen
 
     need_terminal(options)
     if run is not None and are_several(options):
-        return _screen_of_job(options, run)
-    with connected(options, run) as fleet:
+        from gputui.cli.job_on_hosts import screen_of_job
+
+        return screen_of_job(options, run)
+    attach_words = words_there(MAIN, words, command("attach"))
+    with connected(options, run, attach_words=attach_words) as fleet:
 
         def connect(notify: Callable[[], None]) -> Source:
             fleet.on_news(notify)
@@ -157,51 +162,45 @@ def screen(options: argparse.Namespace, run: FarRun | None) -> int:
         shows_run = run is not None
         status = run_screen(connect, options, shows_run=shows_run, shows_hosts=several)
         links = list(fleet.links.values())
-    return status or (0 if run is None else status_of(links))
+    found = status_of(links, options)
+    return status or (0 if run is None else found)
 
 
-def _screen_of_job(options: argparse.Namespace, run: FarRun) -> int:
-    """A run on each of several hosts, whose recordings are copied here and shown as one job."""
-    from threading import Thread
-
-    from gputui.cli.record_hosts import Recorder
-    from gputui.cli.screen import run_screen
-    from gputui.playback.player import Playback
-    from gputui.store.journal import default_path, make_folder
-
-    folder = default_path(run.name, time.time()).with_suffix("")
-    make_folder(folder)
-    with connected(options, run) as fleet:
-        recorder = Recorder(options, fleet, lambda host: folder / f"{plain(host)}.gputui")
-        recorder.take()  # each that is up has begun
-        copying = Thread(target=recorder.run, name="copies", daemon=True)
-        copying.start()
-
-        def connect(notify: Callable[[], None]) -> Source:
-            return Playback.open(str(folder), notify, follow=True)
-
-        status = run_screen(connect, options, shows_run=True)
-        recorder.end()
-        copying.join()
-        links = list(fleet.links.values())
-    recorder.finish(shows_run=False)
-    say(f"see it again: gputui --replay {shlex.quote(str(folder))}")
-    return status or status_of(links)
-
-
-def status_of(links: Sequence[HostLink]) -> int:
-    """The exit status of a run, of several the first that failed; each that goes on is named."""
+def status_of(links: Sequence[HostLink], options: argparse.Namespace) -> int:
+    """The exit status of what was followed, of several the first that failed. The way back to what
+    goes on is printed.
+    """
     from gputui.cli.record import exit_status
+    from gputui.collect.hosts.far_options import NODE
 
-    found = []
-    for link in links:
-        if link.run_ended is None or link.run_started is None:
-            where = shlex.join(["--host", link.target.ssh] if link.target.ssh else
-                               ["--via", shlex.join(link.target.prefix)])  # fmt: skip
-            say(f"it goes on there: gputui {where} --replay {shlex.quote(link.recording)}")
-        else:
-            found.append(exit_status(link.run_started.kind, link.run_ended))
-    return next(filter(None, found), 0)
+    ended = [(link.run_started, link.run_ended) for link in links]
+    going = [link for link in links if link.run_goes_on]
+    names = [link.named for link in links]
+    place = next((at for at, one in enumerate(links) if one in going), 0)
+    of_all = names[place].removesuffix(f"{place}.gputui") + f"{NODE}.gputui" if names else ""
+    if len(going) > 1 and names == [of_all.replace(NODE, str(at)) for at in range(len(names))]:
+        say(f"it goes on on {len(going)} hosts: {_way_to(links, of_all, options)}")
+    else:
+        for link in going:
+            say(f"it goes on on {link.target.name}: {_way_to([link], link.named, options)}")
+    if any(link.failure and not link.recording for link in links):
+        return 1  # it did not begin
+    statuses = [exit_status(start.kind, end) if start and end else 0 for start, end in ended]
+    for link, status in zip(links, statuses, strict=True):
+        if status and len(links) > 1 and link.run_ended and link.run_ended.reason:
+            say(f"{link.target.name}: {link.run_ended.reason}")
+    return next(filter(None, statuses), 0)
+
+
+def _way_to(links: Sequence[HostLink], name: str, options: argparse.Namespace) -> str:
+    """The command that follows a recording there."""
+    there = ["--there", options.there] if "--there" in options.set_by.get("there", "") else []
+    where = [
+        word
+        for one in (link.target for link in links)
+        for word in (("--host", one.ssh) if one.ssh else ("--via", shlex.join(one.prefix)))
+    ]
+    return shlex.join(["gputui", *where, *there, "--replay", name])
 
 
 def print_once(options: argparse.Namespace) -> int:
@@ -218,7 +217,8 @@ def print_once(options: argparse.Namespace) -> int:
     return 0 if all(host.session.samples for host in hosts.values()) else 1
 
 
-def _targets(options: argparse.Namespace) -> list[Target]:
+def targets_of(options: argparse.Namespace) -> list[Target]:
+    """The hosts, in order, each with a name of its own. Raises TargetError."""
     from gputui.collect.hosts.target import command_target, distinct, ssh_target
 
     return distinct([*map(ssh_target, options.host), *map(command_target, options.via)])

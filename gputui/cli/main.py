@@ -31,7 +31,7 @@ def run(words: list[str], command: list[str] | None) -> int:
             from gputui.cli.record_hosts import record as record_hosts
 
             return record_hosts(options, run_there)
-        return hosts.screen(options, run_there)
+        return hosts.screen(options, run_there, words)
     if mode == "once":
         from gputui.cli.once import print_once, watch
 

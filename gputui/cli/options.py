@@ -19,6 +19,7 @@ from gputui.cli.values import (
     interval,
     kernel_category,
     moment,
+    nanoseconds,
     price,
     rotation,
     seconds,
@@ -287,11 +288,13 @@ COMMANDS = (
     Command(
         "attach",
         "Look inside a running process; it goes on afterwards.",
-        (Argument("pid", "PID", "the process"),),
+        (Argument("pid", "[HOST:]PID", "the process, of several hosts one each", "one or more"),),
         (
             *(option for option in MAIN.options if option.name in _OF_ATTACH),
             Option("annotate", "put ranges around torch modules", "modules|none",
                    choices=_one_of("modules", "none"), default="modules"),
+            Option("started", "only if the process began then, in ns since 1970", "NS",
+                   parse=nanoseconds),
         ),
         lambda: _ATTACH,
     ),

@@ -8,13 +8,14 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gputui.base.notification import notify
 from gputui.base.standard_streams import columns, say
-from gputui.cli.hosts import are_several, connected, status_of
+from gputui.cli.hosts import are_several, connected, status_of, targets_of
 from gputui.cli.live import limits_of
 from gputui.cli.output_name import expanded
 from gputui.cli.values import UsageError
@@ -39,30 +40,64 @@ def record(options: argparse.Namespace, run: FarRun | None) -> int:
     several = are_several(options)
     if options.output == "-" or (options.output and several and "{host}" not in options.output):
         raise UsageError(f"-o {options.output}: give each host a file, as in -o '{{host}}.gputui'")
-    with connected(options, run) as fleet:
-        recorder = Recorder(options, fleet, lambda host: _path(options, host, run))
-        recorder.until_signal()
+    # A run that is begun there has its own deadline.
+    duration_s = None if run is not None and run.words else options.duration
+    with (
+        files(options, lambda host: _path(options, host, run)) as copies,
+        connected(options, run) as fleet,
+    ):
+        recorder = Recorder(options, fleet, copies)
+        recorder.until_signal(duration_s)
         links = list(fleet.links.values())
     ok = recorder.finish(shows_run=run is not None and not several)
     if run is not None and several and recorder.folder is not None:
         say(f"as one job: gputui --replay {shlex.quote(str(recorder.folder))}")
     if run is not None:
-        return status_of(links)
+        return status_of(links, options)
     return 0 if ok else 1
 
 
+@contextmanager
+def files(
+    options: argparse.Namespace, path_of: Callable[[str], Path]
+) -> Iterator[dict[str, JournalWriter]]:
+    """A file for each host, opened before anything is begun there; one in which nothing was written
+    is removed. Raises JournalError.
+    """
+    limits = limits_of(options)
+    found: dict[str, JournalWriter] = {}
+    try:
+        for target in targets_of(options):
+            found[target.name] = JournalWriter(path_of(target.name), limits)
+        yield found
+    finally:
+        for file in found.values():
+            file.close()
+            if file.path is not None and not file.bytes_written:
+                file.path.unlink(missing_ok=True)
+
+
 class Recorder:
-    """Writes what the hosts of a fleet read into a file each, named by `path_of`."""
+    """Writes what the hosts of a fleet read into a file each.
+
+    Links that are lost, and alerts, are printed; beside a screen, which has the alerts itself,
+    `on_link` is called instead.
+    """
 
     def __init__(
-        self, options: argparse.Namespace, fleet: Fleet, path_of: Callable[[str], Path]
+        self,
+        options: argparse.Namespace,
+        fleet: Fleet,
+        copies: Mapping[str, JournalWriter],
+        *,
+        on_link: Callable[[], None] | None = None,
     ) -> None:
         self._options = options
         self._fleet = fleet
+        self._on_link = on_link
         self._wake = threading.Event()
         self._is_ending = False
-        limits = limits_of(options)
-        self._files = {name: JournalWriter(path_of(name), limits) for name in fleet.links}
+        self._files = copies
         self._begun = set[str]()
 
     @property
@@ -71,18 +106,17 @@ class Recorder:
         folders = {file.path.parent for file in self._files.values() if file.path is not None}
         return folders.pop() if len(folders) == 1 else None
 
-    def until_signal(self) -> None:
-        """Until it is over, or the user ends it."""
+    def until_signal(self, duration_s: float | None) -> None:
+        """Until it is over, the duration, or the user ends it."""
         previous = {number: signal.signal(number, lambda *_: self.end()) for number in _SIGNALS}
         try:
-            self.run()
+            self.run(duration_s)
         finally:
             for number, handler in previous.items():
                 signal.signal(number, handler)
 
-    def run(self) -> None:
-        """Until it is over, or `end` is called."""
-        duration_s = self._options.duration
+    def run(self, duration_s: float | None = None) -> None:
+        """Until it is over, the duration, or `end` is called."""
         deadline_s = None if duration_s is None else time.monotonic() + duration_s
         self._fleet.on_news(self._wake.set)
         try:
@@ -111,9 +145,7 @@ class Recorder:
             assert file.path is not None
             if file.failure:
                 say(f"{name}: {file.failure}")
-            elif name not in self._begun:
-                file.path.unlink(missing_ok=True)  # nothing ever came
-            else:
+            elif name in self._begun:
                 say(f"recorded {file.path} ({units.size(file.bytes_written)})")
                 if shows_run:
                     _summarize(file.path)
@@ -127,7 +159,9 @@ class Recorder:
     def take(self) -> None:
         """Write what has come."""
         for news in self._fleet.take():
-            if news.link is not None and news.link.state in ("lost", "failed"):
+            if news.link is not None and self._on_link is not None:
+                self._on_link()
+            elif news.link is not None and news.link.state in ("lost", "failed"):
                 say(f"{news.host}: {news.link.reason}")
             self._write(news)
 
@@ -142,7 +176,7 @@ class Recorder:
             self._begun.add(news.host)
             self._files[news.host].write(events)
         for event in events:
-            if isinstance(event, Alert):
+            if isinstance(event, Alert) and self._on_link is None:
                 self._alert(news.host, event)
 
     def _alert(self, host: str, alert: Alert) -> None:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import os
 import re
-from pathlib import Path
 
+from gputui.base.errors import GputuiError
 from gputui.cli.values import UsageError
 
 
@@ -22,10 +23,20 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _run(options: argparse.Namespace) -> int:
+    try:
+        return _followed(options)
+    except GputuiError as error:  # the near end may not retry, nor take it for a cut
+        from gputui.collect.hosts.hello import hello_line
+
+        os.write(1, hello_line(options.token, error=str(error)))
+        return error.exit_status
+
+
+def _followed(options: argparse.Namespace) -> int:
     from gputui.collect.hosts import far_run
 
     if options.file:
-        path = Path(options.file).expanduser()
+        path = far_run.recording_at(options.file)
     else:
         if not re.fullmatch(r"\d{1,10}-[0-9a-f]{1,16}", options.run_id):
             raise UsageError(f"--run-id {options.run_id}: give SECONDS-HEX")

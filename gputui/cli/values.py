@@ -52,6 +52,13 @@ def count(typed: str, where: str) -> int:
     return int(typed)
 
 
+def nanoseconds(typed: str, where: str) -> int:
+    """Nanoseconds since 1970."""
+    if not re.fullmatch(r"\d{1,19}", typed, re.ASCII):
+        raise UsageError(f"{where} {typed}: give nanoseconds since 1970")
+    return int(typed)
+
+
 def seconds(typed: str, where: str, *, may_be_none: bool = False) -> float:
     """The seconds of "500ms", "30s", "5m" or "1h"; of "0" too if it `may_be_none`."""
     match = re.fullmatch(r"(\d+(?:\.\d+)?)(ms|s|m|h|)", typed)

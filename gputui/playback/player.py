@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import Self
 
 from gputui.model.events import AnyEvent
 from gputui.model.hub import Hub
@@ -68,7 +69,7 @@ class Playback:
         speed: float = 1.0,
         start_s: float = 0.0,
         follow: bool = False,
-    ) -> Playback:
+    ) -> Self:
         """What is at `path` (see open_recording), "-" for standard input, which is followed.
 
         With `follow`, waits for a file that is still being written, or for those in a folder, of

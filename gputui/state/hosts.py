@@ -15,11 +15,14 @@ LEAST_SAMPLES = 300
 
 
 class HostNews(NamedTuple):
-    """What came from one host: how its link is, or events of it."""
+    """What came from one host: how its link is, or events of it. With `begins_anew` what follows
+    is of another recording, whose numbers are its own.
+    """
 
     host: str
     link: Link | None = None
     events: tuple[AnyEvent, ...] = ()
+    begins_anew: bool = False
 
 
 class Host:
@@ -28,7 +31,12 @@ class Host:
     def __init__(self, name: str, most_samples: int = HISTORY_SAMPLES) -> None:
         self.name = name
         self.link = Link()
-        self.session = Session(most_samples=most_samples)
+        self._most_samples = most_samples
+        self.begin()
+
+    def begin(self) -> None:
+        """Forget what came."""
+        self.session = Session(most_samples=self._most_samples)
 
     @property
     def is_up(self) -> bool:
@@ -50,6 +58,8 @@ class Hosts(dict[str, Host]):
         """Fold what came, in order."""
         for one in news:
             host = self[one.host]
+            if one.begins_anew:
+                host.begin()
             if one.link is not None:
                 host.link = one.link
             host.session.apply(one.events)

@@ -24,6 +24,7 @@ from gputui.tui.rereading import read_again
 from gputui.tui.shell.main import MainScreen
 from gputui.tui.source import (
     Connect,
+    JobElsewhere,
     ManyHosts,
     Options,
     Playback,
@@ -86,7 +87,8 @@ class GputuiApp(Visits):
         self.theme = self.options.theme
         first = "overview" if self.options.shows_run else "devices"
         self.main = MainScreen(self.model, "hosts" if self.options.shows_hosts else first)
-        self._remarks = Remarks(self.model, self.main.refuse, self._notify_of)
+        main = self.main
+        self._remarks = Remarks(self.model, main.refuse, main.unsay, self._notify_of)
 
     def get_default_screen(self) -> MainScreen:
         return self.main
@@ -207,6 +209,8 @@ class GputuiApp(Visits):
         news = source.take()
         for one in news:
             self._remarks.of_alerts(one.events, f"{one.host}: ")
+            if one.link is not None and one.link.state == "up" and one.link.reason:
+                self.main.refuse(f"{one.host}: {one.link.reason}")
         self.model.apply_news(news)
         if not self.model.paused:
             self._draw()
@@ -216,6 +220,8 @@ class GputuiApp(Visits):
         if self._writing:
             return  # what waits is taken when the export has ended
         session, events = playback.take()
+        if isinstance(playback, JobElsewhere):  # of a replay they are of then
+            self._remarks.of_alerts(events)
         if session is not None:
             self.model.show(session)
         self.model.apply(events)

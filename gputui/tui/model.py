@@ -110,6 +110,9 @@ class Model:
         for one in news:
             of_shown = one.host == self.host
             self.hosts.apply([one._replace(events=()) if of_shown else one])
+            if of_shown and one.begins_anew:
+                self._forget_scope()
+                self.show_host(self.host)
             if of_shown and one.events:
                 self.apply(one.events)
 

@@ -16,15 +16,20 @@ _LONGEST = 1000
 
 
 class Remarks:
-    """Adds them to the model; `say` shows a line at the bottom of the screen, `notify` has the
-    terminal notify of it."""
+    """Adds them to the model; `say` shows a line at the bottom of the screen, which `unsay` takes
+    back, `notify` has the terminal notify of it."""
 
     def __init__(
-        self, model: Model, say: Callable[[str], None], notify: Callable[[str], None]
+        self,
+        model: Model,
+        say: Callable[[str], None],
+        unsay: Callable[[str], None],
+        notify: Callable[[str], None],
     ) -> None:
         self._notify = notify
         self._model = model
         self._say = say
+        self._unsay = unsay
         self._told = 0
         self._told_home = False
 
@@ -58,6 +63,8 @@ class Remarks:
             self._say(sanitize(recording.failure, _LONGEST))
 
     def _note(self, text: str, lost_end: bool) -> None:
-        remark = sanitize(text, _LONGEST)
+        remark, before = sanitize(text, _LONGEST), self._model.remark
         if self._model.note(remark, lost_end=lost_end):
             self._say(remark)
+        elif before and not remark:
+            self._unsay(before)

@@ -251,8 +251,26 @@ class ManyHosts(Source, Protocol, metaclass=_ByClass):
         """Ask that the run be ended that was started on a host."""
         ...
 
+    def attach(self, host: str, pid: int, start_ns: int) -> None:
+        """Attach to a process there, and show what is recorded there. Events report the outcome."""
+        ...
+
     def take(self) -> Sequence[HostNews]:
         """All that came since the last call, oldest first."""
+        ...
+
+
+@runtime_checkable
+class JobElsewhere(Source, Protocol, metaclass=_ByClass):
+    """A source of a run on several other hosts, which goes on without it."""
+
+    @property
+    def goes_on_at(self) -> Mapping[str, bool]:
+        """The hosts on which it goes on, and whether they are reached."""
+        ...
+
+    def stop_run(self) -> None:
+        """Ask that it be ended on each, where it is not reached as soon as it is."""
         ...
 
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
+from typing import ClassVar
 
 import msgspec
 import pytest
 
 from gputui.model.events import AnyEvent, MachineSample
+from gputui.model.hub import Hub
 from gputui.model.link import ClockOffset, Link
 from gputui.report.alerts import Alerts, parse
 from gputui.state import Session
@@ -34,6 +36,7 @@ class ScriptedHosts:
         self.notify: Callable[[], None] = lambda: None
         self._news: list[HostNews] = []
         self.stopped = ""
+        self.attached: list[tuple[str, int, int]] = []
 
     @property
     def waiting(self) -> int:
@@ -47,6 +50,13 @@ class ScriptedHosts:
 
     def stop_run(self, host: str) -> None:
         self.stopped = host
+
+    def attach(self, host: str, pid: int, start_ns: int) -> None:
+        self.attached.append((host, pid, start_ns))
+        self.give(host, None)
+        self._news[-1] = self._news[-1]._replace(begins_anew=True)
+        run = msgspec.structs.replace(run_started(), attached=True)
+        self.give(host, Link("up", "", 0), [header(1), run])
 
     def take(self) -> list[HostNews]:
         news, self._news = self._news, []
@@ -144,7 +154,7 @@ async def test_enter_opens_a_host_and_escape_leads_back() -> None:
         await shown.press("plus")
         assert "other hosts are read every 1 s" in shown.text
         await shown.press("w")
-        assert "other hosts are only watched" in shown.text
+        assert "nothing is started there from here" in shown.text
 
 
 async def test_a_run_there_is_stopped_after_a_question_that_names_the_host() -> None:
@@ -156,6 +166,68 @@ async def test_a_run_there_is_stopped_after_a_question_that_names_the_host() -> 
         assert not source.stopped
         await shown.press("y")
         assert source.stopped == "ada@box"
+
+
+async def test_a_process_there_is_attached_to_and_what_is_recorded_there_is_shown() -> None:
+    async with shown_hosts(["ada", "bob"], (120, 40)) as (shown, source):
+        await shown.press("a")
+        assert "choose a process first" in shown.text
+        sample = quiet(machine(2, 8), busy=True)
+        known = tuple(msgspec.structs.replace(one, start_time_ns=7) for one in sample.processes)
+        source.give("bob", None, [msgspec.structs.replace(sample, processes=known)])
+        await shown.press("slash", "b", "o", "b", "enter", "p", "a")
+        chosen = shown.app.main.view.process
+        assert chosen is not None
+        assert f"process {chosen.pid} on bob of" in shown.text
+        await shown.press("y")
+        await wait_until(shown.pilot, lambda: shown.app.model.run is not None)
+        assert source.attached == [("bob", chosen.pid, chosen.start_time_ns)]
+        assert (shown.app.model.host, len(shown.app.model.session.gpus)) == ("bob", 1)
+        await shown.press("x")
+        assert "gputui detaches from inference on bob" in shown.text
+        await shown.press("y")
+        assert source.stopped == "bob"
+        source.give("bob", Link("up", "there is no process 4711", 0))
+        await shown.settle()
+        assert "bob: there is no process 4711" in shown.lines[-1]
+
+
+class ScriptedJob:
+    """A run on hosts of which one is lost."""
+
+    goes_on_at: ClassVar = {"ada": True, "bob": False, "eve": True}
+
+    def __init__(self) -> None:
+        self.hub = Hub(lambda: None)
+        self.hub.emit([header(1), run_started()])
+        self.was_stopped = False
+
+    def start(self) -> None:
+        pass
+
+    def close(self) -> bool:
+        return True
+
+    def stop_run(self) -> None:
+        self.was_stopped = True
+
+
+async def test_a_run_on_several_hosts_is_stopped_on_each() -> None:
+    job = ScriptedJob()
+    app = GputuiApp(lambda _: job, Session(), Options(shows_run=True))
+    async with app.run_test(size=(120, 40)) as pilot:
+        await wait_until(pilot, lambda: app.model.run is not None)
+        shown = Shown(app, pilot, job)  # type: ignore[arg-type]
+        await shown.settle()
+        assert " x stop" in shown.lines[-1]
+        await shown.press("x")
+        text = " ".join(shown.text.split())
+        assert "inference on ada, bob and eve and every process it started" in text
+        assert "bob cannot be reached now: asked as soon as the link is back" in text
+        assert not job.was_stopped
+        await shown.press("y")
+        assert job.was_stopped
+    assert app.crash is None
 
 
 async def test_a_filter_finds_hosts_and_their_processes() -> None:

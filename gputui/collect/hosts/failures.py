@@ -38,6 +38,7 @@ class Kind(Enum):
     KILLED = "killed"
     LOST = "link lost"
     NO_JOURNAL = "not a journal"
+    REFUSED_THERE = "refused there"
     ENDED = "ended"
     OVER = "over"
 
@@ -140,6 +141,11 @@ def wrong_version(version: str, schema: int) -> Failure:
         f"gputui {clean_output(version, 30)} there writes schema {schema}, this one reads "
         f"{JOURNAL_SCHEMA}: {side}",
     )
+
+
+def refused_there(why: str) -> Failure:
+    """The run cannot be begun or followed."""
+    return Failure(Kind.REFUSED_THERE, clean_output(why, 2 * _LONGEST))
 
 
 def over(recording: str) -> Failure:

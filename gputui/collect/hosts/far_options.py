@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+import secrets
+import time
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
@@ -13,6 +16,13 @@ SILENCE_S = 20.0
 """Longer than the time is not asked for: a link without any answer is dead."""
 
 
+RECORDING = "{recording}"
+"""Stands for the file's name in the words for gputui there."""
+
+NODE = "{node}"
+"""Stands for the number of a host among several."""
+
+
 class FarRun(msgspec.Struct, frozen=True):
     """A run to begin there, or with `recording` the file of one that was begun."""
 
@@ -21,19 +31,31 @@ class FarRun(msgspec.Struct, frozen=True):
     words: tuple[str, ...] = ()
     recording: str = ""
     is_of_all: bool = False
-    """Whether it may be begun on each of several hosts."""
+    """Whether it may be begun, or followed, on each of several hosts."""
+    pids: tuple[int, ...] = ()
+    """The process to attach to on each host: the last of its words."""
 
     def on(self, place: int, head: str, hosts: int) -> FarRun:
         """Host `place` of several: `{node}` in its words is that number, `{nodes}` how many there
         are, `{head}` the first's name. Each has a number of its own: they may share their disk."""
-        if not self.run_id or hosts == 1:
-            return self
-        values = {"{node}": str(place), "{nodes}": str(hosts), "{head}": head}
+        run = self
+        if self.pids:
+            run = msgspec.structs.replace(run, words=(*run.words, str(self.pids[place])))
+        if hosts == 1:
+            return run
+        values = {NODE: str(place), "{nodes}": str(hosts), "{head}": head}
         return msgspec.structs.replace(
-            self,
-            run_id=f"{self.run_id}{place:x}",
-            words=tuple(_filled(word, values) for word in self.words),
+            run,
+            run_id=f"{run.run_id}{place}" if run.run_id else "",
+            words=tuple(_filled(word, values) for word in run.words),
+            recording=run.recording.replace(NODE, str(place)),
         )
+
+
+def begun_now(name: str, words: Sequence[str]) -> FarRun:
+    """A run that is begun once, however often the link is cut."""
+    run_id = f"{int(time.time())}-{secrets.token_hex(4)}"
+    return FarRun(run_id, re.sub(r"[^A-Za-z0-9._-]+", "-", name)[:40] or "run", tuple(words))
 
 
 def _filled(word: str, values: Mapping[str, str]) -> str:

@@ -24,15 +24,13 @@ import msgspec
 from gputui.base.errors import GputuiError
 from gputui.collect.hosts.bundle import STARTER
 from gputui.collect.hosts.far_end import NearEnd, like
+from gputui.collect.hosts.far_options import RECORDING
 from gputui.collect.hosts.hello import hello_line
 from gputui.model.events import ClockRead
 from gputui.store.errors import reason
 from gputui.store.journal.compression import Compressor, compressor_for
 from gputui.store.places import default_folder, make_folder, stamped
 from gputui.store.regular_file import open_regular
-
-RECORDING = "{recording}"
-"""Stands for the file's name in the words for gputui there."""
 
 _POLL_S = 0.1
 _READ_BYTES = 1 << 16
@@ -59,7 +57,9 @@ def begin(run: str, name: str, words: Sequence[str]) -> Path:
         return path
     try:
         held = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
-    except FileExistsError:
+    except FileExistsError:  # it was begun just now, and then the link was cut
+        while not path.exists() and is_written(path):
+            time.sleep(_POLL_S)
         return path
     except OSError as error:
         raise FarRunError(f"cannot write {lock}: {reason(error)}") from None
@@ -83,6 +83,11 @@ def begin(run: str, name: str, words: Sequence[str]) -> Path:
                 raise FarRunError(_last_line(printed.read().decode(errors="replace")))
             time.sleep(_POLL_S)
     return path
+
+
+def recording_at(typed: str) -> Path:
+    """A file there by its path, or by its name in the folder of recordings."""
+    return Path(typed).expanduser() if "/" in typed else default_folder() / typed
 
 
 def follow(token: str, path: Path, offset: int, *, zstandard: bool) -> int:

@@ -9,7 +9,8 @@ from collections.abc import Callable, Collection, Sequence
 
 import msgspec
 
-from gputui.collect.hosts.far_options import FarOptions
+from gputui.base.errors import GputuiError
+from gputui.collect.hosts.far_options import RECORDING, FarOptions, begun_now
 from gputui.collect.hosts.link import ASK_S, HANDSHAKES, HostLink
 from gputui.collect.hosts.target import Target
 from gputui.model.events import AnyEvent, MachineSample
@@ -27,6 +28,10 @@ Watch = Callable[[Sequence[AnyEvent]], Sequence[AnyEvent]]
 """What follows from events, as alerts do."""
 
 
+class FleetError(GputuiError):
+    """What was asked of a host cannot be. One line."""
+
+
 class _NoEvents:
     """The screen takes news by host instead."""
 
@@ -37,8 +42,12 @@ class _NoEvents:
 class Fleet:
     """The links to `targets`. `interval_s` is that of the far ends."""
 
-    def __init__(self, targets: Sequence[Target], options: FarOptions) -> None:
+    def __init__(
+        self, targets: Sequence[Target], options: FarOptions, attach_words: Sequence[str] = ()
+    ) -> None:
+        """`attach_words` are the options of whoever attaches there."""
         self.hub = _NoEvents()
+        self._attach_words = attach_words
         self.interval_s = options.interval_s
         self._options = {
             target.name: msgspec.structs.replace(
@@ -107,6 +116,18 @@ class Fleet:
     def stop_run(self, host: str) -> None:
         """Ask that the run be ended that is followed on a host. Returns at once."""
         self.links[host].stop_run()
+
+    def attach(self, host: str, pid: int, start_ns: int) -> None:
+        """Attach to a process there, if it is the one that began then: it is recorded there, and
+        that followed until it is over. Returns at once. Raises FleetError.
+        """
+        link = self.links[host]
+        if link.target.by_smi:
+            raise FleetError(f"gputui is not on {host}: nobody can attach there")
+        if not link.is_up:
+            raise FleetError(f"{host} cannot be reached now")
+        words = ("--record", "-o", RECORDING, *self._attach_words, "--started", str(start_ns))
+        link.follow(begun_now(f"attach-{pid}", ("attach", *words, str(pid))))
 
     def wait_for_samples(self, timeout_s: float) -> None:
         """Wait until every link that is up has brought a reading of its machine."""

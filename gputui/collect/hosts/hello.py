@@ -29,11 +29,13 @@ class Hello(msgspec.Struct, frozen=True):
     version: str
     recording: str = ""
     """The file there whose bytes follow; "" for readings of now."""
+    error: str = ""
+    """Why nothing follows."""
 
 
-def hello_line(token: str, recording: str = "") -> bytes:
+def hello_line(token: str, recording: str = "", error: str = "") -> bytes:
     """The line of this gputui."""
-    hello = Hello(JOURNAL_SCHEMA, gputui.__version__, recording)
+    hello = Hello(JOURNAL_SCHEMA, gputui.__version__, recording, error)
     return _BEGINS + token.encode() + b" " + msgspec.json.encode(hello) + b"\n"
 
 

@@ -9,12 +9,15 @@ import secrets
 import threading
 import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import BinaryIO
+
+import msgspec
 
 from gputui.collect.hosts import failures, smi
 from gputui.collect.hosts.clock import ClockEstimate
 from gputui.collect.hosts.failures import Failure, Kind
-from gputui.collect.hosts.far_options import FarOptions
+from gputui.collect.hosts.far_options import FarOptions, FarRun
 from gputui.collect.hosts.hello import MOST_NOISE_BYTES, Hello, read_line
 from gputui.collect.hosts.pipe import Pipe, SilentError
 from gputui.collect.hosts.target import Target
@@ -75,7 +78,28 @@ class HostLink:
         """The newest run of the recording that is followed."""
         self._offset = 0
         """In the recording: the first byte that was not taken."""
+        self._asks_to_stop = False
+        self._next: FarRun | None = None
+        self._is_visit = False
+        """Whether readings go on after the run that is followed."""
+        self._why_not = ""
         self._thread = threading.Thread(target=self._run, name=target.name, daemon=True)
+
+    @property
+    def run_goes_on(self) -> bool:
+        """Whether a run is followed whose end has not come."""
+        return bool(self.recording) and (self.run_started is None or self.run_ended is None)
+
+    @property
+    def named(self) -> str:
+        """The recording that is followed, as it may be typed again: as it was, or by its name."""
+        typed = self._options.run.recording if self._options.run else ""
+        return typed or Path(self.recording).name
+
+    @property
+    def is_up(self) -> bool:
+        """Whether events come."""
+        return self._link.state == "up"
 
     @property
     def is_over(self) -> bool:
@@ -109,14 +133,21 @@ class HostLink:
         return not self._thread.is_alive()
 
     def stop_run(self) -> None:
-        """Ask that the run be ended that is followed."""
-        if self._pipe is not None:
+        """Ask that the run be ended that is followed: now, or as soon as the link is back."""
+        self._asks_to_stop = True
+        if self._pipe is not None and self.is_up:
             self._pipe.ask(b"stop\n")
+
+    def follow(self, run: FarRun) -> None:
+        """Follow a run that is begun there, in place of readings; after its end they go on."""
+        self._next = run
+        if self._pipe is not None:
+            self._pipe.end()
 
     def ask_time(self) -> None:
         """Ask the other host for its time; the answer keeps the link alive."""
         pipe = self._pipe
-        if pipe is not None and self._link.state == "up":
+        if pipe is not None and self.is_up:
             pipe.ask(b"t %d\n" % time.time_ns())
 
     def _run(self) -> None:
@@ -127,6 +158,12 @@ class HostLink:
             up_s += time.monotonic()
             if self._end.is_set():
                 return
+            if self._next is not None:
+                self._turn_to(self._next)
+                continue
+            if self._is_visit and failure.kind in (Kind.OVER, Kind.REFUSED_THERE):
+                self._turn_to(None, "" if failure.kind is Kind.OVER else failure.line)
+                continue
             self.failure = failure
             if failure.kind is Kind.OVER:
                 self._tell("ended", failure.line)
@@ -138,6 +175,15 @@ class HostLink:
                 return
             waited_s = 1.0 if up_s > _HEALTHY_S else min(2 * waited_s, _LONGEST_WAIT_S)
             self._end.wait(waited_s * random.uniform(0.75, 1.25))
+
+    def _turn_to(self, run: FarRun | None, why: str = "") -> None:
+        """Read something else from the next try on."""
+        self._next, self._is_visit, self._why_not = None, run is not None, why
+        self._options = msgspec.structs.replace(self._options, run=run)
+        self.recording, self._offset, self._asks_to_stop = "", 0, False
+        if run is not None:
+            self.run_started = self.run_ended = None
+            self._emit(HostNews(self.target.name, begins_anew=True))
 
     def _try(self) -> Failure:
         """Connect and read until that ends, and why it did."""
@@ -155,6 +201,8 @@ class HostLink:
         with contextlib.closing(pipe):
             if hello is not None and hello.schema != JOURNAL_SCHEMA:
                 return failures.wrong_version(hello.version, hello.schema)
+            if hello is not None and hello.error:
+                return failures.refused_there(hello.error)
             if hello is not None:
                 self.recording = hello.recording
                 found = self._read(pipe, stream)
@@ -181,7 +229,8 @@ class HostLink:
             except OSError:
                 return failures.no_command(argv[0])
             self._pipe = pipe
-            if self._end.is_set():  # it may have been asked to before there was a pipe to end
+            # It may have been asked to before there was a pipe to end.
+            if self._end.is_set() or self._next is not None:
                 pipe.end()
             stream: BinaryIO = io.BufferedReader(pipe)
             try:
@@ -238,9 +287,11 @@ class HostLink:
             return
         if not self._was_up:
             self._was_up, self.failure = True, None
-            self._tell("up", smi.REASON if self.target.by_smi else "")
+            self._tell("up", smi.REASON if self.target.by_smi else self._why_not)
             self._settled.set()
             self.ask_time()
+            if self._asks_to_stop:
+                self.stop_run()
         if is_again:
             return
         self._offset += size if self.recording else 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,7 +11,7 @@ from gputui.report.process_table import OUTSIDE
 from gputui.state.remarks import CUPTI_STAYS
 from gputui.tui.model import Model
 from gputui.tui.shell.replay_keys import ReplayKeys
-from gputui.tui.source import Attacher, ManyHosts, Playback, Runner
+from gputui.tui.source import Attacher, JobElsewhere, ManyHosts, Playback, Runner
 
 if TYPE_CHECKING:
     from gputui.report.process_table import ProcessRow
@@ -18,8 +19,13 @@ if TYPE_CHECKING:
     from gputui.tui.dialogs.needs import Target
     from gputui.tui.dialogs.workloads import StartRequest
 
-_ELSEWHERE = "other hosts are only watched: run gputui there"
 _INTERVALS_S = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0)
+
+
+def _all(names: Iterable[str]) -> str:
+    """ "a", "a and b", "a, b and c"."""
+    *others, last = [*names] or [""]
+    return f"{', '.join(others)} and {last}" if others else last
 
 
 class Commands(ReplayKeys):
@@ -40,6 +46,10 @@ class Commands(ReplayKeys):
 
     def chosen_process(self) -> ProcessRow | None:
         """The process chosen in the view, if any."""
+        raise NotImplementedError
+
+    def host_of_process(self) -> str:
+        """The host that it is on, "" where that is this one."""
         raise NotImplementedError
 
     # --- the source
@@ -78,7 +88,8 @@ class Commands(ReplayKeys):
             self.refuse("cannot start a run: gputui is read-only")
         elif not isinstance(source, Runner):
             text = "a replay starts nothing" if source is not None else "still starting"
-            self.refuse(_ELSEWHERE if self.model.is_remote else text)
+            there = "nothing is started there from here: gputui --host BOX --workload NAME does"
+            self.refuse(there if self.model.is_remote else text)
         elif run is not None and run.is_active:
             self.refuse("a run is active: x stops it")
         else:
@@ -131,39 +142,54 @@ class Commands(ReplayKeys):
 
     def action_stop_run(self) -> None:
         """Stop the run, after asking."""
-        run, source = self.model.run, self.model.source
-        if run is None or not run.is_active or not isinstance(source, Runner | ManyHosts):
+        run, source, goes_on_at = self.model.run, self.model.source, self._hosts_of_run()
+        is_elsewhere = isinstance(source, JobElsewhere) and bool(goes_on_at)
+        if (
+            run is None
+            or not (run.is_active or is_elsewhere)
+            or not isinstance(source, Runner | ManyHosts | JobElsewhere)
+        ):
             self.say("no run is active")
             return
         if self.model.readonly:
             self.refuse("cannot stop the run: gputui is read-only")
             return
-        where = f" on {self.model.host}" if self.model.is_remote else ""
+        where = f" on {_all(goes_on_at)}" if goes_on_at else ""
+        lost = _all(name for name, is_up in goes_on_at.items() if not is_up)
+        late = f" {lost} cannot be reached now: asked as soon as the link is back." if lost else ""
 
         def stop() -> None:
             if isinstance(source, ManyHosts):
                 source.stop_run(self.model.host)
             else:
                 source.stop_run()
-            self.say("detaching" if run.started.attached else "stopping the run")
+            self.say(f"{'detaching' if run.started.attached else 'stopping the run'}{where}")
 
         if run.started.attached:
-            text = f"gputui detaches from {run.started.name}{where}, which keeps running."
+            text = f"gputui detaches from {run.started.name}{where}, which keeps running.{late}"
             self.ask("Detach?", text, "detach", stop)
         else:
-            text = f"{run.started.name}{where} and every process it started will be ended."
+            text = f"{run.started.name}{where} and every process it started will be ended.{late}"
             self.ask("Stop the run?", text, "stop it", stop)
+
+    def _hosts_of_run(self) -> Mapping[str, bool]:
+        """The other hosts on which the run goes on, and whether they are reached."""
+        source, hosts = self.model.source, self.model.hosts
+        if isinstance(source, JobElsewhere):
+            return source.goes_on_at
+        return {} if hosts is None else {self.model.host: hosts[self.model.host].is_up}
 
     # --- processes of others
 
     def action_attach(self) -> None:
         """Look inside the chosen process, after a question that names it."""
-        process, source, run = self.chosen_process(), self.model.source, self.model.run
+        process, source = self.chosen_process(), self.model.source
+        host, hosts = self.host_of_process(), self.model.hosts
+        run = self.model.run if hosts is None else hosts[host].session.run
         if self.model.readonly:
             self.refuse("cannot attach: gputui is read-only")
-        elif not isinstance(source, Attacher):
-            text = "a recorded process cannot be attached to"
-            self.refuse(_ELSEWHERE if self.model.is_remote else text)
+        elif not isinstance(source, Attacher | ManyHosts):
+            self.refuse("a recorded process cannot be attached to")
         elif process is None:
             self.say("choose a process first: 6 shows them, ↑ and ↓ choose one")
         elif process.start_time_ns is None:
@@ -171,21 +197,29 @@ class Commands(ReplayKeys):
         elif run is not None and run.is_active:
             self.refuse("a run is active: end it first with x")
         else:
-            self._ask_attach(source, process, process.start_time_ns)
+            self._ask_attach(source, process, process.start_time_ns, host)
 
-    def _ask_attach(self, source: Attacher, process: ProcessRow, start_ns: int) -> None:
+    def _ask_attach(
+        self, source: Attacher | ManyHosts, process: ProcessRow, start_ns: int, host: str
+    ) -> None:
         def attach() -> None:
+            if isinstance(source, ManyHosts):
+                source.attach(host, process.pid, start_ns)
+                return
             from gputui.collect.process_details import same_process
 
             same_process(process.pid, start_ns)
             source.attach(process.pid)
 
+        where = f" on {host}" if host else ""
+
         def agreed() -> None:
-            told = f"attaching to process {process.pid}; x detaches"
+            self.model.show_host(host)
+            told = f"attaching to process {process.pid}{where}; x detaches"
             self.gputui.in_thread(attach, lambda _: self.say(told), self.refuse)
 
         text = (
-            f"process {process.pid} of {process.user or 'an unknown user'}: "
+            f"process {process.pid}{where} of {process.user or 'an unknown user'}: "
             f"{process.command or OUTSIDE}. It is stopped for some milliseconds at a moment that "
             "is safe, or not attached to at all. Tracing costs it time until gputui detaches; then "
             f"the capture library stays in it, asleep. {CUPTI_STAYS}."
@@ -200,8 +234,8 @@ class Commands(ReplayKeys):
         if self.model.readonly:
             self.refuse("cannot send a signal: gputui is read-only")
         elif not isinstance(self.model.source, Runner):
-            text = "a recorded process cannot be sent a signal"
-            self.refuse(_ELSEWHERE if self.model.is_remote else text)
+            whose = "a process of another host" if self.model.is_remote else "a recorded process"
+            self.refuse(f"{whose} cannot be sent a signal")
         elif process is None:
             self.say("choose a process first: 6 shows them, ↑ and ↓ choose one")
         elif process.start_time_ns is None:

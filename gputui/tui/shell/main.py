@@ -92,6 +92,13 @@ class MainScreen(PaletteKeys):
         if self._is_topmost:
             self._draw_bottom()
 
+    def unsay(self, text: str) -> None:
+        """Take a line back that no longer holds."""
+        if self._message is not None and self._message[0] == text:
+            self._message = None
+            if self._is_topmost:
+                self._draw_bottom()
+
     def _on_timer_update(self) -> None:
         # Until the line has taken the last frame, changes add up to the next one.
         if not getattr(self.app._driver, "is_behind", False):
@@ -258,6 +265,10 @@ class MainScreen(PaletteKeys):
     def chosen_process(self) -> ProcessRow | None:
         """The one chosen in GPUs."""
         return self.view.process
+
+    def host_of_process(self) -> str:
+        """The host that it is on."""
+        return self.view.process_host
 
     @property
     def _is_topmost(self) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gputui.tui.model import Model
-from gputui.tui.source import Playback
+from gputui.tui.source import JobElsewhere, Playback
 from gputui.tui.widgets.view import (
     View,
 )
@@ -28,7 +28,12 @@ def possible(model: Model, view: View) -> set[str]:
     if model.can_start:
         active = run is not None and run.is_active
         actions.add("stop_run" if active else "workloads")
-    elif model.is_remote and not model.readonly and run is not None and run.is_active:
+    elif (
+        not model.readonly
+        and run is not None
+        and run.is_active
+        and (model.is_remote or isinstance(model.source, JobElsewhere))
+    ):
         actions.add("stop_run")
     if isinstance(model.source, Playback):
         actions |= {"replay_jump", "replay_phase", "replay_event"}

@@ -7,7 +7,7 @@ from collections.abc import Hashable
 from dataclasses import dataclass, replace
 from functools import partial
 
-from gputui.report.process_table import TreeRow, sort_rows
+from gputui.report.process_table import ProcessRow, TreeRow, sort_rows
 from gputui.report.schema import Column
 from gputui.tui.model import Model
 from gputui.tui.widgets import hosts as lines
@@ -84,7 +84,7 @@ class HostsView(ProcessListView):
     def activate(self) -> Details | Lead | None:
         """A host's own view, a process in that; folded hosts, each."""
         if self.focus_on == "processes":
-            one = next((one for one in self._processes if one.key == self.cursor.key), None)
+            one = self._chosen_process
             return None if one is None else self._lead(one.host, one.line.row.identity)
         chosen = next((one for one in self._listed if lines.key_of(one) == self._at.key), None)
         if isinstance(chosen, HostFold):
@@ -104,7 +104,24 @@ class HostsView(ProcessListView):
         self._opened = frozenset()
         self.focus_on = self.ABOVE
 
+    @property
+    def process(self) -> ProcessRow | None:
+        """The chosen process; None while a host is chosen."""
+        one = self._chosen_process
+        return None if one is None else one.line.row
+
+    @property
+    def process_host(self) -> str:
+        one = self._chosen_process
+        return self.model.host if one is None else one.host
+
     # --- parts
+
+    @property
+    def _chosen_process(self) -> HostProcess | None:
+        if self.focus_on != "processes":
+            return None
+        return next((one for one in self._processes if one.key == self.cursor.key), None)
 
     def _lead(self, host: str, process: Hashable) -> Lead:
         self.model.show_host(host)

@@ -9,7 +9,7 @@ from gputui.state import lasting_alerts
 from gputui.tui.model import Model
 from gputui.tui.shell.keys import KEYS, REPLAY_KEYS, Key
 from gputui.tui.shell.views import GROUP_OF, GROUPS, tab_texts
-from gputui.tui.source import Playback
+from gputui.tui.source import JobElsewhere, Playback
 from gputui.tui.times import clock_text
 from gputui.tui.widgets.alerts import MARK
 from gputui.tui.widgets.canvas import Row, Span, clip, fit, row_width
@@ -109,6 +109,11 @@ def _state(model: Model, width: int) -> Row:
 def _mode(model: Model, *, short: bool = False) -> Row:
     """A shape and a word: what time is shown."""
     source = model.source
+    if isinstance(source, JobElsewhere) and not model.paused and (at := source.goes_on_at):
+        up = sum(at.values())
+        if up == len(at):
+            return (("● live", "good"),)
+        return ((f"● {up} of {len(at)}{'' if short else ' hosts'}", "hot"),)
     if isinstance(source, Playback):
         word = "❚❚ paused" if model.paused else "■ the end" if source.has_ended else "▶ replay"
         place = "" if short else f" {_place(source)}"

@@ -184,6 +184,11 @@ class View(LineView):
         """The chosen process, if the view has processes."""
         return None
 
+    @property
+    def process_host(self) -> str:
+        """The host that it is on, "" where that is this one."""
+        return self.model.host
+
     def toggle_tree(self) -> bool:
         """Show processes as a tree or a list; whether this view has any."""
         return False

@@ -84,7 +84,8 @@ class Sshd:
                 break
         else:
             pytest.fail("sshd does not start")
-        threading.Thread(target=self._server.stderr.read, daemon=True).start()
+        self._reading = threading.Thread(target=self._server.stderr.read, daemon=True)
+        self._reading.start()
         self._process = psutil.Process(self._server.pid)
 
     def cut(self) -> None:
@@ -97,8 +98,12 @@ class Sshd:
         assert not alive
 
     def close(self) -> None:
+        self.cut()  # a connection that is left has the pipe of what sshd prints
         self._server.terminate()
         self._server.wait()
+        self._reading.join()
+        assert self._server.stderr is not None
+        self._server.stderr.close()
 
 
 def _why_no_sshd() -> str:

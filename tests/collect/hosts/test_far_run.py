@@ -11,14 +11,14 @@ from pathlib import Path
 import psutil
 import pytest
 
-from gputui.cli import record_hosts
-from gputui.cli.hosts import begun_now, words_there
-from gputui.cli.options import MAIN
+from gputui.cli import attach, record_hosts
+from gputui.cli.hosts import words_there
+from gputui.cli.options import MAIN, command
 from gputui.cli.parsing import parse
 from gputui.cli.values import UsageError
 from gputui.collect.hosts import far_run
-from gputui.collect.hosts.far_options import FarOptions, FarRun
-from gputui.collect.hosts.far_run import RECORDING, FarRunError
+from gputui.collect.hosts.far_options import RECORDING, FarOptions, FarRun, begun_now
+from gputui.collect.hosts.far_run import FarRunError
 from gputui.collect.hosts.fleet import Fleet
 from gputui.collect.hosts.target import Target, command_target, ssh_target
 from gputui.model.events import AnyEvent
@@ -73,9 +73,8 @@ def outlives_a_cut(target: Target, cut: Callable[[], object], tmp_path: Path) ->
         until("said one")
         cut()
         until("lost")
+        link.stop_run()  # it is asked as soon as the link is back
         states.clear()
-        until("up")
-        link.stop_run()
         until("ended")
     finally:
         assert fleet.close()
@@ -99,8 +98,35 @@ def test_a_run_on_several_hosts_has_the_number_of_each() -> None:
     assert run.on(0, head, 1) == run
     far = FarRun(recording="x.gputui")
     assert far.on(1, head, 2) == far
+    assert FarRun(recording="x{node}.gputui").on(1, head, 2).recording == "x1.gputui"
     with pytest.raises(UsageError, match="on one host"):
         record_hosts.record(parse(MAIN, ["--record", "--host", "a", "--host", "b"]), far)
+
+
+def test_each_host_is_given_its_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    def asked(*words: str) -> FarRun:
+        found: list[FarRun] = []
+        monkeypatch.setattr(sys, "argv", ["gputui", "attach", *words])
+        monkeypatch.setattr(record_hosts, "record", lambda _, run: found.append(run) or 0)
+        known = command("attach")
+        assert known is not None
+        attach.run(parse(known, words))
+        return found[0]
+
+    one = asked("4711", "--host", "box", "--record", "-i", "0.5", "--annotate", "none")
+    words = ("attach", "-o", RECORDING, "--record", "-i", "0.5", "--annotate", "none")
+    assert (one.name, one.on(0, "box", 1).words) == ("attach-4711", (*words, "4711"))
+    several = asked("pod:17", "box:18", "--record", "--via", "kubectl exec -i pod --")
+    assert [several.on(place, "box", 2).words[-1] for place in range(2)] == ["18", "17"]
+    for wrong in (
+        ["17", "18"],
+        ["17", "--host=a", "--host=b"],
+        ["a:17", "18", "--host=a"],
+        ["a:17", "--host=b"],
+        ["a:1"],
+    ):
+        with pytest.raises(UsageError):
+            asked(*wrong, "--record")
 
 
 def test_a_recorder_that_cannot_begin_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
