@@ -19,6 +19,8 @@ from gputui.model.events import (
     KernelDefined,
     KernelDelta,
     LeafTime,
+    LineDefined,
+    LineSamples,
     LoopDelta,
     Loss,
     MachineSample,
@@ -36,6 +38,7 @@ from gputui.report.compare import Subject, compare
 from gputui.report.explain import conclusion, findings
 from gputui.report.explain.causes import CAUSES
 from gputui.report.explain.finding import Finding, finding_documents
+from gputui.report.explain.host_advice import COMPUTE, LOAD, PLANS, SAVE
 from gputui.report.explain.time_tree import time_tree
 from gputui.report.explain.verdict import Verdict, verdict
 from gputui.report.gate import Condition
@@ -490,4 +493,30 @@ def test_advice_knows_that_cudnn_plans_attention(name: str, calls: int, found: b
     defined = KernelDefined(time_ns=1, kernel=1, name=name, mangled=name)
     answer = verdict(run, {1: defined})
     assert answer is not None
-    assert ("cuDNN plans each anew" in answer.findings[0].advice) is found
+    assert answer.findings[0].advice.startswith(PLANS) is found
+
+
+@pytest.mark.parametrize(
+    ("path", "function", "readings", "advice"),
+    [
+        ("/m/model.py", "forward", 10, COMPUTE),
+        ("/m/train.py", "augment", 10, LOAD),
+        ("/m/dataset.py", "one", 10, LOAD),
+        ("/m/train.py", "save", 10, SAVE),
+        ("/m/train.py", "save", 9, CAUSES[Leaf.HOST].advice),
+        ("/m/train.py", "catalogue", 10, CAUSES[Leaf.HOST].advice),
+        ("/m/train.py", "<module>", 10, CAUSES[Leaf.HOST].advice),
+    ],
+)
+def test_advice_goes_by_the_line(path: str, function: str, readings: int, advice: str) -> None:
+    """A loop that decodes has no use for workers that load its data."""
+    _, run = a_run(
+        LineDefined(time_ns=0, process=1, line=1, path=path, number=7, function=function),
+        replace(
+            delta({Leaf.HOST: 0.8, Leaf.MATMUL: 0.2}),
+            line_samples=(LineSamples(1, 0, 0, 1, readings),),
+        ),
+    )
+    answer = verdict(run)
+    assert answer is not None
+    assert answer.findings[0].advice == advice

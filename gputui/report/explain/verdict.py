@@ -15,6 +15,7 @@ from gputui.report.explain.causes import CAUSES, SOME_RANKS, Cause
 from gputui.report.explain.counted import MANY_WAITS
 from gputui.report.explain.evidence import each_cause_once, evidence, place_of, where
 from gputui.report.explain.finding import Finding, RunRule, capital
+from gputui.report.explain.host_advice import host_advice
 from gputui.report.explain.launches import launch_advice
 from gputui.report.explain.pauses import (
     WAITS_FOR_WORK,
@@ -23,7 +24,6 @@ from gputui.report.explain.pauses import (
     sleeps,
     with_pauses,
 )
-from gputui.report.explain.plans import host_advice
 from gputui.report.explain.rank_causes import LEAST_LATE
 from gputui.report.explain.rank_waits import all_ranks_seen, matched
 from gputui.report.explain.ranks import (

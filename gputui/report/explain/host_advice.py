@@ -1,0 +1,66 @@
+"""What to try where the CPU runs the program's own code: by the line that it is at, and by kernels
+that show what may be behind it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from gputui.model.events import KernelDefined
+from gputui.model.leaves import Leaf
+from gputui.report.explain.causes import CAUSES
+from gputui.report.explain.evidence import MOSTLY
+from gputui.report.explain.lines import LikeliestLine, line_shares
+from gputui.state import Run
+
+_OF_CUDNN = re.compile(r"cudnn.*sdpa", re.I)
+
+PLANS = (
+    "if it is attention over a length that changes, cuDNN plans each anew: "
+    "torch.backends.cuda.enable_cudnn_sdp(False); else "
+)
+"""Tens of milliseconds for each new length (48 ms a token on an H100, torch 2.11, a cache that
+grows)."""
+
+LESS = "do it less often, or off this thread"
+COMPUTE = "compute it on the GPU, or once before the loop"
+LOAD = f"{LESS}: DataLoader workers (num_workers > 0)"
+SAVE = f"{LESS}: a thread that saves and logs"
+
+_SAYS = {
+    LOAD: re.compile(
+        r"(?<![a-z])(augment\w*|collate|data(set|loader)?s?|fetch|(get|next|make)_?batch|getitem|"
+        r"images?|load(er)?|preprocess\w*|token(ize\w*|izer)|transforms?)(?![a-z])",
+        re.I,
+    ),
+    SAVE: re.compile(
+        r"(?<![a-z])(checkpoint\w*|dump|log(ger|ging)|log_\w+|report|save)(?![a-z])", re.I
+    ),
+    COMPUTE: re.compile(r"(?<![a-z])(attention|backward|forward|model)(?![a-z])", re.I),
+}
+"""What to try, by words in the names of the functions and files of most lines."""
+
+
+def host_advice(run: Run, names: Mapping[int, KernelDefined]) -> str:
+    """Better than what is true of any program, where the line or the kernels say more."""
+    lines = line_shares(run, leaf=Leaf.HOST)
+    advice = next((advice for advice, says in _SAYS.items() if _mostly(says, lines)), None)
+    if advice not in (LOAD, SAVE) and _plans(run, names):
+        return PLANS + (advice or LESS)
+    return advice or CAUSES[Leaf.HOST].advice
+
+
+def _mostly(says: re.Pattern[str], lines: list[LikeliestLine]) -> bool:
+    seen = sum(line.seen for line in lines if says.search(line.where))
+    return bool(lines) and seen >= MOSTLY * lines[0].samples
+
+
+def _plans(run: Run, names: Mapping[int, KernelDefined]) -> bool:
+    """Whether cuDNN's attention runs each step."""
+    steps = sum(sums.steps for sums in run.loops.values())
+    calls = sum(
+        times.time.count
+        for key, times in run.kernels.items()
+        if (known := names.get(key.kernel)) is not None and _OF_CUDNN.search(known.name)
+    )
+    return calls > 0 and calls >= steps
