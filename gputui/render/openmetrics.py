@@ -8,6 +8,7 @@ been scraped. A series must be contiguous, so what was read waits in a temporary
 from __future__ import annotations
 
 import functools
+import math
 import tempfile
 from array import array
 from collections.abc import Iterable, Iterator
@@ -152,14 +153,10 @@ class _Points:
             for series in all_series:
                 for times_ns, values in self._portions(series):
                     self._count += len(values)
-                    out.writelines(
-                        [
-                            f"{series.name} {number}{stamp}"
-                            for number, stamp in zip(
-                                map(number, values), map(_stamp, times_ns), strict=True
-                            )
-                        ]
-                    )
+                    # Finite ones, the usual case, need no look at each.
+                    text = repr if math.isfinite(sum(values)) else number
+                    stamped = zip(map(text, values), map(_stamp, times_ns), strict=True)
+                    out.writelines([f"{series.name} {value}{stamp}" for value, stamp in stamped])
         out.write("# EOF\n")
         return self._count
 
