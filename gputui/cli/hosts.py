@@ -170,7 +170,7 @@ def status_of(links: Sequence[HostLink], options: argparse.Namespace) -> int:
     """The exit status of what was followed, of several the first that failed. The way back to what
     goes on is printed.
     """
-    from gputui.cli.record import exit_status
+    from gputui.cli.exit_status import exit_status
     from gputui.collect.hosts.far_options import NODE
 
     ended = [(link.run_started, link.run_ended) for link in links]

@@ -15,7 +15,8 @@ from gputui.cli.values import UsageError
 
 if TYPE_CHECKING:
     from gputui.collect.live import LiveOptions
-    from gputui.collect.traced_run import Run, RunRequest
+    from gputui.collect.run_request import RunRequest
+    from gputui.collect.traced_run import Run
     from gputui.inject.options import CaptureOptions
     from gputui.store.journal import Limits
     from gputui.tui import Source
@@ -119,7 +120,7 @@ def screen(watch: Watch) -> int:
     )
     if status or watch.command is None or not runs:
         return status
-    from gputui.cli.record import exit_status
+    from gputui.cli.exit_status import exit_status
 
     return exit_status(runs[0].request.kind, runs[0].ended)
 

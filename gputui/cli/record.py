@@ -17,12 +17,13 @@ from typing import TYPE_CHECKING
 
 from gputui.base.notification import notify
 from gputui.base.standard_streams import begin_line, columns, release, say
+from gputui.cli.exit_status import exit_status
 from gputui.cli.progress import ProgressLine
 from gputui.collect.child.process import ENDING_S, GRACE_S
 from gputui.collect.live import Live, LiveOptions
-from gputui.collect.traced_run import RunRequest
+from gputui.collect.run_request import RunRequest
 from gputui.model import units
-from gputui.model.events import Alert, RunEnded
+from gputui.model.events import Alert
 from gputui.state import Run, Session, remarks
 from gputui.store.journal import JournalError, JournalWriter, Limits
 from gputui.store.places import snapshot_path
@@ -299,22 +300,6 @@ def _exporter(session: Session, address: tuple[str, int] | None) -> Exporter | N
     host = f"[{address[0]}]" if ":" in address[0] else address[0]
     say(f"serving http://{host}:{address[1]}/metrics")
     return exporter
-
-
-def exit_status(kind: str, ended: RunEnded | None) -> int:
-    """The exit status for a run of this kind.
-
-    Around a user's command it is that command's own, 128 + n if signal n ended it, as in a shell; a
-    workload gives 0, 2 if its parameters were refused, otherwise 1.
-    """
-    if ended is None:
-        return 1
-    if kind == "command":
-        number = ended.signal
-        return 128 + number if number is not None else ended.exit_code or 0
-    if ended.exit_code in (0, 2):
-        return ended.exit_code
-    return 1
 
 
 def record(options: RecordOptions) -> int:

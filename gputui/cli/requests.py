@@ -9,20 +9,20 @@ from typing import TYPE_CHECKING
 from gputui.cli.values import UsageError, seconds
 
 if TYPE_CHECKING:
-    from gputui.collect.traced_run import RunRequest
+    from gputui.collect.run_request import RunRequest
     from gputui.inject.options import CaptureOptions, TraceSampling
 
 
 def request_of(options: argparse.Namespace, command: list[str] | None) -> RunRequest | None:
     """The requested workload or command, None without one. Raises UsageError and CatalogueError."""
     if command:
-        from gputui.collect.traced_run import RunRequest
+        from gputui.collect.run_request import RunRequest
 
         return RunRequest.of_command(command)
     if not options.workload:
         return None
     from gputui.collect.catalogue import load_catalogue, parse_parameters
-    from gputui.collect.traced_run import RunRequest
+    from gputui.collect.run_request import RunRequest
 
     words: dict[str, str] = {}
     for word in options.parameter:

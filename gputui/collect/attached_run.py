@@ -8,7 +8,8 @@ from pathlib import Path
 
 from gputui.base.sanitize import sanitize
 from gputui.collect.child.process import Ending
-from gputui.collect.traced_run import Run, RunRequest
+from gputui.collect.run_request import RunRequest
+from gputui.collect.traced_run import Run
 from gputui.inject import word as words
 from gputui.inject.attach import attach, shared_memory_of
 from gputui.inject.environment import SHARED_MEMORY, create_capture_folder

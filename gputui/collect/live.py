@@ -23,7 +23,8 @@ from gputui.model.hub import Hub
 if TYPE_CHECKING:
     from gputui.collect.catalogue import Catalogue, Value
     from gputui.collect.forecast import Forecaster
-    from gputui.collect.traced_run import Run, RunRequest
+    from gputui.collect.run_request import RunRequest
+    from gputui.collect.traced_run import Run
     from gputui.store.trace import TraceWriter
 
 
@@ -144,7 +145,7 @@ class Live:
         self, name: str, parameters: Mapping[str, Value], step_range: str | None = None
     ) -> None:
         """Start a workload of the catalogue; an active run is ended first."""
-        from gputui.collect.traced_run import RunRequest
+        from gputui.collect.run_request import RunRequest
 
         self.start_run(RunRequest.of_workload(name, parameters, step_range))
 

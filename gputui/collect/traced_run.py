@@ -3,25 +3,22 @@
 from __future__ import annotations
 
 import os
-import sys
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from gputui.base.sanitize import sanitize
 from gputui.base.standard_streams import say
-from gputui.collect.catalogue import MODULE
 from gputui.collect.child import memory_snapshot
 from gputui.collect.child.output import Lines
 from gputui.collect.child.process import Child, Ending
 from gputui.collect.child.reports import Reports
+from gputui.collect.run_request import RunRequest
 from gputui.inject.environment import capture_environment, create_capture_folder, library_path
 from gputui.inject.options import Annotate, CaptureOptions, TraceSampling
 from gputui.model.events import AnyEvent, RunAskedToEnd, RunEnded, RunOutput, RunStarted
-from gputui.model.units import parameter
 
 if TYPE_CHECKING:
     from gputui.attribute.numbering import Numbering
@@ -39,38 +36,6 @@ _TWO = (
     "a profiler in the command needs CUPTI too, which serves only one: it gets no CUDA "
     "events. To leave CUDA to it, run with --no-kernels"
 )
-
-
-@dataclass(frozen=True, slots=True)
-class RunRequest:
-    """What to run: a workload by name with its parameters, or a command. With `pid`, a process that
-    runs already.
-    """
-
-    kind: Literal["workload", "command"]
-    name: str
-    command: tuple[str, ...]
-    parameters: Mapping[str, str | int | float | bool] = field(default_factory=dict)
-    step_range: str | None = None
-    pid: int | None = None
-
-    @classmethod
-    def of_workload(
-        cls,
-        name: str,
-        parameters: Mapping[str, str | int | float | bool],
-        step_range: str | None,
-    ) -> RunRequest:
-        """A workload of the catalogue, with parsed parameters."""
-        words = [
-            word for key, value in parameters.items() for word in (f"--{key}", parameter(value))
-        ]
-        command = (sys.executable, "-P", "-m", MODULE, name, *words)
-        return cls("workload", name, command, dict(parameters), step_range)
-
-    @classmethod
-    def of_command(cls, command: Sequence[str]) -> RunRequest:
-        return cls("command", os.path.basename(command[0]) or command[0], tuple(command))
 
 
 class Run:
