@@ -49,7 +49,7 @@ def in_main_step(run: Run, rows: Sequence[PhaseRow]) -> list[PhaseRow]:
             if is_inside(row, main)
             and row.key[0] == main.key[0]
             and not row.is_replayed
-            and all(one.is_replayed for one in row.inside)
+            and all(node.definition.graph for one in row.phase.children for node in one.nodes)
             and row is not main
         ] or [main]
     return sorted(found, key=lambda row: -(row.per_step_ns or row.cpu_total_ns))

@@ -215,11 +215,6 @@ class PhaseRow:
         return bool(self.phase.children)
 
     @property
-    def inside(self) -> list[PhaseRow]:
-        """The phases directly inside it."""
-        return [PhaseRow(phase, self._totals) for phase in self.phase.children]
-
-    @property
     def category(self) -> str | None:
         """The name, or the program's number if it has no name."""
         known = self.phase.nodes[0].definition

@@ -16,7 +16,7 @@ from gputui.model.kernel_categories import category
 from gputui.report.energy import energy_joules, mean_over
 from gputui.report.explain.time_tree import TimeTree, time_tree
 from gputui.report.phases import PhaseRow
-from gputui.report.statistics import kernel_name
+from gputui.report.statistics import kernel_name, kernel_sums
 from gputui.state import Run, Session
 
 OPERATIONS = {"7.0": 1024, "7.5": 1024, "8.0": 2048, "9.0": 4096, "10.0": 8192, "10.3": 8192}
@@ -103,11 +103,8 @@ def steady_scope(tree: TimeTree) -> str:
 def tensor_type(session: Session, run: Run) -> tuple[str, float]:
     """What the run's matrix products are of by their kernels' names, and the rate of the tensor
     cores with that, of fp16's (data sheets: tf32 half of it, fp8 double)."""
-    kernels: dict[int, int] = {}
-    for key, both in run.kernels.items():
-        kernels[key.kernel] = kernels.get(key.kernel, 0) + both.time.total
     times: dict[tuple[str, float], int] = {}
-    for number, ns in kernels.items():
+    for number, (_, ns) in kernel_sums(run).items():
         name = kernel_name(session, number)
         if category(name) in ("matmul", "attention"):
             found = next((kind for kind in _TYPES if kind[0].search(name)), None)

@@ -172,15 +172,19 @@ def _add_calls(sums: Totals[Key], run: Run) -> None:
         sums.add((key.name, "CUDA_API"), times)
 
 
+def kernel_sums(run: Run) -> dict[int, tuple[int, int]]:
+    """How often each kernel ran, and its ns, by its number."""
+    sums: dict[int, tuple[int, int]] = {}
+    for key, kernels in run.kernels.items():
+        instances, total = sums.get(key.kernel, (0, 0))
+        sums[key.kernel] = instances + kernels.time.count, total + kernels.time.total
+    return sums
+
+
 def category_rows(session: Session, run: Run) -> list[tuple[str, int, int, float]]:
     """Kernels by category: (category, kernels, total ns, percent), longest first."""
-    by_kernel: dict[int, list[int]] = {}
-    for key, kernels in run.kernels.items():
-        entry = by_kernel.setdefault(key.kernel, [0, 0])
-        entry[0] += kernels.time.count
-        entry[1] += kernels.time.total
     sums: dict[str, list[int]] = {}
-    for number, (instances, total) in by_kernel.items():
+    for number, (instances, total) in kernel_sums(run).items():
         if instances:
             entry = sums.setdefault(category(kernel_name(session, number)), [0, 0])
             entry[0] += instances

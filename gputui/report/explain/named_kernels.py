@@ -14,6 +14,7 @@ from gputui.report.explain.finding import MOST_NAMED, Finding, RunRule
 from gputui.report.explain.pauses import of_scope
 from gputui.report.explain.time_tree import time_tree
 from gputui.report.explain.verdict import SPEAKS, kernels_share
+from gputui.report.statistics import kernel_sums
 from gputui.state import Run, Session
 
 
@@ -58,16 +59,13 @@ def named(session: Session, run: Run) -> Iterator[Finding]:
     if tree is None:
         return
     of_kernels = kernels_share(tree)
-    times, counts = Counter[int](), Counter[int]()
-    for key, kernels in run.kernels.items():
-        times[key.kernel] += kernels.time.total
-        counts[key.kernel] += kernels.time.count
-    whole_ns = times.total()
+    sums = kernel_sums(run)
+    whole_ns = sum(ns for _, ns in sums.values())
     for cause in _CAUSES:
         names = session.kernel_names
-        of = [n for n in times if n in names and cause.kernels.search(names[n].name)]
-        of.sort(key=lambda number: -times[number])
-        share = of_kernels * sum(times[number] for number in of) / whole_ns if whole_ns else 0.0
+        of = [n for n in sums if n in names and cause.kernels.search(names[n].name)]
+        of.sort(key=lambda number: -sums[number][1])
+        share = of_kernels * sum(sums[number][1] for number in of) / whole_ns if whole_ns else 0.0
         gain = share * cause.recoverable
         if gain >= SPEAKS:
             yield Finding(
@@ -86,9 +84,8 @@ def named(session: Session, run: Run) -> Iterator[Finding]:
                     f"They are part of {LEAVES[leaf_of_kernel(names[of[0]].name)].label}",
                     *(
                         f"{name} {count(counted)} ×, {percent(100 * of_kernels * ns / whole_ns)}"
-                        for name, ns, counted in _by_name(
-                            (short_name(names[number].name), times[number], counts[number])
-                            for number in of
+                        for name, counted, ns in _by_name(
+                            (short_name(names[number].name), *sums[number]) for number in of
                         )
                     ),
                 ),
@@ -98,14 +95,14 @@ def named(session: Session, run: Run) -> Iterator[Finding]:
 
 
 def _by_name(kernels: Iterator[tuple[str, int, int]]) -> Iterator[tuple[str, int, int]]:
-    """Short name, ns, count of the longest: those that differ only in what a name leaves out
+    """Short name, count, ns of the longest: those that differ only in what a name leaves out
     are one, or a list would repeat it."""
     times, counts = Counter[str](), Counter[str]()
-    for name, ns, counted in kernels:
+    for name, counted, ns in kernels:
         times[name] += ns
         counts[name] += counted
     for name, ns in times.most_common(MOST_NAMED):
-        yield name, ns, counts[name]
+        yield name, counts[name], ns
 
 
 RULES = (RunRule(12, named),)
