@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
-from statistics import median
+from statistics import fmean, median, pvariance
 from typing import NamedTuple
 
 from gputui.model.leaves import LEAVES, Leaf
@@ -23,6 +23,9 @@ MOVED = 0.10
 
 PRODUCTS_MOVED = 0.25
 """Growth of the time of matrix products a step from which it is a trend, of its mean."""
+
+_CPU_SPEED = {Leaf.LAUNCH, Leaf.INPUT, Leaf.SCHEDULER, Leaf.RANK, Leaf.COPY_PAGEABLE}
+"""Leaves that the CPU's speed decides; the CPU moves what is copied from pageable memory."""
 
 _PRODUCTS = {Leaf.MATMUL, Leaf.MATMUL_SIMT, Leaf.MATMUL_UNALIGNED}
 
@@ -86,9 +89,32 @@ def step_trend(tree: TimeTree) -> Trend | None:
     """How steps grow, None if they do not or there are too few."""
     if tree.steps < LEAST_STEPS * tree.devices:
         return None
-    if tree.step_mean_ns > SKEWED * (tree.step_ns.median or 0.0):
+    if tree.step_mean_ns > SKEWED * (tree.step_ns.median or 0.0) or _is_slower_cpu(tree):
         return None
     return _trend(_points(tree))
+
+
+def _is_slower_cpu(tree: TimeTree) -> bool:
+    """Whether longer steps are the same work on a CPU that is slower for a while: most of what
+    they take longer is launching or loading data, and they give the GPU no more to do."""
+    blocks = [block for block in max(tree.blocks, key=len, default=()) if block.steps]
+    lengths = [block.ns / block.steps for block in blocks]
+    if len(lengths) < LEAST_POINTS // 2 or not (spread := pvariance(lengths)):
+        return False
+
+    def of(wanted: Callable[[Leaf], bool]) -> tuple[float, float]:
+        """The mean, and how much of a longer step it is."""
+        values = [
+            sum(ns for leaf, ns in block.leaves if wanted(Leaf(leaf))) / block.steps
+            for block in blocks
+        ]
+        mean, middle = fmean(values), fmean(lengths)
+        together = fmean((a - mean) * (b - middle) for a, b in zip(values, lengths, strict=True))
+        return mean, together / spread
+
+    _, by_speed = of(_CPU_SPEED.__contains__)
+    busy, more_busy = of(lambda leaf: not LEAVES[leaf].is_idle and leaf not in _CPU_SPEED)
+    return by_speed > 0.5 and more_busy * fmean(lengths) < 0.25 * busy
 
 
 def work_trend(tree: TimeTree) -> Trend | None:
