@@ -7,13 +7,17 @@ blocks of many steps are nearly independent (batch means: Schmeiser 1982, Operat
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
 
 import msgspec
 
-from gputui.model.events import CaptureDelta, Scope, StepBlock
+from gputui.model.events import CaptureDelta, LoopDelta, Scope, StepBlock
 
 MOST_BLOCKS = 64
+MOST_PARTS = 8
+"""Parts of a block whose longest step is kept."""
+
 MOST_LOOPS = 64
 """Loops of a process whose blocks are kept, the first ones."""
 
@@ -34,6 +38,9 @@ class StepBlocks(msgspec.Struct):
         if key not in self.loops and len(self.loops) >= MOST_LOOPS:
             return
         blocks = self.loops.setdefault(key, [])
+        if not block.steps:  # pauses only: those of the steps before
+            blocks[-1:] = [_joined(last, block) for last in blocks[-1:]]
+            return
         blocks.append(block)
         if len(blocks) > MOST_BLOCKS:
             least = min(range(MOST_BLOCKS), key=lambda at: blocks[at].steps + blocks[at + 1].steps)
@@ -48,29 +55,71 @@ def blocks_of(delta: CaptureDelta) -> Iterator[StepBlock]:
     """The steady steps of a delta: its blocks, and one for each device and loop without any."""
     yield from delta.step_blocks
     divided = {(block.device, block.loop) for block in delta.step_blocks}
-    whole: dict[tuple[int, int], tuple[int, int]] = {}
+    whole: dict[tuple[int, int], StepBlock] = {}
     for loop in delta.loops:
         key = loop.device, loop.loop
-        if loop.scope == Scope.STEADY and loop.step_ns is not None and key not in divided:
-            steps, ns = whole.get(key, (0, 0))
-            whole[key] = steps + loop.steps, ns + loop.step_ns.total
-    for (device, number), (steps, ns) in whole.items():
-        leaves: dict[int, int] = {}
+        if key in divided:
+            continue
+        if loop.scope == Scope.STEADY and loop.step_ns is not None and loop.steps:
+            block = StepBlock(*key, loop.steps, loop.step_ns.total, (), longest_of(loop))
+        elif loop.scope == Scope.PAUSE and loop.steps:
+            block = StepBlock(*key, 0, 0, pauses=loop.steps)
+        else:
+            continue
+        whole[key] = _joined(whole[key], block) if key in whole else block
+    for (device, number), block in whole.items():
+        leaves: dict[Scope, list[tuple[int, int]]] = {Scope.STEADY: [], Scope.PAUSE: []}
         for time in delta.leaf_times:
-            if (time.device, time.loop, time.scope) == (device, number, Scope.STEADY):
-                leaves[time.leaf] = leaves.get(time.leaf, 0) + time.ns
-        if steps:
-            yield StepBlock(device, number, steps, ns, tuple(leaves.items()))
+            if (time.device, time.loop) == (device, number) and time.scope in leaves:
+                leaves[time.scope].append((time.leaf, time.ns))
+        yield msgspec.structs.replace(
+            block,
+            leaves=_added(leaves[Scope.STEADY]) if block.steps else (),
+            paused=_added(leaves[Scope.PAUSE]) if block.pauses else (),
+        )
+
+
+def longest_of(loop: LoopDelta) -> tuple[tuple[int, int], ...]:
+    """Of steps whose lengths are known in order the parts; of others the longest of all."""
+    if len(loop.newest) == loop.steps:
+        return parts_of(loop.newest)
+    maximum = loop.step_ns.maximum if loop.step_ns is not None else None
+    return () if maximum is None else ((loop.steps, maximum),)
+
+
+def parts_of(lengths: Sequence[int]) -> tuple[tuple[int, int], ...]:
+    """Of steps in order the parts with the longest of each, alike in size."""
+    count = min(MOST_PARTS, len(lengths))
+    bounds = [len(lengths) * at // count for at in range(count)] + [len(lengths)]
+    return tuple((end - first, max(lengths[first:end])) for first, end in pairwise(bounds))
+
+
+def _parts(parts: Iterable[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
+    """At most MOST_PARTS: the smallest neighbours become one."""
+    found = list(parts)
+    while len(found) > MOST_PARTS:
+        sizes = [steps + found[at + 1][0] for at, (steps, _) in enumerate(found[:-1])]
+        least = sizes.index(min(sizes))
+        found[least : least + 2] = [(sizes[least], max(ns for _, ns in found[least : least + 2]))]
+    return tuple(found)
+
+
+def _added(parts: Iterable[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
+    sums: dict[int, int] = {}
+    for leaf, ns in parts:
+        sums[leaf] = sums.get(leaf, 0) + ns
+    return tuple(sums.items())
 
 
 def _joined(first: StepBlock, second: StepBlock) -> StepBlock:
-    leaves = dict(first.leaves)
-    for leaf, ns in second.leaves:
-        leaves[leaf] = leaves.get(leaf, 0) + ns
+    is_known = all(block.longest or not block.steps for block in (first, second))
     return StepBlock(
         first.device,
         first.loop,
         first.steps + second.steps,
         first.ns + second.ns,
-        tuple(leaves.items()),
+        _added((*first.leaves, *second.leaves)),
+        _parts((*first.longest, *second.longest)) if is_known else (),
+        first.pauses + second.pauses,
+        _added((*first.paused, *second.paused)),
     )

@@ -199,6 +199,9 @@ def _within(blocks: Iterable[StepBlock], scope: RunScope) -> Iterable[StepBlock]
                 steps=inside,
                 ns=round(block.ns * part),
                 leaves=tuple((leaf, round(ns * part)) for leaf, ns in block.leaves),
+                longest=block.longest if part == 1.0 else (),
+                pauses=0,
+                paused=(),
             )
 
 

@@ -66,7 +66,7 @@ async def test_a_program_without_ranges_opens_on_its_verdict(
         assert shown.app.main.current == "timeline"
         assert "▲" in shown.text
         assert "Steps in order  36.5 k, mean" in shown.text
-        assert "─ means of some steps each ─" in shown.text
+        assert "─ means of some steps each, │ the longest ─" in shown.text
         assert "─ 36,465" in shown.text
         assert "─ Distribution ─" in shown.text
         assert "Esc back" in shown.lines[-1]

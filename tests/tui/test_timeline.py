@@ -11,12 +11,29 @@ import pytest
 from msgspec.structs import replace
 from textual.events import MouseScrollDown, MouseScrollUp
 
-from gputui.model.events import AnyEvent, IdleLane, StepLanes, StreamLane, ThreadLane
+from gputui.model.events import (
+    AnyEvent,
+    IdleLane,
+    StepBlock,
+    StepLanes,
+    StreamLane,
+    ThreadLane,
+)
 from gputui.model.lane_letters import DOING, EIGHTHS, ROW_PARTS, pack, unpack
 from gputui.model.leaves import Leaf
+from gputui.model.sketch import Accumulator
 from gputui.playback.opening import open_recording
+from gputui.report.explain.time_tree import TimeTree
 from gputui.tui.views.timeline import TimelineView
-from gputui.tui.widgets.step_columns import Column, next_slow, numbers_row
+from gputui.tui.widgets.step_bars import spread, step_bars
+from gputui.tui.widgets.step_columns import (
+    Column,
+    columns_of_tree,
+    explained,
+    next_slow,
+    numbers_row,
+    together,
+)
 from gputui.tui.widgets.step_lanes import columns_of, gap_words
 from tests.conftest import DATA
 from tests.tui.conftest import Show
@@ -179,9 +196,67 @@ async def test_steps_are_chosen_and_their_gaps_explained(
 
 def test_the_next_slow_step_is_found_either_way() -> None:
     even = [Column(n, 1, ns, {}) for n, ns in enumerate((10, 10, 31, 10, 16, 10), 1)]
-    assert [next_slow(even, at, 1, 10.0) for at in (-1, 2, 4)] == [2, 4, None]
-    assert [next_slow(even, at, -1, 10.0) for at in (5, 4, 2)] == [4, 2, None]
+    assert [next_slow(even, at, 1, 10.0) for at in (-1, 2, 4)] == [2, 4, 2]  # round again
+    assert [next_slow(even, at, -1, 10.0) for at in (5, 4, 2)] == [4, 2, 4]
+    assert next_slow(even[:2], 0, 1, 10.0) is None
     blocks = [Column(1, 8, 80, {}), Column(9, 8, 92, {})]
     assert next_slow(blocks, -1, 1, 10.0) == 1  # single slow steps are lost in their means
+    # Four of one length are slower than usual, and faster than the mean: nothing is slow there.
+    fast = [*blocks, Column(17, 4, 44, {}), Column(21, 4, 200, {})]
+    assert next_slow(fast, 1, 1, 10.0) == 3
     assert numbers_row(blocks, 40) == "1 ───── means of some steps each ──── 16"
     assert numbers_row(blocks, 30) == ""
+
+
+def stalling() -> list[Column]:
+    """Steps of 13 ms, each fourth of 340, as they are recorded: in blocks of four."""
+    ms = 1_000_000
+    leaves = {Leaf.MATMUL: 40 * ms, Leaf.HOST: 339 * ms}
+    return [
+        Column(first, 4, 379 * ms, leaves, (first + n, 1), (340 if n == 3 else 13) * ms)
+        for first in range(1, 41, 4)
+        for n in range(4)
+    ]
+
+
+def test_single_long_steps_are_seen_among_short_ones() -> None:
+    """13, 13, 13, 340 ms: each block was drawn at its mean, and all looked alike."""
+    columns = stalling()
+    rows, scale = step_bars(spread(columns, 40), 13e6, 5)
+    assert scale == 2e8  # where usual steps still have ink
+    assert rows[0] == "   ▲" * 10
+    assert rows[1] == "   █" * 10
+    assert rows[-1] == "▃▃▃█" * 10
+    [row], _ = step_bars(spread(columns, 20), 13e6, 1)
+    assert row == "▂▲" * 10  # the longest of each two
+    assert numbers_row(columns, 40).strip("─ 140") == "each column one step"
+    assert [next_slow(columns, at, 1, 13e6) for at in (0, 3, 39)] == [3, 7, 3]
+    assert [next_slow(columns, at, -1, 13e6) for at in (3, 0)] == [39, 39]
+    assert together(columns).ns == 10 * 379e6  # a block's sum once, however many columns it has
+
+
+def test_several_steps_in_a_column_show_their_mean_and_the_longest() -> None:
+    columns = [Column(1, 100, 1000, {}, (1, 50), 100), Column(1, 100, 1000, {}, (51, 50), 10)]
+    rows, scale = step_bars(spread(columns, 2), 10.0, 5)
+    assert scale == 100
+    assert rows == ["│ ", "│ ", "│ ", "│ ", "▄▄"]
+    assert "means of some steps each, │ the longest" in numbers_row(columns, 60)
+
+
+def test_pauses_stand_among_the_steps_where_shares_are_of_them() -> None:
+    """14 pauses were 30 % of a loop's time, and in Timeline at no scope."""
+    blocks = (
+        StepBlock(0, 1, 2, 20, ((0, 20),), ((1, 8), (1, 12)), 1, ((int(Leaf.INPUT), 300),)),
+        StepBlock(0, 1, 2, 20, ((0, 20),), ((2, 2**40),)),
+        StepBlock(0, 1, 2, 20, ((0, 20),), ((1, 10),)),  # its parts are made up
+    )
+    tree = TimeTree(60, {Leaf.MATMUL: 60}, 1, 6, 6, Accumulator(), 0, 0, blocks=(blocks,))
+    columns = columns_of_tree(tree, with_pauses=True)
+    assert [column.own for column in columns] == [(1, 1), (2, 1), (3, 0), (3, 2), (5, 2)]
+    assert [column.pauses for column in columns] == [0, 0, 1, 0, 0]
+    assert [column.longest_ns for column in columns] == [8, 12, None, 2**40, None]
+    assert next_slow(columns, 0, 1, 10.0) == 2
+    [words, cause] = explained(columns[2], tree, 80)
+    assert "Pause after step 2  300 ns" in "".join(text for text, _ in words)
+    assert "idle input  100.0 %" in "".join(text for text, _ in cause)
+    assert [column.pauses for column in columns_of_tree(tree)] == [0] * 4

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -12,7 +13,8 @@ from gputui.attribute.accounting.lanes import Lanes
 from gputui.attribute.accounting.line_readings import Inside
 from gputui.attribute.accounting.operations import Columns
 from gputui.attribute.accounting.scopes import Classified, Step, Steps, StepScopes
-from gputui.attribute.accounting.tracks import FETCHING, LEAVES, WAITED
+from gputui.attribute.accounting.step_blocks import divided, in_a_pause
+from gputui.attribute.accounting.tracks import LEAVES, WAITED
 from gputui.attribute.arrays import Bools
 from gputui.attribute.distributions import grouped
 from gputui.model.events import (
@@ -26,7 +28,6 @@ from gputui.model.events import (
     StepLanes,
     Stretch,
 )
-from gputui.model.leaves import Leaf
 from gputui.model.step_kinds import HELD_NS
 
 Part = LeafTime | LineSamples | LoopDelta | StepBlock
@@ -36,10 +37,6 @@ HELD_INTERVALS = 1 << 18
 
 NEWEST_STEPS = 16
 """Lengths of the newest steps that a delta carries one by one."""
-
-BLOCK_STEPS = 4
-BLOCK_NS = 250_000_000
-"""Least of a block of steps that did not come as they went."""
 
 EXACT_LENGTHS = 16
 """A delta with more different lengths puts them into buckets: half of what it writes else."""
@@ -194,25 +191,26 @@ class DeviceSteps:
             groups.setdefault((entry.loop, entry.scope), []).append(entry)
         for (loop, scope), entries in groups.items():
             slow = np.array([entry.slow for entry in entries])
-            deltas += self._sum(scope, loop, Steps.of([entry.step for entry in entries]), slow)
+            steps = Steps.of([entry.step for entry in entries])
+            pauses = groups.get((loop, Scope.PAUSE), ()) if scope is Scope.STEADY else ()
+            deltas += self._sum(scope, loop, steps, slow, [entry.step for entry in pauses])
         if known:
             self.time.blame.forget_lines(max(entry.step.end_ns for entry in known))
         return deltas
 
-    def _sum(self, scope: Scope, loop: int, steps: Steps, slow: Bools) -> list[Part]:
+    def _sum(
+        self, scope: Scope, loop: int, steps: Steps, slow: Bools, pauses: Sequence[Step] = ()
+    ) -> list[Part]:
         lengths = steps.lengths
         leaves = steps.leaves.sum(axis=0)
         if scope is Scope.PAUSE:
-            # In a pause a queue or a socket that is read may be a server's, which has no requests.
-            fetched = min(leaves[Leaf.INPUT], leaves[FETCHING])
-            leaves[Leaf.WAIT] += leaves[Leaf.INPUT] - fetched
-            leaves[Leaf.INPUT] = fetched
+            leaves = in_a_pause(leaves)
         deltas = self._leaves(scope, loop, leaves)
         newest: list[int] = []
         if scope in (Scope.STEADY, Scope.PAUSE):
             deltas += self._lines_of(steps, loop)
         if scope is Scope.STEADY:
-            deltas += self._blocks(steps, loop)
+            deltas += divided(self._device, loop, steps, pauses)
             newest = lengths[-NEWEST_STEPS:].tolist()
         [(_, times)] = grouped(np.zeros(len(lengths), np.int64), lengths, EXACT_LENGTHS)
         deltas.append(
@@ -233,28 +231,6 @@ class DeviceSteps:
             )
         )
         return deltas
-
-    def _blocks(self, steps: Steps, loop: int) -> list[Part]:
-        """Blocks of steps that waited for a better idea of what a step is, and come all at once:
-        else the steps of one delta are a block."""
-        whole = len(steps.starts)
-        count = min(whole // BLOCK_STEPS, int(steps.ends[-1] - steps.starts[0]) // BLOCK_NS)
-        if count < 2:
-            return []
-        bounds = [whole * at // count for at in range(count)]
-        sums = np.add.reduceat(steps.leaves, bounds)[:, :LEAVES]
-        taken_ns = np.add.reduceat(steps.lengths, bounds).tolist()
-        sizes = np.diff([*bounds, whole]).tolist()
-        return [
-            StepBlock(
-                self._device,
-                loop,
-                size,
-                ns,
-                tuple((leaf, int(row[leaf])) for leaf in np.flatnonzero(row).tolist()),
-            )
-            for size, ns, row in zip(sizes, taken_ns, sums, strict=True)
-        ]
 
     def _lines_of(self, steps: Steps, loop: int) -> list[Part]:
         """At which lines the program was while the device idled in these steps."""

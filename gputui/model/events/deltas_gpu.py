@@ -152,6 +152,9 @@ class StepBlock(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Consecutive steady steps of a loop on one device: how many, their time, and its leaves as
     (leaf, ns). What a mean is uncertain by, and whether steps grow, is seen from one block to the
     next (model.step_blocks).
+
+    `longest` are its parts in order, each with its number of steps and the longest of them. The
+    loop made `pauses` among or right after these steps, of `paused` (leaf, ns): in no other sum.
     """
 
     device: Integer
@@ -159,6 +162,9 @@ class StepBlock(msgspec.Struct, frozen=True, array_like=True, gc=False):
     steps: Amount
     ns: Amount
     leaves: tuple[tuple[Integer, Amount], ...] = ()
+    longest: tuple[tuple[Amount, Amount], ...] = ()
+    pauses: Amount = 0
+    paused: tuple[tuple[Integer, Amount], ...] = ()
 
 
 class LineLaunches(msgspec.Struct, frozen=True, array_like=True, gc=False):

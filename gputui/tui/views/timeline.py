@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 from functools import partial
+from itertools import pairwise
 
 from gputui.model.leaves import LEAVES, Leaf
 from gputui.model.units import count, duration
@@ -13,14 +14,16 @@ from gputui.tui.model import Model
 from gputui.tui.widgets.canvas import Row, Span, clip, heading, wrap
 from gputui.tui.widgets.causes import leaf_named
 from gputui.tui.widgets.chart import block_rows
-from gputui.tui.widgets.ink import apportion, nice_top
+from gputui.tui.widgets.ink import apportion
 from gputui.tui.widgets.run_panels import distribution
 from gputui.tui.widgets.scope import dimmed, scope_rows
+from gputui.tui.widgets.step_bars import CUT, step_bars
 from gputui.tui.widgets.step_columns import (
     Column,
     because_of,
     columns_of_tree,
     explained,
+    in_blocks,
     next_slow,
     numbers_row,
     together,
@@ -64,14 +67,18 @@ class TimelineView(StretchView):
         run = self.model.run
         if run is None:
             return no_run(self.model, width, height)
-        trees = {place: tree for place, tree in device_trees(run).items() if tree.wall_ns}
+        part = self.model.scope.part if self.model.scope is not None else None
+        turns = self.model.scoped if part is not None and part.name == "TURNS" else None
+        known = device_trees(turns or run)
+        trees = {place: tree for place, tree in known.items() if tree.wall_ns}
         rows = scope_rows(self.model, width)
         if trees:
             places = sorted(trees)
             self.device %= len(places)
             tree = trees[places[self.device]]
             rows += self._devices(run, places, width)
-            self._columns = columns_of_tree(tree)
+            with_pauses = part is not None and part.name in ("TURNS", "RUN")
+            self._columns = columns_of_tree(tree, with_pauses=with_pauses)
             self._usual_ns = tree.step_ns.median or 0.0
             if len(self._columns) > 1:
                 rows += self._lanes(tree, width, len(rows), height)
@@ -161,7 +168,8 @@ class TimelineView(StretchView):
         self.first = max(0, min(at - shown // 2, whole - shown))
         self.draw()
         seen = self._columns[self.first : self.first + shown]
-        return f"steps {count(seen[0].first)} to {count(seen[-1].first + seen[-1].steps - 1)}"
+        (first, _), (last, steps) = seen[0].own, seen[-1].own
+        return f"steps {count(first)} to {count(last + max(1, steps) - 1)}"
 
     def _roll(self, move: Move) -> None:
         """The wheel zooms."""
@@ -174,11 +182,9 @@ class TimelineView(StretchView):
     def next_note(self, step: int) -> str:
         """To the next slow step, or the one before."""
         at = len(self._columns) - 1 if self.at is None else self.at
-        if self.at is None and step > 0:
-            at = -1  # from the newest one on it begins again
         found = next_slow(self._columns, at, step, self._usual_ns)
         if found is None:
-            return "no further slow step"
+            return "no slow step"
         self.inside = None
         self._put(found)
         return ""
@@ -209,47 +215,54 @@ class TimelineView(StretchView):
         whole = self._columns
         if self.leaf is not None:
             leaf = self.leaf
-            part = [each.leaves.get(leaf, 0) / (each.whole_ns or 1) for each in whole]
-            self.at, self.leaf = part.index(max(part)), None
+            per_step = [
+                (each.leaves.get(leaf, 0) / (each.steps or each.pauses or 1), each.drawn_ns)
+                for each in whole
+            ]
+            self.at, self.leaf = per_step.index(max(per_step)), None
         seen = whole[self.first : self.first + (self.shown or len(whole))]
         room = width - _LABEL - _FIGURE - 1
         # As wide as they have steps, so that the mean of the ink is the figure beside it.
-        more = apportion([float(each.steps) for each in seen], max(0, room - len(seen)))
+        more = apportion([float(each.own[1]) for each in seen], max(0, room - len(seen)))
         cells = [1 + size for size in more]
-        spread = [at for at, size in enumerate(cells) for _ in range(size)]
+        spread = [range(at, at + 1) for at, size in enumerate(cells) for _ in range(size)]
         if len(seen) > room:
-            spread = [len(seen) * at // room for at in range(room)]
+            ends = [len(seen) * at // room for at in range(room + 1)]
+            spread = [range(*ends_of) for ends_of in pairwise(ends)]
         at = (len(whole) - 1 if self.at is None else self.at) - self.first
-        lengths = [each.mean_ns for each in seen]
-        scale = nice_top(max(lengths))
         tall = _CHART if height >= 30 else 3
-        plot = block_rows([lengths[n] for n in spread], scale, tall)
+        slowest = [max(of, key=lambda n: seen[n].drawn_ns) for of in spread]
+        plot, scale = step_bars([[seen[n] for n in of] for of in spread], self._usual_ns, tall)
+        longest_ns = max(each.drawn_ns for each in seen)
         inside = self.inside_scope(seen)
-        shown = [inside[n] for n in spread]
+        shown = [inside[n] for n in slowest]
         rows: list[Row] = [heading(_title(tree, seen), width, _slow(tree))]
+        ends_at = [f"to {duration(scale)}"]
+        if longest_ns > scale:
+            ends_at += [f"{CUT} {duration(longest_ns)}"]
         for y, line in enumerate(plot):
             label = "step time" if not y else ""
-            end = f"to {duration(scale)}" if not y else ""
+            end = ends_at[y] if y < len(ends_at) else ""
             drawn = dimmed([(line, "accent")], shown)
-            rows.append(self._lane(label, drawn, end, top + len(rows), spread))
+            rows.append(self._lane(label, drawn, end, top + len(rows), slowest))
         rows.append(((" " * _LABEL, "text"), (numbers_row(seen, len(spread)), "dim")))
         chosen = [each for each, is_inside in zip(seen, inside, strict=True) if is_inside] or seen
         if any(each.busy is not None for each in seen):
-            busy = [each.busy or 0.0 for each in seen]
-            [line] = block_rows([busy[n] for n in spread], 1.0, 1)
-            whole_ns = sum(each.whole_ns for each in chosen)
-            mean = sum(each.whole_ns * (each.busy or 0.0) for each in chosen) / max(1, whole_ns)
+            busy = [seen[n].busy or 0.0 for n in slowest]
+            [line] = block_rows(list(busy), 1.0, 1)
+            blocks = in_blocks(chosen)
+            whole_ns = sum(each.whole_ns for each in blocks)
+            mean = sum(each.whole_ns * (each.busy or 0.0) for each in blocks) / max(1, whole_ns)
             figure = f"{100 * mean:.1f} %"
             drawn = dimmed([(line, "cause-matmul")], shown)
-            rows.append(self._lane("GPU busy", drawn, figure, top + len(rows), spread))
-            because = dimmed([because_of(seen[n]) for n in spread], shown)
+            rows.append(self._lane("GPU busy", drawn, figure, top + len(rows), slowest))
+            because = dimmed([because_of(seen[n]) for n in slowest], shown)
             figure = f"{100 * (1 - mean):.1f} %"
-            rows.append(self._lane("idle because", because, figure, top + len(rows), spread))
+            rows.append(self._lane("idle because", because, figure, top + len(rows), slowest))
         self._lanes_of = (
-            range(top + 1, top + len(rows)), _LABEL, [self.first + n for n in spread]
+            range(top + 1, top + len(rows)), _LABEL, [self.first + n for n in slowest]
         )  # fmt: skip
-        under = max((n for n in spread if n <= at), default=0)  # several may share a column
-        marker = "".join("▲" if n == under else " " for n in spread)
+        marker = "".join("▲" if at in of else " " for of in spread)
         rows.append(((" " * _LABEL, "text"), (marker, "key")))
         about = self._column if len(chosen) == len(seen) else together(chosen)
         return [*rows, *explained(about, tree, width)]
@@ -262,10 +275,12 @@ class TimelineView(StretchView):
 
 
 def _title(tree: TimeTree, seen: list[Column]) -> str:
-    shown = sum(each.steps for each in seen)
+    shown = sum(each.own[1] + each.pauses for each in seen)
     which = count(tree.steps)
-    if shown < tree.steps:
+    if count(shown) != which:
         which = f"{count(shown)} of {which}"
+    if pauses := sum(each.pauses for each in seen):
+        which += f", {count(pauses)} pause{'s' * (pauses > 1)} among them"
     return f"Steps in order  {which}, mean {duration(tree.step_mean_ns)}"
 
 

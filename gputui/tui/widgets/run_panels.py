@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from gputui.model.leaves import Leaf
 from gputui.model.sketch import Accumulator
+from gputui.model.step_kinds import SLOW
 from gputui.model.units import count, duration, percent
 from gputui.report.explain.time_tree import TimeTree
 from gputui.report.main_step import LEAST_LEVEL
@@ -15,12 +16,11 @@ from gputui.report.statistics import TableRow
 from gputui.state import Run
 from gputui.tui.widgets.canvas import Row, bar, chosen_row, fit, flow
 from gputui.tui.widgets.causes import cause_rows, of_scope
-from gputui.tui.widgets.chart import block_rows
-from gputui.tui.widgets.ink import grouped, nice_top
 from gputui.tui.widgets.log import log_rows
 from gputui.tui.widgets.names import short_names
 from gputui.tui.widgets.panels import Panel
-from gputui.tui.widgets.step_columns import SLOW
+from gputui.tui.widgets.step_bars import CUT, spread, step_bars
+from gputui.tui.widgets.step_columns import Column, columns_of_tree
 
 _LEAST_POINTS = 8
 """Blocks of steps that make a trend; of fewer the newest single steps are shown."""
@@ -45,18 +45,18 @@ def causes(tree: TimeTree, height: int, chosen: Chosen | None, width: int) -> Pa
     return Panel(title, rows, of_scope(tree), items, "time")
 
 
-def step_points(tree: TimeTree) -> tuple[list[float], str]:
-    """The lengths of steps in order, and what each is: means of blocks over the whole run, or the
-    newest ones."""
+def step_points(tree: TimeTree) -> tuple[list[Column], str]:
+    """The steps in order, and what each column is: parts of the whole run, or the newest ones."""
     blocks = tree.blocks[0] if tree.blocks else ()
-    means = [block.ns / block.steps for block in blocks if block.steps]
-    if len(means) >= min(_LEAST_POINTS, len(tree.newest) + 1):
+    if len(blocks) >= max(2, min(_LEAST_POINTS, len(tree.newest) + 1)):
+        columns = columns_of_tree(tree)
         inside = sum(block.steps for each in tree.blocks for block in each)
         # Of all turns of the loop blocks hold the steady ones.
         of = "all" if inside >= tree.steps else f"{count(inside)} of"
-        return means, f"{of} {count(tree.steps)} steps, means of some each"
-    what = f"the newest {len(tree.newest)} of {count(tree.steps)} steps"
-    return [float(length) for length in tree.newest], what
+        each = "" if all(column.own[1] == 1 for column in columns) else ", means of some each"
+        return columns, f"{of} {count(tree.steps)} steps{each}"
+    columns = [Column(at, 1, length, {}) for at, length in enumerate(tree.newest)]
+    return columns, f"the newest {len(tree.newest)} of {count(tree.steps)} steps"
 
 
 def steps(tree: TimeTree, height: int, width: int) -> Panel:
@@ -74,28 +74,24 @@ def steps(tree: TimeTree, height: int, width: int) -> Panel:
     if not points:
         return Panel(title, [], slow, view="timeline")
     room = width - _AXIS
-    values = grouped(points, room)
-    top = nice_top(max(values))
+    usual_ns = lengths.median or 0.0
     if height < 4:
-        values = grouped(points, width - 14)
-        [line] = block_rows(list(_stretched(values, width - 14)), top, 1)
+        [line], top = step_bars(spread(points, width - 14), usual_ns, 1)
         rows: list[Row] = [((f" {line}", "accent"), (f" to {duration(top)}", "dim"))]
         return Panel(title, rows, slow, view="timeline")
-    wide = _stretched(values, room)
-    plot = block_rows(list(wide), top, height - 1)
+    plot, top = step_bars(spread(points, room), usual_ns, height - 1)
     rows = [
         ((f"{duration(top) if not y else '':>{_AXIS - 2}} ┤", "dim"), (text, "accent"))
         for y, text in enumerate(plot)
     ]
-    note = f"{what}, slowest shown" if len(points) > room else what
-    rows.append(((f"{'0':>{_AXIS - 2}} └", "dim"), (fit(note, room).rstrip().center(room, "─"),
+    longest = max(point.drawn_ns for point in points)
+    if longest > top:
+        what += f", {CUT} to {duration(longest)}"
+    elif any(each.drawn_ns > each.level_ns for each in points) or len(points) > room:
+        what += ", │ the longest"
+    rows.append(((f"{'0':>{_AXIS - 2}} └", "dim"), (fit(what, room).rstrip().center(room, "─"),
                                                   "dim")))  # fmt: skip
     return Panel(title, rows, slow, view="timeline")
-
-
-def _stretched(values: Sequence[float], room: int) -> list[float]:
-    """At most `room` values over all of its columns."""
-    return [values[len(values) * at // room] for at in range(room)]
 
 
 def distribution(lengths: Accumulator, height: int, width: int) -> Panel:

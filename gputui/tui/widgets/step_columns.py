@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 
 from gputui.model.events import StepBlock
 from gputui.model.leaves import LEAVES, Leaf, idle_sum
+from gputui.model.step_kinds import SLOW
 from gputui.model.units import duration
 from gputui.report.explain.time_tree import TimeTree
 from gputui.tui.widgets.canvas import Row, Span, clip, heading, wrap
@@ -18,17 +20,38 @@ _IDLE_SEEN = 0.125
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """Steps that stand in one column: consecutive ones, `first` counted from 1."""
+    """Steps that stand in one column: a part of a block of consecutive ones, `first` counted from
+    1. Where their time went is known of the block; `pauses` of the loop have no steps."""
 
     first: int
     steps: int
     ns: int
     leaves: dict[Leaf, int]
+    part: tuple[int, int] | None = None
+    """The first step and the number of those in this column; None for all of the block."""
+    longest_ns: int | None = None
+    pauses: int = 0
 
     @property
     def mean_ns(self) -> float:
-        """Of a step."""
-        return self.ns / self.steps if self.steps else 0.0
+        """Of a step, or a pause."""
+        return self.ns / (self.steps or self.pauses or 1)
+
+    @property
+    def drawn_ns(self) -> float:
+        """The longest step, or what all have in common where single ones are not known."""
+        return self.mean_ns if self.longest_ns is None else self.longest_ns
+
+    @property
+    def level_ns(self) -> float:
+        """What steps took here for the most part: one its own length, several the mean."""
+        is_one = self.own[1] == 1 and self.longest_ns is not None
+        return self.drawn_ns if is_one else self.mean_ns
+
+    @property
+    def own(self) -> tuple[int, int]:
+        """The first step in this column, and how many there are."""
+        return self.part or (self.first, self.steps)
 
     @property
     def whole_ns(self) -> int:
@@ -44,52 +67,91 @@ class Column:
         return 1 - idle / self.whole_ns
 
 
+def in_blocks(columns: Iterable[Column]) -> list[Column]:
+    """One column of each block: its sums are the same in all of them."""
+    return [next(of) for _, of in groupby(columns, lambda column: (column.first, column.steps))]
+
+
 def together(columns: Sequence[Column]) -> Column:
     """Columns in a row as one."""
     leaves: dict[Leaf, int] = {}
-    for column in columns:
+    blocks = in_blocks(columns)
+    for column in blocks:
         for leaf, ns in column.leaves.items():
             leaves[leaf] = leaves.get(leaf, 0) + ns
-    steps = sum(column.steps for column in columns)
-    return Column(columns[0].first, steps, sum(column.ns for column in columns), leaves)
+    steps = sum(column.steps for column in blocks)
+    return Column(columns[0].first, steps, sum(column.ns for column in blocks), leaves)
 
 
-def columns_of_tree(tree: TimeTree) -> list[Column]:
+def columns_of_tree(tree: TimeTree, *, with_pauses: bool = False) -> list[Column]:
     """The steps of a device in order: blocks of the whole run, or, where there are few of them,
-    the newest steps one by one."""
+    the newest steps one by one. Pauses of the loop stand among them where they are wanted."""
     blocks = tree.blocks[0] if tree.blocks else ()
     if len(blocks) > 1:
-        return _of_blocks(blocks)
+        return _of_blocks(blocks, with_pauses=with_pauses)
     first = tree.steps - len(tree.newest) + 1
     return [Column(first + at, 1, length, {}) for at, length in enumerate(tree.newest)]
 
 
-def _of_blocks(blocks: tuple[StepBlock, ...]) -> list[Column]:
+def _of_blocks(blocks: tuple[StepBlock, ...], *, with_pauses: bool) -> list[Column]:
     found, first = [], 1
     for block in blocks:
-        leaves = {Leaf(leaf): ns for leaf, ns in block.leaves if ns and leaf in LEAVES}
-        found.append(Column(first, block.steps, block.ns, leaves))
+        leaves = _leaves(block.leaves)
+        parts = block.longest
+        # Recordings are untrusted: the parts may not be those of the block.
+        if min((steps for steps, _ in parts), default=0) < 1 or (
+            sum(steps for steps, _ in parts) != block.steps
+        ):
+            found.append(Column(first, block.steps, block.ns, leaves))
+        else:
+            at = first
+            for steps, longest_ns in parts:
+                found.append(Column(first, block.steps, block.ns, leaves, (at, steps), longest_ns))
+                at += steps
         first += block.steps
+        if block.pauses and with_pauses:
+            leaves = _leaves(block.paused)
+            found.append(Column(first, 0, sum(leaves.values()), leaves, pauses=block.pauses))
     return found
 
 
-SLOW, UNEVEN = 1.5, 1.1
-"""Times the usual length from which a step is slow; of columns of many steps, whose slow ones are
-lost in their mean."""
+def _leaves(parts: Iterable[tuple[int, int]]) -> dict[Leaf, int]:
+    return {Leaf(leaf): ns for leaf, ns in parts if ns and leaf in LEAVES}
+
+
+UNEVEN = 1.1
+"""Times the usual length from which a column of many steps holds slow ones, which are lost in
+their mean."""
 
 
 def next_slow(columns: list[Column], at: int, step: int, usual_ns: float) -> int | None:
-    """The next slow column from `at` on, or back; None where there is none."""
-    least = SLOW if any(each.mean_ns >= SLOW * usual_ns for each in columns) else UNEVEN
-    places = range(at + 1, len(columns)) if step > 0 else range(at - 1, -1, -1)
-    return next((n for n in places if columns[n].mean_ns >= least * usual_ns), None)
+    """The next slow step or pause from column `at` on, or back; beyond the last one the first one
+    again. None where there is none."""
+    mean_ns = together(columns).mean_ns if columns else 0.0
+    slow = [
+        n
+        for n, column in enumerate(columns)
+        if column.pauses
+        or column.drawn_ns >= SLOW * usual_ns
+        or (column.longest_ns is None and column.steps > 1
+            and column.mean_ns >= max(UNEVEN * usual_ns, mean_ns))
+    ]  # fmt: skip
+    ahead = [n for n in slow if (n > at if step > 0 else n < at)] or slow
+    return (ahead[0] if step > 0 else ahead[-1]) if slow else None
 
 
 def numbers_row(columns: list[Column], width: int) -> str:
-    """The numbers of the first and the last step in sight, at the ends of the axis."""
-    first, end = f"{columns[0].first:,}", f"{columns[-1].first + columns[-1].steps - 1:,}"
-    middle = f" {'each column one step' if columns[0].steps == 1 else 'means of some steps each'} "
-    row = f"{first} {middle.center(max(0, width - len(first) - len(end) - 2), '─')} {end}"
+    """The numbers of the first and the last step in sight, at the ends of the axis, and what a
+    column shows."""
+    (low, _), (high, steps) = columns[0].own, columns[-1].own
+    first, end = f"{low:,}", f"{high + max(1, steps) - 1:,}"
+    if all(column.own[1] <= 1 for column in columns) and len(columns) <= width:
+        what = "each column one step"
+    elif any(column.longest_ns is None and column.steps > 1 for column in columns):
+        what = "means of some steps each"
+    else:
+        what = "means of some steps each, │ the longest"
+    row = f"{first} {f' {what} '.center(max(0, width - len(first) - len(end) - 2), '─')} {end}"
     return row if len(row) <= width else ""
 
 
@@ -97,22 +159,12 @@ def explained(column: Column | None, tree: TimeTree, width: int) -> list[Row]:
     """Steps in words: how long they took against the others, and where their time went."""
     if column is None:
         return []
-    last = column.first + column.steps - 1
-    name = f"Step {column.first:,}" if column.steps == 1 else (
-        f"Steps {column.first:,} to {last:,}")  # fmt: skip
-    against = column.mean_ns / tree.step_mean_ns - 1 if tree.step_mean_ns else 0.0
-    word = (
-        "as usual"
-        if abs(against) < 0.05
-        else (f"{100 * abs(against):.0f} % {'longer' if against > 0 else 'shorter'} than the mean")
-    )
-    each = "" if column.steps == 1 else " each"
-    rows = [heading(f"{name}  {duration(column.mean_ns)}{each}, {word}", width,
-                    "v: shares of these steps" if column.leaves else "")]  # fmt: skip
+    note = "v: shares of these steps" if column.leaves and not column.pauses else ""
+    rows = [heading(_words(column, tree), width, note)]
     if not column.leaves:
         text = "Only the lengths of single steps were kept; Time (2) has the causes of all steps."
         return [*rows, *wrap(text, width - 2, "dim", "  ")]
-    per_step = column.whole_ns / column.steps
+    per_step = column.whole_ns / (column.steps or column.pauses or 1)
     for leaf in sorted(column.leaves, key=lambda leaf: -column.leaves[leaf])[:4]:
         share = column.leaves[leaf] / column.whole_ns
         usual = tree.share(tree.leaves.get(leaf, 0))
@@ -130,6 +182,35 @@ def explained(column: Column | None, tree: TimeTree, width: int) -> list[Row]:
             (f"  {LEAVES[leaf].meaning}", "dim"),
         ), width))  # fmt: skip
     return rows
+
+
+def _words(column: Column, tree: TimeTree) -> str:
+    """Which steps these are, and how long they took against the others."""
+    usual_ns = tree.step_ns.median or 0.0
+    if column.pauses:
+        name = "Pause" if column.pauses == 1 else f"{column.pauses} pauses"
+        each = "" if column.pauses == 1 else " each"
+        return f"{name} after step {column.first - 1:,}  {duration(column.mean_ns)}{each}"
+    if column.longest_ns is None:
+        against = column.mean_ns / tree.step_mean_ns - 1 if tree.step_mean_ns else 0.0
+        word = f"{100 * abs(against):.0f} % {'longer' if against > 0 else 'shorter'} than the mean"
+        each = "" if column.steps == 1 else " each"
+        word = "as usual" if abs(against) < 0.05 else word
+        return f"{_steps(*column.own)}  {duration(column.mean_ns)}{each}, {word}"
+    times = column.longest_ns / usual_ns if usual_ns else 1.0
+    word = f"{times:,.1f}× a usual one" if times >= SLOW else "as usual"
+    longest = "" if column.own[1] == 1 else "the longest "
+    text = f"{_steps(*column.own)}  {longest}{duration(column.longest_ns)}, {word}"
+    if column.steps == 1:
+        return text
+    if column.own == (column.first, column.steps):
+        return f"{text}; {duration(column.mean_ns)} each"
+    last = column.first + column.steps - 1
+    return f"{text}; with {column.first:,} to {last:,} {duration(column.mean_ns)} each"
+
+
+def _steps(first: int, steps: int) -> str:
+    return f"Step {first:,}" if steps == 1 else f"Steps {first:,} to {first + steps - 1:,}"
 
 
 def because_of(column: Column) -> Span:

@@ -326,6 +326,50 @@ def test_steps_that_come_all_at_once_are_divided_into_blocks() -> None:
     means = [block.ns / block.steps for block in blocks]
     assert means == sorted(means)
     assert all(dict(block.leaves) == {Leaf.MATMUL: block.ns} for block in blocks)
+    first = 0
+    for block in blocks:  # its steps are alike: the longest says how long they were
+        assert block.longest == ((block.steps, lengths[first + block.steps - 1]),)
+        first += block.steps
+
+
+def test_single_slow_steps_of_a_block_are_not_lost_in_its_mean() -> None:
+    """13, 13, 13, 340 ms: each block of four had one, and all looked alike."""
+    steps = DeviceSteps(1, 0, DeviceTime(HostThreads(), MAIN))
+    rows, boundaries, at = [], [], START
+    lengths = [(20 if number % 4 == 3 else 13) * 1_000_000 for number in range(161)]
+    for length in lengths:
+        rows.append((at, at + length, at - 10, at - 5, Leaf.MATMUL))
+        boundaries.append(at)
+        at += length
+    steps.add(operations(*rows))
+    steps.mark(boundaries, renewed=False)
+    blocks = [part for part in steps.collect(None, False) if isinstance(part, StepBlock)]
+    parts = [part for block in blocks for part in block.longest]
+    assert sum(size for size, _ in parts) == sum(block.steps for block in blocks) >= 160
+    assert [longest for _, longest in parts if longest == 20_000_000] == [20_000_000] * 40
+    assert max(len(block.longest) for block in blocks) == 8
+
+
+def test_the_pauses_of_steps_that_come_all_at_once_stay_in_their_places() -> None:
+    """14 pauses took 30 % of a loop, and stood nowhere among its steps."""
+    steps = DeviceSteps(1, 0, DeviceTime(HostThreads(), MAIN))
+    rows, boundaries, at = [], [], START
+    for number in range(60):
+        length = 2_000_000_000 if number in (30, 50) else 40_000_000
+        rows.append((at, at + 40_000_000, at - 10, at - 5, Leaf.MATMUL))
+        boundaries.append(at)
+        at += length
+    steps.add(operations(*rows))
+    steps.mark(boundaries, renewed=False)
+    blocks = [part for part in steps.collect(None, False) if isinstance(part, StepBlock)]
+    assert sum(block.steps for block in blocks) == 57  # the last step comes by itself
+    before, after = 0, []
+    for block in blocks:
+        after += [(before, before + block.steps)] * block.pauses
+        before += block.steps
+    assert [first <= at <= last for at, (first, last) in zip((30, 49), after, strict=True)]
+    for block in blocks:
+        assert sum(ns for _, ns in block.paused) == 2_000_000_000 * block.pauses
 
 
 @pytest.mark.parametrize(
