@@ -11,6 +11,7 @@ from gputui.model.leaves import Leaf
 from gputui.report.explain import conclusion, findings
 from gputui.report.explain.causes import CAUSES
 from gputui.report.explain.copies import REDUCE_FIRST
+from gputui.report.explain.host_advice import IN_ATTENTION
 from gputui.report.explain.launches import (
     GRAPHS_IN_USE,
     ONE_BY_ONE,
@@ -54,6 +55,9 @@ FIRST = {
     "offload_layers": "busy.copy_pageable",
     "pageable_images": "busy.copy_pageable",
     "handmade_norms": "busy.elementwise_chain",
+    "hf_generate": "idle.host",
+    "lightning_train": "idle.input",
+    "lstm_loop": "idle.launch",
     "two-launches": "idle.launch",
     "two-pageable": "busy.copy_pageable",
     "two-products": "busy.matmul_simt",
@@ -194,6 +198,21 @@ def test_work_that_grows_step_by_step_leads_over_a_smaller_leaf() -> None:
     assert found.findings[0].cause == "steps_grow"
     assert "4.02 ms to 8.59 ms" in found.headline
     assert "KV cache" in found.findings[0].advice
+    # Launching and loading took longer for a while; the work was the same.
+    for name in ("lstm_loop", "lightning_train"):
+        session, run = fault(name)
+        assert [one.cause for one in findings(session, run)] == [FIRST[name]]
+
+
+def test_what_a_library_does_at_the_one_line_of_the_program_is_named() -> None:
+    session, run = fault("hf_generate")
+    found = conclusion(session, run)
+    assert found is not None
+    assert found.findings[0].evidence == (
+        "In 100 % of 51 samples the program was at hf_generate.py:7 <module>, mostly in "
+        "sdpa_attention_forward (transformers/integrations/sdpa_attention.py:79)",
+    )
+    assert found.findings[0].advice == IN_ATTENTION
 
 
 WITHOUT_LEAVES = {"h200-annotated.gputui.gz", "h200-inference.gputui", "h200-medium.gputui",

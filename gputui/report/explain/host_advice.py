@@ -15,10 +15,9 @@ from gputui.state import Run
 
 _OF_CUDNN = re.compile(r"cudnn.*sdpa", re.I)
 
-PLANS = (
-    "if it is attention over a length that changes, cuDNN plans each anew: "
-    "torch.backends.cuda.enable_cudnn_sdp(False); else "
-)
+SPARED = "cuDNN plans each anew: torch.backends.cuda.enable_cudnn_sdp(False)"
+PLANS = f"if it is attention over a length that changes, {SPARED}; else "
+IN_ATTENTION = f"where attention has another length each time, {SPARED}"
 """Tens of milliseconds for each new length (48 ms a token on an H100, torch 2.11, a cache that
 grows)."""
 
@@ -46,7 +45,8 @@ def host_advice(run: Run, names: Mapping[int, KernelDefined]) -> str:
     lines = line_shares(run, leaf=Leaf.HOST)
     advice = next((advice for advice, says in _SAYS.items() if _mostly(says, lines)), None)
     if advice not in (LOAD, SAVE) and _plans(run, names):
-        return PLANS + (advice or LESS)
+        in_attention = any("attention" in line.inside for line in lines[:1])
+        return IN_ATTENTION if in_attention else PLANS + (advice or LESS)
     return advice or CAUSES[Leaf.HOST].advice
 
 
