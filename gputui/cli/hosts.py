@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from gputui.collect.hosts.link import HostLink
     from gputui.collect.hosts.masters import Masters
     from gputui.collect.hosts.target import Target
-    from gputui.tui import Source
+    from gputui.tui.source import Source
 
 
 class NoHostError(GputuiError):

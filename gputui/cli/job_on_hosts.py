@@ -23,7 +23,7 @@ from gputui.store.journal import default_path, make_folder
 if TYPE_CHECKING:
     from gputui.collect.hosts.far_options import FarRun
     from gputui.collect.hosts.fleet import Fleet
-    from gputui.tui import Source
+    from gputui.tui.source import Source
 
 
 class JobOnHosts(Playback):

@@ -5,9 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-import msgspec
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gputui.cli.output_name import expanded
 from gputui.cli.requests import capture_options
@@ -19,10 +17,10 @@ if TYPE_CHECKING:
     from gputui.collect.traced_run import Run
     from gputui.inject.options import CaptureOptions
     from gputui.store.journal import Limits
-    from gputui.tui import Source
+    from gputui.tui.source import Source
 
 
-class Watch(msgspec.Struct, frozen=True):
+class Watch(NamedTuple):
     """The parsed command line, and what it asks to run."""
 
     options: argparse.Namespace
@@ -77,14 +75,20 @@ def record(watch: Watch) -> int:
 
 def screen(watch: Watch) -> int:
     """Show the machine and what runs on it; the exit status, around a command that command's."""
-    from gputui.cli.screen import need_terminal, run_screen
+    from gputui.cli.screen import need_terminal, run_screen, show_first
 
     options, request = watch.options, watch.request
     need_terminal(options)
     output = Path(expanded(options.output)) if options.output else None
-    limits = limits_of(options)
-    capture = capture_options(options, request)
     _check_only(options)
+    shown = show_first(options) if request is None else None
+    try:
+        limits = limits_of(options)
+        capture = capture_options(options, request)
+    except BaseException:
+        if shown is not None:
+            shown.take_back()
+        raise
     runs: list[Run] = []
 
     def connect(notify: Callable[[], None]) -> Source:
@@ -97,9 +101,7 @@ def screen(watch: Watch) -> int:
         from gputui.collect.live import Live
         from gputui.store.journal import JournalError, JournalWriter, RunRecorder, default_path
 
-        watching = _live_options(
-            watch, capture, output, pass_through=False, at_once=request is None
-        )
+        watching = _live_options(watch, capture, output, pass_through=False)
         try:
             recording = (
                 JournalWriter(output, limits)
@@ -115,9 +117,7 @@ def screen(watch: Watch) -> int:
             runs.append(live.start_run(request))
         return live
 
-    status = run_screen(
-        connect, options, shows_run=request is not None, draws_early=request is None
-    )
+    status = run_screen(connect, options, shows_run=request is not None, shown=shown)
     if status or watch.command is None or not runs:
         return status
     from gputui.cli.exit_status import exit_status
@@ -140,12 +140,7 @@ def _check_only(options: argparse.Namespace) -> None:
 
 
 def _live_options(
-    watch: Watch,
-    capture: CaptureOptions,
-    path: Path | None,
-    *,
-    pass_through: bool,
-    at_once: bool = False,
+    watch: Watch, capture: CaptureOptions, path: Path | None, *, pass_through: bool
 ) -> LiveOptions:
     """Open the trace beside `path` if requested: last, once nothing else can be wrong."""
     from gputui.collect.live import LiveOptions
@@ -174,7 +169,6 @@ def _live_options(
         arguments=("gputui", *typed),
         capture=capture,
         pass_through=pass_through,
-        at_once=at_once,
         trace=trace,
         **alerts,
     )

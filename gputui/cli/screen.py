@@ -13,7 +13,8 @@ from gputui.base.standard_streams import read_keys_from_terminal
 from gputui.cli.values import UsageError
 
 if TYPE_CHECKING:
-    from gputui.tui import Connect, Source
+    from gputui.tui.early import Shown
+    from gputui.tui.source import Connect, Source
 
 
 def replay(options: argparse.Namespace) -> int:
@@ -71,19 +72,36 @@ def need_terminal(options: argparse.Namespace) -> None:
         )
 
 
+def show_first(options: argparse.Namespace) -> Shown | None:
+    """Draw the first frame, where the terminal shows it as it is meant."""
+    if options.ascii or options.reader or not sys.stdin.isatty():
+        return None
+    from gputui.tui.early import Shown
+
+    def frame(width: int, height: int) -> str:
+        from gputui.collect.glance import glance
+        from gputui.tui.first_frame import first_frame
+
+        return first_frame(*glance(options.only or None), width, height)
+
+    return Shown(frame)
+
+
 def run_screen(
     connect: Connect,
     options: argparse.Namespace,
     *,
     shows_run: bool,
     is_demo: bool = False,
-    draws_early: bool = False,
     shows_hosts: bool = False,
+    shown: Shown | None = None,
 ) -> int:
-    """Run the screen on what `connect` opens behind its first frame; the exit status."""
+    """Run the screen on what `connect` opens behind its first frame, which may be `shown`
+    already; the exit status."""
     if options.no_color:
         os.environ["NO_COLOR"] = "1"
-    from gputui.tui import Options, run_app
+    from gputui.tui.running import run_app
+    from gputui.tui.source import Options
 
     look = Options(
         theme=options.theme,
@@ -93,8 +111,7 @@ def run_screen(
         shows_hosts=shows_hosts,
         is_demo=is_demo,
         tour=not options.no_tour,
-        draws_early=draws_early,
         readonly=options.readonly,
         notify=options.notify,
     )
-    return run_app(connect, look)
+    return run_app(connect, look, shown=shown)

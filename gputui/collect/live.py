@@ -63,8 +63,6 @@ class LiveOptions(msgspec.Struct, frozen=True):
     capture: CaptureOptions = msgspec.field(default_factory=CaptureOptions)
     pass_through: bool = False
     trace: TraceWriter | None = None
-    at_once: bool = False
-    """See Sampler."""
     watch: Callable[[Sequence[AnyEvent]], Sequence[AnyEvent]] = lambda _: ()
     """What follows from events: see Hub."""
 
@@ -81,10 +79,7 @@ class Live:
         self._interval_s = options.interval_s
         # An argument may be any bytes; unsanitized, they would make the journal unreadable.
         self._arguments = tuple(map(sanitize, options.arguments))
-        self._sampler = Sampler(
-            options.interval_s, options.only, self._arguments, self._written,
-            at_once=options.at_once,
-        )  # fmt: skip
+        self._sampler = Sampler(options.interval_s, options.only, self._arguments, self._written)
         self._numbering = Numbering()
         self._runs = 0
         self._run: Run | None = None

@@ -13,7 +13,6 @@ import gputui
 from gputui.collect.clock_steps import ClockSteps
 from gputui.collect.host import Host, host_facts
 from gputui.collect.nvml.gpus import Nvml
-from gputui.collect.nvml.reading import DeviceReading
 from gputui.collect.nvml.turns import Turns
 from gputui.collect.processes import ProcessTable
 from gputui.collect.written import NOTHING_WRITTEN, Written
@@ -22,10 +21,8 @@ from gputui.model.events import (
     AnyEvent,
     GpuUnavailable,
     Header,
-    HostSample,
     HostUnavailable,
     MachineSample,
-    ProcessSample,
 )
 
 PROCESSES_EVERY_NS = 1_900_000_000
@@ -53,19 +50,11 @@ def bare_header(arguments: Sequence[str], interval_s: float, reason: str | None)
     )
 
 
-class _Reading(msgspec.Struct, frozen=True):
-    time_ns: int
-    gpus: list[DeviceReading]
-    processes: tuple[ProcessSample, ...] | None
-    host: HostSample
-    host_reasons: dict[str, str]
-
-
 class Machine:
     """GPUs, host and processes of this machine. Used from one thread. Close it.
 
-    Opening takes a first reading, which starts the counters: `first`. Rates are right from 100 ms
-    later on.
+    Opening takes a first reading that only starts the counters; rates are right from 100 ms later
+    on.
     """
 
     def __init__(
@@ -90,23 +79,15 @@ class Machine:
         self._clock.read()
         self._cpu_ns = time.process_time_ns()
         self._cpu_since_ns = time.monotonic_ns()
-        self._nvml.statuses()
-        self._first = self._read(True)
+        self._start_counters()
         self.opened_ns = time.monotonic_ns()
         """When the first reading ended, on the monotonic clock."""
-
-    def first(self) -> list[AnyEvent]:
-        """What the first reading gave, as `tick` does: no rates yet. Before any tick, or never."""
-        return self._events(self._first, NOTHING_WRITTEN, None)
 
     def tick(self, written: Written = NOTHING_WRITTEN) -> list[AnyEvent]:
         """The reasons that changed, then the sample, including the disk space in `written`."""
         statuses = self._nvml.statuses(0.0 if self._status_told else FIRST_STATUS_S)
         self._status_told = True
-        reading = self._read(self._processes_due())
-        return [*self._events(reading, written, self._own_cpu_percent()), *statuses]
-
-    def _read(self, processes_due: bool) -> _Reading:
+        processes_due = self._processes_due()
         readings = self._nvml.poll(processes_due, self._use_turns.take(time.monotonic_ns()))
         processes = None
         if processes_due:
@@ -114,19 +95,14 @@ class Machine:
                 (reading.sample.index, reading) for reading in readings
             )
         host, host_reasons = self._host.sample()
-        return _Reading(time.time_ns(), readings, processes, host, host_reasons)
-
-    def _events(
-        self, reading: _Reading, written: Written, own_cpu_percent: float | None
-    ) -> list[AnyEvent]:
-        now_ns = reading.time_ns
+        now_ns = time.time_ns()
         events: list[AnyEvent] = []
-        for gpu in reading.gpus:
-            index = gpu.sample.index
-            if gpu.reasons != self._said_gpu.get(index, {}):
-                self._said_gpu[index] = gpu.reasons
-                events.append(GpuUnavailable(time_ns=now_ns, gpu=index, reasons=gpu.reasons))
-        reasons = reading.host_reasons | self._process_reasons
+        for reading in readings:
+            index = reading.sample.index
+            if reading.reasons != self._said_gpu.get(index, {}):
+                self._said_gpu[index] = reading.reasons
+                events.append(GpuUnavailable(time_ns=now_ns, gpu=index, reasons=reading.reasons))
+        reasons = host_reasons | self._process_reasons
         if not self._nvml.facts:
             reasons["processes"] = self._nvml.unavailable_reason or "there is no GPU to ask"
         if reasons != self._said_host:
@@ -135,16 +111,17 @@ class Machine:
         events.append(
             MachineSample(
                 time_ns=now_ns,
-                host=reading.host,
-                gpus=tuple(gpu.sample for gpu in reading.gpus),
-                processes=reading.processes,
-                launchers=() if reading.processes is None else self._processes.launchers,
-                own_cpu_percent=own_cpu_percent,
+                host=host,
+                gpus=tuple(reading.sample for reading in readings),
+                processes=processes,
+                launchers=() if processes is None else self._processes.launchers,
+                own_cpu_percent=self._own_cpu_percent(),
                 recorded_bytes=written[0],
                 traced_bytes=written[1],
                 clock_set_ns=self._clock.read(),
             )
         )
+        events.extend(statuses)
         return events
 
     def energies(self) -> list[AnyEvent]:
@@ -154,6 +131,12 @@ class Machine:
     def close(self) -> None:
         """Release the driver. Takes at most about a second."""
         self._nvml.close()
+
+    def _start_counters(self) -> None:
+        self._nvml.statuses()
+        readings = self._nvml.poll(True, self._use_turns.take(time.monotonic_ns()))
+        self._processes.update((reading.sample.index, reading) for reading in readings)
+        self._host.sample()
 
     def _processes_due(self) -> bool:
         if not self._nvml.facts:

@@ -52,17 +52,14 @@ class Sampler:
         only: Sequence[int] | None = None,
         arguments: Sequence[str] = (),
         written: Callable[[], Written] = lambda: NOTHING_WRITTEN,
-        *,
-        at_once: bool = False,
     ) -> None:
         """`only` are NVML indexes (None: follow CUDA_VISIBLE_DEVICES); `arguments` is the command
-        line, for the header; `written` gives the recording's disk use; `at_once` emits the first
-        reading too, which has no rates. Raises `ValueError` for an impossible interval.
+        line, for the header; `written` gives the recording's disk use. Raises `ValueError` for an
+        impossible interval.
         """
         self._only = only
         self._arguments = tuple(arguments)
         self._written = written
-        self._at_once = at_once
         self._interval_ns = _nanoseconds(interval_s)
         self._changed = threading.Condition()
         self._interval_changed = False
@@ -110,7 +107,7 @@ class Sampler:
             return
         try:
             # Even if already stopping: without a header there is no session.
-            emit([machine.header, *(machine.first() if self._at_once else ())])
+            emit([machine.header])
             first_ns = machine.opened_ns + _FIRST_WINDOW_NS
             schedule = Schedule(first_ns, self._interval_ns)
             due_ns = first_ns

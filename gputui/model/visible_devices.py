@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from typing import Literal
-
-import msgspec
+from typing import Literal, NamedTuple
 
 _LEADING_NUMBER = re.compile(r"[+-]?[0-9]+")
 _MOST_DIGITS = 9
@@ -17,7 +15,7 @@ _QUIET_ENDS = ("", "NoDevFiles")
 Why = Literal["no GPU", "several GPUs", "twice", "mixed"]
 
 
-class Visible(msgspec.Struct, frozen=True):
+class Visible(NamedTuple):
     """What the variable makes visible to a program."""
 
     gpus: tuple[int, ...]

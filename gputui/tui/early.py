@@ -1,23 +1,22 @@
-"""The first reading on the terminal while Textual, half of the way to a screen, is loaded.
+"""The first frame on the terminal, and the source connected, while the screen is loaded.
 
-Only the machine is shown so early, never a run: a signal that ends the program now leaves nothing
-behind but the terminal, which is put back.
+Loading it takes much longer than a few figures do. Only the machine is shown so early, never a run:
+a signal that ends the program now leaves nothing behind but the terminal, which is put back.
 """
 
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 import signal
 import sys
 import threading
-import time
 from collections.abc import Callable
 from types import FrameType
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from gputui.state import Session
     from gputui.tui.source import Connect, Source
 
 ENDING_SIGNALS = (
@@ -34,36 +33,75 @@ ENDING_SIGNALS = (
 """What would end the program and leave the terminal raw; keys never send these once Textual reads
 them."""
 
-PATIENCE_S = 0.6
-"""A driver that takes longer is waited for by the screen itself."""
+PATIENCE_S = 0.3
+"""A driver that takes longer is waited for while the screen is loaded."""
 
 _ENTER = "\x1b[?1049h\x1b[?25l\x1b[2J"
 _LEAVE = "\x1b[?25h\x1b[?1049l"
 
 
-class Early:
-    """A source that connects at once, and what it read so far."""
+class Shown:
+    """A frame on the alternate screen, drawn as soon as there is one, until Textual takes over; a
+    signal gives the terminal back."""
+
+    def __init__(self, frame: Callable[[int, int], str]) -> None:
+        """`frame` gives the text for a width and a height. Called in a thread: drivers may hang."""
+        # Nothing made while starting is garbage: looking for some costs the first frame 20 ms.
+        gc.disable()
+        self._frame = frame
+        self._lock = threading.RLock()  # re-entered by a signal
+        self._is_over = False
+        self._is_drawn = False
+        self._handlers = {number: signal.getsignal(number) for number in ENDING_SIGNALS}
+        for number in ENDING_SIGNALS:
+            signal.signal(number, self._end)
+        thread = threading.Thread(target=self._draw, name="first-frame", daemon=True)
+        thread.start()
+        thread.join(PATIENCE_S)
+
+    def hand_over(self) -> None:
+        """Nothing is drawn from here on but by Textual."""
+        with self._lock:
+            self._is_over = True
+
+    def take_back(self) -> None:
+        """Leave: Textual did not come to take over."""
+        self.hand_over()
+        for number, handler in self._handlers.items():
+            signal.signal(number, handler)
+        if self._is_drawn:
+            with contextlib.suppress(OSError):
+                os.write(1, _LEAVE.encode())
+
+    def _draw(self) -> None:
+        with contextlib.suppress(Exception):  # whatever it is, the screen says it
+            size = os.get_terminal_size(1)
+            if size.columns < 60 or size.lines < 16:
+                return
+            text = self._frame(size.columns, size.lines)
+            with self._lock:
+                if not self._is_over:
+                    self._is_drawn = True
+                    sys.stdout.write(_ENTER + text)
+                    sys.stdout.flush()
+
+    def _end(self, number: int, frame: FrameType | None) -> None:
+        del frame
+        self.take_back()
+        signal.signal(number, signal.SIG_DFL)
+        os.kill(os.getpid(), number)
+
+
+class Connection:
+    """A source that is connected and started at once, in a thread."""
 
     def __init__(self, connect: Connect) -> None:
         self._connect_to = connect
-        self._news = threading.Event()
         self._tell: Callable[[], None] | None = None
         self._source: Source | None = None
         self._error: Exception | None = None
         self._thread = threading.Thread(target=self._main, name="connect", daemon=True)
         self._thread.start()
-
-    def has_reading(self, session: Session) -> bool:
-        """Fold in what comes until there is a reading, for a while."""
-        end = time.monotonic() + PATIENCE_S
-        while (left := end - time.monotonic()) > 0 and self._error is None:
-            self._news.wait(left)
-            self._news.clear()
-            if self._source is not None:
-                session.apply(self._source.hub.take())
-                if session.samples:
-                    return True
-        return False
 
     def connect(self, notify: Callable[[], None]) -> Source:
         """The source, already started, which calls `notify` from here on."""
@@ -81,34 +119,7 @@ class Early:
             self._source = source
         except Exception as error:  # the screen says it
             self._error = error
-        self._notice()
 
     def _notice(self) -> None:
-        self._news.set()
         if self._tell is not None:
             self._tell()
-
-
-class Shown:
-    """Rows on the alternate screen, until Textual takes it over; a signal gives it back."""
-
-    def __init__(self, text: str) -> None:
-        self._handlers = {number: signal.getsignal(number) for number in ENDING_SIGNALS}
-        for number in ENDING_SIGNALS:
-            signal.signal(number, self._end)
-        with contextlib.suppress(OSError):
-            sys.stdout.write(_ENTER + text)
-            sys.stdout.flush()
-
-    def take_back(self) -> None:
-        """Leave: Textual did not come to take over."""
-        for number, handler in self._handlers.items():
-            signal.signal(number, handler)
-        with contextlib.suppress(OSError):
-            os.write(1, _LEAVE.encode())
-
-    def _end(self, number: int, frame: FrameType | None) -> None:
-        del frame
-        self.take_back()
-        signal.signal(number, signal.SIG_DFL)
-        os.kill(os.getpid(), number)

@@ -296,8 +296,6 @@ class Options(msgspec.Struct, frozen=True):
     is_demo: bool = False
     tour: bool = True
     """Whether the demo turns views until a key."""
-    draws_early: bool = False
-    """Connect at once, and draw the first reading of this machine before Textual is loaded."""
     readonly: bool = False
     notify: str | None = None
     """How the terminal notifies of alerts."""

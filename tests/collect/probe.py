@@ -13,6 +13,7 @@ from collections.abc import Sequence
 
 import msgspec
 
+from gputui.collect.glance import glance
 from gputui.collect.nvml.bindings import start_driver
 from gputui.collect.nvml.gpus import Nvml
 from gputui.collect.sampler import Sampler, read_once
@@ -37,13 +38,13 @@ def main() -> None:
             case "once":
                 emit(read_once(command["only"]))
             case "start":
-                sampler = Sampler(
-                    command["interval_s"], arguments=("--once", "x"), at_once="at_once" in command
-                )
+                sampler = Sampler(command["interval_s"], arguments=("--once", "x"))
                 sampler.start(emit)
             case "interval":
                 assert sampler is not None
                 sampler.set_interval(command["interval_s"])
+            case "glance":
+                print(json.dumps(glance(command["only"])), flush=True)
             case "energy":
                 assert sampler is not None
                 sampler.read_energy()

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from gputui.base.sanitize import sanitize
 from gputui.collect.nvml.bindings import DriverError
 from gputui.collect.nvml.selection import choose_devices
-from tests.collect.fake_machine import FakeMachine, Probe
+from tests.collect.fake_machine import NOT_SUPPORTED, FakeMachine, Probe
 
 
 def driver_is_installed() -> bool:
@@ -159,3 +159,13 @@ def test_gpus_are_chosen_by_uuid_and_by_mig_instance(machine: FakeMachine, probe
     assert [gpu.index for gpu in reading.sample.gpus] == [1, 3]
     assert [gpu.index for gpu in probe.once(only=[2], visible="0").sample.gpus] == [2]
     assert "--only 4" in (probe.once(only=[4]).header.gpu_unavailable_reason or "")
+    # The first frame has the same ones, and of each what the driver says.
+    machine.gpus[1]["nvmlDeviceGetPowerUsage"] = NOT_SUPPORTED
+    machine.write()
+    probe.send(do="glance", only=None, visible="GPU-00000001,MIG-1234-5678")
+    (first, second), reason = json.loads(probe.line())
+    memory = [150754820096, 1059913728, 644939776]
+    assert first == [1, "NVIDIA H200", 97.0, memory, None, 700.0, 54.0, 1965]
+    assert [second[0], second[4], reason] == [3, 612.345, None]
+    probe.send(do="glance", only=[4], visible=None)
+    assert json.loads(probe.line()) == [[], "--only 4: no such GPU, this machine has GPU 0 to 3"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pty
+import re
 import select
 import signal
 import subprocess
@@ -29,7 +30,11 @@ RESTORED = (
 
 PROGRAM = """
 import sys
-from gputui.tui import Options, run_app
+from gputui.collect.glance import Glance
+from gputui.collect.nvml.bindings import Memory
+from gputui.tui.early import Shown
+from gputui.tui.first_frame import first_frame
+from gputui.tui.running import run_app
 from tests.tui import scripted
 
 class Source(scripted.ScriptedSource):
@@ -41,8 +46,11 @@ class Source(scripted.ScriptedSource):
         open(sys.argv[1], "w").write("closed")
         return True
 
-early = Options(draws_early="early" in sys.argv)
-sys.exit(run_app(Source, early))
+def frame(width, height):
+    gpu = Glance(0, "NVIDIA H200", 97.0, Memory(140 << 30, 1 << 30, None), 612.3, None, 54.0, None)
+    return first_frame([gpu], None, width, height)
+
+sys.exit(run_app(Source, shown=Shown(frame) if "early" in sys.argv else None))
 """
 
 SIZE = {"COLUMNS": "100", "LINES": "30"}
@@ -121,7 +129,10 @@ def test_the_first_reading_is_drawn_at_once_and_a_signal_puts_the_terminal_back(
     screen = Screen(tmp_path / "note", "early")
     screen.read_until(b"GPU 0  NVIDIA H200")
     assert b"\x1b[?1000h" not in screen.seen  # Textual is not there yet
-    assert b"140 GiB" in screen.seen
+    shown = re.sub(rb"\x1b\[[0-9;]*m", b"", screen.seen)
+    # What the driver did not say is not there.
+    assert b"memory 1.00 GiB of 140 GiB   power 612 W   temperature 54" in shown
+    assert b"SM clock" not in shown
     screen.process.send_signal(signal.SIGTERM)
     assert screen.ended() == -signal.SIGTERM
     assert screen.seen.rfind(LEAVES_ALTERNATE_SCREEN) > screen.seen.rfind(ENTERS_ALTERNATE_SCREEN)

@@ -15,8 +15,9 @@ import msgspec
 
 from gputui.collect.nvml.bindings import DriverError, Library
 from gputui.collect.nvml.device import Device
+from gputui.collect.nvml.opening import NO_GPU, Opened, open_library
 from gputui.collect.nvml.reading import DeviceReading
-from gputui.collect.nvml.selection import Chosen, choose_devices
+from gputui.collect.nvml.selection import Chosen
 from gputui.collect.nvml.status import SlowReading
 from gputui.collect.nvml.topology import read_topology
 from gputui.collect.worker import Worker
@@ -33,8 +34,6 @@ topology is left out.
 """
 STATUS_EVERY_S = 5.0
 """How often slow or seldom changing values are read."""
-
-_NO_GPU = "the NVIDIA driver works but sees no GPU (in a container: start it with --gpus)"
 
 _Answer = GpuFacts | DeviceReading | None
 """What a GPU's worker answers to open, to poll and to close."""
@@ -55,44 +54,13 @@ class _Gpu(msgspec.Struct):
         return self.device.index
 
 
-class _Opened(msgspec.Struct, frozen=True):
-    library: Library
-    driver_version: str | None
-    cuda_driver_version: str | None
-    chosen: Chosen
-
-
-def _open_library(only: Sequence[int] | None, visible: str | None) -> _Opened:
-    library = Library()
-    driver = cuda = None
-    with contextlib.suppress(DriverError):
-        driver = library.driver_version()
-    with contextlib.suppress(DriverError):
-        cuda = library.cuda_driver_version()
-    count = library.device_count()
-    if count == 0:
-        return _Opened(library, driver, cuda, Chosen((), None, _NO_GPU))
-
-    def uuids() -> list[str]:
-        found = []
-        for index in range(count):
-            try:
-                found.append(library.uuid(library.handle(index)))
-            except DriverError:
-                found.append("")
-        return found
-
-    chosen = choose_devices(count, only, visible, uuids, library.index_of_uuid)
-    return _Opened(library, driver, cuda, chosen)
-
-
 def missing_gpus(only: Sequence[int]) -> str | None:
     """One line if `only` names GPUs that do not exist; None if all exist or there is no driver.
 
     Leaves the driver initialized, so that the next caller need not wait for it.
     """
-    opener: Worker[_Opened] = Worker("nvml-only")
-    opener.ask(lambda: _open_library(only, None))
+    opener: Worker[Opened] = Worker("nvml-only")
+    opener.ask(lambda: open_library(only, None))
     try:
         opened = opener.answer(time.monotonic() + OPEN_TIMEOUT_S)
     except (TimeoutError, DriverError):
@@ -100,7 +68,7 @@ def missing_gpus(only: Sequence[int]) -> str | None:
     finally:
         opener.stop()
     reason = opened.chosen.reason
-    return reason if reason != _NO_GPU else None
+    return reason if reason != NO_GPU else None
 
 
 class Nvml:
@@ -125,8 +93,8 @@ class Nvml:
         self._poll_timeout_s = poll_timeout_s
         self._library: Library | None = None
         self._gpus: list[_Gpu] = []
-        opener: Worker[_Opened] = Worker("nvml-open")
-        opener.ask(lambda: _open_library(only, visible))
+        opener: Worker[Opened] = Worker("nvml-open")
+        opener.ask(lambda: open_library(only, visible))
         try:
             opened = opener.answer(time.monotonic() + open_timeout_s)
         except TimeoutError:

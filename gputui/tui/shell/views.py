@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import msgspec
+from typing import NamedTuple
 
 
-class Tab(msgspec.Struct, frozen=True):
+class Tab(NamedTuple):
     """One view: where it is, and its title among the tabs of its key."""
 
     name: str
@@ -18,7 +18,7 @@ class Tab(msgspec.Struct, frozen=True):
     """Whether it is only of use with other hosts."""
 
 
-class Group(msgspec.Struct, frozen=True):
+class Group(NamedTuple):
     """The views of one key."""
 
     key: str
@@ -64,7 +64,7 @@ GROUPS: tuple[Group, ...] = (
             _tab("devices", "DevicesView", "Devices"),
             _tab("memory", "MemoryView", "Memory"),
             _tab("ranks", "RanksView", "Ranks"),
-            msgspec.structs.replace(_tab("hosts", "HostsView", "Hosts"), of_hosts=True),
+            _tab("hosts", "HostsView", "Hosts")._replace(of_hosts=True),
         ),
     ),
     Group(
@@ -73,7 +73,7 @@ GROUPS: tuple[Group, ...] = (
         "recordings, to open and compare",
         (
             _tab("sessions", "SessionsView", "Runs"),
-            msgspec.structs.replace(_tab("compare", "CompareView", "Compare"), turns=False),
+            _tab("compare", "CompareView", "Compare")._replace(turns=False),
         ),
     ),
 )

@@ -5,8 +5,6 @@ from __future__ import annotations
 import time
 from typing import Literal, NamedTuple
 
-import msgspec
-
 from gputui.collect.nvml.bindings.calls import NOT_FOUND, Calls, DriverError, Handle
 
 _WINDOW_US = 2_000_000
@@ -15,7 +13,7 @@ _NO_INSTANCE = 0xFFFFFFFF
 Kind = Literal["C", "G", "C+G"]
 
 
-class GpuProcess(msgspec.Struct, frozen=True):
+class GpuProcess(NamedTuple):
     """A process on a GPU, as the driver lists it; `memory_bytes` is None if the driver does not
     say.
     """

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import msgspec
+from typing import NamedTuple
 
 from gputui.collect.nvml.bindings.calls import (
     ARGUMENT_VERSION_MISMATCH,
@@ -21,7 +21,7 @@ _VIDEO_CLOCK = 3
 _NO_MEMORY_SENSOR = 0
 
 
-class Memory(msgspec.Struct, frozen=True):
+class Memory(NamedTuple):
     """Bytes of GPU memory. `used` leaves `reserved` out, except where `reserved` is None."""
 
     total: int
