@@ -50,7 +50,7 @@ def process_of(options: argparse.Namespace) -> int:
 def _process(options: argparse.Namespace, typed: str) -> int:
     pid = count(typed, "PID")
     if pid <= 1:
-        raise UsageError(f"PID {typed}: give that of a program")
+        raise UsageError(f"PID {typed}: give the PID of a program")
     if options.readonly:
         raise UsageError(f"{options.set_by['readonly']} leaves every process as it is")
     return pid

@@ -179,10 +179,10 @@ def status_of(links: Sequence[HostLink], options: argparse.Namespace) -> int:
     place = next((at for at, one in enumerate(links) if one in going), 0)
     of_all = names[place].removesuffix(f"{place}.gputui") + f"{NODE}.gputui" if names else ""
     if len(going) > 1 and names == [of_all.replace(NODE, str(at)) for at in range(len(names))]:
-        say(f"it goes on on {len(going)} hosts: {_way_to(links, of_all, options)}")
+        say(f"it continues on {len(going)} hosts: {_way_to(links, of_all, options)}")
     else:
         for link in going:
-            say(f"it goes on on {link.target.name}: {_way_to([link], link.named, options)}")
+            say(f"it continues on {link.target.name}: {_way_to([link], link.named, options)}")
     if any(link.failure and not link.recording for link in links):
         return 1  # it did not begin
     statuses = [exit_status(start.kind, end) if start and end else 0 for start, end in ended]

@@ -95,7 +95,9 @@ def check(options: argparse.Namespace, mode: str, command: list[str] | None) -> 
             option = MAIN.option(name)
             if options.set_by.get(name, "").startswith(option.flags):
                 flag = option.flags[0]
-                raise UsageError(f"{flag} is of this machine: leave it out, or --host and --via")
+                raise UsageError(
+                    f"{flag} does nothing with --host and --via: leave one of them out"
+                )
     if options.readonly and runs:
         raise UsageError(
             f"{options.set_by['readonly']} starts nothing: leave out the workload or the command"

@@ -105,7 +105,7 @@ def share(typed: str, where: str) -> float:
     match = re.fullmatch(r"(\d{1,3}(?:\.\d{1,3})?)%", typed, re.ASCII)
     percent = 100.0 if typed == "none" else float(match[1]) if match else 0.0
     if not 0.1 <= percent <= 100:
-        raise UsageError(f"{where} {typed}: give a share like 2%, from 0.1% on, or none")
+        raise UsageError(f"{where} {typed}: give a share like 2%, at least 0.1%, or none")
     return percent
 
 

@@ -23,8 +23,8 @@ SLEEP_S = 5.0
 
 _LOOK_S = 0.1
 _CAME_LATE = (
-    "attached to a program that had begun: names of NVTX domains and strings that it registered "
-    "before are not known"
+    "attached to a running program: names of NVTX domains and strings that it registered before "
+    "are unknown"
 )
 _KEEPS_CUPTI = (
     "torch.profiler, started for the first time while gputui is attached, gets no CUDA events"

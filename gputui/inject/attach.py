@@ -96,7 +96,7 @@ def _inject(pid: int) -> None:
         said, _ = injector.communicate(timeout=INJECTION_S)
     except subprocess.TimeoutExpired:
         raise AttachError(
-            f"process {pid} does not stop to be looked at: it waits deep in the system; the "
+            f"process {pid} cannot be stopped now: it is in an uninterruptible system call; the "
             "injector lets it go as soon as it can"
         ) from None
     if injector.returncode == 0:

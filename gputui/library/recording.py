@@ -77,7 +77,7 @@ class Recording:
     def rows(self, name: str = "samples") -> list[Row]:
         """The same as a list of dictionaries. Raises Error for another name."""
         if name != "samples":
-            raise Error(f"a recording has samples; {name!r} is of a run: see runs")
+            raise Error(f"a recording has samples only; {name!r} belongs to a run: see runs")
         return self._samples()[1]
 
     def _samples(self) -> Rows:

@@ -49,7 +49,7 @@ STEP_SECONDS = gauge("step_seconds", "Mean length of a steady step")
 CAUSE_SHARE = gauge("cause_share_ratio", "Part of the GPU's wall time in steady steps")
 _CAUSE_SECONDS = gauge("cause_seconds", "Time of the GPU in steady steps")
 
-_INSTANCES = counter("phase_instances", "Times the phase was passed through")
+_INSTANCES = counter("phase_instances", "Instances of the phase that have ended")
 CPU_SECONDS = counter("phase_cpu_seconds", "Time inside it on the launching thread")
 BUSY_SECONDS = counter("phase_gpu_busy_seconds", "Time the GPU ran its work")
 _KERNELS = counter("phase_kernels", "Kernels it launched")

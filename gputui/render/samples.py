@@ -66,7 +66,7 @@ def span_of(source: Source) -> Span | None:
         return None
     if source.name == "-":
         raise ExportError(
-            "--run reads a recording twice, and standard input cannot be: give a file"
+            "--run reads a recording twice, which standard input cannot do: give a file"
         )
     run = source.load().needed_run()
     return run.started.time_ns, run.started.time_ns + run.duration_ns

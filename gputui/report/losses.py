@@ -14,7 +14,7 @@ _WORDS = {
     "unread": "left in the ring at the end",
     "cupti": "because CUPTI's buffers were full",
     "domains": "a thread had ranges open in 32 others",
-    "deferred": "deferred events are not taken in",
+    "deferred": "deferred events are not supported",
     "places": "because more ranges were open at once than are followed",
 }
 

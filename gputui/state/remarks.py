@@ -87,7 +87,7 @@ def _made_to_end(run: Run) -> str | None:
         f"{_processes(run, pids)} {words}"
         for pids, words in (
             (run.ended.continued, "stopped (SIGSTOP), and continued so as to end"),
-            (killed, "killed: SIGTERM brought no end in time"),
+            (killed, "killed: SIGTERM did not end it in time"),
             (run.ended.left, "left: SIGKILL brought no end"),
         )
         if pids
@@ -123,8 +123,8 @@ def _unseen_graphs(run: Run) -> str | None:
 def _wrong_times(operations: int) -> str:
     them = "1 operation" if operations == 1 else f"{operations} operations"
     return (
-        f"CUPTI gave {them} a time that cannot be, as it does to what a program leaves on the GPU "
-        "when it ends; counted, but as no time of the GPU"
+        f"CUPTI gave {them} an impossible time, as it does where a program leaves work on the GPU "
+        "at its end: counted, but not as GPU time"
     )
 
 

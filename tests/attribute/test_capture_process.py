@@ -502,7 +502,7 @@ def test_kernels_left_behind_with_times_that_cannot_be_do_not_hide_those_before(
     assert tree.wall_ns == 10
     assert sum(part.time.count for part in run.kernels.values()) == 3
     (remark,) = remarks(run)
-    assert remark.line.startswith("times: CUPTI gave 1 operation a time that cannot be")
+    assert remark.line.startswith("times: CUPTI gave 1 operation an impossible time")
 
 
 # --- projections and steps

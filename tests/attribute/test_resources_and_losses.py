@@ -122,7 +122,7 @@ def test_losses_are_told_by_cause_and_domain() -> None:
     run = traced.run
     assert lost_count(run) == 16
     words = (
-        "7 because the ring was full; 4 in domain c: deferred events are not taken in; "
+        "7 because the ring was full; 4 in domain c: deferred events are not supported; "
         "3 in domains a, b: a thread had ranges open in 32 others; "
     )
     assert why_lost(run) == words + "2 because CUPTI's buffers were full"

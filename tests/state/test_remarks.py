@@ -119,7 +119,7 @@ def test_processes_that_could_not_end_by_themselves_are_named_with_their_ranks()
     (line,) = [line for line in said(*started, ended, step=None) if line.startswith("the end: ")]
     assert line == (
         "the end: process 101 (rank 0) was stopped (SIGSTOP), and continued so as to end; "
-        "process 102 (rank 1) was killed: SIGTERM brought no end in time; "
+        "process 102 (rank 1) was killed: SIGTERM did not end it in time; "
         "process 7 was left: SIGKILL brought no end"
     )
     assert not [line for line in said(run_ended(), step=None) if line.startswith("the end")]

@@ -97,11 +97,11 @@ class GpuFacts(Record, frozen=True, kw_only=True):
         "nvmlDeviceGetTemperatureThreshold", ("Power and heat", 100),
     )] = None
     pcie_generation: Annotated[Integer | None, Metric(
-        "PCIe generation at most", "Most of the PCIe link: generation", COUNT,
+        "PCIe generation at most", "Highest PCIe generation of the link", COUNT,
         "nvmlDeviceGetMaxPcieLinkGeneration", ("Links", 20),
     )] = None
     pcie_width: Annotated[Integer | None, Metric(
-        "PCIe lanes at most", "Most of the PCIe link: lanes", COUNT,
+        "PCIe lanes at most", "Most PCIe lanes of the link", COUNT,
         "nvmlDeviceGetMaxPcieLinkWidth", ("Links", 40),
     )] = None
     gpm_supported: bool = False
@@ -380,12 +380,12 @@ class GpuStatus(Event, frozen=True, kw_only=True, tag="gpu_status"):
         "nvmlDeviceGetTotalEccErrors", ("Health", 30), trouble="memory errors, uncorrected",
     )] = None
     ecc_corrected_lifetime: Annotated[Integer | None, Metric(
-        "ECC corrected, ever", "Memory errors in all its life", COUNT,
+        "ECC corrected, ever", "Memory errors over the life of the GPU", COUNT,
         "nvmlDeviceGetTotalEccErrors", ("Health", 40), prometheus="ecc_errors",
         prometheus_kind="counter", prometheus_label=("kind", "corrected"),
     )] = None
     ecc_uncorrected_lifetime: Annotated[Integer | None, Metric(
-        "ECC uncorrected, ever", "Memory errors in all its life", COUNT,
+        "ECC uncorrected, ever", "Memory errors over the life of the GPU", COUNT,
         "nvmlDeviceGetTotalEccErrors", ("Health", 50), prometheus="ecc_errors",
         prometheus_kind="counter", prometheus_label=("kind", "uncorrected"),
     )] = None

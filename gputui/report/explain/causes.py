@@ -25,7 +25,7 @@ class Cause:
 SOME_RANKS = Cause(
     "RANKS WAIT",
     "The GPU waits for other ranks {share} of {scope}{time}, not all of which are in sight.",
-    "look at all ranks: who is late is known of all together only",
+    "look at all ranks: only together do they show who is late",
 )
 """In place of that of Leaf.RANK where a job has further ranks."""
 

@@ -96,7 +96,9 @@ KEYS: tuple[Key, ...] = (
         "palette",
     ),
     Key(("d",), "d", "libraries", "Phases: ranges of libraries too (NCCL, CUB)", SCREEN),
-    Key(("number_sign",), "#", "raw_names", "Phases: names as ranges have them: Step 3", SCREEN),
+    Key(
+        ("number_sign",), "#", "raw_names", "Phases: names as the ranges have them (Step 3)", SCREEN
+    ),
     Key(("p",), "p", "processes", "processes on the whole screen", MACHINE, "processes"),
     Key(("t",), "t", "tree", "processes under what launched them", MACHINE, "tree"),
     Key(("a",), "a", "attach", "look inside the chosen process (asks)", MACHINE, "attach"),

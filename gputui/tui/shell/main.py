@@ -218,7 +218,7 @@ class MainScreen(PaletteKeys):
             self.view.follow()
         self.draw()
         if self.gputui.tour is None and (self.current, self.view.painted) == (before, was):
-            self.say("there is no filter to clear, and no way back")
+            self.say("no filter to clear, and nothing to go back to")
 
     def action_log(self) -> None:
         self.log_pane.display = not self.log_pane.display

@@ -148,7 +148,7 @@ class SessionsView(RecordingKeys):
     def mark(self) -> None:
         entry = self.chosen()
         if entry is None:
-            self.say("no recording is listed to be marked")
+            self.say("no recording to mark")
             return
         if entry.problem is not None:
             self.refuse(entry.problem)
