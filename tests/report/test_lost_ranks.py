@@ -87,6 +87,23 @@ def test_the_rank_that_is_not_in_the_collective_hangs() -> None:
     )
 
 
+def test_a_rank_that_hung_until_the_end_was_stopped_or_is_looked_at_the_next_time() -> None:
+    """As on two H100s: gputui continued the stopped one so that it could end."""
+    in_it = [collective(rank, 21, 20, 5) for rank in (0, 1, 3)]
+    for pids, word, advice in (
+        ((), "12.0 s", "run it again, and look at its stack while it hangs: py-spy dump --pid PID"),
+        (
+            (attached(3).pid,),
+            "stopped (SIGSTOP)",
+            "find what stopped it: a debugger, Ctrl-Z, a scheduler",
+        ),
+    ):
+        ended = RunEnded(time_ns=at(17), run=1, reason="stopped", stopped=True, continued=pids)
+        [one] = found(collective(2, 20, 20, 4.9), *in_it, later(17), ended)
+        assert one.sentence.endswith(word)
+        assert one.advice == advice
+
+
 def test_a_hang_is_named_though_somebody_ended_it() -> None:
     """As on two H100s: Ctrl-C reached the rank that slept, the other stood in the kernel."""
     stopped = output("[rank2]: Traceback (most recent call last):", "[rank2]: KeyboardInterrupt")

@@ -108,8 +108,13 @@ def _hang(
         advice = EVEN_STEPS
     else:
         word, did = "hangs" if len(missing) == 1 else "hang", "did not come to"
-        pid = run.processes[missing[0]].attached.pid
-        advice = f"look at its stack: py-spy dump --pid {pid}"
+        pids = [run.processes[process].attached.pid for process in missing]
+        advice = f"look at its stack: py-spy dump --pid {pids[0]}"
+        if run.ended is not None:
+            advice = "run it again, and look at its stack while it hangs: py-spy dump --pid PID"
+            if set(pids) <= set(run.ended.continued):
+                at += "; stopped (SIGSTOP)"
+                advice = "find what stopped it: a debugger, Ctrl-Z, a scheduler"
     return _finding(
         f"{who} {word}",
         f"{capital(who)} {did} the {kind} that {_are(ranked, waiting)} in for "
