@@ -26,7 +26,8 @@ _NAMES = {
 _CROSSING = ("send", "recv")
 _FACTORS = {"all_reduce": 2.0, "all_gather": 1.0, "reduce_scatter": 1.0, "all_to_all": 1.0}
 """Each rank sends so many times (n - 1)/n of the whole buffer (nccl-tests, PERFORMANCE.md)."""
-_SPACES = ("c10d", "_c10d_functional")
+_FUNCTIONAL = "_c10d_functional"
+_SPACES = ("c10d", _FUNCTIONAL)
 
 
 class Collectives(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -54,15 +55,15 @@ class Collectives(TorchDispatchMode):  # type: ignore[no-untyped-call]
         name = _name_of(func)
         if name is None:
             return func(*args, **kwargs)
-        # Of a gather the output is what moves; it is the larger one.
-        size = max(_bytes_of(args[0]), _bytes_of(args[1]) if len(args) > 1 else 0)
-        self.count += 1
         group = _group_of(args) or dist.group.WORLD
         assert group is not None
+        size = whole_bytes(str(func), args, group.size())
+        self.count += 1
         self.sent_bytes += size * bus_factor(name, group.size())
         if not self._ranges:
             return func(*args, **kwargs)
-        with nvtx.annotate(name, domain="comm", category=self.label(group), payload=size):
+        message = message_bytes(name, size, group.size())
+        with nvtx.annotate(name, domain="comm", category=self.label(group), payload=message):
             result = func(*args, **kwargs)
             if name not in _CROSSING:
                 _wait(result)
@@ -84,6 +85,17 @@ def bus_factor(name: str, ranks: int) -> float:
         return 0.0
     factor = _FACTORS.get(name)
     return 1.0 if factor is None else factor * (ranks - 1) / ranks
+
+
+def whole_bytes(func: str, args: tuple[Any, ...], ranks: int) -> int:
+    """Of a gather the output is what moves; it is the larger one, or yet to be made."""
+    size = max(_bytes_of(args[0]), _bytes_of(args[1]) if len(args) > 1 else 0)
+    return size * ranks if func.startswith(f"{_FUNCTIONAL}.all_gather") else size
+
+
+def message_bytes(name: str, whole: int, ranks: int) -> int:
+    """NCCL's message size, which ranges have too: of a gather or a scatter one rank's share."""
+    return whole // ranks if name in ("all_gather", "reduce_scatter") else whole
 
 
 @contextmanager

@@ -15,10 +15,11 @@ import torch
 import torch.distributed as dist
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
+from gputui.model.collectives import total_bytes
 from tests.workloads import forked_ranks
 from tests.workloads.test_every_workload import check
 from workloads import launching
-from workloads.collectives import Collectives, bus_factor
+from workloads.collectives import Collectives, bus_factor, message_bytes, whole_bytes
 from workloads.comm import COMM
 from workloads.comm.rank import warm_up
 from workloads.comm.run import link_bytes_per_s, sizes
@@ -177,6 +178,13 @@ def test_collectives_of_a_part_of_the_ranks_are_of_a_communicator_of_their_own()
     finally:
         dist.destroy_process_group()
     assert labels == [None, "0,2"]
+    own, whole = torch.ones(3), torch.ones(12)
+    for func, args in (
+        ("_c10d_functional.all_gather_into_tensor.default", (own, 4, "0")),
+        ("_c10d_functional.reduce_scatter_tensor.default", (whole, "sum", 4, "0")),
+        ("c10d._allgather_base_.default", (whole, own)),
+    ):
+        assert whole_bytes(func, args, 4) == 48
 
 
 def test_formulas() -> None:
@@ -186,6 +194,9 @@ def test_formulas() -> None:
     assert state_of("zero3", 4, 100) == 400
     assert [bus_factor(name, 4) for name in ("all_reduce", "all_gather")] == [1.5, 0.75]
     assert [bus_factor(name, 4) for name in ("send", "recv", "send_recv")] == [1, 0, 1]
+    # What gputui takes them for: it makes the whole of an all-gather of the ranks' shares.
+    kinds = ("all_gather", "reduce_scatter", "all_reduce", "all_to_all", "send")
+    assert [total_bytes(kind, message_bytes(kind, 48, 4), 4) for kind in kinds] == [48] * 5
     assert link_bytes_per_s("NVIDIA H100 80GB HBM3") == 450e9
     assert link_bytes_per_s("NVIDIA H100 PCIe") is None
     assert sizes(1024, 70_000, 4) == [1024, 4096, 16384, 65536]
