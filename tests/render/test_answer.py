@@ -107,7 +107,7 @@ def test_the_page_and_the_note_begin_with_the_answer() -> None:
     # In the stack, and in the tree, which has a bar of all idle time too.
     assert page.count("<i class='idle'") == 6 + 7
     note = formats.summary(loaded.session, loaded.run, "md")
-    assert note.index("**SYNC-BOUND** The CPU synchronizes") < note.index("| State | Cause |")
+    assert note.index("**SYNC-BOUND** The CPU synchronizes") < note.index("| Cause | Key |")
 
 
 def test_the_page_draws_the_roofline() -> None:

@@ -16,6 +16,7 @@ import pytest
 from gputui.cli.dispatch import run as gputui
 from gputui.imports.nsys import NsysReport
 from gputui.model.events import GpuSample, HostSample, MachineSample, Mark
+from gputui.playback.loading import load
 from gputui.playback.opening import open_recording
 from gputui.render import formats
 from gputui.render.chrome import write_chrome
@@ -24,6 +25,7 @@ from gputui.render.traces import open_traced
 from gputui.report.phases import phase_rows
 from gputui.report.statistics import api_rows, kernel_rows, memory_size_rows, memory_time_rows
 from gputui.report.tables.launch_shapes import shape_rows
+from gputui.report.tables.time import leaf_rows
 from gputui.state import Session
 from gputui.store.journal import JournalError, JournalReader, JournalWriter
 from gputui.store.trace import TRACE, TraceKind, TraceReader, TraceWriter, trace_path
@@ -165,6 +167,16 @@ def exported(name: Path, format_name: str, out: Path, number: int | None = None)
 def chrome(path: Path) -> dict[str, Any]:
     document: dict[str, Any] = json.loads(path.read_text())
     return document
+
+
+def test_time_goes_the_same_way_in_every_format(tmp_path: Path) -> None:
+    """A report of nsys, a trace of torch, and what they are exported to: one tree, to the ns."""
+    report, trace = small().write(tmp_path / "r.sqlite"), training().write(tmp_path / "t.json")
+    for source, other in ((report, "chrome"), (trace, "nsys")):
+        [again] = exported(source, other, tmp_path / f"again.{other}")
+        known = leaf_rows(load(str(source)).needed_run())
+        assert leaf_rows(load(str(again)).needed_run()) == known
+        assert sum(row.share_percent for row in known) == pytest.approx(100)
 
 
 def test_chrome_events_say_what_ran_where_and_when(tmp_path: Path) -> None:

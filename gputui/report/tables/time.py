@@ -64,9 +64,15 @@ TIME: TableSpec[LeafRow] = TableSpec(
     title="Where each step goes",
     meaning="The leaves of the time tree: every nanosecond of the devices in steady steps.",
     columns=(
-        text("State", "state", lambda row: "idle" if row.is_idle else "busy", "busy or idle"),
+        text(
+            "State",
+            "state",
+            lambda row: "idle" if row.is_idle else "busy",
+            "busy or idle",
+            in_table=False,
+        ),
         text("Cause", "cause", lambda row: row.label, "The leaf's name"),
-        text("Key", "key", lambda row: row.key, "Its name in conditions", in_table=False),
+        text("Key", "key", lambda row: row.key, "Its name in conditions (--fail-if)"),
         percent("Share", "share_percent", lambda row: row.share_percent, "Of the wall time"),
         time("Per step", "step_ns", lambda row: row.step_ns, "Mean time a step", kind=float | None),
         time("Total", "total_ns", lambda row: row.total_ns, "In all steady steps", priority=1),

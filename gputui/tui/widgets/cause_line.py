@@ -69,6 +69,7 @@ def about(run: Run, found: Verdict, line: Line, own: Sequence[TableRow], width: 
             rows += [(), *_labelled("Try", f"{cause.advice}. {gains}", width)]
     else:
         rows += _finding(finding, meaning, width)
+    rows += _labelled("Key", f"{key}, in --fail-if and in JSON", width)
     return rows + _evidence(run, leaf, own, width)
 
 

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pytest
 
+from gputui.attribute.accounting import tracker
 from gputui.attribute.accounting.repetition import Cues, Tokens
 from gputui.attribute.accounting.scopes import Classified, Step, StepScopes
-from gputui.attribute.accounting.tracker import StepTracker
+from gputui.attribute.accounting.tracker import MOST_OF_TIME, WINDOW, StepTracker
 from gputui.model.events import Scope
 from gputui.model.leaves import Leaf
 from gputui.playback.opening import open_recording
@@ -122,6 +124,25 @@ def test_nothing_is_found_in_noise() -> None:
     noise = np.random.default_rng(6).integers(0, 500, 100_000).astype(np.uint32)
     found, _ = track([noise])
     assert found == []
+
+
+def test_looking_for_steps_keeps_to_its_share_of_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where nothing repeats and each look takes 0.2 s."""
+    clock = SimpleNamespace(now_s=0.0, looks=0)
+
+    def look(*_: object) -> None:
+        clock.now_s += 0.2
+        clock.looks += 1
+
+    monkeypatch.setattr(tracker, "time", SimpleNamespace(perf_counter=lambda: clock.now_s))
+    monkeypatch.setattr(tracker, "find_step", look)
+    of = StepTracker(lambda tokens: (tokens, tokens.astype(np.uint8)))
+    launches = np.arange(WINDOW, dtype=np.uint32)
+    for _ in range(100):
+        of.feed(launches, launches.astype(np.int64))
+        clock.now_s += 1.0
+    # One look may begin while there is time left, and 0.1 s are free.
+    assert 8 <= clock.looks <= (MOST_OF_TIME * clock.now_s + 0.1) / 0.2 + 1
 
 
 @pytest.fixture(scope="module", params=sorted(path.stem for path in LAUNCHES.glob("*.npz")))
