@@ -215,7 +215,7 @@ class Commands(ReplayKeys):
 
         def agreed() -> None:
             self.model.show_host(host)
-            told = f"attaching to process {process.pid}{where}; x detaches"
+            told = f"attaching to process {process.pid}{where}: 1 shows it, x detaches"
             self.gputui.in_thread(attach, lambda _: self.say(told), self.refuse)
 
         text = (
