@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import shlex
 import signal
 import sys
@@ -20,13 +21,17 @@ from gputui.cli.live import limits_of
 from gputui.cli.output_name import expanded
 from gputui.cli.values import UsageError
 from gputui.model import units
-from gputui.model.events import Alert, Header
+from gputui.model.events import Alert, AnyEvent, ClockCompared, Header
+from gputui.model.link import ClockOffset
 from gputui.state.hosts import HostNews
 from gputui.store.journal import JournalWriter, default_path, make_folder
 
 if TYPE_CHECKING:
     from gputui.collect.hosts.far_options import FarRun
     from gputui.collect.hosts.fleet import Fleet
+
+_COMPARED_NS = 60 * 10**9
+"""Between two comparisons of clocks, unless one is twice as exact."""
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -99,6 +104,8 @@ class Recorder:
         self._is_ending = False
         self._files = copies
         self._begun = set[str]()
+        self._clocks: dict[str, ClockOffset] = {}
+        self._compared_last: dict[str, ClockCompared] = {}
 
     @property
     def folder(self) -> Path | None:
@@ -166,18 +173,39 @@ class Recorder:
             self._write(news)
 
     def _write(self, news: HostNews) -> None:
+        if news.link is not None and news.link.clock is not None:
+            self._clocks[news.host] = news.link.clock
         # A link that was cut begins with a header again.
-        events = [
+        events: list[AnyEvent] = [
             event
             for event in news.events
             if not (isinstance(event, Header) and news.host in self._begun)
         ]
         if events:
+            events += self._compared(news.host, events[-1].time_ns)
             self._begun.add(news.host)
             self._files[news.host].write(events)
         for event in events:
             if isinstance(event, Alert) and self._on_link is None:
                 self._alert(news.host, event)
+
+    def _compared(self, host: str, now_ns: int) -> list[ClockCompared]:
+        """How far the host's clock is from this one's, where that is news."""
+        clock, known = self._clocks.get(host), self._compared_last.get(host)
+        if clock is None or (
+            known is not None
+            and now_ns - known.time_ns < _COMPARED_NS
+            and 2 * clock.error_ns > known.error_ns
+        ):
+            return []
+        found = ClockCompared(
+            time_ns=now_ns,
+            by=os.uname().nodename,
+            offset_ns=clock.offset_ns,
+            error_ns=clock.error_ns,
+        )
+        self._compared_last[host] = found
+        return [found]
 
     def _alert(self, host: str, alert: Alert) -> None:
         from gputui.report.alerts import alert_text

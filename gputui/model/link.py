@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Literal, NamedTuple
 
+from gputui.model.units import duration
+
 State = Literal["connecting", "up", "lost", "failed", "ended"]
 """`lost`: it was up, or will be tried again. `failed`: trying again would change nothing. `ended`:
 the run that was followed is over, and all of it was read.
@@ -16,6 +18,12 @@ class ClockOffset(NamedTuple):
     offset_ns: int
     error_ns: int
     """Half of that round trip: the true offset lies within this of `offset_ns`."""
+
+    @property
+    def text(self) -> str:
+        """ "+26 µs ± 60 µs"."""
+        sign = "\N{MINUS SIGN}" if self.offset_ns < 0 else "+"
+        return f"{sign}{duration(abs(self.offset_ns))} ± {duration(self.error_ns)}"
 
 
 class Link(NamedTuple):

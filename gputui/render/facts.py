@@ -5,7 +5,7 @@ from __future__ import annotations
 from gputui.model import units
 from gputui.model.units import moment
 from gputui.report.cost import cost_of
-from gputui.report.job import job_of
+from gputui.report.job import clocks_line, job_of
 from gputui.report.machine_summary import started_ns
 from gputui.report.windows import tracing_line
 from gputui.state import Run, Session, remarks
@@ -58,8 +58,10 @@ def _run(session: Session, run: Run) -> list[str]:
     lines = [f"{started.kind} {started.name} {parameters}".rstrip()]
     lines += _where(session)
     lines.append(f"{moment(started.time_ns)}, {units.duration(run.duration_ns)}: {run.end_reason}")
-    if (job := job_of(run)) is not None and job.world_size != 1:
+    if (job := job_of(session, run)) is not None and job.world_size != 1:
         lines.append(job.line)
+    if clocks := clocks_line(session, run):
+        lines.append(clocks)
     lines += [remark.line for remark in remarks(run)]
     lines += [
         f"pid {process.attached.pid}: kernels not captured: {process.attached.cuda_status}"

@@ -16,7 +16,7 @@ from gputui.report.explain import Finding, Verdict, conclusion, findings, machin
 from gputui.report.explain.time_tree import TimeTree
 from gputui.report.explain.verdict import verdict
 from gputui.report.interruptions import interruptions
-from gputui.report.job import job_of
+from gputui.report.job import clocks_line, job_of
 from gputui.report.main_step import LEAST_LEVEL, share_of
 from gputui.report.phase_estimates import shares_error_points
 from gputui.report.phases import PhaseRow, phase_rows
@@ -121,7 +121,9 @@ def _of_run(session: Session, run: Run) -> list[Group]:
         if figures := _gpu(session, run.readings, gpu, run):
             where.append(Line(f"GPU {gpu}", figures, 5))
     notes = [Line("note", remark.line, 1) for remark in remarks(run)]
-    if (job := job_of(run)) is not None and job.missing_ranks:
+    if clocks := clocks_line(session, run):
+        notes.insert(0, Line("note", clocks, 1))
+    if (job := job_of(session, run)) is not None and job.missing_ranks:
         notes.insert(0, Line("note", job.line, 1))
     if tracing := tracing_line(run, shares_error_points(run)):
         notes.append(Line("note", tracing, 1))

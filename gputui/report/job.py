@@ -6,22 +6,43 @@ from collections import Counter
 
 import msgspec
 
+from gputui.model.link import ClockOffset
+from gputui.model.units import duration
 from gputui.report.explain.rank_waits import hosts
-from gputui.state import Run
+from gputui.state import Run, Session
 
 LISTED = 20
 """Missing ranks that are listed one by one."""
 
 
+class HostClock(msgspec.Struct, frozen=True):
+    """How far a host's clock is ahead of the first's, and by how much that may be wrong; null where
+    the two were not compared.
+    """
+
+    host: str
+    offset_ns: int | None = None
+    error_ns: int | None = None
+
+    @property
+    def known(self) -> ClockOffset | None:
+        """Both, where they are known."""
+        if self.offset_ns is None or self.error_ns is None:
+            return None
+        return ClockOffset(self.offset_ns, self.error_ns)
+
+
 class Job(msgspec.Struct, frozen=True):
     """`missing_ranks` are those of which nothing was recorded; it and `world_size` are null where
-    the job's size is not known. `hosts` are named where there are several."""
+    the job's size is not known. `hosts` are named where there are several, `clocks` of all but the
+    first."""
 
     id: str | None
     world_size: int | None
     ranks: list[int]
     missing_ranks: list[int] | None
     hosts: list[str]
+    clocks: list[HostClock]
 
     @property
     def line(self) -> str:
@@ -38,7 +59,45 @@ class Job(msgspec.Struct, frozen=True):
         return " ".join(words)
 
 
-def job_of(run: Run) -> Job | None:
+def clocks_of(session: Session, run: Run) -> list[HostClock]:
+    """Of each host but the first; nothing where there is only one. A difference of two comparisons
+    is as wrong as both."""
+    first, *others = sorted(hosts(run)) or [""]
+    known = session.clocks
+    found = []
+    for host in others:
+        if first in known and host in known and known[first].by == known[host].by:
+            offset_ns = known[host].offset_ns - known[first].offset_ns
+            error_ns = known[host].error_ns + known[first].error_ns
+            found.append(HostClock(host, offset_ns, error_ns))
+        else:
+            found.append(HostClock(host))
+    return found
+
+
+def clocks_line(session: Session, run: Run) -> str:
+    """How far the clocks of a job's hosts are apart, "" of one host."""
+    clocks = clocks_of(session, run)
+    if not clocks:
+        return ""
+    first = min(hosts(run))
+    known = {one.host: clock for one in clocks if (clock := one.known) is not None}
+    texts = [f"{host} {clock.text}" for host, clock in known.items()]
+    unknown = len(clocks) - len(texts)
+    if not texts:
+        return f"the clocks of {len(clocks) + 1} hosts were not compared: each time is of its own"
+    if len(texts) > CLOCKS_LISTED:
+        error_ns = max(clock.error_ns for clock in known.values())
+        texts = [f"{len(texts)} hosts, each to ± {duration(error_ns)} or better"]
+    texts += [f"{unknown} not compared"] if unknown else []
+    return f"clocks beside that of {first}: {', '.join(texts)}"
+
+
+CLOCKS_LISTED = 4
+"""Hosts whose clocks are given one by one."""
+
+
+def job_of(session: Session, run: Run) -> Job | None:
     """None where no process is a rank."""
     attached = [one.attached for one in run.processes.values() if one.attached.rank is not None]
     if not attached:
@@ -51,7 +110,12 @@ def job_of(run: Run) -> Job | None:
     if size is not None and size <= MOST_RANKS:
         missing = sorted(set(range(size)) - set(present))
     return Job(
-        names.most_common(1)[0][0] if names else None, size, present, missing, sorted(hosts(run))
+        names.most_common(1)[0][0] if names else None,
+        size,
+        present,
+        missing,
+        sorted(hosts(run)),
+        clocks_of(session, run),
     )
 
 

@@ -226,7 +226,7 @@ def _run(session: Session, run: Run) -> RunFacts:
         capture_unavailable_reason=started.capture_unavailable_reason,
         remarks=[remark.line for remark in remarks(run)],
         processes=[_process(row) for row in traced_rows(run)],
-        job=job_of(run),
+        job=job_of(session, run),
     )
 
 

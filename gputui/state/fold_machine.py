@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from gputui.model.events import (
+    ClockCompared,
     GpuEnergy,
     GpuSample,
     GpuStatus,
@@ -39,6 +40,12 @@ def header(session: Session, event: Header) -> None:
             session.gpus[facts.index] = Gpu(facts, history=gpu_history(session.most_samples))
         else:
             known.facts = facts
+
+
+def clock_compared(session: Session, event: ClockCompared) -> None:
+    """The newest of each host."""
+    own = session.header.host.hostname if session.header is not None else ""
+    session.clocks[event.host or own] = event
 
 
 def sample(session: Session, event: MachineSample) -> None:

@@ -10,6 +10,7 @@ import msgspec
 from gputui.model import events
 from gputui.model.events import (
     AnyEvent,
+    ClockCompared,
     Header,
     HostSample,
     KernelDefined,
@@ -65,6 +66,8 @@ class Session(msgspec.Struct, eq=False):
     other_kernels: int | None = None
     """The number that kernels over the limit of names share."""
     launch_shapes: dict[int, LaunchShape] = {}
+    clocks: dict[str, ClockCompared] = {}
+    """The newest comparison of each host's clock, where the recording was copied from there."""
     samples: int = 0
     unknown_references: int = 0
     # Indexes used by the folds.
@@ -143,6 +146,7 @@ _FOLDS: dict[type, Callable[[Session, Any], None]] = {
     events.Header: fold_machine.header,
     events.MachineSample: fold_machine.sample,
     events.HostUnavailable: fold_machine.host_unavailable,
+    events.ClockCompared: fold_machine.clock_compared,
     events.Alert: alerts.alert,
     events.RunStarted: fold_runs.started,
     events.KernelDefined: fold_capture.kernel_defined,

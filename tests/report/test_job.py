@@ -20,6 +20,7 @@ from gputui.cli.values import UsageError
 from gputui.model.events import (
     AnyEvent,
     CaptureDelta,
+    ClockCompared,
     CollectiveDelta,
     GpuSample,
     HostSample,
@@ -44,9 +45,14 @@ RANKS[3] = rank(wait=40_000_000)
 
 
 def record(
-    folder: Path, host: str, here: Sequence[int], job: str | None = "77", size: int | None = 4
+    folder: Path,
+    host: str,
+    here: Sequence[int],
+    job: str | None = "77",
+    size: int | None = 4,
+    ahead_ns: int | None = None,
 ) -> None:
-    """A node with two GPUs, and the trace of one kernel a rank."""
+    """A node with two GPUs, whose clock is ahead by so much, and the trace of one kernel a rank."""
     named = msgspec.structs.replace(
         header(*(msgspec.structs.replace(gpu(index), uuid=f"{host}-{index}") for index in (0, 1))),
         host=msgspec.structs.replace(header().host, hostname=host),
@@ -61,6 +67,9 @@ def record(
         for number in (1, 2)
     ]
     events: list[AnyEvent] = [named, *job_events(RANKS, here=here, facts=facts), *kernels]
+    if ahead_ns is not None:
+        clock = ClockCompared(time_ns=2, by="here", offset_ns=ahead_ns, error_ns=60_000)
+        events.append(clock)
     if here:
         events += [
             defined(1, "step"),
@@ -95,8 +104,8 @@ def nodes(tmp_path: Path) -> Path:
     """A job of two nodes with two ranks each."""
     folder = tmp_path / "job"
     folder.mkdir()
-    record(folder, "node-a", (0, 1))
-    record(folder, "node-b", (2, 3))
+    record(folder, "node-a", (0, 1), ahead_ns=1_000_000)
+    record(folder, "node-b", (2, 3), ahead_ns=-500_000)
     return folder
 
 
@@ -117,6 +126,7 @@ def test_the_late_rank_of_another_node_is_named(
         "ranks": [0, 1, 2, 3],
         "missing_ranks": [],
         "hosts": ["node-a", "node-b"],
+        "clocks": [{"host": "node-b", "offset_ns": -1_500_000, "error_ns": 120_000}],
     }
     [late] = [one for one in document["findings"] if "LATE" in one["word"].upper()]
     assert late["word"].upper() == "RANK 3 IS LATE"
@@ -143,6 +153,7 @@ def test_the_late_rank_of_another_node_is_named(
     assert main(["summary", str(nodes), "--full"]) == 0
     printed = capsys.readouterr().out
     assert "job 77: 4 of 4 ranks on 2 hosts" in printed
+    assert "clocks beside that of node-a: node-b \N{MINUS SIGN}1.50 ms ± 120 µs" in printed
     assert f"4 ranks added up: each is in --table {by_rank}" in printed
 
 

@@ -4,18 +4,24 @@ from __future__ import annotations
 
 import re
 
+import msgspec
 import pytest
 
 from gputui.model.events import (
     AnyEvent,
     CaptureDelta,
+    ClockCompared,
     CollectiveDelta,
     IdleLane,
     KernelDefined,
     KernelDelta,
+    ProcessAttached,
     StepLanes,
 )
 from gputui.model.leaves import Leaf
+from gputui.report.explain.ranks import rank_times
+from gputui.state import Session
+from gputui.tui.widgets.rank_lanes import aligned_by, lanes_together
 from tests.events_for_tests import at, attached, header, run_started, times
 from tests.report.test_ranks import job_events, rank
 from tests.tui.conftest import Show
@@ -144,3 +150,36 @@ async def test_a_step_of_each_rank_lies_on_one_axis_and_lateness_over_the_steps(
         assert "╱" * 40 in first
         assert "╱" not in second
         assert second.index("░") - first.index("░") == pytest.approx(0.2 / 1.2 * 107, abs=2)
+
+
+@pytest.mark.parametrize(
+    ("error_ns", "note", "offset_ns"),
+    [
+        (10_000, "clocks of hosts aligned to ± 20.0 µs", 200_000),
+        (400_000, "each from its start: clocks of hosts are known to ± 800 µs", 0),
+        (None, "each from its start: clocks of hosts are not compared", 0),
+    ],
+)
+def test_hosts_lie_on_one_axis_if_their_clocks_are_known_well_enough(
+    error_ns: int | None, note: str, offset_ns: int
+) -> None:
+    events = [
+        msgspec.structs.replace(event, host="ab"[event.process - 1])
+        if isinstance(event, ProcessAttached)
+        else event
+        for event in job_events([rank(), rank()])
+    ]
+    if error_ns is not None:
+        events += [
+            ClockCompared(
+                time_ns=3, by="here", offset_ns=7_000_000 * at, error_ns=error_ns, host=host
+            )
+            for at, host in enumerate("ab", 1)
+        ]
+    session = Session.of([header(), *events, step(1, 0, 5), step(2, 7_200_000, 0)])
+    assert session.run is not None
+    offsets_ns, said = aligned_by(session, session.run)
+    assert said == note
+    ranks = sorted(rank_times(session.run), key=lambda one: one.rank)
+    lanes = lanes_together(session.run, ranks, offsets_ns)
+    assert [lane.offset_ns for lane in lanes] == [0, offset_ns]

@@ -77,15 +77,24 @@ class NearEnd:
     ) -> None:
         self._answer = answer
         self._stop = stop
-        self._end = threading.Event()
+        self._heard = threading.Event()
+        self._has_ended = False
         self._heard_s = time.monotonic()
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            signal.signal(number, lambda *_: self._end.set())
+            signal.signal(number, lambda *_: self._end())
         threading.Thread(target=self._listen, name="near end", daemon=True).start()
 
     def is_gone(self, wait_s: float) -> bool:
-        """Whether nobody listens any more, after waiting so long for that."""
-        return self._end.wait(wait_s) or time.monotonic() - self._heard_s > SILENCE_S
+        """Whether nobody listens any more, after waiting so long, or until something was asked: the
+        answer's delay counts as the error of a clock.
+        """
+        if self._heard.wait(wait_s):
+            self._heard.clear()
+        return self._has_ended or time.monotonic() - self._heard_s > SILENCE_S
+
+    def _end(self) -> None:
+        self._has_ended = True
+        self._heard.set()
 
     def _listen(self) -> None:
         rest = b""
@@ -95,7 +104,8 @@ class NearEnd:
             rest = rest[:_LINE_BYTES]
             for line in lines:
                 self._do(line)
-        self._end.set()
+            self._heard.set()
+        self._end()
 
     def _do(self, line: bytes) -> None:
         word, _, number = line[:_LINE_BYTES].partition(b" ")

@@ -81,6 +81,7 @@ from gputui.model.events.gpu import (
     MigSample,
 )
 from gputui.model.events.machine import (
+    ClockCompared,
     ClockRead,
     Header,
     HostFacts,
@@ -143,6 +144,7 @@ AnyEvent = (
     | Mark
     | StepTimeline
     | StepLanes
+    | ClockCompared
     | ClockRead
 )
 
@@ -150,7 +152,7 @@ __all__ = [
     "JOURNAL_SCHEMA", "LAUNCH_UNKNOWN", "NO_LEAF", "NO_THREAD", "OTHER_STREAMS", "PHASE_STARTS",
     "SCHEMA_VERSION", "WINDOW_GROUPS",
     "Alert", "Amount", "AnyEvent", "ApiDelta", "CaptureDelta", "CaptureRefused", "CaptureSum",
-    "ClockRead", "CollectiveDelta",
+    "ClockCompared", "ClockRead", "CollectiveDelta",
     "DeviceDefined", "DeviceDelta", "Distribution",
     "Event", "GpuEnergy",
     "GpuFacts", "GpuSample", "GpuStatus", "GpuUnavailable", "Header", "HostFacts", "HostSample",

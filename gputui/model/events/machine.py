@@ -152,6 +152,18 @@ class HostUnavailable(Event, frozen=True, kw_only=True, tag="host_unavailable"):
     reasons: dict[str, str]
 
 
+class ClockCompared(Event, frozen=True, kw_only=True, tag="clock_compared"):
+    """How far this host's clock was ahead of that of `by`, which copied the recording: by
+    `offset_ns`, wrong by at most `error_ns`, half of the quickest round trip. `host` names it where
+    recordings of several are together. No time is corrected by it.
+    """
+
+    by: str
+    offset_ns: Integer
+    error_ns: Amount
+    host: str | None = None
+
+
 class ClockRead(Event, frozen=True, kw_only=True, tag="clock_read"):
     """The answer of another host to the question for its time, which was asked at `asked_ns` by the
     clock of who asked. Only on the way from one host to another, never in a file.

@@ -9,6 +9,7 @@ from msgspec.structs import replace
 from gputui.model.events import (
     Alert,
     AnyEvent,
+    ClockCompared,
     Header,
     KernelDefined,
     LaunchShape,
@@ -130,6 +131,8 @@ class MemberEvents:
             self._going.add(event.process)
         elif isinstance(event, ProcessDetached):
             self._going.discard(event.process)
+        elif isinstance(event, ClockCompared):
+            event = replace(event, host=self._machines.host(self._place))
         elif isinstance(event, MachineSample):
             event = self._machines.sample(self._place, event)
         elif isinstance(event, Alert) and event.gpu is not None:

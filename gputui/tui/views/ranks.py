@@ -10,7 +10,7 @@ from gputui.model.units import duration, percent
 from gputui.report.explain.finding import MOST_NAMED, capital, rank_names
 from gputui.report.explain.late_steps import late_over_steps
 from gputui.report.explain.rank_causes import RankTime
-from gputui.report.explain.rank_waits import hosts, matched, rank_processes, why_not_matched
+from gputui.report.explain.rank_waits import matched, rank_processes, why_not_matched
 from gputui.report.explain.ranks import Lateness, lateness_of
 from gputui.report.tables.ranks import RANKS, rank_rows, why_unknown
 from gputui.state import Run
@@ -19,7 +19,7 @@ from gputui.tui.widgets.canvas import Row, chosen_row, fit, heading, wrap
 from gputui.tui.widgets.causes import amount, hundred_bar
 from gputui.tui.widgets.chart import spark
 from gputui.tui.widgets.ink import nice_top
-from gputui.tui.widgets.rank_lanes import lanes_together, together_rows
+from gputui.tui.widgets.rank_lanes import aligned_by, lanes_together, together_rows
 from gputui.tui.widgets.scope import scope_rows
 from gputui.tui.widgets.table import Move, column, column_at, declared, table_rows
 from gputui.tui.widgets.view import (
@@ -249,10 +249,11 @@ class RanksView(View):
         run = self.model.session.run
         assert run is not None
         listed = [one for one in self._listed if isinstance(one, RankTime)]
-        lanes = lanes_together(run, listed)
+        offsets_ns, note = aligned_by(self.model.session, run)
+        lanes = lanes_together(run, listed, offsets_ns)
         if height < 4 or not lanes:
             return []
-        return [(), *together_rows(lanes[: height - 3], hosts(run), width)]
+        return [(), *together_rows(lanes[: height - 3], note, width)]
 
     def _bars(self, width: int, height: int) -> list[Row]:
         ranks = [one for one in self._listed if isinstance(one, RankTime) and one.tree is not None]

@@ -9,7 +9,7 @@ from gputui.model.units import MISSING, percent, size
 from gputui.state import Session
 from gputui.tui.widgets.canvas import Row, clip, labelled
 from gputui.tui.widgets.chart import Chart
-from gputui.tui.widgets.hosts import clock_text, link_text
+from gputui.tui.widgets.hosts import link_text
 from gputui.tui.widgets.series import Series
 
 if TYPE_CHECKING:
@@ -27,9 +27,10 @@ def link_rows(model: Model, width: int) -> list[Row]:
         text = link_text(host, time.time_ns())
         role = "hot" if host.link.reason else "dim"
         return [clip(((f"  ✗ {host.name}: {text}", role),), width)]
+    its = host.link.clock
     clock: Row = (("link ", "label"), (host.name, "text"), ("   clock ", "label"))
     missing: Row = ((f"   {host.link.reason}", "warn"),) if host.link.reason else ()
-    return [clip((*clock, (clock_text(host.link.clock), "value"), *missing), width)]
+    return [clip((*clock, (MISSING if its is None else its.text, "value"), *missing), width)]
 
 
 def host_items(session: Session) -> list[Row]:

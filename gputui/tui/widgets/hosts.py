@@ -9,7 +9,6 @@ from math import ceil
 
 import msgspec
 
-from gputui.model.link import ClockOffset
 from gputui.model.units import MISSING, duration, percent, size, watts
 from gputui.state import Gpu
 from gputui.state.hosts import Host, Hosts
@@ -141,14 +140,6 @@ def link_text(host: Host, now_ns: int) -> str:
         seen = f", last seen {duration(seconds * 10**9) if seconds else 'just now'}"
         seen += " ago" if seconds else ""
     return f"{link.reason}{seen}"
-
-
-def clock_text(clock: ClockOffset | None) -> str:
-    """ "+26 µs ± 60 µs": how far its clock is from this one."""
-    if clock is None:
-        return MISSING
-    sign = "\N{MINUS SIGN}" if clock.offset_ns < 0 else "+"
-    return f"{sign}{duration(abs(clock.offset_ns))} ± {duration(clock.error_ns)}"
 
 
 def host_rows(hosts: Hosts, now_ns: int, interval_s: float) -> list[HostRow]:

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from gputui.model.events import StepLanes
 from gputui.model.leaves import LEAVES, Leaf
 from gputui.model.units import duration
 from gputui.report.explain.rank_causes import RankTime
-from gputui.state import Run
+from gputui.report.explain.rank_waits import hosts
+from gputui.report.job import clocks_of
+from gputui.state import Run, Session
 from gputui.tui.widgets.canvas import Row, Span, heading
 from gputui.tui.widgets.causes import look
 
 LABEL = 12
+
+EXACT = 20
+"""How much finer than a step its clocks must be known for hosts to be drawn on one axis."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,13 +30,38 @@ class RankLane:
     offset_ns: int
 
 
-def lanes_together(run: Run, ranks: Sequence[RankTime]) -> list[RankLane]:
+def aligned_by(session: Session, run: Run) -> tuple[dict[str, int] | None, str]:
+    """How far each host's clock is ahead of the first's, None where that is not known well enough
+    to draw a step of theirs on one axis; and that in words, "" of one host."""
+    clocks = clocks_of(session, run)
+    if not clocks:
+        return {}, ""
+    known = {one.host: clock for one in clocks if (clock := one.known) is not None}
+    if len(known) < len(clocks):
+        return None, "each from its start: clocks of hosts are not compared"
+    error_ns = max(clock.error_ns for clock in known.values())
+    step_ns = max((lanes.duration_ns for lanes in run.step_lanes), default=0)
+    if error_ns * EXACT > step_ns:
+        return None, f"each from its start: clocks of hosts are known to ± {duration(error_ns)}"
+    first = {min(hosts(run)): 0}
+    offsets = first | {host: clock.offset_ns for host, clock in known.items()}
+    return offsets, f"clocks of hosts aligned to ± {duration(error_ns)}"
+
+
+def lanes_together(
+    run: Run, ranks: Sequence[RankTime], offsets_ns: Mapping[str, int] | None
+) -> list[RankLane]:
     """The newest step of the first rank, and of each other rank the one that lies beside it most.
-    Ranks of several hosts begin together: their clocks are not compared."""
+    Ranks of several hosts begin together unless `offsets_ns` has how far their clocks are ahead."""
+
+    def early_ns(one: RankTime) -> int:
+        return (offsets_ns or {}).get(one.host or "", 0)
+
     of: dict[tuple[int, int], list[StepLanes]] = {}
     for lanes in run.step_lanes:
         of.setdefault((lanes.process, lanes.device), []).append(lanes)
     first: StepLanes | None = None
+    first_early_ns = 0
     found: list[RankLane] = []
     for one in ranks:
         kept = of.get((one.process, -1 if one.device is None else one.device), [])
@@ -39,27 +69,30 @@ def lanes_together(run: Run, ranks: Sequence[RankTime]) -> list[RankLane]:
             continue
         if first is None:
             first = max(kept, key=lambda lanes: lanes.start_ns)
+            first_early_ns = early_ns(one)
             found.append(RankLane(one.rank, first, 0))
-        elif one.host is not None:
+        elif one.host is not None and offsets_ns is None:
             found.append(RankLane(one.rank, kept[-1], 0))
         else:
-            beside = max(kept, key=lambda lanes: _overlap_ns(lanes, first))
-            if _overlap_ns(beside, first) > 0:
-                found.append(RankLane(one.rank, beside, beside.start_ns - first.start_ns))
+            late_ns = first_early_ns - early_ns(one)
+            beside = max(kept, key=lambda lanes: _overlap_ns(lanes, first, late_ns))
+            if _overlap_ns(beside, first, late_ns) > 0:
+                start_ns = beside.start_ns + late_ns - first.start_ns
+                found.append(RankLane(one.rank, beside, start_ns))
     return found if len(found) > 1 else []
 
 
-def _overlap_ns(one: StepLanes, other: StepLanes) -> int:
-    end_ns = min(one.start_ns + one.duration_ns, other.start_ns + other.duration_ns)
-    return end_ns - max(one.start_ns, other.start_ns)
+def _overlap_ns(one: StepLanes, other: StepLanes, late_ns: int) -> int:
+    start_ns = one.start_ns + late_ns
+    end_ns = min(start_ns + one.duration_ns, other.start_ns + other.duration_ns)
+    return end_ns - max(start_ns, other.start_ns)
 
 
-def together_rows(lanes: Sequence[RankLane], hosts: Collection[str], width: int) -> list[Row]:
-    """A heading, the lanes, and what their ink means."""
+def together_rows(lanes: Sequence[RankLane], note: str, width: int) -> list[Row]:
+    """A heading with a note, the lanes, and what their ink means."""
     start_ns = min(lane.offset_ns for lane in lanes)
     span_ns = max(lane.offset_ns + lane.step.duration_ns for lane in lanes) - start_ns
     columns = max(10, width - LABEL - 1)
-    note = "each from its start: clocks of hosts are not compared" if len(hosts) > 1 else ""
     rows: list[Row] = [heading(f"A step of each rank  {duration(span_ns)}", width, note)]
     for lane in lanes:
         cells = [
