@@ -284,6 +284,8 @@ def _of_kernel(
         kind = "all_to_all" if len(partners) == ranks.get(communicator) else "send_recv"
     elif len(kinds) == 1:
         kind = kinds.pop()
+        if kind == "all_to_all":  # ncclAlltoAll counts what each rank is sent
+            size *= ranks.get(communicator, 1)
     known = [one for one in operations if one.partner is not None and kind in _BETWEEN_TWO]
     return Collective(
         communicator,
