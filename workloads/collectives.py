@@ -94,8 +94,8 @@ def whole_bytes(func: str, args: tuple[Any, ...], ranks: int) -> int:
 
 
 def message_bytes(name: str, whole: int, ranks: int) -> int:
-    """NCCL's message size, which ranges have too: of a gather or a scatter one rank's share."""
-    return whole // ranks if name in ("all_gather", "reduce_scatter") else whole
+    """NCCL's message size, which ranges have too: in some, one rank's share."""
+    return whole // ranks if name in ("all_gather", "reduce_scatter", "all_to_all") else whole
 
 
 @contextmanager

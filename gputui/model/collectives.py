@@ -12,6 +12,9 @@ SYNCHRONIZING = frozenset({"all_reduce", "all_gather", "reduce_scatter", "all_to
 """No rank can leave these before all have come. From a broadcast, a reduce or a send a rank may
 leave early, or wait for one peer only."""
 
+OF_SHARES = frozenset({"all_gather", "reduce_scatter", "all_to_all"})
+"""NCCL's message size is one rank's share of these."""
+
 _WORDS = {
     "allreduce": "all_reduce", "allgather": "all_gather", "reducescatter": "reduce_scatter",
     "alltoall": "all_to_all", "sendrecv": "send_recv", "broadcast": "broadcast",
@@ -75,9 +78,8 @@ def size_class(size_bytes: int) -> int:
 
 
 def total_bytes(kind: str, message_bytes: int, ranks: int) -> int:
-    """The size that bandwidths refer to (nccl-tests, PERFORMANCE.md): NCCL's message size of an
-    all-gather and a reduce-scatter is one rank's share."""
-    return message_bytes * ranks if kind in {"all_gather", "reduce_scatter"} else message_bytes
+    """The size that bandwidths refer to (nccl-tests, PERFORMANCE.md), of NCCL's message size."""
+    return message_bytes * ranks if kind in OF_SHARES else message_bytes
 
 
 def bus_factor(kind: str, ranks: int) -> float:
@@ -87,6 +89,6 @@ def bus_factor(kind: str, ranks: int) -> float:
         return 0.0
     if kind == "all_reduce":
         return 2 * (ranks - 1) / ranks
-    if kind in {"all_gather", "reduce_scatter", "all_to_all"}:
+    if kind in OF_SHARES:
         return (ranks - 1) / ranks
     return 1.0

@@ -78,7 +78,7 @@ def test_names_and_sizes() -> None:
         "other",
         "other",
     ]
-    assert total_bytes("reduce_scatter", 100, 4) == 400
+    assert total_bytes("reduce_scatter", 100, 4) == total_bytes("all_to_all", 100, 4) == 400
     assert total_bytes("all_reduce", 100, 4) == 100
     assert [bus_factor(kind, 4) for kind in ("all_reduce", "all_to_all", "send")] == [1.5, 0.75, 1]
     assert bus_factor("all_reduce", 1) == 0

@@ -130,7 +130,8 @@ COLLECTIVES: TableSpec[CollectiveRow] = TableSpec(
         number("Ranks", "ranks", lambda row: row.ranks, "Ranks of the communicator", priority=5),
         count("Count", "count", lambda row: row.sums.count, "Kernels, or ranges, that ended"),
         size("Bytes", "message_bytes", lambda row: row.sums.bytes,
-             "Message sizes as NCCL has them: of all-gather and reduce-scatter one rank's share"),
+             "Message sizes as NCCL has them: of all-gather, reduce-scatter and "
+             "all-to-all one rank's share"),
         time("Time", "time_ns", lambda row: row.sums.time_ns, "In all"),
         time("Waited", "wait_ns", _matched("wait_ns"),
              "For the last rank, of those after the communicator's first second",
