@@ -18,11 +18,14 @@ from gputui.model.events import (
     RunStarted,
     StepTimeline,
 )
+from tests.conftest import DATA
 from tests.events_for_tests import times
 from tests.tui import scripted
 from tests.tui.conftest import Show
 from tests.tui.scripted import SECOND_NS, START_NS, Batch
+from tests.tui.test_recorded import recorded
 
+LAUNCH = DATA / "faults" / "launch.gputui.gz"
 AT = START_NS + 100 * SECOND_NS
 FINISHED = 20
 
@@ -287,3 +290,26 @@ async def test_a_run_without_marks_has_no_line_for_them(show: Show) -> None:
         await shown.press("4")
         assert "Last step" in shown.text
         assert "MARK" not in shown.text.upper()
+
+
+async def test_a_range_of_a_library_leaves_the_page_as_helpful_as_none(show: Show) -> None:
+    """One line of CUB's took the place of where each step goes, over forty empty rows."""
+    events = recorded(LAUNCH)
+    attached = next(n for n, one in enumerate(events) if isinstance(one, ProcessAttached))
+    at = events[attached].time_ns
+    cub: Batch = [
+        RangeDefined(
+            time_ns=at, range=900, process=1, thread=1, parent=0, domain="CCCL", name="cub::Scan"
+        ),
+        CaptureDelta(time_ns=at, process=1, ranges=(RangeDelta(range=900, cpu=times(20, 22)),)),
+    ]
+    async with show([[*events[: attached + 1], *cub, *events[attached + 1 :]]], (120, 40)) as shown:
+        await shown.press("4")
+        assert "cub::Scan [CCCL]" in shown.text
+        assert "these ranges cover <0.01 % of the run" in shown.text
+        assert "─ Where each step goes ─" in shown.text
+        assert "launch-bound" in shown.text
+        assert "Kernels of" not in shown.text  # it has none
+        await shown.press("enter")
+        assert "GPU time   " in shown.text
+        assert "other threads" not in shown.text

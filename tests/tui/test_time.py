@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from gputui.tui.views.kernels import KernelsView
 from tests.conftest import DATA
 from tests.tui.conftest import Show
 from tests.tui.test_recorded import recorded
@@ -23,3 +24,20 @@ async def test_phases_and_summary_show_where_each_step_goes(
         assert "Where each step goes" in shown.text
         await shown.press("2", "end", "left")
         assert "nothing to close in this line" in shown.lines[-1]
+
+
+async def test_enter_on_copies_leads_to_the_copies(show: Show) -> None:
+    """It led to the largest matmul, which is no evidence of a copy."""
+    async with show([recorded(DATA / "faults" / "launch.gputui.gz")], (120, 40)) as shown:
+        await shown.press("2", "end")
+        assert "─ busy › pinned copies ─" in shown.text
+        await shown.press("enter")
+        assert shown.app.main.current == "kernels"
+        assert "Memory operations" in shown.text
+        view = shown.app.main.view
+        assert isinstance(view, KernelsView)
+        assert view.tab == 2
+        assert str(view.cursor.key).startswith("[CUDA memcpy ")
+        assert "─ [CUDA memcpy " in shown.text  # what is known of it
+        view.show_item(next(iter(view.model.session.kernel_names.values())).name)
+        assert view.tab == 0

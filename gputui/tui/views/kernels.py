@@ -241,8 +241,10 @@ class KernelsView(TableView):
         return row.name if row is not None else super().copied
 
     def show_item(self, key: Hashable) -> None:
-        """A kernel, by its full name."""
-        self.tab = 0
+        """A kernel, by its full name, or a copy."""
+        name, run = str(key), self.model.run
+        self.tab = 2 * (run is not None and any(one.operation == name for one in
+                                                run.memory_operations))  # fmt: skip
         super().show_item(key)
 
     def _phases(self, tables: Tables, name: str) -> list[tuple[str, int, int]]:

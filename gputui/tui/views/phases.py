@@ -18,9 +18,11 @@ from gputui.tui.model import Model, Tables
 from gputui.tui.widgets.canvas import Row, heading, wrap
 from gputui.tui.widgets.last_step import LastStep
 from gputui.tui.widgets.marks import newest_rows
+from gputui.tui.widgets.phase_details import phase_details
 from gputui.tui.widgets.phase_energy import PhaseEnergy
 from gputui.tui.widgets.phase_kernels import phase_kernels
 from gputui.tui.widgets.run import metric_rows, problems, run_row
+from gputui.tui.widgets.run_panels import telling
 from gputui.tui.widgets.scope import scope_rows
 from gputui.tui.widgets.statistics import time_rows
 from gputui.tui.widgets.table import Move
@@ -29,9 +31,9 @@ from gputui.tui.widgets.tree import (
     SORT_OF_TITLE,
     SORTS,
     library_roots,
+    little,
     ordered,
     phase_colors,
-    phase_details,
     running,
     scope_text,
     tree_columns,
@@ -255,7 +257,13 @@ class PhasesView(TableView):
                 act = partial(self._turn, row.key)
                 at = 2 * row.depth
                 self.places.append(Place(top + 2 + number, at, at + 2, act))
-        return rows + self.table(columns, self.listed, keys, width, height - 1, top + 1)
+        rows += self.table(columns, self.listed, keys, width, height - 1, top + 1)
+        if not (self.needle or run.is_active or telling(run, everything)):
+            # As helpful as without any range: a library's say nothing of where the time goes.
+            more = [(), *wrap(little(run, everything), width, "dim", "  "), (),
+                    *time_rows(self.model.session, run, width)]  # fmt: skip
+            rows += more[: max(0, height - len(rows))]
+        return rows
 
     def _note(self, tables: Tables, run: Run, room: int, inherited: bool) -> str:
         """The right part of the heading: what is hidden, and how to show it."""

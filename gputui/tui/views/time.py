@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Hashable
 from functools import partial
 
-from gputui.model.leaves import LEAVES, Leaf, leaf_of_kernel
+from gputui.model.leaves import COPIES, LEAVES, Leaf, leaf_of_kernel
 from gputui.model.units import duration, percent
 from gputui.report.explain import Verdict
 from gputui.report.explain.time_tree import TimeTree
 from gputui.report.explain.verdict import verdict
-from gputui.report.statistics import TableRow, kernel_rows
+from gputui.report.statistics import TableRow, kernel_rows, memory_time_rows
 from gputui.report.step_meaning import scope_words
 from gputui.state import Run
 from gputui.tui.model import Model
@@ -145,7 +145,7 @@ class TimeView(View):
             return None
         if LEAVES[line.leaf].is_idle:
             return Lead("timeline", LEAVES[line.leaf].key)
-        own = self._own(line)
+        own = self._own(line) or self._beside(line.leaf)
         return Lead("kernels", own[0].name if own else None)
 
     def show_item(self, key: Hashable) -> None:
@@ -160,6 +160,16 @@ class TimeView(View):
     def _own(self, line: Line) -> list[TableRow]:
         """The kernels of its cause."""
         return self._read[2].get(line.leaf, []) if self._read and line.leaf is not None else []
+
+    def _beside(self, leaf: Leaf) -> list[TableRow]:
+        """What a leaf without kernels of its own is of, the largest first: copies, and for chains
+        the elementwise ones."""
+        if leaf is Leaf.ELEMENTWISE_CHAIN and self._read is not None:
+            return self._read[2].get(Leaf.ELEMENTWISE, [])
+        run = self.model.run
+        rows = memory_time_rows(run) if run is not None and leaf in COPIES else []
+        of_host = leaf is not Leaf.COPY_DEVICE
+        return [row for row in rows if ("Host" in row.name) == of_host]
 
     def _of(self, run: Run) -> tuple[Verdict | None, dict[Leaf, list[TableRow]]]:
         if self._read is None or self._read[0] != self.model.revision:

@@ -20,6 +20,8 @@ def phase_kernels(
 ) -> list[Row]:
     """Those that took most, in so many rows, the heading and the titles included."""
     found = kernel_rows(session, run, ranges_below(phase.phase))[: height - 2]
+    if not found:
+        return []
     names = short_names([row.name for row in found], _NAME)
     told_apart = dict(zip([row.name for row in found], names, strict=True))
     columns = [

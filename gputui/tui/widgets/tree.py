@@ -5,26 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TypeVar
 
-from gputui.model.leaves import LEAVES
 from gputui.model.naming import is_library_domain
-from gputui.model.payloads import payload_text
-from gputui.model.units import count, duration, joules, percent, quantity
+from gputui.model.units import count, duration, percent
 from gputui.report.main_step import is_inside
-from gputui.report.phase_causes import PhaseCauses
 from gputui.report.phase_tree import PhaseKey, phase_tree
 from gputui.report.phases import PhaseRow
-from gputui.report.roofline import Roof
 from gputui.report.schema import Column
 from gputui.report.tables.phases import PHASES
 from gputui.state import Run
-from gputui.tui.widgets.canvas import PHASE_COLORS, Row, bar, labelled
-from gputui.tui.widgets.chart import spark
+from gputui.tui.widgets.canvas import PHASE_COLORS, bar
 from gputui.tui.widgets.table import column, declared
 
 R = TypeVar("R")
 
-MOST_CAUSES = 6
-"""Leaves of a phase among its details."""
 
 _NARROW_BAR, _WIDE_BAR = 8, 20
 
@@ -233,86 +226,20 @@ def tree_columns(
     return columns
 
 
-def phase_details(
-    row: PhaseRow,
-    *,
-    on_gpu: bool,
-    causes: PhaseCauses | None = None,
-    roofs: Sequence[Roof] = (),
-) -> tuple[Row, ...]:
-    """Details of a phase; `causes` are why the GPU idled and what it did, `roofs` what its counters
-    said meanwhile.
-    """
-    whose = f"{row.pid}" if row.rank is None else f"{row.pid}, rank {row.rank}"
-    pairs = [
-        ("path", row.path),
-        ("domain", row.domain or "(default)"),
-        ("process", whose),
-        ("category", row.category or "(none)"),
-        ("payload, newest", payload_text(row.payload) if row.payload else "(none)"),
-        ("instances", count(row.instances)),
-        ("CPU time", duration(row.cpu_total_ns)),
-        ("average", duration(row.cpu.average)),
-        ("median", duration(row.cpu.median)),
-        ("shortest", duration(row.cpu.minimum)),
-        ("longest", duration(row.cpu.maximum)),
-        ("deviation", duration(row.cpu.deviation)),
-    ]
-    if (in_order := row.in_order_ns) is not None:
-        highest = max(in_order, default=0.0)
-        pairs.insert(6, ("names, see #", count(row.names)))
-        pairs.insert(
-            8, ("average, in order", f"{spark([*in_order], highest)} to {duration(highest)}")
-        )
-    if row.threads:
-        pairs.insert(3, ("threads", ", ".join(row.threads)))
-    if on_gpu:
-        pairs += [
-            ("GPU busy", duration(row.gpu_busy_ns)),
-            ("GPU time, added up", duration(row.gpu_total_ns)),
-            (
-                "projected, average",
-                duration(None if row.gpu_projected_ns is None else row.projected.average),
-            ),
-            ("kernels", count(row.kernels)),
-            (
-                "  of other threads",
-                f"{count(row.inherited_kernels)} (autograd: no range of their own)",
-            ),
-            ("launches", count(row.launches)),
-        ]
-        if replayed := row.launched.replayed:
-            pairs.append(("replayed by graphs", f"{count(replayed)} kernels captured here"))
-    if causes is not None:
-        pairs.append(("bound by", causes.bound or "(nothing leads)"))
-        largest = sorted(causes.leaves.items(), key=lambda part: -part[1])[:MOST_CAUSES]
-        pairs += [
-            (f"  {LEAVES[leaf].label}", f"{100 * ns / causes.wall_ns:.1f} %  {duration(ns)}")
-            for leaf, ns in largest
-        ]
-    for roof in roofs:
-        pairs.append((f"GPU {roof.gpu} in it", f"{count(roof.samples)} samples"))
-        pairs += [(f"  {label}", text) for label, text in _counters(roof)]
-    return labelled(pairs, 20)
-
-
-def _counters(roof: Roof) -> list[tuple[str, str]]:
-    """Those that were read."""
-    read = [
-        ("power", roof.watts, quantity(roof.watts, "W")),
-        ("energy", roof.joules, joules(roof.joules)),
-        ("SM active", roof.sm_active_percent, percent(roof.sm_active_percent)),
-        ("of tensor peak", roof.tensor_peak_percent, percent(roof.tensor_peak_percent)),
-        ("of memory peak", roof.memory_peak_percent, percent(roof.memory_peak_percent)),
-    ]
-    return [(label, text) for label, value, text in read if value is not None]
-
-
 def waiting(run: Run) -> str:
     """Why there are no phases."""
     if run.unseen_reason:
         return f"no phase so far; {run.unseen_reason}"
     if run.is_active:
         return "waiting for the program's first NVTX range…"
-    hint = "" if run.started.annotate else "; --annotate modules shows torch's modules"
-    return f"the program opened no NVTX range{hint}"
+    return f"the program opened no NVTX range{_annotated(run)}"
+
+
+def little(run: Run, rows: Sequence[PhaseRow]) -> str:
+    """What to say where ranges cover little of the run: they are a library's."""
+    covered = percent(100 * sum(row.cpu_total_ns for row in rows) / max(1, run.duration_ns))
+    return f"these ranges cover {covered} of the run{_annotated(run)}"
+
+
+def _annotated(run: Run) -> str:
+    return "" if run.started.annotate else "; --annotate modules shows torch's modules"
