@@ -99,6 +99,10 @@ def _unknown(command: Command, words: Sequence[str], unknown: Sequence[str]) -> 
         if at == 0 and (hint := did_you_mean(first, [known.name for known in COMMANDS])):
             return f"there is no command {first!r}{hint}"
         before, after = words[:at], words[at:]
+        if first in [known.name for known in COMMANDS]:
+            import shlex
+
+            return f"did you mean: {shlex.join(['gputui', *after, *before])}"
         flag = "--replay" if len(after) == 1 and ".gputui" in first else "--"
         import shlex
 

@@ -148,6 +148,13 @@ def refused_there(why: str) -> Failure:
     return Failure(Kind.REFUSED_THERE, clean_output(why, 2 * _LONGEST))
 
 
+def would_ask(failure: Failure) -> Failure:
+    """The connection that was opened on the plain terminal is gone."""
+    return failure._replace(
+        line="the connection is lost, and ssh would ask again: start gputui again"
+    )
+
+
 def over(recording: str) -> Failure:
     """The run that was followed has ended, and all of it was read: no failure at all."""
     return Failure(Kind.OVER, f"the run is over; its recording is {clean_output(recording, 200)}")

@@ -213,13 +213,14 @@ class HostLink:
             status, printed = pipe.status()
             if status == 0 and self.recording and self._was_up:
                 return failures.over(self.recording)
-            return failures.ended(
+            ended = failures.ended(
                 status,
                 printed,
                 host=self.target.ssh or self.target.name,
                 is_ssh=bool(self.target.ssh),
                 was_up=self._was_up,
             )
+            return failures.would_ask(ended) if ended.kind.asks and self.target.control else ended
 
     def _open(self, argv: Sequence[str], token: str) -> Opened | Failure:
         """Start the command and wait for the far end's first line, a few links at a time."""

@@ -106,10 +106,12 @@ def test_a_connection_that_was_opened_on_the_terminal_is_gone_through(
         through = masters.open(ssh_target("box-a"))
         assert through is not None
         (tmp_path / "key").unlink()  # whoever connects anew is not let in
-        fleet = Fleet([through], FarOptions(answering()))
-        fleet.connect(PATIENCE_S)
-        assert fleet.links["box-a"].failure is None
-        assert fleet.close()
+        watched = Watched([through])
+        assert watched.fleet.links["box-a"].failure is None
+        server.cut()
+        again = "the connection is lost, and ssh would ask again: start gputui again"
+        watched.until(lambda: ("failed", again) in watched.states["box-a"])
+        assert watched.fleet.close()
     finally:
         masters.close()
     server.commands_end()
