@@ -79,7 +79,9 @@ class Live:
         self._interval_s = options.interval_s
         # An argument may be any bytes; unsanitized, they would make the journal unreadable.
         self._arguments = tuple(map(sanitize, options.arguments))
-        self._sampler = Sampler(options.interval_s, options.only, self._arguments, self._written)
+        self._sampler = Sampler(
+            options.interval_s, options.only, self._arguments, self._written, self._needs_energy
+        )
         self._numbering = Numbering()
         self._runs = 0
         self._run: Run | None = None
@@ -109,6 +111,10 @@ class Live:
         if self._options.trace is not None:
             self._options.trace.close()
         return gone
+
+    def _needs_energy(self) -> bool:
+        """A screen that only watches shows no energy that changes by the tick."""
+        return self._run is not None or self.recording.bytes_written is not None
 
     def _written(self) -> Written:
         trace = self._options.trace

@@ -83,9 +83,11 @@ class Machine:
         self.opened_ns = time.monotonic_ns()
         """When the first reading ended, on the monotonic clock."""
 
-    def tick(self, written: Written = NOTHING_WRITTEN) -> list[AnyEvent]:
-        """The reasons that changed, then the sample, including the disk space in `written`."""
-        statuses = self._nvml.statuses(0.0 if self._status_told else FIRST_STATUS_S)
+    def tick(self, written: Written = NOTHING_WRITTEN, *, energy: bool = True) -> list[AnyEvent]:
+        """The reasons that changed, then the sample, including the disk space in `written`; with
+        `energy`, the energy counters too, which are else read every few seconds only."""
+        wait_s = 0.0 if self._status_told else FIRST_STATUS_S
+        statuses = self._nvml.statuses(wait_s, energy=energy)
         self._status_told = True
         processes_due = self._processes_due()
         readings = self._nvml.poll(processes_due, self._use_turns.take(time.monotonic_ns()))

@@ -52,14 +52,17 @@ class Sampler:
         only: Sequence[int] | None = None,
         arguments: Sequence[str] = (),
         written: Callable[[], Written] = lambda: NOTHING_WRITTEN,
+        energy: Callable[[], bool] = lambda: True,
     ) -> None:
         """`only` are NVML indexes (None: follow CUDA_VISIBLE_DEVICES); `arguments` is the command
-        line, for the header; `written` gives the recording's disk use. Raises `ValueError` for an
-        impossible interval.
+        line, for the header; `written` gives the recording's disk use; `energy` says whether each
+        tick reads the energy counters, which takes more CPU than all else. Raises `ValueError` for
+        an impossible interval.
         """
         self._only = only
         self._arguments = tuple(arguments)
         self._written = written
+        self._energy = energy
         self._interval_ns = _nanoseconds(interval_s)
         self._changed = threading.Condition()
         self._interval_changed = False
@@ -116,7 +119,7 @@ class Sampler:
                 if not is_due:
                     emit(machine.energies())
                     continue
-                emit(machine.tick(self._written()))
+                emit(machine.tick(self._written(), energy=self._energy()))
                 due_ns = schedule.after(time.monotonic_ns())
         except Exception as error:
             reasons = {"sampler": _stopped(error)}

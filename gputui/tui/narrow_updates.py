@@ -145,6 +145,11 @@ class Sent:
         return whole == there and now_s - sent_s <= _SAME_S
 
 
+def _by_column(span: tuple[int, int, int]) -> tuple[int, int]:
+    y, start, end = span
+    return (start, y) if end - start == 1 else (-1, y)
+
+
 class NarrowUpdate(ChopsUpdate):
     """The changed spans of lines, cut at both ends."""
 
@@ -156,7 +161,9 @@ class NarrowUpdate(ChopsUpdate):
     def render_segments(self, console: Console) -> str:
         """The sequences for the terminal."""
         pen = Pen(console, self._width)
-        for y, start, end in self.spans:
+        # Charts beside one another each move on by a column: down one, then down the next, instead
+        # of across both in each line, which would cost a move and a colour a cell.
+        for y, start, end in sorted(self.spans, key=_by_column):
             line = self.chops[y]
             is_whole = end - start >= self._width
             if self._sent.is_there(y, list(line.values()) if is_whole else None):

@@ -38,7 +38,10 @@ def main() -> None:
             case "once":
                 emit(read_once(command["only"]))
             case "start":
-                sampler = Sampler(command["interval_s"], arguments=("--once", "x"))
+                often = command.get("energy", True)
+                sampler = Sampler(
+                    command["interval_s"], arguments=("--once", "x"), energy=lambda: often
+                )
                 sampler.start(emit)
             case "interval":
                 assert sampler is not None

@@ -19,7 +19,9 @@ from gputui.collect.sampler import Sampler, Schedule
 from gputui.collect.worker import Worker
 from gputui.model.events import (
     AnyEvent,
+    GpuEnergy,
     GpuSample,
+    GpuStatus,
     GpuUnavailable,
     Header,
     HostUnavailable,
@@ -91,12 +93,15 @@ def test_the_first_emission_is_the_header_and_stop_is_the_end(
 
 def test_the_interval_changes_live(own_probe: Callable[[], Probe]) -> None:
     probe = own_probe()
-    probe.send(do="start", interval_s=3600)
+    probe.send(do="start", interval_s=3600, energy=False)
     seen = probe.events()
     probe.until(seen, lambda _: True)
     # Without the change, the next tick would come in an hour.
     probe.send(do="interval", interval_s=0.1)
     probe.until(seen, lambda reading: len(reading.events) >= 5)
+    # Where nothing is recorded, energy is read with the status only.
+    energies = [event for event in seen if isinstance(event, GpuEnergy)]
+    assert len(energies) == sum(isinstance(event, GpuStatus) for event in seen) > 0
 
 
 def test_reasons_are_said_when_they_change_and_only_then(

@@ -90,9 +90,9 @@ class Device:
         except DriverError as error:
             return DeviceReading.without(self.index, error.reason, self._facts_reasons)
 
-    def read_slowly(self, status: bool) -> SlowReading:
-        """The calls that take milliseconds: the energy counter, PCIe rates if needed, and, if
-        requested, the status.
+    def read_slowly(self, status: bool, energy: bool) -> SlowReading:
+        """The calls that take milliseconds: PCIe rates if needed and, if requested, the status and
+        the energy counter.
         """
         if self._handle is None or self._facts is None or self._xids is None:
             return self.slow
@@ -100,12 +100,12 @@ class Device:
         reasons = self.slow.reasons
         told = None
         try:
-            energy = read_energy(self._library, self._handle, self.index)
+            counted = read_energy(self._library, self._handle, self.index) if energy else None
             if self.needs_pcie:
                 pcie, pcie_reasons = read_pcie(self._library, self._handle)
             if status:
                 told, reasons = read_status(self._library, self._handle, self._facts, self._xids)
-            return SlowReading(told, energy, reasons, pcie, pcie_reasons)
+            return SlowReading(told, counted, reasons, pcie, pcie_reasons)
         except DriverError as error:
             if status:
                 reasons = {"status": error.reason}

@@ -142,13 +142,16 @@ class Nvml:
                 readings.append(DeviceReading.without(gpu.index, reason))
         return readings
 
-    def statuses(self, wait_s: float = 0.0) -> list[GpuStatus | GpuEnergy]:
-        """Slow readings since the last call: each GPU's energy, and its status every few seconds
-        and after an Xid. Starts the next; waits at most `wait_s` for those under way.
+    def statuses(
+        self, wait_s: float = 0.0, *, energy: bool = True
+    ) -> list[GpuStatus | GpuEnergy]:
+        """Slow readings since the last call: each GPU's status and energy every few seconds and
+        after an Xid; with `energy`, that each time. Starts the next; waits at most `wait_s` for
+        those under way.
         """
         told = self._slow_answers(time.monotonic())
         for gpu in self._gpus:
-            self._ask_slowly(gpu)
+            self._ask_slowly(gpu, energy)
         return told + self._slow_answers(time.monotonic() + wait_s)
 
     def energies(self, wait_s: float) -> list[GpuStatus | GpuEnergy]:
@@ -174,7 +177,7 @@ class Nvml:
         return told
 
     @staticmethod
-    def _ask_slowly(gpu: _Gpu) -> None:
+    def _ask_slowly(gpu: _Gpu, energy: bool) -> None:
         if gpu.device.handle is None or gpu.slow.is_busy:
             return
         now, xids = time.monotonic(), gpu.device.xid_count
@@ -186,7 +189,8 @@ class Nvml:
         )
         if due:
             gpu.asked_s, gpu.told_xids = now, xids
-        gpu.slow.ask(functools.partial(gpu.device.read_slowly, due))
+        if due or energy or gpu.device.needs_pcie:
+            gpu.slow.ask(functools.partial(gpu.device.read_slowly, due, energy or due))
 
     def close(self) -> None:
         """Free the driver's objects. Waits at most a second, even if the driver hangs."""
