@@ -107,6 +107,13 @@ def percent(value: float | None) -> str:
     return f"{value:.0f} %"
 
 
+def whole_percent(value: float | None) -> str:
+    """A share that changes all the time without meaning anything by it: "97 %", "<1 %"."""
+    if not _is_figure(value):
+        return MISSING
+    return "<1 %" if 0 < value < 1 else f"{value:.0f} %"
+
+
 def parameter(value: str | int | float | bool | None) -> str:
     """A parameter's value as it is typed: "true", not "True"."""
     return str(value).lower() if isinstance(value, bool) else str(value)

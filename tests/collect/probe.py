@@ -10,6 +10,7 @@ import os
 import sys
 import threading
 from collections.abc import Sequence
+from functools import partial
 
 import msgspec
 
@@ -38,10 +39,10 @@ def main() -> None:
             case "once":
                 emit(read_once(command["only"]))
             case "start":
-                often = command.get("energy", True)
                 sampler = Sampler(
-                    command["interval_s"], arguments=("--once", "x"), energy=lambda: often
-                )
+                    command["interval_s"], arguments=("--once", "x"),
+                    energy=partial(bool, command.get("energy", True)),
+                )  # fmt: skip
                 sampler.start(emit)
             case "interval":
                 assert sampler is not None

@@ -142,9 +142,7 @@ class Nvml:
                 readings.append(DeviceReading.without(gpu.index, reason))
         return readings
 
-    def statuses(
-        self, wait_s: float = 0.0, *, energy: bool = True
-    ) -> list[GpuStatus | GpuEnergy]:
+    def statuses(self, wait_s: float = 0.0, *, energy: bool = True) -> list[GpuStatus | GpuEnergy]:
         """Slow readings since the last call: each GPU's status and energy every few seconds and
         after an Xid; with `energy`, that each time. Starts the next; waits at most `wait_s` for
         those under way.

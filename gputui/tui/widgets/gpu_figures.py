@@ -242,4 +242,12 @@ def clock(value: int | None, maximum: int | None) -> str:
 def _both(received: float | None, sent: float | None) -> str:
     if received is None and sent is None:
         return MISSING
-    return f"in {rate(received)} out {rate(sent)}"
+    return f"in {_link_rate(received)} out {_link_rate(sent)}"
+
+
+def _link_rate(bytes_per_s: float | None) -> str:
+    """An idle link carries what asks for the readings, tens to hundreds of kB/s that change at each
+    tick and say nothing."""
+    if bytes_per_s is not None and 0 < bytes_per_s < 1e6:
+        return "<1 MB/s"
+    return rate(bytes_per_s)

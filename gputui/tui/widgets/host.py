@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from gputui.model.units import MISSING, percent, size
+from gputui.model.units import MISSING, percent, size, whole_percent
 from gputui.state import Session
 from gputui.tui.widgets.canvas import Row, clip, labelled
 from gputui.tui.widgets.chart import Chart
@@ -43,7 +43,7 @@ def host_items(session: Session) -> list[Row]:
     load = MISSING if host.load_1m is None else f"{host.load_1m:.2f}"
     items: list[Row] = [
         (("host ", "label"), (header.host.hostname[:40], "text")),
-        (("CPU ", "label"), (f"{percent(host.cpu_percent):>5}", "value")),
+        (("CPU ", "label"), (f"{whole_percent(host.cpu_percent):>5}", "value")),
         (
             ("memory ", "label"),
             (f"{size(host.memory_used_bytes)} of {size(total)}", "value"),
@@ -54,7 +54,11 @@ def host_items(session: Session) -> list[Row]:
         items.append((("swap ", "label"), (size(host.swap_used_bytes), "value")))
     if session.own_cpu_percent is not None:
         items.append(
-            (("gputui ", "label"), (percent(session.own_cpu_percent), "value"), (" CPU", "dim"))
+            (
+                ("gputui ", "label"),
+                (whole_percent(session.own_cpu_percent), "value"),
+                (" CPU", "dim"),
+            )
         )
     if header.driver_version:
         items.append((("driver ", "label"), (header.driver_version, "text")))
