@@ -282,10 +282,10 @@ def _of_kernel(
     if kinds == {"send", "recv"}:
         partners = {operation.partner for operation in operations if operation.kind == "send"}
         kind = "all_to_all" if len(partners) == ranks.get(communicator) else "send_recv"
+        if kind == "all_to_all":  # its size is what each rank is sent, as that of ncclAlltoAll
+            size //= len(partners)
     elif len(kinds) == 1:
         kind = kinds.pop()
-        if kind == "all_to_all":  # ncclAlltoAll counts what each rank is sent
-            size *= ranks.get(communicator, 1)
     known = [one for one in operations if one.partner is not None and kind in _BETWEEN_TWO]
     return Collective(
         communicator,
