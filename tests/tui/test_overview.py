@@ -9,8 +9,9 @@ import msgspec
 import pytest
 from rich.cells import cell_len
 
-from gputui.model.events import Alert, RunStarted, StepBlock
+from gputui.model.events import Alert, Distribution, RunStarted, StepBlock
 from gputui.model.leaves import LEAVES, Leaf
+from gputui.model.sketch import Accumulator
 from gputui.report.answer import answer
 from gputui.report.explain import Finding, Verdict
 from gputui.report.explain.time_tree import time_tree
@@ -20,6 +21,7 @@ from gputui.tui.source import Options
 from gputui.tui.views.overview import FINDING, OverviewView
 from gputui.tui.widgets.canvas import row_width
 from gputui.tui.widgets.causes import cause_rows, hundred_bar, sums
+from gputui.tui.widgets.distribution import distribution
 from gputui.tui.widgets.ink import apportion, nice_top
 from gputui.tui.widgets.line_view import LineView
 from gputui.tui.widgets.names import cut_middle, short_names
@@ -27,6 +29,7 @@ from gputui.tui.widgets.run_panels import step_points
 from gputui.tui.widgets.verdict import evidence, verdict_rows
 from gputui.tui.widgets.view import Lead
 from tests.conftest import DATA
+from tests.events_for_tests import times
 from tests.tui import scripted
 from tests.tui.conftest import Show
 from tests.tui.test_recorded import recorded
@@ -267,3 +270,26 @@ def test_no_two_kernels_read_alike() -> None:
         assert len(set(short)) == 3
         assert all(cell_len(one) <= width for one in short)
     assert cut_middle("nvjet_sm90_tst_64x8_splitK_bias_TNT", 24) == "nvjet_sm90_tst…_bias_TNT"
+
+
+@pytest.mark.parametrize(
+    ("lengths", "shown"),
+    [
+        # Steps known within 1 %: five empty classes stood between two buckets.
+        (times(*[3_700_000] * 210, *[3_740_000] * 490, *[3_800_000] * 95, *[3_000_000] * 5),
+         [("< 3.68 ms", 5), ("3.68 ms", 210), ("3.75 ms", 490), ("3.82 ms", 95)]),
+        # Few steps: no more classes than they fill; the slow ones say how slow.
+        (times(*[13_000_000, 13_200_000] * 16, 219_000_000, 401_000_000),
+         [("13.0 ms", 16), ("13.1 ms", 16), ("219 ms to 401 ms", 2)]),
+        (times(70, 70, 70), [("70 ns", 3)]),
+    ],
+)  # fmt: skip
+def test_classes_are_as_fine_as_the_steps_are_known(
+    lengths: Distribution, shown: list[tuple[str, int]]
+) -> None:
+    spread = Accumulator.of([lengths])
+    if len(shown) == 4:
+        spread._make_coarse()
+    rows = distribution(spread, 12, 60).rows
+    assert [(row[0][0].strip(), int(row[2][0])) for row in rows] == shown
+    assert sum(often for _, often in shown) == spread.count

@@ -14,8 +14,8 @@ from gputui.tui.model import Model
 from gputui.tui.widgets.canvas import Row, Span, clip, heading, wrap
 from gputui.tui.widgets.causes import leaf_named
 from gputui.tui.widgets.chart import block_rows
+from gputui.tui.widgets.distribution import distribution
 from gputui.tui.widgets.ink import apportion
-from gputui.tui.widgets.run_panels import distribution
 from gputui.tui.widgets.scope import dimmed, scope_rows
 from gputui.tui.widgets.step_bars import CUT, step_bars
 from gputui.tui.widgets.step_columns import (

@@ -16,6 +16,7 @@ from gputui.tui.model import Model, Tables
 from gputui.tui.source import ManyHosts
 from gputui.tui.widgets import cpu_panels as cpu
 from gputui.tui.widgets import run_panels as short
+from gputui.tui.widgets.distribution import distribution
 from gputui.tui.widgets.gpu_panel import gpu_panel
 from gputui.tui.widgets.last_runs import LastRuns
 from gputui.tui.widgets.panels import Layout, Panel, columns_of
@@ -78,7 +79,7 @@ def fill(
     if tree is not None and (len(points) >= FEW or (points and not tree.step_ns.values)):
         first.append(partial(short.steps, tree, low))
     if tree is not None and tree.step_ns.values and (columns == 3 or 0 < len(points) < FEW):
-        first.append(partial(short.distribution, tree.step_ns, low))
+        first.append(partial(distribution, tree.step_ns, low))
     on_cpu = tree is None and not read.kernels
     if on_cpu and read.main is not None and read.main.cpu.values:
         first.append(partial(cpu.step_times, read.main, low))
@@ -94,7 +95,7 @@ def fill(
         most = 13 if columns == 3 and second else left
         third.append(partial(short.kernels, read.kernels, most, chosen))
     if columns == 2 and tree is not None and len(points) >= FEW and not read.steps:
-        third.append(partial(short.distribution, tree.step_ns, low + 1))
+        third.append(partial(distribution, tree.step_ns, low + 1))
     if run.log_lines:
         third.append(partial(short.output, run, max(4, left - low - (25 if on_cpu else 18))))
     if columns == 3 and not isinstance(model.source, ManyHosts):

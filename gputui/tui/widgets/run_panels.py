@@ -6,8 +6,6 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
 from gputui.model.leaves import Leaf
-from gputui.model.sketch import Accumulator
-from gputui.model.step_kinds import SLOW
 from gputui.model.units import count, duration, percent
 from gputui.report.explain.time_tree import TimeTree
 from gputui.report.main_step import LEAST_LEVEL
@@ -92,28 +90,6 @@ def steps(tree: TimeTree, height: int, width: int) -> Panel:
     rows.append(((f"{'0':>{_AXIS - 2}} └", "dim"), (fit(what, room).rstrip().center(room, "─"),
                                                   "dim")))  # fmt: skip
     return Panel(title, rows, slow, view="timeline")
-
-
-def distribution(lengths: Accumulator, height: int, width: int) -> Panel:
-    """How many steps took how long: equal classes from the 1st to the 99th percentile, or to where
-    steps are slow, which are one class: their tail would leave the others few."""
-    low, high = lengths.percentile(1) or 0.0, lengths.percentile(99) or 0.0
-    high = min(high, SLOW * (lengths.median or high))
-    classes = max(1, height - 2)
-    each = max((high - low) / classes, 1.0)
-    bounds = [low + each * number for number in range(classes + 1)]
-    counts = [0] * (classes + 2)
-    for value, number in lengths.values.items():
-        at = 0 if value < low else classes + 1 if value > high else int((value - low) / each) + 1
-        counts[min(at, classes + 1) if value > high else min(at, classes)] += number
-    labels = [f"< {duration(low)}", *(duration(one) for one in bounds[:-1]), f"> {duration(high)}"]
-    most = max(*counts, 1)
-    room = max(4, width - 22)
-    rows: list[Row] = [
-        ((f"{label:>11} ", "dim"), (bar(number / most, room), "accent"), (f" {number:>7}", "text"))
-        for label, number in zip(labels, counts, strict=True)
-    ]
-    return Panel("Distribution", rows, f"{count(lengths.count)} steps", view="timeline")
 
 
 def phases(
