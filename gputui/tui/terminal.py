@@ -28,6 +28,9 @@ if TYPE_CHECKING:
     from textual.app import App
 
 _WAIT_S = 0.1
+_TICKS = 10
+"""An Escape may begin a sequence: it is a key once nothing came for this many waits, or sooner.
+From then on nothing wakes the thread but input, or the end."""
 
 _MOUSE_ON = "\x1b[?1000h\x1b[?1002h\x1b[?1006h"
 _MOUSE_OFF = "\x1b[?1006l\x1b[?1002l\x1b[?1000l"
@@ -98,6 +101,7 @@ class Terminal(LinuxDriver):
         # both went round for ever.
         self._size = self._size or self._get_terminal_size()
         self._file: Any = ForgivingFile(sys.__stdout__, self._terminal_lost)
+        self._woken, self._waker = os.pipe()
 
     def start_application_mode(self) -> None:
         """Switch the terminal over; from before that on, a signal quits as the key does."""
@@ -134,14 +138,26 @@ class Terminal(LinuxDriver):
         with contextlib.suppress(RuntimeError):  # the loop may have ended meanwhile
             self._loop.call_soon_threadsafe(self._app.exit)
 
+    def disable_input(self) -> None:
+        """End the thread that reads keys."""
+        os.write(self._waker, b"\0")
+        super().disable_input()
+
     def run_input_thread(self) -> None:
         """Read keys until the program quits or the input ends."""
         parser = XTermParser(self._debug)
         decode = codecs.getincrementaldecoder("utf-8")(errors="replace").decode
         with selectors.DefaultSelector() as selector:
             selector.register(self.fileno, selectors.EVENT_READ)
+            selector.register(self._woken, selectors.EVENT_READ)
+            quiet = 0
             while not self.exit_event.is_set():
-                if selector.select(_WAIT_S):
+                ready = selector.select(_WAIT_S if quiet < _TICKS else None)
+                quiet = 0 if ready else quiet + 1
+                for key, _ in ready:
+                    if key.fd == self._woken:  # it may end only a moment later
+                        os.read(self._woken, 1)
+                        continue
                     try:
                         data = os.read(self.fileno, 4096)
                     except OSError:

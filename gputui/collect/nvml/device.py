@@ -91,8 +91,8 @@ class Device:
             return DeviceReading.without(self.index, error.reason, self._facts_reasons)
 
     def read_slowly(self, status: bool, energy: bool) -> SlowReading:
-        """The calls that take milliseconds: PCIe rates if needed and, if requested, the status and
-        the energy counter.
+        """The calls that take milliseconds: PCIe rates if needed and, if requested, the energy
+        counter or the status, which has it too.
         """
         if self._handle is None or self._facts is None or self._xids is None:
             return self.slow
@@ -100,11 +100,16 @@ class Device:
         reasons = self.slow.reasons
         told = None
         try:
-            counted = read_energy(self._library, self._handle, self.index) if energy else None
+            fields = Fields(self._facts.mig_enabled)
+            counted = None
+            if energy or status:
+                counted = read_energy(self._library, self._handle, self.index, fields)
             if self.needs_pcie:
                 pcie, pcie_reasons = read_pcie(self._library, self._handle)
             if status:
-                told, reasons = read_status(self._library, self._handle, self._facts, self._xids)
+                told, reasons = read_status(
+                    self._library, self._handle, self._facts, self._xids, counted, fields
+                )
             return SlowReading(told, counted, reasons, pcie, pcie_reasons)
         except DriverError as error:
             if status:
@@ -116,7 +121,7 @@ class Device:
         if self._handle is None:
             return self.slow
         try:
-            energy = read_energy(self._library, self._handle, self.index)
+            energy = read_energy(self._library, self._handle, self.index, Fields())
         except DriverError:
             energy = None  # the next tick says what is wrong
         return msgspec.structs.replace(self.slow, status=None, energy=energy)

@@ -188,7 +188,7 @@ class Nvml:
         if due:
             gpu.asked_s, gpu.told_xids = now, xids
         if due or energy or gpu.device.needs_pcie:
-            gpu.slow.ask(functools.partial(gpu.device.read_slowly, due, energy or due))
+            gpu.slow.ask(functools.partial(gpu.device.read_slowly, due, energy))
 
     def close(self) -> None:
         """Free the driver's objects. Waits at most a second, even if the driver hangs."""

@@ -12,7 +12,9 @@ from gputui.collect.nvml.reading import STATUS_FIELDS, Fields, calls_named
 from gputui.model.events import GpuEnergy, GpuFacts, GpuStatus
 
 _MARGIN = "temperature_margin_celsius"
-_STATUS_CALLS = calls_named(field for field in STATUS_FIELDS if field != _MARGIN)
+_STATUS_CALLS = calls_named(
+    field for field in STATUS_FIELDS if field not in (_MARGIN, "energy_joules")
+)
 _XIDS_AT_ONCE = 64
 """A failing GPU may report faster than it is polled: the rest is read next time."""
 
@@ -82,22 +84,27 @@ def read_pcie(library: Library, handle: Handle) -> tuple[dict[str, float], dict[
     return values, fields.reasons
 
 
-def read_energy(library: Library, handle: Handle, gpu: int) -> GpuEnergy | None:
-    """The energy counter, None where there is none. It takes 3 to 34 ms: the moment is the middle
-    of the call. Raises `DriverError` for a lost GPU.
+def read_energy(library: Library, handle: Handle, gpu: int, fields: Fields) -> GpuEnergy | None:
+    """The energy counter; None where there is none, which `fields` then says. It takes 3 to 34 ms:
+    the moment is the middle of the call. Raises `DriverError` for a lost GPU.
     """
     before_ns = time.time_ns()
-    joules = Fields().read("energy_joules", library.energy_joules, handle)
+    joules = fields.read("energy_joules", library.energy_joules, handle)
     if joules is None:
         return None
     return GpuEnergy(time_ns=(before_ns + time.time_ns()) // 2, gpu=gpu, joules=joules)
 
 
 def read_status(
-    library: Library, handle: Handle, facts: GpuFacts, xids: Xids
+    library: Library,
+    handle: Handle,
+    facts: GpuFacts,
+    xids: Xids,
+    energy: GpuEnergy | None,
+    fields: Fields,
 ) -> tuple[GpuStatus, dict[str, str]]:
-    """The status, and why fields are missing. Raises `DriverError` for a lost GPU."""
-    fields = Fields(facts.mig_enabled)
+    """The status with the `energy` just read into `fields`, and why fields are missing. Raises
+    `DriverError` for a lost GPU."""
     read = fields.read
     rows = read("remapped_rows_corrected", library.remapped_rows, handle)
     if rows is None:
@@ -112,6 +119,7 @@ def read_status(
     status = GpuStatus(
         time_ns=time.time_ns(),
         gpu=facts.index,
+        energy_joules=None if energy is None else energy.joules,
         temperature_margin_celsius=_margin(library, handle, facts, fields),
         remapped_rows_corrected=None if rows is None else rows.corrected,
         remapped_rows_uncorrected=None if rows is None else rows.uncorrected,
