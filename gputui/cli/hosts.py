@@ -248,6 +248,7 @@ def _send(fleet: Fleet) -> None:
             say(f"{link.target.name}: {link.failure.line}")
             answer = _asked(f"Send gputui there, to {FOLDER}? [y]es, [n]o, to [a]ll: ")
         if answer in ("y", "a"):
+            say(f"{link.target.name}: sending gputui")
             try:
                 sent.append(ship(link.target))
             except ShipError as error:

@@ -21,6 +21,7 @@ from gputui.model.events import (
     MachineSample,
     RangeDelta,
     RunEnded,
+    RunOutput,
     RunProgress,
 )
 from gputui.playback.checkpoint import Checkpoint
@@ -258,7 +259,7 @@ def test_a_file_that_grows_is_shown_as_it_does(tmp_path: Path) -> None:
 def test_a_job_is_followed_while_its_nodes_write_and_others_join(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Node c begins late and is lost, node d is of another job."""
+    """Node e fails at once, node c begins late and is lost, node d is of another job."""
     monkeypatch.setattr(followed, "LOOK_S", 0.0)
     view, writers = View(), dict[str, JournalWriter]()
 
@@ -281,9 +282,15 @@ def test_a_job_is_followed_while_its_nodes_write_and_others_join(
         with view.changed:
             assert view.changed.wait_for(looked, LONG_S), ranks()
 
-    begin("a", 0)
+    said = RunOutput(time_ns=at(1), run=1, stream="stderr", lines=("cannot open x.py",))
+    writers["e"] = JournalWriter(tmp_path / "e.gputui")
+    writers["e"].write([header(), run_started(), said, run_ended(exit_code=2)])
     view.playback = playback = Playback.open(str(tmp_path), view.notify, follow=True)
     playback.start()
+    until(
+        lambda: any("e.gputui: " in one and "cannot open x.py" in one for one in playback.remarks)
+    )
+    begin("a", 0)
     until(lambda: ranks() == {0: None})
     begin("b", 1)
     until(lambda: ranks() == {0: "a", 1: "b"})

@@ -11,7 +11,15 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from gputui.model.events import AnyEvent, Header, MachineSample, ProcessAttached, RunEnded
+from gputui.model.events import (
+    AnyEvent,
+    Header,
+    MachineSample,
+    ProcessAttached,
+    RunEnded,
+    RunOutput,
+    RunStarted,
+)
 from gputui.model.events.base import Numbered
 from gputui.playback.job.machines import Machines
 from gputui.playback.job.member_events import Counter, MemberEvents, OneRun
@@ -70,7 +78,8 @@ class FollowedJob:
     def left_out(self) -> tuple[str, ...]:
         """A line for each recording that is not of the job; before there is one, that."""
         if not self._joined and not self._problems:
-            return (f"{self._folder}: no rank of a job is seen in it yet",)
+            why = (f"; {path.name}: {one.why}" for path, one in self._read.items() if one.why)
+            return (f"{self._folder}: no rank of a job is seen in it yet{''.join(why)}",)
         return tuple(f"{path.name} is left out: {why}" for path, why in self._problems.items())
 
     @property
@@ -128,8 +137,11 @@ class FollowedJob:
 
     def _join(self, one: _Reading) -> Iterator[AnyEvent]:
         """Take a recording for a member as soon as there is a rank in it."""
+        before = one.why
         attached = one.rank()
         if attached is None or attached.rank is None:
+            if one.why != before:
+                yield self.header  # so that whoever shows it looks at `left_out` again
             return
         job = attached.job.id if attached.job is not None else None
         self._job = self._job or job
@@ -142,7 +154,7 @@ class FollowedJob:
             one.is_left_out.set()
             with self._changed:
                 self._changed.notify_all()
-            yield self.header  # so that whoever shows it looks at `left_out` again
+            yield self.header  # as above
             return
         header = one.recording.header
         hosts = self._machines.count
@@ -202,6 +214,9 @@ class _Reading:
         self.events: MemberEvents | None = None
         self.queue: deque[tuple[float, AnyEvent]] = deque()
         self.has_ended = self.is_silent = False
+        self.why = ""
+        """Why no rank may come of it."""
+        self._last_line = ""
         self.is_left_out = threading.Event()
         self._before: deque[AnyEvent] = deque(maxlen=_BEFORE_RANKS)
         self._changed, self._stop = changed, stop
@@ -216,6 +231,12 @@ class _Reading:
             event = self.take()
             if not isinstance(event, MachineSample):
                 self._before.append(event)
+            if isinstance(event, RunStarted):
+                self.why = event.capture_unavailable_reason or ""
+            elif isinstance(event, RunEnded):
+                self.why = f"{event.reason}{': ' * bool(self._last_line)}{self._last_line}"
+            elif isinstance(event, RunOutput) and event.lines:
+                self._last_line = event.lines[-1]
             if isinstance(event, ProcessAttached) and event.rank is not None:
                 return event
         return None

@@ -157,7 +157,8 @@ class HostsView(ProcessListView):
         first = max(0, min(at - (height - 1) // 2, len(drawn) - (height - 1)))
         gap: Row = ((" " * _GAP, "text"),)
         head = lines.head_row(gpus, each)
-        heads = [span for _ in range(self._per_line) for span in (*head, *gap)]
+        beside = max(map(len, drawn), default=1)
+        heads = [span for _ in range(beside) for span in (*head, *gap)]
         result: list[Row] = [tuple(heads[:-1])]
         for line in drawn[first : first + height - 1]:
             spans: list[tuple[str, str]] = []
