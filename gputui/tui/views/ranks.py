@@ -40,8 +40,8 @@ LATE_LABEL, LATE_FIGURE = 12, 10
 
 _COLUMNS = (
     "rank", "host", "gpu", "late_percent", "late_ns", "other_rank_percent", "busy_percent",
-    "compute_percent", "transfer_percent", "idle_percent", "host_percent", "launch_percent",
-    "step_ns",
+    "compute_percent", "transfer_percent", "hidden_percent", "idle_percent", "host_percent",
+    "launch_percent", "step_ns",
 )  # fmt: skip
 
 
