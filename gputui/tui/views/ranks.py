@@ -114,7 +114,9 @@ class RanksView(View):
             return [*self._lost(width), *wrap(_why_none(run), width - 2, "text", "  ")]
         rows = scope_rows(self.model, width, "all ranks, the steady steps")
         rows += self._lost(width) or _answer(late, why_unknown(run, ranks), width)
-        note = "the latest first, m: the other views of this one"
+        note = "m: the other views of this one"
+        if any(one.late is not None for one in ranks):
+            note = f"the latest first, {note}"
         rows.append(heading(f"Ranks  {len(ranks)}", width, note))
         self._listed = list(ranks) if self._open else folded(ranks, late)
         keys: list[Hashable] = [_key(one) for one in self._listed]
