@@ -63,7 +63,7 @@ async def test_ranks_that_are_marked_are_what_the_other_views_are_of(show: Show)
         await shown.press("home", "m", "2")
         assert " scope  rank 5: steady steps" in shown.text
         assert "RANKS WAIT" not in shown.text
-        await shown.press("0")
+        await shown.press("escape")
         assert "scope: all ranks, steady steps" in shown.lines[-1]
         assert " scope  " not in shown.text
 

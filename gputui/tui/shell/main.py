@@ -214,8 +214,8 @@ class MainScreen(PaletteKeys):
             await self.action_view(self.view.LEADS_BACK_TO)
         elif self.gputui.tour is not None:
             self.gputui.tour.hand_back()
-        else:
-            self.view.follow()
+        elif self.follow():
+            return
         self.draw()
         if self.gputui.tour is None and (self.current, self.view.painted) == (before, was):
             self.say("no filter to clear, and nothing to go back to")

@@ -118,19 +118,26 @@ class ViewKeys(Commands):
     def action_follow(self) -> None:
         """Return to what runs now."""
         run, before = self.model.run, self.view.drawn
+        if self.follow():
+            return
+        self.draw()
+        if not self.view.CHARTS and (run is None or not run.is_active):
+            self.say("nothing runs now: 0 follows what does")
+        elif self.view.drawn == before:
+            self.say("the newest is in sight already")
+
+    def follow(self) -> bool:
+        """The same, and whether the scope was another than the usual one: this is said."""
         had_ranks, had_scope = bool(self.model.ranks), self.model.scope is not None
         if had_ranks:
             self.model.choose_ranks(())
         elif had_scope:
             self.model.choose_scope(None)
         self.view.follow()
-        self.draw()
         if had_ranks or had_scope:
+            self.draw()
             self.say(f"scope: {'all ranks, ' * had_ranks}steady steps")
-        elif not self.view.CHARTS and (run is None or not run.is_active):
-            self.say("nothing runs now: 0 follows what does")
-        elif self.view.drawn == before:
-            self.say("the newest is in sight already")
+        return had_ranks or had_scope
 
     def action_scope(self) -> None:
         """Let shares be of the next part of the run."""
@@ -138,10 +145,11 @@ class ViewKeys(Commands):
         if run is None:
             self.say("no run yet: shares are of its steps")
             return
-        from gputui.report.scope import STEADY, in_words, scopes
+        from gputui.report.scope import STEADY, in_words, scopes, why_no_stretch
 
         found = scopes(run)
-        if (stretch := self.view.stretch or self.model.stretch) is not None:
+        stretch = self.view.stretch or self.model.stretch
+        if stretch is not None and why_no_stretch(run) is None:
             found.insert(-1, stretch)
         if len(found) == 1:
             self.say("no steps were found: shares are of the time since the first kernel")
