@@ -21,7 +21,7 @@ from .errors import CannotRun, MonitorGone, Refusal
 from .forecasting import refuse_early, serve
 from .new import write_own
 from .registry import all_workloads, find
-from .report import Report, finite, report_fd
+from .report import Report, finite, report_fd, reports_only
 from .stopping import die_quietly_on_signals
 
 _FAILED = 1
@@ -48,16 +48,19 @@ def main(arguments: Sequence[str]) -> int:
             path = write_own(name, taken)
             print(f"{path}: edit it, and run it: gputui --workload {name}", file=stdout)
             return 0
+        is_shown = reports_only(os.environ)
         report = Report(report_fd(os.environ), sys.stderr)
     except Refusal as error:
         return _complain(str(error), error.exit_status)
     try:
-        return _run_by_name(arguments[0], arguments[1:], report, stdout)
+        return _run_by_name(arguments[0], arguments[1:], report, stdout, is_shown=is_shown)
     except MonitorGone:
         return _FAILED
 
 
-def _run_by_name(name: str, arguments: Sequence[str], report: Report, stdout: TextIO) -> int:
+def _run_by_name(
+    name: str, arguments: Sequence[str], report: Report, stdout: TextIO, *, is_shown: bool
+) -> int:
     """Run a workload. Any failure becomes one line on stderr and one on the pipe."""
     try:
         workload = find(name)
@@ -82,7 +85,8 @@ def _run_by_name(name: str, arguments: Sequence[str], report: Report, stdout: Te
         line = " ".join(f"{type(error).__name__}: {error}".split())
         report.error("failed", line)
         return _complain(f"{name}: failed: {line}", _FAILED)
-    _print_json({**document, "tables": tables}, stdout)
+    if not is_shown:
+        _print_json({**document, "tables": tables}, stdout)
     return 0 if outcome.stopped_by is None else _SIGNALLED + outcome.stopped_by
 
 

@@ -36,6 +36,11 @@ _DETAIL_LIMIT = 2000
 _ROWS_PER_LINE = 50
 
 
+def reports_only(environment: MutableMapping[str, str]) -> bool:
+    """Whether whoever reads the pipe shows the result, and printing it would show it twice."""
+    return FD_VARIABLE in environment and environment.pop("GPUTUI_REPORT_ONLY", "") == "1"
+
+
 def report_fd(environment: MutableMapping[str, str]) -> int | None:
     """Take the report pipe's descriptor out of `environment`, so that no child inherits it.
 

@@ -264,9 +264,10 @@ def test_the_child_reads_nothing_from_our_standard_input() -> None:
 
 def test_the_report_pipe_reaches_the_child_alone() -> None:
     code = "import os; os.write(int(os.environ['GPUTUI_REPORT_FD']), b'hello\\n')"
-    watched = Watched(PYTHON, "-c", code)
+    watched = Watched(PYTHON, "-c", f"{code}; print(os.environ['GPUTUI_REPORT_ONLY'])")
     watched.run()
     assert watched.lines("report") == ["hello"]
+    assert watched.lines("stdout") == ["1"]  # the result is shown: it need not be printed, too
 
 
 def test_a_killed_supervisor_leaves_nobody_behind() -> None:

@@ -14,7 +14,7 @@ from textual import events
 
 from gputui.collect.catalogue import Catalogue
 from gputui.collect.forecast import Forecast
-from gputui.model.events import Alert, AnyEvent, MachineSample
+from gputui.model.events import Alert, AnyEvent, MachineSample, RunEnded, RunOutput
 from gputui.render import formats
 from gputui.tui.dialogs.needs import Target, needs_row
 from gputui.tui.shell.keys import KEYS, MACHINE, MOVE
@@ -24,6 +24,8 @@ from gputui.tui.source import Options
 from tests.tui import scripted
 from tests.tui.conftest import Show
 from tests.tui.scripted import Batch
+from tests.tui.test_recorded import recorded
+from tests.tui.test_scope import LAUNCH
 from workloads.catalogue import catalogue
 from workloads.registry import all_workloads
 
@@ -346,11 +348,24 @@ async def test_the_log_shows_what_was_printed(show: Show) -> None:
     async with show(scripted.gpu_session(1, quiet=2), (80, 24)) as shown:
         assert "token 9 done" not in shown.text
         await shown.press("l")
-        assert "! token 9 done" in shown.text
+        assert "│ token 9 done" in shown.text
+        assert "─ │ stderr · " in shown.text
         await shown.press("left_square_bracket")
         assert "token 9 done" not in shown.text
         await shown.press("l")
         assert "Log of" not in shown.text
+
+
+async def test_what_gputui_says_of_a_program_is_no_output_of_it(show: Show) -> None:
+    """`python3 ended with status 0` stood under Output, of `1 lines`, as if it had printed it."""
+    events = [one for one in recorded(LAUNCH) if not isinstance(one, RunOutput)]
+    ended = next(n for n, one in enumerate(events) if isinstance(one, RunEnded))
+    events[ended] = replace(events[ended], reason="python3 ended with status 0")
+    async with show([events], (120, 40)) as shown:
+        await shown.press("l")
+        assert "the program printed nothing" in shown.text
+        assert any(line.endswith("─ 1 line") for line in shown.lines)
+        assert "› gputui: python3 ended with status 0" in shown.text
 
 
 async def test_export_writes_a_file_and_says_where(show: Show, tmp_path: Path) -> None:

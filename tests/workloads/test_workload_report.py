@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from workloads.errors import MonitorGone, WrongUsage
-from workloads.report import FD_VARIABLE, LINE_LIMIT_BYTES, Report, report_fd
+from workloads.report import FD_VARIABLE, LINE_LIMIT_BYTES, Report, report_fd, reports_only
 
 MILLISECOND = 1_000_000
 
@@ -148,7 +148,10 @@ def test_without_a_pipe_people_are_told_all_the_same() -> None:
 
 def test_the_descriptor_is_taken_from_the_environment_and_kept_from_children(pipe: Pipe) -> None:
     os.set_inheritable(pipe.writer, True)
-    environment = {FD_VARIABLE: str(pipe.writer), "HOME": "/"}
+    environment = {FD_VARIABLE: str(pipe.writer), "HOME": "/", "GPUTUI_REPORT_ONLY": "1"}
+    assert reports_only(environment)
+    assert not reports_only(environment)
+    assert not reports_only({"GPUTUI_REPORT_ONLY": "1"})  # nobody reads the report
     assert report_fd(environment) == pipe.writer
     assert environment == {"HOME": "/"}
     assert not os.get_inheritable(pipe.writer)

@@ -136,7 +136,9 @@ class Child:
                     str(KILL_S),
                     *self._command,
                 ],
-                env=self._environment | {"GPUTUI_REPORT_FD": str(report_write)},
+                env=self._environment
+                | {"GPUTUI_REPORT_FD": str(report_write)}
+                | ({} if self._pass_through else {"GPUTUI_REPORT_ONLY": "1"}),
                 stdin=None if self._pass_through else subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,

@@ -12,23 +12,38 @@ from gputui.tui.widgets.view import (
     SCROLL_LINES,
 )
 
-_ROLES = {"stdout": "text", "stderr": "warn", "gputui": "accent"}
-_MARKS = {"stdout": "  ", "stderr": "! ", "gputui": "› "}
+_ROLES = {"stdout": "text", "stderr": "text", "gputui": "accent"}
+_MARKS = {"stdout": "  ", "stderr": "│ ", "gputui": "› gputui: "}
 
 
 def log_rows(run: Run | None, width: int, height: int, back: int) -> list[Row]:
-    """The log's last lines, `back` lines before the end. Standard error is marked "!"."""
+    """The log's last lines, `back` lines before the end; what the program did not print on its
+    standard output is marked."""
     if run is None:
         return [heading("Log", width), (("  no run yet", "dim"),)]
     lines = list(run.log)
     room = max(0, height - 1)
     end = max(min(len(lines), room), len(lines) - back)
-    note = f"{len(lines) - end} lines below" if end < len(lines) else f"{run.log_lines} lines"
+    note = f"{_lines(len(lines) - end)} below" if end < len(lines) else _lines(run.log_lines)
+    if any(line.stream == "stderr" for line in lines):
+        note = f"│ stderr · {note}"
     rows: list[Row] = [heading(f"Log of {run.started.name}", width, note)]
-    if not lines:
-        rows.append((("  nothing printed so far", "dim"),))
+    if all(line.stream == "gputui" for line in lines):
+        text = "nothing printed so far" if run.is_active else "the program printed nothing"
+        rows.append(((f"  {text}", "dim"),))
+        room -= 1
     rows += [_line(line, width) for line in lines[max(0, end - room) : end]]
     return rows
+
+
+def _lines(number: int) -> str:
+    return f"{number} line{'s' * (number != 1)}"
+
+
+def output_note(run: Run) -> str:
+    """How much the program printed, and where the rest is."""
+    marked = "│ stderr · " if any(line.stream == "stderr" for line in run.log) else ""
+    return f"{marked}{_lines(run.log_lines)} · l larger"
 
 
 def _line(line: LogLine, width: int) -> Row:

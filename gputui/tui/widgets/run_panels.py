@@ -14,7 +14,7 @@ from gputui.report.statistics import TableRow
 from gputui.state import Run
 from gputui.tui.widgets.canvas import Row, bar, chosen_row, fit, flow
 from gputui.tui.widgets.causes import cause_rows, of_scope
-from gputui.tui.widgets.log import log_rows
+from gputui.tui.widgets.log import log_rows, output_note
 from gputui.tui.widgets.names import short_names
 from gputui.tui.widgets.panels import Panel
 from gputui.tui.widgets.step_bars import CUT, spread, step_bars
@@ -166,8 +166,7 @@ def kernels(
 
 def output(run: Run, height: int, width: int) -> Panel:
     """The last lines that the program printed."""
-    lines = f"{run.log_lines} line{'s' * (run.log_lines != 1)}"
-    return Panel("Output", log_rows(run, width, height, 0)[1:], f"{lines} · l larger", view="log")
+    return Panel("Output", log_rows(run, width, height, 0)[1:], output_note(run), view="log")
 
 
 def telling(run: Run, rows: list[PhaseRow]) -> tuple[PhaseRow, ...]:
