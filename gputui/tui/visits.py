@@ -59,7 +59,7 @@ class Visits(Threads):
             if self._home is None:
                 self.model.session.apply(self._held)
                 self._held = []
-                self._home = Home.leave(self._source, self.model)
+                self._home = Home.leave(self._source, self.model, self.main.current)
             elif self._source is not None:
                 self._source.close()
             self._source = playback
@@ -124,4 +124,4 @@ class Visits(Threads):
         self._source = home.source
         home.enter(self.model)
         self._take()
-        self.main.draw()
+        self.main.run_worker(self.main.go_back(home.view))

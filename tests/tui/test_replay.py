@@ -285,7 +285,6 @@ async def test_a_replay_is_left_for_another_recording_and_found_as_it_was() -> N
         await replay.until(lambda: replay.app.model.source is replay.playback)
         assert replay.playback.is_paused
         assert replay.playback.position_s == place(DECODING_S)
-        await replay.press("6")
         await replay.until(lambda: replay.app.main.view.drawn == before)
 
 

@@ -124,6 +124,7 @@ async def test_a_recording_is_opened_in_place_and_left_again(show: Show) -> None
         shown.app.model.source.is_paused = True  # type: ignore[union-attr]
         await shown.press("J", *"100%", "enter")
         await shown.until(lambda: "run done" in shown.lines[0])
+        assert "space play it" in shown.lines[-1]  # not "pause": it is at its end
         # What is live goes on out of sight.
         before = live.samples
         await shown.give([[scripted.machine(200, 1)]])
@@ -136,6 +137,7 @@ async def test_a_recording_is_opened_in_place_and_left_again(show: Show) -> None
         assert shown.app.model.source is shown.source
         assert not shown.source.closed
         assert "every 1 s" in shown.lines[0]
+        await shown.until(lambda: shown.app.main.current == "sessions")
         await shown.press("b")
         assert "no recording was opened" in shown.text
 
@@ -284,8 +286,7 @@ async def test_marked_recordings_are_compared(show: Show) -> None:
         await choose(shown, "demo")
         await shown.press("m")
         await choose(shown, "small")
-        await shown.press("m")
-        await shown.press("c")
+        await shown.press("m", "m", "m", "c")  # which stays chosen
         await shown.until(lambda: "GPU busy of one" in shown.text)
         assert "baseline  demo" in shown.text
         assert "run 2     small" in shown.text
@@ -306,7 +307,11 @@ async def test_marked_recordings_are_compared(show: Show) -> None:
         assert changes == sorted(changes, reverse=True)
         await shown.press("enter")
         assert "Baseline" in shown.text
-        await shown.press("escape", "e", "enter")
+        await shown.press("7")  # is done by what is behind
+        await shown.until(lambda: shown.app.main.current == "sessions")
+        await shown.press("c")
+        await shown.until(lambda: shown.app.main.current == "compare")
+        await shown.press("e", "enter")
         await shown.until(lambda: "written:" in shown.text)
         [written] = default_folder().glob("compare-*.md")
         assert "decode/step/mlp" in written.read_text()

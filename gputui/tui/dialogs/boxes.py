@@ -36,6 +36,8 @@ class Question(Dialog[bool]):
 class DetailsBox(Dialog[None]):
     """Details of something, to be read."""
 
+    is_read_only = True
+
     def __init__(self, details: Details) -> None:
         super().__init__()
         self._details = details
@@ -68,15 +70,17 @@ class DetailsBox(Dialog[None]):
         return key_hints(width, ("Esc", "close"), ("↑ ↓ PgUp PgDn", "scroll"))
 
     def key(self, key: str, character: str | None) -> None:
-        del character
-        if not self.scroll_key(key) and key in ("escape", "enter", "q"):
+        if key in ("escape", "backspace", "enter", "q"):
             self.dismiss(None)
+        elif not self.scroll_key(key):
+            self.pass_on(key, character)
 
 
 class Help(Dialog[None]):
     """Every key."""
 
     widest = 150
+    is_read_only = True
 
     def __init__(self, *, replays: bool) -> None:
         super().__init__()
@@ -104,8 +108,7 @@ class Help(Dialog[None]):
         return key_hints(width, ("Esc", "close"), ("↑ ↓ PgUp PgDn", "scroll"))
 
     def key(self, key: str, character: str | None) -> None:
-        del character
-        if key in ("escape", "enter", "q", "h", "question_mark", "f1"):
+        if key in ("escape", "backspace", "enter", "q", "h", "question_mark", "f1"):
             self.dismiss(None)
-        else:
-            self.scroll_key(key)
+        elif not self.scroll_key(key):
+            self.pass_on(key, character)

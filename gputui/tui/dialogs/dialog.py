@@ -37,6 +37,9 @@ class Dialog(ModalScreen[ResultT]):
 
     TITLE = ""
     widest = _WIDEST
+    is_read_only = False
+    """Whether it is only read: a key that means nothing in it closes it and does what it does
+    behind it."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -62,7 +65,8 @@ class Dialog(ModalScreen[ResultT]):
 
     def dismiss(self, result: ResultT | None = None) -> AwaitComplete:
         """Close with a result, once. Keys that arrive in one read, as tmux and ssh deliver them,
-        still reach the dialog that the first of them closed."""
+        still reach the dialog that the first of them closed: one that is only read passes them on,
+        as if they had come later."""
         if self._is_closed:
             return AwaitComplete()
         self._is_closed = True
@@ -127,6 +131,13 @@ class Dialog(ModalScreen[ResultT]):
             app.quit_now()
         elif not self._is_closed:
             self.key(event.key, event.character)
+        elif self.is_read_only:
+            self.pass_on(event.key, event.character)
+
+    def pass_on(self, key: str, character: str | None) -> None:
+        """Close, and give a key to what is behind."""
+        self.dismiss(None)
+        self.app.post_message(events.Key(key, character))
 
     def clicked(self, line: int) -> None:
         """A line of `rows` was clicked."""

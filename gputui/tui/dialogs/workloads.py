@@ -271,8 +271,7 @@ class WorkloadDialog(Dialog[StartRequest | None]):
         """Two lines about the chosen field, always two, so that nothing jumps."""
         parameter = form.chosen
         if parameter is not None and form.error(parameter):
-            text = f"{parameter.name}: {form.error(parameter)}"
-            lines = wrap(text, width, "error")
+            lines = wrap(form.error(parameter), width, "error")
         elif parameter is not None:
             allowed = "yes or no" if parameter.kind == "bool" else parameter.allowed
             lines = wrap(f"{parameter.help} ({allowed or parameter.kind})", width, "dim")
@@ -299,8 +298,8 @@ class WorkloadDialog(Dialog[StartRequest | None]):
         unit = f" {parameter.unit}" if parameter.unit else ""
         error = form.error(parameter)
         left = width - label - room - 2
-        if error:
-            spans.append((fit(f"  ! {error}", left), "error"))
+        if error:  # of the chosen field below, where it has room
+            spans.append((fit("  !" if chosen else f"  ! {error}", left), "error"))
         else:
             changed = typed.text != form.default(parameter)
             note = f"  default {form.default(parameter) or 'none'}" if changed else ""

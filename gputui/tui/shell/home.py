@@ -23,13 +23,17 @@ class Home:
     session: Session
     failure: str
     was_paused: bool
+    view: str
+    """The view that a recording was opened from."""
     hosts: Hosts | None = None
     host: str = ""
 
     @classmethod
-    def leave(cls, source: Source | None, model: Model) -> Home:
+    def leave(cls, source: Source | None, model: Model, view: str) -> Home:
         """Keep what `model` shows. A replay is paused meanwhile."""
-        home = cls(source, model.session, model.failure, model.paused, model.hosts, model.host)
+        home = cls(
+            *(source, model.session, model.failure, model.paused, view, model.hosts, model.host)
+        )
         if isinstance(source, Playback):
             source.is_paused = True
         return home

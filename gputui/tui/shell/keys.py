@@ -121,7 +121,7 @@ KEYS: tuple[Key, ...] = (
     Key(("R", "f2"), "R F2", "recording('rename')", "rename a recording", SESSIONS, "rename"),
     Key(("D", "delete"), "D Del", "recording('delete')", "delete it (asks)", SESSIONS, "delete"),
     Key(("f",), "f", "recording('folder')", "recordings of another folder", SESSIONS, "folder"),
-    Key(("b",), "b", "go_home", "back from a recording that was opened", SESSIONS, "live"),
+    Key(("b",), "b", "go_home", "back from a recording that was opened", SESSIONS, "back"),
     Key(("h", "question_mark", "f1"), "h ? F1", "help", "this help", SCREEN, "help"),
     Key(("q", "f10"), "q F10", "quit", "quit (asks while a run is active)", SCREEN, "quit"),
     Key(("ctrl+c",), "Ctrl-C", "quit_now", "quit at once; a run is stopped", SCREEN),

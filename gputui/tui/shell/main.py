@@ -244,8 +244,15 @@ class MainScreen(PaletteKeys):
     def show_run(self) -> None:
         """Show what limits the run that was just opened."""
         self._message = None
+        self.trail.clear()
         self.run_worker(self.action_view("overview"))
         self.call_after_refresh(self.draw)
+
+    async def go_back(self, view: str) -> None:
+        """Show the view again from which a recording was opened."""
+        self.trail.clear()
+        await self.action_view(view)
+        self.draw()
 
     def compare(self, paths: Sequence[Path]) -> None:
         """Show recordings side by side."""
@@ -303,6 +310,8 @@ class MainScreen(PaletteKeys):
         if to:
             back = f"back to {GROUP_OF[to].title}"
             keys = [replace(one, label=back) if one.action == "clear" else one for one in keys]
+        if goes_on := self._pause_label():
+            keys = [replace(one, label=goes_on) if one.action == "pause" else one for one in keys]
         names = self._tabs(GROUP_OF[self.current])
         if len(names) > 1 and self.current in names:
             following = TABS[names[(names.index(self.current) + 1) % len(names)]]
@@ -310,6 +319,12 @@ class MainScreen(PaletteKeys):
             turns = Key((key,), key, f"views('{key}')", "", VIEWS, following.title.lower())
             keys.insert(len(keys) - 3, turns)
         return keys
+
+    def _pause_label(self) -> str:
+        """What pausing does where nothing moves."""
+        if self.model.paused:
+            return "go on"
+        return "play it" if self.is_at_end else ""
 
     def _tabs(self, group: Group) -> list[str]:
         """The views that a key turns through."""

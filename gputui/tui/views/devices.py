@@ -197,7 +197,8 @@ class DevicesView(ProcessListView, ChartedView):
         reason = session.host_unavailable.get("processes")
         rows = [heading(f"Processes on the GPUs  {self._counted()}", width, self._note(height))]
         if not self.listed:
-            text = f"not known: {reason}" if reason else "none"
+            ended = self.model.run is not None and not self.model.run.is_active
+            text = f"not known: {reason}" if reason else f"none{': the run has ended' * ended}"
             if self.needle:
                 text = "no process matches the filter (Esc clears it)"
             return [*rows, ((f"  {text}", "dim"),)]

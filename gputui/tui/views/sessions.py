@@ -156,7 +156,6 @@ class SessionsView(RecordingKeys):
             self.marked.remove(entry.path)
         else:
             self.marked.append(entry.path)
-        self.cursor.move("down")
         self.draw()
 
     def compare_marked(self) -> None:

@@ -103,7 +103,7 @@ class Form:
             return str(error)
         found = self.forecast
         if found is not None and found.wrong and parameter.name == self._blamed(found):
-            return found.wrong
+            return found.wrong.removeprefix(f"{parameter.name}: ")
         return ""
 
     def _blamed(self, found: Forecast) -> str:
