@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import io
 import re
 import subprocess
 import sys
@@ -10,7 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from gputui.cli.dispatch import run
 from gputui.cli.options import MAIN
+from tests.conftest import DATA
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "gputui" / "docs").rglob("*.md"))]
@@ -30,15 +34,17 @@ OF_OTHERS = {
 }
 
 
-def gputui(*arguments: str, module: str = "gputui") -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", module, *arguments],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-        cwd=ROOT,
-    )
+@functools.cache
+def gputui(*arguments: str) -> tuple[str, str]:
+    """What it writes to standard output and to standard error."""
+    out, err = io.StringIO(), io.StringIO()
+    with (
+        contextlib.redirect_stdout(out),
+        contextlib.redirect_stderr(err),
+        contextlib.suppress(SystemExit),  # --help
+    ):
+        run(arguments)
+    return out.getvalue(), err.getvalue()
 
 
 @functools.cache
@@ -49,9 +55,11 @@ def commands() -> frozenset[str]:
 
 @functools.cache
 def known_options() -> frozenset[str]:
-    helps = [gputui(*words, "--help") for words in ((), *((each,) for each in sorted(commands())))]
-    helps.append(gputui("attention", "--help", module="workloads"))
-    return frozenset(re.findall(r"--?[a-zA-Z][a-z-]*", " ".join(each.stdout for each in helps)))
+    words = [sys.executable, "-m", "workloads", "attention", "--help"]
+    of_workloads = subprocess.run(words, capture_output=True, text=True, check=True, cwd=ROOT)
+    helps = [gputui(*words, "--help")[0] for words in ((), *((one,) for one in commands()))]
+    found = re.findall(r"--?[a-zA-Z][a-z-]*", " ".join([*helps, of_workloads.stdout]))
+    return frozenset(found)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
@@ -72,7 +80,7 @@ def test_the_readme_is_short_and_names_every_page() -> None:
 def test_every_command_named_exists() -> None:
     assert {"summary", "export", "compare", "doctor"} <= commands()
     for command in commands():
-        assert gputui(command, "--help").stdout.startswith(f"usage: gputui {command} "), command
+        assert gputui(command, "--help")[0].startswith(f"usage: gputui {command} "), command
 
 
 def test_every_option_named_exists() -> None:
@@ -83,7 +91,7 @@ def test_every_option_named_exists() -> None:
 
 
 def test_every_table_named_exists() -> None:
-    listed = gputui("summary", "tests/data/h200-medium.gputui", "--table", "?").stderr
+    _, listed = gputui("summary", str(DATA / "h200-medium.gputui"), "--table", "?")
     known = set(re.findall(r"[\w:]+", listed.partition("known: ")[2]))
     named = set(re.findall(r"--table[ `\n]+([a-z]\w+)", TEXT))
     assert {"processes", "cuda_gpu_kern_sum"} <= named

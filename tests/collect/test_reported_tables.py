@@ -67,7 +67,7 @@ def test_there_is_an_end_to_rows_tables_and_cells() -> None:
 
 scalars = st.none() | st.booleans() | st.integers() | st.floats() | st.text()
 json_values = st.recursive(
-    scalars, lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner)
+    scalars, lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner), max_leaves=4
 )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -76,6 +77,8 @@ RANGES = st.integers(0, 7)
 
 WHERE = st.fixed_dictionaries({"range": RANGES, "inherited": st.booleans()})
 
+_few = partial(st.lists, max_size=3)
+
 DELTAS = st.builds(
     lambda ranges, kernels, beside, calls, copies: CaptureDelta(
         time_ns=at(3),
@@ -86,7 +89,7 @@ DELTAS = st.builds(
         api=tuple(calls),
         memory_operations=tuple(copies),
     ),
-    st.lists(
+    _few(
         st.builds(
             RangeDelta,
             range=RANGES,
@@ -94,20 +97,18 @@ DELTAS = st.builds(
             gpu_busy_ns=st.integers(0, 100),
         )
     ),
-    st.lists(
-        WHERE.map(lambda w: KernelDelta(process=1, kernel=1, device=0, time=times(3, 3), **w))
-    ),
-    st.lists(
+    _few(WHERE.map(lambda w: KernelDelta(process=1, kernel=1, device=0, time=times(3, 3), **w))),
+    _few(
         WHERE.map(
             lambda w: KernelDelta(process=1, kernel=1, device=0, time=times(3, 3), repeats=1, **w)
         )
     ),
-    st.lists(
+    _few(
         st.tuples(WHERE, st.sampled_from(["cudaLaunchKernel", "cudaMalloc"])).map(
             lambda w: ApiDelta(process=1, name=w[1], time=times(9), **w[0])
         )
     ),
-    st.lists(
+    _few(
         st.tuples(WHERE, st.sampled_from(["[CUDA memcpy Host-to-Device]", "[CUDA memset]"])).map(
             lambda w: MemoryOperationDelta(
                 process=1, operation=w[1], device=0, time=times(9), size=times(512), **w[0]
