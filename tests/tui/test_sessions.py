@@ -124,7 +124,9 @@ async def test_a_recording_is_opened_in_place_and_left_again(show: Show) -> None
         shown.app.model.source.is_paused = True  # type: ignore[union-attr]
         await shown.press("J", *"100%", "enter")
         await shown.until(lambda: "run done" in shown.lines[0])
+        await shown.press("2")
         assert "space play it" in shown.lines[-1]  # not "pause": it is at its end
+        await shown.press("1")
         # What is live goes on out of sight.
         before = live.samples
         await shown.give([[scripted.machine(200, 1)]])
