@@ -185,7 +185,12 @@ def status_of(links: Sequence[HostLink], options: argparse.Namespace) -> int:
             say(f"it continues on {link.target.name}: {_way_to([link], link.named, options)}")
     if any(link.failure and not link.recording for link in links):
         return 1  # it did not begin
-    statuses = [exit_status(start.kind, end) if start and end else 0 for start, end in ended]
+    statuses = [
+        (1 if end.exit_code is end.signal is None else exit_status(start.kind, end))
+        if start and end
+        else 0
+        for start, end in ended
+    ]
     for link, status in zip(links, statuses, strict=True):
         if status and len(links) > 1 and link.run_ended and link.run_ended.reason:
             say(f"{link.target.name}: {link.run_ended.reason}")

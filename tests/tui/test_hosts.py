@@ -53,10 +53,9 @@ class ScriptedHosts:
 
     def attach(self, host: str, pid: int, start_ns: int) -> None:
         self.attached.append((host, pid, start_ns))
-        self.give(host, None)
-        self._news[-1] = self._news[-1]._replace(begins_anew=True)
         run = msgspec.structs.replace(run_started(), attached=True)
-        self.give(host, Link("up", "", 0), [header(1), run])
+        self._news.append(HostNews(host, Link("up", "", 0), (header(1), run), begins_anew=True))
+        self.notify()  # from a thread, as it is called in
 
     def take(self) -> list[HostNews]:
         news, self._news = self._news, []
@@ -180,7 +179,8 @@ async def test_a_process_there_is_attached_to_and_what_is_recorded_there_is_show
         assert chosen is not None
         assert f"process {chosen.pid} on bob of" in shown.text
         await shown.press("y")
-        await wait_until(shown.pilot, lambda: shown.app.model.run is not None)
+        await shown.until(lambda: f"process {chosen.pid} on bob: 1 shows it" in shown.text)
+        await shown.until(lambda: shown.app.model.run is not None)
         assert source.attached == [("bob", chosen.pid, chosen.start_time_ns)]
         assert (shown.app.model.host, len(shown.app.model.session.gpus)) == ("bob", 1)
         await shown.press("x")

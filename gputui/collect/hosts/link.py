@@ -78,6 +78,7 @@ class HostLink:
         """The newest run of the recording that is followed."""
         self._offset = 0
         """In the recording: the first byte that was not taken."""
+        self._newest_ns = 0
         self._asks_to_stop = False
         self._next: FarRun | None = None
         self._is_visit = False
@@ -161,6 +162,8 @@ class HostLink:
             if self._next is not None:
                 self._turn_to(self._next)
                 continue
+            if failure.kind is Kind.OVER:
+                self._end_run()
             if self._is_visit and failure.kind in (Kind.OVER, Kind.REFUSED_THERE):
                 self._turn_to(None, "" if failure.kind is Kind.OVER else failure.line)
                 continue
@@ -175,6 +178,16 @@ class HostLink:
                 return
             waited_s = 1.0 if up_s > _HEALTHY_S else min(2 * waited_s, _LONGEST_WAIT_S)
             self._end.wait(waited_s * random.uniform(0.75, 1.25))
+
+    def _end_run(self) -> None:
+        """No more of the run comes: where its recorder was killed it said nothing of its end."""
+        if self.run_started is not None and self.run_ended is None:
+            self.run_ended = RunEnded(
+                time_ns=self._newest_ns,
+                run=self.run_started.run,
+                reason="its recorder there is gone: how it ended is unknown",
+            )
+            self._emit(HostNews(self.target.name, None, (self.run_ended,)))
 
     def _turn_to(self, run: FarRun | None, why: str = "") -> None:
         """Read something else from the next try on."""
@@ -296,6 +309,7 @@ class HostLink:
         if is_again:
             return
         self._offset += size if self.recording else 0
+        self._newest_ns = event.time_ns if event is not None else self._newest_ns
         if isinstance(event, RunStarted):
             self.run_started, self.run_ended = event, None
         elif isinstance(event, RunEnded):

@@ -124,9 +124,9 @@ def _mode(model: Model, *, short: bool = False) -> Row:
         up = sum(host.is_up for host in model.hosts.values())
         shown = model.hosts[model.host]
         if len(model.hosts) == 1 or short:
-            mark = "●" if shown.is_up else "✗"
-            name = fit(model.host, min(24, cell_len(model.host)))
-            return ((f"{mark} {name}", "good" if shown.is_up else "hot"),)
+            is_over = shown.link.state == "ended"
+            mark, role = ("●", "good") if shown.is_up else ("■", "dim") if is_over else ("✗", "hot")
+            return ((f"{mark} {fit(model.host, min(24, cell_len(model.host)))}", role),)
         role = "good" if up == len(model.hosts) else "hot"
         return ((f"● {up} of {len(model.hosts)} hosts", role),)
     run = model.run

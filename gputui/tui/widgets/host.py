@@ -25,8 +25,9 @@ def link_rows(model: Model, width: int) -> list[Row]:
     host = model.hosts[model.host]
     if not host.is_up:
         text = link_text(host, time.time_ns())
-        role = "hot" if host.link.reason else "dim"
-        return [clip(((f"  ✗ {host.name}: {text}", role),), width)]
+        is_over = host.link.state == "ended"
+        role = "hot" if host.link.reason and not is_over else "dim"
+        return [clip(((f"  {'■' if is_over else '✗'} {host.name}: {text}", role),), width)]
     its = host.link.clock
     clock: Row = (("link ", "label"), (host.name, "text"), ("   clock ", "label"))
     missing: Row = ((f"   {host.link.reason}", "warn"),) if host.link.reason else ()

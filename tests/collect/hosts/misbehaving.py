@@ -23,8 +23,14 @@ def put(data: bytes) -> None:
         data = data[os.write(1, data) :]
 
 
-def hello(schema: int = 2) -> None:
-    put(b'gputui %s {"schema":%d,"version":"9.9"}\n' % (token, schema))
+STARTED = (
+    b'{"event":"run_started","time_ns":1760000000000000000,"run":1,"kind":"command","name":"x",'
+    b'"arguments":["x"],"parameters":{},"pid":7}\n'
+)
+
+
+def hello(schema: int = 2, more: bytes = b"") -> None:
+    put(b'gputui %s {"schema":%d,"version":"9.9"%s}\n' % (token, schema, more))
 
 
 def end(text: str, status: int) -> None:
@@ -77,7 +83,13 @@ elif kind == "returns":  # a first time for a moment, then for good
     if is_first:
         end("Killed", 137)
     listen()
-elif kind == "answers":  # as a far end of a machine without GPUs
+elif kind == "refuses" and "--run-id" in sys.argv:
+    hello(more=b',"error":"there is no process 17"')
+    end("", 1)
+elif kind == "forgets" and "--run-id" in sys.argv:  # its recorder was killed
+    hello(more=b',"recording":"/x.gputui"')
+    put(HEADER + STARTED)
+elif kind in ("answers", "refuses", "forgets"):  # as a far end of a machine without GPUs
     hello()
     put(HEADER + SAMPLE)
     while asked := os.read(0, 4096):

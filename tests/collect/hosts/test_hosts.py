@@ -155,6 +155,30 @@ def test_what_was_up_and_ends_is_named_and_tried_again(
     assert was.header.host.hostname == "\N{REPLACEMENT CHARACTER}[31mred"
 
 
+def test_after_a_process_there_its_host_is_read_again(fleet: Callable[..., Fleet]) -> None:
+    running = fleet(*(f"{misbehaving(kind)} {kind}" for kind in ("refuses", "forgets")))
+    hosts = Hosts(running.names)
+    notice = threading.Event()
+    running.on_news(notice.set)
+
+    def until(is_so: Callable[[], bool]) -> None:
+        while not is_so():
+            assert notice.wait(PATIENCE_S), [host.link for host in hosts.values()]
+            notice.clear()
+            hosts.apply(running.take())
+
+    until(lambda: all(host.session.samples for host in hosts.values()))
+    for name in hosts:
+        running.attach(name, 17, 1)
+    refusing = hosts["refuses"]
+    until(lambda: refusing.link[:2] == ("up", "there is no process 17"))
+    until(lambda: hosts["forgets"].session.run is not None and hosts["forgets"].session.samples > 0)
+    run = hosts["forgets"].session.run
+    assert run is not None
+    assert run.end_reason == "its recorder there is gone: how it ended is unknown"
+    assert not running.links["forgets"].run_goes_on
+
+
 @pytest.mark.parametrize(
     ("printed", "kind"),
     [
