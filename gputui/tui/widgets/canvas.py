@@ -8,6 +8,7 @@ Textual is not needed here: the first frame is drawn before it is loaded.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from functools import lru_cache
 from itertools import chain, repeat
 
 from rich.cells import cell_len, set_cell_size
@@ -50,7 +51,9 @@ def row_width(row: Row) -> int:
     return sum([len(text) if text.isascii() else cell_len(text) for text, _ in row])
 
 
+@lru_cache(maxsize=512)
 def pad(row: Row, width: int) -> Row:
+    """`row` in exactly `width` cells. Most rows are as they were a tick ago."""
     used = row_width(row)
     if used < width:
         return (*row, (" " * (width - used), "text"))

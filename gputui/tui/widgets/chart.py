@@ -168,11 +168,16 @@ def _ago(seconds: int, step_s: int) -> str:
     return f"-{seconds // 60}m" if step_s % 60 == 0 else f"-{seconds}s"
 
 
-def block_rows(values: list[float | None], maximum: float, height: int) -> list[str]:
+def block_rows(values: Sequence[float | None], maximum: float, height: int) -> Sequence[str]:
     """`values` as columns of eighth blocks, `height` rows high, top row first.
 
     A value above zero shows at least one eighth. None is blank.
     """
+    return _block_rows(tuple(values), maximum, height)
+
+
+@lru_cache(maxsize=64)
+def _block_rows(values: tuple[float | None, ...], maximum: float, height: int) -> tuple[str, ...]:
     full = height * 8
     scale = full / maximum if maximum > 0 else 0.0
     eighths = [
@@ -185,7 +190,7 @@ def block_rows(values: list[float | None], maximum: float, height: int) -> list[
     for base in range(full - 8, -1, -8):
         cells = _cells(base, full)
         rows.append("".join([cells[level] for level in eighths]))
-    return rows
+    return tuple(rows)
 
 
 @lru_cache(maxsize=1024)

@@ -33,6 +33,8 @@ class LineView(Widget):
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
         self._rows: list[Row] = []
+        self._given: Sequence[Row] = ()
+        """The same as they were made, not yet as wide as this is."""
         self._painted: dict[int, Strip] = {}
         self._painted_in: object = None
         self._looks: dict[str, Style] = {}
@@ -58,9 +60,13 @@ class LineView(Widget):
             rows = readable(rows)
             if (place := chosen_place(rows[:height])) is not None:
                 self.app.cursor_position = self.content_region.offset + place
-        old = self._rows
-        new = [pad(row, width) for row in rows[:height]]
-        self._rows = new
+        old, rows = self._rows, rows[:height]
+        known = [*zip(self._given, old, strict=True)] if width == self._drawn_width else []
+        new = [  # most are as they were
+            pair[1] if pair is not None and pair[0] == row else pad(row, width)
+            for row, pair in zip_longest(rows, known[: len(rows)])
+        ]
+        self._rows, self._given = new, rows
         if width != self._drawn_width:
             self._drawn_width = width
             self._painted.clear()
@@ -70,7 +76,7 @@ class LineView(Widget):
         regions = []
         blank = pad((), width)
         for y, (before, after) in enumerate(zip_longest(old, new, fillvalue=blank)):
-            if before != after:
+            if before is not after and before != after:
                 self._painted.pop(y, None)
                 regions += [
                     Region(start, y, end - start, 1) for start, end in changed_runs(before, after)
