@@ -22,6 +22,8 @@ from gputui.report.energy import (
 from gputui.report.explain.time_tree import TimeTree
 from gputui.report.main_step import main_step
 from gputui.report.means import Mean, mean_of_blocks
+from gputui.report.memory import OUTSIDE
+from gputui.report.phase_totals import outside_ns
 from gputui.report.phases import PhaseRow, phase_rows
 from gputui.report.statistics import kernel_rows
 from gputui.report.subject import Subject
@@ -223,6 +225,10 @@ def _phases(subject: Subject) -> Entries:
         kernel_ns = sum(row.kernel_ns for row in groups[name])
         if joules is not None and kernel_ns:
             entry.figures["energy_joules"] = Mean(kernel_ns * joules)
+    if not subject.on_gpu and (ns := outside_ns(subject.run)):
+        # What else says where such a run's time went?
+        figures = dict.fromkeys(("cpu_avg_ns", "cpu_total_ns"), Mean(float(ns)))
+        found[OUTSIDE] = Entry(OUTSIDE, OUTSIDE, figures)
     return found
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -94,3 +95,16 @@ class PhaseTotals:
             if around.name == wanted if wanted else STEP_NAMES.match(around.name):
                 return sum(node.cpu.count for node in around.nodes)
         return 0
+
+
+def outside_ns(run: Run) -> int:
+    """The time of a run in none of its phases, as its busiest thread saw it; 0 where that is not
+    known: of several processes."""
+    outermost: Counter[tuple[int, int, str]] = Counter()
+    for node in run.ranges.values():
+        of = node.definition
+        if not of.parent:
+            outermost[of.process, of.thread, of.domain] += node.cpu.total
+    if len({process for process, _, _ in outermost}) != 1:
+        return 0
+    return max(0, run.duration_ns - max(outermost.values()))

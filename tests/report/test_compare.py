@@ -522,3 +522,27 @@ def test_runs_without_a_gpu_are_compared_by_the_ranges_of_their_steps() -> None:
     assert found.because == ""
     # Of one that ran kernels whose causes were not measured, ranges are no step of the GPU.
     assert not changes(compared(events(), events()))
+
+
+def test_time_outside_every_phase_is_compared_of_a_run_without_gpu_work() -> None:
+    """What had changed, the loading, was in no phase: 80 % of the run stood in no row."""
+    second = 1_000_000_000
+
+    def on_cpu(phase_ns: int) -> list[AnyEvent]:
+        return [
+            header(), run_started(), attached(), defined(1, "forward"),
+            defined(2, "layer", parent=1),
+            CaptureDelta(time_ns=at(3), process=1, ranges=(
+                RangeDelta(range=1, cpu=times(phase_ns)), RangeDelta(range=2, cpu=times(phase_ns)),
+            )),
+            run_ended(),
+        ]  # fmt: skip
+
+    comparison = compared(on_cpu(second), on_cpu(2 * second))
+    before, after = figure(comparison, "phase", "(outside every phase)", "cpu_total_ns")
+    assert (before, after) == (before, before - second)
+    run = comparison.subjects[0].run
+    assert run is not None
+    assert before == run.duration_ns - second > 0
+    on_gpu = compared(events(), events())
+    assert not [item for item in on_gpu.of_kind("phase") if "outside" in item.name]
