@@ -5,21 +5,18 @@ after token: 53 nested ranges (or none, so that steps have to be found), 200 cal
 3 copies a token, activity arriving in flushes of 100 ms as CUPTI delivers it, and collects once a
 second of the program's time, or as many records as CaptureReader does. `--graphs` feeds replays of
 a CUDA graph of 150 kernels, 300,000 records a second; memory is printed at each tenth. `--ratio
-ROUNDS` compares, in CPU time and in turn, the reader as it is with one that finds no steps and
-accounts for no time.
+SECONDS` compares, in CPU time, the reader as it is with one that finds no steps and accounts for no
+time: both take in each second of the program in turn, so that what else runs slows both.
 """
 
 from __future__ import annotations
 
 import argparse
 import resource
-import subprocess
-import sys
 import time
 from pathlib import Path
 
 import numpy as np
-from rounds import BARE, interleave, print_ratios
 
 from gputui.attribute import traced_process
 from gputui.attribute.accounting.account import Accounting, Parts
@@ -33,6 +30,8 @@ from gputui.state import Session
 TOKEN_NS = 3_000_000
 TOKENS_A_FLUSH = 33
 FLUSHES_A_TICK = 10
+FLUSH_NS = TOKENS_A_FLUSH * TOKEN_NS
+BEGAN_NS = 1_700_000_000_000_000_000
 LAYERS = 12
 KERNELS = 175
 CALLS = 200
@@ -106,7 +105,7 @@ def flush_of(number: int, noise: np.random.Generator, with_ranges: bool) -> np.n
     def shifted(one: np.ndarray) -> np.ndarray:
         many = np.tile(one, TOKENS_A_FLUSH)
         index = np.repeat(np.arange(first, first + TOKENS_A_FLUSH), len(one)).astype(np.uint64)
-        offset = index * np.uint64(TOKEN_NS) + np.uint64(1_700_000_000_000_000_000)
+        offset = index * np.uint64(TOKEN_NS) + np.uint64(BEGAN_NS)
         many["start"] += offset
         many["end"] += offset
         many["correlation"] += (index * np.uint64(CALLS)).astype(np.uint32)
@@ -123,7 +122,7 @@ def replays_of(number: int, noise: np.random.Generator) -> np.ndarray:
     """All records between two flushes of a program that replays a graph every 0.5 ms: a range, the
     launch, its kernels."""
     index = np.arange(number * REPLAYS_A_FLUSH, (number + 1) * REPLAYS_A_FLUSH, dtype=np.uint64)
-    starts = np.uint64(1_700_000_000_000_000_000) + index * np.uint64(REPLAY_NS)
+    starts = np.uint64(BEGAN_NS) + index * np.uint64(REPLAY_NS)
     replays = np.zeros((REPLAYS_A_FLUSH, NODES + 3), SLOT)
     push, pop, call, kernels = replays[:, 0], replays[:, 1], replays[:, 2], replays[:, 3:]
     push["kind"], pop["kind"], push["name"] = RecordKind.RANGE_PUSH, RecordKind.RANGE_POP, STEP
@@ -158,17 +157,35 @@ class NoAccounting(Accounting):
         return Parts([], [], [], [], [], [])
 
 
-def compare(total: int, with_ranges: bool, rounds: int) -> None:
-    """CPU seconds of reading with steps and leaves over without, a process each, in turn."""
+def a_reader() -> TracedProcess:
+    """Of one process, the program's."""
+    return TracedProcess(1, 100, Numbering())
 
-    def run(*options: str) -> dict[str, float]:
-        words = [sys.executable, __file__, str(total), "--brief", *options]
-        if not with_ranges:
-            words.append("--no-ranges")
-        return {"CPU": float(subprocess.run(words, capture_output=True, check=True).stdout)}
 
-    variants = {BARE: lambda: run("--no-leaves"), "steps and leaves": run}
-    print_ratios(interleave(variants, rounds, "s")["CPU"], "s")
+def compare(seconds: int, with_ranges: bool) -> None:
+    """CPU time of reading with steps and leaves over without."""
+    readers = {"steps and leaves": a_reader()}
+    vars(traced_process)["Accounting"] = NoAccounting
+    readers["bare"] = a_reader()
+    spent: dict[str, list[float]] = {name: [] for name in readers}
+    noise, texts = np.random.default_rng(1), strings()
+    for second in range(seconds):
+        first = second * FLUSHES_A_TICK
+        numbers = range(first, first + FLUSHES_A_TICK)
+        batches = [flush_of(number, noise, with_ranges) for number in numbers]
+        for name in sorted(readers, reverse=bool(second % 2)):
+            reader, began = readers[name], time.thread_time()
+            for number, batch in zip(numbers, batches, strict=True):
+                now_ns = BEGAN_NS + (number + 1) * FLUSH_NS
+                reader.feed(batch, texts, now_ns)
+            reader.collect(now_ns)
+            spent[name].append(time.thread_time() - began)
+        texts = {}
+    both, bare = np.array(spent["steps and leaves"]), np.array(spent["bare"])
+    for name, taken in (("bare", bare), ("steps and leaves", both)):
+        print(f"{name:<16} {1e3 * np.median(taken):7.1f} ms for a second of the program (median)")
+    low, middle, high = np.quantile(both / bare, (0.25, 0.5, 0.75))
+    print(f"in all {both.sum() / bare.sum():.3f}, a second {middle:.3f} ({low:.3f} to {high:.3f})")
 
 
 def resident_mib() -> float:
@@ -177,10 +194,10 @@ def resident_mib() -> float:
     return pages * resource.getpagesize() / 2**20
 
 
-def main(total: int, with_ranges: bool, with_graphs: bool, brief: bool) -> None:
+def main(total: int, with_ranges: bool, with_graphs: bool) -> None:
     """Feed `total` records; print records a second and the memory they took."""
     noise = np.random.default_rng(1)
-    process = TracedProcess(1, 100, Numbering())
+    process = a_reader()
     session = Session.of(
         [
             RunStarted(time_ns=0, run=1, kind="command", name="bench", arguments=(), pid=100),
@@ -193,12 +210,12 @@ def main(total: int, with_ranges: bool, with_graphs: bool, brief: bool) -> None:
     done = number = 0
     feeding_s = collecting_s = folding_s = 0.0
     memory_before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    flush_ns = REPLAYS_A_FLUSH * REPLAY_NS if with_graphs else TOKENS_A_FLUSH * TOKEN_NS
+    flush_ns = REPLAYS_A_FLUSH * REPLAY_NS if with_graphs else FLUSH_NS
     tenth = total / 10
     while done < total:
         batch = replays_of(number, noise) if with_graphs else flush_of(number, noise, with_ranges)
         number += 1
-        now_ns = 1_700_000_000_000_000_000 + number * flush_ns
+        now_ns = BEGAN_NS + number * flush_ns
         began = time.thread_time()
         process.feed(batch, texts, now_ns)
         feeding_s += time.thread_time() - began
@@ -211,15 +228,12 @@ def main(total: int, with_ranges: bool, with_graphs: bool, brief: bool) -> None:
             began = time.thread_time()
             session.apply(events)
             folding_s += time.thread_time() - began
-        if with_graphs and done >= tenth and not brief:
+        if with_graphs and done >= tenth:
             tenth += total / 10
             print(f"{done:>12,} records {resident_mib():8.1f} MiB", flush=True)
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     kernels = sum(part.time.count for part in session.run.kernels.values()) if session.run else 0
     reading_s = feeding_s + collecting_s
-    if brief:
-        print(reading_s)
-        return
     print(f"{done:,} records: {done / reading_s:,.0f} records/s on one core")
     print(f"feeding {feeding_s:.2f} s, collecting {collecting_s:.2f} s, folding {folding_s:.2f} s")
     print(f"{kernels:,} kernels; peak memory {memory >> 10} MiB, {memory_before >> 10} before")
@@ -230,13 +244,9 @@ if __name__ == "__main__":
     parser.add_argument("records", type=int, nargs="?", default=10_000_000)
     parser.add_argument("--no-ranges", action="store_true")
     parser.add_argument("--graphs", action="store_true")
-    parser.add_argument("--no-leaves", action="store_true")
-    parser.add_argument("--brief", action="store_true")
-    parser.add_argument("--ratio", type=int, metavar="ROUNDS")
+    parser.add_argument("--ratio", type=int, metavar="SECONDS")
     chosen = parser.parse_args()
-    if chosen.no_leaves:
-        vars(traced_process)["Accounting"] = NoAccounting
     if chosen.ratio:
-        compare(chosen.records, not chosen.no_ranges, chosen.ratio)
+        compare(chosen.ratio, not chosen.no_ranges)
     else:
-        main(chosen.records, not chosen.no_ranges, chosen.graphs, chosen.brief)
+        main(chosen.records, not chosen.no_ranges, chosen.graphs)

@@ -40,6 +40,9 @@ ALIKE = 0.8
 SEGMENT_ALIKE = 0.7
 """Least likeness of the median segment, and of four segments out of five, to the typical one."""
 
+MORE = 1.5
+"""How many times as many contexts families have to show."""
+
 GRAM = 4
 MOST_ANCHORS = 8
 _BUCKET = np.log(1.05)
@@ -126,6 +129,9 @@ class _Context(NamedTuple):
     period: float
 
 
+_Buckets = dict[int, list[_Context]]
+
+
 def grams(tokens: Tokens, length: int) -> Hashes:
     """A 64-bit hash of each token and the `length` − 1 before it."""
     mixed = (tokens.astype(np.uint64) + np.uint64(1)) * np.uint64(0x9E37_79B9_7F4A_7C15)
@@ -138,23 +144,36 @@ def grams(tokens: Tokens, length: int) -> Hashes:
 
 def find_step(tokens: Tokens, families: Tokens, cues: Cues) -> Level | None:
     """The level to call a step, by names or, where these show more of it, by families."""
-    by_name = _choose(_levels(tokens, cues))
-    by_family = _choose(_levels(families, cues))
-    if by_family is not None and (by_name is None or by_family.own > 1.5 * by_name.own):
-        by_family.by_family = True
-        return by_family
+    by_name = _choose(_levels(tokens, cues, _buckets(tokens)))
+    least = 0.0 if by_name is None else MORE * by_name.own
+    buckets = _buckets(families)
+    if max((len(_near(buckets, bucket)) for bucket in buckets), default=0) > least:
+        by_family = _choose(_levels(families, cues, buckets))
+        if by_family is not None and by_family.own > least:
+            by_family.by_family = True
+            return by_family
     return by_name
 
 
-def _levels(tokens: Tokens, cues: Cues) -> list[Level]:
-    buckets: dict[int, list[_Context]] = {}
+def _buckets(tokens: Tokens) -> _Buckets:
+    """What is periodic, by the logarithm of its period."""
+    buckets: _Buckets = {}
     for gram in (1, GRAM):
         for bucket, context in _periodic(grams(tokens, gram), gram):
             buckets.setdefault(bucket, []).append(context)
+    return buckets
+
+
+def _near(buckets: _Buckets, bucket: int) -> list[_Context]:
+    """All with about this period."""
+    return [c for b in (bucket - 1, bucket, bucket + 1) for c in buckets.get(b, ())]
+
+
+def _levels(tokens: Tokens, cues: Cues, buckets: _Buckets) -> list[Level]:
     different, numbers = np.unique(tokens, return_inverse=True)
     found: list[Level] = []
     for bucket in sorted(buckets):
-        near = [c for b in (bucket - 1, bucket, bucket + 1) for c in buckets.get(b, ())]
+        near = _near(buckets, bucket)
         first = min(buckets[bucket], key=lambda c: (c.spread, c.gram))
         repeats = found and abs(found[-1].period - first.period) / first.period < 0.1
         if repeats and len(near) <= found[-1].own:
