@@ -10,16 +10,19 @@ from pathlib import Path
 
 import pytest
 
+from gputui.cli.dispatch import run
+
 LIMIT_S = 60
 PROGRAM = "import nvtx, sys\nwith nvtx.annotate('read'): sys.stdin.readline()"
 
 
-def test_the_summary_says_what_was_written(tmp_path: Path) -> None:
+def test_the_summary_says_what_was_written(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     path = tmp_path / "r.gputui"
-    gputui = [sys.executable, "-m", "gputui"]
     words = ["--record", "--trace", "-i", "0.1", "-o", str(path), "--", sys.executable, "-c"]
     child = subprocess.Popen(
-        [*gputui, *words, PROGRAM],
+        [sys.executable, "-m", "gputui", *words, PROGRAM],
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
     # The program goes on once a sample with a figure is in the recording.
@@ -31,16 +34,12 @@ def test_the_summary_says_what_was_written(tmp_path: Path) -> None:
             pytest.fail(f"no sample with recorded_bytes within {LIMIT_S} s: {child.communicate()}")
     _, told = child.communicate("go on\n", timeout=60)
     assert child.returncode == 0, told
-    full = subprocess.run(
-        [*gputui, "summary", str(path), "--full"], capture_output=True, text=True, check=True
-    ).stdout
+    assert run(["summary", str(path), "--full"]) == 0
+    full = capsys.readouterr().out
     assert "; wrote " in full
     assert " and a trace of " in full
-    done = subprocess.run(
-        [*gputui, "summary", str(path), "--format", "json"],
-        capture_output=True, text=True, check=True,
-    )  # fmt: skip
-    overhead = json.loads(done.stdout)["overhead"]
+    assert run(["summary", str(path), "--format", "json"]) == 0
+    overhead = json.loads(capsys.readouterr().out)["overhead"]
     assert 0 < overhead["recorded_bytes"] <= path.stat().st_size
     (trace,) = (file for file in tmp_path.iterdir() if file != path)
     assert 0 < overhead["traced_bytes"] <= trace.stat().st_size
