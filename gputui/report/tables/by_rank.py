@@ -6,10 +6,11 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from msgspec.structs import replace
 
+from gputui.model.sketch import Accumulator
 from gputui.report.explain.rank_waits import rank_of
 from gputui.report.schema import RANK, Column, TableSpec
 from gputui.report.statistics import (
@@ -52,24 +53,50 @@ def _rows(session: Session, run: Run, field: str,
     return sorted(found, key=lambda row: (-whole[row.name], row.name, row.rank))
 
 
-def of_names(rows: Iterable[RankRow]) -> dict[str, list[RankRow]]:
-    """By name, the rank with most time first; nothing where there is only one rank."""
-    found: dict[str, list[RankRow]] = defaultdict(list)
-    for row in sorted(rows, key=lambda row: (-row.total, row.rank)):
-        found[row.name].append(row)
-    ranks = {row.rank for own in found.values() for row in own}
-    return dict(found) if len(ranks) > 1 else {}
+class RankSum(NamedTuple):
+    """What one rank has of a name."""
+
+    rank: int
+    launches: int
+    total_ns: int
+
+    @property
+    def average_ns(self) -> float:
+        """Of each."""
+        return self.total_ns / self.launches if self.launches else 0.0
 
 
-def most(rows: Sequence[RankRow]) -> str:
+def rank_sums(run: Run, parts: Iterable[tuple[str, int, Accumulator]]) -> dict[str, list[RankSum]]:
+    """By name, of names, processes and times, the rank with most time first; nothing where there
+    is only one rank."""
+    sums: dict[str, dict[int, list[int]]] = defaultdict(dict)
+    for name, process, times in parts:
+        rank = rank_of(run, process)
+        if rank is not None:
+            own = sums[name].setdefault(rank, [0, 0])
+            own[0] += times.count
+            own[1] += times.total
+    if len({rank for each in sums.values() for rank in each}) < 2:
+        return {}
+    return {
+        name: sorted((RankSum(rank, *own) for rank, own in each.items()), key=_most_first)
+        for name, each in sums.items()
+    }
+
+
+def _most_first(one: RankSum) -> tuple[int, int]:
+    return -one.total_ns, one.rank
+
+
+def most(rows: Sequence[RankSum]) -> str:
     """The rank with most time, and how many times that of the one with least; of what only one
     rank has, that rank; empty for what no rank has."""
     if not rows:
         return ""
     first, last = rows[0], rows[-1]
-    if first is last or not last.total:
+    if first is last or not last.total_ns:
         return f"rank {first.rank}"
-    times = first.total / last.total
+    times = first.total_ns / last.total_ns
     return f"rank {first.rank} {times:.2f}×" if times >= ALIKE else "alike"
 
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterator
 from dataclasses import dataclass
 
 import msgspec
 
+from gputui.model.sketch import Accumulator
 from gputui.model.units import count, duration, percent, size
 from gputui.report.memory import OUTSIDE
 from gputui.report.phase_tree import phase_path
@@ -19,7 +20,7 @@ from gputui.report.statistics import (
     memory_size_rows,
     memory_time_rows,
 )
-from gputui.report.tables import by_rank
+from gputui.report.tables.by_rank import RankSum, most, rank_sums
 from gputui.report.tables.launch_shapes import shape_rows
 from gputui.tui.model import Model, Tables
 from gputui.tui.widgets.canvas import Row, bar, beside, clip, flow, heading, labelled, wrap
@@ -57,7 +58,7 @@ class _Read:
     categories: tuple[tuple[str, int, int, float], ...]
     names: dict[str, str]
     """What tells the longest ones apart in little room, by the full name."""
-    ranks: dict[str, list[by_rank.RankRow]]
+    ranks: dict[str, list[RankSum]]
     """What each rank has of a name, the one with most of it first; of several ranks."""
 
 
@@ -159,8 +160,8 @@ class KernelsView(TableView):
         own = self._read.ranks.get(name, []) if self._read is not None else []
         rows: list[Row] = [(), (("by rank", "label"),)] if own else []
         for one in own[:_MOST_RANKS]:
-            figures = f"{duration(one.total):>10}  {count(one.instances):>7} ×  "
-            average = f"rank {one.rank:<4} {duration(one.average)} each"
+            figures = f"{duration(one.total_ns):>10}  {count(one.launches):>7} ×  "
+            average = f"rank {one.rank:<4} {duration(one.average_ns)} each"
             rows.append(((figures, "value"), (average, "text")))
         return rows
 
@@ -198,7 +199,8 @@ class KernelsView(TableView):
             sizes = {row.name: row.total for row in memory_size_rows(tables.run)}
         named = [row.name for row in rows[:_MOST_NAMED]] if self.tab == 0 else []
         names = dict(zip(named, short_names(named, 44), strict=True))
-        ranks = by_rank.of_names(by_rank.TABLES[self.tab].rows(tables.session, tables.run))
+        times = [(name, process, one) for name, process, _, one in self._times(tables)]
+        ranks = rank_sums(tables.run, times)
         self._read = _Read(*key, tuple(rows), sizes, tuple(categories), names, ranks)
         return self._read
 
@@ -230,9 +232,7 @@ class KernelsView(TableView):
         )
         if read.ranks:
             ranks = read.ranks
-            columns.insert(
-                at + 2, column("most on", lambda row: by_rank.most(ranks.get(row.name, ())), 2)
-            )
+            columns.insert(at + 2, column("most on", lambda row: most(ranks.get(row.name, ())), 2))
         return columns
 
     @property
@@ -251,18 +251,7 @@ class KernelsView(TableView):
         """(path, count, total ns) of the phases in which the chosen thing was launched."""
         run = tables.run
         sums: dict[int, list[int]] = {}
-        if self.tab == 0:
-            names = tables.session.kernel_names
-            wanted = {number for number, known in names.items() if known.name == name}
-            pairs = [(k.phase, t.time) for k, t in run.kernels.items() if k.kernel in wanted]
-        elif self.tab == 1:
-            pairs = [(k.range, t) for k, t in run.api.items() if k.name == name]
-        else:
-            pairs = [
-                (k.phase, both.time)
-                for k, both in run.memory_operations.items()
-                if k.operation == name
-            ]
+        pairs = [(phase, one) for known, _, phase, one in self._times(tables) if known == name]
         for number, times in pairs:
             entry = sums.setdefault(number, [0, 0])
             entry[0] += times.count
@@ -274,3 +263,18 @@ class KernelsView(TableView):
             entry[0] += instances
             entry[1] += total
         return sorted(((p, c, t) for p, (c, t) in paths.items()), key=lambda entry: -entry[2])
+
+    def _times(self, tables: Tables) -> Iterator[tuple[str, int, int, Accumulator]]:
+        """The name, process, phase and times of each part of what the tab lists."""
+        run = tables.run
+        if self.tab == 0:
+            names = tables.session.kernel_names
+            for kernel, of in run.kernels.items():
+                if kernel.kernel in names:
+                    yield names[kernel.kernel].name, kernel.process, kernel.phase, of.time
+        elif self.tab == 1:
+            for call, times in run.api.items():
+                yield call.name, call.process, call.range, times
+        else:
+            for key, both in run.memory_operations.items():
+                yield key.operation, key.process, key.phase, both.time
