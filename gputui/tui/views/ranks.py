@@ -148,7 +148,6 @@ class RanksView(View):
         marked = set(self.model.ranks)
         marked = marked - own if own <= marked else marked | own
         self.model.choose_ranks(marked)
-        self.cursor.move("down")
         names = rank_names(marked) if marked else "all ranks"
         self.post_message(Notice(f"scope: {names}, in all views but this one"))
         self.draw()
