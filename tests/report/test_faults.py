@@ -213,6 +213,7 @@ def test_what_a_library_does_at_the_one_line_of_the_program_is_named() -> None:
         "sdpa_attention_forward (transformers/integrations/sdpa_attention.py:79)",
     )
     assert found.findings[0].advice == IN_ATTENTION
+    assert found.headline.endswith("Mostly at hf_generate.py:7, in sdpa_attention_forward.")
 
 
 WITHOUT_LEAVES = {"h200-annotated.gputui.gz", "h200-inference.gputui", "h200-medium.gputui",

@@ -88,7 +88,8 @@ def place_of(run: Run, leaf: Leaf) -> str:
 
 
 def _place(line: LikeliestLine) -> str:
-    return line.where.removesuffix(" <module>")
+    where = line.where.removesuffix(" <module>")
+    return f"{where}, in {line.function}" if line.inside else where
 
 
 ONE_LINE = 0.9

@@ -24,6 +24,11 @@ class LikeliestLine(NamedTuple):
     samples: int
     inside: str = ""
 
+    @property
+    def function(self) -> str:
+        """The name of that function only."""
+        return self.inside.partition(" ")[0]
+
 
 def likeliest_line(
     run: Run, process: int | None = None, leaf: Leaf | None = None

@@ -99,12 +99,11 @@ def _evidence(run: Run, leaf: Leaf, own: Sequence[TableRow], width: int) -> list
     lines = line_shares(run)[:4]
     if lines:
         rows += [(), (("  Source lines  while the GPU idled", "head"),)]
-        rows += [
-            ((f"  {percent(100 * line.seen / line.samples):>6} ", "value"),
-             (cut_middle(f"{line.where}, in {line.inside}" if line.inside else line.where,
-                         width - 10), "text"))
-            for line in lines
-        ]  # fmt: skip
+        for line in lines:
+            share = f"  {percent(100 * line.seen / line.samples):>6} "
+            rows.append(((share, "value"), (cut_middle(line.where, width - 10), "text")))
+            if line.inside:
+                rows.append(((f"         in {cut_middle(line.function, width - 12)}", "text"),))
     idle = idle_phases(run)[:5]
     if idle:
         rows += [(), (("  Phases  in which the GPU idled, for any cause", "head"),)]
