@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pytest
 
 from gputui.attribute.accounting import tracker
-from gputui.attribute.accounting.repetition import Cues, Tokens
+from gputui.attribute.accounting.repetition import Cue, Cues, Tokens, find_step
 from gputui.attribute.accounting.scopes import Classified, Step, StepScopes
 from gputui.attribute.accounting.tracker import MOST_OF_TIME, WINDOW, StepTracker
 from gputui.model.events import Scope
@@ -110,6 +110,18 @@ def test_one_token_a_step() -> None:
     step = np.array([5, 9, 5 + (1 << 24)], np.uint32)
     found, starts = track([step] * 3000)
     assert hits(found, starts, 9000) > 0.99
+
+
+@pytest.mark.parametrize("named", [True, False])
+def test_with_gradient_accumulation_the_optimizer_ends_a_step(named: bool) -> None:
+    """Where nothing says which kernels are an optimizer's, each micro-batch is a step."""
+    micro, optimizer = np.arange(100, 400), np.arange(400, 430)
+    step = np.concatenate([micro] * 4 + [optimizer])
+    tokens = np.tile(step, 10).astype(np.uint32)
+    cues = np.where(named & (tokens >= 400), Cue.OPTIMIZER, 0).astype(np.uint8)
+    found = find_step(tokens, tokens, cues)
+    assert found is not None
+    assert found.period == (len(step) if named else len(micro))
 
 
 def test_another_loop_is_found_when_the_first_is_over() -> None:
