@@ -114,8 +114,8 @@ def test_one_token_a_step() -> None:
 
 @pytest.mark.parametrize("named", [True, False])
 def test_with_gradient_accumulation_the_optimizer_ends_a_step(named: bool) -> None:
-    """Where nothing says which kernels are an optimizer's, each micro-batch is a step."""
-    micro, optimizer = np.arange(100, 400), np.arange(400, 430)
+    """One of many kernels; where nothing says that they are one, each micro-batch is a step."""
+    micro, optimizer = np.arange(100, 400), np.arange(400, 500)
     step = np.concatenate([micro] * 4 + [optimizer])
     tokens = np.tile(step, 10).astype(np.uint32)
     cues = np.where(named & (tokens >= 400), Cue.OPTIMIZER, 0).astype(np.uint8)
