@@ -68,7 +68,7 @@ async def test_without_a_gpu_the_host_is_shown_and_why(show: Show) -> None:
         await shown.press("6")
         assert "no NVIDIA GPU: the NVIDIA driver is not loaded" in shown.text
         assert "of 126 GiB" in shown.text
-        assert "no CUDA" in shown.text
+        assert "the program did not load CUDA" in shown.text
         await shown.press("left")
         assert "peak memory 1.22 GiB" in shown.text
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -88,7 +89,12 @@ async def test_no_gpu_says_why_and_what_works(show: Show) -> None:
         assert "gputui --demo" in shown.text
         assert "CPU" in shown.text
         await shown.press("5")
-        assert "no CUDA" in shown.text
+        assert "the program did not load CUDA" in shown.text
+        await shown.press("2")  # where the CPU's time goes, by phase, not an empty screen
+        assert "─ Phases  wall time" in shown.text
+        assert "4 shows all of them" in shown.text
+        await shown.press("3")
+        assert re.search(r"─ step  median [\d.]+ ms, p99 ", shown.text)
 
 
 async def test_phases_show_the_tree_progress_metrics_and_the_last_step(show: Show) -> None:

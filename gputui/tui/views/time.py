@@ -10,6 +10,10 @@ from gputui.model.units import duration, percent
 from gputui.report.explain import Verdict
 from gputui.report.explain.time_tree import TimeTree
 from gputui.report.explain.verdict import verdict
+from gputui.report.main_step import in_main_step
+from gputui.report.memory import OUTSIDE
+from gputui.report.phase_totals import outside_ns
+from gputui.report.phases import phase_rows
 from gputui.report.statistics import TableRow, kernel_rows, memory_time_rows
 from gputui.report.step_meaning import scope_words
 from gputui.state import Run
@@ -21,11 +25,13 @@ from gputui.tui.widgets.canvas import (
     beside,
     chosen_row,
     fit,
+    heading,
     wrap,
 )
 from gputui.tui.widgets.cause_line import MOST_KERNELS, Line, about, in_room, where
 from gputui.tui.widgets.causes import Sums, amount, look, of_scope, sums
 from gputui.tui.widgets.names import cut_middle
+from gputui.tui.widgets.run_panels import phases
 from gputui.tui.widgets.scope import scope_rows
 from gputui.tui.widgets.table import Move
 from gputui.tui.widgets.verdict import unaccounted
@@ -71,7 +77,8 @@ class TimeView(View):
         found, kernels = self._of(run)
         tree = found.tree if found else None
         if found is None or tree is None:
-            return wrap(unaccounted(run), width - 2, "text", "  ")
+            why = wrap(unaccounted(run), width - 2, "text", "  ")
+            return [*why, *self._on_cpu(run, width, height - len(why))]
         is_beside = width >= BESIDE
         left = (width * 5 + 4) // 9 if is_beside else width
         self._lines = self._listed(tree, kernels)
@@ -106,6 +113,17 @@ class TimeView(View):
             return beside([(rows, left), (in_room(known, height, chosen), right)])
         known = about(run, found, chosen, self._own(chosen), width)
         return [*rows, *in_room(known, height - len(rows), chosen)]
+
+    def _on_cpu(self, run: Run, width: int, height: int) -> list[Row]:
+        """Where the time of the CPU goes, by phase: all that is known without GPU work."""
+        steps = in_main_step(run, phase_rows(run))
+        panel = phases(steps, max(0, height - 3), None, run.is_active, width)
+        if not panel.rows:
+            return []
+        rows = [(), heading(panel.title, width, "4 shows all of them"), *panel.rows]
+        if not steps[0].per_step_ns and (ns := outside_ns(run)):
+            rows.append(((f" {OUTSIDE}  ", "dim"), (duration(ns), "value")))
+        return rows
 
     # --- keys
 

@@ -9,11 +9,14 @@ from itertools import pairwise
 from gputui.model.leaves import LEAVES, Leaf
 from gputui.model.units import count, duration
 from gputui.report.explain.time_tree import TimeTree, device_trees
+from gputui.report.main_step import main_step
+from gputui.report.phases import phase_rows
 from gputui.state import Run
 from gputui.tui.model import Model
 from gputui.tui.widgets.canvas import Row, Span, clip, heading, wrap
 from gputui.tui.widgets.causes import leaf_named
 from gputui.tui.widgets.chart import block_rows
+from gputui.tui.widgets.cpu_panels import step_times
 from gputui.tui.widgets.distribution import distribution
 from gputui.tui.widgets.ink import apportion
 from gputui.tui.widgets.scope import dimmed, scope_rows
@@ -105,9 +108,14 @@ class TimelineView(StretchView):
             rows += [()]
             rows += timeline_rows(newest, run, colors, width, min(room, 9), window=window)
         room = height - len(rows) - 2
-        if trees and tree.step_ns.count and room >= _LEAST_CLASSES:
-            spread = distribution(tree.step_ns, min(room, _MOST_CLASSES), width)
-            rows += [(), heading(spread.title, width, spread.note), *spread.rows]
+        if room >= _LEAST_CLASSES:
+            spread = None
+            if trees and tree.step_ns.count:
+                spread = distribution(tree.step_ns, min(room, _MOST_CLASSES), width)
+            elif not trees and (step := main_step(run, phase_rows(run))) is not None:
+                spread = step_times(step, min(room, _MOST_CLASSES), width)
+            if spread is not None:
+                rows += [(), heading(spread.title, width, spread.note), *spread.rows]
         return rows
 
     # --- keys

@@ -20,7 +20,7 @@ from gputui.tui.widgets.table import column, declared
 TOP_MARKS = 20
 
 _MOST_NEWEST = 6
-"""Names a line; they are cut at _LONGEST."""
+"""Names a line; they are cut at _LONGEST where all have not room for more."""
 
 _LONGEST = 40
 _LEAST_NAME = 5
@@ -51,6 +51,7 @@ def newest_rows(run: Run, width: int, lines: int, *, libraries: bool) -> list[Ro
     start."""
     marks = newest_marks(run, _MOST_NEWEST * lines, library_domains=libraries)
     items: list[Row] = []
+    longest = max(_LONGEST, (width - 8) * lines // max(1, len(marks)) - 2)
     for mark in marks:
         domain = f"{mark.domain}:" if mark.domain else ""
         parts = [
@@ -60,7 +61,7 @@ def newest_rows(run: Run, width: int, lines: int, *, libraries: bool) -> list[Ro
         ]
         if mark.payload:
             parts.insert(1, (f" {payload_text(mark.payload)}", "value"))
-        items.append(clip(tuple(parts), _LONGEST))
+        items.append(clip(tuple(parts), longest))
     return flow([(("Marks", "label"),), *items], width, lines) if items else []
 
 

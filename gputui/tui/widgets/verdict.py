@@ -122,6 +122,8 @@ def why_empty(run: Run) -> str:
     if run.unseen_reason:
         # Without access to CUDA this cannot be known.
         reasons = [run.unseen_reason, *(status for status in reasons if status != "no CUDA")]
+    if reasons == ["no CUDA"]:
+        return "No GPU work is seen in this run: the program did not load CUDA."
     if reasons:
         return f"No GPU work is seen in this run: {'; '.join(reasons)}"
     if run.is_active:
