@@ -242,3 +242,9 @@ class Model:
     def can_start(self) -> bool:
         """Whether workloads can be started: not in a replay, not with --readonly, not elsewhere."""
         return not self.readonly and not isinstance(self.source, Playback | ManyHosts)
+
+    @property
+    def is_at_end(self) -> bool:
+        """Whether a recording was played to its end, from where it can be played again."""
+        source = self.source
+        return isinstance(source, Playback) and source.has_ended and not self.paused

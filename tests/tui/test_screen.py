@@ -436,6 +436,10 @@ async def test_no_key_is_without_an_answer(show: Show) -> None:
                 else:
                     same = main._message is None and main.view.painted == before
                     assert not same, (name, key.shown)
+        await shown.press("B")
+        assert shown.lines[-1] == " B does nothing here: ? shows every key"
+        await shown.press("ctrl+d")
+        assert "ctrl+d does nothing here" in shown.lines[-1]
 
 
 async def test_too_small_a_terminal_says_so(show: Show) -> None:

@@ -56,7 +56,7 @@ class Commands(ReplayKeys):
 
     def action_pause(self) -> None:
         """Freeze the screen, or a replay."""
-        if self.is_at_end:
+        if self.model.is_at_end:
             self.say("played from the start")
         self.gputui.pause()
         self.draw()

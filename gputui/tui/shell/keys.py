@@ -185,12 +185,23 @@ def keys_of(replays: bool) -> list[Key]:
     return [*(key for key in KEYS if not taken & set(key.keys)), *REPLAY_KEYS]
 
 
+def is_key(names: Iterable[str], replays: bool) -> bool:
+    """Whether a key, by all its names, is one of those that are active."""
+    return not _BOUND[replays].isdisjoint(names)
+
+
 def _names(keys: Iterable[Key]) -> frozenset[str]:
     return frozenset(key.action.partition("(")[0] for key in keys)
 
 
 _KEYED = _names((*KEYS, *REPLAY_KEYS))
 _USED = {replays: _names(keys_of(replays)) for replays in (False, True)}
+
+
+_BOUND = {
+    replays: frozenset(name for key in keys_of(replays) for name in key.keys)
+    for replays in (False, True)
+}
 
 
 def does(action: str, replays: bool) -> bool:

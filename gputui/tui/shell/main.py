@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
@@ -15,11 +14,11 @@ from textual.containers import Container
 from gputui.tui.messages import Called
 from gputui.tui.model import Model
 from gputui.tui.narrow_updates import NarrowCompositor
-from gputui.tui.shell.keys import VIEWS, Key, bindings
+from gputui.tui.shell.keys import bindings, is_key
 from gputui.tui.shell.palette_keys import PaletteKeys
-from gputui.tui.shell.possible_keys import possible
-from gputui.tui.shell.views import GROUP_OF, GROUPS, TABS, Group
-from gputui.tui.widgets.bars import CaptionBar, KeyBar, TopBar, hints
+from gputui.tui.shell.possible_keys import hinted, tabs_of
+from gputui.tui.shell.views import GROUPS, TABS
+from gputui.tui.widgets.bars import CaptionBar, KeyBar, TopBar
 from gputui.tui.widgets.canvas import ROLES
 from gputui.tui.widgets.field import TextField
 from gputui.tui.widgets.log import LogPane
@@ -121,6 +120,9 @@ class MainScreen(PaletteKeys):
             self._message = None
             self._draw_bottom()
         if self._typing is None:
+            if not is_key(event.aliases, self.replays):
+                shown = event.character if event.is_printable else event.key
+                self.say(f"{shown} does nothing here: ? shows every key")
             return
         event.stop()
         event.prevent_default()
@@ -145,7 +147,7 @@ class MainScreen(PaletteKeys):
     async def action_views(self, key: str) -> None:
         """A key's view; pressed again, its next tab."""
         self.trail.clear()
-        names = self._tabs(next(one for one in GROUPS if one.key == key))
+        names = tabs_of(self.model, next(one for one in GROUPS if one.key == key))
         if names == [self.current]:
             self.say("this view has no further tab")
         shown = names.index(self.current) + 1 if self.current in names else 0
@@ -300,37 +302,7 @@ class MainScreen(PaletteKeys):
         elif self._message is not None:
             self.bottom.say(((f" {self._message[0]}", self._message[1]),))
         else:
-            self.bottom.update(self._hints())
-
-    def _hints(self) -> list[Key]:
-        """The keys that work here: Escape says where it leads, the view's own key what is next."""
-        actions = possible(self.model, self.view)
-        to = self.trail[-1] if self.trail else self.view.LEADS_BACK_TO
-        keys = hints(actions | {"clear"} if to else actions)
-        if to:
-            back = f"back to {GROUP_OF[to].title}"
-            keys = [replace(one, label=back) if one.action == "clear" else one for one in keys]
-        if goes_on := self._pause_label():
-            keys = [replace(one, label=goes_on) if one.action == "pause" else one for one in keys]
-        names = self._tabs(GROUP_OF[self.current])
-        if len(names) > 1 and self.current in names:
-            following = TABS[names[(names.index(self.current) + 1) % len(names)]]
-            key = GROUP_OF[self.current].key
-            turns = Key((key,), key, f"views('{key}')", "", VIEWS, following.title.lower())
-            keys.insert(len(keys) - 3, turns)
-        return keys
-
-    def _pause_label(self) -> str:
-        """What pausing does where nothing moves."""
-        if self.model.paused:
-            return "go on"
-        return "play it" if self.is_at_end else ""
-
-    def _tabs(self, group: Group) -> list[str]:
-        """The views that a key turns through."""
-        several = self.model.hosts is not None
-        names = [tab.name for tab in group.tabs if tab.turns and (several or not tab.of_hosts)]
-        return sorted(names, key=lambda name: self.model.shows_only_ranks and name != "ranks")
+            self.bottom.update(hinted(self.model, self.view, self.current, self.trail))
 
     def on_called(self, message: Called) -> None:
         message.then()

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
+
 from gputui.tui.model import Model
+from gputui.tui.shell.keys import VIEWS, Key
+from gputui.tui.shell.views import GROUP_OF, TABS, Group
 from gputui.tui.source import JobElsewhere, Playback
-from gputui.tui.widgets.view import (
-    View,
-)
+from gputui.tui.widgets.bars import hints
+from gputui.tui.widgets.view import View
 
 _OF_RECORDINGS = ("mark", "compare", "rename", "delete", "folder")
 
@@ -49,3 +53,31 @@ def possible(model: Model, view: View) -> set[str]:
         actions |= {"processes", "tree"} if model.session.gpus else set()
         actions -= set() if model.session.gpus else {"sort", "filter"}
     return actions
+
+
+def hinted(model: Model, view: View, current: str, trail: Sequence[str]) -> list[Key]:
+    """These keys: Escape says where it leads, space what it does, the view's own key what is
+    next."""
+    actions = possible(model, view)
+    to = trail[-1] if trail else view.LEADS_BACK_TO
+    keys = hints(actions | {"clear"} if to else actions)
+    labels = {"clear": f"back to {GROUP_OF[to].title}"} if to else {}
+    if model.paused:
+        labels["pause"] = "go on"
+    elif model.is_at_end:
+        labels["pause"] = "play it"
+    keys = [replace(one, label=labels.get(one.action, one.label)) for one in keys]
+    names = tabs_of(model, GROUP_OF[current])
+    if len(names) > 1 and current in names:
+        following = TABS[names[(names.index(current) + 1) % len(names)]]
+        key = GROUP_OF[current].key
+        turns = Key((key,), key, f"views('{key}')", "", VIEWS, following.title.lower())
+        keys.insert(len(keys) - 3, turns)
+    return keys
+
+
+def tabs_of(model: Model, group: Group) -> list[str]:
+    """The views that a key turns through."""
+    several = model.hosts is not None
+    names = [tab.name for tab in group.tabs if tab.turns and (several or not tab.of_hosts)]
+    return sorted(names, key=lambda name: model.shows_only_ranks and name != "ranks")

@@ -52,12 +52,6 @@ class ReplayKeys(Screen[None]):
         """Whether a recording is being played."""
         return isinstance(self.model.source, Playback)
 
-    @property
-    def is_at_end(self) -> bool:
-        """Whether a recording was played to its end, from where it can be played again."""
-        source = self.model.source
-        return isinstance(source, Playback) and source.has_ended and not self.model.paused
-
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Some keys have one meaning for a recording and another, or none, without one."""
         return does(action, self.replays) and super().check_action(action, parameters)
