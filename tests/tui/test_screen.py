@@ -356,6 +356,8 @@ async def test_the_log_shows_what_was_printed(show: Show) -> None:
         await shown.press("l")
         assert "│ token 9 done" in shown.text
         assert "─ │ stderr · " in shown.text
+        await shown.press("right_square_bracket")
+        assert "the log has no newer lines" in shown.lines[-1]
         await shown.press("left_square_bracket")
         assert "token 9 done" not in shown.text
         await shown.press("l")

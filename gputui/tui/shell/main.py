@@ -227,10 +227,10 @@ class MainScreen(PaletteKeys):
         self.call_after_refresh(self.draw)
 
     def action_scroll_log(self, lines: int) -> None:
-        if self.log_pane.display:
-            self.log_pane.scroll_back(lines)
-        else:
+        if not self.log_pane.display:
             self.say("the log is hidden: l shows it")
+        elif not self.log_pane.scroll_back(lines):
+            self.say(f"the log has no {'older' if lines > 0 else 'newer'} lines")
 
     def action_replay_log(self, lines: int) -> None:
         self.action_scroll_log(lines)

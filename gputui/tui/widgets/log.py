@@ -60,12 +60,13 @@ class LogPane(LineView):
         width, height = self.size
         self.show(log_rows(self._model.run, width, height, self._back))
 
-    def scroll_back(self, lines: int) -> None:
-        """Further back, or (negative) towards the end."""
+    def scroll_back(self, lines: int) -> bool:
+        """Further back, or (negative) towards the end; whether there was anything."""
         run = self._model.run
         most = max(0, len(run.log) - self.size.height + 1) if run is not None else 0
-        self._back = max(0, min(most, self._back + lines))
+        before, self._back = self._back, max(0, min(most, self._back + lines))
         self.draw()
+        return self._back != before
 
     def on_resize(self) -> None:
         self.draw()
