@@ -147,10 +147,9 @@ def numbers_row(columns: list[Column], width: int) -> str:
     first, end = f"{low:,}", f"{high + max(1, steps) - 1:,}"
     if all(column.own[1] <= 1 for column in columns) and len(columns) <= width:
         what = "each column one step"
-    elif any(column.longest_ns is None and column.steps > 1 for column in columns):
-        what = "means of some steps each"
     else:
-        what = "means of some steps each, │ the longest"
+        is_known = any(column.drawn_ns > column.level_ns for column in columns)
+        what = f"means of some steps each{', │ the longest' if is_known else ''}"
     row = f"{first} {f' {what} '.center(max(0, width - len(first) - len(end) - 2), '─')} {end}"
     return row if len(row) <= width else ""
 
