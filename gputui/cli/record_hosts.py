@@ -22,7 +22,7 @@ from gputui.cli.output_name import expanded
 from gputui.cli.values import UsageError
 from gputui.model import units
 from gputui.model.events import Alert, AnyEvent, ClockCompared, Header
-from gputui.model.link import ClockOffset
+from gputui.model.link import ClockOffset, Link
 from gputui.state.hosts import HostNews
 from gputui.store.journal import JournalWriter, default_path, make_folder
 
@@ -104,6 +104,9 @@ class Recorder:
         self._is_ending = False
         self._files = copies
         self._begun = set[str]()
+        failures = ((name, link.failure) for name, link in fleet.links.items())
+        self._lost = {name: failure.line for name, failure in failures if failure is not None}
+        """Why each host is lost, as it was printed."""
         self._clocks: dict[str, ClockOffset] = {}
         self._compared_last: dict[str, ClockCompared] = {}
 
@@ -166,11 +169,20 @@ class Recorder:
     def take(self) -> None:
         """Write what has come."""
         for news in self._fleet.take():
-            if news.link is not None and self._on_link is not None:
-                self._on_link()
-            elif news.link is not None and news.link.state in ("lost", "failed"):
-                say(f"{news.host}: {news.link.reason}")
+            if news.link is not None:
+                self._see(news.host, news.link)
             self._write(news)
+
+    def _see(self, host: str, link: Link) -> None:
+        """Print that a link is lost once, however often it is tried, and that it is back."""
+        if self._on_link is not None:
+            self._on_link()
+        elif link.state in ("lost", "failed"):
+            if self._lost.get(host) != link.reason:
+                say(f"{host}: {link.reason}")
+            self._lost[host] = link.reason
+        elif link.state == "up" and self._lost.pop(host, ""):
+            say(f"{host}: the link is up")
 
     def _write(self, news: HostNews) -> None:
         if news.link is not None and news.link.clock is not None:
