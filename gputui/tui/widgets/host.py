@@ -54,13 +54,8 @@ def host_items(session: Session) -> list[Row]:
     if host.swap_used_bytes:
         items.append((("swap ", "label"), (size(host.swap_used_bytes), "value")))
     if session.own_cpu_percent is not None:
-        items.append(
-            (
-                ("gputui ", "label"),
-                (whole_percent(session.own_cpu_percent), "value"),
-                (" CPU", "dim"),
-            )
-        )
+        own = f"{whole_percent(session.own_cpu_percent):>4}"  # what follows stays where it is
+        items.append((("gputui ", "label"), (own, "value"), (" CPU", "dim")))
     if header.driver_version:
         items.append((("driver ", "label"), (header.driver_version, "text")))
     if header.cuda_driver_version:
