@@ -17,6 +17,7 @@ from gputui.collect.catalogue import Catalogue
 from gputui.collect.forecast import Forecast
 from gputui.model.events import Alert, AnyEvent, MachineSample, RunEnded, RunOutput
 from gputui.render import formats
+from gputui.tui.dialogs.boxes import DetailsBox
 from gputui.tui.dialogs.needs import Target, needs_row
 from gputui.tui.shell.keys import KEYS, MACHINE, MOVE
 from gputui.tui.shell.main import MainScreen
@@ -170,7 +171,10 @@ async def test_a_phase_that_lasts_the_run_has_its_share_while_it_is_open(show: S
 
 async def test_kernels_sort_switch_and_show_details(show: Show) -> None:
     async with show(scripted.gpu_session(1, quiet=5), (120, 40)) as shown:
-        await shown.press("5")
+        for key in ("5", "enter"):  # in one write: before the first frame
+            shown.app.post_message(events.Key(key, None))
+        await shown.until(lambda: isinstance(shown.app.screen, DetailsBox))
+        await shown.press("escape")
         assert "nvjet_hsh_64x8_64x16_4x1_v_bz_TNT" in shown.text
         assert "▼total" in shown.text
         await shown.press("s")

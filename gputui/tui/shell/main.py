@@ -182,6 +182,12 @@ class MainScreen(PaletteKeys):
         self.call_after_refresh(self.draw)
 
     async def action_activate(self) -> None:
+        if self.view.painted:
+            await self._activate()
+        else:
+            self.call_after_refresh(self._activate)
+
+    async def _activate(self) -> None:
         if not self.view.OPENS:
             self.say("nothing to open here: 4 and 5 have details of phases, kernels and copies")
         before = self.view.painted

@@ -41,9 +41,12 @@ class ViewKeys(Commands):
 
     def action_move(self, move: Move) -> None:
         """Arrows and similar keys."""
-        self.do_or_say(
-            partial(self.view.move, move), f"there is nothing more {_NO_WAY.get(move, 'below')}"
-        )
+        why_not = f"there is nothing more {_NO_WAY.get(move, 'below')}"
+        act = partial(self.do_or_say, partial(self.view.move, move), why_not)
+        if self.view.painted:
+            act()
+        else:  # keys of one write come before the first frame, which lists what is moved through
+            self.call_after_refresh(act)
 
     def do_or_say(self, act: Callable[[], object], why_not: str) -> None:
         """Do something; where nothing looks different then and nothing was said, say why: no key
