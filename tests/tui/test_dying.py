@@ -29,7 +29,7 @@ RESTORED = (
 )
 
 PROGRAM = """
-import sys
+import signal, sys
 from gputui.collect.glance import Glance
 from gputui.collect.nvml.bindings import Memory
 from gputui.tui.early import Shown
@@ -50,7 +50,10 @@ def frame(width, height):
     gpu = Glance(0, "NVIDIA H200", 97.0, Memory(140 << 30, 1 << 30, None), 612.3, None, 54.0, None)
     return first_frame([gpu], None, width, height)
 
-sys.exit(run_app(Source, shown=Shown(frame) if "early" in sys.argv else None))
+shown = Shown(frame) if "early" in sys.argv else None
+if "held" in sys.argv:
+    signal.pause()
+sys.exit(run_app(Source, shown=shown))
 """
 
 SIZE = {"COLUMNS": "100", "LINES": "30"}
@@ -126,9 +129,9 @@ class Screen:
 def test_the_first_reading_is_drawn_at_once_and_a_signal_puts_the_terminal_back(
     tmp_path: Path,
 ) -> None:
-    screen = Screen(tmp_path / "note", "early")
-    screen.read_until(b"GPU 0  NVIDIA H200")
-    assert b"\x1b[?1000h" not in screen.seen  # Textual is not there yet
+    screen = Screen(tmp_path / "note", "early", "held")  # before Textual is there
+    screen.read_until(b"second reading")
+    assert b"GPU 0  NVIDIA H200" in screen.seen
     shown = re.sub(rb"\x1b\[[0-9;]*m", b"", screen.seen)
     # What the driver did not say is not there.
     assert b"memory 1.00 GiB of 140 GiB   power 612 W   temperature 54" in shown
