@@ -35,17 +35,21 @@ from gputui.report.explain.ranks import (
 )
 from gputui.report.explain.time_tree import TimeTree, time_tree
 from gputui.report.losses import lost_share, why_lost
+from gputui.report.step_meaning import LAYER
 from gputui.state import Run, Session
 
 SPEAKS = 0.10
 """Recoverable share of the wall time from which a leaf is a finding (TraceML 10 %, TensorFlow 5,
 TraceLens 15)."""
 
-PARENT = 0.20
+PARENT = 0.15
 """Least share of the parent, busy or idle."""
 
 ONE_WAIT = 0.25
 """Share from which a single wait a step is a finding."""
+
+A_LAYERS_WAIT = 0.15
+"""The same where a step may be a layer: then it is not the one wait that each step needs."""
 
 MOST = 3
 
@@ -137,7 +141,8 @@ def _findings(
             continue
         if leaf in _BALANCE and kernels_share(tree) < SPEAKS:
             continue
-        if leaf is Leaf.SYNC and waits < MANY_WAITS and recoverable < ONE_WAIT:
+        one = A_LAYERS_WAIT if tree.operations <= LAYER * tree.steps else ONE_WAIT
+        if leaf is Leaf.SYNC and waits < MANY_WAITS and recoverable < one:
             continue
         sizes.append((recoverable, leaf, cause))
     sizes.sort(key=lambda size: -size[0])
