@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from gputui.base.notification import notify
 from gputui.base.standard_streams import begin_line, columns, release, say
+from gputui.base.wake import Wake
 from gputui.cli.exit_status import exit_status
 from gputui.cli.progress import ProgressLine
 from gputui.collect.child.process import ENDING_S, GRACE_S
@@ -61,7 +62,7 @@ class _Recorder:
 
     def __init__(self, options: RecordOptions) -> None:
         self._options = options
-        self._wake = threading.Event()
+        self._wake = Wake()
         self._session = Session()
         self._exporter = _exporter(self._session, options.prometheus)
         try:
@@ -132,7 +133,6 @@ class _Recorder:
                 return
             hint_in = self._hint()
             self._wake.wait(hint_in if left is None else min(left, hint_in or left))
-            self._wake.clear()
             self._take()
             self._remark()
             self._progress.show(self._session)

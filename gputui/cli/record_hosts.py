@@ -7,7 +7,6 @@ import os
 import shlex
 import signal
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -16,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from gputui.base.notification import notify
 from gputui.base.standard_streams import columns, say
+from gputui.base.wake import Wake
 from gputui.cli.hosts import are_several, connected, status_of, targets_of
 from gputui.cli.live import limits_of
 from gputui.cli.output_name import expanded
@@ -100,7 +100,7 @@ class Recorder:
         self._options = options
         self._fleet = fleet
         self._on_link = on_link
-        self._wake = threading.Event()
+        self._wake = Wake()
         self._is_ending = False
         self._files = copies
         self._begun = set[str]()
@@ -135,7 +135,6 @@ class Recorder:
                 if left_s is not None and left_s <= 0:
                     break
                 self._wake.wait(left_s)
-                self._wake.clear()
                 self.take()
             self.take()
         finally:
