@@ -48,6 +48,15 @@ _QUEUES = ("/queue.py", "/multiprocessing/queues.py", "/multiprocessing/connecti
 _COLLECTIVES = ("/torch/distributed/distributed_c10d.py", "/torch/distributed/rendezvous.py")
 
 
+class _Function:
+    """What a code object's frames say, and its number once it has one."""
+
+    __slots__ = ("code", "kind", "number")
+
+    def __init__(self, code: Any) -> None:
+        self.code, self.kind, self.number = code, _kind(code), 0
+
+
 class _Sampler(threading.Thread):
     def __init__(self, folder: str) -> None:
         super().__init__(name="gputui lines", daemon=True)
@@ -57,7 +66,7 @@ class _Sampler(threading.Thread):
         self._pid = os.getpid()
         self._room = MOST_BYTES
         self._known: dict[tuple[Any, int], int] = {}
-        self._kinds: dict[Any, str] = {}
+        self._functions: dict[Any, _Function] = {}
 
     def run(self) -> None:
         with contextlib.suppress(Exception):  # the program goes on without
@@ -76,9 +85,9 @@ class _Sampler(threading.Thread):
             if frame is None or number is None or thread is self:
                 continue
             line, kind, inside = self._place(frame, out)
-            functions = ".".join(
-                str(self._number(code, code.co_firstlineno, out)) for code in inside
-            )
+            for one in inside:
+                one.number = one.number or self._number(one.code, one.code.co_firstlineno, out)
+            functions = ".".join([str(one.number) for one in inside])
             entries.append(f"{number}:{line}:{kind}:{functions}")
         del frames
         if entries:
@@ -87,22 +96,24 @@ class _Sampler(threading.Thread):
             self._room -= len(data)
             os.write(self._file, data)
 
-    def _place(self, frame: Any, out: list[str]) -> tuple[int, str, list[Any]]:
+    def _place(self, frame: Any, out: list[str]) -> tuple[int, str, list[_Function]]:
         found, kind = None, "-"
         innermost = frame
         depth = 0
-        inside: list[Any] = []
+        inside: list[_Function] = []
         while frame is not None and depth < DEPTH:
             code = frame.f_code
-            of = self._kinds.get(code)
-            if of is None:
-                of = self._kinds[code] = _kind(code)
+            function = self._functions.get(code)  # once: a code object's hash is dear
+            if function is None:
+                function = self._functions[code] = _Function(code)
+            of = function.kind
             if of == "u":
                 found = found or frame
-            elif kind == "-" or (kind, of) == ("q", "i"):  # a loader reads a queue of its own
-                kind = of
-            if found is None and not code.co_filename.endswith(_DISPATCH):
-                inside.append(code)
+            elif of != "d":
+                if kind == "-" or (kind, of) == ("q", "i"):  # a loader reads a queue of its own
+                    kind = of
+                if found is None:
+                    inside.append(function)
             frame = frame.f_back
             depth += 1
         at = found or innermost
@@ -128,10 +139,13 @@ def _script() -> str | None:
 
 
 def _kind(code: Any) -> str:
-    """c, i, q or r where a frame says so; u for the program's own code; - for libraries."""
+    """c, i, q or r where a frame says so; u for the program's own code; d for what only calls on;
+    - for other libraries."""
     if code.co_name == "<module>" and code.co_filename != _script():  # an import
         return "-"
     path = code.co_filename.replace("\\", "/")
+    if path.endswith(_DISPATCH):
+        return "d"
     if any(part in path for part in _COMPILING):
         return "c"
     if code.co_name in _LOADER and "/torch/utils/data/" in path:

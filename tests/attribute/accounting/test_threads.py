@@ -63,6 +63,7 @@ def test_a_thread_that_sleeps_reads_writes_or_waits(
     [
         ("/home/me/train.py", "collate", "u"),
         (f"{TORCH}/nn/modules/linear.py", "forward", "-"),
+        (f"{TORCH}/nn/modules/module.py", "_call_impl", "d"),
         (f"{TORCH}/utils/data/dataloader.py", "_next_data", "i"),
         (f"{TORCH}/utils/data/dataloader.py", "_get_iterator", "i"),
         ("/usr/lib/python3.12/http/client.py", "getresponse", "i"),
