@@ -80,6 +80,9 @@ async def test_a_click_on_a_header_sorts_and_the_wheel_moves(show: Show) -> None
         await shown.pilot.click(view, offset=(at, line))
         await shown.settle()
         assert pids(shown) == [5001, 5003, 5002]
+        await shown.pilot.click(view, offset=(view.drawn[line].index("type"), line))
+        await shown.settle()
+        assert "rows are not sorted by type" in shown.text
         await shown.pilot.click(view, offset=(at, line + 3))
         await shown.press("enter")
         assert "Process 5002" in shown.text

@@ -71,6 +71,13 @@ async def test_under_a_short_table_stands_how_the_chosen_kernel_was_launched(sho
         await shown.press("down")
         assert first not in shown.lines
         assert "y: copy the name" in shown.lines[below]
+        await shown.pilot.resize_terminal(120, 28)
+        await shown.press("4")
+        view = shown.app.main.view
+        chosen = view.cursor.key
+        assert len(view.cursor.keys) > len(view.cursor.shown)
+        await shown.click("Kernels of ")  # no row of the phases: none out of sight is chosen
+        assert (view.cursor.key, shown.app.main.current) == (chosen, "phases")
 
 
 async def test_what_watching_the_inference_cost(show: Show) -> None:

@@ -88,11 +88,12 @@ class MemoryView(TableView, ChartedView):
             super().sort()
 
     def sort_by(self, title: str) -> None:
+        before = self.order
         if self.tab == 3:
-            self.order = self.order.by(title)
-            self.draw()
-        else:
+            self.order = before.by(title)
+        if self.order is before:
             super().sort_by(title)
+        self.draw()
 
     def reverse(self) -> None:
         if self.tab == 3:

@@ -155,10 +155,8 @@ class PhasesView(TableView):
 
     def sort_by(self, title: str) -> None:
         """By what a column shows."""
-        if title in SORT_OF_TITLE:
-            super().sort_by(SORTS[SORT_OF_TITLE[title]])
-        else:
-            self.nothing_chosen(f"phases are not sorted by {title}")
+        order = SORT_OF_TITLE.get(title)
+        super().sort_by(title if order is None else SORTS[order])
 
     def toggle_libraries(self) -> str:
         """Show or hide the ranges of NCCL, CUB and their like."""

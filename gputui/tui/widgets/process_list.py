@@ -39,7 +39,9 @@ class ProcessListView(TableView):
         self.draw()
 
     def sort_by(self, title: str) -> None:
-        self.order = self.order.by(title)
+        before, self.order = self.order, self.order.by(title)
+        if self.order is before:
+            super().sort_by(title)
         self.draw()
 
     def reverse(self) -> None:

@@ -157,6 +157,8 @@ class Cursor(msgspec.Struct):
     offset: int = 0
     page: int = 10
     keys: Sequence[Hashable] = ()
+    shown: range = range(0)
+    """The indices of the rows in sight."""
 
     def window(self, keys: Sequence[Hashable], height: int, last: int | None = None) -> slice:
         """The rows to show of `keys` in `height`, with the chosen one among them.
@@ -168,6 +170,7 @@ class Cursor(msgspec.Struct):
         self.page = max(1, height - 1)
         if not keys:
             self.offset = self.index = 0
+            self.shown = range(0)
             return slice(0, 0)
         if self.key is None or not (self.index < len(keys) and keys[self.index] == self.key):
             try:
@@ -179,6 +182,7 @@ class Cursor(msgspec.Struct):
         lowest = self.index if last is None else max(self.index, last)
         self.offset = min(max(self.offset, lowest - height + 1), self.index)
         self.offset = max(0, min(self.offset, len(keys) - height))
+        self.shown = range(self.offset, min(self.offset + height, len(keys)))
         return slice(self.offset, self.offset + height)
 
     def move(self, move: Move) -> bool:

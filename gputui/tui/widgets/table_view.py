@@ -67,6 +67,8 @@ class TableView(View):
             self.other_way = title == self.orders[self.sorting] and not self.other_way
             self.sorting = self.orders.index(title)
             self.draw()
+        else:
+            super().sort_by(title)
 
     def reverse(self) -> None:
         self.other_way = not self.other_way

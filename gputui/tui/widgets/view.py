@@ -168,7 +168,8 @@ class View(LineView):
         """Sort by the next column."""
 
     def sort_by(self, title: str) -> None:
-        """Sort by a column; by the same one again, in reverse."""
+        """Sort by a column; by the same one again, in reverse. Here: say that it gives no order."""
+        self.nothing_chosen(f"rows are not sorted by {title}")
 
     def reverse(self) -> None:
         """Reverse the order."""
@@ -255,12 +256,11 @@ class View(LineView):
                 return
         if self.header is not None and event.y == self.header[0]:
             title = self.header[1](event.x)
-            if title is not None:
+            if title:
                 self.sort_by(title)
             return
-        line = event.y - self.first_item_line
-        if line >= 0 and self.first_item_line:
-            index = self.cursor.offset + line
+        index = self.cursor.offset + event.y - self.first_item_line
+        if self.first_item_line and index in self.cursor.shown:  # not what stands below the table
             if index == self.cursor.index and self.is_choosing:
                 self.enter()
             self.cursor.choose(index)
