@@ -153,7 +153,8 @@ async def test_one_recording_after_another(show: Show) -> None:
             await choose(shown, name)
             await shown.press("enter")
             await shown.until(lambda name=name: shown.app.model.visited == name)
-        await shown.press("b")
+        await shown.press("escape")  # as b, where there is nothing else to leave
+        await shown.until(lambda: shown.app.main.current == "sessions")
         assert shown.app.model.source is shown.source
 
 

@@ -81,7 +81,7 @@ KEYS: tuple[Key, ...] = (
         ("escape", "backspace"),
         "Esc",
         "clear",
-        "clear the filter, or go back; else as 0",
+        "clear the filter, or go back; as 0; else as b",
         SCREEN,
         "back",
     ),

@@ -226,7 +226,10 @@ class MainScreen(PaletteKeys):
             return
         self.draw()
         if self.gputui.tour is None and (self.current, self.view.painted) == (before, was):
-            self.say("no filter to clear, and nothing to go back to")
+            if self.model.visited:
+                self.gputui.go_home()
+            else:
+                self.say("no filter to clear, and nothing to go back to")
 
     def action_log(self) -> None:
         self.log_pane.display = not self.log_pane.display
