@@ -166,6 +166,29 @@ def test_one_early_rank_makes_nobody_late() -> None:
     assert "no one rank is late" in " ".join(one.sentence for one in found.findings)
 
 
+def test_collectives_that_pass_through_the_cpu_are_no_imbalance() -> None:
+    """Gloo's: no kernel runs, both ranks are in the collective, and it takes that long."""
+    events = [
+        replace(
+            one,
+            leaf_times=tuple(
+                replace(time, leaf=Leaf.RANK) if time.leaf is Leaf.COMMUNICATION else time
+                for time in one.leaf_times
+            ),
+        )
+        if isinstance(one, CaptureDelta)
+        else one
+        for one in job_events([rank(), rank()])
+    ]
+    run = Session.of(events).runs[1]
+    assert lateness(run) is None
+    found = verdict(run)
+    assert found is not None
+    assert found.word == "COLLECTIVES WAIT"
+    assert "no one rank is late" in found.headline
+    assert "NCCL" in found.findings[0].advice
+
+
 @pytest.mark.parametrize(("late_ns", "named"), [(1_000_000, False), (2_000_000, True)])
 def test_little_lateness_is_not_named(late_ns: int, named: bool) -> None:
     _, run = job([rank(), rank(wait=late_ns)])

@@ -29,6 +29,14 @@ SOME_RANKS = Cause(
 )
 """In place of that of Leaf.RANK where a job has further ranks."""
 
+UNSEEN_COLLECTIVES = Cause(
+    "COLLECTIVES WAIT",
+    "The GPU waits for the CPU in collectives {share} of {scope}{time}; no one rank is late.",
+    "NCCL, with a GPU for each rank: Gloo moves all data through the CPU; else send less, or balance "
+    "the work of the ranks",
+)
+"""The same where no collective ran on the GPU: they may take that long, and nobody be waited for."""
+
 CAUSES: dict[Leaf, Cause] = {
     Leaf.LAUNCH: Cause(
         "LAUNCH-BOUND",

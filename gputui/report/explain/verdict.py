@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from gputui.model.events import KernelDefined
 from gputui.model.leaves import LEAVES, Leaf, is_kernel
-from gputui.report.explain.causes import CAUSES, SOME_RANKS, Cause
+from gputui.report.explain.causes import CAUSES, SOME_RANKS, UNSEEN_COLLECTIVES, Cause
 from gputui.report.explain.counted import MANY_WAITS
 from gputui.report.explain.evidence import each_cause_once, evidence, place_of, where
 from gputui.report.explain.finding import Finding, RunRule, capital
@@ -194,8 +194,8 @@ def _finding(
 ) -> Finding:
     ns = tree.leaves[leaf]
     scope, time = in_words(tree, [leaf])
-    if leaf is Leaf.RANK and not all_ranks_seen(run):
-        cause = SOME_RANKS
+    if leaf is Leaf.RANK:
+        cause = _of_ranks(run, cause)
     sentence = cause.sentence.format(
         share=f"{100 * tree.share(ns):.0f} %",
         scope=scope,
@@ -217,6 +217,13 @@ def _finding(
         evidence=evidence(run, tree, leaf),
         place=place_of(run, leaf),
     )
+
+
+def _of_ranks(run: Run, cause: Cause) -> Cause:
+    if not all_ranks_seen(run):
+        return SOME_RANKS
+    on_gpu = any(key.leaf is Leaf.COMMUNICATION for key in run.leaf_times)
+    return cause if on_gpu or run.collectives else UNSEEN_COLLECTIVES
 
 
 def _advice(run: Run, names: Mapping[int, KernelDefined], leaf: Leaf) -> str | None:
