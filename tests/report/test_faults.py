@@ -13,6 +13,7 @@ from gputui.report.explain.causes import CAUSES
 from gputui.report.explain.copies import REDUCE_FIRST
 from gputui.report.explain.host_advice import IN_ATTENTION
 from gputui.report.explain.launches import (
+    BETWEEN_NODES,
     GRAPHS_IN_USE,
     ONE_BY_ONE,
     WITHOUT_OPTIMIZER,
@@ -78,6 +79,8 @@ SILENT = {
     "overlap-cure": "HEALTHY",
     "sync-cure": "HEALTHY",
     "allocator-cure": "HEALTHY",
+    "workers-cure": "HEALTHY",
+    "recompiling-cure": "HEALTHY",
     "healthy_reduce": "HEALTHY",
     "healthy_batch_inference": "HEALTHY",
 }
@@ -188,6 +191,12 @@ def test_advice_knows_what_launches() -> None:
     assert found is not None
     assert found.findings[0].cause == "idle.launch"
     assert found.findings[0].advice == GRAPHS_IN_USE
+
+
+def test_where_a_graphs_nodes_wait_no_other_stream_is_suspected() -> None:
+    """Launch-bound, cured by a graph of kernels of some µs each, whose nodes were traced."""
+    [found] = verdict_on("launch-cure").findings
+    assert (found.cause, found.advice) == ("idle.dependency", BETWEEN_NODES)
 
 
 def test_work_that_grows_step_by_step_leads_over_a_smaller_leaf() -> None:

@@ -32,10 +32,10 @@ SOME_RANKS = Cause(
 UNSEEN_COLLECTIVES = Cause(
     "COLLECTIVES WAIT",
     "The GPU waits for the CPU in collectives {share} of {scope}{time}; no one rank is late.",
-    "NCCL, with a GPU for each rank: Gloo moves all data through the CPU; else send less, or balance "
-    "the work of the ranks",
+    "NCCL, with a GPU for each rank: Gloo moves all data through the CPU; else send less, or "
+    "balance the work of the ranks",
 )
-"""The same where no collective ran on the GPU: they may take that long, and nobody be waited for."""
+"""The same where no collective ran on the GPU: it may take that long, and nobody be waited for."""
 
 CAUSES: dict[Leaf, Cause] = {
     Leaf.LAUNCH: Cause(

@@ -23,6 +23,11 @@ GRAPHS_IN_USE = (
     "CUDA graphs are in use: replay several steps in one graph, take larger batches; node tracing "
     "makes their launches slower, --graph-trace graph does not"
 )
+BETWEEN_NODES = (
+    "fewer, larger kernels in the graph (torch.compile), larger batches; node tracing lengthens "
+    "the gaps between them, --graph-trace graph does not"
+)
+"""Where the nodes of CUDA graphs wait for one another."""
 ONE_BY_ONE = (
     "fused=True or foreach=True for the optimizer, which launches its kernels tensor by tensor; "
     'then CUDA graphs, torch.compile(mode="reduce-overhead")'
@@ -36,9 +41,7 @@ _OF_A_TENSOR = re.compile(r"lerp_scalar_kernel|addcdiv_cuda_kernel|addcmul_cuda_
 
 def launch_advice(run: Run, names: Mapping[int, KernelDefined]) -> str | None:
     """Better than what is true of any program; None where nothing is known."""
-    steps = sum(sums.steps for sums in run.loops.values())
-    replays = sum(times.count for key, times in run.api.items() if "GraphLaunch" in key.name)
-    if steps and replays >= IN_USE * steps:
+    if replays_graphs(run):
         return GRAPHS_IN_USE
     counts = Counter[_Kind]()
     for key, times in run.kernels.items():
@@ -49,6 +52,13 @@ def launch_advice(run: Run, names: Mapping[int, KernelDefined]) -> str | None:
     if counts["of a tensor"] >= OPTIMIZER * counts.total():
         return ONE_BY_ONE
     return WITHOUT_OPTIMIZER if counts["optimizer"] or not counts["backward"] else None
+
+
+def replays_graphs(run: Run) -> bool:
+    """Whether the steps replay CUDA graphs."""
+    steps = sum(sums.steps for sums in run.loops.values())
+    replays = sum(times.count for key, times in run.api.items() if "GraphLaunch" in key.name)
+    return steps > 0 and replays >= IN_USE * steps
 
 
 _Kind = Literal["of a tensor", "optimizer", "backward", "other"]

@@ -16,7 +16,7 @@ from gputui.report.explain.counted import MANY_WAITS
 from gputui.report.explain.evidence import each_cause_once, evidence, place_of, where
 from gputui.report.explain.finding import Finding, RunRule, capital
 from gputui.report.explain.host_advice import host_advice
-from gputui.report.explain.launches import launch_advice
+from gputui.report.explain.launches import BETWEEN_NODES, launch_advice, replays_graphs
 from gputui.report.explain.pauses import (
     WAITS_FOR_WORK,
     in_words,
@@ -229,6 +229,8 @@ def _of_ranks(run: Run, cause: Cause) -> Cause:
 def _advice(run: Run, names: Mapping[int, KernelDefined], leaf: Leaf) -> str | None:
     if leaf is Leaf.LAUNCH:
         return launch_advice(run, names)
+    if leaf is Leaf.DEPENDENCY and replays_graphs(run):
+        return BETWEEN_NODES
     return host_advice(run, names) if leaf is Leaf.HOST else None
 
 
