@@ -10,18 +10,17 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import shutil
 import sys
 import tempfile
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
-
-# Whatever terminal this is called from, the pictures are those of one with all colours.
-os.environ["TEXTUAL_COLOR_SYSTEM"] = "truecolor"
-os.environ.pop("NO_COLOR", None)
+from unittest import mock
 
 from textual.pilot import Pilot
 from textual.strip import Strip
@@ -33,6 +32,7 @@ from gputui.playback.moments import Moment
 from gputui.playback.opening import open_recording
 from gputui.state import Session
 from gputui.tui.app import GputuiApp
+from gputui.tui.pace import Pace
 from gputui.tui.scenes import FOLDER, SCENES
 from gputui.tui.source import Options
 from gputui.tui.tour import caption
@@ -57,6 +57,9 @@ PICTURES: tuple[tuple[str, tuple[int, int], str, tuple[str, ...]], ...] = (
     ("help", (120, 40), "whole", ("h",)),
 )
 """Name, columns and lines, what is shown, keys pressed."""
+
+DAY_S = 1_798_675_200.0
+"""When the pictures are drawn, whenever that is: 2026-12-31, after the recordings."""
 
 
 @dataclass(frozen=True)
@@ -145,19 +148,23 @@ def events_until(path: Path, at_s: float | None) -> list[AnyEvent]:
 
 
 async def settled(app: GputuiApp, pilot: Pilot[None]) -> None:
-    """Until what was asked for is read and drawn."""
-    await pilot.pause()
-    while any(thread.name == "work" for thread in threading.enumerate()):
-        await pilot.pause(0.02)
+    """Until what was asked for is read and drawn: no thread works, round after round of messages.
+
+    What one thread has read may have the next one read more.
+    """
+    quiet = 0
+    while quiet < 8:
+        is_busy = any(thread.name == "work" for thread in threading.enumerate())
+        quiet = 0 if is_busy else quiet + 1
+        await pilot.pause(0.01)
     await app.workers.wait_for_complete()
-    for _ in range(10):
-        await pilot.pause(0.02)
+    await pilot.pause()
 
 
-async def draw(
-    folder: Path, name: str, size: tuple[int, int], events: list[AnyEvent], keys: tuple[str, ...]
-) -> None:
-    """One picture."""
+async def still(
+    name: str, size: tuple[int, int], events: list[AnyEvent], keys: tuple[str, ...]
+) -> str:
+    """The SVG of one screen."""
     app = GputuiApp(lambda _: Still(events), Session(), Options(shows_run=True))
     async with app.run_test(size=size) as pilot:
         while app.model.source is None:
@@ -166,8 +173,9 @@ async def draw(
             await pilot.press(key)
             await settled(app, pilot)
         await settled(app, pilot)
-        (folder / f"{name}.svg").write_text(app.export_screenshot(title="gputui"))
-    print(f"{name}.svg")
+        picture = app.export_screenshot(title="gputui")
+    # Its own prefix of all names follows how the text happens to be divided, too.
+    return re.sub(r"\bterminal-\d+\b", f"gputui-{name}", picture)
 
 
 async def strips_of(frame: Frame) -> list[Strip]:
@@ -207,9 +215,33 @@ def furnish(home: Path) -> None:
         os.utime(file, (0, 0))
 
 
-def main() -> int:
-    """Draw every picture."""
-    folder = Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).parent
+_FORGOTTEN = ("NO_COLOR", "TMUX", "XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME")
+
+
+def _unhurried() -> Pace:
+    """However slow the machine: a screen that takes long is drawn every two seconds."""
+    return Pace(spent=lambda: 0.0)
+
+
+@contextmanager
+def anywhere() -> Iterator[None]:
+    """The same terminal, home, time zone and day, whatever those of the caller are."""
+    with tempfile.TemporaryDirectory() as home, mock.patch.dict(os.environ, HOME=home, TZ="UTC"):
+        for name in _FORGOTTEN:
+            os.environ.pop(name, None)
+        furnish(Path(home))
+        time.tzset()
+        with (
+            mock.patch("textual.constants.COLOR_SYSTEM", "truecolor"),
+            mock.patch("gputui.tui.widgets.recordings.now_s", return_value=DAY_S),
+            mock.patch("gputui.tui.app.Pace", side_effect=_unhurried),
+        ):
+            yield
+    time.tzset()
+
+
+async def drawn() -> Mapping[str, str]:
+    """Every picture, by the name of its file, drawn side by side."""
     whole = events_until(FOLDER / "slow.gputui.gz", None)
     late = [
         number
@@ -217,20 +249,29 @@ def main() -> int:
         if isinstance(event, RunProgress) and event.total and event.done > 0.6 * event.total
     ]
     shown = {"running": whole[: late[-1]], "whole": whole}
-    os.environ.pop("XDG_DATA_HOME", None)
-    os.environ["TZ"] = "UTC"
-    time.tzset()
-    with tempfile.TemporaryDirectory() as home:
-        os.environ["HOME"] = home
-        furnish(Path(home))
-        frames = [asyncio.run(strips_of(frame)) for frame in FRAMES]
-        moving = moving_svg(frames, [frame.lasts_s for frame in FRAMES], STILL)
-        (folder / "demo.svg").write_text(moving)
-        print(f"demo.svg {len(moving) // 1000} kB")
-        for name, size, what, keys in PICTURES:
-            # The screen opens on the overview: its key would turn to the next tab.
-            typed = keys[1:] if keys[0] == "1" else keys
-            asyncio.run(draw(folder, name, size, shown[what], typed))
+    # The screen opens on the overview: its key would turn to the next tab.
+    stills = (
+        still(name, size, shown[what], keys[1:] if keys[0] == "1" else keys)
+        for name, size, what, keys in PICTURES
+    )
+    # Each application puts back what it found in their place, but they end in any order.
+    with redirect_stdout(sys.stdout), redirect_stderr(sys.stderr):
+        frames, pictures = await asyncio.gather(
+            asyncio.gather(*map(strips_of, FRAMES)), asyncio.gather(*stills)
+        )
+    names = (f"{name}.svg" for name, *_ in PICTURES)
+    moving = moving_svg(frames, [frame.lasts_s for frame in FRAMES], STILL)
+    return {"demo.svg": moving, **dict(zip(names, pictures, strict=True))}
+
+
+def main() -> int:
+    """Draw every picture."""
+    folder = Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).parent
+    with anywhere():
+        pictures = asyncio.run(drawn())
+    for name, picture in pictures.items():
+        (folder / name).write_text(picture, encoding="utf-8")
+        print(f"{name} {len(picture) // 1000} kB")
     return 0
 
 

@@ -12,11 +12,10 @@ from gputui.state import Session
 from gputui.tui.app import GputuiApp
 from gputui.tui.scenes import FOLDER, SCENES
 from gputui.tui.source import Options
-from screenshots.make import FRAMES, STILL, strips_of
-from screenshots.moving import background_of, line_svg
+from screenshots.make import anywhere, drawn
 from tests.tui.conftest import wait_until
 
-ROOT = Path(__file__).parents[2]
+PICTURES = Path(__file__).parents[2] / "screenshots"
 
 
 async def test_the_tour_goes_on_until_a_key_and_again_after_escape(
@@ -77,13 +76,12 @@ def test_it_fits_the_narrowest_screen_and_a_small_package() -> None:
     assert sum(path.stat().st_size for path in FOLDER.iterdir()) < 1_000_000
 
 
-async def test_the_moving_picture_is_current(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One of its frames, line by line. `python -m screenshots.make` draws it anew."""
-    monkeypatch.setattr("textual.constants.COLOR_SYSTEM", "truecolor")
-    monkeypatch.delenv("NO_COLOR", raising=False)
-    picture = (ROOT / "screenshots" / "demo.svg").read_text()
-    assert len(picture) < 600_000
-    strips = await strips_of(FRAMES[STILL])
-    behind = background_of(strips)
-    missing = [strip.text for strip in strips if line_svg(strip, behind) not in picture]
-    assert not missing
+async def test_the_pictures_are_current() -> None:
+    """Each as `python -m screenshots.make` draws it, whoever draws it, where and when."""
+    with anywhere():
+        pictures = await drawn()
+    assert len(pictures["demo.svg"]) < 600_000
+    kept = {path.name: path.read_text(encoding="utf-8") for path in PICTURES.glob("*.svg")}
+    old = sorted(name for name in {*kept, *pictures} if kept.get(name) != pictures.get(name))
+    if old:
+        pytest.fail(f"to redraw: python -m screenshots.make   ({', '.join(old)})", pytrace=False)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 import re
-import time
 from collections.abc import Callable, Collection, Iterable, Sequence
 from datetime import datetime
 from pathlib import Path
+from time import time as now_s
 
 from rich.cells import cell_len
 
@@ -209,7 +209,7 @@ def date_text(time_ns: int) -> str:
 
 def when_text(time_ns: int) -> str:
     """The same in little room: the time of today, else the day too."""
-    then, now = (datetime.fromtimestamp(t).astimezone() for t in (time_ns / 1e9, time.time()))
+    then, now = (datetime.fromtimestamp(t).astimezone() for t in (time_ns / 1e9, now_s()))
     if then.date() == now.date():
         return f"{then:%H:%M}"
     return f"{then:%b} {then.day} {then:%H:%M}" if then.year == now.year else f"{then:%Y-%m-%d}"
