@@ -25,12 +25,13 @@ from gputui.report.tables.launch_shapes import shape_rows
 from gputui.tui.model import Model, Tables
 from gputui.tui.widgets.canvas import Row, bar, beside, clip, flow, heading, labelled, wrap
 from gputui.tui.widgets.names import cut_middle, short_names
+from gputui.tui.widgets.no_run import no_run
 from gputui.tui.widgets.scope import scope_rows
 from gputui.tui.widgets.statistics import call_columns, kernel_columns, operation_columns
 from gputui.tui.widgets.table import column
 from gputui.tui.widgets.table_view import NO_MATCH, TableView
 from gputui.tui.widgets.verdict import why_empty
-from gputui.tui.widgets.view import Details, no_run
+from gputui.tui.widgets.view import Details, Lead
 
 _MOST_NAMED = 200
 """Kernels, the longest, whose names are made different."""
@@ -73,6 +74,7 @@ class KernelsView(TableView):
         super().__init__(model)
         self._read: _Read | None = None
         self.listed: list[TableRow] = []
+        self._leads: dict[Row, Lead] = {}
 
     def rows(self, width: int, height: int) -> list[Row]:
         """Tabs, categories, the table."""
@@ -103,13 +105,17 @@ class KernelsView(TableView):
             sorted_by=self.orders[self.sorting], ascending=self.other_way,
         )  # fmt: skip
         if width < BESIDE:
-            return rows + table + self._below(tables, width, height - len(rows) - len(table) - 1)
+            room = height - len(rows) - len(table) - 1
+            below = self._below(tables, width, room)
+            self.link(below, self._leads, len(rows) + len(table), 0, width)
+            return rows + table + below
         details = self.activate()
         if details is None:
             return rows + table
         room = width - left - 2
         about = [heading(cut_middle(details.title, room - 6), room)]
         for row in details.rows:
+            self.link([row], self._leads, len(rows) + len(about), left + 2, width)
             about += wrap(row[0][0], room, row[0][1]) if len(row) == 1 else [clip(row, room)]
         return rows + beside([(table, left), (about[: height - len(rows)], room)])
 
@@ -144,7 +150,8 @@ class KernelsView(TableView):
         return [(), *(rows + self._launches(tables, name)[1:])[:height]]
 
     def _launches(self, tables: Tables, name: str) -> list[Row]:
-        """How the chosen thing was launched, and in which phases."""
+        """How the chosen thing was launched, and in which phases, to which their rows lead."""
+        self._leads.clear()
         rows = self._ranks(name)
         rows += self._shapes(tables, name) if self.tab == 0 else []
         phases = self._phases(tables, name)
@@ -153,6 +160,8 @@ class KernelsView(TableView):
         for path, instances, total in phases[:12]:
             figures = f"{duration(total):>10}  {count(instances):>7} ×  "
             rows.append(((figures, "value"), (path, "text")))
+            if path != OUTSIDE:
+                self._leads[rows[-1]] = Lead("phases", path)
         return rows
 
     def _ranks(self, name: str) -> list[Row]:

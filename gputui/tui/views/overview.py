@@ -25,6 +25,7 @@ from gputui.tui.widgets.canvas import Row, chosen_row, clip, wrap
 from gputui.tui.widgets.causes import hundred_bar, legend
 from gputui.tui.widgets.hosts import short_hosts
 from gputui.tui.widgets.last_runs import RECORDED, LastRuns
+from gputui.tui.widgets.no_run import no_run
 from gputui.tui.widgets.overview_panels import Read, fill
 from gputui.tui.widgets.panels import Layout
 from gputui.tui.widgets.run import metric_rows, problems, run_row
@@ -38,7 +39,6 @@ from gputui.tui.widgets.view import (
     Lead,
     Place,
     View,
-    no_run,
 )
 
 if TYPE_CHECKING:

@@ -18,6 +18,7 @@ from gputui.tui.model import Model, Tables
 from gputui.tui.widgets.canvas import Row, heading, wrap
 from gputui.tui.widgets.last_step import LastStep
 from gputui.tui.widgets.marks import newest_rows
+from gputui.tui.widgets.no_run import no_run
 from gputui.tui.widgets.phase_details import phase_details
 from gputui.tui.widgets.phase_energy import PhaseEnergy
 from gputui.tui.widgets.phase_kernels import phase_kernels
@@ -40,7 +41,7 @@ from gputui.tui.widgets.tree import (
     visible_rows,
     waiting,
 )
-from gputui.tui.widgets.view import Details, Place, no_run
+from gputui.tui.widgets.view import Details, Lead, Place
 
 _WIDE = 132
 """Columns from which bars are long, and power and energy have room."""
@@ -97,12 +98,13 @@ class PhasesView(TableView):
         colors = phase_colors(run)
         chosen_key = self.cursor.key
         below = self._last_step.rows(live, colors, width, left, libraries=self.libraries)
-        kernels = self._kernels(tables, width, left - len(below))
+        kernels, leads = self._kernels(tables, width, left - len(below))
         tree_height = left - len(below) - len(kernels)
         rows += self._tree(tables, run, everything, colors, width, tree_height, len(rows))
         if chosen_key != self.cursor.key and kernels:
-            kernels = self._kernels(tables, width, left - len(below))
+            kernels, leads = self._kernels(tables, width, left - len(below))
         rows += [()] * (height - len(below) - len(kernels) - len(rows))
+        self.link(kernels, leads, len(rows), 0, width)
         return rows + kernels + below
 
     def move(self, move: Move) -> None:
@@ -182,7 +184,10 @@ class PhasesView(TableView):
         return replace(run, raw_names=True) if self.raw_names else run
 
     def show_item(self, key: Hashable) -> None:
-        """A phase that another view led to, with those around it open."""
+        """A phase, by its key or its path, that another view led to, with those around it open."""
+        run = self.model.run
+        if isinstance(key, str) and run is not None:
+            key = next((row.key for row in phase_rows(run) if row.path == key), None)
         super().show_item(key)
         self._led_to = key
         self.raw_names = False  # as in the key
@@ -283,13 +288,15 @@ class PhasesView(TableView):
             if part
         )
 
-    def _kernels(self, tables: Tables, width: int, height: int) -> list[Row]:
+    def _kernels(
+        self, tables: Tables, width: int, height: int
+    ) -> tuple[list[Row], dict[Row, Lead]]:
         whole = len(self.listed) + 2
         # What the tree leaves free, and where it leaves little a few rows of it.
         room = max(min(height - min(whole, 14), 8), height - whole - 1)
         row = self._chosen()
         if row is None or room < 4 or not row.kernels:
-            return []
+            return [], {}
         return phase_kernels(tables.session, tables.run, row, width, room)
 
 

@@ -19,6 +19,7 @@ from gputui.tui.widgets.canvas import Row, chosen_row, fit, heading, wrap
 from gputui.tui.widgets.causes import amount, hundred_bar
 from gputui.tui.widgets.chart import spark
 from gputui.tui.widgets.ink import nice_top
+from gputui.tui.widgets.no_run import no_run
 from gputui.tui.widgets.rank_lanes import aligned_by, lanes_together, together_rows
 from gputui.tui.widgets.scope import scope_rows
 from gputui.tui.widgets.table import Move, column, column_at, declared, table_rows
@@ -26,7 +27,6 @@ from gputui.tui.widgets.view import (
     Details,
     Notice,
     View,
-    no_run,
 )
 
 ALIKE = 0.01

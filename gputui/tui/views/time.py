@@ -31,6 +31,7 @@ from gputui.tui.widgets.canvas import (
 from gputui.tui.widgets.cause_line import MOST_KERNELS, Line, about, in_room, where
 from gputui.tui.widgets.causes import Sums, amount, look, of_scope, sums
 from gputui.tui.widgets.names import cut_middle
+from gputui.tui.widgets.no_run import no_run
 from gputui.tui.widgets.run_panels import phases
 from gputui.tui.widgets.scope import scope_rows
 from gputui.tui.widgets.table import Move
@@ -40,7 +41,6 @@ from gputui.tui.widgets.view import (
     Lead,
     Place,
     View,
-    no_run,
 )
 
 BESIDE = 100
@@ -78,7 +78,7 @@ class TimeView(View):
         tree = found.tree if found else None
         if found is None or tree is None:
             why = wrap(unaccounted(run), width - 2, "text", "  ")
-            return [*why, *self._on_cpu(run, width, height - len(why))]
+            return [*why, *self._on_cpu(run, width, height - len(why), top + len(why))]
         is_beside = width >= BESIDE
         left = (width * 5 + 4) // 9 if is_beside else width
         self._lines = self._listed(tree, kernels)
@@ -87,7 +87,7 @@ class TimeView(View):
         keys = [line.key for line in self._lines]
         tall = height - 2 if is_beside else min(len(keys), max(6, height - 12))
         window = self.cursor.window(keys, tall)
-        self.first_item_line = top + 1
+        self.first_item_line, self.table_width = top + 1, left
         title = "cause                       share"
         of = of_scope(tree)
         of = of if len(title) + len(of) + 4 <= left else of.partition(" since")[0]
@@ -107,20 +107,24 @@ class TimeView(View):
         chosen = next((line for line in self._lines if line.key == self.cursor.key), None)
         if chosen is None:
             return rows
-        if is_beside:
-            right = width - left - 2
-            known = about(run, found, chosen, self._own(chosen), right)
-            return beside([(rows, left), (in_room(known, height, chosen), right)])
-        known = about(run, found, chosen, self._own(chosen), width)
-        return [*rows, *in_room(known, height - len(rows), chosen)]
+        leads: dict[Row, Lead] = {}
+        at, y = (left + 2, 0) if is_beside else (0, len(rows))
+        known = about(run, found, chosen, self._own(chosen), width - at, leads)
+        known = in_room(known, height - y, chosen)
+        self.link(known, leads, top + y, at, width)
+        return beside([(rows, left), (known, width - at)]) if is_beside else [*rows, *known]
 
-    def _on_cpu(self, run: Run, width: int, height: int) -> list[Row]:
+    def _on_cpu(self, run: Run, width: int, height: int, top: int) -> list[Row]:
         """Where the time of the CPU goes, by phase: all that is known without GPU work."""
         steps = in_main_step(run, phase_rows(run))
         panel = phases(steps, max(0, height - 3), None, run.is_active, width)
         if not panel.rows:
             return []
         rows = [(), heading(panel.title, width, "4 shows all of them"), *panel.rows]
+        leads = {
+            row: Lead("phases", step.key) for row, step in zip(panel.rows, steps, strict=False)
+        }
+        self.link(rows, {rows[1]: Lead("phases"), **leads}, top, 0, width)
         if not steps[0].per_step_ns and (ns := outside_ns(run)):
             rows.append(((f" {OUTSIDE}  ", "dim"), (duration(ns), "value")))
         return rows
@@ -145,9 +149,8 @@ class TimeView(View):
 
         run, found = self.model.run, self._read[1] if self._read is not None else None
         if run is not None and found is not None:
-            _, *rows = about(
-                run, found, line, self._own(line), min(_WHOLE, self.app.size.width - 10)
-            )
+            width = min(_WHOLE, self.app.size.width - 10)
+            _, *rows = about(run, found, line, self._own(line), width, {})
             self.app.push_screen(DetailsBox(Details(where(line), tuple(rows))))
 
     def activate(self) -> Details | Lead | None:

@@ -19,6 +19,7 @@ from gputui.tui.widgets.chart import block_rows
 from gputui.tui.widgets.cpu_panels import step_times
 from gputui.tui.widgets.distribution import distribution
 from gputui.tui.widgets.ink import apportion
+from gputui.tui.widgets.no_run import no_run
 from gputui.tui.widgets.scope import dimmed, scope_rows
 from gputui.tui.widgets.step_bars import CUT, step_bars
 from gputui.tui.widgets.step_columns import (
@@ -41,7 +42,6 @@ from gputui.tui.widgets.view import (
     Details,
     Lead,
     Place,
-    no_run,
 )
 
 _LABEL, _FIGURE = LABEL, 10

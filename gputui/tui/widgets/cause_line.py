@@ -16,6 +16,7 @@ from gputui.report.statistics import TableRow
 from gputui.state import Run
 from gputui.tui.widgets.canvas import Row, fit, heading, labelled, paragraph, wrap
 from gputui.tui.widgets.names import cut_middle
+from gputui.tui.widgets.view import Lead
 
 MOST_KERNELS = 8
 """Kernels of a cause that are shown."""
@@ -42,9 +43,12 @@ def where(line: Line) -> str:
     return f"{'idle' if meaning.is_idle else 'busy'} › {meaning.label}"
 
 
-def about(run: Run, found: Verdict, line: Line, own: Sequence[TableRow], width: int) -> list[Row]:
+def about(
+    run: Run, found: Verdict, line: Line, own: Sequence[TableRow], width: int,
+    leads: dict[Row, Lead],
+) -> list[Row]:  # fmt: skip
     """What was seen of a line, what to try, what that gains, and the evidence. `own` are the
-    kernels of its cause."""
+    kernels of its cause. Where rows lead is added to `leads`."""
     rows = [heading(where(line), width, line.share if line.kernel is None else "")]
     if line.leaf is None:
         text = "at least one kernel, copy or memset ran" if line.key == "busy" else (
@@ -70,7 +74,7 @@ def about(run: Run, found: Verdict, line: Line, own: Sequence[TableRow], width: 
     else:
         rows += _finding(finding, meaning, width)
     rows += _labelled("Key", f"{key}, in --fail-if and in JSON", width)
-    return rows + _evidence(run, leaf, own, width)
+    return rows + _evidence(run, leaf, own, width, leads)
 
 
 def _finding(finding: Finding, meaning: list[Row], width: int) -> list[Row]:
@@ -84,7 +88,9 @@ def _finding(finding: Finding, meaning: list[Row], width: int) -> list[Row]:
     return [*rows, (), *meaning]
 
 
-def _evidence(run: Run, leaf: Leaf, own: Sequence[TableRow], width: int) -> list[Row]:
+def _evidence(
+    run: Run, leaf: Leaf, own: Sequence[TableRow], width: int, leads: dict[Row, Lead]
+) -> list[Row]:
     """Source lines of an idle leaf and the phases the GPU idled in; kernels of a busy one."""
     rows: list[Row] = []
     if not LEAVES[leaf].is_idle:
@@ -92,9 +98,9 @@ def _evidence(run: Run, leaf: Leaf, own: Sequence[TableRow], width: int) -> list
             rows += [(), (("  Kernels  of this cause, by GPU time; Enter shows them", "head"),)]
         for row in own[:MOST_KERNELS]:
             name = cut_middle(row.short_name, width - 26)
-            rows.append(((f"  {fit(name, width - 26)}", "text"),
-                         (f" {duration(row.total):>9} {count(row.instances):>8} ×",
-                          "value")))  # fmt: skip
+            figures = f" {duration(row.total):>9} {count(row.instances):>8} ×"
+            rows.append(((f"  {fit(name, width - 26)}", "text"), (figures, "value")))
+            leads[rows[-1]] = Lead("kernels", row.name)
         return rows
     lines = line_shares(run)[:4]
     if lines:
@@ -107,11 +113,12 @@ def _evidence(run: Run, leaf: Leaf, own: Sequence[TableRow], width: int) -> list
     idle = idle_phases(run)[:5]
     if idle:
         rows += [(), (("  Phases  in which the GPU idled, for any cause", "head"),)]
-        rows += [
-            ((f"  {percent(100 * part):>6} ", "value"), (cut_middle(path, width - 10), "text"))
-            for path, part in idle
-        ]
+        for path, part in idle:
+            share = f"  {percent(100 * part):>6} "
+            rows.append(((share, "value"), (cut_middle(path, width - 10), "text")))
+            leads[rows[-1]] = Lead("phases", path)
     rows += [(), (("  Enter ", "key"), ("shows the steps", "dim"))]
+    leads[rows[-1]] = Lead("timeline", LEAVES[leaf].key)
     return rows
 
 

@@ -10,6 +10,7 @@ from gputui.state import Run, Session
 from gputui.tui.widgets.canvas import Row, heading
 from gputui.tui.widgets.names import short_names
 from gputui.tui.widgets.table import column, declared, table_rows
+from gputui.tui.widgets.view import Lead
 
 _NAME = 50
 """Cells of a name where there is room."""
@@ -17,16 +18,19 @@ _NAME = 50
 
 def phase_kernels(
     session: Session, run: Run, phase: PhaseRow, width: int, height: int
-) -> list[Row]:
-    """Those that took most, in so many rows, the heading and the titles included."""
+) -> tuple[list[Row], dict[Row, Lead]]:
+    """Those that took most, in so many rows, the heading and the titles included, and where each
+    leads."""
     found = kernel_rows(session, run, ranges_below(phase.phase))[: height - 2]
     if not found:
-        return []
+        return [], {}
     names = short_names([row.name for row in found], _NAME)
     told_apart = dict(zip([row.name for row in found], names, strict=True))
     columns = [
         column("kernel", lambda row: told_apart[row.name], 0, flexible=True, right=False, width=24),
         *declared(KERNELS, "category", "time_percent", "total_ns", "instances", "med_ns",
-                  total_ns="GPU time"),
+                  time_percent="of these", total_ns="GPU time"),
     ]  # fmt: skip
-    return [heading(f"Kernels of {phase.path}", width), *table_rows(columns, found, width)]
+    titles, *rows = table_rows(columns, found, width)
+    leads = {row: Lead("kernels", one.name) for row, one in zip(rows, found, strict=True)}
+    return [heading(f"Kernels of {phase.path}", width), titles, *rows], leads

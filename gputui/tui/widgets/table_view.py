@@ -81,7 +81,7 @@ class TableView(View):
         """A table of the items around the cursor, its header in line `top` of the view."""
         window = self.cursor.window(keys, height - 1)
         shown = items[window]
-        self.first_item_line = top + 1
+        self.first_item_line, self.table_width = top + 1, width
         self.header = (top, lambda x: column_at(columns, shown, width, x))
         selected = self.cursor.index - self.cursor.offset if self.is_choosing else None
         return table_rows(

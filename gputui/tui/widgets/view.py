@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
@@ -13,7 +14,7 @@ from textual.message import Message
 
 from gputui.report.process_table import ProcessRow
 from gputui.tui.model import Model
-from gputui.tui.widgets.canvas import Row, wrap
+from gputui.tui.widgets.canvas import Row
 from gputui.tui.widgets.line_view import LineView
 from gputui.tui.widgets.readable import WIDTH
 from gputui.tui.widgets.table import Cursor, Move
@@ -113,6 +114,8 @@ class View(LineView):
         self.places: list[Place] = []
         self.header: tuple[int, Callable[[int], str | None]] | None = None
         """The line of the table's header, and the column at each position in it."""
+        self.table_width: int | None = None
+        """Cells of the table's rows; None for the whole width."""
 
     def rows(self, width: int, height: int) -> list[Row]:
         """The rows for this much room."""
@@ -124,6 +127,7 @@ class View(LineView):
         if not (width and height):
             return
         self.places, self.header, self.first_item_line = [], None, 0
+        self.table_width = None
         if is_too_small(self.app.size):
             need = f"needs {LEAST_WIDTH}×{LEAST_HEIGHT}, has {self.app.size.width}×"
             need += str(self.app.size.height)
@@ -249,11 +253,13 @@ class View(LineView):
 
     def on_click(self, event: events.Click) -> None:
         """What stands under the pointer: a place that does something, a column's title (sort), a
-        row (choose it; if it is chosen already, as Enter)."""
+        row (choose it; if it is chosen already, as Enter). Nothing beside the table is its row."""
         for place in self.places:
             if place.y == event.y and place.start <= event.x < place.end:
                 place.act()
                 return
+        if self.table_width is not None and event.x >= self.table_width:
+            return
         if self.header is not None and event.y == self.header[0]:
             title = self.header[1](event.x)
             if title:
@@ -266,6 +272,15 @@ class View(LineView):
             self.cursor.choose(index)
             self.chosen_by_hand()
             self.draw()
+
+    def link(
+        self, rows: Sequence[Row], leads: Mapping[Row, Lead], y: int, start: int, end: int
+    ) -> None:
+        """Let clicks on those of `rows` that lead somewhere do so. They stand from line `y` on, in
+        the cells from `start` up to `end`."""
+        for line, row in enumerate(rows, y):
+            if (to := leads.get(row)) is not None:
+                self.places.append(Place(line, start, end, partial(self.lead, to)))
 
     @property
     def is_choosing(self) -> bool:
@@ -290,38 +305,3 @@ class View(LineView):
 def is_too_small(size: Size) -> bool:
     """Whether a terminal of that size is too small for any view."""
     return size.width < LEAST_WIDTH or size.height < LEAST_HEIGHT
-
-
-def panel(title: str, paragraphs: Sequence[Row], width: int, height: int) -> list[Row]:
-    """A block of text in the middle of an empty view."""
-    inner = max((sum(len(text) for text, _ in row) for row in paragraphs), default=0)
-    left = " " * max(0, (width - max(inner, len(title))) // 2)
-    top = max(0, (height - len(paragraphs) - 2) // 3)
-    rows: list[Row] = [()] * top
-    rows.append(((left, "text"), (title, "title")))
-    rows.append(())
-    rows.extend(((left, "text"), *row) for row in paragraphs)
-    return rows
-
-
-def no_run(model: Model, width: int, height: int, text: str = "") -> list[Row]:
-    """A view of runs while there is none: how to start one, or why none will come."""
-    if model.failure or model.remark:
-        why = model.failure or model.remark
-        return panel("No run", wrap(why, max(20, width - 4), "warn"), width, height)
-    if model.is_opening:
-        return panel("Opening", [(("reading what there is to show…", "text"),)], width, height)
-    rows: list[Row] = [((text, "text"),)] if text else []
-    if model.can_start:
-        rows += [
-            (("w", "key"), ("              choose a workload and start it", "text")),
-            (("gputui -- CMD", "key"), ("  runs a program of yours", "text")),
-            (("7", "key"), ("              shows the runs that were recorded", "text")),
-        ]
-    elif model.hosts is not None:
-        text = f"the GPUs of {model.host} are in GPUs: 6 shows them, and all hosts"
-        rows = [((text, "text"),)]
-    else:
-        held = "holds no run" if model.lost_end else "holds no run so far"
-        rows = [((f"the recording {held}", "text"),)]
-    return panel("No run yet", rows, width, height)

@@ -1,0 +1,73 @@
+"""Everything that a key does, a click does; and what is listed as evidence leads to it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from gputui.tui.views.phases import PhasesView
+from tests.tui import scripted
+from tests.tui.conftest import Show
+from tests.tui.test_recorded import recorded
+
+DEMO = Path(__file__).parents[2] / "gputui" / "demo"
+SLOW = DEMO / "slow.gputui.gz"
+
+
+async def test_kernels_of_a_phase_lead_to_kernels(show: Show) -> None:
+    """Clicks on them did nothing."""
+    async with show([recorded(SLOW)], (120, 40)) as shown:
+        await shown.press("4")
+        await shown.click("flash_fwd_splitkv_kernel ")
+        assert shown.app.main.current == "kernels"
+        assert "flash_fwd_splitkv_kernel" in str(shown.app.main.view.cursor.key)
+        await shown.press("escape")
+        assert shown.app.main.current == "phases"
+
+
+@pytest.mark.parametrize("size", [(80, 50), (120, 40), (200, 50)], ids=str)
+async def test_what_time_lists_of_a_cause_leads_there(show: Show, size: tuple[int, int]) -> None:
+    """Clicks beside the tree chose the line of the tree at their height."""
+    async with show([recorded(SLOW)], size) as shown:
+        await shown.press("2")
+        view = shown.app.main.view
+        await shown.click("decode/step/mlp")
+        assert shown.app.main.current == "phases"
+        phases = shown.app.main.view
+        assert isinstance(phases, PhasesView)
+        assert phases.copied == "decode/step/mlp"
+        await shown.press("escape")
+        chosen = view.cursor.key
+        if size[0] >= 100:
+            await shown.click("operations a step")
+        assert (shown.app.main.current, view.cursor.key) == ("time", chosen)
+        await shown.click("Enter shows the steps")
+        assert shown.app.main.current == "timeline"
+        await shown.press("escape")
+        await shown.click("attention")
+        await shown.click("flash_fwd_splitkv_kernel ")
+        assert shown.app.main.current == "kernels"
+
+
+@pytest.mark.parametrize("size", [(120, 40), (200, 50)], ids=str)
+async def test_the_phases_of_a_kernel_lead_to_phases(show: Show, size: tuple[int, int]) -> None:
+    """In wide screens a click on them chose the kernel at their height."""
+    async with show([recorded(SLOW)], size) as shown:
+        await shown.press("5")
+        await shown.click("decode/step/out_proj")
+        view = shown.app.main.view
+        assert isinstance(view, PhasesView)
+        assert view.copied == "decode/step/out_proj"
+
+
+async def test_without_gpu_work_the_phases_in_time_lead_to_phases(show: Show) -> None:
+    async with show(scripted.cpu_session(), (80, 24)) as shown:
+        await shown.press("2")
+        name = shown.app.main.view.drawn[4].split()[0]
+        await shown.click(f" {name} ")
+        assert shown.app.main.current == "phases"
+        assert shown.app.main.view.copied.endswith(name)
+        await shown.press("2")
+        await shown.click("4 shows all of them")
+        assert shown.app.main.current == "phases"
