@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from gputui.tui.dialogs.boxes import Help
 from gputui.tui.views.phases import PhasesView
 from tests.tui import scripted
 from tests.tui.conftest import Show
@@ -71,3 +72,55 @@ async def test_without_gpu_work_the_phases_in_time_lead_to_phases(show: Show) ->
         await shown.press("2")
         await shown.click("4 shows all of them")
         assert shown.app.main.current == "phases"
+
+
+async def test_help_is_filtered_by_what_is_typed(show: Show) -> None:
+    """Letters did what they do behind it, W started a workload."""
+    async with show(scripted.cpu_session(), (80, 24)) as shown:
+        await shown.press("question_mark", *"sort")
+        dialog = shown.app.screen
+        assert isinstance(dialog, Help)
+        found = [line for line in dialog.box.drawn[2:-2] if line.strip()]
+        assert len(found) == 3
+        assert all("sort" in line for line in found[1:])
+        await shown.press(*"edly")
+        assert "no key does that" in shown.text
+        await shown.press("ctrl+u", *"Ctrl-P")
+        assert "every action, view, phase, kernel and run by name" in shown.text
+        await shown.press("question_mark")
+        assert shown.app.screen is shown.app.main
+
+
+async def test_arrows_named_in_a_dialog_can_be_clicked(show: Show) -> None:
+    async with show(scripted.cpu_session(), (80, 24)) as shown:
+        await shown.press("question_mark")
+        dialog = shown.app.screen
+        assert isinstance(dialog, Help)
+        await shown.click("↓ PgUp")
+        assert dialog.top == 1
+        await shown.click("↑ ↓")
+        assert dialog.top == 0
+        await shown.click("PgDn")
+        paged = dialog.top
+        assert paged > 5
+        await shown.click("PgUp")
+        assert dialog.top == 0
+        await shown.click("scroll")
+        assert dialog.top == paged
+        await shown.click("Esc")
+        assert shown.app.screen is shown.app.main
+
+
+async def test_a_click_beside_a_dialog_closes_what_is_only_read(show: Show) -> None:
+    """Nothing happened. What asks stays: a stray click is no answer, and nothing typed is lost."""
+    async with show([recorded(SLOW)], (120, 40)) as shown:
+        await shown.press("question_mark")
+        await shown.pilot.click(offset=(0, 20))
+        await shown.settle()
+        assert shown.app.screen is shown.app.main
+        await shown.press("e", *"xy")
+        dialog = shown.app.screen
+        await shown.pilot.click(offset=(0, 20))
+        await shown.settle()
+        assert shown.app.screen is dialog
+        assert "xy" in shown.text

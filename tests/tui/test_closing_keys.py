@@ -70,7 +70,7 @@ sys.exit(run_app(Source))
 CLOSING = {
     "Question": ("nn", "\r\r", "yn"),
     "DetailsBox": ("qq",),
-    "Help": ("qq", "??"),
+    "Help": ("??", "\r\r"),
     "ExportDialog": ("\r\r",),
     "SignalDialog": ("qq",),
     "Prompt": ("\r\r",),
@@ -173,7 +173,7 @@ def test_nothing_typed_ends_a_run_without_its_question(tmp_path: Path) -> None:
     try:
         until(lambda: b"help" in seen and started.exists() and note.exists())
         opens(b"?", b"Keys")
-        closes(b"q")
+        closes(b"?")
         opens(b"q", b"end it and quit")
         closes(b"nn")
         opens(b"q", b"end it and quit")

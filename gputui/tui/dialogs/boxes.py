@@ -5,6 +5,7 @@ from __future__ import annotations
 from gputui.tui.dialogs.dialog import Dialog, key_hints
 from gputui.tui.shell.keys import keys_of
 from gputui.tui.widgets.canvas import Row, beside, paragraph, wrap
+from gputui.tui.widgets.field import TextField
 from gputui.tui.widgets.view import Details
 
 
@@ -77,7 +78,7 @@ class DetailsBox(Dialog[None]):
 
 
 class Help(Dialog[None]):
-    """Every key."""
+    """Every key; what is typed filters them."""
 
     widest = 150
     is_read_only = True
@@ -85,15 +86,22 @@ class Help(Dialog[None]):
     def __init__(self, *, replays: bool) -> None:
         super().__init__()
         self._replays = replays
+        self._field = TextField()
 
     def rows(self, width: int) -> list[Row]:
         """Keys by group, in two columns where there is room."""
         groups: dict[str, list[Row]] = {}
+        words = self._field.text.lower().split()
         for key in keys_of(self._replays):
+            said = f"{key.shown} {key.help}".lower()
+            if not all(word in said for word in words):
+                continue
             rows = groups.setdefault(key.group, [((key.group, "head"),)])
             rows.append(((f"{key.shown:<12} ", "key"), (key.help, "text")))
         blocks = [[*rows, ()] for rows in groups.values()]
-        title: list[Row] = [(("Keys", "title"),), ()]
+        title: list[Row] = [(("Keys  ", "title"), *self._field.spans(width - 6)), ()]
+        if not blocks:
+            return [*title, (("no key does that", "dim"),)]
         if width < 128:
             return title + [row for block in blocks for row in block]
         half = (width - 2) // 2
@@ -105,10 +113,17 @@ class Help(Dialog[None]):
         return title + beside([(left, half), (right, half)])
 
     def footer(self, width: int) -> list[Row]:
-        return key_hints(width, ("Esc", "close"), ("↑ ↓ PgUp PgDn", "scroll"))
+        return key_hints(
+            width, ("Esc", "close"), ("↑ ↓ PgUp PgDn", "scroll"), ("a word", "filters")
+        )
 
     def key(self, key: str, character: str | None) -> None:
-        if key in ("escape", "backspace", "enter", "q", "h", "question_mark", "f1"):
+        if key in ("escape", "enter", "question_mark", "f1"):
             self.dismiss(None)
-        elif not self.scroll_key(key):
+        elif len(key) > 1 and self.scroll_key(key):  # letters are typed
+            return
+        elif self._field.key(key, character):
+            self.top = 0
+            self.draw()
+        else:
             self.pass_on(key, character)

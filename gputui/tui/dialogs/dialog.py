@@ -146,10 +146,13 @@ class Dialog(ModalScreen[ResultT]):
         """A line of `footer` above the keys was clicked."""
 
     def on_click(self, event: events.Click) -> None:
-        """A line of the box, or a key named at its bottom."""
+        """A line of the box, or a key named at its bottom. Outside of it: one that is only read
+        closes; one that asks stays, for a stray click is no answer."""
         event.stop()
         inside = self.box.content_region
         if self._is_closed or not inside.contains(event.screen_x, event.screen_y):
+            if self.is_read_only and not self.box.region.contains(event.screen_x, event.screen_y):
+                self.dismiss(None)
             return
         y, x = event.screen_y - inside.y, event.screen_x - inside.x
         if y < self._room:
@@ -174,18 +177,25 @@ class Dialog(ModalScreen[ResultT]):
         self.scroll_by(-3)
 
 
-_KEYS = {"Enter": "enter", "Esc": "escape", "Ctrl-Y": "ctrl+y", "Ctrl-R": "ctrl+r"}
+_KEYS = {
+    "Enter": "enter", "Esc": "escape", "Tab": "tab", "Ctrl-Y": "ctrl+y", "Ctrl-R": "ctrl+r",
+    "↑": "up", "↓": "down", "←": "left", "→": "right", "PgUp": "pageup", "PgDn": "pagedown",
+}  # fmt: skip
 
 
 def hint_places(row: Row) -> list[tuple[int, int, str]]:
-    """Where the keys of a row of hints stand, each with what it does."""
+    """Where the keys of a row of hints stand. What they do, in words, is the last one's."""
     found = []
     x = 0
     for (text, role), after in zip(row, (*row[1:], ("", "text")), strict=True):
         if role == "key":
-            key = next((_KEYS[word] for word in text.split() if word in _KEYS), "")
-            if key or len(text) == 1:
-                found.append((x, x + len(text) + len(after[0]), key or text))
+            start = x
+            words = text.split(" ")
+            for word in words:
+                end = start + len(word) + (len(after[0]) if word is words[-1] else 0)
+                if word in _KEYS or len(word) == 1:
+                    found.append((start, end, _KEYS.get(word, word)))
+                start += len(word) + 1
         x += len(text)
     return found
 
