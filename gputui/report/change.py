@@ -77,7 +77,7 @@ def _change(comparison: Comparison, index: int) -> Change | None:
     sure = "noise unknown" if chance is None else f"noise ±{units.duration(chance)}"
     sentence = (
         f"A step takes {units.duration(after)} in run {index + 1}, {units.duration(before)} in the "
-        f"baseline: {_signed(difference.absolute)} ({shown}, {sure})."
+        f"baseline: {signed_duration(difference.absolute)} ({shown}, {sure})."
     )
     may_differ = _words(base) != _words(other)
     if may_differ and are_apart(step_kind(base), step_kind(other)):
@@ -150,7 +150,7 @@ def _because(comparison: Comparison, index: int, figure: str, difference: Differ
         if abs(found.absolute) >= PART * whole:
             moved.append((found.absolute, LEAVES[leaf].label))
     moved.sort(key=lambda one: -abs(one[0]))
-    show = _signed if figure == "step_ns" else _points
+    show = signed_duration if figure == "step_ns" else _points
     if difference is not None:
         falls = difference.absolute < 0
         parts = [one for one in moved if (one[0] < 0) is falls]
@@ -238,7 +238,8 @@ def signed_percent(value: float) -> str:
     return f"{'−' if value < 0 else '+'}{digits} %"
 
 
-def _signed(ns: float) -> str:
+def signed_duration(ns: float) -> str:
+    """ "−3.95 ms"."""
     return f"{'−' if ns < 0 else '+'}{units.duration(abs(ns))}"
 
 

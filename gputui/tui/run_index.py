@@ -34,6 +34,8 @@ class RunFacts(msgspec.Struct, frozen=True):
     kind: StepKind | None = None
     cause: str = ""
     """The verdict's word, or the largest leaf, with its share."""
+    token_joules: float | None = None
+    """Of all its GPUs."""
 
 
 def read_facts(path: Path) -> RunFacts:
@@ -42,6 +44,7 @@ def read_facts(path: Path) -> RunFacts:
     from gputui.playback.loading import load
     from gputui.report.alike import step_kind
     from gputui.report.comparable import step_mean
+    from gputui.report.energy import run_energy
     from gputui.report.explain import conclusion
     from gputui.report.subject import Subject
 
@@ -57,16 +60,18 @@ def read_facts(path: Path) -> RunFacts:
     rate = float(value) if isinstance(value, int | float) else None
     subject = Subject("", loaded.session, run)
     step, kind = step_mean(subject), step_kind(subject)
+    joules = [one.token_joules for one in run_energy(run) if one.token_joules is not None]
+    token_joules = sum(joules) if joules else None
     cause = ""
     if found is not None and found.findings:
         cause = found.findings[0].headline.lower().replace(":", "")
     if tree is None:
-        return RunFacts(step=step, rate=rate, cause=cause)
+        return RunFacts(step=step, rate=rate, cause=cause, token_joules=token_joules)
     if not cause:
         largest = max(tree.leaves, key=lambda leaf: tree.leaves[leaf])
         cause = f"{LEAVES[largest].label} {100 * tree.share(tree.leaves[largest]):.0f} %"
     busy_percent = 100 * (1 - tree.share(tree.idle_ns))
-    return RunFacts(step=step, rate=rate, busy_percent=busy_percent, kind=kind, cause=cause)
+    return RunFacts(step, rate, busy_percent, kind, cause, token_joules)
 
 
 def change_between(before: RunFacts | None, after: RunFacts | None, has_same_words: bool) -> str:
@@ -130,7 +135,7 @@ def _key(entry: Entry) -> str:
 
 def _place() -> Path:
     base = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-    return Path(base, "gputui", "runs.json")
+    return Path(base, "gputui", "run-facts.json")
 
 
 def _load() -> dict[str, RunFacts]:

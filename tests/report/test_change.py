@@ -106,7 +106,7 @@ def test_of_two_programs_none_is_the_faster_one() -> None:
     gone |= {f"void apply<{size}>(int)": 9 for size in range(5)}
     both = compared(with_kernels(subject("a", SLOW, EVEN), 9, "x.py", **gone), before())
     [table] = (one for one in comparison_tables(both) if one.name == "compare_unmatched")
-    name = comparison_columns(table, table.rows)[1]
+    name = comparison_columns(table, table.rows, {})[1]
     shown = [name.words(row) for row in table.rows if name.words is not None]
     assert len(shown) == len(set(shown)) == 3 + 1 + 3
     assert "apply (5 of that name)" in shown

@@ -19,6 +19,7 @@ from tests.tui import scripted
 from tests.tui.conftest import Show, Shown
 from tests.tui.test_recorded import INFERENCE, MEDIUM, recorded
 
+DEMO = Path(__file__).parents[2] / "gputui" / "demo"
 LIVE = scripted.gpu_session(1, quiet=3, ended=False)
 
 
@@ -337,7 +338,7 @@ async def test_run_change_run_again_compare(show: Show, tmp_path: Path) -> None:
         changed = newer.partition("faults.py")[2].split()[0]
         assert changed in ("launch", "sync")
         assert re.search(r"[\d.]+× (slower|faster)", newer)
-        assert (tmp_path / "xdg-cache" / "gputui" / "runs.json").exists()
+        assert (tmp_path / "xdg-cache" / "gputui" / "run-facts.json").exists()
         await shown.press("home", "c")
         await shown.until(lambda: shown.app.main.current == "compare" and "because" in shown.text)
         assert f"run 2     {changed}" in shown.text
@@ -380,3 +381,22 @@ async def test_a_recording_without_a_run_is_compared_by_its_machine_alone(
             await shown.press("m")
         await shown.press("c")
         await shown.until(lambda: "machine only" in shown.text)
+
+
+async def test_runs_have_their_energy_and_causes_their_effect(show: Show) -> None:
+    """J/token was in no row of Runs; how long each cause made a step was to be subtracted."""
+    place = default_folder()
+    place.mkdir(parents=True)
+    for name in ("slow", "graphs"):
+        shutil.copy(DEMO / f"{name}.gputui.gz", place)
+    async with show([[scripted.header(0)]], (160, 40)) as shown:
+        await listed(shown)
+        await shown.until(lambda: "0.23 J" in shown.text and "0.11 J" in shown.text)
+        assert "J/token" in shown.text
+        await shown.press("home", "c")
+        await shown.until(lambda: "Causes" in shown.text)
+        launch, *rest = (line for line in shown.lines if line.startswith(("idle ", "busy ")))
+        assert "−3.84 ms ██████████████  " in launch
+        assert all(line.count("█") < 2 for line in rest)
+        await shown.click("change ")  # by the change of each, as s does
+        assert shown.lines[8].startswith("idle sync")

@@ -11,9 +11,15 @@ from gputui.report.compare import NOISE_RULE, Comparison
 from gputui.report.schema import AnyTable
 from gputui.tui.model import Model
 from gputui.tui.widgets.canvas import Row, labelled, wrap
-from gputui.tui.widgets.comparison import Cells, cell_text, comparison_columns, sameness
+from gputui.tui.widgets.comparison import (
+    Cells,
+    cell_text,
+    comparison_columns,
+    effects,
+    sameness,
+)
 from gputui.tui.widgets.recordings import recording_name
-from gputui.tui.widgets.table import table_rows
+from gputui.tui.widgets.table import column_at, table_rows
 from gputui.tui.widgets.table_view import NO_MATCH, TableView
 from gputui.tui.widgets.view import Details
 
@@ -53,6 +59,7 @@ class CompareView(TableView):
         self._verdict: list[str] = []
         self._failure = ""
         self._listed: list[Cells] = []
+        self._effects: dict[str, float] = {}
 
     def compare(self, paths: Sequence[Path]) -> None:
         """Read recordings in a thread and show how they differ from the first."""
@@ -80,6 +87,7 @@ class CompareView(TableView):
         def done(result: Read) -> None:
             if asked == self._paths:
                 self._comparison, self._tables, self._notes, self._verdict = result
+                self._effects = effects(result[0])
                 names = [table.name for table in self._tables]
                 self.tab = next((names.index(name) for name in _FIRST if name in names), 0)
                 self._gputui.main.draw()
@@ -119,13 +127,12 @@ class CompareView(TableView):
             return [*rows, (), ((f"  {NO_MATCH}", "dim"),)]
         room = height - len(rows) - len(foot) - 1
         window = self.cursor.window([row[:2] for row in self._listed], room)
+        shown = self._listed[window]
+        columns = comparison_columns(table, shown, self._effects)
         self.first_item_line = len(rows) + 1
-        rows += table_rows(
-            comparison_columns(table, self._listed[window]),
-            self._listed[window],
-            width,
-            selected=self.cursor.index - self.cursor.offset,
-        )
+        self.header = (len(rows), lambda x: column_at(columns, shown, width, x))
+        chosen = self.cursor.index - self.cursor.offset
+        rows += table_rows(columns, shown, width, selected=chosen)
         rows += [()] * (height - len(rows) - len(foot))
         return rows + foot
 

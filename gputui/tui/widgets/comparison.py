@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
+from gputui.model.leaves import LEAF_OF_KEY, LEAVES
 from gputui.model.naming import OF_ONE_NAME
 from gputui.model.units import MISSING
+from gputui.report.change import signed_duration
+from gputui.report.compare import Comparison
 from gputui.report.schema import AnyColumn, AnyTable, Cell, Column
 from gputui.report.workload_metrics import metric_text
+from gputui.tui.widgets.canvas import bar
 from gputui.tui.widgets.names import short_names
 from gputui.tui.widgets.table import column
 
@@ -46,10 +50,36 @@ def sameness(table: AnyTable) -> Callable[[Cells], bool]:
     return lambda row: row[beyond] == "no" or row[change] == 0
 
 
-def comparison_columns(table: AnyTable, shown: Sequence[Cells]) -> list[Column[Cells]]:
-    """Names in little room, and once for the lines of one thing; figures in words."""
+def effects(comparison: Comparison) -> dict[str, float]:
+    """How much longer a step is for each cause, in ns, by the cause's name in the table; of two
+    runs."""
+    found = {}
+    for item in comparison.of_kind("cause") if len(comparison.subjects) == 2 else ():
+        figure = item.figures.get("step_ns")
+        difference = figure.difference(1) if figure is not None else None
+        if item.name in LEAF_OF_KEY and difference is not None:
+            state, label = item.name.partition(".")[0], LEAVES[LEAF_OF_KEY[item.name]].label
+            found[f"{state} {label}"] = difference.absolute
+    return found
+
+
+def comparison_columns(
+    table: AnyTable, shown: Sequence[Cells], by_cause: Mapping[str, float]
+) -> list[Column[Cells]]:
+    """Names in little room, and once for the lines of one thing; figures in words; what each cause
+    adds to a step, all bars on one scale."""
     is_same = sameness(table)
     columns = [_column(table, number, is_same) for number in range(len(table.columns))]
+    if table.name == "compare_causes" and by_cause:
+        largest = max(map(abs, by_cause.values())) or 1.0
+
+        def effect(row: Cells) -> str:
+            ns = by_cause.get(str(row[0]))
+            if ns is None:
+                return ""
+            return f"{signed_duration(ns):>9} {bar(abs(ns) / largest, _BAR)}"
+
+        columns.insert(5, column("effect", effect, 3, right=False, role=columns[4].role))
     if table.name == "compare_unmatched":
         kernels = [str(row[1]) for row in table.rows if row[0] == "kernel"]
         single = [name for name in dict.fromkeys(kernels) if not name.endswith(OF_ONE_NAME)]
@@ -100,8 +130,9 @@ def _column(table: AnyTable, number: int, is_same: Callable[[Cells], bool]) -> C
     )
 
 
+_BAR = 14
 _NAME_WIDTH = 44
-_WIDTHS = {"Figure": 14, "What": 40}
+_WIDTHS = {"Figure": 16, "What": 40}
 _HEADINGS = {"Session": "recording", "Length (ns)": "length", "GPUs": "GPUs"}
 _PRIORITIES = {
     "Noise": 4,

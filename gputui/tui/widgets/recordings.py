@@ -13,7 +13,7 @@ from rich.cells import cell_len
 
 from gputui.base.sanitize import sanitize
 from gputui.model.naming import command_key, operands
-from gputui.model.units import MISSING, duration, percent, quantity, size
+from gputui.model.units import MISSING, duration, joules, percent, quantity, size
 from gputui.report.schema import Column
 from gputui.store.library import Entry
 from gputui.store.places import SUFFIXES
@@ -176,11 +176,14 @@ def recording_columns(
             width=19,
             role=lambda e: result_role(e, current),
         ),
+        column("J/token", lambda e: of(e, lambda f: joules(f.token_joules)), 6),
         column("length", _length, 5, width=7),
-        column("host", lambda e: (e.hostname or "-")[:16], 8, right=False, width=6),
-        column("GPU", lambda e: gpus_text(e)[:20], 9, right=False, width=8),
-        column("size", lambda e: size(e.size_bytes), 7, width=8),
+        column("host", lambda e: (e.hostname or "-")[:16], 9, right=False, width=6),
+        column("GPU", lambda e: gpus_text(e)[:20], 10, right=False, width=8),
+        column("size", lambda e: size(e.size_bytes), 8, width=8),
     ]
+    if not any(one is not None and one.token_joules for one in map(facts, shown)):
+        columns = [one for one in columns if one.heading != "J/token"]
     if widest := max(map(cell_len, map(_own_name, shown)), default=0):
         width = min(14, widest)
         columns.append(column("name", _own_name, 1, flexible=True, right=False, width=width))
