@@ -136,7 +136,7 @@ class Calls:
             | (placement.inherited.astype(np.int64) << _NAME_BITS)
             | names
         )
-        ends = times_ns(records["end"])
+        ends = np.maximum(starts, times_ns(records["end"]))
         durations = durations_ns(starts, ends)
         self._done.append((keys[is_runtime], durations[is_runtime]))
         self._hold(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
@@ -114,54 +114,6 @@ def _every_row(count: int) -> npt.NDArray[np.intp]:
 
 _NUMBERS = np.arange(1 << 17)
 _NUMBERS.flags.writeable = False
-
-
-class Growing:
-    """Columns to whose end rows are added, and from whose beginning they are dropped.
-
-    Room at the end spares copying what is there. Rows are written once: what was handed out stays
-    as it is.
-    """
-
-    __slots__ = ("_columns", "_end", "_first")
-
-    def __init__(self, *kinds: npt.DTypeLike) -> None:
-        self._columns = [np.empty(0, kind) for kind in kinds]
-        self._first = self._end = 0
-
-    def __len__(self) -> int:
-        return self._end - self._first
-
-    def __iter__(self) -> Iterator[npt.NDArray[Any]]:
-        """The columns, not copied."""
-        return (column[self._first : self._end] for column in self._columns)
-
-    def append(self, columns: Sequence[npt.NDArray[Any]]) -> None:
-        """Add rows: as many of each column."""
-        end = self._end + len(columns[0])
-        if end > len(self._columns[0]):
-            end = len(self) + len(columns[0])
-            room = max(2 * end, len(self._columns[0]) // 2)
-            self._columns = [_roomier(column, room) for column in self]
-            self._first, self._end = 0, len(self)
-        for column, more in zip(self._columns, columns, strict=True):
-            column[self._end : end] = more
-        self._end = end
-
-    def drop(self, count: int) -> None:
-        """Drop so many rows from the beginning."""
-        self._first += count
-
-    def replace(self, columns: Sequence[npt.NDArray[Any]]) -> None:
-        """Have these rows instead."""
-        self._columns = list(columns)
-        self._first, self._end = 0, len(columns[0])
-
-
-def _roomier(column: npt.NDArray[Any], size: int) -> npt.NDArray[Any]:
-    room = np.empty(size, column.dtype)
-    room[: len(column)] = column
-    return room
 
 
 class KeyTable:

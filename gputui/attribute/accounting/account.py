@@ -9,14 +9,13 @@ import numpy as np
 
 from gputui.attribute.accounting.device import DeviceTime
 from gputui.attribute.accounting.device_steps import DeviceSteps
-from gputui.attribute.accounting.doing import Doing, is_copy, kind_of_call
+from gputui.attribute.accounting.doing import kind_of_call
 from gputui.attribute.accounting.host import HostThreads
 from gputui.attribute.accounting.intervals import NEVER, Busy, union
 from gputui.attribute.accounting.launch_order import LaunchOrder
 from gputui.attribute.accounting.line_readings import LineReading
 from gputui.attribute.accounting.operations import Kernels, columns
 from gputui.attribute.accounting.phases import PhaseLeaves
-from gputui.attribute.accounting.thread_calls import WAITED_NS
 from gputui.attribute.accounting.tracker import FIRST_TRY, WINDOW, StepTracker
 from gputui.attribute.arrays import Int64s, Slots, distinct
 from gputui.attribute.collectives.local import LocalCollectives
@@ -36,10 +35,6 @@ from gputui.model.events import (
 from gputui.model.leaves import Leaf
 
 MAX_DEVICES = 64
-
-_LAUNCHING, _WAITING = np.int8(Doing.LAUNCHING), np.int8(Doing.WAITING)
-_MAY_WAIT = len(Doing)
-"""Of an asynchronous copy: how long it took says whether it waited."""
 
 
 class Parts(NamedTuple):
@@ -112,22 +107,13 @@ class Accounting:
 
     def define_call(self, name: str) -> None:
         """The next number of a CUDA call's name."""
-        kind: int = kind_of_call(name)
-        if kind == Doing.LAUNCHING and is_copy(name):
-            kind = _MAY_WAIT
-        self._kinds = np.append(self._kinds, np.int8(kind))
+        self._kinds = np.append(self._kinds, np.int8(kind_of_call(name)))
         self._graphs = np.append(self._graphs, "GraphLaunch" in name)
 
     def add_calls(self, names: Int64s, threads: Int64s, starts: Int64s, ends: Int64s) -> None:
         """Calls of the window: the numbers of their names, who made them and when."""
-        if not len(names):
-            return
-        kinds = self._kinds.take(names)
-        copies = np.flatnonzero(kinds == _MAY_WAIT)
-        if len(copies):
-            long = ends.take(copies) - starts.take(copies) > WAITED_NS
-            kinds[copies] = np.where(long, _WAITING, _LAUNCHING)
-        self._threads.add(threads, starts, ends, kinds)
+        if len(names):
+            self._threads.add(threads, starts, ends, self._kinds.take(names))
 
     def add_operations(
         self,
@@ -139,8 +125,7 @@ class Accounting:
         """Operations with their calls, also as columns; the streams that they ran on."""
         self.collectives.add_kernels(found)
         operations = columns(records, found, self._kernels)
-        of_one = bool((origins == origins[:1]).all())
-        present = distinct(found.devices[:1] if of_one else found.devices).tolist()
+        present = distinct(found.devices).tolist()
         for device in present:
             if device not in self._devices:
                 if len(self._devices) >= MAX_DEVICES:

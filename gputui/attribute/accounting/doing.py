@@ -22,6 +22,8 @@ class Doing(IntEnum):
     OTHER_CALL = 3
     AWAY = 4
     """Outside CUDA for longer than SHORT_NS."""
+    COPYING = 5
+    """In an asynchronous copy: waiting if it takes long, else launching."""
 
 
 _WAITS = re.compile(r"Synchronize|^cudaMemcpy(?!.*Async)|^cuMemcpy(?!.*Async)|StreamQuery")
@@ -38,9 +40,6 @@ def kind_of_call(name: str) -> Doing:
         return Doing.WAITING
     if _ALLOCATES.search(name):
         return Doing.ALLOCATING
-    return Doing.LAUNCHING if _LAUNCHES.search(name) else Doing.OTHER_CALL
-
-
-def is_copy(name: str) -> bool:
-    """Whether a call of this name may block although it is asynchronous."""
-    return "Memcpy" in name
+    if not _LAUNCHES.search(name):
+        return Doing.OTHER_CALL
+    return Doing.COPYING if "Memcpy" in name else Doing.LAUNCHING

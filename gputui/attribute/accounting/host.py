@@ -38,8 +38,7 @@ class HostThreads:
         """How many outermost calls of a thread began within an interval."""
         found = self._threads[thread]
         found.settle()
-        first, beyond = np.searchsorted(found.starts, (since_ns, until_ns)).tolist()
-        return int(beyond - first)
+        return found.begun(since_ns, until_ns)
 
     def add_state(
         self, thread: int, time_ns: int, run_ns: int, delay_ns: int, asleep_in: Leaf

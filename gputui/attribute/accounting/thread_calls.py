@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gputui.attribute.accounting.doing import SHORT_NS, Doing
-from gputui.attribute.arrays import Growing, Int64s, median, present, run_starts
+from gputui.attribute.arrays import Int64s, median, present, run_starts
 
 SHORT_MOST_NS = 1_000_000
 SHORT_MEDIANS = 5
@@ -31,7 +31,8 @@ driver API, "API synchronization behavior")."""
 Kinds = npt.NDArray[np.int8]
 
 # NumPy compares with an enum three times as slowly.
-_LAUNCHING, _WAITING, _AWAY = map(int, (Doing.LAUNCHING, Doing.WAITING, Doing.AWAY))
+_LAUNCHING, _WAITING = int(Doing.LAUNCHING), int(Doing.WAITING)
+_AWAY, _COPYING = int(Doing.AWAY), int(Doing.COPYING)
 _AWAY_ONCE = np.array([Doing.AWAY], np.int8)
 
 _NEVER = np.iinfo(np.int64).max
@@ -42,59 +43,68 @@ Pieces = dict[int, tuple[Rows, Int64s]]
 and for how long."""
 
 
-class ThreadCalls:
-    """The outermost calls of one thread, in order, and the pieces of its time that may be no
-    launching: other calls, and stretches between calls that are not short. These few are found as
-    calls come in, while they are at hand."""
+class Parts(NamedTuple):
+    """Disjoint parts of a thread's time, in order."""
 
-    __slots__ = ("_calls", "_pending", "_pieces", "ends", "starts")
+    starts: Int64s
+    ends: Int64s
+    kinds: Kinds
+
+
+class _Known(NamedTuple):
+    """Calls, and the pieces that may be no launching of the time since the last call before."""
+
+    since_ns: np.int64
+    calls: Parts
+    pieces: Parts
+
+
+class ThreadCalls:
+    """The outermost calls of one thread, in order and as they came, and the pieces of its time that
+    may be no launching: other calls, and stretches between calls that are not short. These few are
+    found as calls come in, while they are at hand."""
+
+    __slots__ = ("_known", "_pending")
 
     def __init__(self) -> None:
-        self._calls = Growing(np.int64, np.int64, np.int8)
-        self._pieces = Growing(np.int64, np.int64, np.int8)
+        self._known: list[_Known] = []
         self._pending: list[Parts] = []
-        self._show()
-
-    def _show(self) -> None:
-        self.starts: Int64s
-        self.ends: Int64s
-        self.starts, self.ends, _ = self._calls
 
     def add(self, calls: Parts) -> None:
         """Calls, in any order."""
-        reach_ns = max(self.starts[-1], self.ends[-1]) if len(self.ends) else calls.starts[0]
+        reach_ns = self._known[-1].calls.ends[-1] if self._known else calls.starts[0]
         stretches = _stretches(calls, reach_ns)
-        if self._pending or stretches.min() < 0 or (calls.ends < calls.starts).any():
+        if self._pending or stretches.min() < 0:
             self._pending.append(calls)
-            return
-        self._pieces.append(_pieces(calls, stretches))
-        self._calls.append(calls)
-        self._show()
+        else:
+            self._known.append(_Known(reach_ns, calls, _pieces(calls, stretches)))
 
     def settle(self) -> None:
         """Take in what is pending: sort, keep the outermost."""
         if not self._pending:
             return
-        parts, self._pending = [Parts(*self._calls), *self._pending], []
-        starts, ends, kinds = _joined(parts)
+        starts, ends, kinds = _joined([*(known.calls for known in self._known), *self._pending])
         order = np.argsort(starts, kind="stable")
         starts, ends, kinds = starts[order], ends[order], kinds[order]
         inside = starts[1:] < np.maximum.accumulate(ends[:-1])
         outermost = np.flatnonzero(np.concatenate(([True], ~inside)))
-        known = Parts(starts[outermost], ends[outermost], kinds[outermost])
-        self._calls.replace(known)
-        self._pieces.replace(_pieces(known, _stretches(known, known.starts[0])))
-        self._show()
+        calls = Parts(starts[outermost], ends[outermost], kinds[outermost])
+        since_ns = calls.starts[0]
+        self._known = [_Known(since_ns, calls, _pieces(calls, _stretches(calls, since_ns)))]
+        self._pending = []
 
     def forget(self, before_ns: int) -> None:
         """Drop calls that ended before."""
-        first = int(np.searchsorted(self.ends, before_ns))
-        if first > 1024 and first * 2 > len(self.ends):
-            self._calls.drop(first)
-            self._show()
-            pieces, _, _ = self._pieces
-            kept_ns = self.starts[0] if len(self.starts) else _NEVER
-            self._pieces.drop(int(np.searchsorted(pieces, kept_ns)))
+        ended = sum(1 for known in self._known if known.calls.ends[-1] < before_ns)
+        del self._known[:ended]
+
+    def begun(self, since_ns: int, until_ns: int) -> int:
+        """How many calls began within an interval."""
+        begun = 0
+        for known in self._near(since_ns, until_ns):
+            first, beyond = np.searchsorted(known.calls.starts, (since_ns, until_ns)).tolist()
+            begun += beyond - first
+        return begun
 
     def during(self, starts: Int64s, ends: Int64s) -> tuple[Pieces, Rows]:
         """Time of each kind but launching in intervals that are disjoint and in order, and the
@@ -123,42 +133,52 @@ class ThreadCalls:
             np.minimum(pieces.ends.take(at), until_ns),
         )
 
+    def _near(self, since_ns: int, until_ns: int) -> list[_Known]:
+        return [known for known in self._known
+                if known.since_ns < until_ns and known.calls.ends[-1] > since_ns]  # fmt: skip
+
     def _pieces_within(self, since_ns: int, until_ns: int) -> Parts:
-        starts, ends, kinds = self._pieces
+        near = [known.pieces for known in self._near(since_ns, until_ns)]
+        starts, ends, kinds = _joined(near) if near else _NO_PARTS
         of = slice(np.searchsorted(ends, since_ns, side="right"), np.searchsorted(starts, until_ns))
         return Parts(starts[of], ends[of], kinds[of])
 
     def _parts(self, since_ns: int, until_ns: int) -> Parts:
         """What the thread did but launch, in order: other calls, and stretches outside CUDA."""
-        if not len(self.starts):
-            return Parts(np.array([-_NEVER]), np.array([_NEVER]), np.array([Doing.AWAY], np.int8))
-        low = max(0, int(np.searchsorted(self.ends, since_ns, side="right")) - 1)
-        high = int(np.searchsorted(self.starts, until_ns)) + 1
-        short_ns = _short(self.ends[low:high][:-1], self.starts[low:high][1:])
+        if not self._known:
+            return Parts(np.array([-_NEVER]), np.array([_NEVER]), _AWAY_ONCE)
         starts, ends, kinds = found = self._pieces_within(since_ns, until_ns)
+        short_ns = self._short_ns(since_ns, until_ns)
         if short_ns > SHORT_NS:
             of = np.flatnonzero((kinds != _AWAY) | (ends - starts > short_ns))
             found = Parts(starts.take(of), ends.take(of), kinds.take(of))
         # Before the first call that is known, and after the last, the thread was away, as far as
         # anybody knows.
+        first, last = self._known[0].calls.starts[:1], self._known[-1].calls.ends[-1:]
         parts = [found]
-        if low == 0:
-            parts.insert(0, Parts(np.array([-_NEVER]), self.starts[:1], _AWAY_ONCE))
-        if high > len(self.starts):
-            parts.append(Parts(self.ends[-1:], np.array([_NEVER]), _AWAY_ONCE))
+        if since_ns < first[0]:
+            parts.insert(0, Parts(np.array([-_NEVER]), first, _AWAY_ONCE))
+        if until_ns > last[0]:
+            parts.append(Parts(last, np.array([_NEVER]), _AWAY_ONCE))
         return _joined(parts)
 
+    def _short_ns(self, since_ns: int, until_ns: int) -> float:
+        """Up to how long a stretch between calls is launching, there."""
+        begins, ends = [_NO_PARTS.ends], [_NO_PARTS.starts]
+        for known in self._near(since_ns, until_ns):
+            some = slice(None, None, max(1, len(known.calls.starts) // (2 * _ENOUGH)))
+            begins.append(known.calls.ends[:-1][some])
+            ends.append(known.calls.starts[1:][some])
+        return _short(np.concatenate(begins), np.concatenate(ends))
 
-class Parts(NamedTuple):
-    """Disjoint parts of a thread's time, in order."""
 
-    starts: Int64s
-    ends: Int64s
-    kinds: Kinds
+_NO_PARTS = Parts(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.int8))
 
 
 def _joined(parts: list[Parts]) -> Parts:
-    return Parts._make(map(np.concatenate, zip(*parts, strict=True)))
+    return (
+        parts[0] if len(parts) == 1 else Parts._make(map(np.concatenate, zip(*parts, strict=True)))
+    )
 
 
 def _stretches(calls: Parts, reach_ns: np.int64) -> Int64s:
@@ -173,13 +193,18 @@ def _stretches(calls: Parts, reach_ns: np.int64) -> Int64s:
 def _pieces(calls: Parts, stretches: Int64s) -> Parts:
     """The calls that do not launch, and of the `stretches` before calls those longer than
     SHORT_NS."""
-    starts, ends, kinds = calls
-    others = np.flatnonzero(kinds != _LAUNCHING)
-    pieces = Parts(starts.take(others), ends.take(others), kinds.take(others))
+    others = np.flatnonzero(calls.kinds != _LAUNCHING)
+    starts, ends, kinds = (column.take(others) for column in calls)
+    copies = kinds == _COPYING
+    if copies.any():
+        kinds[copies] = _WAITING
+        of = np.flatnonzero(~copies | (ends - starts > WAITED_NS))
+        starts, ends, kinds = starts.take(of), ends.take(of), kinds.take(of)
+    pieces = Parts(starts, ends, kinds)
     away = np.flatnonzero(stretches > SHORT_NS)
     if not len(away):
         return pieces
-    called = starts.take(away)
+    called = calls.starts.take(away)
     absent = Parts(called - stretches.take(away), called, np.full(len(away), _AWAY, np.int8))
     pieces = _joined([pieces, absent])
     order = np.argsort(pieces.starts, kind="stable")
