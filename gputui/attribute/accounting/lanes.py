@@ -52,9 +52,19 @@ class Lanes:
         """Time by leaf up to each moment, taken from the device's; of the steps that end at the
         moments, the first of which began at `open_ns`, some are kept in parts on the way."""
         drawn = _drawn(open_ns, moments) if len(time.tracks) else []
-        if drawn:
-            self._kept = [_in_parts(time, *step) for step in drawn]
-        return time.tracks.take(moments)
+        if not drawn:
+            return time.tracks.take(moments)
+        # The parts are cut with the steps: what ends a step ends its last part.
+        every = np.sort(np.concatenate((moments, *(_parts(*step)[:-1] for step in drawn))))
+        rows = time.tracks.take(every)
+        self._kept = []
+        for start_ns, end_ns in drawn:
+            last = int(np.searchsorted(every, end_ns))
+            self._kept.append(
+                _in_parts(time, start_ns, end_ns, rows[last + 1 - LANE_PARTS : last + 1])
+            )
+        ends = np.searchsorted(every, moments)
+        return np.add.reduceat(rows, np.concatenate(([0], ends[:-1] + 1)))
 
     def take(self, time_ns: int, process: int, device: int) -> list[StepLanes]:
         """The steps that were kept since the last call, the usual one last."""
@@ -104,9 +114,8 @@ def _parts(start_ns: int, end_ns: int) -> Int64s:
     return bounds
 
 
-def _in_parts(time: DeviceTime, start_ns: int, end_ns: int) -> _Drawn:
-    bounds = _parts(start_ns, end_ns)
-    rows, lengths = time.tracks.within(bounds), np.diff(bounds)
+def _in_parts(time: DeviceTime, start_ns: int, end_ns: int, rows: npt.NDArray[np.int64]) -> _Drawn:
+    lengths = np.diff(_parts(start_ns, end_ns))
     some = np.flatnonzero(rows[:, :LEAVES].any(axis=0))
     held = rows[:, some]
     shares = _thousandths(held, lengths[:, None])

@@ -65,17 +65,6 @@ class Tracks:
             self._tracks[leaf] = kept
         return rows
 
-    def within(self, bounds: Int64s) -> npt.NDArray[np.int64]:
-        """The same up to each bound but the first from the one before; all of it stays."""
-        rows = np.zeros((len(bounds), FETCHING + 1), np.int64)
-        for leaf, parts in self._tracks.items():
-            for starts, ends, amounts in parts:
-                first, last = np.searchsorted(starts, (bounds[0], bounds[-1])).tolist()
-                near = slice(max(0, first - 1), last)
-                if starts[near].size:
-                    _take_of((starts[near], ends[near], amounts[near]), bounds, rows[:, leaf])
-        return rows[1:]
-
     def take_all(self) -> npt.NDArray[np.int64]:
         """Time by leaf, WAITED and FETCHING, of all that is held."""
         sums = np.zeros(FETCHING + 1, np.int64)
