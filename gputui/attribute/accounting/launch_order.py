@@ -32,7 +32,7 @@ class Launched(NamedTuple):
     tokens: Tokens
     lanes: Int64s
 
-    def cut(self, first: int, last: int | None = None) -> Launched:
+    def cut(self, first: int | np.intp, last: int | None = None) -> Launched:
         """Those from `first` to before `last`."""
         return Launched._make(column[first:last] for column in self)
 
@@ -84,8 +84,8 @@ class LaunchOrder:
         that paces the program, if one comes there before the next moment."""
         moments_ns = np.sort(moments_ns)
         self._settle()
-        late = [part for part in self._parts
-                if len(part.starts) and part.called_ns[-1] >= moments_ns[0]]  # fmt: skip
+        cuts = (part.cut(np.searchsorted(part.called_ns, moments_ns[0])) for part in self._parts)
+        late = [part for part in cuts if len(part.starts)]
         if not late:
             return []
         known = _joined(late)

@@ -60,7 +60,7 @@ class MainStream:
 def until_next(is_main: Bools | None, count: int) -> Int64s:
     """How many launches each is before the next one on the main stream; 0 on it."""
     if is_main is None:
-        return np.zeros(count, np.int64)
+        return np.broadcast_to(np.int64(0), count)
     rows = np.arange(count)
     following = np.where(is_main, rows, NEVER)
     found: Int64s = np.minimum.accumulate(following[::-1])[::-1] - rows

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from gputui.attribute.arrays import Int64s, KeyTable, Slots, times_ns
+from gputui.attribute.arrays import Int64s, KeyTable, Slots, distinct, times_ns
 from gputui.attribute.collectives.found import Collective, Entered, Found, Operation
 from gputui.attribute.strings import Strings
 from gputui.attribute.timed_operations import TimedOperations
@@ -119,9 +119,10 @@ class LocalCollectives:
         def define(key: int, _first: int) -> int:
             return {NCCL: _NCCL, COMM: _COMM}.get(strings.domain(key), _NEITHER)
 
-        domains = self._domains.lookup(records["a"].astype(np.int64), define, lambda: _NEITHER)
-        if not domains.any():
+        numbers = records["a"].astype(np.int64)
+        if not self._domains.lookup(distinct(numbers), define, lambda: _NEITHER).any():
             return
+        domains = self._domains.lookup(numbers, define, lambda: _NEITHER)
         rows = np.flatnonzero(domains)
         columns = (_column(records, name, rows) for name in _COLUMNS)
         moments = times_ns(records["start"].take(rows)).tolist()
