@@ -72,26 +72,26 @@ class ThreadCalls:
 
     def add(self, calls: Parts) -> None:
         """Calls, in any order."""
-        reach_ns = self._known[-1].calls.ends[-1] if self._known else calls.starts[0]
-        stretches = _stretches(calls, reach_ns)
-        if self._pending or stretches.min() < 0:
-            self._pending.append(calls)
-        else:
-            self._known.append(_Known(reach_ns, calls, _pieces(calls, stretches)))
+        self._pending.append(calls)
 
     def settle(self) -> None:
-        """Take in what is pending: sort, keep the outermost."""
+        """Take in what is pending: as a rule it comes in order, after what is known; else all is
+        sorted, and the outermost are kept."""
         if not self._pending:
             return
-        starts, ends, kinds = _joined([*(known.calls for known in self._known), *self._pending])
-        order = np.argsort(starts, kind="stable")
-        starts, ends, kinds = starts[order], ends[order], kinds[order]
-        inside = starts[1:] < np.maximum.accumulate(ends[:-1])
-        outermost = np.flatnonzero(np.concatenate(([True], ~inside)))
-        calls = Parts(starts[outermost], ends[outermost], kinds[outermost])
-        since_ns = calls.starts[0]
-        self._known = [_Known(since_ns, calls, _pieces(calls, _stretches(calls, since_ns)))]
-        self._pending = []
+        calls, self._pending = _joined(self._pending), []
+        since_ns = self._known[-1].calls.ends[-1] if self._known else calls.starts[0]
+        stretches = _stretches(calls, since_ns)
+        if stretches.min() < 0:
+            starts, ends, kinds = _joined([*(known.calls for known in self._known), calls])
+            order = np.argsort(starts, kind="stable")
+            starts, ends, kinds = starts[order], ends[order], kinds[order]
+            inside = starts[1:] < np.maximum.accumulate(ends[:-1])
+            outermost = np.flatnonzero(np.concatenate(([True], ~inside)))
+            calls = Parts(starts[outermost], ends[outermost], kinds[outermost])
+            self._known, since_ns = [], calls.starts[0]
+            stretches = _stretches(calls, since_ns)
+        self._known.append(_Known(since_ns, calls, _pieces(calls, stretches)))
 
     def forget(self, before_ns: int) -> None:
         """Drop calls that ended before."""
@@ -166,7 +166,7 @@ class ThreadCalls:
         """Up to how long a stretch between calls is launching, there."""
         begins, ends = [_NO_PARTS.ends], [_NO_PARTS.starts]
         for known in self._near(since_ns, until_ns):
-            some = slice(None, None, max(1, len(known.calls.starts) // (2 * _ENOUGH)))
+            some = slice(None, None, max(1, len(known.calls.starts) // _SOME))
             begins.append(known.calls.ends[:-1][some])
             ends.append(known.calls.starts[1:][some])
         return _short(np.concatenate(begins), np.concatenate(ends))
