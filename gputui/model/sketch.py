@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Iterable
+from functools import cached_property
 from typing import TypeVar
 
 import msgspec
@@ -42,7 +43,14 @@ class Buckets:
         """What stands for a value."""
         if value < self.exact_below:
             return value
-        index = math.ceil(math.log(value) / self.log_gamma)
+        return self._middle(math.ceil(math.log(value) / self.log_gamma))
+
+    @cached_property
+    def middles(self) -> list[int]:
+        """What stands for the values of each bucket, as far as 64 bits go."""
+        return [self._middle(index) for index in range(math.ceil(63 / math.log2(self.gamma)))]
+
+    def _middle(self, index: int) -> int:
         return round(2.0 * math.pow(self.gamma, index) / (self.gamma + 1.0))
 
 
@@ -113,6 +121,11 @@ class Accumulator(msgspec.Struct, array_like=True):
             for value, often in part.values.items():
                 key = FINE.middle(value) if is_coarser else value
                 values[key] = known(key, 0) + often
+        elif part.buckets:
+            first, *counts = part.buckets
+            for value, often in zip(FINE.middles[first:], counts, strict=False):
+                if often:
+                    values[value] = known(value, 0) + often
         elif part.exact and not self.exact:
             key = 0
             for step in part.values:

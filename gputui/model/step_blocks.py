@@ -18,6 +18,9 @@ MOST_BLOCKS = 64
 MOST_PARTS = 8
 """Parts of a block whose longest step is kept."""
 
+FEW = 8
+"""Blocks of a loop below which its newest steps say more."""
+
 MOST_LOOPS = 64
 """Loops of a process whose blocks are kept, the first ones."""
 
@@ -80,16 +83,19 @@ def blocks_of(delta: CaptureDelta) -> Iterator[StepBlock]:
 
 
 def longest_of(loop: LoopDelta) -> tuple[tuple[int, int], ...]:
-    """Of steps whose lengths are known in order the parts; of others the longest of all."""
+    """Of steps whose lengths are known in order, or some of which were slow, the parts; of others
+    the longest of all."""
+    if loop.longest:
+        return loop.longest
     if len(loop.newest) == loop.steps:
         return parts_of(loop.newest)
     maximum = loop.step_ns.maximum if loop.step_ns is not None else None
     return () if maximum is None else ((loop.steps, maximum),)
 
 
-def parts_of(lengths: Sequence[int]) -> tuple[tuple[int, int], ...]:
+def parts_of(lengths: Sequence[int], most: int = MOST_PARTS) -> tuple[tuple[int, int], ...]:
     """Of steps in order the parts with the longest of each, alike in size."""
-    count = min(MOST_PARTS, len(lengths))
+    count = min(most, len(lengths))
     bounds = [len(lengths) * at // count for at in range(count)] + [len(lengths)]
     return tuple((end - first, max(lengths[first:end])) for first, end in pairwise(bounds))
 

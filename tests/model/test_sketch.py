@@ -9,7 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gputui.attribute.distributions import bucket_middles, coarse_distributions, distributions
+from gputui.attribute.distributions import (
+    bucket_middles,
+    coarse_distributions,
+    distributions,
+    in_buckets,
+)
 from gputui.model.events import Distribution
 from gputui.model.sketch import COARSE, EXACT_VALUES, FINE, Accumulator, Totals, steps
 from tests.events_for_tests import times
@@ -147,6 +152,26 @@ def test_what_was_summed_up_can_be_written_and_summed_up_again(parts: list[list[
 def test_a_bucket_lies_in_itself(value: int) -> None:
     middle = FINE.middle(value)
     assert FINE.middle(middle) == middle
+
+
+@given(st.lists(st.integers(FINE.exact_below, 10**13), min_size=1), durations)
+def test_counts_of_buckets_are_the_same_distribution(values: list[int], before: list[int]) -> None:
+    """They may come after values that are known one by one."""
+    found = in_buckets(np.array(values))
+    known = Accumulator.of([times(*before)] if before else [])
+    known.add(found)
+    assert (known.count, known.total) == (len(values) + len(before), sum(values) + sum(before))
+    assert sum(known.values.values()) == known.count
+    alone = Accumulator.of([found])
+    for percent in (0, 50, 99, 100):
+        exactly = float(np.percentile(values, percent))
+        assert alone.percentile(percent) == pytest.approx(exactly, rel=0.01)
+    assert alone.deviation == pytest.approx(np.std(values, ddof=len(values) > 1), rel=0.01)
+
+
+def test_buckets_beyond_all_numbers_are_no_values() -> None:
+    damaged = Distribution(3, 9, 0.0, 1, 5, (), exact=False, buckets=(2**62, 1, 2))
+    assert Accumulator.of([damaged]).median == 5
 
 
 def test_values_are_written_as_steps_and_repetitions() -> None:

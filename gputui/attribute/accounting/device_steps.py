@@ -13,12 +13,13 @@ from gputui.attribute.accounting.lanes import Lanes
 from gputui.attribute.accounting.line_readings import Inside
 from gputui.attribute.accounting.operations import Columns
 from gputui.attribute.accounting.scopes import Classified, Step, Steps, StepScopes
-from gputui.attribute.accounting.step_blocks import divided, in_a_pause
+from gputui.attribute.accounting.step_blocks import LoopBlocks, in_a_pause, longest_parts
 from gputui.attribute.accounting.tracks import LEAVES, WAITED
-from gputui.attribute.arrays import Bools
-from gputui.attribute.distributions import grouped
+from gputui.attribute.arrays import Bools, Int64s, distinct
+from gputui.attribute.distributions import grouped, in_buckets
 from gputui.model.events import (
     NO_LEAF,
+    Distribution,
     LeafTime,
     LineLaunches,
     LineSamples,
@@ -28,6 +29,7 @@ from gputui.model.events import (
     StepLanes,
     Stretch,
 )
+from gputui.model.sketch import FINE
 from gputui.model.step_kinds import HELD_NS
 
 Part = LeafTime | LineSamples | LoopDelta | StepBlock
@@ -38,8 +40,11 @@ HELD_INTERVALS = 1 << 18
 NEWEST_STEPS = 16
 """Lengths of the newest steps that a delta carries one by one."""
 
+WHOLE_PARTS = 2
+"""Parts in which the longest steps of a delta without blocks are known."""
+
 EXACT_LENGTHS = 16
-"""A delta with more different lengths puts them into buckets: half of what it writes else."""
+"""A delta with more different lengths puts them into buckets: a third of what it writes else."""
 
 
 class DeviceSteps:
@@ -52,6 +57,7 @@ class DeviceSteps:
         self._boundaries: list[int] = []
         self._open_ns: int | None = None
         self._scopes = StepScopes()
+        self._blocks = LoopBlocks(device)
         self._restarts_ns: int | None = None
         self.lanes = Lanes()
         self._inside: dict[tuple[int, int, int], Inside] = {}
@@ -207,12 +213,15 @@ class DeviceSteps:
             leaves = in_a_pause(leaves)
         deltas = self._leaves(scope, loop, leaves)
         newest: list[int] = []
+        longest: tuple[tuple[int, int], ...] = ()
         if scope in (Scope.STEADY, Scope.PAUSE):
             deltas += self._lines_of(steps, loop)
         if scope is Scope.STEADY:
-            deltas += divided(self._device, loop, steps, pauses)
-            newest = lengths[-NEWEST_STEPS:].tolist()
-        [(_, times)] = grouped(np.zeros(len(lengths), np.int64), lengths, EXACT_LENGTHS)
+            blocks = self._blocks.divide(loop, steps, pauses)
+            deltas += blocks
+            newest = lengths[-NEWEST_STEPS if self._blocks.are_few else -1 :].tolist()
+            if not blocks and len(newest) < len(lengths):
+                longest = longest_parts(lengths.tolist(), WHOLE_PARTS)
         deltas.append(
             LoopDelta(
                 self._process,
@@ -223,11 +232,12 @@ class DeviceSteps:
                 int(steps.operations.sum()),
                 int(steps.starts[0]),
                 int(steps.ends[-1]),
-                times,
+                _spread(lengths),
                 int(np.count_nonzero(slow)),
                 int(lengths[slow].sum()),
                 tuple(newest),
                 int(leaves[WAITED]),
+                longest,
             )
         )
         return deltas
@@ -284,3 +294,11 @@ class DeviceSteps:
             LeafTime(self._process, self._device, scope, loop, leaf, int(sums[leaf]))
             for leaf in np.flatnonzero(sums[:LEAVES]).tolist()
         ]
+
+
+def _spread(lengths: Int64s) -> Distribution:
+    """Of one value, or more."""
+    if len(distinct(lengths)) > EXACT_LENGTHS and lengths.min() >= FINE.exact_below:
+        return in_buckets(lengths)
+    [(_, found)] = grouped(np.zeros(len(lengths), np.int64), lengths, EXACT_LENGTHS)
+    return found

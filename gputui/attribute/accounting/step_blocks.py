@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from statistics import median
 
 import numpy as np
 
@@ -11,21 +12,49 @@ from gputui.attribute.accounting.tracks import FETCHING, LEAVES
 from gputui.attribute.arrays import Int64s
 from gputui.model.events import StepBlock
 from gputui.model.leaves import Leaf
-from gputui.model.step_blocks import parts_of
+from gputui.model.step_blocks import FEW, MOST_PARTS, parts_of
 from gputui.model.step_kinds import SLOW
 
 BLOCK_STEPS = 4
 BLOCK_NS = 250_000_000
 """Least of such a block."""
 
+BLOCKS = 16
+"""A loop has about as many at least (batch means, as state.batch_means): a block takes at least
+this part of its time so far."""
 
-def divided(device: int, loop: int, steps: Steps, pauses: Sequence[Step]) -> list[StepBlock]:
-    """Blocks of the steps and the pauses among them; none where they are few: else the steps of
-    one delta are a block."""
+
+class LoopBlocks:
+    """The blocks of the newest loop of a device."""
+
+    def __init__(self, device: int) -> None:
+        self._device = device
+        self._loop = -1
+        self._ns = 0
+        self._count = 0
+
+    @property
+    def are_few(self) -> bool:
+        """Whether the newest steps say more than they do."""
+        return self._count < FEW
+
+    def divide(self, loop: int, steps: Steps, pauses: Sequence[Step]) -> list[StepBlock]:
+        """Blocks of the steps and the pauses among them; none where they are few: else the steps
+        of one delta are a block."""
+        if loop != self._loop:
+            self._loop, self._ns, self._count = loop, 0, 0
+        whole_ns = int(steps.ends[-1] - steps.starts[0])
+        self._ns += whole_ns
+        least_ns = max(BLOCK_NS, self._ns // BLOCKS)
+        count = min(len(steps.starts) // BLOCK_STEPS, whole_ns // least_ns)
+        self._count += max(1, count)
+        return _divided(self._device, loop, steps, pauses, count) if count > 1 else []
+
+
+def _divided(
+    device: int, loop: int, steps: Steps, pauses: Sequence[Step], count: int
+) -> list[StepBlock]:
     whole = len(steps.starts)
-    count = min(whole // BLOCK_STEPS, int(steps.ends[-1] - steps.starts[0]) // BLOCK_NS)
-    if count < 2:
-        return []
     bounds = [whole * at // count for at in range(count + 1)]
     of_pauses = np.searchsorted(
         steps.starts[bounds[1:-1]], [pause.start_ns for pause in pauses], side="right"
@@ -42,7 +71,7 @@ def divided(device: int, loop: int, steps: Steps, pauses: Sequence[Step]) -> lis
                 len(lengths),
                 sum(lengths),
                 _of_leaves(steps.leaves[part].sum(axis=0)),
-                _longest(lengths),
+                longest_parts(lengths, MOST_PARTS) or ((len(lengths), max(lengths)),),
                 len(paused),
                 _of_leaves(in_a_pause(np.sum(paused, axis=0))) if paused else (),
             )
@@ -58,10 +87,9 @@ def in_a_pause(leaves: Int64s) -> Int64s:
     return found
 
 
-def _longest(lengths: list[int]) -> tuple[tuple[int, int], ...]:
-    """Where steps are alike one part says it, in a tenth of the bytes."""
-    longest = max(lengths)
-    return parts_of(lengths) if longest >= SLOW * min(lengths) else ((len(lengths), longest),)
+def longest_parts(lengths: Sequence[int], most: int) -> tuple[tuple[int, int], ...]:
+    """The parts of steps of which one is slow; none of others: it would be ten times the bytes."""
+    return parts_of(lengths, most) if max(lengths) >= SLOW * median(lengths) else ()
 
 
 def _of_leaves(sums: Int64s) -> tuple[tuple[int, int], ...]:

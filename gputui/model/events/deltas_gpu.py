@@ -130,7 +130,8 @@ class LoopDelta(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
     `step_ns` are their lengths, from start to start. A slow step took more than 1.5 times as long
     as the usual one. `newest` are the lengths of the newest steps, in order; `waited_ns` is how
-    long the threads that launch waited for the GPU in all of them.
+    long the threads that launch waited for the GPU in all of them. Where some were slow, and no
+    StepBlock has them, `longest` are their parts as there.
     """
 
     process: Annotated[ProcessNumber, Key]
@@ -146,6 +147,7 @@ class LoopDelta(msgspec.Struct, frozen=True, array_like=True, gc=False):
     slow_ns: Annotated[Amount, Sum] = 0
     newest: Annotated[tuple[Amount, ...], Newest] = ()
     waited_ns: Annotated[Amount | None, Sum] = None
+    longest: Annotated[tuple[tuple[Amount, Amount], ...], Newest] = ()
 
 
 class StepBlock(msgspec.Struct, frozen=True, array_like=True, gc=False):

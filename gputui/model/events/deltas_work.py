@@ -32,6 +32,9 @@ class Distribution(msgspec.Struct, frozen=True, array_like=True, gc=False):
     while `exact`, otherwise bucket midpoints within 1 % of each value. Each is written as the
     difference from the previous one, the first from 0; a following −n means that it occurred n
     times, not once: [500, 32, -3, 64] is 500 once, 532 three times, 596 once.
+
+    Where they have `buckets` there are no `values`: the number of a bucket, how many values are in
+    it, and in those that follow it. Bucket i holds what is over 1.018^(i−1) up to 1.018^i.
     """
 
     count: Amount
@@ -41,6 +44,7 @@ class Distribution(msgspec.Struct, frozen=True, array_like=True, gc=False):
     maximum: Amount
     values: Annotated[tuple[Step, ...], Meta(max_length=8192)]
     exact: bool = True
+    buckets: Annotated[tuple[Amount, ...], Meta(max_length=8192)] = ()
 
 
 class Payload(msgspec.Struct, frozen=True, array_like=True, gc=False):

@@ -6,6 +6,7 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
 from gputui.model.leaves import Leaf
+from gputui.model.step_blocks import FEW
 from gputui.model.units import count, duration, percent
 from gputui.report.explain.time_tree import TimeTree
 from gputui.report.main_step import LEAST_LEVEL
@@ -20,7 +21,6 @@ from gputui.tui.widgets.panels import Panel
 from gputui.tui.widgets.step_bars import CUT, spread, step_bars
 from gputui.tui.widgets.step_columns import Column, columns_of_tree
 
-_LEAST_POINTS = 8
 """Blocks of steps that make a trend; of fewer the newest single steps are shown."""
 
 _AXIS = 9
@@ -46,7 +46,7 @@ def causes(tree: TimeTree, height: int, chosen: Chosen | None, width: int) -> Pa
 def step_points(tree: TimeTree) -> tuple[list[Column], str]:
     """The steps in order, and what each column is: parts of the whole run, or the newest ones."""
     blocks = tree.blocks[0] if tree.blocks else ()
-    if len(blocks) >= max(2, min(_LEAST_POINTS, len(tree.newest) + 1)):
+    if len(blocks) >= max(2, min(FEW, len(tree.newest) + 1)):
         columns = columns_of_tree(tree)
         inside = sum(block.steps for each in tree.blocks for block in each)
         # Of all turns of the loop blocks hold the steady ones.
