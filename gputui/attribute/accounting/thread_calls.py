@@ -50,6 +50,10 @@ class Parts(NamedTuple):
     ends: Int64s
     kinds: Kinds
 
+    def pick(self, rows: Rows) -> Parts:
+        """Some of them: row numbers."""
+        return Parts._make(column.take(rows) for column in self)
+
 
 class _Known(NamedTuple):
     """Calls, and the pieces that may be no launching of the time since the last call before."""
@@ -83,12 +87,10 @@ class ThreadCalls:
         since_ns = self._known[-1].calls.ends[-1] if self._known else calls.starts[0]
         stretches = _stretches(calls, since_ns)
         if stretches.min() < 0:
-            starts, ends, kinds = _joined([*(known.calls for known in self._known), calls])
-            order = np.argsort(starts, kind="stable")
-            starts, ends, kinds = starts[order], ends[order], kinds[order]
-            inside = starts[1:] < np.maximum.accumulate(ends[:-1])
-            outermost = np.flatnonzero(np.concatenate(([True], ~inside)))
-            calls = Parts(starts[outermost], ends[outermost], kinds[outermost])
+            calls = _joined([*(known.calls for known in self._known), calls])
+            calls = calls.pick(np.argsort(calls.starts, kind="stable"))
+            inside = calls.starts[1:] < np.maximum.accumulate(calls.ends[:-1])
+            calls = calls.pick(np.flatnonzero(np.concatenate(([True], ~inside))))
             self._known, since_ns = [], calls.starts[0]
             stretches = _stretches(calls, since_ns)
         self._known.append(_Known(since_ns, calls, _pieces(calls, stretches)))
@@ -151,7 +153,7 @@ class ThreadCalls:
         short_ns = self._short_ns(since_ns, until_ns)
         if short_ns > SHORT_NS:
             of = np.flatnonzero((kinds != _AWAY) | (ends - starts > short_ns))
-            found = Parts(starts.take(of), ends.take(of), kinds.take(of))
+            found = found.pick(of)
         # Before the first call that is known, and after the last, the thread was away, as far as
         # anybody knows.
         first, last = self._known[0].calls.starts[:1], self._known[-1].calls.ends[-1:]
@@ -193,22 +195,18 @@ def _stretches(calls: Parts, reach_ns: np.int64) -> Int64s:
 def _pieces(calls: Parts, stretches: Int64s) -> Parts:
     """The calls that do not launch, and of the `stretches` before calls those longer than
     SHORT_NS."""
-    others = np.flatnonzero(calls.kinds != _LAUNCHING)
-    starts, ends, kinds = (column.take(others) for column in calls)
-    copies = kinds == _COPYING
+    pieces = calls.pick(np.flatnonzero(calls.kinds != _LAUNCHING))
+    copies = pieces.kinds == _COPYING
     if copies.any():
-        kinds[copies] = _WAITING
-        of = np.flatnonzero(~copies | (ends - starts > WAITED_NS))
-        starts, ends, kinds = starts.take(of), ends.take(of), kinds.take(of)
-    pieces = Parts(starts, ends, kinds)
+        pieces.kinds[copies] = _WAITING
+        pieces = pieces.pick(np.flatnonzero(~copies | (pieces.ends - pieces.starts > WAITED_NS)))
     away = np.flatnonzero(stretches > SHORT_NS)
     if not len(away):
         return pieces
     called = calls.starts.take(away)
     absent = Parts(called - stretches.take(away), called, np.full(len(away), _AWAY, np.int8))
     pieces = _joined([pieces, absent])
-    order = np.argsort(pieces.starts, kind="stable")
-    return Parts._make(column.take(order) for column in pieces)
+    return pieces.pick(np.argsort(pieces.starts, kind="stable"))
 
 
 def _short(begins: Int64s, ends: Int64s) -> float:
