@@ -56,10 +56,10 @@ async def test_the_phases_of_a_kernel_lead_to_phases(show: Show, size: tuple[int
     """In wide screens a click on them chose the kernel at their height."""
     async with show([recorded(SLOW)], size) as shown:
         await shown.press("5")
-        await shown.click("decode/step/out_proj")
+        await shown.click("decode/step/qkv_proj")
         view = shown.app.main.view
         assert isinstance(view, PhasesView)
-        assert view.copied == "decode/step/out_proj"
+        assert view.copied == "decode/step/qkv_proj"
 
 
 async def test_without_gpu_work_the_phases_in_time_lead_to_phases(show: Show) -> None:

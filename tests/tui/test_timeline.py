@@ -13,7 +13,9 @@ from textual.events import MouseScrollDown, MouseScrollUp
 
 from gputui.model.events import (
     AnyEvent,
+    CaptureDelta,
     IdleLane,
+    RunEnded,
     StepBlock,
     StepLanes,
     StreamLane,
@@ -37,6 +39,9 @@ from gputui.tui.widgets.step_columns import (
 from gputui.tui.widgets.step_lanes import columns_of, gap_words
 from tests.conftest import DATA
 from tests.tui.conftest import Show
+from tests.tui.test_recorded import recorded
+
+SLOW = Path(__file__).parents[2] / "gputui" / "demo" / "slow.gputui.gz"
 
 
 @pytest.fixture(scope="module")
@@ -260,3 +265,85 @@ def test_pauses_stand_among_the_steps_where_shares_are_of_them() -> None:
     assert "Pause after step 2  300 ns" in "".join(text for text, _ in words)
     assert "idle input  100.0 %" in "".join(text for text, _ in cause)
     assert [column.pauses for column in columns_of_tree(tree)] == [0] * 4
+
+
+async def test_a_click_on_a_button_zooms_once(show: Show, training: list[AnyEvent]) -> None:
+    """It was heard twice."""
+    async with show([training], (120, 40)) as shown:
+        await shown.press("3", "up")
+        view = shown.app.main.view
+        assert isinstance(view, TimelineView)
+        whole = len(view._kept[-1].busy)
+        await shown.click("[+]")
+        assert view.parts is not None
+        assert view.parts[1] - view.parts[0] == whole // 2
+        await shown.click("[+]")
+        assert view.parts[1] - view.parts[0] == whole // 4
+        await shown.click("[−]")
+        assert view.parts[1] - view.parts[0] == whole // 2
+
+
+async def test_the_wheel_zooms_what_is_under_it(show: Show) -> None:
+    """Over the steps it zoomed in one step, where the cursor was."""
+    async with show([recorded(SLOW)], (120, 40)) as shown:
+        await shown.press("3", "up")
+        view = shown.app.main.view
+        assert isinstance(view, TimelineView)
+        steps = next(y for y, line in enumerate(view.drawn) if line.startswith(" step time"))
+        step = next(y for y, line in enumerate(view.drawn) if line.startswith(" GPU 0 busy"))
+
+        async def wheel(kind: type[MouseScrollUp], x: int, y: int) -> None:
+            view.post_message(kind(view, x, y, 0, 0, 0, False, False, False))
+            await shown.settle()
+
+        whole = len(view._columns)
+        await wheel(MouseScrollUp, 14 + 90, steps)
+        assert (view.shown, view.parts) == (whole // 2, None)
+        assert view.first + whole // 2 > whole * 3 // 4  # around the pointer
+        await wheel(MouseScrollDown, 14 + 90, steps)
+        await wheel(MouseScrollDown, 14 + 90, steps)
+        assert view.shown is None
+        await wheel(MouseScrollUp, 14 + 5, step)
+        assert view.shown is None
+        assert view.parts is not None
+        assert view.parts[0] == 0
+
+
+async def test_a_live_timeline_stays_where_it_was_zoomed(show: Show) -> None:
+    """The cursor and the window stood at columns that held other steps when blocks of steps were
+    put together; under a drag they are not."""
+    events = recorded(SLOW)
+    more = [one for one in events if isinstance(one, CaptureDelta) and one.step_blocks][-1]
+    async with show([[one for one in events if not isinstance(one, RunEnded)]], (120, 40)) as shown:
+        await shown.press("3", *["left"] * 20, "Z")
+        view = shown.app.main.view
+        assert isinstance(view, TimelineView)
+
+        def own() -> tuple[int, int]:
+            assert view._column is not None
+            return view._column.own
+
+        first, _ = own()
+        for _ in range(4):
+            await shown.give([[more] * 40])
+            low, steps = own()
+            assert low <= first < low + steps
+            assert "▲" in shown.text
+        await shown.press("0", "Z")  # the newest step: what comes stays in sight
+        await shown.give([[more] * 40])
+        assert view.shown is not None
+        assert view.first + view.shown == len(view._columns)
+        assert "▲" in shown.text
+        await shown.press("0")
+        y = next(n for n, line in enumerate(view.drawn) if line.startswith(" GPU busy"))
+        await shown.pilot.mouse_down(view, offset=(14 + 20, y))
+        await shown.pilot.hover(view, offset=(14 + 30, y))
+        assert view.dragged is not None
+        chosen = [view._columns[n].first for n in view.dragged]
+        await shown.give([[more] * 70])
+        assert [view._columns[n].first for n in view.dragged] == chosen
+        await shown.pilot.mouse_up(view, offset=(14 + 30, y))
+        await shown.settle()
+        scope = shown.app.model.scope
+        assert scope is not None
+        assert scope.first == chosen[0]

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from datetime import datetime
 
 import msgspec
+from textual import events
 
 from gputui.model.units import count, duration, parameter, percent, quantity, size
 from gputui.report.cost import cost_of
@@ -101,7 +102,8 @@ class SummaryView(View):
             self.top = moved(self.top, move, max(1, self.size.height - 2))
             self.draw()
 
-    def _roll(self, move: Move) -> None:
+    def _roll(self, move: Move, event: events.MouseEvent) -> None:
+        del event
         self.top = max(0, self.top + (SCROLL_LINES if move == "down" else -SCROLL_LINES))
         self.draw()
 

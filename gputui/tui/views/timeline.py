@@ -6,6 +6,8 @@ from collections.abc import Hashable
 from functools import partial
 from itertools import pairwise
 
+from textual import events
+
 from gputui.model.leaves import LEAVES, Leaf
 from gputui.model.units import count, duration
 from gputui.report.explain.time_tree import TimeTree, device_trees
@@ -33,7 +35,7 @@ from gputui.tui.widgets.step_columns import (
     together,
 )
 from gputui.tui.widgets.step_lanes import LABEL
-from gputui.tui.widgets.stretch import StretchView
+from gputui.tui.widgets.stretch import FEWEST, StretchView
 from gputui.tui.widgets.table import Move
 from gputui.tui.widgets.timeline import LEAST_HEIGHT, timeline_rows
 from gputui.tui.widgets.tree import phase_colors
@@ -81,14 +83,14 @@ class TimelineView(StretchView):
             tree = trees[places[self.device]]
             rows += self._devices(run, places, width)
             with_pauses = part is not None and part.name in ("TURNS", "RUN")
-            self._columns = columns_of_tree(tree, with_pauses=with_pauses)
+            self._take(columns_of_tree(tree, with_pauses=with_pauses))
             self._usual_ns = tree.step_ns.median or 0.0
             if len(self._columns) > 1:
                 rows += self._lanes(tree, width, len(rows), height)
             else:
                 rows += wrap(_no_steps(tree), width - 2, "dim", "  ")
         else:
-            self._columns = []
+            self._take([])
             rows += wrap(unaccounted(run), width - 2, "text", "  ")
         self._kept = []
         if trees:
@@ -163,15 +165,19 @@ class TimelineView(StretchView):
         self.draw()
 
     def zoom(self, step: int) -> str:
-        """Fewer or more steps around the cursor."""
+        """Fewer or more steps around the cursor, or parts of the step that it is in."""
         if self.inside is not None and self._kept:
             return self._zoom_inside(step)
+        return self._zoom_steps(step, self.at)
+
+    def _zoom_steps(self, step: int, around: int | None) -> str:
+        """Fewer or more steps around a column, None is the newest."""
         whole = len(self._columns)
         if not whole:
             return ""
         shown = min(whole, self.shown or whole)
-        shown = max(4, min(whole, shown // 2 if step < 0 else shown * 2))
-        at = self.at if self.at is not None else whole - 1
+        shown = max(FEWEST, min(whole, shown // 2 if step < 0 else shown * 2))
+        at = around if around is not None else whole - 1
         self.shown = None if shown >= whole else shown
         self.first = max(0, min(at - shown // 2, whole - shown))
         self.draw()
@@ -179,9 +185,16 @@ class TimelineView(StretchView):
         (first, _), (last, steps) = seen[0].own, seen[-1].own
         return f"steps {count(first)} to {count(last + max(1, steps) - 1)}"
 
-    def _roll(self, move: Move) -> None:
-        """The wheel zooms."""
-        self.zoom(-1 if move == "up" else 1)
+    def _roll(self, move: Move, event: events.MouseEvent) -> None:
+        """The wheel zooms in what is under it, and there; elsewhere where the cursor is."""
+        step = -1 if move == "up" else 1
+        if event.y in self._lanes_of[0] and self._lanes_of[2]:
+            self._zoom_steps(step, self._shown_at(event.x))
+        elif event.y in self._step_lines:
+            self.inside = max(0, min(self._lane_columns - 1, event.x - LABEL))
+            self._zoom_inside(step)
+        else:
+            self.zoom(step)
 
     def step(self, columns: int) -> None:
         """The cursor a column on."""

@@ -55,9 +55,9 @@ class DraggedView(View):
             self.take_stretch(*dragged)
 
     def on_click(self, event: events.Click) -> None:
-        """The end of a drag is no click."""
-        if not self._has_dragged:
-            super().on_click(event)
+        """The end of a drag is no click. Another one is the base class's, which hears it too."""
+        if self._has_dragged:
+            event.prevent_default()
 
     def _shown_at(self, x: int) -> int:
         _, start, shown = self._lanes_of

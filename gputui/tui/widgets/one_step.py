@@ -39,6 +39,8 @@ class OneStepView(DraggedView):
         """The parts of that step in sight; None for all."""
         self._lane_columns = 0
         self._kept: list[StepLanes] = []
+        self._step_lines = range(0)
+        """The lines of its lanes."""
 
     def _press(self, step: int) -> None:
         """Zoom in the step, around the cursor or its middle."""
@@ -76,6 +78,7 @@ class OneStepView(DraggedView):
         self, run: Run, tree: TimeTree | None, width: int, top: int, height: int
     ) -> list[Row]:
         """A step in parts, and the gap under the cursor."""
+        self._step_lines = range(0)
         if not self._kept or height - top < 8:
             return []
         self.step_back = min(self.step_back, len(self._kept) - 1)
@@ -107,10 +110,11 @@ class OneStepView(DraggedView):
         *lanes, cursor = lane_rows(columns, step.device, at, start_ns, span_ns)
         lanes += step_rows(step, run, low, high, len(columns))[: max(0, height - top - 9)]
         rows += [*lanes, cursor]
-        for y in range(3, 2 + len(lanes)):
+        self._step_lines = range(top + 2, top + 3 + len(lanes))
+        for y in range(top + 3, top + 2 + len(lanes)):
             for x in range(len(columns)):
                 act = partial(self._put_inside, x)
-                self.places.append(Place(top + y, LABEL + x, LABEL + x + 1, act))
+                self.places.append(Place(y, LABEL + x, LABEL + x + 1, act))
         place = (part + 0.5) / max(1, len(step.busy))
         words = gap_words(fine, part, 0.0, step.duration_ns)
         for line in (*words[:1], *thread_words(step, run, place), *words[1:]):

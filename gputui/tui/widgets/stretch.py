@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from typing import TYPE_CHECKING
 
 from gputui.tui.model import Model
@@ -11,6 +12,18 @@ from gputui.tui.widgets.view import Notice
 
 if TYPE_CHECKING:
     from gputui.report.scope import RunScope
+
+
+FEWEST = 4
+"""Columns in sight at least."""
+
+
+def _same(was: list[Column], now: list[Column], at: int) -> int:
+    """Which column of `now` has the first step of column `at` of `was`."""
+    if at >= len(was):
+        return max(0, min(at, len(now) - 1))
+    first = was[at].own[0]
+    return max(0, bisect_right([column.own[0] for column in now], first) - 1)
 
 
 class StretchView(OneStepView):
@@ -24,6 +37,23 @@ class StretchView(OneStepView):
         self.shown: int | None = None
         """How many columns are seen, from `first` on; None for all."""
         self._columns: list[Column] = []
+
+    def _take(self, columns: list[Column]) -> None:
+        """The columns at this moment: the cursor and the window stay at their steps, and without a
+        cursor the newest in sight. Under a drag they stay as they are."""
+        if self._from is not None and columns:
+            return
+        was, self._columns = self._columns, columns
+        first, whole = self.first, len(columns)
+        if self.shown is not None and self.at is None:
+            self.first = max(0, whole - self.shown)
+        elif self.shown is not None:
+            last = _same(was, columns, first + self.shown - 1)
+            self.first = _same(was, columns, first)
+            self.shown = max(FEWEST, last + 1 - self.first)
+            self.first = max(0, min(self.first, whole - self.shown))
+        if self.at is not None:
+            self.at = _same(was, columns, self.at)
 
     @property
     def _column(self) -> Column | None:

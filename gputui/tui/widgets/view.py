@@ -245,11 +245,11 @@ class View(LineView):
 
     def on_mouse_scroll_down(self, event: events.MouseScrollDown) -> None:
         event.stop()
-        self._roll("down")
+        self._roll("down", event)
 
     def on_mouse_scroll_up(self, event: events.MouseScrollUp) -> None:
         event.stop()
-        self._roll("up")
+        self._roll("up", event)
 
     def on_click(self, event: events.Click) -> None:
         """What stands under the pointer: a place that does something, a column's title (sort), a
@@ -295,7 +295,9 @@ class View(LineView):
         """Show another view, from which Escape leads back here."""
         self.post_message(Led(to))
 
-    def _roll(self, move: Move) -> None:
+    def _roll(self, move: Move, event: events.MouseEvent) -> None:
+        """The wheel was turned over `event`'s place."""
+        del event
         for _ in range(SCROLL_LINES):
             self.cursor.move(move)
         self.chosen_by_hand()
