@@ -14,11 +14,12 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import IntFlag
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from gputui.attribute.accounting.thread_calls import spread
 from gputui.attribute.arrays import run_starts
 from gputui.attribute.distributions import sorted_pairs
 
@@ -204,20 +205,10 @@ def _periodic(keys: Hashes, gram: int) -> Iterator[tuple[int, _Context]]:
     spreads = (high - low) / middle
     even = np.flatnonzero(spreads <= EVEN)
     starts, periods = starts[even], middle[even]
-    columns = (
-        np.rint(np.log(periods) / _BUCKET).astype(np.int64),
-        spreads[even],
-        starts,
-        starts + counts[even],
-        periods,
-    )
-    for bucket, spread, first, beyond, period in zip(*map(_listed, columns), strict=True):
-        yield bucket, _Context(spread, gram, order[first:beyond], period)
-
-
-def _listed(column: npt.NDArray[Any]) -> list[Any]:
-    listed: list[Any] = column.tolist()
-    return listed
+    buckets = np.rint(np.log(periods) / _BUCKET)
+    table = np.stack((buckets, spreads[even], starts, starts + counts[even], periods), axis=1)
+    for bucket, evenness, first, beyond, period in table.tolist():
+        yield int(bucket), _Context(evenness, gram, order[int(first) : int(beyond)], period)
 
 
 def _groups(keys: Hashes) -> tuple[Places, Places]:
@@ -233,21 +224,17 @@ def _groups(keys: Hashes) -> tuple[Places, Places]:
 
 
 def _quantiles(values: Places, starts: Places, counts: Places) -> list[npt.NDArray[np.float64]]:
-    """The tenth, the fiftieth and the ninetieth percentile of each run of values, as np.quantile
-    interpolates them."""
-    of = np.repeat(np.arange(len(counts)), counts)
+    """The tenth, the fiftieth and the ninetieth percentile of each run of values."""
+    of, at = spread(starts, starts + counts)
     begins = np.cumsum(counts) - counts
-    runs = values[np.arange(len(of)) + (starts - begins)[of]]
-    _, runs = sorted_pairs(of, runs) if len(of) else (of, runs)
+    _, runs = sorted_pairs(of, values[at]) if len(of) else (of, at)
     found = []
     for share in (0.1, 0.5, 0.9):
-        at = (counts - 1) * share
-        below = np.floor(at).astype(np.intp)
-        beyond = at - below
+        place = (counts - 1) * share
+        below = place.astype(np.intp)
         one = runs[begins + below]
         other = runs[begins + np.minimum(below + 1, counts - 1)]
-        step = other - one
-        found.append(np.where(beyond < 0.5, one + step * beyond, other - step * (1 - beyond)))
+        found.append(one + (other - one) * (place - below))
     return found
 
 
