@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from enum import IntEnum
 
+from gputui.model.leaves import Leaf
+
 SHORT_NS = 200_000
 """Time between two CUDA calls up to which the thread counts as busy launching. What a framework
 does to dispatch an operation, a module or a layer lies below; a tokenizer, a data loader or a
@@ -25,6 +27,13 @@ class Doing(IntEnum):
     COPYING = 5
     """In an asynchronous copy: waiting if it takes long, else launching."""
 
+
+LEAF_OF_CALL: dict[int, Leaf] = {
+    Doing.WAITING: Leaf.SYNC,
+    Doing.ALLOCATING: Leaf.ALLOCATION,
+    Doing.OTHER_CALL: Leaf.CUDA,
+}
+"""What a GPU idles for meanwhile."""
 
 _WAITS = re.compile(r"Synchronize|^cudaMemcpy(?!.*Async)|^cuMemcpy(?!.*Async)|StreamQuery")
 _ALLOCATES = re.compile(

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gputui.attribute.accounting.absence import AWAY_LEAVES
-from gputui.attribute.accounting.doing import Doing
+from gputui.attribute.accounting.doing import LEAF_OF_CALL, Doing
 from gputui.attribute.accounting.host import HostThreads
 from gputui.attribute.accounting.line_readings import LineReading
 from gputui.attribute.accounting.thread_calls import Pieces, Rows
@@ -22,12 +22,6 @@ the CPU has to wake, run on and launch again."""
 
 LATENCY_NS = 20_000
 """From a launch to its kernel's start on an idle GPU: more is a wait for something else."""
-
-_LEAF_OF_DOING = {
-    Doing.WAITING: Leaf.SYNC,
-    Doing.ALLOCATING: Leaf.ALLOCATION,
-    Doing.OTHER_CALL: Leaf.CUDA,
-}
 
 
 class Gaps(NamedTuple):
@@ -141,7 +135,7 @@ class Blame:
             if doing == Doing.AWAY:
                 self._add_absence(causes, thread, gaps.pick(at), amounts)
             else:
-                causes.add(_LEAF_OF_DOING[Doing(doing)], gaps.rows[at], amounts)
+                causes.add(LEAF_OF_CALL[doing], gaps.rows[at], amounts)
 
     def _add_absence(self, causes: Causes, thread: int, gaps: Gaps, away: Int64s) -> None:
         """What a thread was at while it was `away` from CUDA in these gaps; where nothing is known,

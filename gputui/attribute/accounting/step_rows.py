@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gputui.attribute.accounting.absence import AWAY_LEAVES
-from gputui.attribute.accounting.doing import Doing
+from gputui.attribute.accounting.doing import LEAF_OF_CALL, Doing
 from gputui.attribute.accounting.host import KEPT_NS, HostThreads
 from gputui.attribute.accounting.intervals import covered_before, exclusive
 from gputui.attribute.accounting.operations import Columns
@@ -24,12 +24,6 @@ MOST_BYTES = 150
 """Of the rows of a step, beside their numbers: a step is kept about once a second."""
 
 KEPT_OPERATIONS = 1 << 15
-
-_OF_CALLS = {
-    Doing.WAITING: Leaf.SYNC,
-    Doing.ALLOCATING: Leaf.ALLOCATION,
-    Doing.OTHER_CALL: Leaf.CUDA,
-}
 
 
 class StreamOperations:
@@ -114,8 +108,8 @@ def _doing(threads: HostThreads, thread: int, starts: Int64s, ends: Int64s) -> s
             shares = threads.away(thread, starts[rows], ends[rows])
             for column, leaf in enumerate(AWAY_LEAVES):
                 amounts[leaf][rows] += took * shares[:, column]
-        elif kind in _OF_CALLS:
-            amounts[_OF_CALLS[Doing(kind)]][rows] += took
+        elif kind in LEAF_OF_CALL:
+            amounts[LEAF_OF_CALL[kind]][rows] += took
     amounts[Leaf.LAUNCH] = left
     letters = [LETTER_OF[leaf] for leaf in amounts]
     return "".join(letters[at] for at in np.stack([*amounts.values()]).argmax(axis=0).tolist())
