@@ -62,7 +62,8 @@ class Accounting:
         self._tracker = StepTracker(
             self._launches.meanings, measured=live, first_try=FIRST_TRY if live else WINDOW
         )
-        self._devices: dict[int, DeviceSteps] = {}
+        self.devices: dict[int, DeviceSteps] = {}
+        """The devices that ran something, by the program's own numbers."""
         self.holes = Holes()
         """Where nothing is known of the devices."""
         self.collectives = LocalCollectives()
@@ -70,11 +71,6 @@ class Accounting:
         # By the number of a call's name.
         self._kinds = np.zeros(1, np.int8)
         self._graphs = np.zeros(1, np.bool_)
-
-    @property
-    def devices(self) -> dict[int, DeviceSteps]:
-        """The devices that ran something, by the program's own numbers."""
-        return self._devices
 
     @property
     def sampled(self) -> list[int]:
@@ -127,11 +123,11 @@ class Accounting:
         operations = columns(records, found, self._kernels)
         present = distinct(found.devices).tolist()
         for device in present:
-            if device not in self._devices:
-                if len(self._devices) >= MAX_DEVICES:
+            if device not in self.devices:
+                if len(self.devices) >= MAX_DEVICES:
                     continue
                 phases = PhaseLeaves(self._stacks, self._main_thread)
-                self._devices[device] = DeviceSteps(
+                self.devices[device] = DeviceSteps(
                     self._process,
                     device,
                     DeviceTime(self._threads, self._main_thread, phases, self.holes, self._kernels),
@@ -139,7 +135,7 @@ class Accounting:
             of = operations
             if len(present) > 1:
                 of = operations.pick(np.flatnonzero(found.devices == device))
-            self._devices[device].add(of)
+            self.devices[device].add(of)
         self._launches.add(operations, records, calls, found, origins & STREAM, self._graphs)
 
     def mark_steps(self, started_ns: Int64s) -> None:
@@ -149,26 +145,25 @@ class Accounting:
         """
         if len(started_ns):
             moments = self._launches.starts_after(started_ns)
-            for device in self._devices.values():
+            for device in self.devices.values():
                 device.mark(moments, renewed=False)
 
     def take_phases(self) -> Iterator[tuple[int, dict[tuple[int, int], int]]]:
         """By device: node and leaf → ns since the last call."""
-        for number, device in self._devices.items():
-            if device.time.phases is not None:
-                yield number, device.time.phases.take()
+        for number, device in self.devices.items():
+            yield number, device.time.phases.take()
 
     def take_lanes(self, time_ns: int) -> list[StepLanes]:
         """Steps of each device in parts, of those whose steps the last collection ended."""
-        return [lanes for device in self._devices.values() for lanes in device.take_lanes(time_ns)]
+        return [lanes for device in self.devices.values() for lanes in device.take_lanes(time_ns)]
 
     def _show_siblings(self, until_ns: int | None) -> None:
         """Let each device know when the others of this process were busy."""
-        needed_ns = min(device.time.accounted_ns for device in self._devices.values())
-        for number, device in self._devices.items():
+        needed_ns = min(device.time.accounted_ns for device in self.devices.values())
+        for number, device in self.devices.items():
             known = device.time.busy_after(self._busy.get(number, NEVER), until_ns)
             self._busy[number] = known.after(needed_ns)
-        for number, device in self._devices.items():
+        for number, device in self.devices.items():
             device.time.siblings = union(
                 busy for other, busy in self._busy.items() if other != number
             )
@@ -179,20 +174,20 @@ class Accounting:
         if steps_named:
             self._launches.keep_newest()
         else:
-            if any(device.holds_much for device in self._devices.values()):
+            if any(device.holds_much for device in self.devices.values()):
                 self._tracker.hurry()
             new, ahead = self._launches.take(until_ns)
             ended = until_ns is None
             marks, renewed = self._tracker.feed(new.tokens, new.starts, ahead, ended=ended)
-            for device in self._devices.values():
+            for device in self.devices.values():
                 device.mark(marks, renewed)
-        if len(self._devices) > 1:
+        if len(self.devices) > 1:
             self._show_siblings(until_ns)
         may_wait = not steps_named and self._tracker.seen < WINDOW
         parts = [
-            part for device in self._devices.values() for part in device.collect(until_ns, may_wait)
+            part for device in self.devices.values() for part in device.collect(until_ns, may_wait)
         ]
-        accounted = [device.time.accounted_ns for device in self._devices.values()]
+        accounted = [device.time.accounted_ns for device in self.devices.values()]
         if accounted:
             self._threads.forget(min(accounted))
         return Parts(
@@ -200,6 +195,6 @@ class Accounting:
             [part for part in parts if isinstance(part, LoopDelta)],
             [part for part in parts if isinstance(part, StepBlock)],
             [part for part in parts if isinstance(part, LineSamples)],
-            [part for device in self._devices.values() for part in device.take_line_launches()],
-            [part for device in self._devices.values() if (part := device.take_stretch())],
+            [part for device in self.devices.values() for part in device.take_line_launches()],
+            [part for device in self.devices.values() if (part := device.take_stretch())],
         )

@@ -22,6 +22,8 @@ from gputui.attribute.accounting.thread_calls import Rows
 from gputui.attribute.accounting.tracks import FETCHING, LEAVES, WAITED, Tracks
 from gputui.attribute.arrays import Int64s, distinct, present, rows_of, taken
 from gputui.attribute.holes import Holes
+from gputui.attribute.range_stacks import RangeStacks
+from gputui.attribute.strings import Strings
 from gputui.model.events import StreamLane, ThreadLane
 from gputui.model.leaves import Leaf
 
@@ -50,7 +52,7 @@ class DeviceTime:
         self._starts: list[Int64s] = []
         self.samples = Samples(threads, main_thread)
         self.blame = Blame(threads, main_thread)
-        self.phases = phases
+        self.phases = phases or PhaseLeaves(RangeStacks(Strings()), main_thread)
         self.holes = holes or Holes()
         """Where nothing is known of the device."""
         self.others: Busy | None = None
@@ -115,12 +117,8 @@ class DeviceTime:
             apart = found.are_apart
         if until_ns is not None:
             ready = int(np.searchsorted(found.starts, until_ns))
-            if apart:  # their ends are in order, too
-                first = int(np.searchsorted(found.ends[:ready], until_ns, side="right"))
-                later = np.arange(first, len(found.starts))
-            else:
-                later = np.flatnonzero(found.ends > until_ns)
-                later = np.union1d(later, np.arange(ready, len(found.starts)))
+            running = np.flatnonzero(found.ends[:ready] > until_ns)
+            later = np.concatenate((running, np.arange(ready, len(found.starts))))
             if len(later):
                 # What is still running goes on in the next round from here.
                 rest = found.pick(later)
@@ -131,7 +129,7 @@ class DeviceTime:
                     )
                 )
                 found = Columns._make(column[:ready] for column in found)
-                if later[0] < ready:
+                if len(running):
                     found = found._replace(ends=np.minimum(found.ends, until_ns))
         # What comes too late, in time that is already accounted for, is not counted twice.
         if len(found.starts) and found.starts[0] < self.accounted_ns:
@@ -196,8 +194,7 @@ class DeviceTime:
                 exposed = took.take(of)
                 self.tracks.add(leaf, starts.take(of), ends.take(of), exposed)
                 by_leaf.append((leaf, nodes.take(of), exposed))
-        if self.phases is not None:
-            self.phases.add_busy(by_leaf)
+        self.phases.add_busy(by_leaf)
 
     def _add_busy(
         self, starts: Int64s, ends: Int64s, leaves: npt.NDArray[np.uint8], nodes: Int64s
@@ -219,8 +216,7 @@ class DeviceTime:
                 its = exposed.take(shown)
                 self.tracks.add(leaf, begins.take(shown), finishes.take(shown), its)
                 by_leaf.append((leaf, nodes.take(at.take(rows.take(shown))), its))
-            if self.phases is not None:
-                self.phases.add_busy(by_leaf)
+            self.phases.add_busy(by_leaf)
             if group == _GROUPS - 1:
                 break
             if above is None:
@@ -282,8 +278,7 @@ class DeviceTime:
             self.tracks.add(FETCHING, a.take(some), b.take(some), fetching.take(some))
         for leaf, at, amounts in parts:
             self.tracks.add(leaf, taken(a, at), taken(b, at), amounts)
-        if self.phases is not None:
-            self.phases.add_idle(parts, a, lengths, taken(found.threads, rows))
+        self.phases.add_idle(parts, a, lengths, taken(found.threads, rows))
 
 
 def _without_others(
