@@ -90,6 +90,7 @@ class StepScopes:
         self._operations: deque[int] = deque(maxlen=_TYPICAL_MEDIAN)
         self._typical_ns = 0.0
         self._usual_operations = 0.0
+        self._learned = 0
 
     def restart(self) -> list[Classified]:
         """Something else repeats from here on."""
@@ -203,8 +204,6 @@ class StepScopes:
         if self._learned % 8 == 0 or len(self._lengths) <= SETTLED_STEPS:
             self._typical_ns = median(self._lengths)
             self._usual_operations = median(self._operations)
-
-    _learned = 0
 
     def _classify(self, step: Step) -> Classified:
         if step.operations < EVALUATION * self._usual_operations:

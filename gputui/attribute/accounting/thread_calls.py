@@ -64,9 +64,9 @@ class _Known(NamedTuple):
 
 
 class ThreadCalls:
-    """The outermost calls of one thread, in order and as they came, and the pieces of its time that
-    may be no launching: other calls, and stretches between calls that are not short. These few are
-    found as calls come in, while they are at hand."""
+    """The outermost calls of one thread, in order, and the pieces of its time that may be no
+    launching: other calls, and stretches between calls that are not short. These few are found
+    once, when calls are taken in."""
 
     __slots__ = ("_known", "_pending")
 
@@ -149,11 +149,11 @@ class ThreadCalls:
         """What the thread did but launch, in order: other calls, and stretches outside CUDA."""
         if not self._known:
             return Parts(np.array([-_NEVER]), np.array([_NEVER]), _AWAY_ONCE)
-        starts, ends, kinds = found = self._pieces_within(since_ns, until_ns)
+        found = self._pieces_within(since_ns, until_ns)
         short_ns = self._short_ns(since_ns, until_ns)
         if short_ns > SHORT_NS:
-            of = np.flatnonzero((kinds != _AWAY) | (ends - starts > short_ns))
-            found = found.pick(of)
+            is_long = found.ends - found.starts > short_ns
+            found = found.pick(np.flatnonzero((found.kinds != _AWAY) | is_long))
         # Before the first call that is known, and after the last, the thread was away, as far as
         # anybody knows.
         first, last = self._known[0].calls.starts[:1], self._known[-1].calls.ends[-1:]
@@ -178,9 +178,9 @@ _NO_PARTS = Parts(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.i
 
 
 def _joined(parts: list[Parts]) -> Parts:
-    return (
-        parts[0] if len(parts) == 1 else Parts._make(map(np.concatenate, zip(*parts, strict=True)))
-    )
+    if len(parts) == 1:
+        return parts[0]
+    return Parts._make(map(np.concatenate, zip(*parts, strict=True)))
 
 
 def _stretches(calls: Parts, reach_ns: np.int64) -> Int64s:
