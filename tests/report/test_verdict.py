@@ -520,3 +520,21 @@ def test_advice_goes_by_the_line(path: str, function: str, readings: int, advice
     answer = verdict(run)
     assert answer is not None
     assert answer.findings[0].advice == advice
+
+
+@pytest.mark.parametrize(("function", "advice"), [("_save", SAVE), ("__getitem__", LOAD)])
+def test_advice_goes_by_what_a_library_does_for_the_line(function: str, advice: str) -> None:
+    lines = (("/m/train.py", "<module>"), ("torch/library.py", function))
+    _, run = a_run(
+        *(
+            LineDefined(time_ns=0, process=1, line=line, path=path, number=7, function=name)
+            for line, (path, name) in enumerate(lines, 1)
+        ),
+        replace(
+            delta({Leaf.HOST: 0.8, Leaf.MATMUL: 0.2}),
+            line_samples=(LineSamples(1, 0, 0, 1, 10, inside=2, inside_samples=9),),
+        ),
+    )
+    answer = verdict(run)
+    assert answer is not None
+    assert answer.findings[0].advice == advice

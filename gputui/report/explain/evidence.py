@@ -9,7 +9,8 @@ from dataclasses import replace
 from gputui.model.leaves import LEAVES, Leaf
 from gputui.report.explain.copies import REDUCE_FIRST, copies_back
 from gputui.report.explain.finding import Finding
-from gputui.report.explain.lines import LikeliestLine, likeliest_line
+from gputui.report.explain.host_advice import SAVE
+from gputui.report.explain.lines import MOSTLY, LikeliestLine, likeliest_line
 from gputui.report.explain.pauses import in_words
 from gputui.report.explain.time_tree import TimeTree
 from gputui.state import Run
@@ -77,9 +78,6 @@ def where(run: Run, leaf: Leaf | None = None) -> str | None:
 NAMED = 1 / 3
 """Share of the readings from which the most frequent line is named."""
 
-MOSTLY = 0.5
-"""Share of the readings at a line from which it is where the program mostly was."""
-
 
 def place_of(run: Run, leaf: Leaf) -> str:
     """The line that a leaf is at, as a rule; empty where there is none."""
@@ -132,6 +130,8 @@ def each_cause_once(run: Run, tree: TimeTree, found: list[Finding]) -> list[Find
     # What is not copied back takes no time at all.
     spared = tree.share(ns) if copied else first.recoverable + sum(others.values())
     recoverable = min(spared, 0.999)
+    is_saved = any(one.advice == SAVE for one in together)
+    advice = SAVE if is_saved else REDUCE_FIRST if copied else first.advice
     whole = replace(
         first,
         sentence=f"{what}{time} ({named}).",
@@ -140,7 +140,7 @@ def each_cause_once(run: Run, tree: TimeTree, found: list[Finding]) -> list[Find
         ns_per_step=tree.a_step(ns),
         recoverable=recoverable,
         gain=1.0 / (1.0 - recoverable),
-        advice=REDUCE_FIRST if copied else first.advice,
+        advice=advice,
         evidence=known,
         place=_place(line),
         covers=tuple(LEAVES[leaf].key for leaf in leaves if LEAVES[leaf].key != first.cause),

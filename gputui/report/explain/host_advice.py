@@ -9,8 +9,7 @@ from collections.abc import Mapping
 from gputui.model.events import KernelDefined
 from gputui.model.leaves import Leaf
 from gputui.report.explain.causes import CAUSES
-from gputui.report.explain.evidence import MOSTLY
-from gputui.report.explain.lines import LikeliestLine, line_shares
+from gputui.report.explain.lines import MOSTLY, LikeliestLine, line_shares
 from gputui.state import Run
 
 _OF_CUDNN = re.compile(r"cudnn.*sdpa", re.I)
@@ -37,13 +36,16 @@ _SAYS = {
     ),
     COMPUTE: re.compile(r"(?<![a-z])(attention|backward|forward|model)(?![a-z])", re.I),
 }
-"""What to try, by words in the names of the functions and files of most lines."""
+"""What to try, by words in the names of the functions and files of most lines, or of the library's
+function that they are in."""
 
 
 def host_advice(run: Run, names: Mapping[int, KernelDefined]) -> str:
     """Better than what is true of any program, where the line or the kernels say more."""
     lines = line_shares(run, leaf=Leaf.HOST)
     advice = next((advice for advice, says in _SAYS.items() if _mostly(says, lines)), None)
+    if advice is None and lines:
+        advice = next((one for one in (LOAD, SAVE) if _SAYS[one].search(lines[0].function)), None)
     if advice not in (LOAD, SAVE) and _plans(run, names):
         in_attention = any("attention" in line.inside for line in lines[:1])
         return IN_ATTENTION if in_attention else PLANS + (advice or LESS)

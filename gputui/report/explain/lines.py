@@ -15,6 +15,10 @@ LEAST_SAMPLES = 10
 """Readings of the program's line that make an estimate."""
 
 
+MOSTLY = 0.5
+"""Share of the readings at a line from which it is where the program mostly was."""
+
+
 class LikeliestLine(NamedTuple):
     """A line, and in how many of all samples the program was there; the library's function that it
     called in most of those, empty where there is none."""
