@@ -9,6 +9,7 @@ from rich.segment import Segment
 from gputui.state import Session
 from gputui.tui.app import GputuiApp
 from gputui.tui.source import Options
+from gputui.tui.widgets.canvas import CAUSES
 from tests.tui import scripted
 from tests.tui.conftest import Show
 from tests.tui.scripted import ScriptedSource
@@ -49,6 +50,57 @@ def test_what_must_differ_differs(theme: str, system: ColorSystem) -> None:
     assert len({of("text"), of("warn"), of("hot"), of("good")}) == 4
     for number in range(1, 9):
         assert of(f"phase-{number}") not in (background, of("on-block"))
+
+
+TEXTS = ("text", "dim", "title", "label", "accent", "good", "warn", "hot", "head")
+DRAWN = (
+    *("utilization", "memory", "bandwidth", "power", "tensor", "occupancy", "host"),
+    *(f"phase-{number}" for number in range(1, 9)),
+    *(f"cause-{name}" for name in CAUSES),
+)
+PAIRS = (
+    ("cursor-text", "cursor"),
+    ("on-block", "accent"),
+    ("on-block", "warn"),
+    ("title", "field"),
+)
+"""What stands on what: the chosen row, the tab, the verdict, a field."""
+
+
+def contrast(one: str, other: str) -> float:
+    """Of two colours, from 1 to 21: WCAG 2.2, "contrast ratio" and "relative luminance"."""
+
+    def luminance(color: str) -> float:
+        parts = [int(color[at : at + 2], 16) / 255 for at in (1, 3, 5)]
+        red, green, blue = (
+            part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts
+        )
+        return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+    low, high = sorted((luminance(one), luminance(other)))
+    return (high + 0.05) / (low + 0.05)
+
+
+@pytest.mark.parametrize("theme", ["gputui-dark", "gputui-light", "gputui-safe"])
+def test_texts_and_charts_stand_out(theme: str) -> None:
+    """As WCAG 2.2 asks: 4.5 for text, 3 for what is drawn. Of 16 colours, which each terminal has
+    in shades of its own, there is not always one: 3 and 2.5 there."""
+    app = GputuiApp(ScriptedSource, Session(), Options(theme=theme))
+    is_light = theme == "gputui-light"
+    for system, text, drawn in (
+        (ColorSystem.TRUECOLOR, 4.5, 3.0), (ColorSystem.STANDARD, 3.0, 2.5)
+    ):  # fmt: skip
+        app.console._color_system = system
+        variables = app.get_css_variables()
+        has_few = system is ColorSystem.STANDARD
+        behind = ("#ffffff" if is_light else "#000000") if has_few else variables["background"]
+        for least, pairs in (
+            (text, [(name, behind) for name in TEXTS]),
+            (drawn, [(name, behind) for name in DRAWN]),
+            (text, [(name, variables[f"gp-{on}"]) for name, on in PAIRS]),
+        ):
+            for name, on in pairs:
+                assert contrast(variables[f"gp-{name}"], on) >= least, (system, name, on)
 
 
 async def test_no_color_draws_no_colour_at_all(show: Show, monkeypatch: pytest.MonkeyPatch) -> None:

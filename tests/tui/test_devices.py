@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from gputui.model.events import Alert, GpuUnavailable, MachineSample
 from gputui.tui.source import Options
+from gputui.tui.widgets.chart import TimeAxis
 from tests.tui import scripted
 from tests.tui.conftest import Show
 from tests.tui.scripted import SECOND_NS, START_NS, Batch
@@ -164,6 +165,17 @@ async def test_the_cursor_reads_all_charts_at_one_moment(show: Show) -> None:
 async def test_phases_are_marked_where_they_began(show: Show) -> None:
     async with show(scripted.gpu_session(1, quiet=20, ended=False), (120, 40)) as shown:
         assert "┬decode" in shown.text
+
+
+def test_a_phase_that_has_no_room_beside_a_time_is_cut_with_a_mark() -> None:
+    axis = TimeAxis(10 * SECOND_NS, SECOND_NS // 2, SECOND_NS // 2)
+
+    def drawn(*marks: tuple[int, str]) -> str:
+        return "".join(text for text, _ in axis.axis_spans(24, marks, "0:10"))
+
+    assert drawn() == "────-10s────────────0:10"
+    assert drawn((3 * SECOND_NS, "decode")) == "────-10s──┬decode───0:10"
+    assert drawn((4 * SECOND_NS + SECOND_NS // 2, "decode")) == "────-10s─────┬deco…─0:10"
 
 
 async def test_a_gpu_that_does_little_among_busy_ones_is_named(show: Show) -> None:

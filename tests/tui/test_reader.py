@@ -20,6 +20,13 @@ def test_charts_and_textures_are_left_out_and_marks_are_words() -> None:
         (("─ ", "rule"), ("Step time", "title"), (" ───── ", "rule"), ("1 slow ", "dim")),
         (("  50 % ┤", "dim"), ("▁▂█", "accent")),
         (("      0└────-20s───now", "dim"),),
+        ((" step time  ", "label"), ("          ", "accent"), (" to 50.0 ms", "value")),
+        (("            ", "label"), ("  ▲  ▁▂  ", "accent"), (" ▲ 62.1 ms", "value")),
+        (("  ", "text"), ("1 ─── means of some steps each, │ the longest ─── 516", "dim")),
+        (("  ", "text"), ("0      1.95 ms      3.90 ms", "dim")),
+        ((" Clock ", "label"), (" 98 MHz ", "value"), ("▁▂", "head"), (" to 2 GHz   ", "dim")),
+        (("  4.48 ms ", "dim"), ("██▍", "accent"), (" 153", "text")),
+        (("0 1 2 loss 0.25", "text"),),
         ((" Power", "label"), ("     148 W ", "value"), ("▁▂▃  ", "power"), (" to 200 W", "dim")),
         (("█████░░░", "cause-launch"),),
         ((" ▾ idle", "title"), ("     81 %", "value")),
@@ -29,12 +36,15 @@ def test_charts_and_textures_are_left_out_and_marks_are_words() -> None:
     said = readable(rows)
     assert ["".join(text for text, _ in row).strip() for row in said] == [
         "Step time  1 slow",
+        "Clock  98 MHz",
+        "4.48 ms  153",
+        "0 1 2 loss 0.25",
         "Power  148 W",
         "open idle  81 %",
         "launch-bound 79 %",
         "python train.py",
     ]
-    assert chosen_place(said) == (1, 3)
+    assert chosen_place(said) == (1, 6)
     assert chosen_place(said[:2]) is None
 
 

@@ -5,18 +5,12 @@ from __future__ import annotations
 import re
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 import pytest
-from textual.pilot import Pilot
 
-from gputui.model.events import AnyEvent, CaptureDelta, MachineSample, RunProgress
-from gputui.state import Session
+from gputui.model.events import AnyEvent, CaptureDelta, MachineSample
 from gputui.store.journal import JournalReader
-from gputui.tui.app import GputuiApp
-from gputui.tui.source import Options
 from tests.tui.conftest import Show
-from tests.tui.scripted import ScriptedSource
 
 INFERENCE = Path(__file__).parents[1] / "data" / "h200-inference.gputui"
 MEDIUM = INFERENCE.with_name("h200-medium.gputui")
@@ -58,6 +52,22 @@ async def test_kernels_and_calls_of_the_inference(show: Show) -> None:
         assert "cudaLaunchKernel" in shown.text
         await shown.press("right")
         assert "[CUDA memcpy Device-to-Host]" in shown.text
+
+
+async def test_what_a_table_has_out_of_sight_is_said(show: Show) -> None:
+    async with show([recorded(MEDIUM)], (80, 24)) as shown:
+        await shown.press("5")
+        listed = next(re.findall(r"(\d+) names", line) for line in shown.lines if " names" in line)
+        at = next(n for n, line in enumerate(shown.lines) if "more ↓" in line)
+        seen = sum(1 for line in shown.lines[at + 1 :] if " %" in line)
+        assert f"name  {int(listed[0]) - seen} more ↓" in shown.lines[at]
+        # Categories without a place of their own are one: their shares still add up.
+        shares = re.findall(r"(<?[\d.]+) %", shown.lines[at - 1])
+        assert re.search(r"\d+ more +[\d.]+ %$", shown.lines[at - 1])
+        assert 98 <= sum(float(share.lstrip("<")) for share in shares) <= 102
+        await shown.press("end")
+        assert "more ↑" in shown.text
+        assert "more ↓" not in shown.text
 
 
 async def test_under_a_short_table_stands_how_the_chosen_kernel_was_launched(show: Show) -> None:
@@ -111,38 +121,3 @@ async def test_moment_by_moment_what_runs_is_in_sight(show: Show) -> None:
             if isinstance(event, CaptureDelta) and event.open_ranges:
                 assert "● now" in shown.text
         assert "✓ done" in shown.text
-
-
-def decoding() -> list[AnyEvent]:
-    """The run until it is well into its decoding."""
-    events = recorded(MEDIUM)
-    late = max(
-        number
-        for number, event in enumerate(events)
-        if isinstance(event, RunProgress) and event.total and 0.6 < event.done / event.total < 0.9
-    )
-    return events[:late]
-
-
-@pytest.mark.parametrize("size", [(80, 24), (120, 40)], ids=str)
-@pytest.mark.parametrize("view", ["devices", "phases"])
-def test_pictures(
-    snap_compare: Any, monkeypatch: pytest.MonkeyPatch, view: str, size: tuple[int, int]
-) -> None:
-    monkeypatch.setattr("textual.constants.COLOR_SYSTEM", "truecolor")
-    monkeypatch.delenv("NO_COLOR", raising=False)
-    made: list[ScriptedSource] = []
-
-    def connect(notify: Any) -> ScriptedSource:
-        made.append(ScriptedSource(notify))
-        return made[0]
-
-    async def show_it(pilot: Pilot[None]) -> None:
-        while app.model.source is None:
-            await pilot.pause(0.005)
-        made[0].give([decoding()])
-        for _ in range(3):
-            await pilot.pause()
-
-    app = GputuiApp(connect, Session(), Options(shows_run=view == "phases"))
-    assert snap_compare(app, terminal_size=size, run_before=show_it)

@@ -132,7 +132,7 @@ class CompareView(TableView):
         self.first_item_line = len(rows) + 1
         self.header = (len(rows), lambda x: column_at(columns, shown, width, x))
         chosen = self.cursor.index - self.cursor.offset
-        rows += table_rows(columns, shown, width, selected=chosen)
+        rows += table_rows(columns, shown, width, selected=chosen, beyond=self.cursor.beyond)
         rows += [()] * (height - len(rows) - len(foot))
         return rows + foot
 

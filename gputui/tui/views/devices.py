@@ -182,7 +182,7 @@ class DevicesView(ProcessListView, ChartedView):
             return scope_rows(self.model, width, "the newest readings of the GPUs")
         if run is None or run.is_active:
             return []
-        text = "The run has ended: these are the last readings of the GPU; 1 has the run's means."
+        text = "The run has ended: these are the last readings; 1 has the run's means."
         return [clip(((text, "dim"),), width)]
 
     def _process_lines(self, height: int) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -23,7 +23,7 @@ from gputui.report.statistics import (
 from gputui.report.tables.by_rank import RankSum, most, rank_sums
 from gputui.report.tables.launch_shapes import shape_rows
 from gputui.tui.model import Model, Tables
-from gputui.tui.widgets.canvas import Row, bar, beside, clip, flow, heading, labelled, wrap
+from gputui.tui.widgets.canvas import Row, bar, beside, clip, heading, labelled, row_width, wrap
 from gputui.tui.widgets.names import cut_middle, short_names
 from gputui.tui.widgets.no_run import no_run
 from gputui.tui.widgets.scope import scope_rows
@@ -87,11 +87,7 @@ class KernelsView(TableView):
         rows = scope_rows(self.model, width, tables.instead)
         rows.append(self._tabs(len(rows), width, tables))
         if self.tab == 0 and read.categories:
-            items: list[Row] = [
-                ((f"{name} ", "label"), (percent(share), "value"))
-                for name, _, _, share in read.categories
-            ]
-            rows += flow(items, width, 1)
+            rows.append(_categories([(name, share) for name, *_, share in read.categories], width))
         needle = self.needle.lower()
         self.listed = [row for row in read.rows if needle in row.name.lower()]
         self.listed.sort(key=self._order)
@@ -287,3 +283,16 @@ class KernelsView(TableView):
         else:
             for key, both in run.memory_operations.items():
                 yield key.operation, key.process, key.phase, both.time
+
+
+def _categories(shares: Sequence[tuple[str, float]], width: int) -> Row:
+    """Categories of kernels with their shares; the smallest as one where there is no room."""
+    for kept in range(len(shares), -1, -1):
+        shown, rest = [*shares[:kept]], [share for _, share in shares[kept:]]
+        if rest:
+            shown.append((f"{len(rest)} more", sum(rest)))
+        items = [((f"{name} ", "label"), (percent(share), "value")) for name, share in shown]
+        row = tuple(span for item in items for span in (*item, ("   ", "text")))[:-1]
+        if row_width(row) <= width or kept == 0:
+            return row
+    return ()

@@ -240,7 +240,7 @@ class PhasesView(TableView):
                 last = found.stop - 1
         window = self.cursor.window(keys, room, last)
         inherited = any(row.inherited_kernels for row in everything)
-        rows = [heading("Phases", width, self._note(tables, run, room, inherited))]
+        rows = [heading("Phases", width, self._note(tables, run, inherited))]
         if not self.listed:
             text = "no phase matches the filter (Esc clears it)" if everything else waiting(run)
             said = [*rows, *wrap(text, width, "dim", "  ")]
@@ -268,7 +268,7 @@ class PhasesView(TableView):
             rows += more[: max(0, height - len(rows))]
         return rows
 
-    def _note(self, tables: Tables, run: Run, room: int, inherited: bool) -> str:
+    def _note(self, tables: Tables, run: Run, inherited: bool) -> str:
         """The right part of the heading: what is hidden, and how to show it."""
         hidden = 0 if self.libraries else len(library_roots(run))
         return "  ".join(
@@ -283,7 +283,6 @@ class PhasesView(TableView):
                 "* launched by threads without a range" if inherited else "",
                 f"d: {hidden} of libraries" if hidden else "",
                 "0 follows" if run.is_active and not self.follows else "",
-                f"{self.cursor.index + 1} of {len(self.listed)}" if len(self.listed) > room else "",
             )
             if part
         )

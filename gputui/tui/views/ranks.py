@@ -209,7 +209,7 @@ class RanksView(View):
             columns.insert(0, column("", lambda one: "●" if one.rank in marked else "", width=1))
         self.header = (top, lambda x: column_at(columns, ranks, width, x))
         self.first_item_line = top + 1
-        drawn = table_rows(columns, ranks, width)
+        drawn = table_rows(columns, ranks, width, beyond=self.cursor.beyond)
         rows, left = drawn[:1], drawn[1:]
         for number, one in enumerate(shown, window.start):
             if isinstance(one, Fold):

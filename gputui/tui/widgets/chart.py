@@ -8,7 +8,7 @@ from functools import lru_cache
 from itertools import groupby
 
 import msgspec
-from rich.cells import cell_len, set_cell_size
+from rich.cells import cell_len
 
 from gputui.model.units import size
 from gputui.tui.widgets.canvas import Row, Span, fit
@@ -129,8 +129,8 @@ class TimeAxis(msgspec.Struct, frozen=True):
                 continue
             line[column] = "┬"
             roles[column] = "head"
-            free = next((n for n in range(column + 1, count) if line[n] != "─"), count)
-            text = set_cell_size(name, min(cell_len(name), free - column - 1))
+            free = next((n - 1 for n in range(column + 1, count) if line[n] != "─"), count)
+            text = fit(name, min(cell_len(name), free - column - 1))
             if len(text) >= min(_LEAST_NAME, len(name)) and cell_len(text) == len(text):
                 for place, character in enumerate(text, start=column + 1):
                     line[place], roles[place] = character, "head"

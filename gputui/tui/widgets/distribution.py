@@ -22,7 +22,7 @@ def distribution(lengths: Accumulator, height: int, width: int) -> Panel:
     room = max(4, width - _LABEL - 10)
     rows: list[Row] = [
         ((f"{label:>{_LABEL - 1}} ", "dim"), (bar(number / most, room), "accent"),
-         (f" {number:>8}", "text"))
+         (f" {number:>8,}", "text"))
         for label, number in found
     ]  # fmt: skip
     return Panel("Distribution", rows, f"{count(lengths.count)} steps", view="timeline")

@@ -21,7 +21,8 @@ def phase_kernels(
 ) -> tuple[list[Row], dict[Row, Lead]]:
     """Those that took most, in so many rows, the heading and the titles included, and where each
     leads."""
-    found = kernel_rows(session, run, ranges_below(phase.phase))[: height - 2]
+    known = kernel_rows(session, run, ranges_below(phase.phase))
+    found = known[: height - 2]
     if not found:
         return [], {}
     names = short_names([row.name for row in found], _NAME)
@@ -33,4 +34,5 @@ def phase_kernels(
     ]  # fmt: skip
     titles, *rows = table_rows(columns, found, width)
     leads = {row: Lead("kernels", one.name) for row, one in zip(rows, found, strict=True)}
-    return [heading(f"Kernels of {phase.path}", width), titles, *rows], leads
+    note = f"{len(found)} of {len(known)}" if len(found) < len(known) else ""
+    return [heading(f"Kernels of {phase.path}", width, note), titles, *rows], leads

@@ -16,7 +16,15 @@ _DRAWN = re.compile(r"[\u2500-\u25ff\u2800-\u28ff\u2219\u25cf\u275a\u2713\u2717]
 
 _BLOCKS = re.compile(r"[\u2580-\u2593]")
 _AXIS = re.compile(r"┤|0 ?└|^\s*│\s")
-_SCALE = re.compile(r"^ *to \S+( \S+)?$")
+_SCALE = re.compile(r"^ *to [\d.,]+ \S+(?=\s*$)")
+_TICKS = re.compile(r"\s*0(?:\s+[\d.,]+ [a-zµ]+)+\s*|\s*[\d,]+ ─.*─ [\d,]+\s*")
+"""An axis without its line."""
+
+_SINGLE = re.compile("[│▲]")
+"""Single steps in a chart of many, and where one is beyond it."""
+
+_EMPTY = 8
+"""Blanks from which they are a chart's."""
 _WORDS = {"▾": "open", "▸": "closed", "▼": "sorted by "}
 _GAP = re.compile(r" {3,}")
 
@@ -25,17 +33,24 @@ def readable(rows: Sequence[Row]) -> list[Row]:
     """The rows that say something, in words: no charts, no textures, no blank rows."""
     found = []
     for row in rows:
-        if _AXIS.search("".join(text for text, _ in row)):
+        whole = "".join(text for text, _ in row)
+        if _AXIS.search(whole) or _TICKS.fullmatch(whole):
             continue
         spans: list[Span] = []
-        after_chart = False
+        after_chart = is_of_chart = False
         for text, role in row:
             if after_chart and _SCALE.match(text):
+                is_of_chart = True
                 continue
             said = _said(text)
-            after_chart = bool(_BLOCKS.search(text)) or (after_chart and not said.strip())
+            blank = not said.strip()
+            after_chart = bool(_BLOCKS.search(text)) or (
+                blank and (after_chart or len(text) >= _EMPTY)
+            )
+            is_of_chart |= bool(_SINGLE.search(text))
             spans.append((said, role))
-        if any(text.strip() for text, _ in spans):
+        says = [role for text, role in spans if text.strip()]
+        if says and not (is_of_chart and says in (["label"], ["value"])):
             found.append(tuple(spans))
     return found
 

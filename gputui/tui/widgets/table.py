@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Hashable, Sequence
 from typing import Literal, TypeVar
 
@@ -93,8 +94,12 @@ def table_rows(
     selected: int | None = None,
     sorted_by: str | None = None,
     ascending: bool = False,
+    beyond: str = "",
 ) -> list[Row]:
-    """A header and one row per item. The selected row is one span in the role "cursor"."""
+    """A header and one row per item. The selected row is one span in the role "cursor".
+
+    `beyond` says how many rows are out of sight: it stands in the header's first gap with room.
+    """
     mark = "▲" if ascending else "▼"
     fitted = fit_columns(columns, items, width)
     header = []
@@ -103,7 +108,11 @@ def table_rows(
         if title == sorted_by and cell_len(title) < size:
             title = f"{mark}{title}" if column.is_right else f"{title}{mark}"
         header.append(fit(title, size, right=column.is_right))
-    rows: list[Row] = [((fit((" " * GAP).join(header), width), "head"),)]
+    titles = fit((" " * GAP).join(header), width)
+    free = rf"(?<=\S{' ' * GAP}) {{{len(beyond)}}}(?={' ' * GAP}|$)"
+    if gap := beyond and re.search(free, titles):
+        titles = f"{titles[: gap.start()]}{beyond}{titles[gap.end() :]}"
+    rows: list[Row] = [((titles, "head"),)]
     for number, item in enumerate(items):
         spans: list[Span] = []
         for position, (column, size, cells) in enumerate(fitted):
@@ -184,6 +193,12 @@ class Cursor(msgspec.Struct):
         self.offset = max(0, min(self.offset, len(keys) - height))
         self.shown = range(self.offset, min(self.offset + height, len(keys)))
         return slice(self.offset, self.offset + height)
+
+    @property
+    def beyond(self) -> str:
+        """How many rows are out of sight: "2 more ↑ 3 more ↓"."""
+        above, below = self.shown.start, len(self.keys) - self.shown.stop
+        return " ".join([f"{above} more ↑"] * (above > 0) + [f"{below} more ↓"] * (below > 0))
 
     def move(self, move: Move) -> bool:
         """Choose another row; whether it changed."""

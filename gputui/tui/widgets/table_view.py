@@ -85,8 +85,9 @@ class TableView(View):
         self.header = (top, lambda x: column_at(columns, shown, width, x))
         selected = self.cursor.index - self.cursor.offset if self.is_choosing else None
         return table_rows(
-            columns, shown, width, selected=selected, sorted_by=sorted_by, ascending=ascending
-        )
+            columns, shown, width, selected=selected, sorted_by=sorted_by, ascending=ascending,
+            beyond=self.cursor.beyond,
+        )  # fmt: skip
 
     def tab_row(self, y: int, width: int, *notes: str) -> Row:
         """Titles of tabs, each of which a click chooses, then as many notes as fit."""
