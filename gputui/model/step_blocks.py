@@ -83,8 +83,8 @@ def blocks_of(delta: CaptureDelta) -> Iterator[StepBlock]:
 
 
 def longest_of(loop: LoopDelta) -> tuple[tuple[int, int], ...]:
-    """Of steps whose lengths are known in order, or some of which were slow, the parts; of others
-    the longest of all."""
+    """The parts of steps that are not alike or whose lengths are known in order; of others the
+    longest of all."""
     if loop.longest:
         return loop.longest
     if len(loop.newest) == loop.steps:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from statistics import median
 
 import numpy as np
 
@@ -88,8 +87,8 @@ def in_a_pause(leaves: Int64s) -> Int64s:
 
 
 def longest_parts(lengths: Sequence[int], most: int) -> tuple[tuple[int, int], ...]:
-    """The parts of steps of which one is slow; none of others: it would be ten times the bytes."""
-    return parts_of(lengths, most) if max(lengths) >= SLOW * median(lengths) else ()
+    """The parts of steps that are not alike; none of others: it would be ten times the bytes."""
+    return parts_of(lengths, most) if max(lengths) >= SLOW * min(lengths) else ()
 
 
 def _of_leaves(sums: Int64s) -> tuple[tuple[int, int], ...]:

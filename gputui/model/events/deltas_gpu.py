@@ -130,8 +130,8 @@ class LoopDelta(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
     `step_ns` are their lengths, from start to start. A slow step took more than 1.5 times as long
     as the usual one. `newest` are the lengths of the newest steps, in order; `waited_ns` is how
-    long the threads that launch waited for the GPU in all of them. Where some were slow, and no
-    StepBlock has them, `longest` are their parts as there.
+    long the threads that launch waited for the GPU in all of them. Where they are not
+    alike, and no StepBlock has them, `longest` are their parts as there.
     """
 
     process: Annotated[ProcessNumber, Key]
