@@ -6,8 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from gputui.tui.dialogs.boxes import Help
+from gputui.tui.dialogs.boxes import DetailsBox, Help
 from gputui.tui.views.phases import PhasesView
+from gputui.tui.views.timeline import TimelineView
+from tests.conftest import DATA
 from tests.tui import scripted
 from tests.tui.conftest import Show
 from tests.tui.test_recorded import recorded
@@ -124,3 +126,41 @@ async def test_a_click_beside_a_dialog_closes_what_is_only_read(show: Show) -> N
         await shown.settle()
         assert shown.app.screen is dialog
         assert "xy" in shown.text
+
+
+async def test_keys_that_are_named_in_a_view_can_be_clicked(show: Show) -> None:
+    """Only those of the key bar could."""
+    async with show([recorded(SLOW)], (120, 40)) as shown:
+        await shown.press("3")
+        await shown.click("n the next one")
+        assert "of these steps" in shown.text
+        view = shown.app.main.view
+        assert isinstance(view, TimelineView)
+        assert view.at is not None
+        await shown.click("v: shares of these steps")
+        assert shown.app.model.scope is not None
+        first = shown.app.model.scope
+        await shown.click("v the next")
+        assert shown.app.model.scope != first
+        await shown.press("0", "v")
+        await shown.click("0 steady steps")
+        assert shown.app.model.scope is None
+        await shown.press("5")
+        await shown.click("y: copy the name")
+        assert shown.app.clipboard == str(shown.app.main.view.cursor.key)
+        await shown.click("Enter: more")
+        assert isinstance(shown.app.screen, DetailsBox)
+    async with show([[scripted.header(0), scripted.machine(0, 1)]], (120, 40)) as shown:
+        await shown.press("4")
+        await shown.click("shows the runs that were recorded")
+        assert shown.app.main.current == "sessions"
+
+
+async def test_the_ranks_in_timeline_are_in_order(show: Show) -> None:
+    """They began with whichever process came first: rank 3 of 4."""
+    ranks = DATA / "ranks" / "late_host.gputui.gz"
+    async with show([recorded(ranks)], (120, 40)) as shown:
+        await shown.press("3")
+        assert "rank 0, GPU 0  1 of 4" in shown.text
+        await shown.click("s another one")
+        assert "rank 1, GPU 1  2 of 4" in shown.text

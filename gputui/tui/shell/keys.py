@@ -192,6 +192,17 @@ def keys_of(replays: bool) -> list[Key]:
     return [*(key for key in KEYS if not taken & set(key.keys)), *REPLAY_KEYS]
 
 
+_NAMES = {"Enter": "enter", "Esc": "escape", "Tab": "tab", "←": "left", "→": "right",
+          "↑": "up", "↓": "down", "?": "question_mark", "/": "slash", ":": "colon"}  # fmt: skip
+
+
+def named(shown: str) -> str:
+    """The name of a key as it is drawn, pressed once or twice; what is no key stays as it is."""
+    words = set(shown.split())
+    key = words.pop() if len(words) == 1 else shown
+    return _NAMES.get(key, key)
+
+
 def is_key(names: Iterable[str], replays: bool) -> bool:
     """Whether a key, by all its names, is one of those that are active."""
     return not _BOUND[replays].isdisjoint(names)

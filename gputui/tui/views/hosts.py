@@ -204,7 +204,7 @@ class HostsView(ProcessListView):
         self.focus_on = self.ABOVE
         self._at.choose(number)
         if again:
-            self.enter()
+            self.ask("activate")
         self.draw()
 
     def _all_processes(self) -> list[HostProcess]:

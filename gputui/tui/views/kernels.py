@@ -103,7 +103,11 @@ class KernelsView(TableView):
         if width < BESIDE:
             room = height - len(rows) - len(table) - 1
             below = self._below(tables, width, room)
-            self.link(below, self._leads, len(rows) + len(table), 0, width)
+            y = len(rows) + len(table)
+            self.link(below, self._leads, y, 0, width)
+            if below:
+                self.hint(below[1], y + 1, "Enter: more", "activate")
+                self.hint(below[1], y + 1, "y: copy the name", "copy")
             return rows + table + below
         details = self.activate()
         if details is None:

@@ -264,7 +264,7 @@ class OverviewView(View):
     def _click(self, key: Hashable) -> None:
         if isinstance(key, Chosen):
             if self._chosen == key:
-                self.enter()
+                self.ask("activate")
                 return
             self._chosen = key
             self.draw()

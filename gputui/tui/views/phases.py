@@ -241,6 +241,8 @@ class PhasesView(TableView):
         window = self.cursor.window(keys, room, last)
         inherited = any(row.inherited_kernels for row in everything)
         rows = [heading("Phases", width, self._note(tables, run, inherited))]
+        self.hint(rows[0], top, "0 follows", "follow")
+        self.hint(rows[0], top, " of libraries", "libraries")
         if not self.listed:
             text = "no phase matches the filter (Esc clears it)" if everything else waiting(run)
             said = [*rows, *wrap(text, width, "dim", "  ")]

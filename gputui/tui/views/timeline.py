@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterable
 from functools import partial
 from itertools import pairwise
 
@@ -25,13 +25,16 @@ from gputui.tui.widgets.no_run import no_run
 from gputui.tui.widgets.scope import dimmed, scope_rows
 from gputui.tui.widgets.step_bars import CUT, step_bars
 from gputui.tui.widgets.step_columns import (
-    Column,
+    NEXT_SLOW,
     because_of,
     columns_of_tree,
     explained,
     in_blocks,
     next_slow,
+    no_steps,
     numbers_row,
+    slow_words,
+    title,
     together,
 )
 from gputui.tui.widgets.step_lanes import LABEL
@@ -48,6 +51,7 @@ from gputui.tui.widgets.view import (
 
 _LABEL, _FIGURE = LABEL, 10
 
+_ANOTHER = "s another one"
 _CHART = 5
 _LEAST_CLASSES, _MOST_CLASSES = 6, 12
 """Rows of the distribution of steps."""
@@ -78,23 +82,23 @@ class TimelineView(StretchView):
         trees = {place: tree for place, tree in known.items() if tree.wall_ns}
         rows = scope_rows(self.model, width)
         if trees:
-            places = sorted(trees)
+            places = _by_rank(run, trees)
             self.device %= len(places)
             tree = trees[places[self.device]]
-            rows += self._devices(run, places, width)
+            rows += self._devices(run, places, width, len(rows))
             with_pauses = part is not None and part.name in ("TURNS", "RUN")
             self._take(columns_of_tree(tree, with_pauses=with_pauses))
             self._usual_ns = tree.step_ns.median or 0.0
             if len(self._columns) > 1:
                 rows += self._lanes(tree, width, len(rows), height)
             else:
-                rows += wrap(_no_steps(tree), width - 2, "dim", "  ")
+                rows += wrap(no_steps(tree), width - 2, "dim", "  ")
         else:
             self._take([])
             rows += wrap(unaccounted(run), width - 2, "text", "  ")
         self._kept = []
         if trees:
-            process, device = sorted(trees)[self.device]
+            process, device = _by_rank(run, trees)[self.device]
             self._kept = [
                 one for one in run.step_lanes if (one.process, one.device) == (process, device)
             ]
@@ -223,14 +227,16 @@ class TimelineView(StretchView):
 
     # --- parts
 
-    def _devices(self, run: Run, places: list[tuple[int, int]], width: int) -> list[Row]:
+    def _devices(self, run: Run, places: list[tuple[int, int]], width: int, y: int) -> list[Row]:
         if len(places) == 1:
             return []
         process, device = places[self.device]
-        rank = run.processes[process].attached.rank if process in run.processes else None
+        rank = _rank(run, process)
         who = f"rank {rank}, " if rank is not None else ""
-        text = f" {who}GPU {device}  {self.device + 1} of {len(places)}: s another one"
-        return [clip(((text, "label"),), width)]
+        text = f" {who}GPU {device}  {self.device + 1} of {len(places)}: {_ANOTHER}"
+        row = clip(((text, "label"),), width)
+        self.hint(row, y, _ANOTHER, "sort")
+        return [row]
 
     def _lanes(self, tree: TimeTree, width: int, top: int, height: int) -> list[Row]:
         whole = self._columns
@@ -257,7 +263,8 @@ class TimelineView(StretchView):
         longest_ns = max(each.drawn_ns for each in seen)
         inside = self.inside_scope(seen)
         shown = [inside[n] for n in slowest]
-        rows: list[Row] = [heading(_title(tree, seen), width, _slow(tree))]
+        rows: list[Row] = [heading(title(tree, seen), width, slow_words(tree))]
+        self.hint(rows[0], top, NEXT_SLOW, "note(1)")
         ends_at = [f"to {duration(scale)}"]
         if longest_ns > scale:
             ends_at += [f"{CUT} {duration(longest_ns)}"]
@@ -286,7 +293,9 @@ class TimelineView(StretchView):
         marker = "".join("▲" if at in of else " " for of in spread)
         rows.append(((" " * _LABEL, "text"), (marker, "key")))
         about = self._column if len(chosen) == len(seen) else together(chosen)
-        return [*rows, *explained(about, tree, width)]
+        words = explained(about, tree, width)
+        self.hint(words[0], top + len(rows), "v: shares of these steps", "scope")
+        return [*rows, *words]
 
     def _lane(self, label: str, spans: list[Span], figure: str, y: int, spread: list[int]) -> Row:
         for x, number in enumerate(spread):
@@ -295,25 +304,15 @@ class TimelineView(StretchView):
         return ((f" {label:<{_LABEL - 1}}", "label"), *spans, (f" {figure:>{_FIGURE}}", "value"))
 
 
-def _title(tree: TimeTree, seen: list[Column]) -> str:
-    shown = sum(each.own[1] + each.pauses for each in seen)
-    which = count(tree.steps)
-    if count(shown) != which:
-        which = f"{count(shown)} of {which}"
-    if pauses := sum(each.pauses for each in seen):
-        which += f", {count(pauses)} pause{'s' * (pauses > 1)} among them"
-    return f"Steps in order  {which}, mean {duration(tree.step_mean_ns)}"
+def _rank(run: Run, process: int) -> int | None:
+    return run.processes[process].attached.rank if process in run.processes else None
 
 
-def _slow(tree: TimeTree) -> str:
-    if not tree.slow_steps:
-        return "none slow"
-    slow = f"{count(tree.slow_steps)} slow: {duration(tree.slowed_ns)} longer than usual"
-    return f"{slow} · n the next one"
+def _by_rank(run: Run, places: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Processes with their devices, rank after rank."""
 
+    def key(place: tuple[int, int]) -> tuple[int, int, int]:
+        rank = _rank(run, place[0])
+        return -1 if rank is None else rank, *place
 
-def _no_steps(tree: TimeTree) -> str:
-    if tree.steps:
-        newest = f"the newest {len(tree.newest)} of {count(tree.steps)} steps"
-        return f"Only the lengths of {newest} were kept one by one."
-    return "No loop was found so far: the steps appear here when one is."
+    return sorted(places, key=key)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import zip_longest
 
+from rich.cells import cell_len
 from rich.segment import Segment
 from rich.style import Style
 from textual.filter import LineFilter
@@ -86,6 +87,17 @@ class LineView(Widget):
 
     def draw(self) -> None:
         """Make the rows anew and show them."""
+
+    def key_at(self, x: int, y: int) -> str:
+        """What is drawn as a key, with what it does after it, in this place; "" for none."""
+        start, key = 0, ""
+        for text, role in self._rows[y] if y < len(self._rows) else ():
+            key = text.strip() if role == "key" else key if role in ("dim", "text") else ""
+            start += cell_len(text)
+            if x < start:
+                return key if text.strip() else ""
+            key = key if role == "key" else ""
+        return ""
 
     def render_lines(self, crop: Region) -> list[Strip]:
         """The lines in sight. Rows made only now, at the size there is, save a blank frame."""

@@ -9,7 +9,7 @@ from itertools import groupby
 from gputui.model.events import StepBlock
 from gputui.model.leaves import LEAVES, Leaf, idle_sum
 from gputui.model.step_kinds import SLOW
-from gputui.model.units import duration
+from gputui.model.units import count, duration
 from gputui.report.explain.time_tree import TimeTree
 from gputui.tui.widgets.canvas import Row, Span, clip, heading, wrap
 from gputui.tui.widgets.causes import look
@@ -219,3 +219,33 @@ def because_of(column: Column) -> Span:
         return (" ", "text")
     texture, role = look(max(idle, key=lambda leaf: idle[leaf]))
     return (texture, role)
+
+
+NEXT_SLOW = "n the next one"
+
+
+def title(tree: TimeTree, seen: list[Column]) -> str:
+    """Which steps are in sight, and their mean."""
+    shown = sum(each.own[1] + each.pauses for each in seen)
+    which = count(tree.steps)
+    if count(shown) != which:
+        which = f"{count(shown)} of {which}"
+    if pauses := sum(each.pauses for each in seen):
+        which += f", {count(pauses)} pause{'s' * (pauses > 1)} among them"
+    return f"Steps in order  {which}, mean {duration(tree.step_mean_ns)}"
+
+
+def slow_words(tree: TimeTree) -> str:
+    """How many steps were slow, and what that cost."""
+    if not tree.slow_steps:
+        return "none slow"
+    slow = f"{count(tree.slow_steps)} slow: {duration(tree.slowed_ns)} longer than usual"
+    return f"{slow} · {NEXT_SLOW}"
+
+
+def no_steps(tree: TimeTree) -> str:
+    """Why there are no steps in order."""
+    if tree.steps:
+        newest = f"the newest {len(tree.newest)} of {count(tree.steps)} steps"
+        return f"Only the lengths of {newest} were kept one by one."
+    return "No loop was found so far: the steps appear here when one is."

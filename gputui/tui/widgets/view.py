@@ -14,6 +14,7 @@ from textual.message import Message
 
 from gputui.report.process_table import ProcessRow
 from gputui.tui.model import Model
+from gputui.tui.shell.keys import is_key, named
 from gputui.tui.widgets.canvas import Row
 from gputui.tui.widgets.line_view import LineView
 from gputui.tui.widgets.readable import WIDTH
@@ -252,12 +253,15 @@ class View(LineView):
         self._roll("up", event)
 
     def on_click(self, event: events.Click) -> None:
-        """What stands under the pointer: a place that does something, a column's title (sort), a
+        """What stands under the pointer: a place that does something, a key, a column's title, a
         row (choose it; if it is chosen already, as Enter). Nothing beside the table is its row."""
         for place in self.places:
             if place.y == event.y and place.start <= event.x < place.end:
                 place.act()
                 return
+        if is_key([key := named(self.key_at(event.x, event.y))], replays=True):
+            self.app.simulate_key(key)
+            return
         if self.table_width is not None and event.x >= self.table_width:
             return
         if self.header is not None and event.y == self.header[0]:
@@ -268,7 +272,7 @@ class View(LineView):
         index = self.cursor.offset + event.y - self.first_item_line
         if self.first_item_line and index in self.cursor.shown:  # not what stands below the table
             if index == self.cursor.index and self.is_choosing:
-                self.enter()
+                self.ask("activate")
             self.cursor.choose(index)
             self.chosen_by_hand()
             self.draw()
@@ -282,14 +286,20 @@ class View(LineView):
             if (to := leads.get(row)) is not None:
                 self.places.append(Place(line, start, end, partial(self.lead, to)))
 
+    def hint(self, row: Row, y: int, text: str, action: str) -> None:
+        """Let a click on a text of `row`, which stands in line `y`, do what a key does."""
+        line = "".join(part for part, _ in row)
+        if (x := line.find(text)) >= 0:
+            self.places.append(Place(y, x, x + len(text), partial(self.ask, action)))
+
     @property
     def is_choosing(self) -> bool:
         """Whether the cursor's row is chosen."""
         return True
 
-    def enter(self) -> None:
-        """As the key: open what is chosen."""
-        self.post_message(Asked("activate"))
+    def ask(self, action: str) -> None:
+        """Have a key's action done."""
+        self.post_message(Asked(action))
 
     def lead(self, to: Lead) -> None:
         """Show another view, from which Escape leads back here."""
