@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import html
 import io
 import re
 import subprocess
@@ -117,6 +118,17 @@ def test_every_variable_named_is_read() -> None:
     settings = {option.variable for option in MAIN.options}
     for name in set(re.findall(r"GPUTUI_[A-Z_]+", TEXT)) - settings:
         assert name in code, name
+
+
+def test_what_is_said_of_a_picture_is_in_it() -> None:
+    picture = html.unescape((ROOT / "screenshots" / "phases.svg").read_text(encoding="utf-8"))
+    words = re.sub("<[^>]*>|\xa0", " ", picture)
+    found = re.search(r"▾ step .* ([\d.]+) ms +(\d+) +[\d.]+ ms +[\d.]+ s +(\d+) ms ", words)
+    assert found is not None
+    step_ms, steps, on_gpu_ms = map(float, found.groups())
+    told = re.search(r"a step takes ([\d.]+) ms, ([\d.]+) ms of them on the GPU", TEXT)
+    assert told is not None
+    assert told.groups() == (f"{step_ms:.1f}", f"{on_gpu_ms / steps:.1f}")
 
 
 def _code(page: Path) -> str:
