@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from gputui.attribute.accounting.gaps import Blame, Causes, Gaps
 from gputui.attribute.accounting.host import HostThreads
-from gputui.attribute.accounting.intervals import Busy, covered_before, exclusive
+from gputui.attribute.accounting.intervals import Busy, exclusive, union
 from gputui.attribute.accounting.operations import Columns, Kernels
 from gputui.attribute.accounting.patterns import refine
 from gputui.attribute.accounting.phases import PhaseLeaves
@@ -79,11 +79,7 @@ class DeviceTime:
         if until_ns is not None:
             finishes = np.minimum(finishes, until_ns)
         some = np.flatnonzero(finishes > begins)
-        some = some[np.argsort(begins[some], kind="stable")]
-        if not len(some):
-            return known
-        _, begins, finishes = exclusive(begins[some], finishes[some])
-        return Busy(begins, finishes)
+        return union([Busy(begins[some], finishes[some])])
 
     def rows(self, bounds: Int64s) -> tuple[tuple[ThreadLane, ...], tuple[StreamLane, ...]]:
         """What threads and streams did between the bounds of a step that is accounted for."""
@@ -161,15 +157,9 @@ class DeviceTime:
         self._add_waits({*threads, self._main_thread}, since_ns)
 
     def _add_waits(self, threads: set[int], since_ns: int) -> None:
-        waits = [
-            self._threads.waits(thread, since_ns, self.accounted_ns) for thread in sorted(threads)
-        ]
-        starts, ends = (np.concatenate(column) for column in zip(*waits, strict=True))
-        if not len(starts):
-            return
-        if sum(len(one) > 0 for one, _ in waits) > 1:
-            order = np.argsort(starts, kind="stable")
-            _, starts, ends = exclusive(starts[order], ends[order])
+        starts, ends = union(
+            Busy(*self._threads.waits(thread, since_ns, self.accounted_ns)) for thread in threads
+        )
         self.tracks.add(WAITED, starts, ends, ends - starts)
 
     def _add_each(
@@ -200,16 +190,14 @@ class DeviceTime:
         self, starts: Int64s, ends: Int64s, leaves: npt.NDArray[np.uint8], nodes: Int64s
     ) -> None:
         groups = _GROUP[leaves]
-        above: tuple[Int64s, Int64s] | None = None
-        for group in range(_GROUPS):
+        above: list[Busy] = []
+        for group in present(groups, _GROUPS):
             at = np.flatnonzero(groups == group)
-            if not len(at):
-                continue
             rows, begins, finishes = exclusive(starts.take(at), ends.take(at))
             exposed = finishes - begins
+            if above:
+                exposed -= union(above).covered(begins, finishes)
             of = leaves.take(at).take(rows)
-            if above is not None:
-                exposed -= covered_before(finishes, *above) - covered_before(begins, *above)
             by_leaf = []
             for leaf in present(of, LEAVES):
                 shown = np.flatnonzero((of == leaf) & (exposed > 0))
@@ -217,15 +205,7 @@ class DeviceTime:
                 self.tracks.add(leaf, begins.take(shown), finishes.take(shown), its)
                 by_leaf.append((leaf, nodes.take(at.take(rows.take(shown))), its))
             self.phases.add_busy(by_leaf)
-            if group == _GROUPS - 1:
-                break
-            if above is None:
-                above = begins, finishes
-            else:
-                both = np.concatenate((above[0], begins))
-                order = np.argsort(both, kind="stable")
-                _, *both_of = exclusive(both[order], np.concatenate((above[1], finishes))[order])
-                above = both_of[0], both_of[1]
+            above.append(Busy(begins, finishes))
 
     def _add_gaps(self, found: Columns, reach: Int64s, threads: list[int]) -> None:
         """`reach` is how far operations go up to each, `threads` are all that launched any."""
