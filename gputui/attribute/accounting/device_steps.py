@@ -59,7 +59,7 @@ class DeviceSteps:
         self._scopes = StepScopes()
         self._blocks = LoopBlocks(device)
         self._restarts_ns: int | None = None
-        self.lanes = Lanes()
+        self.lanes = Lanes(process, device)
         self._inside: dict[tuple[int, int, int], Inside] = {}
         self.until_ns: int | None = None
         """Up to where it is known what other processes ran on the device."""
@@ -114,7 +114,7 @@ class DeviceSteps:
 
     def take_lanes(self, time_ns: int) -> list[StepLanes]:
         """The steps that were kept in parts since the last call."""
-        return self.lanes.take(time_ns, self._process, self._device)
+        return self.lanes.take(time_ns)
 
     @property
     def holds_much(self) -> bool:

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 import numpy.typing as npt
+from msgspec.structs import replace
 
 from gputui.attribute.accounting.device import DeviceTime
 from gputui.attribute.accounting.step_rows import bounds_of
 from gputui.attribute.accounting.tracks import LEAVES
 from gputui.attribute.arrays import Int64s, median
-from gputui.model.events import IdleLane, StepLanes, StreamLane, ThreadLane
+from gputui.model.events import IdleLane, StepLanes
 from gputui.model.leaves import LEAVES as LEAF_MEANINGS
 from gputui.model.leaves import Leaf
 
@@ -28,23 +27,13 @@ _IS_BUSY = np.zeros(LEAVES, np.bool_)
 _IS_BUSY[[leaf for leaf, meaning in LEAF_MEANINGS.items() if not meaning.is_idle]] = True
 
 
-class _Drawn(NamedTuple):
-    """A step in parts: thousandths of each."""
-
-    start_ns: int
-    end_ns: int
-    busy: list[int]
-    idle: dict[int, list[int]]
-    alone: list[int]
-    threads: tuple[ThreadLane, ...]
-    streams: tuple[StreamLane, ...]
-
-
 class Lanes:
     """Steps of one device in; in parts a usual one out, and the longest if it stands out."""
 
-    def __init__(self) -> None:
-        self._kept: list[_Drawn] = []
+    def __init__(self, process: int, device: int) -> None:
+        self._process = process
+        self._device = device
+        self._kept: list[StepLanes] = []
 
     def take_steps(
         self, time: DeviceTime, open_ns: int | None, moments: Int64s
@@ -61,29 +50,40 @@ class Lanes:
         for start_ns, end_ns in drawn:
             last = int(np.searchsorted(every, end_ns))
             self._kept.append(
-                _in_parts(time, start_ns, end_ns, rows[last + 1 - LANE_PARTS : last + 1])
+                self._in_parts(time, start_ns, end_ns, rows[last + 1 - LANE_PARTS : last + 1])
             )
         ends = np.searchsorted(every, moments)
         return np.add.reduceat(rows, np.concatenate(([0], ends[:-1] + 1)))
 
-    def take(self, time_ns: int, process: int, device: int) -> list[StepLanes]:
+    def take(self, time_ns: int) -> list[StepLanes]:
         """The steps that were kept since the last call, the usual one last."""
         kept, self._kept = self._kept, []
-        return [
-            StepLanes(
-                time_ns=time_ns,
-                process=process,
-                device=device,
-                start_ns=found.start_ns,
-                duration_ns=found.end_ns - found.start_ns,
-                busy=tuple(found.busy),
-                idle=tuple(IdleLane(int(leaf), tuple(parts)) for leaf, parts in found.idle.items()),
-                threads=found.threads,
-                streams=found.streams,
-                alone=tuple(found.alone),
-            )
-            for found in kept
-        ]
+        return [replace(step, time_ns=time_ns) for step in kept]
+
+    def _in_parts(
+        self, time: DeviceTime, start_ns: int, end_ns: int, rows: npt.NDArray[np.int64]
+    ) -> StepLanes:
+        lengths = np.diff(_parts(start_ns, end_ns))
+        some = np.flatnonzero(rows[:, :LEAVES].any(axis=0))
+        held = rows[:, some]
+        shares = _thousandths(held, lengths[:, None])
+        of = dict(zip(some.tolist(), map(tuple, shares.T.tolist()), strict=True))
+        busy = _thousandths(held[:, _IS_BUSY[some]].sum(axis=1), lengths)
+        idle = [part for part in of.items() if not _IS_BUSY[part[0]] and any(part[1])]
+        alone = of.get(Leaf.COMMUNICATION, ())
+        threads, streams = time.rows(bounds_of(start_ns, end_ns))
+        return StepLanes(
+            time_ns=0,
+            process=self._process,
+            device=self._device,
+            start_ns=start_ns,
+            duration_ns=end_ns - start_ns,
+            busy=tuple(busy.tolist()),
+            idle=tuple(IdleLane(*part) for part in idle),
+            threads=threads,
+            streams=streams,
+            alone=alone if any(alone) else (),
+        )
 
 
 def _drawn(open_ns: int | None, moments: Int64s) -> list[tuple[int, int]]:
@@ -112,25 +112,6 @@ def _parts(start_ns: int, end_ns: int) -> Int64s:
     numbers = np.arange(LANE_PARTS + 1, dtype=np.int64)
     bounds: Int64s = start_ns + each * numbers + rest * numbers // LANE_PARTS
     return bounds
-
-
-def _in_parts(time: DeviceTime, start_ns: int, end_ns: int, rows: npt.NDArray[np.int64]) -> _Drawn:
-    lengths = np.diff(_parts(start_ns, end_ns))
-    some = np.flatnonzero(rows[:, :LEAVES].any(axis=0))
-    held = rows[:, some]
-    shares = _thousandths(held, lengths[:, None])
-    of = dict(zip(some.tolist(), shares.T.tolist(), strict=True))
-    busy = _thousandths(held[:, _IS_BUSY[some]].sum(axis=1), lengths)
-    idle = {leaf: parts for leaf, parts in of.items() if not _IS_BUSY[leaf] and any(parts)}
-    alone = of.get(Leaf.COMMUNICATION, [])
-    return _Drawn(
-        start_ns,
-        end_ns,
-        busy.tolist(),
-        idle,
-        alone if any(alone) else [],
-        *time.rows(bounds_of(start_ns, end_ns)),
-    )
 
 
 def _thousandths(amounts: Int64s, lengths: Int64s) -> Int64s:
