@@ -7,15 +7,16 @@ from typing import TYPE_CHECKING
 
 from textual import events
 
-from gputui.collect.catalogue import Catalogue, Parameter, Value, Workload
+from gputui.collect.catalogue import Catalogue, Value, Workload
 from gputui.collect.forecast import Forecast
 from gputui.tui.dialogs.dialog import Dialog, key_hints
-from gputui.tui.dialogs.needs import Target, needs_row
-from gputui.tui.widgets.canvas import Row, Span, fit, wrap
-from gputui.tui.widgets.form import Form
+from gputui.tui.dialogs.needs import Earlier, EarlierRuns, Target, needs_row
+from gputui.tui.widgets.canvas import Row, fit, wrap
+from gputui.tui.widgets.form import Form, field_row
 from gputui.tui.widgets.names import cut_middle
 
 if TYPE_CHECKING:
+    from gputui.state import Session
     from gputui.tui.app import GputuiApp
     from gputui.tui.source import Asked
 
@@ -43,11 +44,16 @@ class WorkloadDialog(Dialog[StartRequest | None]):
         *,
         target: Target | None = None,
         asked: Asked | None = None,
+        session: Session | None = None,
     ) -> None:
-        """`target` None is a run on the CPU; `asked` says what a run would need."""
+        """`target` None is a run on the CPU; `asked` says what a run would need; `session` is of
+        the machine, on which earlier runs took so long."""
         super().__init__()
         self._target = target
         self._asked = asked
+        self._session = session
+        self._earlier: EarlierRuns | None = None
+        self._copied = ""
         self._question: dict[str, Value] | None = None
         """What was asked last; `_waits` for its answer, and starts then if that was wanted."""
         self._waits = self._starts = False
@@ -57,6 +63,16 @@ class WorkloadDialog(Dialog[StartRequest | None]):
         self._failure = ""
         self._index = 0
         self.form: Form | None = None
+
+    def on_mount(self) -> None:
+        """Look for earlier runs."""
+        if self._session is not None:
+            app: GputuiApp = self.app  # type: ignore[assignment]
+            self._earlier = EarlierRuns(app, self._session, self._learned)
+
+    def _learned(self) -> None:
+        if self.is_mounted and not self._is_closed:
+            self.draw()
 
     def arrived(self, catalogue: Catalogue) -> None:
         self._catalogue = catalogue
@@ -94,7 +110,7 @@ class WorkloadDialog(Dialog[StartRequest | None]):
             rows: list[Row] = [
                 (("› " if form.on_start else "  ", "accent"), ("[ Start ]", start)),
                 *self._explanation(form, width),
-                needs_row(form.forecast or Forecast(), self._target, width),
+                needs_row(form.forecast or Forecast(), self._target, self._took(form), width),
                 ((cut_middle(command, width) if command else "", "text"),),
             ]
             return rows + key_hints(
@@ -119,6 +135,7 @@ class WorkloadDialog(Dialog[StartRequest | None]):
         return [*about, *keys]
 
     def key(self, key: str, character: str | None) -> None:
+        self._copied = ""
         if self.form is not None:
             self._form_key(self.form, key, character)
             self._ask()
@@ -197,8 +214,7 @@ class WorkloadDialog(Dialog[StartRequest | None]):
             if self._starts and not self._waits:
                 self._starts = False
                 self._start(form)
-            if self.is_mounted and not self._is_closed:
-                self.draw()
+            self._learned()
 
         app: GputuiApp = self.app  # type: ignore[assignment]
         app.in_thread(lambda: asked.ask(workload, values, gpu), answered, lambda _: answered(None))
@@ -216,11 +232,18 @@ class WorkloadDialog(Dialog[StartRequest | None]):
                 self._start(form)
         elif key == "ctrl+y" or (key == "y" and not form.takes_letters):
             self.app.copy_to_clipboard(form.command())
+            self._copied = f"copied {len(form.command())} characters"
         elif key == "ctrl+r":
             self.form = Form(form.workload, self._target is None, line=form.line)
             self._question = None
         else:
             form.key(key, character)
+
+    def _took(self, form: Form) -> Earlier | None:
+        try:
+            return self._earlier.of(form.workload.name, form.values()) if self._earlier else None
+        except ValueError:
+            return None
 
     def _start(self, form: Form) -> None:
         wrong = form.first_error()
@@ -259,7 +282,7 @@ class WorkloadDialog(Dialog[StartRequest | None]):
             name = workload.presets[form.preset - 1].name if form.preset else "none"
             lines.append((("preset".ljust(label), "label"), (f"‹ {name} ›", "accent")))
         for parameter in workload.parameters:
-            lines.append(self._field(form, parameter, label, width))
+            lines.append(field_row(form, parameter, label, width))
         for number, line in enumerate(lines):
             chosen = number == form.line
             if chosen:
@@ -270,7 +293,9 @@ class WorkloadDialog(Dialog[StartRequest | None]):
     def _explanation(self, form: Form, width: int) -> list[Row]:
         """Two lines about the chosen field, always two, so that nothing jumps."""
         parameter = form.chosen
-        if parameter is not None and form.error(parameter):
+        if self._copied:
+            lines: list[Row] = [((self._copied, "good"),)]
+        elif parameter is not None and form.error(parameter):
             lines = wrap(form.error(parameter), width, "error")
         elif parameter is not None:
             allowed = "yes or no" if parameter.kind == "bool" else parameter.allowed
@@ -282,26 +307,3 @@ class WorkloadDialog(Dialog[StartRequest | None]):
         else:
             lines = wrap(form.workload.description, width, "dim")
         return [*lines, (), ()][:2]
-
-    def _field(self, form: Form, parameter: Parameter, label: int, width: int) -> Row:
-        chosen = form.chosen is parameter
-        typed = form.fields[parameter.name]
-        spans: list[Span] = [(parameter.name.ljust(label), "label")]
-        room = min(28 if parameter.kind == "text" else 14, width - label - 4)
-        if parameter.kind in ("choice", "bool"):
-            value = f"‹ {typed.text} ›" if chosen else f"  {typed.text}"
-            spans.append((fit(value, room), "value" if not chosen else "accent"))
-        elif chosen:
-            spans.extend(typed.spans(room))
-        else:
-            spans.append((fit(typed.text, room), "input"))
-        unit = f" {parameter.unit}" if parameter.unit else ""
-        error = form.error(parameter)
-        left = width - label - room - 2
-        if error:  # of the chosen field below, where it has room
-            spans.append((fit("  !" if chosen else f"  ! {error}", left), "error"))
-        else:
-            changed = typed.text != form.default(parameter)
-            note = f"  default {form.default(parameter) or 'none'}" if changed else ""
-            spans.append((fit(unit + note, left), "dim"))
-        return tuple(spans)

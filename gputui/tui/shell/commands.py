@@ -99,7 +99,11 @@ class Commands(ReplayKeys):
 
             asked = source.forecaster()
             dialog = WorkloadDialog(
-                self._remembered, self._last_workload, target=self._target(), asked=asked
+                self._remembered,
+                self._last_workload,
+                target=self._target(),
+                asked=asked,
+                session=self.model.session,
             )
 
             async def ended(request: StartRequest | None) -> None:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 from gputui.collect.catalogue import CatalogueError, Parameter, Value, Workload, parse_value
 from gputui.collect.forecast import Forecast
+from gputui.tui.widgets.canvas import Row, Span, fit
 from gputui.tui.widgets.field import TextField
 
 
@@ -202,3 +203,28 @@ class Form:
             text = self.default(parameter) if value is None else shown(value)
             self.fields[parameter.name] = TextField.holding(text)
         return True
+
+
+def field_row(form: Form, parameter: Parameter, label: int, width: int) -> Row:
+    """A field with its name, its unit, and what is wrong or changed about it."""
+    chosen = form.chosen is parameter
+    typed = form.fields[parameter.name]
+    spans: list[Span] = [(parameter.name.ljust(label), "label")]
+    room = min(28 if parameter.kind == "text" else 14, width - label - 4)
+    if parameter.kind in ("choice", "bool"):
+        value = f"‹ {typed.text} ›" if chosen else f"  {typed.text}"
+        spans.append((fit(value, room), "value" if not chosen else "accent"))
+    elif chosen:
+        spans.extend(typed.spans(room))
+    else:
+        spans.append((fit(typed.text, room), "input"))
+    unit = f" {parameter.unit}" if parameter.unit else ""
+    error = form.error(parameter)
+    left = width - label - room - 2
+    if error:  # of the chosen field below, where it has room
+        spans.append((fit("  !" if chosen else f"  ! {error}", left), "error"))
+    else:
+        changed = typed.text != form.default(parameter)
+        note = f"  default {form.default(parameter) or 'none'}" if changed else ""
+        spans.append((fit(unit + note, left), "dim"))
+    return tuple(spans)
