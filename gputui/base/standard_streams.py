@@ -149,3 +149,18 @@ def read_keys_from_terminal() -> None:
     _data[:] = [os.fdopen(os.dup(0), "rb")]
     os.dup2(terminal, 0)
     os.close(terminal)
+
+
+def has_colors() -> bool:
+    """Whether the terminal has colours, as far as its description in terminfo says."""
+    if os.environ.get("COLORTERM"):
+        return True
+    try:
+        import curses
+    except ImportError:  # Python was built without it
+        return True
+    try:
+        curses.setupterm(fd=1)
+    except curses.error:  # of terminals that are not described, most have some
+        return True
+    return curses.tigetnum("colors") >= 8

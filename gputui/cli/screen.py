@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from gputui.base.errors import did_you_mean
-from gputui.base.standard_streams import read_keys_from_terminal
+from gputui.base.standard_streams import has_colors, read_keys_from_terminal
 from gputui.cli.values import UsageError
 
 if TYPE_CHECKING:
@@ -98,7 +98,7 @@ def run_screen(
 ) -> int:
     """Run the screen on what `connect` opens behind its first frame, which may be `shown`
     already; the exit status."""
-    if options.no_color:
+    if options.no_color or not has_colors():
         os.environ["NO_COLOR"] = "1"
     from gputui.tui.running import run_app
     from gputui.tui.source import Options

@@ -4,6 +4,7 @@ two."""
 from __future__ import annotations
 
 import random
+import re
 import shlex
 import shutil
 import subprocess
@@ -32,6 +33,7 @@ class Tmux:
 
     def __init__(self, socket: Path, command: list[str], size: tuple[int, int]) -> None:
         self._socket = socket
+        command = ["env", f"HOME={socket.parent}", *command]
         width, height = map(str, size)
         place = ["-d", "-x", width, "-y", height, "-c", str(ROOT)]
         self.run("-f", "/dev/null", "new-session", *place, shlex.join(command))
@@ -41,11 +43,11 @@ class Tmux:
         command = ["tmux", "-S", str(self._socket), *words]
         return subprocess.run(command, check=True, capture_output=True, text=True).stdout
 
-    def until(self, *texts: str) -> list[str]:
-        """The screen, once all of these are on it."""
+    def until(self, *texts: str, looks: bool = False) -> list[str]:
+        """The screen, once all of these are on it; with `looks` as what a terminal is sent."""
         deadline = time.monotonic() + DEADLINE_S
         while True:
-            screen = self.run("capture-pane", "-p")
+            screen = self.run("capture-pane", "-p", *["-e"] * looks)
             if all(text in screen for text in texts):
                 return screen.splitlines()
             assert time.monotonic() < deadline, screen
@@ -78,12 +80,31 @@ def test_a_terminal_follows_the_pen(tmp_path: Path) -> None:
     assert [line.ljust(width) for line in lines[:height]] == ["".join(row) for row in cells]
 
 
+REPLAY = [sys.executable, "-m", "gputui", "--replay", str(RECORDING)]
+COLOR = re.compile(r"\x1b\[(?:[\d;]*;)?(?:[349][0-7]|10[0-7]|[34]8;[\d;]+)(?:;[\d;]*)?m")
+REVERSE = re.compile(r"\x1b\[(?:[\d;]*;)?7m *1 Overview")
+
+
 @pytest.fixture
 def tmux(tmp_path: Path) -> Iterator[Tmux]:
-    command = [sys.executable, "-m", "gputui", "--replay", str(RECORDING)]
-    made = Tmux(tmp_path / "tmux", ["env", f"HOME={tmp_path}", *command], SIZES[0])
+    made = Tmux(tmp_path / "tmux", REPLAY, SIZES[0])
     yield made
     made.run("kill-server")
+
+
+@pytest.mark.parametrize(("term", "is_colored"), [("xterm", True), ("vt100", False)])
+def test_a_terminal_without_colours_is_sent_none(
+    tmp_path: Path, term: str, is_colored: bool
+) -> None:
+    """What colours say is said by reverse video there, as with NO_COLOR."""
+    command = ["env", "-u", "COLORTERM", "-u", "NO_COLOR", f"TERM={term}", *REPLAY]
+    tmux = Tmux(tmp_path / "tmux", command, SIZES[0])
+    try:
+        screen = "\n".join(tmux.until("LAUNCH-BOUND", "quit", looks=True))
+    finally:
+        tmux.run("kill-server")
+    assert bool(COLOR.search(screen)) == is_colored
+    assert bool(REVERSE.search(screen)) != is_colored
 
 
 def test_the_tour_at_three_sizes(tmux: Tmux) -> None:
