@@ -580,3 +580,13 @@ async def test_a_recording_that_stops_is_said_to_and_so_is_what_it_lost(show: Sh
         assert "stopped: no space left" in shown.lines[-1]
         await shown.press("4")
         assert "! the recording x.gputui stopped" in shown.text
+
+
+async def test_views_keep_their_places_whichever_is_current(show: Show) -> None:
+    """The titles behind the current one stood a cell further right."""
+    async with show(scripted.gpu_session(1, quiet=2), (80, 24)) as shown:
+        places = set()
+        for key in "1234567":
+            await shown.press(key)
+            places.add(tuple(shown.lines[0].index(f"{each} ") for each in "1234567"))
+        assert len(places) == 1

@@ -267,9 +267,12 @@ def test_pauses_stand_among_the_steps_where_shares_are_of_them() -> None:
     assert [column.pauses for column in columns_of_tree(tree)] == [0] * 4
 
 
-async def test_a_click_on_a_button_zooms_once(show: Show, training: list[AnyEvent]) -> None:
-    """It was heard twice."""
-    async with show([training], (120, 40)) as shown:
+@pytest.mark.parametrize("size", [(80, 24), (120, 40)], ids=str)
+async def test_a_click_on_a_button_zooms_once(
+    show: Show, training: list[AnyEvent], size: tuple[int, int]
+) -> None:
+    """It was heard twice; on a small screen there were no buttons."""
+    async with show([training], size) as shown:
         await shown.press("3", "up")
         view = shown.app.main.view
         assert isinstance(view, TimelineView)

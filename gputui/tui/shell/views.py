@@ -86,12 +86,15 @@ _WIDE, _CLOSE = 112, 76
 
 
 def tab_texts(width: int, current: Group) -> list[str]:
-    """The keys with their titles, which the upper line begins with: no title is ever cut."""
+    """The keys with their titles, which the upper line begins with: no title is ever cut. Where
+    they have room they stand in the same place whichever is current."""
     if width >= _WIDE:
         return [f" {group.key} {group.title} " for group in GROUPS]
-    return [
-        f" {group.key} {group.title} " if group is current
-        else f" {group.key} {group.title}" if width >= _CLOSE
-        else f" {group.key}"
-        for group in GROUPS
-    ]  # fmt: skip
+    texts = []
+    before = " "
+    for group in GROUPS:
+        is_whole = group is current or width >= _CLOSE
+        after = " " if group is current else ""
+        texts.append(f"{before}{group.key}{f' {group.title}' * is_whole}{after}")
+        before = "" if after else " "
+    return texts

@@ -101,7 +101,9 @@ class OneStepView(DraggedView):
         others = "another step" if len(self._kept) > 1 else "into it"
         keys = f"↑ ↓ {others}, then ← → z Z"
         title = f"One step, {duration(step.duration_ns)}: {named}"
-        rows: list[Row] = [(), heading(title, width, f"{keys}  {_BUTTONS}")]
+        notes = (f"{keys}  {_BUTTONS}", f"↑ ↓ {_BUTTONS}", _BUTTONS)
+        note = next((one for one in notes if len(title) + len(one) + 8 <= width), "")
+        rows: list[Row] = [(), heading(title, width, note)]
         line = "".join(text for text, _ in rows[1])
         for text, act in (("[−]", lambda: self._press(1)), ("[+]", lambda: self._press(-1)),
                           ("[fit]", self.follow)):  # fmt: skip
