@@ -188,8 +188,7 @@ class Accounting:
             part for device in self.devices.values() for part in device.collect(until_ns, may_wait)
         ]
         accounted = [device.time.accounted_ns for device in self.devices.values()]
-        if accounted:
-            self._threads.forget(min(accounted))
+        self._threads.forget(min(accounted, default=0))
         return Parts(
             [part for part in parts if isinstance(part, LeafTime)],
             [part for part in parts if isinstance(part, LoopDelta)],

@@ -20,6 +20,9 @@ SHORT_MEDIANS = 5
 """On a slow or crowded CPU dispatching takes longer: up to so many times the median time between
 two calls counts as launching too, but never more than SHORT_MOST_NS."""
 
+MOST_CALLS = 1 << 19
+"""Kept of a thread: one may poll for hours while nothing runs on the GPU."""
+
 _ENOUGH = 64
 _SOME = 512
 """Least, and most, stretches between calls that the median is of."""
@@ -96,9 +99,10 @@ class ThreadCalls:
         self._known.append(_Known(since_ns, calls, _pieces(calls, stretches)))
 
     def forget(self, before_ns: int) -> None:
-        """Drop calls that ended before."""
-        ended = sum(1 for known in self._known if known.calls.ends[-1] < before_ns)
-        del self._known[:ended]
+        """Drop calls that ended before, and the oldest where they are too many."""
+        surplus = sum(len(known.calls.starts) for known in self._known) - MOST_CALLS
+        while self._known and (surplus > 0 or self._known[0].calls.ends[-1] < before_ns):
+            surplus -= len(self._known.pop(0).calls.starts)
 
     def begun(self, since_ns: int, until_ns: int) -> int:
         """How many calls began within an interval."""

@@ -5,16 +5,21 @@ from __future__ import annotations
 import os
 import sys
 import threading
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from gputui.attribute.accounting import thread_calls
+from gputui.attribute.accounting.account import Accounting
 from gputui.attribute.accounting.doing import SHORT_NS
 from gputui.attribute.accounting.python_lines import PythonLines
 from gputui.attribute.accounting.thread_calls import SHORT_MOST_NS, _short
 from gputui.attribute.accounting.thread_states import ThreadStates
+from gputui.attribute.range_stacks import RangeStacks
+from gputui.attribute.strings import Strings
 from gputui.inject.hook import python_lines
 from gputui.inject.hook.python_lines import _kind
 from gputui.model.leaves import Leaf
@@ -115,6 +120,27 @@ def test_the_outermost_lines_of_the_script_itself_are_the_programs(
     monkeypatch.setattr(sys.modules["__main__"], "__file__", "/home/me/train.py", raising=False)
     code = compile("x = 1", "/home/me/train.py", "exec")
     assert _kind(code) == "u"
+
+
+def test_a_thread_that_polls_while_nothing_runs_takes_bounded_memory(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It made calls for a night, and each was kept until an operation would come."""
+    monkeypatch.setattr(thread_calls, "MOST_CALLS", 2000)
+    process = Accounting(1, 100, RangeStacks(Strings()), live=True)
+    process.define_call("cudaEventQuery")
+    which, times = np.zeros(1000, np.int64), np.arange(1000) * 1000
+    tracemalloc.start()
+    try:
+        held = []
+        for second in range(100):
+            starts = second * 10**9 + times
+            process.add_calls(which, which + 100, starts, starts + 500)
+            process.collect((second + 1) * 10**9, steps_named=False)
+            held.append(tracemalloc.get_traced_memory()[0])
+    finally:
+        tracemalloc.stop()
+    assert held[-1] - held[20] < 10 * 2 * starts.nbytes  # of 80
 
 
 def test_on_a_slow_cpu_launching_takes_longer() -> None:
