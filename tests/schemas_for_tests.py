@@ -10,6 +10,7 @@ from typing import Any
 
 import jsonschema
 from jsonschema.exceptions import best_match
+from referencing import Registry, Resource
 
 from gputui.cli.reference import DOCS
 
@@ -53,9 +54,14 @@ def _check(kind: str, text: str) -> None:
 @functools.cache
 def validator(kind: str) -> jsonschema.Draft202012Validator:
     """For one kind of document."""
-    schema = json.loads((DOCS / "schema" / f"{kind}.json").read_text(encoding="utf-8"))
+    schema = _read(f"{kind}.json")
     jsonschema.Draft202012Validator.check_schema(schema)
-    return jsonschema.Draft202012Validator(_closed(schema))
+    others: Registry[Any] = Registry(retrieve=lambda name: Resource.from_contents(_read(name)))
+    return jsonschema.Draft202012Validator(schema, registry=others)
+
+
+def _read(name: str) -> Any:
+    return _closed(json.loads((DOCS / "schema" / name).read_text(encoding="utf-8")))
 
 
 def _closed(schema: Any) -> Any:

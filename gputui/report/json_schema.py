@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping
+from itertools import chain
 from typing import Any
 
 import msgspec
@@ -72,7 +73,7 @@ def machine_schema() -> Schema:
         return {name: one for name, one in properties.items() if name not in without}
 
     text = {"type": "string"}
-    text_or_none = {"anyOf": [text, _NULL]}
+    text_or_none = _or_null("string")
     reasons = {"type": "object", "additionalProperties": text}
     versions = dict.fromkeys(("driver_version", "cuda_driver_version"), text_or_none)
     instances = _object(fields(MigFacts) | fields(MigSample))
@@ -111,26 +112,25 @@ def machine_schema() -> Schema:
 
 def hosts_schema() -> Schema:
     """`--once --json` with other hosts."""
-    machine = machine_schema()
-    definitions = machine.pop("$defs")
-    for name in ("$schema", "title"):
-        machine.pop(name)
-    integer_or_none: Schema = {"anyOf": [{"type": "integer"}, _NULL]}
     host = _object(
         {
             "name": {"type": "string"},
-            "unavailable_reason": {"anyOf": [{"type": "string"}, _NULL]},
-            "clock_offset_ns": integer_or_none,
-            "clock_error_ns": integer_or_none,
-            "machine": {"anyOf": [machine, _NULL]},
+            "unavailable_reason": _or_null("string"),
+            "clock_offset_ns": _or_null("integer"),
+            "clock_error_ns": _or_null("integer"),
+            "machine": {"anyOf": [{"$ref": "once.json"}, _NULL]},
         }
     )
     document = _object({"schema": {"type": "integer"}, "hosts": _array(host)})
-    return _whole("hosts", document, definitions)
+    return _whole("hosts", document, {})
 
 
 def _object(properties: Schema) -> Schema:
     return {"type": "object", "properties": properties, "required": list(properties)}
+
+
+def _or_null(kind: str) -> Schema:
+    return {"type": [kind, "null"]}
 
 
 def _array(items: Schema) -> Schema:
@@ -157,6 +157,11 @@ def _adapted(schema: Any) -> Any:
     adapted.pop("maximum", None)
     if schema.get("type") == "number":
         adapted["type"] = ["number", "null"]
+    parts = adapted.get("anyOf", ())
+    if parts and all(part.keys() == {"type"} for part in parts):
+        kinds = [[one["type"]] if isinstance(one["type"], str) else one["type"] for one in parts]
+        adapted = {"type": list(dict.fromkeys(chain(*kinds))), **adapted}
+        del adapted["anyOf"]
     if schema.get("type") == "object" and "properties" in schema:
         properties = schema["properties"]
         filled = {name for name, one in properties.items() if "default" in one}
