@@ -164,3 +164,11 @@ async def test_the_ranks_in_timeline_are_in_order(show: Show) -> None:
         assert "rank 0, GPU 0  1 of 4" in shown.text
         await shown.click("s another one")
         assert "rank 1, GPU 1  2 of 4" in shown.text
+
+
+async def test_a_click_on_the_verdict_leads_to_where(show: Show) -> None:
+    """It is drawn as chosen from the beginning: the first click on it did nothing that was seen."""
+    async with show([recorded(SLOW)], (120, 40)) as shown:
+        await shown.press("1")
+        await shown.click("Enter shows where")
+        assert shown.app.main.current == "time"

@@ -263,7 +263,7 @@ class OverviewView(View):
 
     def _click(self, key: Hashable) -> None:
         if isinstance(key, Chosen):
-            if self._chosen == key:
+            if key == (self._chosen or Chosen(FINDING, 0)):  # what is drawn as chosen
                 self.ask("activate")
                 return
             self._chosen = key
