@@ -12,6 +12,7 @@ from enum import Enum
 from typing import NamedTuple
 
 from gputui.base.sanitize import clean_output
+from gputui.collect.hosts.target import Target
 from gputui.model.events import JOURNAL_SCHEMA
 
 _LONGEST = 160
@@ -172,17 +173,17 @@ def no_journal(why: str) -> Failure:
     )
 
 
-def ended(status: int | None, printed: bytes, *, host: str, is_ssh: bool, was_up: bool) -> Failure:
+def ended(target: Target, status: int | None, printed: bytes, *, was_up: bool) -> Failure:
     """Why the command ended, by its status (None: it closed its output and stayed) and what it
     printed on standard error.
     """
     text = printed.decode(errors="replace")
     lines = [line for line in map(clean_output, text.splitlines()) if line.strip()]
     last = lines[-1][:_LONGEST] if lines else ""
-    if is_ssh and status == _SSH_FAILED:
+    if target.ssh and status == _SSH_FAILED:
         for pattern, kind, line in _OF_SSH:
             if re.search(pattern, text) and not (was_up and kind is Kind.BUSY):
-                return Failure(kind, line.format(host=host, last=last))
+                return Failure(kind, line.format(host=target.ssh, last=last))
         return Failure(Kind.LOST, "the link is lost" if was_up else f"ssh failed: {last}")
     if status is None:
         return Failure(Kind.LOST, "the link is lost: the command closed its output")

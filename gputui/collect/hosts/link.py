@@ -226,14 +226,8 @@ class HostLink:
             status, printed = pipe.status()
             if status == 0 and self.recording and self._was_up:
                 return failures.over(self.recording)
-            ended = failures.ended(
-                status,
-                printed,
-                host=self.target.ssh or self.target.name,
-                is_ssh=bool(self.target.ssh),
-                was_up=self._was_up,
-            )
-            return failures.would_ask(ended) if ended.kind.asks and self.target.control else ended
+            ended = failures.ended(target, status, printed, was_up=self._was_up)
+            return failures.would_ask(ended) if ended.kind.asks and target.control else ended
 
     def _open(self, argv: Sequence[str], token: str) -> Opened | Failure:
         """Start the command and wait for the far end's first line, a few links at a time."""
@@ -271,9 +265,7 @@ class HostLink:
                 return failures.silent(pipe.patience_s)
             if not pipe.is_at_end:
                 return failures.no_figures()
-            status, printed = pipe.status()
-            host, is_ssh = target.ssh or target.name, bool(target.ssh)
-            return failures.ended(status, printed, host=host, is_ssh=is_ssh, was_up=self._was_up)
+            return failures.ended(target, *pipe.status(), was_up=self._was_up)
 
     def _read(self, pipe: Pipe, stream: BinaryIO) -> Failure:
         """Take events until the stream ends or is damaged; what is wrong with it."""

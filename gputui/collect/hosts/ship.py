@@ -71,10 +71,7 @@ def ship(target: Target) -> Target:
         except SilentError:
             raise ShipError(f"no answer within {PATIENCE_S:g} s") from None
         except (_EndedError, OSError):
-            status, printed = pipe.status()
-            host = target.ssh or target.name
-            is_ssh = bool(target.ssh)
-            ended = failures.ended(status, printed, host=host, is_ssh=is_ssh, was_up=False)
+            ended = failures.ended(target, *pipe.status(), was_up=False)
             raise ShipError(ended.line) from None
 
 

@@ -196,7 +196,7 @@ def test_after_a_process_there_its_host_is_read_again(fleet: Callable[..., Fleet
     ],
 )
 def test_what_ssh_prints_says_what_failed(printed: str, kind: Kind) -> None:
-    failure = ended(255, printed.encode(), host="ada@box", is_ssh=True, was_up=False)
+    failure = ended(ssh_target("ada@box"), 255, printed.encode(), was_up=False)
     assert failure.kind is kind
     assert "\n" not in failure.line
     if kind is Kind.KEY_CHANGED:
@@ -205,7 +205,7 @@ def test_what_ssh_prints_says_what_failed(printed: str, kind: Kind) -> None:
 
 def test_a_link_that_was_up_is_lost() -> None:
     for printed in (b"", b"Connection to box closed by remote host.\r\n"):
-        failure = ended(255, printed, host="box", is_ssh=True, was_up=True)
+        failure = ended(ssh_target("box"), 255, printed, was_up=True)
         assert failure == (Kind.LOST, "the link is lost")
         assert failure.kind.retries
 
