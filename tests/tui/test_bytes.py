@@ -21,7 +21,9 @@ from gputui.tui.narrow_updates import Pen
 from gputui.tui.pace import Pace
 from gputui.tui.widgets.canvas import changed_runs
 from tests.bench.bench_screen import CountingDriver
+from tests.conftest import DATA
 from tests.tui import scripted
+from tests.tui.test_recorded import recorded
 
 
 async def _frame(pilot: Pilot[None]) -> None:
@@ -153,6 +155,31 @@ async def test_an_idle_gpu_costs_little(monkeypatch: pytest.MonkeyPatch) -> None
             source.give([[idle(tick)]])
             await _frame(pilot)
         assert 0 < CountingDriver.sent - before <= 20 * 500
+
+
+BUDGETS = {"1": 2500, "2": 1200, "3": 4000, "4": 1200, "5": 1200, "6": 2500, "7": 100}
+"""Bytes a reading by the view's key, at 120 × 40 and one reading a second: those of the design."""
+
+
+@pytest.mark.parametrize("key", BUDGETS)
+async def test_a_view_of_a_run_keeps_to_its_budget(
+    monkeypatch: pytest.MonkeyPatch, key: str
+) -> None:
+    """While a recorded training run finds its steps and goes on with them."""
+    events = recorded(DATA / "faults" / "starved.gputui.gz")
+    at = [n for n, event in enumerate(events) if isinstance(event, MachineSample)]
+    begin, *ends = at[46:72:2]
+    async with shown(monkeypatch, 120, 40) as (_, pilot, source):
+        source.give([events[:begin]])
+        await pilot.press(key)
+        await _frame(pilot)
+        before = CountingDriver.sent
+        for end in ends:
+            source.give([events[begin:end]])
+            await _frame(pilot)
+            begin = end
+        mean = (CountingDriver.sent - before) / len(ends)
+        assert 0 < mean <= BUDGETS[key], mean
 
 
 def idle(tick: int) -> MachineSample:
