@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -293,3 +294,14 @@ def test_classes_are_as_fine_as_the_steps_are_known(
     rows = distribution(spread, 12, 60).rows
     assert [(row[0][0].strip(), int(row[2][0])) for row in rows] == shown
     assert sum(often for _, often in shown) == spread.count
+
+
+@pytest.mark.parametrize("size", [(120, 40), (200, 50)], ids=str)
+async def test_the_kernels_say_how_many_are_shown(show: Show, size: tuple[int, int]) -> None:
+    """What was cut with its panel was counted as shown."""
+    slow = Path(__file__).parents[2] / "gputui" / "demo" / "slow.gputui.gz"
+    async with show([recorded(slow)], size) as shown:
+        await shown.press("1")
+        found = re.search(r"─ Kernels .*? (\d+) of \d+", shown.text)
+        assert found is not None
+        assert sum(line.count(" × ") + line.endswith(" ×") for line in shown.lines) == int(found[1])

@@ -20,6 +20,8 @@ class Panel:
     note: str = ""
     items: dict[int, Hashable] = field(default_factory=dict)
     view: str = ""
+    of: int = 0
+    """How many rows there would be: the heading says how many of them are shown. 0 says nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +55,8 @@ class Layout:
         blocks: list[tuple[list[Row], int]] = []
         for panel, width in zip(panels, widths, strict=True):
             shown = panel.rows[: max(0, height - 1)]
-            blocks.append(([heading(panel.title, width, panel.note), *shown], width))
+            note = f"{len(shown)} of {panel.of}" if panel.of else panel.note
+            blocks.append(([heading(panel.title, width, note), *shown], width))
             if panel.view:
                 self.titles.append(Spot(top, x, x + width, panel.view))
             self.spots += [

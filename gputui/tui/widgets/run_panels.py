@@ -160,8 +160,7 @@ def kernels(
             line = chosen_row(line, width)
         found.append(line)
     items: dict[int, Hashable] = {n: Chosen("kernel", row.name) for n, row in enumerate(ranked)}
-    shown = f"{len(ranked)} of {len(rows)}"
-    return Panel("Kernels  GPU time", found, shown, items, "kernels")
+    return Panel("Kernels  GPU time", found, "", items, "kernels", len(rows))
 
 
 def output(run: Run, height: int, width: int) -> Panel:
