@@ -115,6 +115,5 @@ def _parts(start_ns: int, end_ns: int) -> Int64s:
 
 
 def _thousandths(amounts: Int64s, lengths: Int64s) -> Int64s:
-    """Shares to a whole percent: a recording takes a quarter less for them."""
-    percent: Int64s = np.rint(100 * amounts / lengths).clip(0, 100).astype(np.int64)
-    return 10 * percent
+    shares: Int64s = np.rint(1000 * amounts / lengths).clip(0, 1000).astype(np.int64)
+    return shares
