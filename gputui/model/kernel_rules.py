@@ -152,7 +152,7 @@ _OF_ENGINES: tuple[tuple[str, tuple[str, ...]], ...] = (
     (
         "matmul",
         (
-            r"(?<![a-z])bmm_",
+            r"(?<![a-z])bmm_", r"dse::\w*fft", r"mult_and_sum_complex",
         ),
     ),
     (

@@ -177,9 +177,13 @@ _OF_CATEGORY = {
 # Names of cuBLAS and CUTLASS kernels: `simt` and `ffma` run on the plain FP32 units, `f64f64` and
 # `d884` on those for FP64, which have tensor cores of their own on some cards: no faster than FP32;
 # `align1` and `align2` load 2 or 4 bytes at a time because a dimension is not a multiple of 8
-# (CUTLASS's naming: kernels' operand alignment in elements).
+# (CUTLASS's naming: kernels' operand alignment in elements). Convolutions by FFT and Winograd's way
+# have kernels for FP32 beside their products.
 _SIMT = re.compile(r"simt|ffma|scudnn|(?<![a-z])sgemm|f32f32_f32f32|magma_sgemm|gemmSN|sgemv", re.I)
 _TENSOR = re.compile(r"tensorop|tf32|wgmma|hmma|s1688|s16816|nvjet", re.I)
+_FP32_CONVOLUTION = re.compile(
+    r"(fft2d_\w+|winograd\w*)<float|(DSE::\w*fft\w*|mult_and_sum_complex)<.*float2"
+)
 _DOUBLE = re.compile(r"f64f64|d884|(?<![a-z])dgemm|dgemv", re.I)
 _LOSS = re.compile(r"log_?soft_?max", re.I)
 _EXPERTS = re.compile(r"gemm|fused_moe|mul_mat|moe_mm|marlin", re.I)
@@ -199,6 +203,8 @@ def leaf_of_kernel(name: str) -> Leaf:
         return Leaf.OTHER
     if leaf is Leaf.MATMUL:
         if _DOUBLE.search(name) or (_SIMT.search(name) and not _TENSOR.search(name)):
+            return Leaf.MATMUL_SIMT
+        if _FP32_CONVOLUTION.search(name):
             return Leaf.MATMUL_SIMT
         if _UNALIGNED.search(name):
             return Leaf.MATMUL_UNALIGNED

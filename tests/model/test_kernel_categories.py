@@ -156,6 +156,31 @@ def test_experts_products_are_products() -> None:
     assert leaf_of_kernel("vllm::moe::topkGatingSoftmax") is Leaf.OTHER
 
 
+@pytest.mark.parametrize(
+    ("name", "leaf"),
+    [
+        ("void DSE::regular_fft_pad<0, 1, 128, 16, 32, 1, float, float, float2>(float2*, float*)",
+         Leaf.MATMUL_SIMT),
+        ("void DSE::vector_fft<0, 1, 128, 8, 8, 1, float, float, float2>(float2*, float2*)",
+         Leaf.MATMUL_SIMT),
+        ("void pointwise_mult_and_sum_complex<float2, 8, 4>(float2*, float2*, float2*, int, int)",
+         Leaf.MATMUL_SIMT),
+        ("void fft2d_r2c_32x32<float, false, 0u, false>(float2*, float const*, int, int)",
+         Leaf.MATMUL_SIMT),
+        ("void cudnn::winograd_nonfused::winogradWgradDelta4x4<float, float>(int)",
+         Leaf.MATMUL_SIMT),
+        # The same for FP16, and a transform that the program asks for: cuFFT's.
+        ("void fft2d_r2c_32x32<__half, false, 0u, false>(float2*, __half const*, int, int)",
+         Leaf.MATMUL),
+        ("void regular_fft<256u, EPT<16u>, 8u, 8u, (padding_t)1>(kernel_arguments_t<unsigned>)",
+         Leaf.OTHER),
+    ],
+)  # fmt: skip
+def test_convolutions_by_fft_are_products_without_tensor_cores(name: str, leaf: Leaf) -> None:
+    """cuDNN's kernels of FP32 convolutions on an H200."""
+    assert leaf_of_kernel(name) is leaf
+
+
 @given(st.text(max_size=80))
 def test_any_name_has_a_category_and_a_short_name(name: str) -> None:
     assert category(name) in {*dict(RULES), OTHER}

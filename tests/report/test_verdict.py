@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from gputui.model.events import (
+    NO_LEAF,
     AnyEvent,
     ApiDelta,
     CaptureDelta,
@@ -245,7 +246,21 @@ def test_what_a_loop_does_in_its_pauses_counts_where_it_is_a_habit(
         assert (one.with_pauses, round(one.share_percent or 0)) == (True, 40)
     share = 100 * saves * length / (saves * length + STEPS)
     pauses = f"{saves} pauses take {share:.0f} % of the loop's time"
-    assert interruptions(found) == [f"{pauses} (CPU code 80 %, pageable copies 20 % of it)."]
+    # A verdict that has them says so once.
+    said_once = [] if cause else [f"{pauses} (CPU code 80 %, pageable copies 20 % of it)."]
+    assert interruptions(found) == said_once
+
+
+def test_a_stretch_of_work_is_no_pause() -> None:
+    """An evaluation, or steps of another form than the others, some seconds long."""
+    _, run = a_run(
+        delta({Leaf.MATMUL: 0.95, Leaf.SYNC: 0.05}),
+        delta({Leaf.MATMUL: 0.7, Leaf.LAUNCH: 0.3}, Scope.PAUSE, count=1, length=STEPS / 4),
+    )
+    assert interruptions(verdict(run)) == [
+        "Work that is in no step takes 20 % of the loop's time (matmul 70 %, launch-bound 30 % of "
+        "it)."
+    ]
 
 
 @pytest.mark.parametrize(
@@ -522,9 +537,22 @@ def test_advice_goes_by_the_line(path: str, function: str, readings: int, advice
     assert answer.findings[0].advice == advice
 
 
-@pytest.mark.parametrize(("function", "advice"), [("_save", SAVE), ("__getitem__", LOAD)])
-def test_advice_goes_by_what_a_library_does_for_the_line(function: str, advice: str) -> None:
-    lines = (("/m/train.py", "<module>"), ("torch/library.py", function))
+@pytest.mark.parametrize(
+    ("function", "path", "advice"),
+    [
+        ("_save", "torch/library.py", SAVE),
+        ("__getitem__", "torch/library.py", LOAD),
+        ("_engine_run_backward", "torch/autograd/graph.py", CAUSES[Leaf.LAUNCH].advice),
+        ("embedding_bag", "torch/nn/functional.py", COMPUTE),
+        ("conv2d", "scipy/signal.py", CAUSES[Leaf.HOST].advice),
+    ],
+)
+def test_advice_goes_by_what_a_library_does_for_the_line(
+    function: str, path: str, advice: str
+) -> None:
+    """What PyTorch's backward pass does on the CPU is to prepare launches; an embedding that takes
+    long is the CPU's."""
+    lines = (("/m/train.py", "<module>"), (path, function))
     _, run = a_run(
         *(
             LineDefined(time_ns=0, process=1, line=line, path=path, number=7, function=name)
@@ -538,3 +566,50 @@ def test_advice_goes_by_what_a_library_does_for_the_line(function: str, advice: 
     answer = verdict(run)
     assert answer is not None
     assert answer.findings[0].advice == advice
+
+
+def at_lines(shares: dict[Leaf, float], *seen: tuple[Leaf | None, int, int]) -> Run:
+    """Steps, and the leaf, the line and the number of readings of the program."""
+    lines = [
+        LineDefined(time_ns=0, process=1, line=line, path="/m/t.py", number=line, function="f")
+        for line in {line for _, line, _ in seen}
+    ]
+    samples = tuple(
+        LineSamples(1, 0, 0, line, readings, leaf=NO_LEAF if leaf is None else leaf)
+        for leaf, line, readings in seen
+    )
+    return a_run(*lines, replace(delta(shares), line_samples=samples))[1]
+
+
+@pytest.mark.parametrize(
+    ("second", "says"),
+    [
+        (8, "In 60 % of 20 samples the program was at t.py:1 f; in 40 % at t.py:2 f"),
+        (5, "In 71 % of 17 samples the program was at t.py:1 f"),
+    ],
+)
+def test_two_lines_are_named_where_each_has_a_third(second: int, says: str) -> None:
+    """A model's forward pass, and the choice of a token on the CPU."""
+    run = at_lines({Leaf.HOST: 0.9, Leaf.MATMUL: 0.1}, (None, 1, 12), (None, 2, second))
+    answer = verdict(run)
+    assert answer is not None
+    assert answer.findings[0].evidence == (says,)
+
+
+@pytest.mark.parametrize(
+    ("line", "causes"), [(1, ["idle.compile"]), (2, ["idle.compile", "idle.wait"])]
+)
+def test_what_compiles_waits_at_the_same_line_for_threads_that_do(
+    line: int, causes: list[str]
+) -> None:
+    """The backward pass is compiled by autograd's thread, or by processes."""
+    shares = {Leaf.COMPILE: 0.5, Leaf.WAIT: 0.4, Leaf.MATMUL: 0.1}
+    answer = verdict(at_lines(shares, (Leaf.COMPILE, 1, 50), (None, line, 40)))
+    assert answer is not None
+    first = answer.findings[0]
+    assert [one.cause for one in answer.findings] == causes
+    assert first.advice == CAUSES[Leaf.COMPILE].advice
+    if len(causes) == 1:
+        assert "90 % of each step while the program is at one line" in first.sentence
+        assert "(compile 50 %, CPU waiting 40 %)" in first.sentence
+        assert first.evidence == ("In 100 % of 50 samples the program was at t.py:1 f",)

@@ -10,7 +10,7 @@ from gputui.model.leaves import LEAVES, Leaf
 from gputui.report.explain.copies import REDUCE_FIRST, copies_back
 from gputui.report.explain.finding import Finding
 from gputui.report.explain.host_advice import SAVE
-from gputui.report.explain.lines import MOSTLY, LikeliestLine, likeliest_line
+from gputui.report.explain.lines import MOSTLY, LikeliestLine, likeliest_line, line_shares
 from gputui.report.explain.pauses import in_words
 from gputui.report.explain.time_tree import TimeTree
 from gputui.state import Run
@@ -65,18 +65,22 @@ def _in_few_steps(tree: TimeTree, leaf: Leaf) -> str | None:
 
 
 def where(run: Run, leaf: Leaf | None = None) -> str | None:
-    """At which line of the program the CPU was, for one leaf if there is one; None where too little
-    was seen, or it was all over the program."""
-    line = likeliest_line(run, leaf=leaf)
-    if line is None or line.seen < NAMED * line.samples:
+    """At which line of the program the CPU was, or at which two, for one leaf if there is one; None
+    where too little was seen, or it was all over the program."""
+    lines = [line for line in line_shares(run, leaf=leaf)[:2] if line.seen >= NAMED * line.samples]
+    if not lines:
         return None
-    share = 100 * line.seen / line.samples
-    text = f"In {share:.0f} % of {line.samples} samples the program was at {line.where}"
-    return f"{text}, mostly in {line.inside}" if line.inside else text
+    first, *others = [(f"{100 * line.seen / line.samples:.0f} %", _at(line)) for line in lines]
+    text = f"In {first[0]} of {lines[0].samples} samples the program was at {first[1]}"
+    return text + "".join(f"; in {share} at {at}" for share, at in others)
+
+
+def _at(line: LikeliestLine) -> str:
+    return f"{line.where}, mostly in {line.inside}" if line.inside else line.where
 
 
 NAMED = 1 / 3
-"""Share of the readings from which the most frequent line is named."""
+"""Share of the readings from which a line is named, of the two most frequent ones."""
 
 
 def place_of(run: Run, leaf: Leaf) -> str:
@@ -95,15 +99,18 @@ ONE_LINE = 0.9
 
 _AT_ONE_LINE = (Leaf.HOST, Leaf.INPUT, Leaf.WAIT)
 _COPIES = LEAVES[Leaf.COPY_PAGEABLE].key
+_COMPILING = LEAVES[Leaf.COMPILE].key
 
 
 def each_cause_once(run: Run, tree: TimeTree, found: list[Finding]) -> list[Finding]:
     """Findings, the largest first, without those that one before stands for: saving a model
-    computes, reads and waits at one line; logits are copied back and worked on at one."""
+    computes, reads and waits at one line; logits are copied back and worked on at one; what
+    compiles waits for threads and processes that do."""
+    compiling = [Leaf.COMPILE] if found and found[0].cause == _COMPILING else []
     copied = [Leaf.COPY_PAGEABLE] if any(one.cause == _COPIES for one in found) else []
-    if copied and not copies_back(run, tree):
+    if compiling or (copied and not copies_back(run, tree)):
         copied = []
-    keys = {LEAVES[leaf].key: leaf for leaf in (*_AT_ONE_LINE, *copied)}
+    keys = {LEAVES[leaf].key: leaf for leaf in (*_AT_ONE_LINE, *copied, *compiling)}
     together = [one for one in found if one.cause in keys]
     line = likeliest_line(run)
     if len(together) < 2 or line is None or line.seen < ONE_LINE * line.samples:
@@ -115,11 +122,14 @@ def each_cause_once(run: Run, tree: TimeTree, found: list[Finding]) -> list[Find
         if key != first.cause
     }
     shown = where(run) or ""
-    known = first.evidence if shown in first.evidence else (shown, *first.evidence)
+    is_shown = any(line.where in one for one in first.evidence)
+    known = first.evidence if is_shown else (shown, *first.evidence)
     leaves = [leaf for leaf in keys.values() if tree.leaves.get(leaf)]
     leaves.sort(key=lambda leaf: -tree.leaves[leaf])
     named = ", ".join(
-        f"{LEAVES[leaf].label} {100 * tree.share(tree.leaves[leaf]):.0f} %" for leaf in leaves
+        f"{LEAVES[leaf].label} {part:.0f} %"
+        for leaf in leaves
+        if (part := 100 * tree.share(tree.leaves[leaf])) >= 0.5
     )
     ns = sum(tree.leaves[leaf] for leaf in leaves)
     scope, time = in_words(tree, leaves)

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from gputui.model.events import KernelDefined
 from gputui.model.leaves import Leaf
 from gputui.report.explain.causes import CAUSES
+from gputui.report.explain.launches import launch_advice
 from gputui.report.explain.lines import MOSTLY, LikeliestLine, line_shares
 from gputui.state import Run
 
@@ -39,6 +40,12 @@ _SAYS = {
 """What to try, by words in the names of the functions and files of most lines, or of the library's
 function that they are in."""
 
+_LAUNCHES = re.compile(r"\(torch/(autograd|optim)/")
+"""Parts of PyTorch whose time on the CPU is that of preparing launches, where a line is in them."""
+
+_COMPUTES = re.compile(r"\(torch/nn/functional")
+"""One whose functions take long only where their tensors are the CPU's."""
+
 
 def host_advice(run: Run, names: Mapping[int, KernelDefined]) -> str:
     """Better than what is true of any program, where the line or the kernels say more."""
@@ -49,6 +56,10 @@ def host_advice(run: Run, names: Mapping[int, KernelDefined]) -> str:
     if advice not in (LOAD, SAVE) and _plans(run, names):
         in_attention = any("attention" in line.inside for line in lines[:1])
         return IN_ATTENTION if in_attention else PLANS + (advice or LESS)
+    if advice is None and lines and _LAUNCHES.search(lines[0].inside):
+        return launch_advice(run, names) or CAUSES[Leaf.LAUNCH].advice
+    if advice is None and lines and _COMPUTES.search(lines[0].inside):
+        return COMPUTE
     return advice or CAUSES[Leaf.HOST].advice
 
 

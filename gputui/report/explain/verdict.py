@@ -93,7 +93,8 @@ def verdict(run: Run, names: Mapping[int, KernelDefined] | None = None) -> Verdi
         return Verdict("MOSTLY PAUSED", sentence, tree=tree, says_pauses=True)
     if not found:
         return Verdict(*(hole or _healthy(tree)), tree=tree)
-    return Verdict(found[0].word, found[0].told, tuple(found), tree)
+    says_pauses = found[0].with_pauses
+    return Verdict(found[0].word, found[0].told, tuple(found), tree, says_pauses=says_pauses)
 
 
 HOLE = 0.05
