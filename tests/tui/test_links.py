@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import pty
 import select
@@ -94,6 +95,7 @@ def test_a_slow_line_gets_the_newest_view_and_not_all_on_the_way_there(tmp_path:
 async def test_the_tour_over_ssh_in_tmux(tmp_path: Path) -> None:
     """Verdict on the first screen, its evidence in two keys, back in two."""
     tmux = ["tmux", "-S", str(tmp_path / "tmux")]
+    children: list[asyncio.subprocess.Process] = []
 
     async def serve(process: asyncssh.SSHServerProcess[bytes]) -> None:
         columns, lines, *_ = process.get_terminal_size()
@@ -108,15 +110,21 @@ async def test_the_tour_over_ssh_in_tmux(tmp_path: Path) -> None:
         )  # fmt: skip
         os.close(slave)
         loop = asyncio.get_running_loop()
-        loop.add_reader(master, lambda: process.stdout.write(os.read(master, 65536)))
+        children.append(child)
+
+        def forward() -> None:
+            try:
+                process.stdout.write(os.read(master, 65536))
+            except OSError:  # tmux has ended
+                loop.remove_reader(master)
+
+        loop.add_reader(master, forward)
         try:
             while data := await process.stdin.read(4096):
                 os.write(master, data)
         finally:
             loop.remove_reader(master)
             os.close(master)
-            child.kill()
-            await child.wait()
 
     key = asyncssh.generate_private_key("ssh-ed25519")
     keys = asyncssh.import_authorized_keys(key.export_public_key().decode())
@@ -151,7 +159,9 @@ async def test_the_tour_over_ssh_in_tmux(tmp_path: Path) -> None:
                 seen = b""
                 process.stdin.write(keys)
                 while not all(text in seen for text in texts):
-                    seen += await process.stdout.read(65536)
+                    data = await process.stdout.read(65536)
+                    assert data, seen[-300:]
+                    seen += data
                 return len(seen)
 
             await until(b"", b"LAUNCH-BOUND", b"Where each step goes")
@@ -162,5 +172,9 @@ async def test_the_tour_over_ssh_in_tmux(tmp_path: Path) -> None:
     finally:
         ending = await asyncio.create_subprocess_exec(*tmux, "kill-server")
         await ending.wait()
+        for child in children:
+            with contextlib.suppress(ProcessLookupError):
+                child.kill()
+            await child.wait()
         server.close()
         await server.wait_closed()
