@@ -128,6 +128,18 @@ def test_a_program_does_not_notice(program, handed_over, part, times, how):
         until(lambda: Path(time_of).read_text() != before or part == "waits", "its going on")
 
 
+def test_a_program_is_not_handed_a_library_while_it_loads_another(
+    program, handed_over, compile_program
+):
+    library, count = handed_over
+    other = str(compile_program("fake_driver.c", "other.so", "-shared", "-fPIC"))
+    for _ in range(15):
+        count.unlink(missing_ok=True)
+        with target(program, "loads", other) as started:
+            if inject(started.pid, library) not in NOT_NOW:
+                until(lambda one=started: count.exists() or not one.is_well(), "the library")
+
+
 def attached(pid: int) -> Word:
     """On a busy machine no moment may come in time: then once more."""
     end = time.monotonic() + LIMIT_S

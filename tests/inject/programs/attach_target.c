@@ -1,6 +1,7 @@
 /* A program to attach to: `attach_target PART`. It checks its own results, and ends with 1 if one is
  * wrong. */
 #define _GNU_SOURCE
+#include <dlfcn.h>
 #include <errno.h>
 #include <pthread.h>
 #include <signal.h>
@@ -154,6 +155,18 @@ static void ignores_traps(void)
     }
 }
 
+/* Mostly in the loader. */
+static void loads(const char *path)
+{
+    for (unsigned n = 0;; n++) {
+        void *library = dlopen(path, RTLD_NOW);
+        if (library == NULL || dlclose(library) != 0)
+            wrong("a library");
+        if (n % 10 == 0)
+            allocate((void *)2);
+    }
+}
+
 int main(int count, char **words)
 {
     const char *part = count > 1 ? words[1] : "";
@@ -164,6 +177,8 @@ int main(int count, char **words)
     fflush(stdout);
     if (strcmp(part, "vectors") == 0)
         vectors();
+    if (strcmp(part, "loads") == 0 && count > 2)
+        loads(words[2]);
     if (strcmp(part, "waits") == 0)
         waits();
     if (strcmp(part, "masks") == 0)

@@ -31,6 +31,12 @@ static uint64_t program_counter(pid_t tid)
     return read_registers(tid, &registers) ? registers.pc : 0;
 }
 
+static uint64_t caller_of(pid_t tid, const Registers *registers)
+{
+    (void)tid;
+    return registers->regs[30];
+}
+
 typedef struct {
     uint32_t information, padding;
     struct {
@@ -95,6 +101,7 @@ static int is_known_thread(pid_t tid, const State *state)
 static int is_harmless_wait(pid_t pid, pid_t tid, State *state, int may_be_futex)
 {
     (void)pid, (void)tid, (void)state, (void)may_be_futex, (void)may_be_allocators;
+    (void)is_in_loader;
     return 0;
 }
 

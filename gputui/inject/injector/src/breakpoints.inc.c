@@ -29,11 +29,12 @@ typedef struct {
 _Static_assert(sizeof(Event) == 112, "PERF_ATTR_SIZE_VER5");
 
 enum { BREAKPOINT_EVENT = 5, EXECUTION = 4, CLOSE_ON_EXEC = 8, EVENTS = 2, DISABLED = 1,
-       ENABLE = 0x2400 };
+       ENABLE = 0x2400, DISABLE = 0x2401 };
 #define EXCLUDE_KERNEL (1ull << 5)
 #define EXCLUDE_HYPERVISOR (1ull << 6)
 
 static int events[EVENTS] = {-1, -1};
+static int events_report_by; /* 0 where there are none */
 
 /* By which the breakpoints report. */
 static int reports_by = SIGTRAP;
@@ -59,36 +60,55 @@ static int open_event(pid_t tid, uint64_t address, int signal_number)
     struct f_owner_ex owner = {F_OWNER_TID, tid};
     int fd = (int)syscall(SYS_perf_event_open, &event, tid, -1, -1, CLOSE_ON_EXEC);
     if (fd >= 0 && (fcntl(fd, F_SETOWN_EX, &owner) != 0 || fcntl(fd, F_SETSIG, signal_number) != 0 ||
-                    fcntl(fd, F_SETFL, O_ASYNC) != 0 || ioctl(fd, ENABLE, 0) != 0)) {
+                    fcntl(fd, F_SETFL, O_ASYNC) != 0)) {
         close(fd);
         fd = -1;
     }
     return fd;
 }
 
-static void disarm(pid_t tid)
+static void close_events(void)
 {
-    if (reports_by == SIGTRAP)
-        clear_breakpoints(tid);
     for (int at = 0; at < EVENTS; at++) {
         if (events[at] >= 0)
             close(events[at]);
         events[at] = -1;
     }
+    events_report_by = 0;
+}
+
+/* Before the thread is stopped, and closed once it runs again: the kernel takes 5 to 10 ms for either.
+ */
+static void open_events(pid_t tid, uint64_t first, uint64_t second)
+{
+    const uint64_t addresses[EVENTS] = {first, second};
+    close_events();
+    int by = harmless_signal(tid), opened = by != 0;
+    for (int at = 0; at < EVENTS && opened; at++) {
+        events[at] = open_event(tid, addresses[at], by);
+        opened = events[at] >= 0;
+    }
+    events_report_by = opened ? by : 0;
+}
+
+static void disarm(pid_t tid)
+{
+    if (reports_by == SIGTRAP)
+        clear_breakpoints(tid);
+    for (int at = 0; at < EVENTS; at++)
+        if (events[at] >= 0 && ioctl(events[at], DISABLE, 0) != 0)
+            close_events();
     reports_by = SIGTRAP;
 }
 
 /* The thread is stopped. */
 static int arm(pid_t tid, uint64_t first, uint64_t second, int may_trap)
 {
-    const uint64_t addresses[EVENTS] = {first, second};
-    int opened = 1;
-    reports_by = harmless_signal(tid);
-    for (int at = 0; at < EVENTS && reports_by != 0 && opened; at++) {
-        events[at] = open_event(tid, addresses[at], reports_by);
-        opened = events[at] >= 0;
-    }
-    if (reports_by != 0 && opened)
+    int on = events_report_by != 0 && events_report_by == harmless_signal(tid);
+    reports_by = events_report_by;
+    for (int at = 0; at < EVENTS && on; at++)
+        on = ioctl(events[at], ENABLE, 0) == 0;
+    if (on)
         return 1;
     disarm(tid);
     return may_trap && set_breakpoints(tid, first, second);

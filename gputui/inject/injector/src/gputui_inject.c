@@ -1,15 +1,17 @@
 /* Hands the capture library to a running process: gputui_inject PID LIBRARY
  *
- * One thread of the target is stopped at a moment at which it holds no lock of the allocator's: the
- * first instruction of malloc or free (a hardware breakpoint of that thread alone, no code is
- * written), or a system call in which it waits and which neither allocator nor loader makes. There
- * it gets a stack frame as the kernel makes it for a signal handler, whose "handler" is dlopen: as
- * that returns, the C library's own sigreturn restores every register, also the vector ones, and
- * the signal mask. So nothing is left to restore, and a target whose injector is killed meanwhile
- * goes on. The library comes in a memfd that the target makes for it.
+ * One thread of the target is stopped at a moment at which it holds no lock of the allocator's and is
+ * not in the loader: the first instruction of malloc or free, called from outside the C library and the
+ * loader (a hardware breakpoint of that thread alone, no code is written), or a system call in which
+ * it waits and which neither allocator nor loader makes. There it gets a stack frame as the kernel
+ * makes it for a signal handler, whose "handler" is dlopen: as that returns, the C library's own
+ * sigreturn restores every register, also the vector ones, and the signal mask. So nothing is left to
+ * restore, and a target whose injector is killed meanwhile goes on. The library comes in a memfd that
+ * the target makes for it.
  *
  * It reads numbers of the target's threads and mappings from /proc and registers from the kernel:
- * nothing that the target writes is parsed, and no address is taken from its memory.
+ * nothing that the target writes is parsed, and of its memory only a return address is read, to see
+ * whose code it is in.
  *
  * Prints one line: "done HOW found_us N stopped_us N", or why not. */
 
@@ -64,7 +66,7 @@ static void find_addresses(pid_t pid)
     address.memfd_create = in_target(pid, dlsym(RTLD_DEFAULT, "memfd_create"));
     address.sigreturn = in_target(pid, sigreturn_here());
     if (!address.malloc || !address.free || !address.dlopen || !address.memfd_create ||
-        !address.sigreturn)
+        !address.sigreturn || !find_code(pid))
         finish(REFUSED, "other-libc");
 }
 
@@ -164,12 +166,21 @@ static int read_moment(pid_t tid, State *state)
     return read_mask(tid, &state->mask) && read_state(tid, state);
 }
 
+/* The loader allocates in the middle of loading and unloading: a library that is loaded there ends the
+ * program ("Inconsistency detected by ld.so"). Some of what does that is in the C library. */
+static int is_from_outside(pid_t tid, const State *state)
+{
+    uint64_t caller = caller_of(tid, &state->registers);
+    return caller != 0 && !is_in_c_library(caller);
+}
+
 /* Looks for a moment of one thread; 1 if the library was handed over, 0 to try another, and leaves
  * the program where there is nothing to try. */
 static int try_thread(pid_t pid, pid_t tid, const char *library, int may_wait_in_futex,
                       uint64_t began, int *seized)
 {
     State state = {0};
+    open_events(tid, address.malloc, address.free);
     if (ptrace(PTRACE_SEIZE, tid, NULL, (void *)PTRACE_O_TRACESYSGOOD) != 0) {
         if (errno == EPERM && !*seized)
             finish(REFUSED, "ptrace");
@@ -183,10 +194,13 @@ static int try_thread(pid_t pid, pid_t tid, const char *library, int may_wait_in
     const char *how = NULL;
     if (read_moment(tid, &state) && is_harmless_wait(pid, tid, &state, may_wait_in_futex))
         how = "wait";
-    if (how == NULL && arm(tid, address.malloc, address.free, may_trap(tid))) {
+    uint64_t end = now_us() + MOMENT_MS * 1000ull;
+    while (how == NULL && now_us() < end &&
+           arm(tid, address.malloc, address.free, may_trap(tid))) {
         const char *kind = reports_by == SIGTRAP ? "breakpoint" : "event";
-        if (run_to_breakpoint(tid, MOMENT_MS, address.malloc, address.free) &&
-            read_moment(tid, &state))
+        if (!run_to_breakpoint(tid, MOMENT_MS, address.malloc, address.free))
+            break;
+        if (read_moment(tid, &state) && is_from_outside(tid, &state))
             how = kind;
     }
     if (how == NULL && read_moment(tid, &state) &&

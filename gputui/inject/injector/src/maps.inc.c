@@ -16,7 +16,7 @@ typedef struct {
     uint64_t begin, end, offset, inode;
     unsigned device_major, device_minor;
     char access[5];
-    int is_stack, is_c_library;
+    int is_stack, is_c_library, is_loader;
 } Mapping;
 
 static uint64_t now_us(void)
@@ -46,8 +46,11 @@ static int next_mapping(FILE *maps, Mapping *mapping)
         mapping->offset = offset;
         mapping->inode = inode;
         mapping->is_stack = strstr(line, " [stack]\n") != NULL;
-        mapping->is_c_library =
-            strstr(line, "/libc.so.6\n") != NULL || strstr(line, "/ld-linux-") != NULL;
+        /* Before glibc 2.34 the files have its version in their names, and dlopen has one of its own. */
+        mapping->is_loader =
+            strstr(line, "/ld-linux-") != NULL || strstr(line, "/ld-2.") != NULL;
+        mapping->is_c_library = mapping->is_loader || strstr(line, "/libc.so.6\n") != NULL ||
+                                strstr(line, "/libc-2.") != NULL || strstr(line, "/libdl") != NULL;
         return 1;
     }
     return 0;
@@ -135,6 +138,49 @@ static int has_feature(pid_t tid, const char *name, const char *word)
     if (file != NULL)
         fclose(file);
     return found;
+}
+
+/* Where the target's loader and C library have their code: for as long as it lives, so it is looked up
+ * before the target is stopped. */
+enum { CODE_PARTS = 16 };
+static Mapping code[CODE_PARTS];
+static int code_parts;
+
+/* Whether all of it is known. */
+static int find_code(pid_t pid)
+{
+    Mapping mapping;
+    FILE *maps = open_maps(pid);
+    int loader = 0, library = 0;
+    code_parts = 0;
+    while (maps != NULL && next_mapping(maps, &mapping)) {
+        if (!mapping.is_c_library || mapping.access[2] != 'x')
+            continue;
+        if (code_parts == CODE_PARTS)
+            library = loader = -CODE_PARTS;
+        else
+            code[code_parts++] = mapping;
+        *(mapping.is_loader ? &loader : &library) += 1;
+    }
+    if (maps != NULL)
+        fclose(maps);
+    return loader > 0 && library > 0;
+}
+
+static int is_in_c_library(uint64_t at)
+{
+    for (int part = 0; part < code_parts; part++)
+        if (at >= code[part].begin && at < code[part].end)
+            return 1;
+    return 0;
+}
+
+static int is_in_loader(uint64_t at)
+{
+    for (int part = 0; part < code_parts; part++)
+        if (code[part].is_loader && at >= code[part].begin && at < code[part].end)
+            return 1;
+    return 0;
 }
 
 /* Whether an address is one that the C library or the loader keeps locks at: in their data, or in

@@ -24,6 +24,14 @@ static uint64_t program_counter(pid_t tid)
     return read_registers(tid, &registers) ? registers.rip : 0;
 }
 
+/* Who called the function at whose first instruction the thread is; 0 if that is not known. */
+static uint64_t caller_of(pid_t tid, const Registers *registers)
+{
+    uint64_t caller = 0;
+    struct iovec local = {&caller, sizeof caller}, remote = {(void *)registers->rsp, sizeof caller};
+    return process_vm_readv(tid, &local, 1, &remote, 1, 0) == sizeof caller ? caller : 0;
+}
+
 static int poke_debug(pid_t tid, int which, uint64_t value)
 {
     return ptrace(PTRACE_POKEUSER, tid,
@@ -95,7 +103,7 @@ static int is_harmless_wait(pid_t pid, pid_t tid, State *state, int may_be_futex
         known = may_be_futex && !may_be_allocators(pid, now->rdi);
     /* A signal on its way has its handler see the call end with EINTR. */
     uint64_t pending = status_field(tid, "SigPnd", 16) | status_field(tid, "ShdPnd", 16);
-    if (!known || pending & ~state->mask)
+    if (!known || pending & ~state->mask || is_in_loader(now->rip))
         return 0;
     state->resumed.rax = (unsigned long)number;
     state->resumed.rip -= SYSCALL_BYTES;
