@@ -537,6 +537,30 @@ def test_advice_goes_by_the_line(path: str, function: str, readings: int, advice
     assert answer.findings[0].advice == advice
 
 
+def test_the_line_that_synchronizes_is_named() -> None:
+    """It is not where the program is outside CUDA, in which it is at another line."""
+    _, run = a_run(
+        *(
+            LineDefined(time_ns=0, process=1, line=line, path="t.py", number=line, function="step")
+            for line in (3, 4)
+        ),
+        replace(
+            delta({Leaf.SYNC: 0.5, Leaf.HOST: 0.2, Leaf.MATMUL: 0.3}),
+            line_samples=(
+                LineSamples(1, 0, 0, 3, 20, int(Leaf.SYNC)),
+                LineSamples(1, 0, 0, 4, 10),
+            ),
+        ),
+    )
+    answer = verdict(run)
+    assert answer is not None
+    assert {one.cause: one.place for one in answer.findings} == {
+        "idle.sync": "t.py:3 step",
+        "idle.host": "t.py:4 step",
+    }
+    assert answer.headline.endswith("Mostly at t.py:3 step.")
+
+
 @pytest.mark.parametrize(
     ("function", "path", "advice"),
     [

@@ -110,7 +110,9 @@ class Blame:
         self._threads = threads
         self._main_thread = main_thread
         self.line_hits: list[LineReading] = []
-        """Those at which the device idled and the thread was away from CUDA."""
+        """Those at which the device idled and the thread was away from CUDA, and those at which it
+        waited for the device, with the leaf SYNC."""
+        self._waits_read_ns: dict[int, int] = {}
 
     def forget_lines(self, until_ns: int) -> None:
         """The lines of steps that ended by then are counted."""
@@ -123,6 +125,8 @@ class Blame:
             self._follow(pieces, gaps)
         restarted = waited[gaps.lengths[waited] < RESTART_NS]
         causes.add_whole(Leaf.SYNC, gaps.rows[restarted])
+        if len(restarted):
+            self._read_waits(thread, int(gaps.called_ns.max()))
         long = np.flatnonzero(gaps.lengths > LATENCY_NS)
         long = long[_others(long, restarted)]
         called = np.maximum(gaps.returned_ns.take(long), gaps.called_ns.take(long))
@@ -136,6 +140,16 @@ class Blame:
                 self._add_absence(causes, thread, gaps.pick(at), amounts)
             else:
                 causes.add(LEAF_OF_CALL[doing], gaps.rows[at], amounts)
+
+    def _read_waits(self, thread: int, until_ns: int) -> None:
+        """The lines at which a thread waited for the device: they are what synchronizes."""
+        since_ns = self._waits_read_ns.get(thread, 0)
+        if thread not in self._threads.lines.threads or until_ns <= since_ns:
+            return
+        self._waits_read_ns[thread] = until_ns
+        waits = self._threads.waits(thread, since_ns, until_ns)
+        hits = self._threads.lines.within(thread, *waits)
+        self.line_hits += [hit._replace(leaf=Leaf.SYNC) for hit in hits]
 
     def _add_absence(self, causes: Causes, thread: int, gaps: Gaps, away: Int64s) -> None:
         """What a thread was at while it was `away` from CUDA in these gaps; where nothing is known,

@@ -26,7 +26,7 @@ def evidence(run: Run, tree: TimeTree, leaf: Leaf) -> tuple[str, ...]:
     return ()
 
 
-_AT_A_LINE = (Leaf.HOST, Leaf.INPUT, Leaf.WAIT, Leaf.SCHEDULER, Leaf.COMPILE)
+_AT_A_LINE = (Leaf.HOST, Leaf.INPUT, Leaf.WAIT, Leaf.SCHEDULER, Leaf.COMPILE, Leaf.SYNC)
 
 
 ONE_PHASE = 0.8

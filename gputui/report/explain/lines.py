@@ -46,12 +46,14 @@ def line_shares(
     run: Run, process: int | None = None, leaf: Leaf | None = None
 ) -> list[LikeliestLine]:
     """Where a run, or one process of it, was, the most frequent line first; none where too little
-    was seen."""
-    said = leaf if any(key.leaf == leaf for key in run.line_samples) else NO_LEAF
+    was seen. Where the program waits for the GPU is asked for by the leaf SYNC only."""
+    is_said = leaf is Leaf.SYNC or any(key.leaf == leaf for key in run.line_samples)
+    said = leaf if is_said else NO_LEAF
     counts = Counter[tuple[int, int]]()
     calls = defaultdict[tuple[int, int], Counter[int]](Counter)
     for key, seen in run.line_samples.items():
-        if process in (None, key.process) and (leaf is None or key.leaf == said):
+        asked = key.leaf != Leaf.SYNC if leaf is None else key.leaf == said
+        if process in (None, key.process) and asked:
             counts[key.process, key.line] += seen.samples
             calls[key.process, key.line][seen.inside] += seen.inside_samples
     whole = sum(counts.values())

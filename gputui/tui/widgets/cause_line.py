@@ -102,9 +102,11 @@ def _evidence(
             rows.append(((f"  {fit(name, width - 26)}", "text"), (figures, "value")))
             leads[rows[-1]] = Lead("kernels", row.name)
         return rows
-    lines = line_shares(run)[:4]
+    waits = leaf is Leaf.SYNC
+    lines = line_shares(run, leaf=leaf if waits else None)[:4]
     if lines:
-        rows += [(), (("  Source lines  while the GPU idled", "head"),)]
+        when = "that wait for the GPU" if waits else "while the GPU idled"
+        rows += [(), ((f"  Source lines  {when}", "head"),)]
         for line in lines:
             share = f"  {percent(100 * line.seen / line.samples):>6} "
             rows.append(((share, "value"), (cut_middle(line.where, width - 10), "text")))

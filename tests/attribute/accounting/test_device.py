@@ -261,6 +261,37 @@ def test_gpu_time_is_shared_among_the_lines_that_launch_it() -> None:
     assert shares == pytest.approx({1: 0.75, 2: 0.25, 3: 0.0}, abs=0.05)
 
 
+def test_the_lines_that_wait_for_the_gpu_are_read_in_their_waits() -> None:
+    """Each step launches a kernel of 5 ms from line 1, waits for it at line 2 and restarts 50 µs
+    later from line 3; a reading comes at any moment of it, and time is accounted for in parts."""
+    step_ns, count = 5_060_000, 600
+    begins = START + step_ns * np.arange(count)
+    random = np.random.default_rng(11)
+    calls = [
+        part
+        for begin in begins.tolist()
+        for part in (
+            (begin, begin + 4_000, Doing.LAUNCHING),
+            (begin + 5_000, begin + 5_010_000, Doing.WAITING),
+        )
+    ]
+    of = device(calls)
+    waited = 0
+    for begin in begins.tolist():
+        moment = int(random.integers(0, step_ns))
+        line = 1 if moment < 5_000 else 2 if moment < 5_010_000 else 3
+        # The last wait may end after what is accounted for.
+        waited += line == 2 and begin < begins[-1]
+        of._threads.lines.add(MAIN, LineReading(begin + moment, line))
+    for part in np.array_split(begins, 7):
+        rows = [(at + 2_000, at + 5_005_000, at, at + 4_000, Leaf.MATMUL) for at in part.tolist()]
+        of.add(operations(*rows))
+        of.account(None)
+    hits = [hit for hit in of.blame.line_hits if hit.leaf is Leaf.SYNC]
+    assert {hit.line for hit in hits} == {2}
+    assert len(hits) == len({hit.time_ns for hit in hits}) == waited
+
+
 def test_kernels_are_stretched_against_their_own_like() -> None:
     """Half of one kernel's launches wait out a time slice of 2 ms; another kernel varies by 8 %,
     and of a third there are too few."""
