@@ -10,15 +10,14 @@ All is NumPy over a window of the newest launches: some ten milliseconds for 32,
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from enum import IntFlag
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from gputui.attribute.accounting.launch_cues import Cue
 from gputui.attribute.accounting.thread_calls import spread
 from gputui.attribute.arrays import run_starts
 from gputui.attribute.distributions import sorted_pairs
@@ -48,39 +47,6 @@ GRAM = 4
 MOST_ANCHORS = 8
 _BUCKET = np.log(1.05)
 _MOST_CELLS = 40_000_000
-
-
-class Cue(IntFlag):
-    """What a launch says of the level that it belongs to."""
-
-    OPTIMIZER = 1
-    HEAD = 2
-    """A loss, or the choice of a token."""
-
-
-_OPTIMIZER = re.compile(
-    r"multi_tensor_apply|fused_?adam|fused_?sgd|fusedoptimizer|(?<![a-z])lamb(?![a-z])", re.I
-)
-_HEAD = re.compile(
-    r"nll_loss|cross_entropy|argmax|multinomial|topk_topp|sampl|softmax_warp.*log|mse_loss|bce",
-    re.I,
-)
-_PRODUCT = re.compile(
-    r"gemm|nvjet|xmma|cutlass|gemv|splitk|cijk|wgmma|s(884|1688|16816)", re.IGNORECASE
-)
-_DETAILS = re.compile(r"[<(].*|\d+")
-
-
-def cue_of(name: str) -> Cue:
-    """The cue of a kernel's name."""
-    return (Cue.OPTIMIZER if _OPTIMIZER.search(name) else Cue(0)) | (
-        Cue.HEAD if _HEAD.search(name) else Cue(0)
-    )
-
-
-def family(name: str) -> str:
-    """A coarser name: cuBLAS picks other kernels for other shapes, which is no other program."""
-    return "gemm" if _PRODUCT.search(name) else _DETAILS.sub("", name)
 
 
 class Anchor(NamedTuple):
@@ -150,7 +116,10 @@ def find_step(tokens: Tokens, families: Tokens, cues: Cues) -> Level | None:
     buckets = _buckets(families)
     if max((len(_near(buckets, bucket)) for bucket in buckets), default=0) > least:
         by_family = _choose(_levels(families, cues, buckets))
-        if by_family is not None and by_family.own > least:
+        ends = by_name is not None and by_name.cues & Cue.OPTIMIZER
+        if by_family is None or (ends and not by_family.cues & Cue.OPTIMIZER):
+            return by_name
+        if by_family.own > least:
             by_family.by_family = True
             return by_family
     return by_name
@@ -295,6 +264,16 @@ def _choose(found: list[Level]) -> Level | None:
     good = [level for level in found if level.is_good]
     if not good:
         return None
+    step = _most_of(good)
+    if step.cues & Cue.OPTIMIZER:
+        return step
+    # An optimizer of a single kernel has few contexts to itself beside micro-batches or layers.
+    longer = [x for x in good if x.period > 1.5 * step.period and x.own >= LEAST]
+    return next((level for level in longer if level.cues & Cue.OPTIMIZER), step)
+
+
+def _most_of(good: list[Level]) -> Level:
+    """The one that most speaks for."""
     fair = [level for level in good if level.own >= 0.15 * max(x.own for x in good)]
     # An optimizer marks a training step, a loss or the choice of a token the pass that ends in it.
     if marked := [level for level in fair if level.cues & Cue.OPTIMIZER]:

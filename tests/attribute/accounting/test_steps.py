@@ -11,7 +11,8 @@ import numpy.typing as npt
 import pytest
 
 from gputui.attribute.accounting import tracker
-from gputui.attribute.accounting.repetition import Cue, Cues, Tokens, find_step
+from gputui.attribute.accounting.launch_cues import Cue
+from gputui.attribute.accounting.repetition import Cues, Tokens, find_step
 from gputui.attribute.accounting.scopes import Classified, Step, StepScopes
 from gputui.attribute.accounting.tracker import MOST_OF_TIME, WINDOW, StepTracker
 from gputui.model.events import Scope
@@ -122,6 +123,24 @@ def test_with_gradient_accumulation_the_optimizer_ends_a_step(named: bool) -> No
     found = find_step(tokens, tokens, cues)
     assert found is not None
     assert found.period == (len(step) if named else len(micro))
+
+
+@pytest.mark.parametrize("kernels", [1, 3])
+@pytest.mark.parametrize("micro_batches", [2, 4, 16])
+@pytest.mark.parametrize("alike", [True, False])
+def test_a_fused_optimizer_ends_a_step_of_several_micro_batches(
+    micro_batches: int, kernels: int, alike: bool
+) -> None:
+    """They end with a loss each, and the first may have no gradients to add to."""
+    forward, backward, loss = np.arange(100, 200), np.arange(200, 300), [50]
+    later = np.concatenate([forward, loss, np.column_stack((backward, backward % 5)).ravel()])
+    first = later if alike else np.concatenate([forward, loss, backward])
+    step = np.concatenate([first, *[later] * (micro_batches - 1), np.full(kernels, 400)])
+    tokens = np.tile(step, 20).astype(np.uint32)
+    cues = np.select([tokens == 400, tokens == 50], [Cue.OPTIMIZER, Cue.HEAD]).astype(np.uint8)
+    found = find_step(tokens, tokens, cues)
+    assert found is not None
+    assert found.period == len(step)
 
 
 def test_another_loop_is_found_when_the_first_is_over() -> None:
