@@ -52,7 +52,6 @@ class CaptureReader:
         run: int,
         step_range: str | None = None,
         numbering: Numbering | None = None,
-        clock_ns: Callable[[], int] = time.time_ns,
         trace: TraceWriter | None = None,
         max_cost_percent: float | None = None,
     ) -> None:
@@ -60,7 +59,6 @@ class CaptureReader:
         self._run = run
         self._step_range = step_range
         self._numbering = numbering or Numbering()
-        self._clock_ns = clock_ns
         self._trace = trace
         self._max_cost_percent = max_cost_percent
         self._attached: list[Attached] = []
@@ -232,7 +230,7 @@ class CaptureReader:
         due = time.monotonic() + pause
         wait = POLL_S
         while not self._stopping.wait(min(wait, max(0.0, due - time.monotonic()))):
-            now_ns = self._clock_ns()
+            now_ns = time.time_ns()
             wait = POLL_S if self.poll(now_ns) else min(IDLE_POLL_S, wait * 1.5)
             if self._behind:
                 wait = 0.0
@@ -245,10 +243,10 @@ class CaptureReader:
 
     def _catch_up(self, emit: Emit) -> None:
         began = time.monotonic()
-        self.poll(self._clock_ns())
+        self.poll(time.time_ns())
         while self._behind and not (self._hurried and time.monotonic() - began > HURRY_S):
-            if self._full and (events := self.collect(self._clock_ns())):
+            if self._full and (events := self.collect(time.time_ns())):
                 emit(events)
-            self.poll(self._clock_ns())
-        if events := self._detach(self._clock_ns()):
+            self.poll(time.time_ns())
+        if events := self._detach(time.time_ns()):
             emit(events)

@@ -10,7 +10,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Literal
 
 import msgspec
@@ -38,21 +37,27 @@ _SELF_TEST = "import nvtx\nwith nvtx.annotate('gputui self-test'): pass"
 Status = Literal["ok", "warning", "missing"]
 
 
-@dataclass(frozen=True, slots=True)
-class Check:
-    """One check. `mend` is how to fix it, empty if there is nothing to do."""
+class Check(msgspec.Struct, frozen=True):
+    """One check. `mend` is how to fix it, None if there is nothing to do."""
 
     name: str
     status: Status
     detail: str
-    mend: str = ""
+    mend: str | None = None
+
+
+class DoctorDocument(msgspec.Struct, frozen=True):
+    """What works on this machine and what does not."""
+
+    schema: int
+    checks: list[Check]
 
 
 def run(options: argparse.Namespace) -> int:
     """The exit status."""
     checks = examine()
     if options.json:
-        print_json(document(checks))
+        print_json(DoctorDocument(SCHEMA_VERSION, checks))
     else:
         sys.stdout.write(text(checks))
         sys.stdout.flush()
@@ -66,34 +71,8 @@ def examine() -> list[Check]:
 
 def _cleaned(check: Check) -> Check:
     """What the environment and other packages report, safe to print."""
-    return Check(sanitize(check.name), check.status, sanitize(check.detail), sanitize(check.mend))
-
-
-class CheckDocument(msgspec.Struct, frozen=True):
-    """One check; `mend` is how to fix it."""
-
-    name: str
-    status: Status
-    detail: str
-    mend: str | None
-
-
-class DoctorDocument(msgspec.Struct, frozen=True):
-    """What works on this machine and what does not."""
-
-    schema: int
-    checks: list[CheckDocument]
-
-
-def document(checks: list[Check]) -> DoctorDocument:
-    """The checks as a document for programs."""
-    return DoctorDocument(
-        SCHEMA_VERSION,
-        [
-            CheckDocument(check.name, check.status, check.detail, check.mend or None)
-            for check in checks
-        ],
-    )
+    mend = check.mend and sanitize(check.mend)
+    return Check(sanitize(check.name), check.status, sanitize(check.detail), mend)
 
 
 def text(checks: list[Check]) -> str:

@@ -11,7 +11,7 @@ from types import FrameType
 
 from gputui.base.errors import WRONG_USAGE, GputuiError
 from gputui.base.standard_streams import columns, say
-from gputui.collect.sampler import Sampler, begin_reading
+from gputui.collect.sampler import Sampler, read_once
 from gputui.model.events import AnyEvent, Header, HostUnavailable, MachineSample
 from gputui.state import Session
 from gputui.state.hosts import Host, Hosts
@@ -34,10 +34,7 @@ def print_once(only: Sequence[int] | None, *, as_json: bool) -> None:
 
     Raises OnlyError.
     """
-    reading = begin_reading(only)
-    # Most of a reading is waiting: import the rest meanwhile.
-
-    session = Session.of(reading())
+    session = Session.of(read_once(only))
     _check_only(session)
     sys.stdout.write(_json(session, indent=2) if as_json else _text(session))
     sys.stdout.flush()

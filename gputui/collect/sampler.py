@@ -10,7 +10,6 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 
-from gputui.collect.worker import Worker
 from gputui.collect.written import NOTHING_WRITTEN, Written
 from gputui.model.events import AnyEvent, HostUnavailable
 
@@ -21,8 +20,6 @@ MAXIMUM_INTERVAL_S = 86_400.0
 _FIRST_WINDOW_NS = 110_000_000
 """From opening to the first tick: slightly more than GPM's 100 ms, so that it has every value."""
 _STOP_TIMEOUT_S = 2.0
-_ONCE_TIMEOUT_S = 60.0
-"""Longer than anything a reading waits for."""
 
 Emit = Callable[[Sequence[AnyEvent]], None]
 
@@ -152,24 +149,17 @@ def _stopped(error: Exception) -> str:
     return f"sampling stopped: {type(error).__name__}: {error}"
 
 
-def read_once(only: Sequence[int] | None = None, arguments: Sequence[str] = ()) -> list[AnyEvent]:
+def read_once(only: Sequence[int] | None = None) -> list[AnyEvent]:
     """The header, the reasons and one sample, over a window of 110 ms; for `--once`."""
     from gputui.collect.machine_reader import Machine
 
-    machine = Machine(only, arguments, 0.0)
+    machine = Machine(only, (), 0.0)
     try:
         left_ns = machine.opened_ns + _FIRST_WINDOW_NS - time.monotonic_ns()
         time.sleep(max(0, left_ns) / 1e9)
         return [machine.header, *machine.tick()]
     finally:
         machine.close()
-
-
-def begin_reading(only: Sequence[int] | None = None) -> Callable[[], list[AnyEvent]]:
-    """Start `read_once` in a thread; call the result to wait for its events."""
-    worker: Worker[list[AnyEvent]] = Worker("once")
-    worker.ask(lambda: read_once(only))
-    return lambda: worker.answer(time.monotonic() + _ONCE_TIMEOUT_S)
 
 
 def _nanoseconds(interval_s: float) -> int:

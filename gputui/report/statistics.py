@@ -250,7 +250,6 @@ def spread_columns(
     key: str,
     meaning: str,
     *,
-    decimals: int | None = None,
     priority: int = 1,
 ) -> tuple[Column[R], ...]:
     """Mean, median, least, most and deviation of times; their names begin with `title` and `key`,
@@ -273,7 +272,7 @@ def spread_columns(
             cell(attribute),
             f"{meaning}: {what}",
             kind=kind | None,
-            decimals=decimals if kind is float else None,
+            decimals=1 if kind is float else None,
             priority=priority + later,
         )
         for name, attribute, what, kind, later in figures

@@ -8,9 +8,9 @@ import jsonschema
 import msgspec
 import pytest
 
-from gputui.cli.doctor import Check
-from gputui.cli.doctor import document as doctor_document
+from gputui.cli.doctor import Check, DoctorDocument
 from gputui.cli.reference import DOCS, reference_files, schemas
+from gputui.model.events import SCHEMA_VERSION
 from gputui.render import formats
 from gputui.report.compare import compare
 from gputui.report.json_schema import rows_schema
@@ -47,7 +47,7 @@ def test_documents_of_nothing_are_as_their_schemas_say() -> None:
     session = Session()
     check("once", json.loads(msgspec.json.encode(machine_document(session))))
     check("summary", json.loads(msgspec.json.encode(summary_document(session, None))))
-    checks = doctor_document([Check("driver", "missing", "none")])
+    checks = DoctorDocument(SCHEMA_VERSION, [Check("driver", "missing", "none")])
     check("doctor", json.loads(msgspec.json.encode(checks)))
 
 

@@ -46,7 +46,7 @@ def _rows(style: NameStyle, session: Session, run: Run) -> list[_Row]:
 def _spread(
     get: Callable[[_Row], Accumulator], letter: str, key: str, meaning: str, priority: int
 ) -> tuple[Column[_Row], ...]:
-    *columns, deviation = spread_columns(get, letter, key, meaning, decimals=1, priority=priority)
+    *columns, deviation = spread_columns(get, letter, key, meaning, priority=priority)
     # Of no launch it is 0, as nsys prints it.
     return *columns, msgspec.structs.replace(deviation, value=lambda row: get(row).deviation or 0.0)
 

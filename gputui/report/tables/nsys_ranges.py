@@ -116,8 +116,7 @@ PROJECTION: TableSpec[_Projection] = TableSpec(
              lambda row: row.range_ns if row.operations else None,
              "The same instances on the CPU", kind=int | None),
         count("Range Instances", "instances", lambda row: row.projected.count, "How many"),
-        *spread_columns(lambda row: row.projected, "Proj ", "proj", "An instance on the GPU",
-                        decimals=1),
+        *spread_columns(lambda row: row.projected, "Proj ", "proj", "An instance on the GPU"),
         *_COUNTED,
     ),
     rows=_projections,
@@ -207,7 +206,7 @@ def _kernels_by_range(style: NameStyle) -> TableSpec[_Kernels]:
               "Instances of the range that launched the kernel", kind=int | None),
         count("Kern Inst", "kernels", lambda row: row.kernels, "Kernels launched"),
         time("Total Time", "total_ns", lambda row: row.time.total, "All of them together"),
-        *spread_columns(lambda row: row.time, "", "kernel", "A kernel's time", decimals=1),
+        *spread_columns(lambda row: row.time, "", "kernel", "A kernel's time"),
         text("Kernel Name", "name", lambda row: row.kernel, "The kernel"),
     )  # fmt: skip
     return TableSpec(
