@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import os
-import queue
 import signal
 import sys
 from collections.abc import Sequence
+from contextlib import closing
 from types import FrameType
 
 from gputui.base.errors import WRONG_USAGE, GputuiError
 from gputui.base.standard_streams import columns, say
-from gputui.collect.sampler import Sampler, read_once
+from gputui.collect.sampler import Sampler, emissions, read_once
 from gputui.model.events import AnyEvent, Header, HostUnavailable, MachineSample
 from gputui.state import Session
 from gputui.state.hosts import Host, Hosts
@@ -47,32 +47,25 @@ def watch(only: Sequence[int] | None, interval_s: float, *, as_json: bool) -> in
     misses readings and never delays later ones. Raises OnlyError, and BrokenPipeError once the
     reader is gone.
     """
-    # At most one emission waits: a stalled reader must not fill the memory.
-    emitted: queue.Queue[Sequence[AnyEvent]] = queue.Queue(maxsize=1)
     sampler = Sampler(interval_s, only)
     session = Session()
+    separator = ""
     try:
         _hear_signals()
-        sampler.start(emitted.put)
-        separator = ""
-        while True:
-            events = emitted.get()
-            session.apply(events)
-            _check_only(session)
-            if any(isinstance(event, MachineSample) for event in events):
-                text = _json(session) if as_json else separator + _text(session)
-                _write(text)
-                separator = "\n"
-            elif reason := _end_of_sampling(events):
-                say(reason)
-                return 1
+        with closing(emissions(sampler)) as emitted:
+            for events in emitted:
+                session.apply(events)
+                _check_only(session)
+                if any(isinstance(event, MachineSample) for event in events):
+                    text = _json(session) if as_json else separator + _text(session)
+                    _write(text)
+                    separator = "\n"
+                elif reason := _end_of_sampling(events):
+                    say(reason)
+                    return 1
     except _Ended:
-        return 0
-    finally:
-        # The sampler may be waiting to hand over what nobody takes any more.
-        while not emitted.empty():
-            emitted.get_nowait()
-        sampler.stop()
+        pass
+    return 0
 
 
 def _hear_signals() -> None:

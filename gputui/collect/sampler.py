@@ -6,9 +6,10 @@ thread.
 
 from __future__ import annotations
 
+import queue
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 
 from gputui.collect.written import NOTHING_WRITTEN, Written
 from gputui.model.events import AnyEvent, HostUnavailable
@@ -147,6 +148,21 @@ class Sampler:
 def _stopped(error: Exception) -> str:
     """A bug of ours must not end the session silently."""
     return f"sampling stopped: {type(error).__name__}: {error}"
+
+
+def emissions(sampler: Sampler) -> Generator[Sequence[AnyEvent], None, None]:
+    """Start it; what it emits until this is closed. Who is slow misses readings, and never gets old
+    ones nor fills the memory."""
+    emitted: queue.Queue[Sequence[AnyEvent]] = queue.Queue(maxsize=1)
+    sampler.start(emitted.put)
+    try:
+        while True:
+            yield emitted.get()
+    finally:
+        # The sampler may be waiting to hand over what nobody takes any more.
+        while not emitted.empty():
+            emitted.get_nowait()
+        sampler.stop()
 
 
 def read_once(only: Sequence[int] | None = None) -> list[AnyEvent]:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import queue
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 
 from gputui.base.errors import GputuiError as Error
 from gputui.library.frames import Row
@@ -19,22 +19,19 @@ def devices(
     `only` are NVML indexes; None takes what CUDA_VISIBLE_DEVICES says. Raises Error where there is
     no GPU, it cannot be read any more, or the interval is impossible.
     """
-    from gputui.collect.sampler import Sampler
-    from gputui.model.events import AnyEvent, Header, HostUnavailable, MachineSample
+    from gputui.collect.sampler import Sampler, emissions
+    from gputui.model.events import Header, HostUnavailable, MachineSample
     from gputui.report.machine_document import machine_document
 
-    # One emission waits at most: whoever is slow misses readings and never gets old ones.
-    emitted: queue.Queue[Sequence[AnyEvent]] = queue.Queue(maxsize=1)
     try:
         sampler = Sampler(interval_s, only)
     except ValueError as error:
         raise Error(str(error)) from None
     session = Session()
-    sampler.start(emitted.put)
-    try:
-        taken = 0
+    taken = 0
+    with closing(emissions(sampler)) as emitted:
         while count is None or taken < count:
-            events = emitted.get()
+            events = next(emitted)
             session.apply(events)
             for event in events:
                 if isinstance(event, Header) and event.gpu_unavailable_reason:
@@ -45,8 +42,3 @@ def devices(
                 taken += 1
                 document = machine_document(session)
                 yield from ({"time": document["time"], **gpu} for gpu in document["gpus"])
-    finally:
-        # The sampler may be waiting to hand over what nobody takes any more.
-        while not emitted.empty():
-            emitted.get_nowait()
-        sampler.stop()
