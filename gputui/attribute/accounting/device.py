@@ -10,6 +10,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from gputui.attribute.accounting.doing import Doing
 from gputui.attribute.accounting.gaps import Blame, Causes, Gaps
 from gputui.attribute.accounting.host import HostThreads
 from gputui.attribute.accounting.intervals import Busy, exclusive, union
@@ -157,8 +158,10 @@ class DeviceTime:
         self._add_waits({*threads, self._main_thread}, since_ns)
 
     def _add_waits(self, threads: set[int], since_ns: int) -> None:
+        until_ns = self.accounted_ns
         starts, ends = union(
-            Busy(*self._threads.waits(thread, since_ns, self.accounted_ns)) for thread in threads
+            Busy(*self._threads.calls(thread, Doing.WAITING, since_ns, until_ns))
+            for thread in threads
         )
         self.tracks.add(WAITED, starts, ends, ends - starts)
 

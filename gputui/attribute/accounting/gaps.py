@@ -111,8 +111,8 @@ class Blame:
         self._main_thread = main_thread
         self.line_hits: list[LineReading] = []
         """Those at which the device idled and the thread was away from CUDA, and those at which it
-        waited for the device, with the leaf SYNC."""
-        self._waits_read_ns: dict[int, int] = {}
+        waited for the device or allocated, with the leaves of these."""
+        self._lines_read_ns: dict[tuple[int, Doing], int] = {}
 
     def forget_lines(self, until_ns: int) -> None:
         """The lines of steps that ended by then are counted."""
@@ -125,8 +125,11 @@ class Blame:
             self._follow(pieces, gaps)
         restarted = waited[gaps.lengths[waited] < RESTART_NS]
         causes.add_whole(Leaf.SYNC, gaps.rows[restarted])
-        if len(restarted):
-            self._read_waits(thread, int(gaps.called_ns.max()))
+        until_ns = int(gaps.called_ns.max())
+        if len(restarted) or Doing.WAITING in pieces:
+            self._read_lines(thread, Doing.WAITING, until_ns)
+        if Doing.ALLOCATING in pieces:
+            self._read_lines(thread, Doing.ALLOCATING, until_ns)
         long = np.flatnonzero(gaps.lengths > LATENCY_NS)
         long = long[_others(long, restarted)]
         called = np.maximum(gaps.returned_ns.take(long), gaps.called_ns.take(long))
@@ -141,15 +144,15 @@ class Blame:
             else:
                 causes.add(LEAF_OF_CALL[doing], gaps.rows[at], amounts)
 
-    def _read_waits(self, thread: int, until_ns: int) -> None:
-        """The lines at which a thread waited for the device: they are what synchronizes."""
-        since_ns = self._waits_read_ns.get(thread, 0)
+    def _read_lines(self, thread: int, kind: Doing, until_ns: int) -> None:
+        """The lines at which a thread was in calls of a kind: they are what makes them."""
+        since_ns = self._lines_read_ns.get((thread, kind), 0)
         if thread not in self._threads.lines.threads or until_ns <= since_ns:
             return
-        self._waits_read_ns[thread] = until_ns
-        waits = self._threads.waits(thread, since_ns, until_ns)
-        hits = self._threads.lines.within(thread, *waits)
-        self.line_hits += [hit._replace(leaf=Leaf.SYNC) for hit in hits]
+        self._lines_read_ns[thread, kind] = until_ns
+        calls = self._threads.calls(thread, kind, since_ns, until_ns)
+        hits = self._threads.lines.within(thread, *calls)
+        self.line_hits += [hit._replace(leaf=LEAF_OF_CALL[kind]) for hit in hits]
 
     def _add_absence(self, causes: Causes, thread: int, gaps: Gaps, away: Int64s) -> None:
         """What a thread was at while it was `away` from CUDA in these gaps; where nothing is known,

@@ -91,13 +91,16 @@ class HostThreads:
         found.settle()
         return found.during(starts, ends)
 
-    def waits(self, thread: int, since_ns: int, until_ns: int) -> tuple[Int64s, Int64s]:
-        """When a thread waited for the GPU, within an interval and in order."""
+    def calls(
+        self, thread: int, kind: Doing, since_ns: int, until_ns: int
+    ) -> tuple[Int64s, Int64s]:
+        """When a thread was in calls of a kind that does not launch, within an interval and in
+        order."""
         found = self._threads.get(thread)
         if found is None:
             return np.empty(0, np.int64), np.empty(0, np.int64)
         found.settle()
-        return found.waits(since_ns, until_ns)
+        return found.calls(kind, since_ns, until_ns)
 
     def forget(self, before_ns: int) -> None:
         """Drop calls that ended before."""

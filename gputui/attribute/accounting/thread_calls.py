@@ -130,10 +130,10 @@ class ThreadCalls:
         begun = (parts.starts.take(waiting) <= begins) & (begins < parts.ends.take(waiting))
         return found, rows.take(waits[begun])
 
-    def waits(self, since_ns: int, until_ns: int) -> tuple[Int64s, Int64s]:
-        """The calls that wait for the GPU, as far as they lie in an interval, in order."""
+    def calls(self, kind: Doing, since_ns: int, until_ns: int) -> tuple[Int64s, Int64s]:
+        """The calls of a kind that does not launch, as far as they lie in an interval, in order."""
         pieces = self._pieces_within(since_ns, until_ns)
-        at = np.flatnonzero(pieces.kinds == _WAITING)
+        at = np.flatnonzero(pieces.kinds == int(kind))
         return (
             np.maximum(pieces.starts.take(at), since_ns),
             np.minimum(pieces.ends.take(at), until_ns),

@@ -201,10 +201,10 @@ NO_LEAF = -1
 class LineSamples(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """How often a line of the program was seen while a device idled in steady steps, and the
     thread that launches was away from CUDA: 10 readings a second. `leaf` is what the frames around
-    the line speak of (model.leaves), -1 where they do not; idle.sync's where the thread waited for
-    the device instead, which need not have idled. Most of all its readings were inside a
-    function of a library that the line called, `inside_samples` of them: a line as it is defined,
-    0 if there is none."""
+    the line speak of (model.leaves), -1 where they do not; idle.sync's or idle.alloc's where the
+    thread waited for the device or allocated instead, and the device need not have idled. Most of
+    all its readings were inside a function of a library that the line called, `inside_samples` of
+    them: a line as it is defined, 0 if there is none."""
 
     process: Annotated[ProcessNumber, Key]
     device: Annotated[Integer, Key]

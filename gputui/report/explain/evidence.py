@@ -10,7 +10,13 @@ from gputui.model.leaves import LEAVES, Leaf
 from gputui.report.explain.copies import REDUCE_FIRST, copies_back
 from gputui.report.explain.finding import Finding
 from gputui.report.explain.host_advice import SAVE
-from gputui.report.explain.lines import MOSTLY, LikeliestLine, likeliest_line, line_shares
+from gputui.report.explain.lines import (
+    AT_A_LINE,
+    MOSTLY,
+    LikeliestLine,
+    likeliest_line,
+    line_shares,
+)
 from gputui.report.explain.pauses import in_words
 from gputui.report.explain.time_tree import TimeTree
 from gputui.state import Run
@@ -18,15 +24,12 @@ from gputui.state import Run
 
 def evidence(run: Run, tree: TimeTree, leaf: Leaf) -> tuple[str, ...]:
     """What stands beside the finding that a leaf is."""
-    if leaf in _AT_A_LINE:
+    if leaf in AT_A_LINE:
         place = where(run, leaf) or _in_one_phase(run, leaf)
         return tuple(filter(None, (place, _in_few_steps(tree, leaf))))
     if leaf is Leaf.LAUNCH and tree.steps:
         return (f"{tree.operations / tree.steps:,.0f} operations a step",)
     return ()
-
-
-_AT_A_LINE = (Leaf.HOST, Leaf.INPUT, Leaf.WAIT, Leaf.SCHEDULER, Leaf.COMPILE, Leaf.SYNC)
 
 
 ONE_PHASE = 0.8
@@ -54,7 +57,7 @@ IN_FEW_STEPS = "A usual step has none of it"
 
 def _in_few_steps(tree: TimeTree, leaf: Leaf) -> str | None:
     """Where the largest of these leaves is in slow steps only: how many these are."""
-    largest = max(_AT_A_LINE, key=lambda one: tree.leaves.get(one, 0))
+    largest = max(AT_A_LINE, key=lambda one: tree.leaves.get(one, 0))
     a_step, usual = tree.a_step(tree.leaves[leaf]), tree.step_ns.median
     if leaf is not largest or tree.with_pauses or a_step is None or usual is None:
         return None
@@ -85,7 +88,7 @@ NAMED = 1 / 3
 
 def place_of(run: Run, leaf: Leaf) -> str:
     """The line that a leaf is at, as a rule; empty where there is none."""
-    line = likeliest_line(run, leaf=leaf) if leaf in _AT_A_LINE else None
+    line = likeliest_line(run, leaf=leaf) if leaf in AT_A_LINE else None
     return _place(line) if line is not None and line.seen >= MOSTLY * line.samples else ""
 
 

@@ -42,17 +42,31 @@ def likeliest_line(
     return next(iter(line_shares(run, process, leaf)), None)
 
 
+_CALLS = (Leaf.SYNC, Leaf.ALLOCATION)
+"""Read within CUDA calls, all others outside."""
+
+_READ_AS = {Leaf.COPY_PAGEABLE: Leaf.SYNC}
+"""A copy from or to pageable memory holds the thread up as a wait does."""
+
+AT_A_LINE = (
+    Leaf.HOST, Leaf.INPUT, Leaf.WAIT, Leaf.SCHEDULER, Leaf.COMPILE, Leaf.RANK,
+    Leaf.SYNC, Leaf.ALLOCATION, Leaf.COPY_PAGEABLE,
+)  # fmt: skip
+"""Leaves of which lines are read."""
+
+
 def line_shares(
     run: Run, process: int | None = None, leaf: Leaf | None = None
 ) -> list[LikeliestLine]:
     """Where a run, or one process of it, was, the most frequent line first; none where too little
-    was seen. Where the program waits for the GPU is asked for by the leaf SYNC only."""
-    is_said = leaf is Leaf.SYNC or any(key.leaf == leaf for key in run.line_samples)
+    was seen. Where it waits for the GPU or allocates is asked for by these leaves only."""
+    leaf = _READ_AS.get(leaf, leaf) if leaf is not None else None
+    is_said = leaf in _CALLS or any(key.leaf == leaf for key in run.line_samples)
     said = leaf if is_said else NO_LEAF
     counts = Counter[tuple[int, int]]()
     calls = defaultdict[tuple[int, int], Counter[int]](Counter)
     for key, seen in run.line_samples.items():
-        asked = key.leaf != Leaf.SYNC if leaf is None else key.leaf == said
+        asked = key.leaf not in _CALLS if leaf is None else key.leaf == said
         if process in (None, key.process) and asked:
             counts[key.process, key.line] += seen.samples
             calls[key.process, key.line][seen.inside] += seen.inside_samples

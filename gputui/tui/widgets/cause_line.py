@@ -9,7 +9,7 @@ from gputui.model.units import count, duration, percent
 from gputui.report.explain import Finding, Verdict
 from gputui.report.explain.causes import CAUSES
 from gputui.report.explain.finding import capital
-from gputui.report.explain.lines import line_shares
+from gputui.report.explain.lines import AT_A_LINE, line_shares
 from gputui.report.explain.verdict import SPEAKS
 from gputui.report.phase_causes import idle_phases
 from gputui.report.statistics import TableRow
@@ -88,11 +88,28 @@ def _finding(finding: Finding, meaning: list[Row], width: int) -> list[Row]:
     return [*rows, (), *meaning]
 
 
+_WHEN = {
+    Leaf.SYNC: "that wait for the GPU",
+    Leaf.COPY_PAGEABLE: "that wait for the GPU",
+    Leaf.ALLOCATION: "that allocate",
+    Leaf.INPUT: "that wait for input",
+    Leaf.COMPILE: "that compile",
+    Leaf.RANK: "in collectives",
+}
+
+
 def _evidence(
     run: Run, leaf: Leaf, own: Sequence[TableRow], width: int, leads: dict[Row, Lead]
 ) -> list[Row]:
     """Source lines of an idle leaf and the phases the GPU idled in; kernels of a busy one."""
     rows: list[Row] = []
+    if leaf in AT_A_LINE and (lines := line_shares(run, leaf=leaf)[:4]):
+        rows += [(), ((f"  Source lines  {_WHEN.get(leaf, 'outside CUDA')}", "head"),)]
+        for line in lines:
+            share = f"  {percent(100 * line.seen / line.samples):>6} "
+            rows.append(((share, "value"), (cut_middle(line.where, width - 10), "text")))
+            if line.inside:
+                rows.append(((f"         in {cut_middle(line.function, width - 12)}", "text"),))
     if not LEAVES[leaf].is_idle:
         if own:
             rows += [(), (("  Kernels  of this cause, by GPU time; Enter shows them", "head"),)]
@@ -102,16 +119,6 @@ def _evidence(
             rows.append(((f"  {fit(name, width - 26)}", "text"), (figures, "value")))
             leads[rows[-1]] = Lead("kernels", row.name)
         return rows
-    waits = leaf is Leaf.SYNC
-    lines = line_shares(run, leaf=leaf if waits else None)[:4]
-    if lines:
-        when = "that wait for the GPU" if waits else "while the GPU idled"
-        rows += [(), ((f"  Source lines  {when}", "head"),)]
-        for line in lines:
-            share = f"  {percent(100 * line.seen / line.samples):>6} "
-            rows.append(((share, "value"), (cut_middle(line.where, width - 10), "text")))
-            if line.inside:
-                rows.append(((f"         in {cut_middle(line.function, width - 12)}", "text"),))
     idle = idle_phases(run)[:5]
     if idle:
         rows += [(), (("  Phases  in which the GPU idled, for any cause", "head"),)]

@@ -261,9 +261,13 @@ def test_gpu_time_is_shared_among_the_lines_that_launch_it() -> None:
     assert shares == pytest.approx({1: 0.75, 2: 0.25, 3: 0.0}, abs=0.05)
 
 
-def test_the_lines_that_wait_for_the_gpu_are_read_in_their_waits() -> None:
-    """Each step launches a kernel of 5 ms from line 1, waits for it at line 2 and restarts 50 µs
-    later from line 3; a reading comes at any moment of it, and time is accounted for in parts."""
+@pytest.mark.parametrize(
+    ("kind", "leaf"), [(Doing.WAITING, Leaf.SYNC), (Doing.ALLOCATING, Leaf.ALLOCATION)]
+)
+def test_lines_that_hold_the_thread_up_in_a_call_are_read_there(kind: Doing, leaf: Leaf) -> None:
+    """Each step launches a kernel of 5 ms from line 1, waits for it at line 2, maybe as cudaFree
+    does, and restarts 50 µs later from line 3; a reading comes at any moment of it, and time is
+    accounted for in parts."""
     step_ns, count = 5_060_000, 600
     begins = START + step_ns * np.arange(count)
     random = np.random.default_rng(11)
@@ -272,7 +276,7 @@ def test_the_lines_that_wait_for_the_gpu_are_read_in_their_waits() -> None:
         for begin in begins.tolist()
         for part in (
             (begin, begin + 4_000, Doing.LAUNCHING),
-            (begin + 5_000, begin + 5_010_000, Doing.WAITING),
+            (begin + 5_000, begin + 5_010_000, kind),
         )
     ]
     of = device(calls)
@@ -287,7 +291,7 @@ def test_the_lines_that_wait_for_the_gpu_are_read_in_their_waits() -> None:
         rows = [(at + 2_000, at + 5_005_000, at, at + 4_000, Leaf.MATMUL) for at in part.tolist()]
         of.add(operations(*rows))
         of.account(None)
-    hits = [hit for hit in of.blame.line_hits if hit.leaf is Leaf.SYNC]
+    hits = [hit for hit in of.blame.line_hits if hit.leaf is leaf]
     assert {hit.line for hit in hits} == {2}
     assert len(hits) == len({hit.time_ns for hit in hits}) == waited
 
