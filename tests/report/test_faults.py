@@ -11,7 +11,7 @@ from gputui.model.leaves import Leaf
 from gputui.report.explain import conclusion, findings
 from gputui.report.explain.causes import CAUSES
 from gputui.report.explain.copies import REDUCE_FIRST
-from gputui.report.explain.host_advice import IN_ATTENTION, SAVE
+from gputui.report.explain.host_advice import COMPUTE, IN_ATTENTION, SAVE
 from gputui.report.explain.launches import (
     BETWEEN_NODES,
     GRAPHS_IN_USE,
@@ -64,6 +64,8 @@ FIRST = {
     "save_each_ten": "idle.host",
     "offload_adam": "busy.copy_pageable",
     "two_locked_threads": "idle.wait",
+    "anomaly_left_on": "idle.sync",
+    "embedding_on_cpu": "idle.host",
     "two-launches": "idle.launch",
     "two-pageable": "busy.copy_pageable",
     "two-products": "busy.matmul_simt",
@@ -143,6 +145,7 @@ def test_one_cause_is_found_once() -> None:
     assert found.share == pytest.approx(1 - 1 / found.gain)
     assert found.advice == REDUCE_FIRST
     assert verdict_on("save_each_ten").findings[0].advice == SAVE
+    assert verdict_on("embedding_on_cpu").findings[0].advice == COMPUTE
     assert verdict_on("offload_layers").findings[0].advice == CAUSES[Leaf.COPY_PAGEABLE].advice
 
 
