@@ -12,6 +12,7 @@ from gputui.tui.run_index import RunIndex
 from gputui.tui.shell.recording_keys import RecordingKeys
 from gputui.tui.widgets.canvas import Row, heading, wrap
 from gputui.tui.widgets.recordings import (
+    FIGURES,
     FROM_LEAST,
     SORTS,
     folder_text,
@@ -67,13 +68,13 @@ class SessionsView(RecordingKeys):
         rows = [heading(title, width, self._note(width - cell_len(title) - 8))]
         by = SORTS[self.sorting]
         found = matching(self.library.entries, self.needle)
-        self._listed = ordered(found, by, other_way=self.other_way)
+        self._listed = ordered(found, by, self.index.of, other_way=self.other_way)
         if not self._listed:
             return [*rows, (), *wrap(self._why_empty(), width - 2, "dim", "  ")]
         paths = [entry.path for entry in self._listed]
         shown = self._listed[self.cursor.window(paths, height - 2)]
         entries = self.library.entries
-        self.index.want(shown)
+        self.index.want([*shown, *(found if by in FIGURES else ())])
         before = {entry.path: run_before(entry, entries) for entry in shown}
         columns = recording_columns(
             shown, self.marked, self.current, self.index.of, lambda entry: before[entry.path]

@@ -21,7 +21,15 @@ from gputui.tui.run_index import RunFacts, change_between
 from gputui.tui.widgets.canvas import Row, labelled
 from gputui.tui.widgets.table import column
 
-SORTS = ("command", "name", "workload", "host", "length", "result", "size", "when")
+FIGURES: dict[str, Callable[[RunFacts], float | None]] = {
+    "step": lambda found: found.step.amount if found.step else None,
+    "per s": lambda found: found.rate,
+    "busy": lambda found: found.busy_percent,
+    "J/token": lambda found: found.token_joules,
+}
+"""What is known of a run once it was read, by its column."""
+
+SORTS = ("command", "name", "workload", "host", "length", "result", "size", "when", *FIGURES)
 _GIVEN_NAME = re.compile(r"\d{8}-\d{6}-.*")
 """What the screen calls a recording: when, and what."""
 
@@ -248,9 +256,12 @@ def matching(entries: Iterable[Entry], needle: str) -> list[Entry]:
     ]
 
 
-def ordered(entries: Iterable[Entry], by: str, *, other_way: bool) -> list[Entry]:
-    """The recordings by one of SORTS: names from A, figures and dates from the highest. By command:
-    those of the newest run first, newest first."""
+def ordered(
+    entries: Iterable[Entry], by: str, facts: Callable[[Entry], RunFacts | None], *,
+    other_way: bool,
+) -> list[Entry]:  # fmt: skip
+    """The recordings by one of SORTS: names from A, figures and dates from the highest, those
+    without the figure last. By command: those of the newest run first, newest first."""
 
     if by == "command":
         known = list(entries)
@@ -261,6 +272,12 @@ def ordered(entries: Iterable[Entry], by: str, *, other_way: bool) -> list[Entry
             key=lambda e: (newest[command_of(e)], command_of(e), e.started_ns, e.path), reverse=True
         )
         return known[::-1] if other_way else known
+
+    if (figure := FIGURES.get(by)) is not None:
+        values = {one: figure(found) if (found := facts(one)) else None for one in entries}
+        there = [one for one in values if values[one] is not None]
+        there.sort(key=lambda one: values[one] or 0.0, reverse=not other_way)
+        return there + [one for one in values if values[one] is None]
 
     def key(entry: Entry) -> tuple[str | float, str]:
         texts = {
