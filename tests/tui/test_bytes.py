@@ -107,6 +107,10 @@ async def test_a_key_costs_one_screen_and_a_slow_line_gets_the_newest(
             await pilot.press(key)
             await _frame(pilot)
             assert 0 < CountingDriver.sent - before <= 12_000, key
+            before = CountingDriver.sent
+            await pilot.press("down")
+            await _frame(pilot)
+            assert CountingDriver.sent - before <= 6_000, key
         before = CountingDriver.sent
         monkeypatch.setattr(CountingDriver, "is_behind", True, raising=False)
         for key in "2345672":

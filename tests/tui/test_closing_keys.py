@@ -17,6 +17,7 @@ from pathlib import Path
 import gputui.tui.dialogs
 from gputui.tui.dialogs.dialog import Dialog
 from tests.tui.test_dying import DEADLINE_S, Screen
+from tests.tui.test_screen import DIALOGS
 
 PROGRAM = """
 import sys
@@ -89,6 +90,7 @@ def test_every_dialog_is_tried() -> None:
         if isinstance(value, type) and issubclass(value, Dialog) and value is not Dialog
     }
     assert found == set(CLOSING)
+    assert found == set(DIALOGS)  # and resized, with hostile names in it
 
 
 def test_closing_keys_in_one_write_close_a_dialog_once(tmp_path: Path) -> None:
