@@ -140,10 +140,10 @@ async def test_keys_that_are_named_in_a_view_can_be_clicked(show: Show) -> None:
         await shown.click("v: shares of these steps")
         assert shown.app.model.scope is not None
         first = shown.app.model.scope
-        await shown.click("v the next")
+        await shown.click("v next scope")
         assert shown.app.model.scope != first
         await shown.press("0", "v")
-        await shown.click("0 steady steps")
+        await shown.click("0 back to the steady steps")
         assert shown.app.model.scope is None
         await shown.press("5")
         await shown.click("y: copy the name")

@@ -15,9 +15,9 @@ from gputui.state import Run
 
 _OF_CUDNN = re.compile(r"cudnn.*sdpa", re.I)
 
-SPARED = "cuDNN plans each anew: torch.backends.cuda.enable_cudnn_sdp(False)"
-PLANS = f"if it is attention over a length that changes, {SPARED}; else "
-IN_ATTENTION = f"where attention has another length each time, {SPARED}"
+_NO_CUDNN = "torch.backends.cuda.enable_cudnn_sdp(False)"
+PLANS = f"{_NO_CUDNN} if attention's length changes: cuDNN plans each new one; else "
+IN_ATTENTION = f"{_NO_CUDNN}: cuDNN's attention makes a plan for each new length"
 """Tens of milliseconds for each new length (48 ms a token on an H100, torch 2.11, a cache that
 grows)."""
 

@@ -81,7 +81,7 @@ KEYS: tuple[Key, ...] = (
         ("escape", "backspace"),
         "Esc",
         "clear",
-        "clear the filter, or go back; as 0; else as b",
+        "clear the filter; else back to the newest moment, else to the view before",
         SCREEN,
         "back",
     ),

@@ -20,10 +20,10 @@ def scope_rows(model: Model, width: int, instead: str = "") -> list[Row]:
     words = in_words(model.run, model.scope or STEADY)
     if instead and model.scope is not None:
         words = f"{instead}, not {words}"
-    back = " steady steps"
+    back = " back to the steady steps"
     if model.ranks:
-        words, back = f"{rank_names(model.ranks)}: {words}", " all ranks"
-    keys = (("   v", "key"), (" the next  ", "dim"), ("0", "key"), (back, "dim"))
+        words, back = f"{rank_names(model.ranks)}: {words}", " back to all ranks"
+    keys = (("   v", "key"), (" next scope   ", "dim"), ("0", "key"), (back, "dim"))
     return [clip(((" scope  ", "label"), (words, "value"), *keys), width)]
 
 
