@@ -172,3 +172,19 @@ async def test_a_click_on_the_verdict_leads_to_where(show: Show) -> None:
         await shown.press("1")
         await shown.click("Enter shows where")
         assert shown.app.main.current == "time"
+
+
+async def test_names_below_the_bar_lead_to_their_leaves(show: Show) -> None:
+    """Only the parts of the bar did, which for a small one is a cell wide."""
+    async with show([recorded(SLOW)], (120, 40)) as shown:
+        for text, key in (
+            ("launch-bound ", "idle.launch"),
+            ("busy ", "busy"),
+            ("sync ", "idle.sync"),
+        ):
+            await shown.press("1")
+            view = shown.app.main.view
+            y = next(n for n, line in enumerate(view.drawn) if line.startswith(" █ busy "))
+            await shown.pilot.click(view, offset=(view.drawn[y].index(text), y))
+            await shown.settle()
+            assert (shown.app.main.current, shown.app.main.view.cursor.key) == ("time", key)

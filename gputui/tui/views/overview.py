@@ -239,13 +239,23 @@ class OverviewView(View):
             layout.add([clip(((f" {read.meaning}", "dim"),), width)])
 
     def _bar(self, layout: Layout, tree: TimeTree) -> None:
-        """All of the time in one bar, each part of which leads to its leaf."""
+        """All of the time in one bar, each part of which leads to its leaf, as its name below
+        does."""
         width = layout.width - 2
         drawn, leaves = hundred_bar(tree, width)
         for start, end, leaf in leaves:
             go = partial(self._go, Lead("time", LEAVES[leaf].key))
             self.places.append(Place(len(layout.rows), start + 1, end + 1, go))
-        layout.add([((" ", "text"), *drawn), ((" ", "text"), *legend(tree, width))])
+        names: Row = ((" ", "text"), *legend(tree, width))
+        x = 0
+        keys = {LEAVES[leaf].label: LEAVES[leaf].key for leaf in tree.leaves} | {"busy": "busy"}
+        for text, _ in names:
+            key = keys.get(text.partition(" %")[0].rstrip("<.0123456789 "))
+            if key is not None:
+                go = partial(self._go, Lead("time", key))
+                self.places.append(Place(len(layout.rows) + 1, x, x + len(text), go))
+            x += len(text)
+        layout.add([((" ", "text"), *drawn), names])
 
     def _also(self, read: Read, width: int, height: int) -> list[Row]:
         """Further findings, one line each in short; in a tall screen with what to try."""
