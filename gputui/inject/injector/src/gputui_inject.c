@@ -66,7 +66,7 @@ static void find_addresses(pid_t pid)
     address.memfd_create = in_target(pid, dlsym(RTLD_DEFAULT, "memfd_create"));
     address.sigreturn = in_target(pid, sigreturn_here());
     if (!address.malloc || !address.free || !address.dlopen || !address.memfd_create ||
-        !address.sigreturn || !find_code(pid))
+        !address.sigreturn || !look_at_maps(pid))
         finish(REFUSED, "other-libc");
 }
 

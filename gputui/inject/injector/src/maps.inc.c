@@ -82,6 +82,10 @@ static uint64_t moved_address(pid_t pid, uint64_t here)
     return found;
 }
 
+/* The main thread's stack, as it was before the target was stopped: it only grows. To read all that a
+ * CUDA program has mapped takes milliseconds. */
+static Mapping main_stack;
+
 /* Room that dlopen certainly has: it was seen to use 12 kB, and libraries' constructors more. */
 enum { STACK_BYTES_LEAST = 128 << 10 };
 
@@ -90,9 +94,9 @@ enum { STACK_BYTES_LEAST = 128 << 10 };
  * stack grows; pthread's holds the thread's own data at its top, and a guard below it. */
 static int has_stack(pid_t pid, pid_t tid, uint64_t pointer, uint64_t thread, uint64_t frame_bytes)
 {
-    Mapping mapping = {0}, below = {0};
-    FILE *maps = open_maps(pid);
-    int found = 0, guarded = 0;
+    Mapping mapping = main_stack, below = {0};
+    int found = tid == pid && pointer >= mapping.begin && pointer < mapping.end, guarded = 0;
+    FILE *maps = found ? NULL : open_maps(pid);
     while (maps != NULL && !found && next_mapping(maps, &mapping)) {
         found = pointer >= mapping.begin && pointer < mapping.end;
         if (found)
@@ -140,20 +144,21 @@ static int has_feature(pid_t tid, const char *name, const char *word)
     return found;
 }
 
-/* Where the target's loader and C library have their code: for as long as it lives, so it is looked up
- * before the target is stopped. */
+/* Where the target's loader and C library have their code: for as long as it lives. */
 enum { CODE_PARTS = 16 };
 static Mapping code[CODE_PARTS];
 static int code_parts;
 
-/* Whether all of it is known. */
-static int find_code(pid_t pid)
+/* Before the target is stopped; whether all of that code is known. */
+static int look_at_maps(pid_t pid)
 {
     Mapping mapping;
     FILE *maps = open_maps(pid);
     int loader = 0, library = 0;
     code_parts = 0;
     while (maps != NULL && next_mapping(maps, &mapping)) {
+        if (mapping.is_stack)
+            main_stack = mapping;
         if (!mapping.is_c_library || mapping.access[2] != 'x')
             continue;
         if (code_parts == CODE_PARTS)
