@@ -17,14 +17,7 @@ from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
-from gputui_workloads.declaration import (
-    Figure,
-    Outcome,
-    Preset,
-    Table,
-    Value,
-    Workload,
-)
+from gputui_workloads.declaration import Figure, Outcome, Preset, Table, Value, Workload
 from gputui_workloads.parameters import DEVICE, DEVICE_NAME, STATUS, repeats, warmup, whole
 
 if TYPE_CHECKING:

@@ -7,15 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gputui.attribute.arrays import (
-    Bools,
-    Int64s,
-    Slots,
-    UInt32s,
-    pick,
-    stack,
-    whole,
-)
+from gputui.attribute.arrays import Bools, Int64s, Slots, UInt32s, pick, stack, whole
 from gputui.attribute.instances import NO_INSTANCE
 from gputui.attribute.timeline import NO_NODE
 

@@ -8,12 +8,7 @@ from gputui.attribute.arrays import Bools, Int64s, KeyTable, Slots, UInt32s, joi
 from gputui.attribute.distributions import grouped
 from gputui.attribute.range_tree import Nodes
 from gputui.model.cuda_names import COPY_KINDS, MEMORY_KINDS, MEMSET, copy_name
-from gputui.model.events import (
-    LAUNCH_UNKNOWN,
-    Distribution,
-    KernelDelta,
-    MemoryOperationDelta,
-)
+from gputui.model.events import LAUNCH_UNKNOWN, Distribution, KernelDelta, MemoryOperationDelta
 from gputui.ring.layout import RecordKind
 
 MAX_THREADS = 4095

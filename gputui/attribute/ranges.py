@@ -12,15 +12,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from gputui.attribute.arrays import (
-    Bools,
-    Int64s,
-    Slots,
-    durations_ns,
-    join,
-    pick,
-    run_starts,
-)
+from gputui.attribute.arrays import Bools, Int64s, Slots, durations_ns, join, pick, run_starts
 from gputui.attribute.instances import NO_INSTANCE, Instances
 from gputui.attribute.range_stacks import NO_STACK, RangeStack, RangeStacks
 from gputui.attribute.range_tree import Nodes

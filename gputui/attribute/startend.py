@@ -11,14 +11,7 @@ import itertools
 
 import numpy as np
 
-from gputui.attribute.arrays import (
-    LATEST_NS,
-    Int64s,
-    KeyTable,
-    Slots,
-    durations_ns,
-    times_ns,
-)
+from gputui.attribute.arrays import LATEST_NS, Int64s, KeyTable, Slots, durations_ns, times_ns
 from gputui.attribute.instances import Instances
 from gputui.attribute.range_stacks import RangeStacks
 from gputui.attribute.range_tree import Nodes

@@ -6,23 +6,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gputui.attribute.arrays import (
-    LONGEST_NS,
-    Int64s,
-    KeyTable,
-    UInt32s,
-    join,
-)
+from gputui.attribute.arrays import LONGEST_NS, Int64s, KeyTable, UInt32s, join
 from gputui.attribute.distributions import coarse_distributions
 from gputui.attribute.gpu_time import Ran
 from gputui.attribute.holes import Holes
 from gputui.attribute.unions import Covered, Unions
-from gputui.model.events import (
-    OTHER_STREAMS,
-    DeviceDelta,
-    Distribution,
-    StreamDelta,
-)
+from gputui.model.events import OTHER_STREAMS, DeviceDelta, Distribution, StreamDelta
 
 MAX_STREAMS = 500
 """Streams per process counted separately; the rest of each device's are combined."""

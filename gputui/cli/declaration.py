@@ -5,11 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Literal, NamedTuple
 
-from gputui.cli.values import (
-    Parse,
-    choice,
-    text,
-)
+from gputui.cli.values import Parse, choice, text
 
 Completes = Literal["", "file", "folder", "recording", "workload", "parameter", "theme", "table"]
 """What a shell offers for a value; choices are offered without being named here."""

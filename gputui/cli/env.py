@@ -14,12 +14,7 @@ from gputui.base.standard_streams import say
 def run(options: argparse.Namespace) -> int:
     """The exit status."""
     from gputui.inject.build import CAPTURE
-    from gputui.inject.environment import (
-        LOADERS,
-        holder_of,
-        library_path,
-        missing_library_reason,
-    )
+    from gputui.inject.environment import LOADERS, holder_of, library_path, missing_library_reason
 
     library = library_path()
     if library is None and not options.unset:

@@ -47,7 +47,6 @@ class Recording(Protocol):
 
     def __iter__(self) -> Iterator[AnyEvent]:
         """The events, the header first."""
-        ...
 
     def close(self) -> None:
         """Close its files; may be called more than once."""

@@ -16,17 +16,7 @@ import numpy.typing as npt
 from gputui.model import units
 from gputui.model.cuda_names import MEMORY_KINDS, MEMSET, copy_name
 from gputui.render.traces import Traced
-from gputui.report.schema import (
-    AnyColumn,
-    AnyTable,
-    Cell,
-    Column,
-    Show,
-    Table,
-    count,
-    text,
-    time,
-)
+from gputui.report.schema import AnyColumn, AnyTable, Cell, Column, Show, Table, count, text, time
 from gputui.state import Run, Session, gpu_of
 from gputui.store.trace import TraceKind
 from gputui.store.trace.layout import TRACE, Int64s, Slots

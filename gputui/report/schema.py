@@ -271,7 +271,6 @@ class Make(Protocol):
         meaning: str = "", **more: Any,
     ) -> Column[R]:  # fmt: skip
         """A column, with more of its fields by name."""
-        ...
 
 
 def _columns_of(show: Show | None, unit: str, kind: type, **usual: Any) -> Make:

@@ -8,12 +8,7 @@ import msgspec
 
 from gputui.model.events import OTHER_STREAMS
 from gputui.model.sketch import Accumulator
-from gputui.report.availability import (
-    REASON,
-    has_idle_ranges,
-    has_idle_times,
-    has_streams,
-)
+from gputui.report.availability import REASON, has_idle_ranges, has_idle_times, has_streams
 from gputui.report.phase_tree import phase_path
 from gputui.state import Run
 from gputui.state.keys import DeviceKey

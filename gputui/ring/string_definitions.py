@@ -8,13 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gputui.base.sanitize import sanitize
-from gputui.ring.layout import (
-    SLOT,
-    SLOT_BYTES,
-    STRING_BYTES_MAX,
-    STRING_BYTES_PER_SLOT,
-    RecordKind,
-)
+from gputui.ring.layout import SLOT, SLOT_BYTES, STRING_BYTES_MAX, STRING_BYTES_PER_SLOT, RecordKind
 from gputui.ring.reader import Records
 
 

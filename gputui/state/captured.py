@@ -15,9 +15,7 @@ from gputui.model.events import (
     ThreadNamed,
 )
 from gputui.model.sketch import Accumulator
-from gputui.state.keys import (
-    LossKey,
-)
+from gputui.state.keys import LossKey
 from gputui.state.tables import Of
 
 

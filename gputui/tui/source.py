@@ -44,7 +44,6 @@ class Events(Protocol):
 
     def take(self) -> Sequence[AnyEvent]:
         """All that came since the last call, oldest first."""
-        ...
 
 
 class Source(Protocol):
@@ -53,15 +52,12 @@ class Source(Protocol):
     @property
     def hub(self) -> Events:
         """Where its events are."""
-        ...
 
     def start(self) -> None:
         """Start emitting."""
-        ...
 
     def close(self) -> bool:
         """Stop; whether nothing is left behind."""
-        ...
 
 
 class Recording(Protocol):
@@ -70,17 +66,14 @@ class Recording(Protocol):
     @property
     def path(self) -> Path | None:
         """The file; None if there is none."""
-        ...
 
     @property
     def failure(self) -> str | None:
         """Why recording has stopped; None while it works."""
-        ...
 
     @property
     def notices(self) -> Sequence[str]:
         """What was left out or removed to make room, one line each."""
-        ...
 
 
 class Asked(Protocol):
@@ -88,11 +81,9 @@ class Asked(Protocol):
 
     def ask(self, workload: str, values: Mapping[str, Value], gpu: str | None) -> Forecast:
         """Blocks. Raises CatalogueError."""
-        ...
 
     def close(self) -> None:
         """No more questions."""
-        ...
 
 
 @runtime_checkable
@@ -109,7 +100,6 @@ class Runner(Source, Protocol, metaclass=_ByClass):
 
     def forecaster(self) -> Asked:
         """Says what runs would need; to be closed."""
-        ...
 
     def start_workload(
         self, name: str, parameters: Mapping[str, Value], step_range: str | None = None
@@ -117,7 +107,6 @@ class Runner(Source, Protocol, metaclass=_ByClass):
 
     def stop_run(self) -> None:
         """Ask the run to end."""
-        ...
 
 
 @runtime_checkable
@@ -126,7 +115,6 @@ class Attacher(Runner, Protocol, metaclass=_ByClass):
 
     def attach(self, pid: int) -> None:
         """Attach to a process; an active run is ended first. Events report the outcome."""
-        ...
 
 
 class Moment(Protocol):
@@ -135,17 +123,14 @@ class Moment(Protocol):
     @property
     def time_ns(self) -> int:
         """When."""
-        ...
 
     @property
     def kind(self) -> str:
         """What it is."""
-        ...
 
     @property
     def text(self) -> str:
         """In words."""
-        ...
 
 
 @runtime_checkable
@@ -162,73 +147,58 @@ class Playback(Source, Protocol, metaclass=_ByClass):
     @property
     def begun_ns(self) -> int:
         """When the recording begins, which positions count from."""
-        ...
 
     @property
     def position_s(self) -> float:
         """Playback position in seconds."""
-        ...
 
     @property
     def length_s(self) -> float:
         """Length of the recording, as far as it has been read."""
-        ...
 
     @property
     def is_read(self) -> bool:
         """Whether the recording has been read to its end."""
-        ...
 
     @property
     def is_indexed(self) -> bool:
         """Whether every moment to jump to is known; of a recording still being written, every one
         so far.
         """
-        ...
 
     @property
     def is_exact(self) -> bool:
         """Whether long charts and averages have all samples already."""
-        ...
 
     @property
     def has_ended(self) -> bool:
         """Whether all of it has been played."""
-        ...
 
     @property
     def remarks(self) -> Sequence[str]:
         """Remarks about the recording, one line each, once it has been read to its end."""
-        ...
 
     @property
     def moments(self) -> Sequence[Moment]:
         """What there is to jump to, as far as the recording has been read."""
-        ...
 
     def seek(self, seconds: float) -> None:
         """Go to a time from the beginning; beyond the end means the end."""
-        ...
 
     def step(self, ticks: int = 1) -> None:
         """Pause, and go forward, or back, by this many samples."""
-        ...
 
     def skip(self, seconds: float) -> None:
         """Go forward, or back, from here."""
-        ...
 
     def next_phase(self) -> None:
         """Go to the next change of phase."""
-        ...
 
     def next_event(self) -> None:
         """Go to the next start, exit, alert or trouble."""
-        ...
 
     def take(self) -> tuple[Session | None, Sequence[AnyEvent]]:
         """After a jump the session to continue from, once; and the events since."""
-        ...
 
 
 @runtime_checkable
@@ -240,24 +210,19 @@ class ManyHosts(Source, Protocol, metaclass=_ByClass):
     @property
     def names(self) -> Sequence[str]:
         """The hosts, in order."""
-        ...
 
     @property
     def waiting(self) -> int:
         """How many news there are to take."""
-        ...
 
     def stop_run(self, host: str) -> None:
         """Ask that the run be ended that was started on a host."""
-        ...
 
     def attach(self, host: str, pid: int, start_ns: int) -> None:
         """Attach to a process there, and show what is recorded there. Events report the outcome."""
-        ...
 
     def take(self) -> Sequence[HostNews]:
         """All that came since the last call, oldest first."""
-        ...
 
 
 @runtime_checkable
@@ -267,11 +232,9 @@ class JobElsewhere(Source, Protocol, metaclass=_ByClass):
     @property
     def goes_on_at(self) -> Mapping[str, bool]:
         """The hosts on which it goes on, and whether they are reached."""
-        ...
 
     def stop_run(self) -> None:
         """Ask that it be ended on each, where it is not reached as soon as it is."""
-        ...
 
 
 Connect = Callable[[Callable[[], None]], Source]

@@ -6,13 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gputui.base.sanitize import (
-    cell_width,
-    clean_output,
-    cut_to_width,
-    sanitize,
-    sanitize_document,
-)
+from gputui.base.sanitize import cell_width, clean_output, cut_to_width, sanitize, sanitize_document
 
 ANY_TEXT = st.text(
     st.one_of(

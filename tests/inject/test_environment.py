@@ -13,11 +13,7 @@ import pytest
 import gputui
 from gputui.inject import environment
 from gputui.inject.build import Library
-from gputui.inject.environment import (
-    LOCK_NAME,
-    capture_environment,
-    create_capture_folder,
-)
+from gputui.inject.environment import LOCK_NAME, capture_environment, create_capture_folder
 
 NSYS = "/opt/nvidia/nsight-systems/2025.5.1/target-linux-x64/libToolsInjection64.so"
 NCU = "/opt/nvidia/nsight-compute/2025.3/target/libInjection.so"

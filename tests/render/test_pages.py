@@ -41,16 +41,7 @@ from gputui.report.tables.workload import own_tables
 from gputui.state import HISTORY_SAMPLES, Session
 from gputui.store.journal import JournalReader, JournalWriter
 from tests.conftest import DATA
-from tests.events_for_tests import (
-    at,
-    attached,
-    defined,
-    gpu,
-    header,
-    run_ended,
-    run_started,
-    times,
-)
+from tests.events_for_tests import at, attached, defined, gpu, header, run_ended, run_started, times
 from tests.render.pages_for_tests import Page
 
 HOSTILE = "<script>alert(1)</script>'\"&</svg><img src=x onerror=alert(1)>"

@@ -30,16 +30,7 @@ from gputui.report.machine_document import machine_document, machine_lines, reas
 from gputui.report.statistics import all_rows, category_rows, gpu_rows, kernel_rows
 from gputui.report.summary_document import summary_document
 from gputui.state import Session
-from tests.events_for_tests import (
-    at,
-    attached,
-    defined,
-    gpu,
-    header,
-    run_ended,
-    run_started,
-    times,
-)
+from tests.events_for_tests import at, attached, defined, gpu, header, run_ended, run_started, times
 
 GEMM = "void cublas::gemm_kernel<int>(int)"
 SOFTMAX = "softmax_kernel(float*)"

@@ -30,16 +30,7 @@ from gputui.model.events import (
 )
 from gputui.render import formats
 from gputui.state import HISTORY_SAMPLES, LOG_LINES, MAX_LEVELS, MAX_PATH, Session
-from tests.events_for_tests import (
-    at,
-    attached,
-    defined,
-    gpu,
-    header,
-    run_ended,
-    run_started,
-    times,
-)
+from tests.events_for_tests import at, attached, defined, gpu, header, run_ended, run_started, times
 
 
 def folded(*events: AnyEvent) -> Session:

@@ -11,12 +11,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from workloads.errors import CannotRun
-from workloads.inference.memory import (
-    Footprint,
-    decode_step_bytes,
-    kv_cache_bytes,
-    parameter_count,
-)
+from workloads.inference.memory import Footprint, decode_step_bytes, kv_cache_bytes, parameter_count
 from workloads.inference.network import make_network
 from workloads.inference.parts import KVCache
 from workloads.inference.shapes import SHAPES

@@ -25,15 +25,7 @@ from workloads.comm.rank import warm_up
 from workloads.comm.run import link_bytes_per_s, sizes
 from workloads.declaration import Outcome, Workload
 from workloads.parallel import PARALLEL
-from workloads.parallel.plans import (
-    ENGINES,
-    bubble,
-    chosen,
-    layout,
-    state_of,
-    too_old,
-    why_not,
-)
+from workloads.parallel.plans import ENGINES, bubble, chosen, layout, state_of, too_old, why_not
 from workloads.report import Report
 
 MICROBATCHES = 4

@@ -14,11 +14,7 @@ from torch import Tensor
 from ..declaration import FigureValue, Outcome, Row, Value
 from ..devices import set_precision, synchronize
 from ..dram import DramCounter
-from ..formulas import (
-    attention_backward_flops,
-    attention_bytes,
-    attention_flops,
-)
+from ..formulas import attention_backward_flops, attention_bytes, attention_flops
 from ..peaks import share_percent
 from ..report import Report
 from ..rows import Cells, Rows

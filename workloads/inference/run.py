@@ -14,13 +14,7 @@ from torch import Tensor
 
 from ..ceilings import NOT_MEASURED
 from ..declaration import FigureValue, Outcome, Value
-from ..devices import (
-    free_bytes,
-    out_of_memory_explained,
-    peak_memory,
-    set_precision,
-    synchronize,
-)
+from ..devices import free_bytes, out_of_memory_explained, peak_memory, set_precision, synchronize
 from ..errors import CannotRun
 from ..peaks import share_percent
 from ..place import Place
@@ -30,12 +24,7 @@ from . import INFERENCE
 from .checkpoint import Folder, gpt2_into, llama_weights
 from .forecast import refuse_what_does_not_fit
 from .generation import Generator
-from .memory import (
-    Footprint,
-    decode_step_bytes,
-    forward_flops,
-    parameter_count,
-)
+from .memory import Footprint, decode_step_bytes, forward_flops, parameter_count
 from .model import Model
 from .network import Forward, make_network
 from .results import ONE_TOKEN, Latency, recent_pace

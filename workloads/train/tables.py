@@ -13,15 +13,7 @@ from ..place import Place
 from ..ranges import Range
 from .model import INSIDE_MHA, MHA
 from .shapes import Shape, StepFlops
-from .step import (
-    BACKWARD,
-    FORWARD,
-    LOSS,
-    OPTIMIZER,
-    OPTIMIZER_STEP,
-    OPTIMIZER_ZERO,
-    Trainer,
-)
+from .step import BACKWARD, FORWARD, LOSS, OPTIMIZER, OPTIMIZER_STEP, OPTIMIZER_ZERO, Trainer
 
 Figures = dict[str, FigureValue]
 

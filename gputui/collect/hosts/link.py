@@ -21,14 +21,7 @@ from gputui.collect.hosts.far_options import FarOptions, FarRun
 from gputui.collect.hosts.hello import MOST_NOISE_BYTES, Hello, read_line
 from gputui.collect.hosts.pipe import Pipe, SilentError
 from gputui.collect.hosts.target import Target
-from gputui.model.events import (
-    JOURNAL_SCHEMA,
-    CaptureSum,
-    ClockRead,
-    Header,
-    RunEnded,
-    RunStarted,
-)
+from gputui.model.events import JOURNAL_SCHEMA, CaptureSum, ClockRead, Header, RunEnded, RunStarted
 from gputui.model.link import Link, State
 from gputui.state.hosts import HostNews
 from gputui.store.journal import JournalError, JournalReader

@@ -14,13 +14,7 @@ from gputui.collect.nvml.mig import Instances
 from gputui.collect.nvml.occupants import OccupantReader
 from gputui.collect.nvml.rates import CounterRate
 from gputui.collect.nvml.reading import SAMPLE_FIELDS, DeviceReading, Fields, calls_named
-from gputui.collect.nvml.status import (
-    SlowReading,
-    Xids,
-    read_energy,
-    read_pcie,
-    read_status,
-)
+from gputui.collect.nvml.status import SlowReading, Xids, read_energy, read_pcie, read_status
 from gputui.collect.nvml.throttle import throttle_reasons
 from gputui.model.events import GpuFacts, GpuSample, MigSample
 

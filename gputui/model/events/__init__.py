@@ -11,18 +11,7 @@ What is missing is `None`, never 0; why it is missing travels in `GpuUnavailable
 from __future__ import annotations
 
 from gputui.model.events.alerts import Alert
-from gputui.model.events.base import (
-    JOURNAL_SCHEMA,
-    PHASE_STARTS,
-    SCHEMA_VERSION,
-    Amount,
-    Event,
-    Index,
-    Integer,
-    Moment,
-    Record,
-    Step,
-)
+from gputui.model.events.base import JOURNAL_SCHEMA, PHASE_STARTS, SCHEMA_VERSION
 from gputui.model.events.definitions import (
     NO_THREAD,
     CaptureRefused,
@@ -150,22 +139,18 @@ AnyEvent = (
 
 __all__ = [
     "JOURNAL_SCHEMA", "LAUNCH_UNKNOWN", "NO_LEAF", "NO_THREAD", "OTHER_STREAMS", "PHASE_STARTS",
-    "SCHEMA_VERSION", "WINDOW_GROUPS",
-    "Alert", "Amount", "AnyEvent", "ApiDelta", "CaptureDelta", "CaptureRefused", "CaptureSum",
-    "ClockCompared", "ClockRead", "CollectiveDelta",
-    "DeviceDefined", "DeviceDelta", "Distribution",
-    "Event", "GpuEnergy",
-    "GpuFacts", "GpuSample", "GpuStatus", "GpuUnavailable", "Header", "HostFacts", "HostSample",
-    "HostUnavailable", "IdleLane", "IdleRange", "Index", "Integer", "JobFacts", "KernelDefined",
-    "KernelDelta",
-    "LaunchDelta", "LaunchShape", "LauncherSample", "LeafTime", "LineDefined", "LineLaunches",
-    "LineSamples", "LoopDelta", "Loss", "MachineSample", "Mark", "MarkDefined",
-    "MarkDelta", "MemoryOperationDelta", "MigFacts", "MigSample", "Moment", "OpenRange",
-    "Payload", "PeerDelta", "ProcessAttached", "ProcessDetached", "ProcessOutOfSight",
-    "ProcessSample", "RangeDefined", "RangeDelta", "RangeKernels", "RangeLeaf", "Record",
-    "ResourceNamed", "ResultColumn", "ResultTable", "RunAskedToEnd", "RunEnded", "RunMetrics",
-    "RunOutput", "RunProgress", "RunResult", "RunStarted", "Scope",
-    "ShapeLaunches", "Step", "StepBlock", "StepLanes", "StepSpan", "StepTimeline", "StreamDelta",
-    "StreamLane",
-    "Stretch", "ThreadLane", "ThreadLaunches", "ThreadNamed", "WindowCost", "WindowWork",
+    "SCHEMA_VERSION", "WINDOW_GROUPS", "Alert", "AnyEvent", "ApiDelta", "CaptureDelta",
+    "CaptureRefused", "CaptureSum", "ClockCompared", "ClockRead", "CollectiveDelta",
+    "DeviceDefined", "DeviceDelta", "Distribution", "GpuEnergy", "GpuFacts", "GpuSample",
+    "GpuStatus", "GpuUnavailable", "Header", "HostFacts", "HostSample", "HostUnavailable",
+    "IdleLane", "IdleRange", "JobFacts", "KernelDefined", "KernelDelta", "LaunchDelta",
+    "LaunchShape", "LauncherSample", "LeafTime", "LineDefined", "LineLaunches", "LineSamples",
+    "LoopDelta", "Loss", "MachineSample", "Mark", "MarkDefined", "MarkDelta",
+    "MemoryOperationDelta", "MigFacts", "MigSample", "OpenRange", "Payload", "PeerDelta",
+    "ProcessAttached", "ProcessDetached", "ProcessOutOfSight", "ProcessSample", "RangeDefined",
+    "RangeDelta", "RangeKernels", "RangeLeaf", "ResourceNamed", "ResultColumn", "ResultTable",
+    "RunAskedToEnd", "RunEnded", "RunMetrics", "RunOutput", "RunProgress", "RunResult",
+    "RunStarted", "Scope", "ShapeLaunches", "StepBlock", "StepLanes", "StepSpan", "StepTimeline",
+    "StreamDelta", "StreamLane", "Stretch", "ThreadLane", "ThreadLaunches", "ThreadNamed",
+    "WindowCost", "WindowWork",
 ]  # fmt: skip

@@ -4,13 +4,7 @@ from typing import Annotated, Literal
 
 from gputui.model.events.base import Amount, Event, GpuIndex, Integer, Moment, Record
 from gputui.model.events.gpu import GpuFacts, GpuSample
-from gputui.model.metrics import (
-    BYTES,
-    LOAD_AVERAGE,
-    PERCENT,
-    Chart,
-    Metric,
-)
+from gputui.model.metrics import BYTES, LOAD_AVERAGE, PERCENT, Chart, Metric
 
 # An argument a line would make three times as many.
 # fmt: off

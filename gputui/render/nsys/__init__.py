@@ -7,7 +7,7 @@ where nsys has NOT NULL. Times are relative to the session's start, as in nsys. 
 
 from __future__ import annotations
 
-from gputui.render.nsys.schema import SCHEMA, TABLES
+from gputui.render.nsys.schema import TABLES
 from gputui.render.nsys.writer import write_nsys
 
-__all__ = ["SCHEMA", "TABLES", "write_nsys"]
+__all__ = ["TABLES", "write_nsys"]

@@ -10,15 +10,7 @@ from gputui.model.events import MarkDefined, RangeDefined
 from gputui.model.naming import NO_NAME
 from gputui.model.payloads import NAMES, NO_PAYLOAD, PayloadType, payload_number
 from gputui.render.nsys.rows import Rows
-from gputui.render.nsys.schema import (
-    CATEGORY,
-    DOMAIN,
-    MARK,
-    PUSH_POP,
-    RESOURCES,
-    START_END,
-    THREAD,
-)
+from gputui.render.nsys.schema import CATEGORY, DOMAIN, MARK, PUSH_POP, RESOURCES, START_END, THREAD
 from gputui.state import Run
 from gputui.store.trace import TraceKind
 from gputui.store.trace.layout import Slots

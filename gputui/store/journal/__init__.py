@@ -8,7 +8,7 @@ saying where; unknown events are skipped and counted. gputui/docs/recording.md d
 from __future__ import annotations
 
 from gputui.store.errors import JournalError, TakenError
-from gputui.store.journal.reader import LINE_LIMIT, JournalReader
+from gputui.store.journal.reader import JournalReader
 from gputui.store.journal.recorder import RunRecorder
 from gputui.store.journal.rotated import RotatedReader, open_journal
 from gputui.store.journal.rotation import Limits
@@ -16,6 +16,6 @@ from gputui.store.journal.writer import JournalWriter
 from gputui.store.places import default_path, make_folder
 
 __all__ = [
-    "LINE_LIMIT", "JournalError", "JournalReader", "JournalWriter", "Limits", "RotatedReader",
-    "RunRecorder", "TakenError", "default_path", "make_folder", "open_journal",
+    "JournalError", "JournalReader", "JournalWriter", "Limits", "RotatedReader", "RunRecorder",
+    "TakenError", "default_path", "make_folder", "open_journal",
 ]  # fmt: skip

@@ -5,16 +5,14 @@ Each method is one call. It returns plain numbers and strings in gputui's units,
 """
 
 from gputui.collect.nvml.bindings.calls import (
-    FUNCTION_NOT_FOUND,
     GPU_IS_LOST,
     INVALID_ARGUMENT,
-    NO_PERMISSION,
     NOT_SUPPORTED,
     DriverError,
     Handle,
     start_driver,
 )
-from gputui.collect.nvml.bindings.counters import CounterCalls, GpmRequest, GpmSample
+from gputui.collect.nvml.bindings.counters import CounterCalls, GpmSample
 from gputui.collect.nvml.bindings.facts import FactCalls
 from gputui.collect.nvml.bindings.health import HealthCalls, XidWatch
 from gputui.collect.nvml.bindings.links import LinkCalls
@@ -23,9 +21,8 @@ from gputui.collect.nvml.bindings.processes import GpuProcess, ProcessCalls, Pro
 from gputui.collect.nvml.bindings.readings import Memory, ReadingCalls
 
 __all__ = [
-    "FUNCTION_NOT_FOUND", "GPU_IS_LOST", "INVALID_ARGUMENT", "NOT_SUPPORTED", "NO_PERMISSION",
-    "DriverError", "GpmRequest", "GpmSample", "GpuProcess", "Handle", "Library", "Memory",
-    "ProcessUse", "XidWatch", "start_driver",
+    "GPU_IS_LOST", "INVALID_ARGUMENT", "NOT_SUPPORTED", "DriverError", "GpmSample", "GpuProcess",
+    "Handle", "Library", "Memory", "ProcessUse", "XidWatch", "start_driver",
 ]  # fmt: skip
 
 
