@@ -637,3 +637,20 @@ def test_what_compiles_waits_at_the_same_line_for_threads_that_do(
         assert "90 % of each step while the program is at one line" in first.sentence
         assert "(compile 50 %, CPU waiting 40 %)" in first.sentence
         assert first.evidence == ("In 100 % of 50 samples the program was at t.py:1 f",)
+
+
+def test_ranks_at_one_line_are_at_one_line() -> None:
+    shares = {Leaf.HOST: 0.9, Leaf.MATMUL: 0.1}
+    lines = [
+        LineDefined(time_ns=0, process=rank, line=rank, path="/m/t.py", number=7, function="f")
+        for rank in (1, 2)
+    ]
+    mine, others = (LineSamples(rank, 0, 0, rank, 10) for rank in (1, 2))
+    other = ProcessAttached(
+        time_ns=0, run=1, process=2, pid=6, parent_pid=1, command="p", cuda_status="tracing"
+    )
+    beside = CaptureDelta(time_ns=1, process=2, line_samples=(others,))
+    _, run = a_run(other, *lines, replace(delta(shares), line_samples=(mine,)), beside)
+    answer = verdict(run)
+    assert answer is not None
+    assert answer.findings[0].evidence == ("In 100 % of 20 samples the program was at t.py:7 f",)

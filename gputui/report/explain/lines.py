@@ -7,7 +7,7 @@ from collections import Counter, defaultdict
 from pathlib import PurePath
 from typing import NamedTuple
 
-from gputui.model.events import NO_LEAF, LineDefined
+from gputui.model.events import NO_LEAF
 from gputui.model.leaves import Leaf
 from gputui.state import Run
 
@@ -63,31 +63,42 @@ def line_shares(
     leaf = _READ_AS.get(leaf, leaf) if leaf is not None else None
     is_said = leaf in _CALLS or any(key.leaf == leaf for key in run.line_samples)
     said = leaf if is_said else NO_LEAF
-    counts = Counter[tuple[int, int]]()
-    calls = defaultdict[tuple[int, int], Counter[int]](Counter)
+    # Several processes run one program: a line of theirs is the same.
+    counts = Counter[_Line | None]()
+    calls = defaultdict[_Line | None, Counter[_Line | None]](Counter)
     for key, seen in run.line_samples.items():
         asked = key.leaf not in _CALLS if leaf is None else key.leaf == said
         if process in (None, key.process) and asked:
-            counts[key.process, key.line] += seen.samples
-            calls[key.process, key.line][seen.inside] += seen.inside_samples
+            line = _defined(run, key.process, key.line)
+            counts[line] += seen.samples
+            calls[line][_defined(run, key.process, seen.inside)] += seen.inside_samples
     whole = sum(counts.values())
     if whole < LEAST_SAMPLES:
         return []
     found: list[LikeliestLine] = []
-    for (of, number), seen_there in counts.most_common():
-        line = run.lines.get((of, number))
+    for line, seen_there in counts.most_common():
         if line is not None:
             where = f"{PurePath(line.path).name}:{line.number} {line.function}"
-            [(called, times)] = calls[of, number].most_common(1)
-            function = run.lines.get((of, called)) if 2 * times > seen_there else None
-            inside = _in_words(function) if function is not None else ""
+            [(called, times)] = calls[line].most_common(1)
+            inside = _in_words(called) if called is not None and 2 * times > seen_there else ""
             found.append(LikeliestLine(where, seen_there, whole, inside))
     return found
+
+
+class _Line(NamedTuple):
+    path: str
+    number: int
+    function: str
+
+
+def _defined(run: Run, process: int, number: int) -> _Line | None:
+    line = run.lines.get((process, number))
+    return _Line(line.path, line.number, line.function) if line is not None else None
 
 
 _INSTALLED = re.compile(r".*/(?:site-packages|dist-packages|lib/python3[.\d]*)/")
 
 
-def _in_words(function: LineDefined) -> str:
+def _in_words(function: _Line) -> str:
     """A library's function, with its file as one imports it."""
     return f"{function.function} ({_INSTALLED.sub('', function.path)}:{function.number})"
