@@ -10,10 +10,14 @@ import pytest
 
 from gputui.model.events import AnyEvent, CaptureDelta, MachineSample
 from gputui.store.journal import JournalReader
+from gputui.tui.scenes import FOLDER
+from gputui.tui.source import Options
+from tests.conftest import DATA
 from tests.tui.conftest import Show
 
 INFERENCE = Path(__file__).parents[1] / "data" / "h200-inference.gputui"
 MEDIUM = INFERENCE.with_name("h200-medium.gputui")
+HEALTHY = FOLDER / "healthy.gputui.gz"
 
 
 @cache
@@ -68,6 +72,21 @@ async def test_what_a_table_has_out_of_sight_is_said(show: Show) -> None:
         await shown.press("end")
         assert "more ↑" in shown.text
         assert "more ↓" not in shown.text
+
+
+async def test_what_a_small_screen_leaves_out_is_said(show: Show) -> None:
+    ranks = recorded(DATA / "ranks" / "late_work.gputui.gz")
+    async with show([ranks], (80, 24), options=Options(shows_run=True)) as shown:
+        await shown.press("2")
+        assert re.search(r"total, \d+ more ↑ \d+ more ↓ ", shown.text)  # its cause is in the middle
+        await shown.press("6")
+        assert re.search(r"Where each rank's time goes ─+ 1 of 4", shown.text)
+        await shown.press("6", "6")
+        assert "Memory of the host" in shown.text
+        assert "scale to" not in shown.text  # no chart of what nobody read
+    async with show([recorded(HEALTHY)], (80, 24), options=Options(shows_run=True)) as shown:
+        at = next(n for n, line in enumerate(shown.lines) if "Phases  wall time" in line)
+        assert shown.lines[at + 1].endswith("…")
 
 
 async def test_under_a_short_table_stands_how_the_chosen_kernel_was_launched(show: Show) -> None:

@@ -260,8 +260,10 @@ class RanksView(View):
         ranks = [one for one in self._listed if isinstance(one, RankTime) and one.tree is not None]
         if height < 3 or not ranks:
             return []
-        rows: list[Row] = [(), heading("Where each rank's time goes", width)]
-        for one in ranks[: height - 2]:
+        shown = ranks[: height - 2]
+        note = f"{len(shown)} of {len(ranks)}" if len(shown) < len(ranks) else ""
+        rows: list[Row] = [(), heading("Where each rank's time goes", width, note)]
+        for one in shown:
             assert one.tree is not None
             drawn, _ = hundred_bar(one.tree, max(10, width - 12))
             rows.append(((f" rank {one.rank:<5}", "dim"), *drawn))

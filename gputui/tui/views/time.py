@@ -99,8 +99,7 @@ class TimeView(View):
                 act = partial(self._toggle, line.key)
                 at = 1 + 2 * line.depth
                 self.places.append(Place(y, at, at + 2, act))
-        more = len(keys) - window.stop
-        rows.append(((fit(_total(tree, left, max(0, more)), left), "dim"),))
+        rows.append(((fit(_total(tree, left, self.cursor.beyond), left), "dim"),))
         if is_beside:
             for words in scope_words(tree, self.model.scope):
                 rows += wrap(words, left - 2, "dim", " ")
@@ -274,6 +273,6 @@ def _leaf_line(tree: TimeTree, known: Sums, leaf: Leaf, fold: str) -> Line:
     )
 
 
-def _total(tree: TimeTree, width: int, hidden: int) -> str:
-    label = f" total, {hidden} more ↓" if hidden else " total"
+def _total(tree: TimeTree, width: int, beyond: str) -> str:
+    label = f" total, {beyond}" if beyond else " total"
     return f"{label}{'100.0 %':>{38 - len(label)}}{amount(tree, tree.wall_ns):>{width - 38}}"

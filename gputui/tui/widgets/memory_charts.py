@@ -38,8 +38,12 @@ def device_rows(
     a single GPU its bandwidth too. Without a GPU the host's memory."""
     gpus = list(session.gpus.values())
     if not gpus:
-        charts = [_of_host(chart, look) for chart in host_charts(session) if chart.role == "memory"]
-        return chart_grid(charts, width, height, interval_s, look)
+        charts = [
+            _of_host(chart, look)
+            for chart in host_charts(session)
+            if chart.role == "memory" and chart.series.extremes(0, 1) is not None
+        ]
+        return chart_grid(charts, width, height, interval_s, look) if charts else []
     rows = [bar_row(gpu, width) for gpu in gpus][:height]
     charts = [_chart(gpu, look) for gpu in gpus]
     if len(gpus) == 1:

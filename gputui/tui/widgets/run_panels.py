@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 
 from gputui.model.leaves import Leaf
 from gputui.model.step_blocks import FEW
@@ -13,10 +14,10 @@ from gputui.report.main_step import LEAST_LEVEL
 from gputui.report.phases import PhaseRow
 from gputui.report.statistics import TableRow
 from gputui.state import Run
-from gputui.tui.widgets.canvas import Row, bar, chosen_row, fit, flow
+from gputui.tui.widgets.canvas import ELLIPSIS, Row, bar, chosen_row, fit, flow
 from gputui.tui.widgets.causes import cause_rows, of_scope
 from gputui.tui.widgets.log import log_rows, output_note
-from gputui.tui.widgets.names import short_names
+from gputui.tui.widgets.names import cut_middle, short_names
 from gputui.tui.widgets.panels import Panel
 from gputui.tui.widgets.step_bars import CUT, spread, step_bars
 from gputui.tui.widgets.step_columns import Column, columns_of_tree
@@ -122,12 +123,18 @@ def phases(
 
 
 def phase_line(rows: Sequence[PhaseRow], width: int) -> Panel:
-    """The same in one row, as many as fit."""
+    """The same in one row, as many as fit, and a mark where there are more."""
     named = [
-        ((f"{row.name} ", "text"), (duration(row.per_step_ns or row.cpu_total_ns), "value"))
+        (
+            (f"{cut_middle(row.name, 24)} ", "text"),
+            (duration(row.per_step_ns or row.cpu_total_ns), "value"),
+        )
         for row in rows
     ]
-    found = flow(named, width - 2, 1)
+    fitting = takewhile(lambda n: len(flow(named[:n], width - 6, 99)) <= 1, range(len(named) + 1))
+    shown = max(fitting, default=0)
+    more: list[Row] = [((ELLIPSIS, "dim"),)] * (shown < len(named))
+    found = flow([*named[:shown], *more], width - 2, 1)
     within = bool(rows and rows[0].per_step_ns)
     title = "Phases  wall time a step" if within else "Phases  wall time"
     return Panel(title, [((" ", "text"), *row) for row in found], "", view="phases")
