@@ -290,8 +290,8 @@ async def test_values_that_do_not_go_together_are_refused_while_they_are_typed(s
 )  # fmt: skip
 def test_whether_a_run_fits_into_the_gpu(needed: int, said: str, role: str) -> None:
     target = Target("a GPU", 80 << 30, 60 << 30)
-    [(text, drawn_as)] = needs_row(Forecast(memory_bytes=needed << 30), target, 90)
-    assert text.rstrip() == f"memory {said}   time no estimate"
+    [(text, drawn_as)] = needs_row(Forecast(memory_bytes=needed << 30), target, None, 90)
+    assert text.rstrip() == f"memory {said}   time no estimate yet"
     assert drawn_as == role
 
 
