@@ -53,6 +53,8 @@ class Emitter:
         while not asked.closing:
             if asked.target is not None:
                 self._jump(asked.target)
+            elif self._is_beyond():
+                self._jump_to(self.number)
             elif asked.steps:
                 self._step_once()
             elif asked.paused:
@@ -73,10 +75,13 @@ class Emitter:
             self._notify()  # the damage is known
         with self._lock:
             is_exact = self.is_rough and self._index.folded >= self.number
-            is_beyond = self._index.is_complete and self.number > len(self._line_index)
-            if (is_exact or is_beyond) and self._asked.target is None:
+            if (is_exact or self._is_beyond()) and self._asked.target is None:
                 follows = self._asked.follows
                 self._asked.go(lambda: Place(self.number, follows))
+
+    def _is_beyond(self) -> bool:
+        """Whether what is shown lies beyond a damaged line: it may be found during a jump."""
+        return self._index.is_complete and self.number > len(self._line_index)
 
     def _is_at_end(self) -> bool:
         return self._line_index.is_complete and self.number >= len(self._line_index)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import resource
 import sys
+import threading
 from contextlib import closing
 from pathlib import Path
 
@@ -121,10 +122,26 @@ def test_a_replay_shows_the_newest_samples_first_and_all_soon(
     playback.close()
 
 
+@pytest.mark.parametrize("is_found", ["during the jump", "after it"])
 def test_what_was_shown_beyond_a_damaged_line_is_left(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_found: str
 ) -> None:
-    """The line is found only when all before it is folded, after the jump."""
+    """The line is found only when all before it is folded."""
+    if is_found == "during the jump":
+        state, fold, folded = Index.state, Index.fold, threading.Event()
+
+        def fold_and_say(index: Index) -> None:
+            fold(index)
+            folded.set()
+
+        def state_at_last(index: Index, number: int) -> tuple[Session, bool]:
+            found = state(index, number)
+            assert number <= 300 or folded.wait(LONG_S)
+            return found
+
+        monkeypatch.setattr("gputui.playback.index._WORK_S", LONG_S)  # a jump delays no folding
+        monkeypatch.setattr(Index, "fold", fold_and_say)
+        monkeypatch.setattr(Index, "state", state_at_last)
     monkeypatch.setattr("gputui.playback.fold.SAMPLES_AT_ONCE", 60)
     monkeypatch.setattr("gputui.playback.fold.HISTORY_SAMPLES", 50)
     path = written(tmp_path / "x.gputui", session_events())
