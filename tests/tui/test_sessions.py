@@ -187,7 +187,7 @@ async def test_a_recording_is_renamed(show: Show, folder: Path) -> None:
         await choose(shown, "small")
         await shown.press("R", "ctrl+u", *"a/b", "enter")
         await shown.until(lambda: "not a file name" in shown.text)
-        await shown.press("R", "ctrl+u", *"baseline", "enter")
+        await shown.press("R", *"baseline", "enter")  # typing replaces what a field held
         await shown.until(lambda: (folder / "baseline.gputui").exists())
         await shown.until(lambda: any(line.endswith("baseline") for line in shown.lines))
         assert not (folder / "small.gputui").exists()

@@ -14,7 +14,8 @@ from gputui.tui.widgets.field import TextField
 class Prompt(Dialog[str | None]):
     """Returns the typed text, None if cancelled.
 
-    `wrong` says why a text is invalid, "" if it is valid.
+    `wrong` says why a text is invalid, "" if it is valid. As in forms, what is typed replaces the
+    text that there was; after an arrow it changes it.
     """
 
     widest = 84
@@ -33,6 +34,7 @@ class Prompt(Dialog[str | None]):
         self._does = does
         self._wrong = wrong
         self._field = TextField.holding(text)
+        self._is_fresh = True
         self._error = ""
 
     def rows(self, width: int) -> list[Row]:
@@ -61,10 +63,17 @@ class Prompt(Dialog[str | None]):
                 return
             self.draw()
         else:
+            self._replace(character is not None and character.isprintable())
             self._field.key(key, character)
             self.draw()
 
     def on_paste(self, event: events.Paste) -> None:
         """Pasted text goes to the field."""
+        self._replace(True)
         self._field.insert(event.text)
         self.draw()
+
+    def _replace(self, is_text: bool) -> None:
+        if self._is_fresh and is_text:
+            self._field = TextField()
+        self._is_fresh = False
