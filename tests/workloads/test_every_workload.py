@@ -32,8 +32,8 @@ ON_A_GPU_ALONE = {"cuda_output", "attention_tf32", "train_memory_timeline"}
 
 WORKLOADS = [found.workload for found in built_in() if isinstance(found, Entry)]
 each = pytest.mark.parametrize("workload", WORKLOADS, ids=lambda workload: workload.name)
-IN_RANKS = {"parallel", "comm"}
-"""Run in test_parallel, where their ranks start quickly."""
+ELSEWHERE = {"parallel", "comm", "compile"}
+"""Run in test_parallel, where ranks start quickly, and in test_experiments, which compiles once."""
 
 
 def check(workload: Workload, outcome: Outcome) -> None:
@@ -59,7 +59,7 @@ def check(workload: Workload, outcome: Outcome) -> None:
 
 @pytest.mark.parametrize(
     "workload",
-    [workload for workload in WORKLOADS if workload.name not in IN_RANKS],
+    [workload for workload in WORKLOADS if workload.name not in ELSEWHERE],
     ids=lambda workload: workload.name,
 )
 def test_it_gives_what_it_declares(workload: Workload, tmp_path: Path) -> None:

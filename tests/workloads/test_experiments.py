@@ -13,10 +13,12 @@ import torch
 from safetensors.torch import save_file
 
 from tests.workloads.forked_python import ForkedPython
+from tests.workloads.test_every_workload import check
 from tests.workloads.workload_child import ROOT
 from workloads.bandwidth.run import run as run_bandwidth
 from workloads.checkpoint.files import flat, made_checkpoint, read_tensors
 from workloads.checkpoint.run import run as run_checkpoint
+from workloads.compile import COMPILE
 from workloads.compile.generated import CountOperations, calls
 from workloads.compile.run import run as run_compile
 from workloads.errors import CannotRun, WrongUsage
@@ -248,7 +250,9 @@ def test_views_and_empty_tensors_are_no_operations() -> None:
 
 
 def test_the_lectures_foo_is_fused_into_one_kernel() -> None:
-    outcome = run_compile(cpu(work="pointwise", elements=1000, passes=2), report())
+    given = COMPILE.read(cpu(work="pointwise", elements=1000, passes=2))
+    outcome = run_compile(given, report())
+    check(COMPILE, outcome)
     (row,) = outcome.tables["compile"]
     if row["status"] != "ok":
         pytest.skip(f"no compiler here: {row['status']}")
