@@ -128,15 +128,18 @@ def test_what_was_shown_beyond_a_damaged_line_is_left(
 ) -> None:
     """The line is found only when all before it is folded."""
     if is_found == "during the jump":
-        state, fold, folded = Index.state, Index.fold, threading.Event()
+        state, fold = Index.state, Index.fold
+        jumping, folded = threading.Event(), threading.Event()
 
         def fold_and_say(index: Index) -> None:
+            assert jumping.wait(LONG_S)
             fold(index)
             folded.set()
 
         def state_at_last(index: Index, number: int) -> tuple[Session, bool]:
             found = state(index, number)
-            assert number <= 300 or folded.wait(LONG_S)
+            jumping.set()
+            assert folded.wait(LONG_S)
             return found
 
         monkeypatch.setattr("gputui.playback.index._WORK_S", LONG_S)  # a jump delays no folding
