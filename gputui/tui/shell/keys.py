@@ -81,7 +81,7 @@ KEYS: tuple[Key, ...] = (
         ("escape", "backspace"),
         "Esc",
         "clear",
-        "clear the filter; else back to the newest moment, else to the view before",
+        "clear the filter; else to now, else back",
         SCREEN,
         "back",
     ),
