@@ -202,6 +202,15 @@ def test_advice_knows_what_launches() -> None:
     assert launch_advice(run, session.kernel_names) == GRAPHS_IN_USE
 
 
+def test_the_line_that_launches_is_named() -> None:
+    """A loop over time steps in Python; a decoder's launches come from all over it."""
+    [found, *_] = verdict_on("lstm_loop").findings
+    assert found.place == "lstm_loop.py:10"
+    assert found.evidence[1].endswith("the program was at lstm_loop.py:10 <module>")
+    [found, *_] = verdict_on("launch").findings
+    assert not found.place
+
+
 def test_where_a_graphs_nodes_wait_no_other_stream_is_suspected() -> None:
     """Launch-bound, cured by a graph of kernels of some µs each, whose nodes were traced."""
     [found] = verdict_on("launch-cure").findings

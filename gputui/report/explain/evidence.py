@@ -24,12 +24,13 @@ from gputui.state import Run
 
 def evidence(run: Run, tree: TimeTree, leaf: Leaf) -> tuple[str, ...]:
     """What stands beside the finding that a leaf is."""
-    if leaf in AT_A_LINE:
-        place = where(run, leaf) or _in_one_phase(run, leaf)
-        return tuple(filter(None, (place, _in_few_steps(tree, leaf))))
-    if leaf is Leaf.LAUNCH and tree.steps:
-        return (f"{tree.operations / tree.steps:,.0f} operations a step",)
-    return ()
+    if leaf not in AT_A_LINE:
+        return ()
+    if leaf is Leaf.LAUNCH:
+        size = f"{tree.operations / tree.steps:,.0f} operations a step" if tree.steps else None
+        return tuple(filter(None, (size, where(run, leaf))))
+    place = where(run, leaf) or _in_one_phase(run, leaf)
+    return tuple(filter(None, (place, _in_few_steps(tree, leaf))))
 
 
 ONE_PHASE = 0.8

@@ -50,7 +50,7 @@ _READ_AS = {Leaf.COPY_PAGEABLE: Leaf.SYNC}
 
 AT_A_LINE = (
     Leaf.HOST, Leaf.INPUT, Leaf.WAIT, Leaf.SCHEDULER, Leaf.COMPILE, Leaf.RANK,
-    Leaf.SYNC, Leaf.ALLOCATION, Leaf.COPY_PAGEABLE,
+    Leaf.SYNC, Leaf.ALLOCATION, Leaf.COPY_PAGEABLE, Leaf.LAUNCH,
 )  # fmt: skip
 """Leaves of which lines are read."""
 
@@ -59,14 +59,19 @@ def line_shares(
     run: Run, process: int | None = None, leaf: Leaf | None = None
 ) -> list[LikeliestLine]:
     """Where a run, or one process of it, was, the most frequent line first; none where too little
-    was seen. Where it waits for the GPU or allocates is asked for by these leaves only."""
+    was seen. Where it waits for the GPU or allocates is asked for by these leaves only; for
+    LAUNCH it is where it was when it launched."""
     leaf = _READ_AS.get(leaf, leaf) if leaf is not None else None
     is_said = leaf in _CALLS or any(key.leaf == leaf for key in run.line_samples)
     said = leaf if is_said else NO_LEAF
     # Several processes run one program: a line of theirs is the same.
     counts = Counter[_Line | None]()
     calls = defaultdict[_Line | None, Counter[_Line | None]](Counter)
-    for key, seen in run.line_samples.items():
+    if leaf is Leaf.LAUNCH:
+        for place, launched in run.line_launches.items():
+            if process in (None, place.process):
+                counts[_defined(run, place.process, place.line)] += launched.readings
+    for key, seen in run.line_samples.items() if leaf is not Leaf.LAUNCH else ():
         asked = key.leaf not in _CALLS if leaf is None else key.leaf == said
         if process in (None, key.process) and asked:
             line = _defined(run, key.process, key.line)
@@ -79,7 +84,7 @@ def line_shares(
     for line, seen_there in counts.most_common():
         if line is not None:
             where = f"{PurePath(line.path).name}:{line.number} {line.function}"
-            [(called, times)] = calls[line].most_common(1)
+            called, times = next(iter(calls[line].most_common(1)), (None, 0))
             inside = _in_words(called) if called is not None and 2 * times > seen_there else ""
             found.append(LikeliestLine(where, seen_there, whole, inside))
     return found

@@ -92,6 +92,7 @@ _WHEN = {
     Leaf.SYNC: "that wait for the GPU",
     Leaf.COPY_PAGEABLE: "that wait for the GPU",
     Leaf.ALLOCATION: "that allocate",
+    Leaf.LAUNCH: "that launch",
     Leaf.INPUT: "that wait for input",
     Leaf.COMPILE: "that compile",
     Leaf.RANK: "in collectives",
