@@ -6,6 +6,7 @@ import argparse
 import os
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gputui.base.errors import did_you_mean
@@ -25,7 +26,7 @@ def replay(options: argparse.Namespace) -> int:
     start_s = 0.0 if is_played else AT_END_S
     if options.start is not None:
         start_s = options.start
-    path = options.replay
+    path, folder = options.replay, None
     if options.demo:
         from gputui.tui.scenes import SCENES
 
@@ -45,11 +46,12 @@ def replay(options: argparse.Namespace) -> int:
 
     elif not options.follow:
         check_readable(path)
+        folder = Path(path).absolute().parent
 
     def connect(notify: Callable[[], None]) -> Source:
         return Playback.open(path, notify, speed=speed, start_s=start_s, follow=options.follow)
 
-    return run_screen(connect, options, shows_run=True, is_demo=bool(options.demo))
+    return run_screen(connect, options, shows_run=True, is_demo=bool(options.demo), folder=folder)
 
 
 def need_terminal(options: argparse.Namespace) -> None:
@@ -95,6 +97,7 @@ def run_screen(
     is_demo: bool = False,
     shows_hosts: bool = False,
     shown: Shown | None = None,
+    folder: Path | None = None,
 ) -> int:
     """Run the screen on what `connect` opens behind its first frame, which may be `shown`
     already; the exit status."""
@@ -113,5 +116,6 @@ def run_screen(
         tour=not options.no_tour,
         readonly=options.readonly,
         notify=options.notify,
+        folder=folder,
     )
     return run_app(connect, look, shown=shown)

@@ -262,3 +262,5 @@ class Options(msgspec.Struct, frozen=True):
     readonly: bool = False
     notify: str | None = None
     """How the terminal notifies of alerts."""
+    folder: Path | None = None
+    """Whose recordings are listed; None for where runs are recorded."""

@@ -30,7 +30,7 @@ async def test_the_tour_goes_on_until_a_key_and_again_after_escape(
     app = GputuiApp(
         lambda notify: Playback.open(str(first.paths[0]), notify, start_s=first.start_s),
         Session(),
-        Options(shows_run=True, is_demo=True, tour=False),
+        Options(shows_run=True, is_demo=True, tour=False, folder=FOLDER),
     )
     async with app.run_test(size=(120, 40)) as pilot:
         tour, main = app.tour, app.main

@@ -107,6 +107,20 @@ def test_a_terminal_without_colours_is_sent_none(
     assert bool(REVERSE.search(screen)) != is_colored
 
 
+def test_runs_beside_the_recording_are_listed(tmp_path: Path) -> None:
+    """Those of its own folder: whoever opens one of several compares it with the others."""
+    for name in ("launch", "sync"):
+        shutil.copy(DATA / "faults" / f"{name}.gputui.gz", tmp_path)
+    command = [*REPLAY[:-1], str(tmp_path / "launch.gputui.gz")]
+    tmux = Tmux(tmp_path / "tmux", command, SIZES[1])
+    try:
+        tmux.until("LAUNCH-BOUND", "quit")
+        tmux.run("send-keys", "7")
+        tmux.until("2 recordings", "90.3 µs", "150 µs")
+    finally:
+        tmux.run("kill-server")
+
+
 def test_the_tour_at_three_sizes(tmux: Tmux) -> None:
     for width, height in SIZES:
         tmux.run("resize-window", "-x", str(width), "-y", str(height))

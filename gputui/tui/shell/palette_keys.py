@@ -7,7 +7,6 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gputui.tui import scenes
 from gputui.tui.shell.view_keys import ViewKeys
 from gputui.tui.widgets.view import Lead
 
@@ -52,8 +51,9 @@ class PaletteKeys(ViewKeys):
         from gputui.tui.recording_library import RecordingLibrary
 
         if self._recorded is None:
-            folder = None if self.gputui.tour is None else scenes.FOLDER
-            self._recorded = RecordingLibrary(self.gputui, self._offer_runs, folder)
+            self._recorded = RecordingLibrary(
+                self.gputui, self._offer_runs, self.gputui.options.folder
+            )
         self._offer_runs()
         self._recorded.look()
 

@@ -45,8 +45,7 @@ class RecordingKeys(TableView):
 
     @cached_property
     def library(self) -> RecordingLibrary:
-        folder = None if self.gputui.tour is None else scenes.FOLDER
-        return RecordingLibrary(self.gputui, self._draw_if_seen, folder)
+        return RecordingLibrary(self.gputui, self._draw_if_seen, self.gputui.options.folder)
 
     def look_again(self) -> None:
         """A hidden view does not read the folder."""
