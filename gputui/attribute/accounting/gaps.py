@@ -125,11 +125,9 @@ class Blame:
             self._follow(pieces, gaps)
         restarted = waited[gaps.lengths[waited] < RESTART_NS]
         causes.add_whole(Leaf.SYNC, gaps.rows[restarted])
-        until_ns = int(gaps.called_ns.max())
-        if len(restarted) or Doing.WAITING in pieces:
-            self._read_lines(thread, Doing.WAITING, until_ns)
-        if Doing.ALLOCATING in pieces:
-            self._read_lines(thread, Doing.ALLOCATING, until_ns)
+        for kind in (Doing.WAITING, Doing.ALLOCATING):
+            if kind in pieces:
+                self._read_lines(thread, kind, gaps)
         long = np.flatnonzero(gaps.lengths > LATENCY_NS)
         long = long[_others(long, restarted)]
         called = np.maximum(gaps.returned_ns.take(long), gaps.called_ns.take(long))
@@ -144,10 +142,12 @@ class Blame:
             else:
                 causes.add(LEAF_OF_CALL[doing], gaps.rows[at], amounts)
 
-    def _read_lines(self, thread: int, kind: Doing, until_ns: int) -> None:
+    def _read_lines(self, thread: int, kind: Doing, gaps: Gaps) -> None:
         """The lines at which a thread was in calls of a kind: they are what makes them."""
-        since_ns = self._lines_read_ns.get((thread, kind), 0)
-        if thread not in self._threads.lines.threads or until_ns <= since_ns:
+        if thread not in self._threads.lines.threads:
+            return
+        since_ns, until_ns = self._lines_read_ns.get((thread, kind), 0), int(gaps.called_ns.max())
+        if until_ns <= since_ns:
             return
         self._lines_read_ns[thread, kind] = until_ns
         calls = self._threads.calls(thread, kind, since_ns, until_ns)

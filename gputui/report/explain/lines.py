@@ -1,19 +1,21 @@
-"""At which line of the program the CPU was while the GPU idled."""
+"""At which lines of the program the CPU was: while the GPU idled, where it waits and allocates, and
+where it launches."""
 
 from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
+from collections.abc import Iterator
 from pathlib import PurePath
 from typing import NamedTuple
 
 from gputui.model.events import NO_LEAF
 from gputui.model.leaves import Leaf
 from gputui.state import Run
+from gputui.state.timing import LineCount
 
 LEAST_SAMPLES = 10
 """Readings of the program's line that make an estimate."""
-
 
 MOSTLY = 0.5
 """Share of the readings at a line from which it is where the program mostly was."""
@@ -61,22 +63,14 @@ def line_shares(
     """Where a run, or one process of it, was, the most frequent line first; none where too little
     was seen. Where it waits for the GPU or allocates is asked for by these leaves only; for
     LAUNCH it is where it was when it launched."""
-    leaf = _READ_AS.get(leaf, leaf) if leaf is not None else None
-    is_said = leaf in _CALLS or any(key.leaf == leaf for key in run.line_samples)
-    said = leaf if is_said else NO_LEAF
     # Several processes run one program: a line of theirs is the same.
     counts = Counter[_Line | None]()
     calls = defaultdict[_Line | None, Counter[_Line | None]](Counter)
-    if leaf is Leaf.LAUNCH:
-        for place, launched in run.line_launches.items():
-            if process in (None, place.process):
-                counts[_defined(run, place.process, place.line)] += launched.readings
-    for key, seen in run.line_samples.items() if leaf is not Leaf.LAUNCH else ():
-        asked = key.leaf not in _CALLS if leaf is None else key.leaf == said
-        if process in (None, key.process) and asked:
-            line = _defined(run, key.process, key.line)
+    for of, number, seen in _readings(run, leaf):
+        if process in (None, of):
+            line = _defined(run, of, number)
             counts[line] += seen.samples
-            calls[line][_defined(run, key.process, seen.inside)] += seen.inside_samples
+            calls[line][_defined(run, of, seen.inside)] += seen.inside_samples
     whole = sum(counts.values())
     if whole < LEAST_SAMPLES:
         return []
@@ -84,10 +78,24 @@ def line_shares(
     for line, seen_there in counts.most_common():
         if line is not None:
             where = f"{PurePath(line.path).name}:{line.number} {line.function}"
-            called, times = next(iter(calls[line].most_common(1)), (None, 0))
+            [(called, times)] = calls[line].most_common(1)
             inside = _in_words(called) if called is not None and 2 * times > seen_there else ""
             found.append(LikeliestLine(where, seen_there, whole, inside))
     return found
+
+
+def _readings(run: Run, leaf: Leaf | None) -> Iterator[tuple[int, int, LineCount]]:
+    """The process, the number of the line in it, and how often it was read for a leaf."""
+    if leaf is Leaf.LAUNCH:
+        for place, launched in run.line_launches.items():
+            yield place.process, place.line, LineCount(launched.readings)
+        return
+    leaf = _READ_AS.get(leaf, leaf) if leaf is not None else None
+    is_said = leaf in _CALLS or any(key.leaf == leaf for key in run.line_samples)
+    said = leaf if is_said else NO_LEAF
+    for key, seen in run.line_samples.items():
+        if key.leaf not in _CALLS if leaf is None else key.leaf == said:
+            yield key.process, key.line, seen
 
 
 class _Line(NamedTuple):
