@@ -92,6 +92,7 @@ SILENT = {
     "shared_gpu-cure": "HEALTHY",
     "healthy_reduce": "HEALTHY",
     "healthy_batch_inference": "HEALTHY",
+    "healthy_prefill": "HEALTHY",
 }
 
 
@@ -231,6 +232,16 @@ def test_work_that_grows_step_by_step_leads_over_a_smaller_leaf() -> None:
     for name in ("lstm_loop", "lightning_train", "no_cache-cure"):
         session, run = fault(name)
         assert "steps_grow" not in {one.cause for one in findings(session, run)}
+
+
+def test_growing_steps_lead_over_the_memory_that_they_fill() -> None:
+    """The same on an H200: PyTorch keeps blocks for each new length, 105 of 140 GiB in the end."""
+    session, run = fault("no_cache_and_memory")
+    assert {"steps_grow", "memory_grows"} < {one.cause for one in findings(session, run)}
+    found = conclusion(session, run)
+    assert found is not None
+    assert [one.cause for one in found.findings if one.leads] == ["steps_grow"]
+    assert found.word == "STEPS GROW"
 
 
 def test_a_wait_in_each_of_few_operations_is_not_the_one_that_a_step_needs() -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import importlib
 import pkgutil
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cache
 from typing import TypeVar
 
@@ -25,7 +26,7 @@ __all__ = ["Finding", "Verdict", "conclusion", "findings", "machine_findings"]
 def findings(session: Session, run: Run) -> list[Finding]:
     """The findings, in the order to look at them."""
     found = [found for rule in _rules(RunRule) for found in rule.find(session, run)]
-    found += machine_findings(session, run.readings)
+    found = _growth_once(found) + machine_findings(session, run.readings)
     first = _leading(found)
     return [*first, *(one for one in found if one not in first)]
 
@@ -50,6 +51,23 @@ def conclusion(
         found.tree,
         "" if found.findings else found.headline,
     )
+
+
+def _growth_once(found: list[Finding]) -> list[Finding]:
+    """Steps that grow say why memory does: it holds what each step goes through again. They are as
+    urgent then, and lead over it."""
+    causes = {one.cause for one in found}
+    if not {"steps_grow", "memory_grows"} <= causes:
+        return found
+    urgent = any(one.urgent for one in found if one.cause == "memory_grows")
+    return [
+        replace(one, urgent=urgent)
+        if one.cause == "steps_grow"
+        else replace(one, leads=False, urgent=False)
+        if one.cause == "memory_grows"
+        else one
+        for one in found
+    ]
 
 
 def _leading(found: Sequence[Finding]) -> tuple[Finding, ...]:

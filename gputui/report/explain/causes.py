@@ -20,6 +20,8 @@ class Cause:
     advice: str
     recoverable: float = 1.0
     source: str = ""
+    usual: float = 0.0
+    """Share of the time up to which it is no fault."""
 
 
 SOME_RANKS = Cause(
@@ -138,7 +140,9 @@ CAUSES: dict[Leaf, Cause] = {
         "Elementwise kernels in a row, over the same memory, take {share} of {scope}{time}.",
         "torch.compile makes one kernel of the chain, fused=True one of an optimizer's",
         0.6,
-        "a chain of n two-operand kernels moves 3n tensors, the fused one 3",
+        "a chain of n two-operand kernels moves 3n tensors, the fused one 3; eager Llamas, "
+        "trained and prefilled on an H200, spend 24 to 27 % in such chains",
+        1 / 3,
     ),
     Leaf.ATTENTION_UNFUSED: Cause(
         "UNFUSED ATTENTION",

@@ -138,7 +138,7 @@ def _findings(
         ns = whole_ns - (late.claimed_ns.get(leaf, 0) if late is not None else 0)
         parent = idle if LEAVES[leaf].is_idle else 1.0 - idle
         recoverable = tree.share(ns) * cause.recoverable
-        if parent < PARENT or recoverable < SPEAKS:
+        if parent < PARENT or recoverable < SPEAKS or tree.share(ns) < cause.usual:
             continue
         if leaf in _BALANCE and kernels_share(tree) < SPEAKS:
             continue
