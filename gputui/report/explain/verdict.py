@@ -208,7 +208,7 @@ def _finding(
         sentence=sentence,
         advice=_advice(run, names, leaf) or cause.advice,
         value=100 * recoverable,
-        threshold=100 * SPEAKS,
+        threshold=100 * max(SPEAKS, cause.usual * cause.recoverable),
         source=cause.source or "recoverable share of the wall time",
         share=tree.share(ns),
         with_pauses=tree.with_pauses,
