@@ -3,6 +3,7 @@ healthy ones are silent."""
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from gputui.report.explain.copies import REDUCE_FIRST
 from gputui.report.explain.host_advice import COMPUTE, IN_ATTENTION, SAVE
 from gputui.report.explain.launches import (
     BETWEEN_NODES,
+    FEWER_WAITS,
     GRAPHS_IN_USE,
     ONE_BY_ONE,
     WITHOUT_OPTIMIZER,
@@ -201,6 +203,19 @@ def test_advice_knows_what_launches() -> None:
     assert launch_advice(run, session.kernel_names) == WITHOUT_OPTIMIZER
     session, run = recording(DEMO / "graphs.gputui.gz")
     assert launch_advice(run, session.kernel_names) == GRAPHS_IN_USE
+
+
+def test_waits_among_launches_are_counted_and_come_first() -> None:
+    """A step that reads a value for every few kernels cannot be captured into a CUDA graph."""
+    session, run = fault("two-launches")
+    waits = sum(times.count for key, times in run.api.items() if "Synchronize" in key.name)
+    main = max(run.loops.values(), key=lambda sums: sums.operations)
+    others = sum(sums.steps for sums in run.loops.values()) - main.steps
+    found = conclusion(session, run)
+    assert found is not None
+    [number] = re.findall(r" operations a step, some (\d+) waits", found.findings[0].evidence[0])
+    assert (waits - others) / main.steps <= int(number) <= waits / main.steps
+    assert found.findings[0].advice.startswith(FEWER_WAITS)
 
 
 def test_the_line_that_launches_is_named() -> None:

@@ -23,6 +23,29 @@ LEAST_SHARE = 0.02
 MANY_WAITS = 2
 """Waits a step from which they are a habit: a decoder has to read its token."""
 
+WAITS_AMONG_LAUNCHES = 0.01
+"""Waits for each operation from which they keep a step from being captured into CUDA graphs: a
+training step that logs its loss has one in hundreds."""
+
+
+def waits_a_step(run: Run) -> float:
+    """Calls that wait for the GPU, a step."""
+    return _waits(run) / max(1, sum(sums.steps for sums in run.loops.values()))
+
+
+def _waits(run: Run) -> int:
+    return sum(times.count for key, times in run.api.items() if _kind_of_call(key.name) == "wait")
+
+
+def waits_among_launches(run: Run) -> float | None:
+    """Waits for the GPU for each operation of the steps; None where they are few, or steps
+    unknown."""
+    operations = sum(sums.operations for sums in run.loops.values())
+    waits = _waits(run)
+    many = operations and waits_a_step(run) >= MANY_WAITS
+    return waits / operations if many and waits >= WAITS_AMONG_LAUNCHES * operations else None
+
+
 READING = 0.25
 """Share of a program's CUDA calls that copy a value and wait for it, from which launching means
 reading values: a decoder reads one in hundreds of calls, a program that logs each tensor as many as

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from gputui.model.leaves import LEAVES, Leaf
 from gputui.report.explain.copies import REDUCE_FIRST, copies_back
+from gputui.report.explain.counted import waits_among_launches
 from gputui.report.explain.finding import Finding
 from gputui.report.explain.host_advice import SAVE
 from gputui.report.explain.lines import (
@@ -27,10 +28,18 @@ def evidence(run: Run, tree: TimeTree, leaf: Leaf) -> tuple[str, ...]:
     if leaf not in AT_A_LINE:
         return ()
     if leaf is Leaf.LAUNCH:
-        size = f"{tree.operations / tree.steps:,.0f} operations a step" if tree.steps else None
-        return tuple(filter(None, (size, where(run, leaf))))
+        return tuple(filter(None, (_size(run, tree), where(run, leaf))))
     place = where(run, leaf) or _in_one_phase(run, leaf)
     return tuple(filter(None, (place, _in_few_steps(tree, leaf))))
+
+
+def _size(run: Run, tree: TimeTree) -> str | None:
+    if not tree.steps:
+        return None
+    operations = tree.operations / tree.steps
+    waits = waits_among_launches(run)
+    among = "" if waits is None else f", some {waits * operations:,.0f} waits for the GPU"
+    return f"{operations:,.0f} operations a step{among}"
 
 
 ONE_PHASE = 0.8

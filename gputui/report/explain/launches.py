@@ -10,6 +10,8 @@ from typing import Literal
 
 from gputui.model.events import KernelDefined
 from gputui.model.leaves import Leaf, leaf_of_kernel
+from gputui.report.explain.causes import CAUSES
+from gputui.report.explain.counted import waits_among_launches
 from gputui.state import Run
 
 IN_USE = 0.5
@@ -34,6 +36,10 @@ ONE_BY_ONE = (
 )
 WITHOUT_OPTIMIZER = 'CUDA graphs, torch.compile(mode="reduce-overhead"), larger batches'
 """Where the optimizer is fused, or nothing is trained."""
+FEWER_WAITS = (
+    "fewer waits for the GPU (.item(), .cpu(), nonzero), which no CUDA graph can have; then "
+)
+"""What comes first where waits are among the launches: CUDA forbids them in a capture."""
 
 _BACKWARD = re.compile(r"backward|bwd|_grad", re.I)
 _OF_A_TENSOR = re.compile(r"lerp_scalar_kernel|addcdiv_cuda_kernel|addcmul_cuda_kernel")
@@ -43,6 +49,13 @@ def launch_advice(run: Run, names: Mapping[int, KernelDefined]) -> str | None:
     """Better than what is true of any program; None where nothing is known."""
     if replays_graphs(run):
         return GRAPHS_IN_USE
+    advice = _of_kernels(run, names)
+    if waits_among_launches(run) is None:
+        return advice
+    return FEWER_WAITS + (advice or CAUSES[Leaf.LAUNCH].advice)
+
+
+def _of_kernels(run: Run, names: Mapping[int, KernelDefined]) -> str | None:
     counts = Counter[_Kind]()
     for key, times in run.kernels.items():
         if (known := names.get(key.kernel)) is not None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from gputui.model.events import KernelDefined
 from gputui.model.leaves import LEAVES, Leaf, is_kernel
 from gputui.report.explain.causes import CAUSES, SOME_RANKS, UNSEEN_COLLECTIVES, Cause
-from gputui.report.explain.counted import MANY_WAITS
+from gputui.report.explain.counted import MANY_WAITS, waits_a_step
 from gputui.report.explain.evidence import each_cause_once, evidence, place_of, where
 from gputui.report.explain.finding import Finding, RunRule, capital
 from gputui.report.explain.host_advice import host_advice
@@ -84,7 +84,12 @@ def verdict(run: Run, names: Mapping[int, KernelDefined] | None = None) -> Verdi
             sentence += f" {line}."
         return Verdict("WAITS FOR WORK", sentence, tree=tree, says_pauses=True)
     hole = _hole(run, tree)
-    found = _findings(run, with_pauses(tree) or tree, _waits_a_step(run, tree), names or {})
+    found = _findings(
+        run,
+        with_pauses(tree) or tree,
+        waits_a_step(run) if tree.steps else float("inf"),
+        names or {},
+    )
     if hole is not None:
         # Work that was not seen looks like idle time.
         found = [one for one in found if not one.cause.startswith("idle.")]
@@ -170,14 +175,6 @@ def _late_finding(tree: TimeTree, late: Lateness) -> Finding:
         gain=1.0 / (1.0 - min(late.share, 0.999)),
         evidence=late.evidence,
     )
-
-
-def _waits_a_step(run: Run, tree: TimeTree) -> float:
-    """Calls that wait for the GPU, a step."""
-    if not tree.steps:
-        return float("inf")
-    waits = sum(times.count for key, times in run.api.items() if "Synchronize" in key.name)
-    return waits / max(1, sum(sums.steps for sums in run.loops.values()))
 
 
 def kernels_share(tree: TimeTree) -> float:
