@@ -52,10 +52,21 @@ def step_meaning(run: Run, tree: TimeTree) -> str:
             return f"A step here holds {1 / found:.0f} of what the program calls {name}."
         return ""
     operations = tree.operations / tree.steps
+    if micro_batches := _micro_batches(run, tree):
+        of_one = f"{operations / micro_batches:,.0f} operations"
+        return f"A step here is {micro_batches} micro-batches of some {of_one}, by their losses."
     if operations > LAYER:
         return ""
     what = "1 operation" if round(operations) <= 1 else f"{operations:.0f} operations"
     return f"A step here is {what}, repeated: yours may hold many of them."
+
+
+def _micro_batches(run: Run, tree: TimeTree) -> int | None:
+    main = {(block.device, block.loop) for blocks in tree.blocks for block in blocks}
+    found = (
+        sums.micro_batches for key, sums in run.loops.items() if (key.device, key.loop) in main
+    )
+    return max((one for one in found if one), default=None)
 
 
 def _turns(run: Run, tree: TimeTree) -> int:

@@ -85,6 +85,7 @@ class LoopSums(msgspec.Struct):
     slow_ns: int = 0
     newest: tuple[int, ...] = ()
     waited_ns: int | None = None
+    micro_batches: int | None = None
 
     @property
     def usual_ns(self) -> float:

@@ -179,8 +179,11 @@ class Accounting:
             new, ahead = self._launches.take(until_ns)
             ended = until_ns is None
             marks, renewed = self._tracker.feed(new.tokens, new.starts, ahead, ended=ended)
+            level = self._tracker.level
+            micro_batches = level.micro_batches if level is not None else None
             for device in self.devices.values():
                 device.mark(marks, renewed)
+                device.micro_batches = micro_batches
         if len(self.devices) > 1:
             self._show_siblings(until_ns)
         may_wait = not steps_named and self._tracker.seen < WINDOW

@@ -63,6 +63,8 @@ class DeviceSteps:
         self._inside: dict[tuple[int, int, int], Inside] = {}
         self.until_ns: int | None = None
         """Up to where it is known what other processes ran on the device."""
+        self.micro_batches: int | None = None
+        """Of a training step, if it has several."""
 
     def add(self, operations: Columns) -> None:
         """Operations, in any order."""
@@ -238,6 +240,7 @@ class DeviceSteps:
                 tuple(newest),
                 int(leaves[WAITED]),
                 longest,
+                self.micro_batches if scope is Scope.STEADY else None,
             )
         )
         return deltas

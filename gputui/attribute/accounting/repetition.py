@@ -43,6 +43,13 @@ SEGMENT_ALIKE = 0.7
 MORE = 1.5
 """How many times as many contexts families have to show."""
 
+STEADY_COUNT = 0.9
+"""Share of the steps that have as many losses as the usual one has micro-batches."""
+
+APART = 0.25
+"""Of a step by its losses, the least distance of two that are of two micro-batches: several losses
+of one pass follow each other, and an optimizer may launch more than all passes."""
+
 GRAM = 4
 MOST_ANCHORS = 8
 _BUCKET = np.log(1.05)
@@ -78,6 +85,7 @@ class Level:
     cues: Cue
     by_family: bool = False
     anchors: list[Anchor] = field(default_factory=list)
+    micro_batches: int | None = None
 
     @property
     def is_good(self) -> bool:
@@ -111,6 +119,28 @@ def grams(tokens: Tokens, length: int) -> Hashes:
 
 def find_step(tokens: Tokens, families: Tokens, cues: Cues) -> Level | None:
     """The level to call a step, by names or, where these show more of it, by families."""
+    step = _find_step(tokens, families, cues)
+    if step is not None and step.cues & Cue.OPTIMIZER:
+        step.micro_batches = _losses(tokens, cues, step)
+    return step
+
+
+def _losses(tokens: Tokens, cues: Cues, step: Level) -> int | None:
+    """How many losses, far from one another, a step has that ends with the optimizer; None where
+    it has one, or not always as many."""
+    places = np.flatnonzero(cues & int(Cue.HEAD))
+    found: list[int] = []
+    for token in np.unique(tokens[places]).tolist():
+        its = places[tokens[places] == token]
+        per_step = np.diff(np.searchsorted(its, step.marks))
+        count = int(np.median(per_step))
+        if count and (per_step == count).mean() >= STEADY_COUNT:
+            near = np.diff(its) < APART * step.period / count
+            found.append(1 if near.mean() > 1 - STEADY_COUNT else count)
+    return min(found) if found and min(found) > 1 else None
+
+
+def _find_step(tokens: Tokens, families: Tokens, cues: Cues) -> Level | None:
     by_name = _choose(_levels(tokens, cues, _buckets(tokens)))
     least = 0.0 if by_name is None else MORE * by_name.own
     buckets = _buckets(families)

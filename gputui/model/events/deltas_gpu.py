@@ -131,7 +131,8 @@ class LoopDelta(msgspec.Struct, frozen=True, array_like=True, gc=False):
     `step_ns` are their lengths, from start to start. A slow step took more than 1.5 times as long
     as the usual one. `newest` are the lengths of the newest steps, in order; `waited_ns` is how
     long the threads that launch waited for the GPU in all of them. Where they are not
-    alike, and no StepBlock has them, `longest` are their parts as there.
+    alike, and no StepBlock has them, `longest` are their parts as there. `micro_batches` is how
+    many losses a training step has, if several.
     """
 
     process: Annotated[ProcessNumber, Key]
@@ -148,6 +149,7 @@ class LoopDelta(msgspec.Struct, frozen=True, array_like=True, gc=False):
     newest: Annotated[tuple[Amount, ...], Newest] = ()
     waited_ns: Annotated[Amount | None, Sum] = None
     longest: Annotated[tuple[tuple[Amount, Amount], ...], Newest] = ()
+    micro_batches: Annotated[Amount | None, Newest] = None
 
 
 class StepBlock(msgspec.Struct, frozen=True, array_like=True, gc=False):

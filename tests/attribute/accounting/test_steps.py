@@ -141,6 +141,19 @@ def test_a_fused_optimizer_ends_a_step_of_several_micro_batches(
     found = find_step(tokens, tokens, cues)
     assert found is not None
     assert found.period == len(step)
+    assert found.micro_batches == micro_batches
+
+
+@pytest.mark.parametrize("losses", [1, 3])
+def test_losses_of_one_pass_make_no_micro_batches(losses: int) -> None:
+    """Of three heads, one after the other."""
+    step = [*range(100, 200), *[50, 60] * losses, *range(200, 300), 400]
+    tokens = np.tile(step, 20).astype(np.uint32)
+    cues = np.select([tokens == 400, tokens == 50], [Cue.OPTIMIZER, Cue.HEAD]).astype(np.uint8)
+    found = find_step(tokens, tokens, cues)
+    assert found is not None
+    assert found.period == len(step)
+    assert found.micro_batches is None
 
 
 def test_another_loop_is_found_when_the_first_is_over() -> None:
