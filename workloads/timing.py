@@ -11,8 +11,6 @@ import torch
 
 from .devices import synchronize
 
-NOT_ON_CPU = "the CPU has no events of its own: see wall_ms"
-
 
 @dataclass(frozen=True)
 class Times:

@@ -143,15 +143,18 @@ class Blame:
                 causes.add(LEAF_OF_CALL[doing], gaps.rows[at], amounts)
 
     def _read_lines(self, thread: int, kind: Doing, gaps: Gaps) -> None:
-        """The lines at which a thread was in calls of a kind: they are what makes them."""
-        if thread not in self._threads.lines.threads:
+        """The lines at which a thread was in calls of a kind: they are what makes them. Of a worker
+        that runs no Python (autograd's) those of the main thread, which waits for it."""
+        reads = self._threads.lines.threads
+        asked = thread if thread in reads else self._main_thread
+        if asked not in reads:
             return
         since_ns, until_ns = self._lines_read_ns.get((thread, kind), 0), int(gaps.called_ns.max())
         if until_ns <= since_ns:
             return
         self._lines_read_ns[thread, kind] = until_ns
         calls = self._threads.calls(thread, kind, since_ns, until_ns)
-        hits = self._threads.lines.within(thread, *calls)
+        hits = self._threads.lines.within(asked, *calls)
         self.line_hits += [hit._replace(leaf=LEAF_OF_CALL[kind]) for hit in hits]
 
     def _add_absence(self, causes: Causes, thread: int, gaps: Gaps, away: Int64s) -> None:

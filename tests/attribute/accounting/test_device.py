@@ -28,11 +28,14 @@ START = 1_000_000_000
 _LEAVES = (Leaf.MATMUL, Leaf.ELEMENTWISE, Leaf.COMMUNICATION, Leaf.COPY_PINNED)
 
 
-def device(calls: list[tuple[int, int, Doing]] = ()) -> DeviceTime:  # type: ignore[assignment]
+def device(
+    calls: list[tuple[int, int, Doing]] = (),  # type: ignore[assignment]
+    thread: int = MAIN,
+) -> DeviceTime:
     threads = HostThreads()
     if calls:
         starts, ends, kinds = (np.array(column) for column in zip(*calls, strict=True))
-        threads.add(np.full(len(calls), MAIN), starts, ends, kinds.astype(np.int8))
+        threads.add(np.full(len(calls), thread), starts, ends, kinds.astype(np.int8))
     return DeviceTime(threads, MAIN)
 
 
@@ -261,13 +264,16 @@ def test_gpu_time_is_shared_among_the_lines_that_launch_it() -> None:
     assert shares == pytest.approx({1: 0.75, 2: 0.25, 3: 0.0}, abs=0.05)
 
 
+@pytest.mark.parametrize("thread", [MAIN, MAIN + 1])
 @pytest.mark.parametrize(
     ("kind", "leaf"), [(Doing.WAITING, Leaf.SYNC), (Doing.ALLOCATING, Leaf.ALLOCATION)]
 )
-def test_lines_that_hold_the_thread_up_in_a_call_are_read_there(kind: Doing, leaf: Leaf) -> None:
+def test_lines_that_hold_the_thread_up_in_a_call_are_read_there(
+    kind: Doing, leaf: Leaf, thread: int
+) -> None:
     """Each step launches a kernel of 5 ms from line 1, waits for it at line 2, maybe as cudaFree
     does, and restarts 50 µs later from line 3; a reading comes at any moment of it, and time is
-    accounted for in parts."""
+    accounted for in parts. A thread without Python does it at the main thread's lines."""
     step_ns, count = 5_060_000, 600
     begins = START + step_ns * np.arange(count)
     random = np.random.default_rng(11)
@@ -279,7 +285,7 @@ def test_lines_that_hold_the_thread_up_in_a_call_are_read_there(kind: Doing, lea
             (begin + 5_000, begin + 5_010_000, kind),
         )
     ]
-    of = device(calls)
+    of = device(calls, thread)
     waited = 0
     for begin in begins.tolist():
         moment = int(random.integers(0, step_ns))
@@ -289,7 +295,7 @@ def test_lines_that_hold_the_thread_up_in_a_call_are_read_there(kind: Doing, lea
         of._threads.lines.add(MAIN, LineReading(begin + moment, line))
     for part in np.array_split(begins, 7):
         rows = [(at + 2_000, at + 5_005_000, at, at + 4_000, Leaf.MATMUL) for at in part.tolist()]
-        of.add(operations(*rows))
+        of.add(operations(*rows)._replace(threads=np.full(len(rows), thread, np.uint32)))
         of.account(None)
     hits = [hit for hit in of.blame.line_hits if hit.leaf is leaf]
     assert {hit.line for hit in hits} == {2}
