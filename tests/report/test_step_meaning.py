@@ -8,6 +8,7 @@ from gputui.report.answer import answer
 from gputui.report.explain.time_tree import time_tree
 from gputui.report.scope import Part, RunScope
 from gputui.report.step_meaning import scope_words, step_meaning
+from tests.attribute.capture_program import Program, Traced
 from tests.conftest import DATA
 
 
@@ -39,3 +40,23 @@ def test_a_short_sequence_may_be_a_layer() -> None:
     assert loaded.run is not None
     lines = [line.text for group in answer(loaded.session, loaded.run) for line in group]
     assert "A step here is 1 operation, repeated: yours may hold many of them." in lines
+
+
+def test_a_training_step_of_several_micro_batches_says_so() -> None:
+    """Three passes with a loss each, and a fused optimizer, 100 times."""
+    one_pass = [f"gemm_{number}" for number in range(20)]
+    one_pass += ["nll_loss_forward", *(f"gemm_back_{number}" for number in range(20))]
+    names = [*one_pass * 3, "multi_tensor_apply_kernel"]
+    program = Program()
+    slots = []
+    for number in range(100 * len(names)):
+        at, name = number * 50_000, names[number % len(names)]
+        slots += [
+            program.call(at, at + 4_000, number + 1),
+            program.kernel(at + 6_000, at + 46_000, number + 1, name=name),
+        ]
+    run = Traced(program).finish(*slots, program.flush(100 * len(names) * 50_000))
+    tree = time_tree(run)
+    assert tree is not None
+    meaning = "A step here is 3 micro-batches of some 41 operations, by their losses."
+    assert step_meaning(run, tree) == meaning
