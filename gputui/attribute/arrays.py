@@ -40,6 +40,15 @@ def run_starts(values: Integers) -> Int64s:
     return np.flatnonzero(np.concatenate(([True], values[1:] != values[:-1])))
 
 
+def differences(values: Int64s, before: int | np.int64 = 0) -> Int64s:
+    """Each minus the one before, the first minus `before`. `np.diff` takes five times as long to
+    prepend a value."""
+    found = values.copy()
+    found[1:] -= values[:-1]
+    found[:1] -= before
+    return found
+
+
 def distinct(values: npt.NDArray[AnyInteger]) -> npt.NDArray[AnyInteger]:
     """The distinct values, sorted. `np.unique` hashes, which is slower on sorted input."""
     if len(values) and (values == values[0]).all():  # one device, one thread

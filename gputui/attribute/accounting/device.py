@@ -21,7 +21,7 @@ from gputui.attribute.accounting.samples import Samples
 from gputui.attribute.accounting.step_rows import StreamOperations, thread_lanes, within_bytes
 from gputui.attribute.accounting.thread_calls import Rows
 from gputui.attribute.accounting.tracks import FETCHING, LEAVES, WAITED, Tracks
-from gputui.attribute.arrays import Int64s, distinct, present, rows_of, taken
+from gputui.attribute.arrays import Int64s, differences, distinct, present, rows_of, taken
 from gputui.attribute.holes import Holes
 from gputui.attribute.range_stacks import RangeStacks
 from gputui.attribute.strings import Strings
@@ -99,7 +99,7 @@ class DeviceTime:
             begun += of_part
             if of_part[-1] < len(starts):
                 self._starts.append(starts[of_part[-1] :])
-        return np.diff(begun, prepend=0)
+        return differences(begun)
 
     def account(self, until_ns: int | None) -> None:
         """Divide the time axis up to `until_ns` (None: to the end), or to the last operation
@@ -159,10 +159,12 @@ class DeviceTime:
 
     def _add_waits(self, threads: set[int], since_ns: int) -> None:
         until_ns = self.accounted_ns
-        starts, ends = union(
+        waits = [
             Busy(*self._threads.calls(thread, Doing.WAITING, since_ns, until_ns))
             for thread in threads
-        )
+        ]
+        # Those of one thread are disjoint and in order.
+        starts, ends = union(waits) if len(waits) > 1 else waits[0]
         self.tracks.add(WAITED, starts, ends, ends - starts)
 
     def _add_each(

@@ -54,7 +54,7 @@ class DeviceSteps:
         self._process = process
         self._device = device
         self.time = time
-        self._boundaries: list[int] = []
+        self._boundaries = np.empty(0, np.int64)
         self._open_ns: int | None = None
         self._scopes = StepScopes()
         self._blocks = LoopBlocks(device)
@@ -70,15 +70,17 @@ class DeviceSteps:
         """Operations, in any order."""
         self.time.add(operations)
 
-    def mark(self, boundaries: list[int], renewed: bool) -> None:
+    def mark(self, boundaries: Sequence[int] | Int64s, renewed: bool) -> None:
         """Moments at which steps begin; `renewed` ones stand for those known from there on."""
-        if not boundaries:
+        if not len(boundaries):
             return
+        known, new = self._boundaries, np.asarray(boundaries, np.int64)
         if renewed:
-            self._boundaries = [ns for ns in self._boundaries if ns < boundaries[0]]
-            self._restarts_ns = boundaries[0]
-        least = self._open_ns if self._open_ns is not None else -1
-        self._boundaries = sorted({*self._boundaries, *(ns for ns in boundaries if ns > least)})
+            self._restarts_ns = int(new[0])
+            known = known[known < new[0]]
+        if self._open_ns is not None:
+            new = new[new > self._open_ns]
+        self._boundaries = distinct(np.concatenate((known, new)))
 
     def collect(self, until_ns: int | None, may_wait: bool) -> list[Part]:
         """What is known up to `until_ns`; steps may wait for a better idea of what a step is."""
@@ -130,24 +132,23 @@ class DeviceSteps:
         return max(len(self.time.tracks) / HELD_INTERVALS, held_ns / HELD_NS)
 
     def _take_steps(self) -> list[Part]:
-        passed = [ns for ns in self._boundaries if ns <= self.time.accounted_ns]
+        passed = int(np.searchsorted(self._boundaries, self.time.accounted_ns, side="right"))
         if not passed or not len(self.time.tracks):
             return []
-        self._boundaries = self._boundaries[len(passed) :]
+        moments, self._boundaries = self._boundaries[:passed], self._boundaries[passed:]
         if self._open_ns is None:
             # What begins before everything that is accounted for is no step.
-            first_ns = self.time.tracks.first_ns or 0
-            passed = [ns for ns in passed if ns >= first_ns] or passed[-1:]
-        moments = np.array(passed, np.int64)
+            first = int(np.searchsorted(moments, self.time.tracks.first_ns or 0))
+            moments = moments[min(first, passed - 1) :]
         rows = self.lanes.take_steps(self.time, self._open_ns, moments)
         counts = self.time.take_starts(moments)
-        began_ns, self._open_ns = self._open_ns, passed[-1]
+        began_ns, self._open_ns = self._open_ns, int(moments[-1])
         deltas: list[Part] = []
         if began_ns is None:
             # Up to the first boundary: loading, set-up, whatever came before the loop.
             if rows[0].any():
                 deltas += self._without_steps(Scope.SETUP, rows[0], int(counts[0]))
-            began_ns, moments, rows, counts = passed[0], moments[1:], rows[1:], counts[1:]
+            began_ns, moments, rows, counts = int(moments[0]), moments[1:], rows[1:], counts[1:]
         if not len(moments):
             return deltas
         begins = np.concatenate(([began_ns], moments[:-1]))

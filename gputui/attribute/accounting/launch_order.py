@@ -10,7 +10,7 @@ import numpy.typing as npt
 from gputui.attribute.accounting.main_stream import MainStream, until_next
 from gputui.attribute.accounting.operations import FIRST_KERNEL, Columns, Kernels
 from gputui.attribute.accounting.repetition import Cues, Tokens
-from gputui.attribute.arrays import Bools, Int64s, Slots, median
+from gputui.attribute.arrays import Bools, Int64s, Slots, differences, distinct, median
 from gputui.attribute.timed_operations import TimedOperations
 from gputui.model.step_kinds import HELD_NS
 
@@ -79,7 +79,7 @@ class LaunchOrder:
         if len(launched.starts):
             self._new.append(launched)
 
-    def starts_after(self, moments_ns: Int64s) -> list[int]:
+    def starts_after(self, moments_ns: Int64s) -> Int64s:
         """When the first operation began that was launched at or after each moment: on the stream
         that paces the program, if one comes there before the next moment."""
         moments_ns = np.sort(moments_ns)
@@ -87,11 +87,11 @@ class LaunchOrder:
         cuts = (part.cut(np.searchsorted(part.called_ns, moments_ns[0])) for part in self._parts)
         late = [part for part in cuts if len(part.starts)]
         if not late:
-            return []
+            return _EMPTY
         known = _joined(late)
-        before_ns = moments_ns[:1] if self._last_moment_ns is None else [self._last_moment_ns]
+        before_ns = moments_ns[0] if self._last_moment_ns is None else self._last_moment_ns
         self._last_moment_ns = int(moments_ns[-1])
-        usual_ns = median(np.diff(moments_ns, prepend=before_ns))
+        usual_ns = median(differences(moments_ns, before_ns))
         at = np.searchsorted(known.called_ns, moments_ns)
         following_ns = np.append(moments_ns[1:], moments_ns[-1] + int(usual_ns / 2))
         moments_ns, at = moments_ns[at < len(known.called_ns)], at[at < len(known.called_ns)]
@@ -101,8 +101,7 @@ class LaunchOrder:
             its = np.flatnonzero(main < len(known.called_ns))
             its = its[known.called_ns.take(main[its]) < following_ns.take(its)]
             at[its] = main[its]
-        found: list[int] = np.unique(known.starts[at]).tolist()
-        return found
+        return distinct(known.starts.take(at))
 
     def keep_newest(self) -> None:
         """Steps come as ranges: the launches that they may begin with stay."""

@@ -107,11 +107,13 @@ def columns(
     """Operations as the accounting sees them."""
     kernels = found.kernels
     leaves = known.leaves.take(kernels, mode="clip")
-    codes = np.add(kernels, FIRST_KERNEL, dtype=np.uint32, casting="unsafe")
+    codes = kernels.astype(np.uint32)
+    codes += FIRST_KERNEL
     others = np.flatnonzero(kernels == NO_KERNEL)
     if len(others):
         copied = pick(records, others)
-        directions = _COPY_CODES[(copied["kind"] == _MEMCPY).view(np.uint8), copied["sub"]]
+        directions = _COPY_CODES.take(copied["sub"])
+        directions[copied["kind"] != _MEMCPY] = _MEMSET
         codes[others] = directions
         pageable = copied["source_kind"] == _PAGEABLE
         pageable |= copied["destination_kind"] == _PAGEABLE
@@ -136,6 +138,5 @@ _COPY_LEAVES[0, [_HOST_TO_DEVICE, _DEVICE_TO_HOST]] = Leaf.COPY_PINNED
 _COPY_LEAVES[1, [_HOST_TO_DEVICE, _DEVICE_TO_HOST]] = Leaf.COPY_PAGEABLE
 """By whether pageable memory is involved, and by the code."""
 
-_COPY_CODES = np.full((2, 256), _MEMSET, np.uint8)
-_COPY_CODES[1] = np.minimum(np.arange(256), _MEMSET - 1)
-"""By whether it is a copy, and by its direction."""
+_COPY_CODES = np.minimum(np.arange(256), _MEMSET - 1).astype(np.uint8)
+"""By a copy's direction."""

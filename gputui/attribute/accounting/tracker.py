@@ -19,7 +19,7 @@ from gputui.attribute.accounting.repetition import (
     Tokens,
     find_step,
 )
-from gputui.attribute.arrays import Int64s
+from gputui.attribute.arrays import Int64s, differences
 
 WINDOW = 65_536
 FIRST_TRY = 256
@@ -174,7 +174,7 @@ class StepTracker:
         """Whether the first anchor came so regularly that no other one fills in."""
         if self._last is None or not len(main):
             return False
-        distances = np.diff(main, prepend=self._last - base, append=count)
+        distances = differences(np.append(main, count), self._last - base)
         return bool(distances.max() < FILLS_IN * period and distances[:-1].min() > period / 2)
 
     def _follow_main(self, mains: Places, period: float) -> None:
@@ -266,7 +266,7 @@ class _Held:
 
 def _begins(marks: Places, times: Int64s, ahead: Int64s, period: float) -> list[int]:
     """When steps begin that begin with these launches."""
-    shifts = ahead.take(marks)
+    shifts = ahead[marks]  # broadcast, as a rule: take copies all of it
     at = marks + np.where(shifts <= period / 2, shifts, 0)
     found: list[int] = times.take(at, mode="clip").tolist()
     return found
