@@ -114,7 +114,10 @@ class DeviceTime:
             apart = found.are_apart
         if until_ns is not None:
             ready = int(np.searchsorted(found.starts, until_ns))
-            running = np.flatnonzero(found.ends[:ready] > until_ns)
+            if apart:
+                running = np.arange(np.searchsorted(found.ends[:ready], until_ns, "right"), ready)
+            else:
+                running = np.flatnonzero(found.ends[:ready] > until_ns)
             later = np.concatenate((running, np.arange(ready, len(found.starts))))
             if len(later):
                 # What is still running goes on in the next round from here.
@@ -217,16 +220,16 @@ class DeviceTime:
         before = np.empty_like(reach)
         before[0] = self.accounted_ns or found.starts[0]
         before[1:] = reach[:-1]
-        rows = rows_of(found.starts > before)
+        lengths = found.starts - before
+        rows = rows_of(lengths > 0)
         if not len(rows):
             return
-        a, b = taken(before, rows), taken(found.starts, rows)
+        a, b, lengths = taken(before, rows), taken(found.starts, rows), taken(lengths, rows)
         holed = self.holes.touch(a, b)
         if holed.any():
             # What ran there is not known: it is on no leaf.
-            rows, a, b = rows[~holed], a[~holed], b[~holed]
+            rows, a, b, lengths = (column[~holed] for column in (rows, a, b, lengths))
         called = taken(found.called_ns, rows)
-        lengths = b - a
         causes = Causes(lengths)
         late = rows_of(called > a)
         if len(late) < len(rows):

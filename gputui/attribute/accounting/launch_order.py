@@ -88,20 +88,23 @@ class LaunchOrder:
         late = [part for part in cuts if len(part.starts)]
         if not late:
             return _EMPTY
-        known = _joined(late)
+        called_ns = np.concatenate([part.called_ns for part in late])
+        starts = np.concatenate([part.starts for part in late])
         before_ns = moments_ns[0] if self._last_moment_ns is None else self._last_moment_ns
         self._last_moment_ns = int(moments_ns[-1])
         usual_ns = median(differences(moments_ns, before_ns))
-        at = np.searchsorted(known.called_ns, moments_ns)
+        at = np.searchsorted(called_ns, moments_ns)
         following_ns = np.append(moments_ns[1:], moments_ns[-1] + int(usual_ns / 2))
-        moments_ns, at = moments_ns[at < len(known.called_ns)], at[at < len(known.called_ns)]
-        is_main = self._main.has(known.lanes)
+        moments_ns, at = moments_ns[at < len(called_ns)], at[at < len(called_ns)]
+        is_main = None
+        if self._main.is_chosen:
+            is_main = self._main.has(np.concatenate([part.lanes for part in late]))
         if is_main is not None:
-            main = at + until_next(is_main, len(known.lanes)).take(at)
-            its = np.flatnonzero(main < len(known.called_ns))
-            its = its[known.called_ns.take(main[its]) < following_ns.take(its)]
+            main = at + until_next(is_main, len(called_ns)).take(at)
+            its = np.flatnonzero(main < len(called_ns))
+            its = its[called_ns.take(main[its]) < following_ns.take(its)]
             at[its] = main[its]
-        return distinct(known.starts.take(at))
+        return distinct(starts.take(at))
 
     def keep_newest(self) -> None:
         """Steps come as ranges: the launches that they may begin with stay."""
@@ -158,9 +161,10 @@ class LaunchOrder:
         if 4 * len(self._parts[-1].starts) < sum(len(part.starts) for part in new):
             new.insert(0, self._parts.pop())  # little is left, as a rule
         part = _joined(new)
-        if self._parts and part.called_ns.min() < self._parts[-1].called_ns[-1]:
-            part, self._parts = _joined([*self._parts, part]), []
         if (part.called_ns[1:] < part.called_ns[:-1]).any():
+            part = part.pick(np.argsort(part.called_ns, kind="stable"))
+        if self._parts and part.called_ns[0] < self._parts[-1].called_ns[-1]:
+            part, self._parts = _joined([*self._parts, part]), []
             part = part.pick(np.argsort(part.called_ns, kind="stable"))
         self._parts.append(part)
 

@@ -34,9 +34,9 @@ class MainStream:
     ) -> None:
         """Operations by the stream that they ran on. Collectives wait on theirs for others."""
         present = distinct(lanes).tolist()
-        if len(present) == 1 and len(self._busy_ns) < 2:
+        if len(present) == 1 and not self.is_chosen:
             self._busy_ns.setdefault(present[0], 0.0)
-            if len(self._busy_ns) == 1:
+            if not self.is_chosen:
                 return  # nothing to choose between
         work = np.where(leaves == _COMMUNICATION, 0, ends - starts)
         for lane in present:
@@ -48,9 +48,14 @@ class MainStream:
         for lane in self._busy_ns:
             self._busy_ns[lane] *= KEPT
 
+    @property
+    def is_chosen(self) -> bool:
+        """Whether there is more than one stream."""
+        return len(self._busy_ns) > 1
+
     def has(self, lanes: Int64s) -> Bools | None:
         """Which launches are on it; None where there is one stream."""
-        if len(self._busy_ns) < 2:
+        if not self.is_chosen:
             return None
         main = max(self._busy_ns, key=lambda lane: (self._busy_ns[lane], -lane))
         is_main: Bools = lanes == main

@@ -97,7 +97,9 @@ class PhaseLeaves:
         bounds, nodes = _innermost(stacks, int(starts_ns[0]), int(starts_ns[-1] + lengths[-1]))
         gap = np.maximum(np.searchsorted(starts_ns, bounds, side="right") - 1, 0)
         inside = np.minimum(np.maximum(bounds - starts_ns.take(gap), 0), lengths.take(gap))
-        inside += (np.cumsum(lengths) - lengths).take(gap)
+        before = np.zeros(len(lengths), np.int64)
+        np.cumsum(lengths[:-1], out=before[1:])
+        inside += before.take(gap)
         passed = inside[1:] - inside[:-1]
         left = dict(_sums(nodes, passed))
         for node, ns in left.items():
