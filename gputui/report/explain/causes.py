@@ -72,7 +72,7 @@ CAUSES: dict[Leaf, Cause] = {
         "INPUT-BOUND",
         "The GPU waits for the next batch {share} of {scope}{time}.",
         "more DataLoader workers, kept between epochs (persistent_workers=True), prefetch_factor, "
-        "faster storage or a cheaper transform",
+        "several producers where a queue is read, faster storage, a cheaper transform",
     ),
     Leaf.WAIT: Cause(
         "CPU WAITS",
