@@ -145,6 +145,7 @@ class DeviceTime:
             found.starts,
             found.ends,
             found.streams,
+            found.codes,
             lambda rows: self._kernels.widths(found.codes.take(rows), found.shapes.take(rows)),
         )
         threads: list[int] = distinct(found.threads).tolist()

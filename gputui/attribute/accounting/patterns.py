@@ -21,7 +21,12 @@ BLOCK = 128
 """Threads of a block of PyTorch's elementwise kernels, up to which a width is rounded."""
 
 BETWEEN = 12
-"""Most kernels between the two matrix products of attention written out."""
+"""Most kernels between the two matrix products of attention written out. One that is launched
+several times in a row counts once: PyTorch divides what 32 bits cannot index, such as scores of
+4 GiB."""
+
+PIECES = 16
+"""Most launches of each then."""
 
 # NumPy compares with an enum three times as slowly.
 _SOFTMAX, _ELEMENTWISE = int(Leaf.SOFTMAX), int(Leaf.ELEMENTWISE)
@@ -35,29 +40,32 @@ def refine(
     starts: Int64s,
     ends: Int64s,
     streams: npt.NDArray[np.uint32],
+    codes: npt.NDArray[np.uint32],
     widths: Callable[[Rows], Int64s],
 ) -> npt.NDArray[np.uint8]:
     """Leaves of operations in order of start, where their neighbours on the stream say more.
 
-    `widths` gives how many GPU threads the kernels at some rows were launched with, 0 where one is
-    no link of a chain: alike, for elementwise kernels, where they go over as many elements of one
-    size.
+    `codes` number the kernels by name. `widths` gives how many GPU threads the kernels at some rows
+    were launched with, 0 where one is no link of a chain: alike, for elementwise kernels, where
+    they go over as many elements of one size.
     """
     if (streams == streams[0]).all():
         of = leaves.copy()
-        _mark_attention(of, streams)
+        _mark_attention(of, streams, codes)
         _mark_chains(of, starts, ends, streams, widths)
         return of
     order = np.argsort(streams, kind="stable")
     of, streams = leaves[order], streams[order]
-    _mark_attention(of, streams)
+    _mark_attention(of, streams, codes[order])
     _mark_chains(of, starts[order], ends[order], streams, lambda rows: widths(order[rows]))
     out = np.empty_like(leaves)
     out[order] = of
     return out
 
 
-def _mark_attention(of: npt.NDArray[np.uint8], stream: npt.NDArray[np.uint32]) -> None:
+def _mark_attention(
+    of: npt.NDArray[np.uint8], stream: npt.NDArray[np.uint32], codes: npt.NDArray[np.uint32]
+) -> None:
     softmax = np.flatnonzero(of == _SOFTMAX)
     if not len(softmax):
         return
@@ -75,12 +83,19 @@ def _mark_attention(of: npt.NDArray[np.uint8], stream: npt.NDArray[np.uint32]) -
         if (
             first >= 0
             and last < len(of)
-            and last - first - 1 <= BETWEEN
+            and _different(codes[first + 1 : last]) <= BETWEEN
             and last_break[at] < first
             and next_break[at] > last
             and stream[first] == stream[last]
         ):
             of[first + 1 : last] = Leaf.ATTENTION_UNFUSED
+
+
+def _different(codes: npt.NDArray[np.uint32]) -> int:
+    """How many kernels, each as often in a row as it may be."""
+    if len(codes) <= BETWEEN or len(codes) > PIECES * BETWEEN:
+        return len(codes)
+    return 1 + int(np.count_nonzero(codes[1:] != codes[:-1]))
 
 
 def _mark_chains(

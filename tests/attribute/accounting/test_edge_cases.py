@@ -370,8 +370,25 @@ def test_kernels_in_a_row_say_their_leaf(leaf: Leaf) -> None:
     kinds = np.array(IN_A_ROW[leaf], np.uint8)
     starts = np.arange(len(kinds)) * 50_000
     streams = np.full(len(kinds), 7, np.uint32)
-    found = refine(kinds, starts, starts + 40_000, streams, np.full(len(kinds), 1024).take)
+    codes = np.arange(len(kinds), dtype=np.uint32)
+    widths = np.full(len(kinds), 1024).take
+    found = refine(kinds, starts, starts + 40_000, streams, codes, widths)
     assert leaf in found.tolist()
+
+
+@pytest.mark.parametrize(("different", "is_attention"), [(1, True), (9, False)])
+def test_attention_over_scores_that_are_taken_in_pieces(different: int, is_attention: bool) -> None:
+    """Of more than 4 GiB: each elementwise kernel is launched several times in a row. As many
+    different ones are no attention."""
+    inner = [Leaf.ELEMENTWISE] * 9
+    leaves = [Leaf.MATMUL, *inner, Leaf.SOFTMAX, *inner, Leaf.MATMUL]
+    numbers = np.arange(9) % different
+    codes = np.array([50, *numbers, 51, *(20 + numbers), 52], np.uint32)
+    kinds = np.array(leaves, np.uint8)
+    starts = np.arange(len(kinds)) * 50_000
+    streams, widths = np.zeros(len(kinds), np.uint32), np.full(len(kinds), 1024)
+    found = refine(kinds, starts, starts + 40_000, streams, codes, widths.take)
+    assert (found[1:-1] == Leaf.ATTENTION_UNFUSED).all() == is_attention
 
 
 @pytest.mark.parametrize(("times", "is_chain"), [(2, True), (4, True), (3, False)])
@@ -383,7 +400,8 @@ def test_a_chain_goes_on_where_a_thread_takes_more_elements_of_a_smaller_type(
     starts = np.arange(4) * 50_000
     least = 1_000_064
     widths = np.array([times * least - 100, least, times * least - 100, least])
-    found = refine(kinds, starts, starts + 40_000, np.zeros(4, np.uint32), widths.take)
+    zeros = np.zeros(4, np.uint32)
+    found = refine(kinds, starts, starts + 40_000, zeros, zeros, widths.take)
     assert (found == Leaf.ELEMENTWISE_CHAIN).all() == is_chain
 
 
