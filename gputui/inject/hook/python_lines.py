@@ -33,11 +33,22 @@ _COMPILING = (
     "/triton/runtime/autotuner", "/triton/backends/", "/numba/core/",
 )  # fmt: skip
 _NOT_THE_PROGRAMS = (
-    "/site-packages/", "/dist-packages/", "/lib/python3", "<frozen", "<string>",
+    "/site-packages/", "/dist-packages/", "/lib/python3", "<frozen", "<string>", "/torchinductor_",
     # The hook's own files: it wraps the modules that it annotates.
     os.path.dirname(os.path.abspath(__file__)).replace("\\", "/") + "/",
 )  # fmt: skip
-_DISPATCH = ("/torch/nn/modules/module.py", "/contextlib.py", "/functools.py", "/_contextlib.py")
+_DISPATCH = (
+    "/torch/nn/modules/module.py", "/contextlib.py", "/functools.py", "/_contextlib.py",
+    # What runs compiled code, and what is never compiled: an optimizer's zero_grad. Where something
+    # is compiled, others of _COMPILING are on the stack, too.
+    "/torch/_dynamo/eval_frame.py", "/torch/_dynamo/external_utils.py",
+    "/torch/_functorch/aot_autograd.py", "/torch/_functorch/_aot_autograd/utils.py",
+    "/torch/_functorch/_aot_autograd/runtime_wrappers.py",
+    "/torch/_functorch/_aot_autograd/subclass_codegen.py",
+    "/torch/_inductor/output_code.py", "/torch/_inductor/cudagraph_trees.py",
+    "/torch/_inductor/utils.py", "/torch/_inductor/runtime/triton_heuristics.py",
+    "/triton/backends/nvidia/driver.py",
+)  # fmt: skip
 """What only calls on says nothing of where a program is."""
 _LOADER = {
     "_next_data", "_try_get_data", "_get_data",

@@ -6,11 +6,13 @@ import os
 import sys
 import threading
 import tracemalloc
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from gputui.attribute.accounting import thread_calls
 from gputui.attribute.accounting.account import Accounting
@@ -75,7 +77,9 @@ def test_a_thread_that_sleeps_reads_writes_or_waits(
         ("/usr/lib/python3.12/http/client.py", "parse_headers", "-"),  # a server's too
         ("/usr/lib/python3.12/queue.py", "get", "q"),
         ("/usr/lib/python3.12/queue.py", "put", "-"),
-        (f"{TORCH}/_dynamo/eval_frame.py", "compile", "c"),
+        (f"{TORCH}/_dynamo/convert_frame.py", "_compile", "c"),
+        (f"{TORCH}/_dynamo/eval_frame.py", "_fn", "d"),
+        ("/tmp/torchinductor_me/ab/cab.py", "call", "-"),
         (f"{TORCH}/distributed/distributed_c10d.py", "all_reduce", "r"),
         (f"{TORCH}/distributed/fsdp/_runtime_utils.py", "_unshard", "-"),
         ("/home/me/data.py", "<module>", "-"),
@@ -112,6 +116,36 @@ def test_a_reading_has_the_functions_of_libraries_that_the_line_is_in(tmp_path: 
     assert known.lines[sample.line].function == "<lambda>"
     functions = [known.lines[one].function for one in sample.inside]
     assert functions[:2] == ["outer", "inner"]
+
+
+class _Blocking(list[Any]):
+    """Whoever goes through it waits."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.ready, self.done = threading.Event(), threading.Event()
+
+    def __iter__(self) -> Iterator[Any]:
+        self.ready.set()
+        self.done.wait()
+        return super().__iter__()
+
+
+def test_an_optimizers_zero_grad_is_no_compiling(tmp_path: Path) -> None:
+    """PyTorch's compiler wraps it, to leave it out."""
+    optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=0.1)
+    optimizer.param_groups = groups = _Blocking()
+    thread = threading.Thread(target=lambda: optimizer.zero_grad())
+    thread.start()
+    groups.ready.wait()
+    try:
+        python_lines._Sampler(str(tmp_path))._sample()
+    finally:
+        groups.done.set()
+        thread.join()
+    known = PythonLines(tmp_path, os.getpid())
+    [sample] = [one for one in known.read() if one.thread == thread.native_id]
+    assert sample.kind == "-"
 
 
 def test_the_outermost_lines_of_the_script_itself_are_the_programs(
