@@ -29,7 +29,8 @@ DEPTH = 80
 MOST_FUNCTIONS = 32
 
 _COMPILING = (
-    "/torch/_dynamo/", "/torch/_inductor/", "/torch/_functorch/", "/triton/compiler/",
+    "/torch/_dynamo/", "/torch/_inductor/", "/torch/_functorch/_aot_autograd/",
+    "/torch/_functorch/partitioners", "/triton/compiler/",
     "/triton/runtime/autotuner", "/triton/backends/", "/numba/core/",
 )  # fmt: skip
 _NOT_THE_PROGRAMS = (
@@ -154,7 +155,7 @@ def _kind(code: Any) -> str:
     - for other libraries."""
     if code.co_name == "<module>" and code.co_filename != _script():  # an import
         return "-"
-    path = code.co_filename.replace("\\", "/")
+    path = code.co_filename.replace("\\", "/").partition(":codegen(")[0]
     if path.endswith(_DISPATCH):
         return "d"
     if any(part in path for part in _COMPILING):
