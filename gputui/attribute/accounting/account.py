@@ -71,6 +71,7 @@ class Accounting:
         # By the number of a call's name.
         self._kinds = np.zeros(1, np.int8)
         self._graphs = np.zeros(1, np.bool_)
+        self._has_graphs = False
 
     @property
     def sampled(self) -> list[int]:
@@ -105,6 +106,7 @@ class Accounting:
         """The next number of a CUDA call's name."""
         self._kinds = np.append(self._kinds, np.int8(kind_of_call(name)))
         self._graphs = np.append(self._graphs, "GraphLaunch" in name)
+        self._has_graphs = bool(self._graphs.any())
 
     def add_calls(self, names: Int64s, threads: Int64s, starts: Int64s, ends: Int64s) -> None:
         """Calls of the window: the numbers of their names, who made them and when."""
@@ -136,7 +138,8 @@ class Accounting:
             if len(present) > 1:
                 of = operations.pick(np.flatnonzero(found.devices == device))
             self.devices[device].add(of)
-        self._launches.add(operations, records, calls, found, origins & STREAM, self._graphs)
+        graphs = self._graphs if self._has_graphs else None
+        self._launches.add(operations, records, calls, found, origins & STREAM, graphs)
 
     def mark_steps(self, started_ns: Int64s) -> None:
         """Moments at which ranges began that name themselves steps: they win over what is found.

@@ -137,7 +137,6 @@ class DeviceTime:
             found = found._replace(starts=np.maximum(found.starts, self.accounted_ns))
         if not len(found.starts):
             return
-        self._streams.add(found)
         began = found.starts if not found.goes_on.any() else found.starts[~found.goes_on]
         self._starts.append(began)
         leaves = refine(
@@ -156,6 +155,7 @@ class DeviceTime:
         else:
             self._add_busy(found.starts, found.ends, leaves, found.nodes)
             reach = np.maximum.accumulate(found.ends)
+        self._streams.add(found, int(reach[-1]))
         self._add_gaps(found, reach, threads)
         since_ns = self.accounted_ns or int(found.starts[0])
         self.accounted_ns = max(self.accounted_ns, int(reach[-1]))

@@ -62,15 +62,15 @@ class LaunchOrder:
         calls: Slots,
         found: TimedOperations,
         lanes: Int64s,
-        is_graph: Bools,
+        is_graph: Bools | None,
     ) -> None:
         """The operations that were `found` and are the first of their call, which is known, of
         those that `columns` made of the others; `lanes` number their streams, `is_graph` is by the
-        call's name."""
+        call's name, None where none is."""
         first = found.first
         self._main.add(lanes, operations.starts, operations.ends, operations.leaves)
         launched = Launched(operations.called_ns, operations.starts, operations.codes, lanes)
-        if is_graph.any() and (graphs := np.flatnonzero(is_graph.take(calls["name"]))).size:
+        if is_graph is not None and (graphs := np.flatnonzero(is_graph.take(calls["name"]))).size:
             tokens = launched.tokens.copy()
             tokens[graphs] = _GRAPH + (records["e"][graphs].astype(np.int64) & 0xFF_FFFF)
             launched = launched._replace(tokens=tokens)

@@ -33,11 +33,12 @@ class MainStream:
         self, lanes: Int64s, starts: Int64s, ends: Int64s, leaves: npt.NDArray[np.uint8]
     ) -> None:
         """Operations by the stream that they ran on. Collectives wait on theirs for others."""
+        if len(self._busy_ns) == 1 and (lanes == next(iter(self._busy_ns))).all():
+            return  # nothing to choose between
         present = distinct(lanes).tolist()
-        if len(present) == 1 and not self.is_chosen:
-            self._busy_ns.setdefault(present[0], 0.0)
-            if not self.is_chosen:
-                return  # nothing to choose between
+        if len(present) == 1 and not self._busy_ns:
+            self._busy_ns[present[0]] = 0.0
+            return
         work = np.where(leaves == _COMMUNICATION, 0, ends - starts)
         for lane in present:
             of = work if len(present) == 1 else work[lanes == lane]

@@ -34,10 +34,10 @@ class StreamOperations:
         self._reach_ns: deque[int] = deque()
         self._held = 0
 
-    def add(self, found: Columns) -> None:
-        """Operations in order, after those before."""
+    def add(self, found: Columns, reach_ns: int) -> None:
+        """Operations in order, after those before, that go on up to a moment."""
         self._parts.append((found.starts, found.ends, found.streams))
-        self._reach_ns.append(int(found.ends.max()))
+        self._reach_ns.append(reach_ns)
         self._held += len(found.starts)
         while len(self._parts) > 1 and self._held - len(self._parts[0][0]) >= KEPT_OPERATIONS:
             self._held -= len(self._parts.popleft()[0])

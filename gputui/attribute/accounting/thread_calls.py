@@ -61,7 +61,8 @@ class Parts(NamedTuple):
 class _Known(NamedTuple):
     """Calls, and the pieces that may be no launching of the time since the last call before."""
 
-    since_ns: np.int64
+    since_ns: int
+    until_ns: int
     calls: Parts
     pieces: Parts
 
@@ -87,21 +88,22 @@ class ThreadCalls:
         if not self._pending:
             return
         calls, self._pending = _joined(self._pending), []
-        since_ns = self._known[-1].calls.ends[-1] if self._known else calls.starts[0]
+        since_ns = self._known[-1].until_ns if self._known else int(calls.starts[0])
         stretches = _stretches(calls, since_ns)
         if stretches.min() < 0:
             calls = _joined([*(known.calls for known in self._known), calls])
             calls = calls.pick(np.argsort(calls.starts, kind="stable"))
             inside = calls.starts[1:] < np.maximum.accumulate(calls.ends[:-1])
             calls = calls.pick(np.flatnonzero(np.concatenate(([True], ~inside))))
-            self._known, since_ns = [], calls.starts[0]
+            self._known, since_ns = [], int(calls.starts[0])
             stretches = _stretches(calls, since_ns)
-        self._known.append(_Known(since_ns, calls, _pieces(calls, stretches)))
+        until_ns, pieces = int(calls.ends[-1]), _pieces(calls, stretches)
+        self._known.append(_Known(since_ns, until_ns, calls, pieces))
 
     def forget(self, before_ns: int) -> None:
         """Drop calls that ended before, and the oldest where they are too many."""
         surplus = sum(len(known.calls.starts) for known in self._known) - MOST_CALLS
-        while self._known and (surplus > 0 or self._known[0].calls.ends[-1] < before_ns):
+        while self._known and (surplus > 0 or self._known[0].until_ns < before_ns):
             surplus -= len(self._known.pop(0).calls.starts)
 
     def begun(self, since_ns: int, until_ns: int) -> int:
@@ -141,7 +143,7 @@ class ThreadCalls:
 
     def _near(self, since_ns: int, until_ns: int) -> list[_Known]:
         return [known for known in self._known
-                if known.since_ns < until_ns and known.calls.ends[-1] > since_ns]  # fmt: skip
+                if known.since_ns < until_ns and known.until_ns > since_ns]  # fmt: skip
 
     def _pieces_within(self, since_ns: int, until_ns: int) -> Parts:
         near = [known.pieces for known in self._near(since_ns, until_ns)]
@@ -187,7 +189,7 @@ def _joined(parts: list[Parts]) -> Parts:
     return Parts._make(map(np.concatenate, zip(*parts, strict=True)))
 
 
-def _stretches(calls: Parts, reach_ns: np.int64) -> Int64s:
+def _stretches(calls: Parts, reach_ns: int) -> Int64s:
     """From the end of the call before to the start of each, from `reach_ns` to that of the first:
     below 0 where they do not come one after the other."""
     stretches = np.empty_like(calls.starts)

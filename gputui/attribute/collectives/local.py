@@ -91,6 +91,7 @@ class LocalCollectives:
         self._names: dict[int, tuple[str, str]] = {}
         self._kinds: list[str | None] = []
         self._is_nccl = np.zeros(256, np.bool_)
+        self._has_nccl = False
         self._kernels: list[tuple[int, int, int, int, int]] = []
         self._done: list[Collective] = []
         self._entered: list[Entered] = []
@@ -110,6 +111,7 @@ class LocalCollectives:
         self._kinds += [None] * (number + 1 - len(self._kinds))
         self._kinds[number] = kind_of_kernel(name)
         self._is_nccl[number] = self._kinds[number] is not None
+        self._has_nccl |= self._kinds[number] is not None
 
     def add_ranges(self, records: Slots, strings: Strings) -> None:
         """RANGE_PUSH and RANGE_POP records of a batch, in ring order."""
@@ -142,8 +144,10 @@ class LocalCollectives:
 
     def add_kernels(self, found: TimedOperations) -> None:
         """Operations with their calls: the kernels among them."""
-        nccl, kernels = self._is_nccl, found.kernels
-        if nccl.any() and len(at := np.flatnonzero(nccl[kernels] & (kernels >= 0))):
+        if not self._has_nccl:
+            return
+        kernels = found.kernels
+        if len(at := np.flatnonzero(self._is_nccl[kernels] & (kernels >= 0))):
             self._kernels += zip(
                 found.threads[at].tolist(),
                 found.called_ns[at].tolist(),
