@@ -36,9 +36,7 @@ ONE_BY_ONE = (
 )
 WITHOUT_OPTIMIZER = 'CUDA graphs, torch.compile(mode="reduce-overhead"), larger batches'
 """Where the optimizer is fused, or nothing is trained."""
-FEWER_WAITS = (
-    "fewer waits for the GPU (.item(), .cpu(), nonzero), which no CUDA graph can have; then "
-)
+FEWER_WAITS = "fewer waits (.item(), .cpu(), nonzero), which no CUDA graph can have; then "
 """What comes first where waits are among the launches: CUDA forbids them in a capture."""
 
 _BACKWARD = re.compile(r"backward|bwd|_grad", re.I)
