@@ -51,6 +51,11 @@ _DISPATCH = (
     "/triton/backends/nvidia/driver.py",
 )  # fmt: skip
 """What only calls on says nothing of where a program is."""
+_MAKES = {
+    "record_function", "_record", "run_eager",  # a CUDA graph, of cudagraph_trees.py
+    "precompile", "autotune_to_one_config", "coordinate_descent_tuning",  # of triton_heuristics.py
+}  # fmt: skip
+"""What those of them do that come to something new."""
 _LOADER = {
     "_next_data", "_try_get_data", "_get_data",
     "_get_iterator", "_reset", "_shutdown_workers",  # an epoch's workers start and end
@@ -157,7 +162,7 @@ def _kind(code: Any) -> str:
         return "-"
     path = code.co_filename.replace("\\", "/").partition(":codegen(")[0]
     if path.endswith(_DISPATCH):
-        return "d"
+        return "c" if code.co_name in _MAKES and "/torch/_inductor/" in path else "d"
     if any(part in path for part in _COMPILING):
         return "c"
     if code.co_name in _LOADER and "/torch/utils/data/" in path:

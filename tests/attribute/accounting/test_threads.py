@@ -82,6 +82,8 @@ def test_a_thread_that_sleeps_reads_writes_or_waits(
         (f"{TORCH}/_functorch/_aot_autograd/subclass_codegen.py:codegen(forward)", "impl_fn", "d"),
         (f"{TORCH}/_functorch/_aot_autograd/graph_compile.py", "aot_stage2_compile", "c"),
         (f"{TORCH}/_functorch/vmap.py", "vmap_impl", "-"),
+        (f"{TORCH}/_inductor/cudagraph_trees.py", "execute_node", "d"),
+        (f"{TORCH}/_inductor/cudagraph_trees.py", "_record", "c"),
         ("/tmp/torchinductor_me/ab/cab.py", "call", "-"),
         (f"{TORCH}/distributed/distributed_c10d.py", "all_reduce", "r"),
         (f"{TORCH}/distributed/fsdp/_runtime_utils.py", "_unshard", "-"),
