@@ -67,6 +67,7 @@ FIRST = {
     "offload_adam": "busy.copy_pageable",
     "two_locked_threads": "idle.wait",
     "anomaly_left_on": "idle.sync",
+    "anomaly_slow_cpu": "idle.sync",
     "embedding_on_cpu": "idle.host",
     "two-launches": "idle.launch",
     "two-pageable": "busy.copy_pageable",

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from gputui.model.events import KernelDefined
 from gputui.model.leaves import LEAVES, Leaf, is_kernel
 from gputui.report.explain.causes import CAUSES, SOME_RANKS, UNSEEN_COLLECTIVES, Cause
-from gputui.report.explain.counted import MANY_WAITS, waits_a_step
+from gputui.report.explain.counted import MANY_WAITS, waits_a_step, waits_among_launches
 from gputui.report.explain.evidence import each_cause_once, evidence, place_of, where
 from gputui.report.explain.finding import Finding, RunRule, capital
 from gputui.report.explain.host_advice import host_advice
@@ -50,6 +50,10 @@ ONE_WAIT = 0.25
 
 A_LAYERS_WAIT = 0.15
 """The same where a step may be a layer: then it is not the one wait that each step needs."""
+
+EVERY_FEW = 0.1
+"""Waits for each operation from which they lead over launches: these can neither run ahead nor be
+captured before the waits are gone."""
 
 MOST = 3
 
@@ -153,8 +157,19 @@ def _findings(
         sizes.append((recoverable, leaf, cause))
     sizes.sort(key=lambda size: -size[0])
     found = [_finding(run, tree, names, *size) for size in sizes]
+    if (waits_among_launches(run) or 0.0) >= EVERY_FEW:
+        found = _waits_first(found)
     found = each_cause_once(run, tree, found)[:MOST]
     return found if late is None else [_late_finding(tree, late), *found][:MOST]
+
+
+def _waits_first(found: list[Finding]) -> list[Finding]:
+    """Waits right before the launches that are larger."""
+    at = {one.cause: number for number, one in enumerate(found)}
+    wait, launch = at.get(LEAVES[Leaf.SYNC].key), at.get(LEAVES[Leaf.LAUNCH].key)
+    if wait is None or launch is None or wait < launch:
+        return found
+    return [*found[:launch], found[wait], *found[launch:wait], *found[wait + 1 :]]
 
 
 def _late_finding(tree: TimeTree, late: Lateness) -> Finding:
