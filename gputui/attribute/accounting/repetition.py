@@ -43,6 +43,9 @@ SEGMENT_ALIKE = 0.7
 MORE = 1.5
 """How many times as many contexts families have to show."""
 
+MOST_LOSSES = 8
+"""Kernels of losses that are looked at: names are the program's."""
+
 STEADY_COUNT = 0.9
 """Share of the steps that have as many losses as the usual one has micro-batches."""
 
@@ -129,8 +132,9 @@ def _losses(tokens: Tokens, cues: Cues, step: Level) -> int | None:
     """How many losses, far from one another, a step has that ends with the optimizer; None where
     it has one, or not always as many."""
     places = np.flatnonzero(cues & int(Cue.HEAD))
+    losses, times = np.unique(tokens[places], return_counts=True)
     found: list[int] = []
-    for token in np.unique(tokens[places]).tolist():
+    for token in losses[times >= len(step.marks) - 1][:MOST_LOSSES].tolist():
         its = places[tokens[places] == token]
         per_step = np.diff(np.searchsorted(its, step.marks))
         count = int(np.median(per_step))
