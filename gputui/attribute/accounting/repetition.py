@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gputui.attribute.accounting.launch_cues import Cue
+from gputui.attribute.accounting.micro_batches import micro_batches
 from gputui.attribute.accounting.thread_calls import spread
 from gputui.attribute.arrays import run_starts
 from gputui.attribute.distributions import sorted_pairs
@@ -42,16 +43,6 @@ SEGMENT_ALIKE = 0.7
 
 MORE = 1.5
 """How many times as many contexts families have to show."""
-
-MOST_LOSSES = 8
-"""Kernels of losses that are looked at: names are the program's."""
-
-STEADY_COUNT = 0.9
-"""Share of the steps that have as many losses as the usual one has micro-batches."""
-
-APART = 0.25
-"""Of a step by its losses, the least distance of two that are of two micro-batches: several losses
-of one pass follow each other, and an optimizer may launch more than all passes."""
 
 GRAM = 4
 MOST_ANCHORS = 8
@@ -124,24 +115,8 @@ def find_step(tokens: Tokens, families: Tokens, cues: Cues) -> Level | None:
     """The level to call a step, by names or, where these show more of it, by families."""
     step = _find_step(tokens, families, cues)
     if step is not None and step.cues & Cue.OPTIMIZER:
-        step.micro_batches = _losses(tokens, cues, step)
+        step.micro_batches = micro_batches(tokens, cues, step.marks, step.period)
     return step
-
-
-def _losses(tokens: Tokens, cues: Cues, step: Level) -> int | None:
-    """How many losses, far from one another, a step has that ends with the optimizer; None where
-    it has one, or not always as many."""
-    places = np.flatnonzero(cues & int(Cue.HEAD))
-    losses, times = np.unique(tokens[places], return_counts=True)
-    found: list[int] = []
-    for token in losses[times >= len(step.marks) - 1][:MOST_LOSSES].tolist():
-        its = places[tokens[places] == token]
-        per_step = np.diff(np.searchsorted(its, step.marks))
-        count = int(np.median(per_step))
-        if count and (per_step == count).mean() >= STEADY_COUNT:
-            near = np.diff(its) < APART * step.period / count
-            found.append(1 if near.mean() > 1 - STEADY_COUNT else count)
-    return min(found) if found and min(found) > 1 else None
 
 
 def _find_step(tokens: Tokens, families: Tokens, cues: Cues) -> Level | None:
