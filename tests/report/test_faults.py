@@ -168,6 +168,7 @@ def test_setting_up_again_once_a_rank_is_no_habit() -> None:
 def test_what_only_some_steps_have_is_said_so() -> None:
     """Every tenth step of three kernels ends with a write to disk and a sleep."""
     [found] = verdict_on("sleepy_logger").findings
+    assert found.advice == SAVE  # by what it is called
     assert found.evidence[1] == "A usual step has none of it: 170 of 1,707 are slow"
 
 

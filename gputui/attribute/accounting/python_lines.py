@@ -16,7 +16,9 @@ MOST_A_READ = 1 << 20
 MOST_LINES = 20_000
 MOST_FUNCTIONS = 32
 
-LEAF_OF_KIND = {"c": Leaf.COMPILE, "i": Leaf.INPUT, "q": Leaf.INPUT, "r": Leaf.RANK}
+LEAF_OF_KIND = {
+    "c": Leaf.COMPILE, "i": Leaf.INPUT, "q": Leaf.INPUT, "r": Leaf.RANK, "w": Leaf.WAIT,
+}  # fmt: skip
 """What a frame on the stack says of a thread that is away from CUDA."""
 
 FETCHES = "i"
@@ -32,8 +34,8 @@ class Line(NamedTuple):
 
 
 class Sample(NamedTuple):
-    """Where one thread was. `kind` is c, i, q, r or -; `inside` are the libraries' functions that
-    the line is in, the outermost first."""
+    """Where one thread was. `kind` is c, i, q, r, w or -; `inside` are the libraries' functions
+    that the line is in, the outermost first."""
 
     time_ns: int
     thread: int

@@ -8,14 +8,15 @@ anything fails it ends. Python 3.8 and later; nothing of gputui is imported.
 Lines of the file: `d NUMBER LINE FUNCTION PATH` defines a line, `s TIME_NS` is followed by
 `THREAD:NUMBER:KIND:FUNCTIONS` for each thread, where KIND is c (compiling), i (fetching input: a
 data loader, a request to a server), q (reading a queue, which may be input or a server's requests),
-r (in a collective) or - (anything else). FUNCTIONS are the libraries' that the line is in, each as
-the line where it begins, the outermost first, with dots between.
+r (in a collective), w (reporting to a server) or - (anything else). FUNCTIONS are the libraries'
+that the line is in, each as the line where it begins, the outermost first, with dots between.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
+import re
 import sys
 import threading
 import time
@@ -61,6 +62,10 @@ _LOADER = {
     "_get_iterator", "_reset", "_shutdown_workers",  # an epoch's workers start and end
 }  # fmt: skip
 _CLIENT = {"getresponse", "connect", "read", "readinto"}
+_REPORTS = re.compile(
+    r"(?:^|_)(?:log|logs|metrics?|notify|publish|report|reports|telemetry|track|upload)(?:_|$)"
+)
+"""Functions whose requests fetch nothing."""
 _QUEUES = ("/queue.py", "/multiprocessing/queues.py", "/multiprocessing/connection.py")
 _COLLECTIVES = ("/torch/distributed/distributed_c10d.py", "/torch/distributed/rendezvous.py")
 
@@ -68,10 +73,11 @@ _COLLECTIVES = ("/torch/distributed/distributed_c10d.py", "/torch/distributed/re
 class _Function:
     """What a code object's frames say, and its number once it has one."""
 
-    __slots__ = ("code", "kind", "number")
+    __slots__ = ("code", "kind", "number", "reports")
 
     def __init__(self, code: Any) -> None:
         self.code, self.kind, self.number = code, _kind(code), 0
+        self.reports = _REPORTS.search(code.co_name) is not None
 
 
 class _Sampler(threading.Thread):
@@ -116,6 +122,7 @@ class _Sampler(threading.Thread):
     def _place(self, frame: Any, out: list[str]) -> tuple[int, str, list[_Function]]:
         found, kind = None, "-"
         innermost = frame
+        reports = False
         depth = 0
         inside: list[_Function] = []
         while frame is not None and depth < DEPTH:
@@ -124,6 +131,7 @@ class _Sampler(threading.Thread):
             if function is None:
                 function = self._functions[code] = _Function(code)
             of = function.kind
+            reports = reports or function.reports
             if of == "u":
                 found = found or frame
             elif of != "d":
@@ -133,6 +141,8 @@ class _Sampler(threading.Thread):
                     inside.append(function)
             frame = frame.f_back
             depth += 1
+        if kind == "h":
+            kind = "w" if reports else "i"
         at = found or innermost
         if found is None:  # an import, say: there is no line that the libraries are called from
             inside = []
@@ -156,8 +166,8 @@ def _script() -> str | None:
 
 
 def _kind(code: Any) -> str:
-    """c, i, q or r where a frame says so; u for the program's own code; d for what only calls on;
-    - for other libraries."""
+    """c, i, q or r where a frame says so; h for a request to a server; u for the program's own
+    code; d for what only calls on; - for other libraries."""
     if code.co_name == "<module>" and code.co_filename != _script():  # an import
         return "-"
     path = code.co_filename.replace("\\", "/").partition(":codegen(")[0]
@@ -168,7 +178,7 @@ def _kind(code: Any) -> str:
     if code.co_name in _LOADER and "/torch/utils/data/" in path:
         return "i"
     if (code.co_name in _CLIENT and path.endswith("/http/client.py")) or "/httpcore/" in path:
-        return "i"
+        return "h"
     if code.co_name in ("get", "recv_bytes", "recv") and path.endswith(_QUEUES):
         return "q"
     if path.endswith(_COLLECTIVES):

@@ -63,6 +63,14 @@ def host_advice(run: Run, names: Mapping[int, KernelDefined]) -> str:
     return advice or CAUSES[Leaf.HOST].advice
 
 
+def wait_advice(run: Run) -> str | None:
+    """Where what it waits for is a report of the program's; None elsewhere."""
+    lines = line_shares(run, leaf=Leaf.WAIT)[:1]
+    says = _SAYS[SAVE]
+    reports = any(says.search(line.where) or says.search(line.function) for line in lines)
+    return SAVE if reports else None
+
+
 def _mostly(says: re.Pattern[str], lines: list[LikeliestLine]) -> bool:
     seen = sum(line.seen for line in lines if says.search(line.where))
     return bool(lines) and seen >= MOSTLY * lines[0].samples

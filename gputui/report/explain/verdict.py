@@ -15,7 +15,7 @@ from gputui.report.explain.causes import CAUSES, SOME_RANKS, UNSEEN_COLLECTIVES,
 from gputui.report.explain.counted import MANY_WAITS, waits_a_step, waits_among_launches
 from gputui.report.explain.evidence import each_cause_once, evidence, place_of, where
 from gputui.report.explain.finding import Finding, RunRule, capital
-from gputui.report.explain.host_advice import host_advice
+from gputui.report.explain.host_advice import host_advice, wait_advice
 from gputui.report.explain.launches import BETWEEN_NODES, launch_advice, replays_graphs
 from gputui.report.explain.pauses import (
     WAITS_FOR_WORK,
@@ -244,6 +244,8 @@ def _advice(run: Run, names: Mapping[int, KernelDefined], leaf: Leaf) -> str | N
         return launch_advice(run, names)
     if leaf is Leaf.DEPENDENCY and replays_graphs(run):
         return BETWEEN_NODES
+    if leaf is Leaf.WAIT:
+        return wait_advice(run)
     return host_advice(run, names) if leaf is Leaf.HOST else None
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import http.server
 import os
 import sys
 import threading
 import tracemalloc
-from collections.abc import Iterator
+import urllib.request
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +19,7 @@ import torch
 from gputui.attribute.accounting import thread_calls
 from gputui.attribute.accounting.account import Accounting
 from gputui.attribute.accounting.doing import SHORT_NS
-from gputui.attribute.accounting.python_lines import PythonLines
+from gputui.attribute.accounting.python_lines import PythonLines, Sample
 from gputui.attribute.accounting.thread_calls import SHORT_MOST_NS, _short
 from gputui.attribute.accounting.thread_states import ThreadStates
 from gputui.attribute.range_stacks import RangeStacks
@@ -73,7 +75,7 @@ def test_a_thread_that_sleeps_reads_writes_or_waits(
         (f"{TORCH}/nn/modules/module.py", "_call_impl", "d"),
         (f"{TORCH}/utils/data/dataloader.py", "_next_data", "i"),
         (f"{TORCH}/utils/data/dataloader.py", "_get_iterator", "i"),
-        ("/usr/lib/python3.12/http/client.py", "getresponse", "i"),
+        ("/usr/lib/python3.12/http/client.py", "getresponse", "h"),
         ("/usr/lib/python3.12/http/client.py", "parse_headers", "-"),  # a server's too
         ("/usr/lib/python3.12/queue.py", "get", "q"),
         ("/usr/lib/python3.12/queue.py", "put", "-"),
@@ -121,6 +123,52 @@ def test_a_reading_has_the_functions_of_libraries_that_the_line_is_in(tmp_path: 
     assert known.lines[sample.line].function == "<lambda>"
     functions = [known.lines[one].function for one in sample.inside]
     assert functions[:2] == ["outer", "inner"]
+
+
+def fetch_batch(url: str) -> None:
+    urllib.request.urlopen(url).close()
+
+
+def log_metrics(url: str) -> None:
+    urllib.request.urlopen(url, b"loss=1").close()
+
+
+@pytest.mark.parametrize(("ask", "kind"), [(fetch_batch, "i"), (log_metrics, "w")])
+def test_a_request_that_reports_fetches_no_input(
+    tmp_path: Path, ask: Callable[[str], None], kind: str
+) -> None:
+    asked, answer = threading.Event(), threading.Event()
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            asked.set()
+            answer.wait()
+            self.send_response(200)
+            self.end_headers()
+
+        do_POST = do_GET
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with http.server.HTTPServer(("127.0.0.1", 0), Handler) as server:
+        serving = threading.Thread(target=server.handle_request)
+        serving.start()
+        thread = threading.Thread(target=ask, args=(f"http://127.0.0.1:{server.server_port}/",))
+        thread.start()
+        asked.wait()
+        sampler, known = python_lines._Sampler(str(tmp_path)), PythonLines(tmp_path, os.getpid())
+        samples: list[Sample] = []
+        try:
+            while not samples or samples[-1].kind == "-":  # not yet waiting for the answer
+                sampler._sample()
+                samples += [one for one in known.read() if one.thread == thread.native_id]
+        finally:
+            answer.set()
+            thread.join()
+            serving.join()
+    assert known.lines[samples[-1].line].function == ask.__name__
+    assert samples[-1].kind == kind
 
 
 class _Blocking(list[Any]):
