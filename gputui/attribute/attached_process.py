@@ -222,6 +222,7 @@ def _attachment(run: int, process: int, facts: RingFacts, now_ns: int) -> Proces
         cuda_status=facts.cuda_text,
         cupti_version=facts.cupti_version,
         visible_devices=facts.visible_devices,
+        launch_blocking=facts.launch_blocking,
         unseen_forks=facts.unseen_forks,
         annotated=facts.annotated,
         began_ns=min(facts.start_ns, now_ns) or None,

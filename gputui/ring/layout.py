@@ -190,19 +190,22 @@ HEADER = np.dtype(
             "rank", "local_rank", "cupti_version", "capacity", "start_ns", "start_ticks",
             "cuda_state", "exited", "heartbeat_ns", "dropped", "callback_ns", "cupti_dropped",
             "pid_namespace", "traced_ns", "paused_ns", "head", "tail",
-            "visible_devices", "period_ns", "step_name", "unseen_forks", "cuda_text", "command",
+            "visible_devices", "period_ns", "step_name", "launch_blocking", "unseen_forks",
+            "cuda_text", "command",
         ],
         "formats": [
             "<u8", "<u4", "<u4", "<u4", "<u4", "<u4",
             "<i4", "<i4", "<u4", "<u8", "<u8", "<u8",
             "<u4", "<u4", "<u8", "<u8", "<u8", "<u8",
-            "<u8", "<u8", "<u8", "<u8", "<u8", "S224", "<u8", "<u4", "<u8", "S512", "S3072",
+            "<u8", "<u8", "<u8", "<u8", "<u8", "S224", "<u8", "<u4", "<u4", "<u8",
+            "S512", "S3072",
         ],
         "offsets": [
             0, 8, 12, 16, 20, 24,
             28, 32, 36, 40, 48, 56,
             64, 68, 72, 80, 88, 96,
-            104, 112, 120, 128, 256, 264, 488, 496, 504, 512, 1024,
+            104, 112, 120, 128, 256, 264, 488, 496, 500, 504,
+            512, 1024,
         ],
         "itemsize": HEADER_BYTES,
     }
@@ -217,6 +220,7 @@ by sampling, see SAMPLE_EVERY; CUPTI's records by their thread's CPU time), `tra
 `paused_ns` how long kernels were and were not traced since CUDA's start (the latter at the user's
 request), `heartbeat_ns` the last flush, 0 if CUDA is not traced. `period_ns` and `step_name` are
 what the monitor wishes for windows under a budget. `visible_devices` is "=" and the value of
-CUDA_VISIBLE_DEVICES when CUDA was initialised, empty if unset. `unseen_forks` counts
+CUDA_VISIBLE_DEVICES when CUDA was initialised, empty if unset; `launch_blocking` is
+CUDA_LAUNCH_BLOCKING's then. `unseen_forks` counts
 forked processes that made ranges, which are not captured.
 """

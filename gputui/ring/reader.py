@@ -39,7 +39,8 @@ class RingFacts(msgspec.Struct, frozen=True, kw_only=True):
     """The facts of a process in its ring's header.
 
     `start_ns` is when capture began (CLOCK_REALTIME). `cuda_text` is `cuda_state` in words, as in
-    `ProcessAttached.cuda_status`. `cupti_version` is CUPTI's own number. `unseen_forks` counts
+    `ProcessAttached.cuda_status`. `cupti_version` is CUPTI's own number.
+    `launch_blocking` means that CUDA_LAUNCH_BLOCKING was set. `unseen_forks` counts
     processes forked from it whose ranges are not captured; `annotated` means that the start-up hook
     put ranges around its torch operations.
     """
@@ -54,6 +55,7 @@ class RingFacts(msgspec.Struct, frozen=True, kw_only=True):
     cuda_text: str
     cupti_version: int | None
     visible_devices: str | None = None
+    launch_blocking: bool = False
     unseen_forks: int = 0
     annotated: bool = False
 
@@ -162,6 +164,7 @@ class RingReader:
             cuda_text=_text(header["cuda_text"]),
             cupti_version=int(header["cupti_version"]) or None,
             visible_devices=_text(visible[1:]) if visible[:1] == b"=" else None,
+            launch_blocking=bool(header["launch_blocking"]),
             unseen_forks=min(int(header["unseen_forks"]), MOST_FORKS),
             annotated=self._is_annotated(int(header["pid"])),
         )

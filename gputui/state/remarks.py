@@ -38,6 +38,7 @@ class Remark(msgspec.Struct, frozen=True):
         "CUDA graphs",
         "launches",
         "times",
+        "CUDA_LAUNCH_BLOCKING",
         "the end",
         "detached",
     ]
@@ -59,6 +60,8 @@ def remarks(run: Run) -> list[Remark]:
         found.append(Remark("forks", run.unseen_forks))
     if words := _untested_cupti(run):
         found.append(Remark("CUPTI", words))
+    if any(process.attached.launch_blocking for process in run.processes.values()):
+        found.append(Remark("CUDA_LAUNCH_BLOCKING", "it is set: each launch waits for its kernel"))
     if words := _missing_step(run):
         found.append(Remark("--trace-steps", words))
     if words := _nothing_annotated(run):

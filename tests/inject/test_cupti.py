@@ -334,6 +334,12 @@ def test_the_visible_devices_are_told(cupti, tmp_path, value, expected):
     assert trace.facts.visible_devices == expected
 
 
+@pytest.mark.parametrize(("value", "expected"), [("1", True), ("0", False), ("", False)])
+def test_launches_that_block_are_told(cupti, tmp_path, value, expected):
+    trace = run_cuda(cupti, tmp_path, CUDA_LAUNCH_BLOCKING=value).trace
+    assert trace.facts.launch_blocking is expected
+
+
 def test_no_visible_devices_are_told_where_none_are_set(cupti, tmp_path, monkeypatch):
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     assert run_cuda(cupti, tmp_path).trace.facts.visible_devices is None

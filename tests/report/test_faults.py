@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from gputui.model.leaves import Leaf
 from gputui.report.explain import conclusion, findings
@@ -18,6 +19,7 @@ from gputui.report.explain.launches import (
     FEWER_WAITS,
     GRAPHS_IN_USE,
     ONE_BY_ONE,
+    UNBLOCK,
     WITHOUT_OPTIMIZER,
     launch_advice,
 )
@@ -26,6 +28,7 @@ from gputui.report.explain.verdict import Verdict, verdict
 from gputui.report.phase_causes import phase_causes
 from gputui.report.tables.time import leaf_rows
 from gputui.state import Run, Session
+from gputui.state.remarks import remarks
 from tests.conftest import DATA
 from tests.sessions_for_tests import loaded_once
 
@@ -205,6 +208,19 @@ def test_advice_knows_what_launches() -> None:
     assert launch_advice(run, session.kernel_names) == WITHOUT_OPTIMIZER
     session, run = recording(DEMO / "graphs.gputui.gz")
     assert launch_advice(run, session.kernel_names) == GRAPHS_IN_USE
+
+
+def test_blocking_launches_are_named() -> None:
+    """CUDA_LAUNCH_BLOCKING, left over from debugging, makes any program launch-bound."""
+    session, run = fault("launch")
+    assert "CUDA_LAUNCH_BLOCKING" not in [remark.about for remark in remarks(run)]
+    [process] = run.processes.values()
+    before, process.attached = process.attached, replace(process.attached, launch_blocking=True)
+    try:
+        assert launch_advice(run, session.kernel_names) == UNBLOCK
+        assert "CUDA_LAUNCH_BLOCKING" in [remark.about for remark in remarks(run)]
+    finally:
+        process.attached = before  # others have the same
 
 
 def test_waits_among_launches_are_counted_and_come_first() -> None:

@@ -228,6 +228,8 @@ static void start_cuda(void)
         const char *visible = getenv("CUDA_VISIBLE_DEVICES");
         if (visible != NULL)
             snprintf(header->visible_devices, sizeof header->visible_devices, "=%s", visible);
+        const char *blocking = getenv("CUDA_LAUNCH_BLOCKING");
+        header->launch_blocking = blocking != NULL && atoi(blocking) != 0;
         if (trace_sampling.budget || (find_cupti() && enable_activity())) {
             begin_sampling();
             int error = start_flusher();

@@ -82,7 +82,8 @@ typedef struct {
     char visible_devices[224]; /* "=" and CUDA_VISIBLE_DEVICES; empty where it is not set */
     /* The monitor's: how often a window is to be opened, and a step's name; 0 without a wish. */
     uint64_t period_ns;
-    uint32_t step_name, unused;
+    uint32_t step_name;
+    uint32_t launch_blocking;  /* the process's CUDA_LAUNCH_BLOCKING, 0 where it is not set */
     uint64_t unseen_forks;     /* forked processes that wanted to write, and may not */
     char cuda_text[512] __attribute__((aligned(512)));
     char command[3072] __attribute__((aligned(1024)));

@@ -57,6 +57,8 @@ class ProcessAttached(Event, frozen=True, kw_only=True, tag="process_attached"):
     cupti_version: Integer | None = None
     visible_devices: str | None = None
     """Its CUDA_VISIBLE_DEVICES when it initialised CUDA, which its device numbers refer to."""
+    launch_blocking: bool = False
+    """Whether its CUDA_LAUNCH_BLOCKING was set then: each launch waits for its kernel."""
     host: str | None = None
     """Where it runs, in a session merged from recordings of several hosts."""
     unseen_forks: Amount = 0

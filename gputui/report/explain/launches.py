@@ -36,6 +36,10 @@ ONE_BY_ONE = (
 )
 WITHOUT_OPTIMIZER = 'CUDA graphs, torch.compile(mode="reduce-overhead"), larger batches'
 """Where the optimizer is fused, or nothing is trained."""
+UNBLOCK = (
+    "unset CUDA_LAUNCH_BLOCKING, by which each launch waits for its kernel; in PyTorch look for a "
+    "line that sets it in os.environ"
+)
 FEWER_WAITS = "fewer waits (.item(), .cpu(), nonzero), which no CUDA graph can have; then "
 """What comes first where waits are among the launches: CUDA forbids them in a capture."""
 
@@ -45,6 +49,8 @@ _OF_A_TENSOR = re.compile(r"lerp_scalar_kernel|addcdiv_cuda_kernel|addcmul_cuda_
 
 def launch_advice(run: Run, names: Mapping[int, KernelDefined]) -> str | None:
     """Better than what is true of any program; None where nothing is known."""
+    if any(process.attached.launch_blocking for process in run.processes.values()):
+        return UNBLOCK
     if replays_graphs(run):
         return GRAPHS_IN_USE
     advice = _of_kernels(run, names)

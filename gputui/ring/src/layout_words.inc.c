@@ -29,6 +29,7 @@ EXPORT int gputui_layout(char *out, uint64_t size)
     PUT_HEADER(cupti_dropped); PUT_HEADER(pid_namespace);
     PUT_HEADER(traced_ns); PUT_HEADER(paused_ns); PUT_HEADER(head); PUT_HEADER(tail);
     PUT_HEADER(visible_devices); PUT_HEADER(period_ns); PUT_HEADER(step_name);
+    PUT_HEADER(launch_blocking);
     PUT_HEADER(unseen_forks);
     PUT_HEADER(cuda_text);
     PUT_HEADER(command);
