@@ -61,8 +61,13 @@ def step_meaning(run: Run, tree: TimeTree) -> str:
     return f"A step here is {what}, repeated: yours may hold many of them."
 
 
+def _main_loops(tree: TimeTree) -> set[tuple[int, int]]:
+    """By device and number."""
+    return {(block.device, block.loop) for blocks in tree.blocks for block in blocks}
+
+
 def _micro_batches(run: Run, tree: TimeTree) -> int | None:
-    main = {(block.device, block.loop) for blocks in tree.blocks for block in blocks}
+    main = _main_loops(tree)
     found = (
         sums.micro_batches for key, sums in run.loops.items() if (key.device, key.loop) in main
     )
@@ -71,7 +76,7 @@ def _micro_batches(run: Run, tree: TimeTree) -> int | None:
 
 def _turns(run: Run, tree: TimeTree) -> int:
     """How often the main loops went round: a program has others, before and after."""
-    main = {(block.device, block.loop) for blocks in tree.blocks for block in blocks}
+    main = _main_loops(tree)
     return sum(
         sums.steps for key, sums in run.loops.items() if not main or (key.device, key.loop) in main
     )

@@ -60,7 +60,7 @@ def remarks(run: Run) -> list[Remark]:
         found.append(Remark("forks", run.unseen_forks))
     if words := _untested_cupti(run):
         found.append(Remark("CUPTI", words))
-    if any(process.attached.launch_blocking for process in run.processes.values()):
+    if run.launches_block:
         found.append(Remark("CUDA_LAUNCH_BLOCKING", "it is set: each launch waits for its kernel"))
     if words := _missing_step(run):
         found.append(Remark("--trace-steps", words))

@@ -209,6 +209,11 @@ class Run(msgspec.Struct):
         return f"the ranges of {who} are not seen; spawn or exec instead" if count else None
 
     @property
+    def launches_block(self) -> bool:
+        """Whether each launch waits for its kernel, as CUDA_LAUNCH_BLOCKING has it."""
+        return any(process.attached.launch_blocking for process in self.processes.values())
+
+    @property
     def traced_share(self) -> float:
         """How much of the time kernels were traced: 1 unless `--trace-steps` was given."""
         paused = sum(process.paused_ns for process in self.processes.values())

@@ -49,7 +49,7 @@ _OF_A_TENSOR = re.compile(r"lerp_scalar_kernel|addcdiv_cuda_kernel|addcmul_cuda_
 
 def launch_advice(run: Run, names: Mapping[int, KernelDefined]) -> str | None:
     """Better than what is true of any program; None where nothing is known."""
-    if any(process.attached.launch_blocking for process in run.processes.values()):
+    if run.launches_block:
         return UNBLOCK
     if replays_graphs(run):
         return GRAPHS_IN_USE

@@ -88,12 +88,7 @@ def verdict(run: Run, names: Mapping[int, KernelDefined] | None = None) -> Verdi
             sentence += f" {line}."
         return Verdict("WAITS FOR WORK", sentence, tree=tree, says_pauses=True)
     hole = _hole(run, tree)
-    found = _findings(
-        run,
-        with_pauses(tree) or tree,
-        waits_a_step(run) if tree.steps else float("inf"),
-        names or {},
-    )
+    found = _findings(run, with_pauses(tree) or tree, names or {})
     if hole is not None:
         # Work that was not seen looks like idle time.
         found = [one for one in found if not one.cause.startswith("idle.")]
@@ -131,9 +126,8 @@ def _hole(run: Run, tree: TimeTree) -> tuple[str, str] | None:
     return None
 
 
-def _findings(
-    run: Run, tree: TimeTree, waits: float, names: Mapping[int, KernelDefined]
-) -> list[Finding]:
+def _findings(run: Run, tree: TimeTree, names: Mapping[int, KernelDefined]) -> list[Finding]:
+    waits = waits_a_step(run) if tree.steps else float("inf")
     idle = tree.share(tree.idle_ns)
     known = 1.0 - tree.share(tree.leaves.get(Leaf.UNKNOWN, 0))
     sizes: list[tuple[float, Leaf, Cause]] = []
