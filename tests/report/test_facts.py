@@ -60,6 +60,12 @@ FOREACH = "multi_tensor_apply_kernel<TensorListMetadata<2>, BinaryOpScalarFuncto
 FUSED = "multi_tensor_apply_kernel<FusedOptimizerTensorListMetadata<4>, FusedAdamMathFunctor<4>>"
 
 
+ATTENTION_FP32 = "fmha_cutlassF_f32_aligned_64x64_rf_sm80(PyTorchMemEffAttention::Params)"
+COPY = "elementwise_kernel<128, 4, gpu_kernel_impl_nocast<direct_copy_kernel_cuda(TensorIterator)>>"
+SORT = "radixSortKVInPlace<2, -1, 128, 32, float, long, unsigned int>"
+DEQUANTIZE = "kDequantizeBlockwise<__nv_bfloat16, 512, 64, 8, 2>"
+
+
 def with_kernel(name: str, share: float, leaves: dict[Leaf, float]) -> tuple[Session, Run]:
     """Two instantiations of a template that together have a share of 95 % of the time."""
     other = name.replace("<", "<char, ", 1)
@@ -91,6 +97,15 @@ def with_kernel(name: str, share: float, leaves: dict[Leaf, float]) -> tuple[Ses
         (FOREACH, 0.18, "unfused_optimizer", BUSY),
         (FOREACH, 0.14, None, BUSY),
         (FUSED, 0.30, None, BUSY),
+        (FUSED, 0.40, "optimizer", BUSY),
+        (ATTENTION_FP32, 0.15, "attention_fp32", BUSY),
+        (ATTENTION_FP32, 0.12, None, BUSY),
+        (COPY, 0.30, "copies", BUSY),
+        (COPY, 0.20, None, BUSY),
+        (SORT, 0.20, "sorting", BUSY),
+        (SORT, 0.14, None, BUSY),
+        (DEQUANTIZE, 0.20, "dequantization", BUSY),
+        (DEQUANTIZE, 0.14, None, BUSY),
     ],
 )
 def test_kernels_that_a_better_way_has_none_of(
@@ -105,6 +120,13 @@ def test_kernels_that_a_better_way_has_none_of(
         [one] = answer.findings
         assert one.evidence[-1].endswith(f" 2 ×, {100 * share:.0f} %")
         assert where_shown(one) == Lead("kernels", name)
+
+
+def test_a_model_in_full_precision_is_told_once() -> None:
+    """Its matrix products take more than its attention: that is the cause of both."""
+    leaves = {Leaf.MATMUL_SIMT: 0.6, Leaf.ATTENTION: 0.4}
+    session, run = with_kernel(ATTENTION_FP32, 0.4, leaves)
+    assert [one.cause for one in findings(session, run)] == ["busy.matmul_simt"]
 
 
 @pytest.mark.parametrize(

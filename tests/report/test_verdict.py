@@ -9,7 +9,10 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from gputui.model.events import (
+    BESIDE_ASLEEP,
+    BESIDE_RUNNING,
     NO_LEAF,
+    OUTSIDE_STEPS,
     AnyEvent,
     ApiDelta,
     CaptureDelta,
@@ -39,7 +42,15 @@ from gputui.report.compare import Subject, compare
 from gputui.report.explain import conclusion, findings
 from gputui.report.explain.causes import CAUSES
 from gputui.report.explain.finding import Finding, finding_documents
-from gputui.report.explain.host_advice import COMPUTE, LOAD, PLANS, SAVE
+from gputui.report.explain.host_advice import (
+    COMPUTE,
+    IN_A_PROCESS,
+    LET_GO,
+    LOAD,
+    PLANS,
+    SAVE,
+    TUNES,
+)
 from gputui.report.explain.time_tree import time_tree
 from gputui.report.explain.verdict import Verdict, verdict
 from gputui.report.gate import Condition
@@ -222,8 +233,14 @@ def test_a_server_without_requests_is_no_fault() -> None:
 
 @pytest.mark.parametrize(
     ("saves", "length", "cause"),
-    [(10, 10.0, ["idle.host"]), (10, 1.2, []), (2, 40.0, [])],
-    ids=["often", "quickly", "seldom"],
+    [
+        (10, 10.0, ["idle.host"]),
+        (10, 1.2, []),
+        (3, 40.0, ["idle.host"]),
+        (3, 25.0, []),
+        (2, 60.0, []),
+    ],
+    ids=["often", "quickly", "longer than the steps", "shorter", "seldom"],
 )
 def test_what_a_loop_does_in_its_pauses_counts_where_it_is_a_habit(
     saves: int, length: float, cause: list[str]
@@ -233,18 +250,18 @@ def test_what_a_loop_does_in_its_pauses_counts_where_it_is_a_habit(
         delta({Leaf.MATMUL: 0.95, Leaf.SYNC: 0.05}),
         delta({Leaf.HOST: 0.8, Leaf.COPY_PAGEABLE: 0.2}, Scope.PAUSE, count=saves, length=length),
     )
+    share = 100 * saves * length / (saves * length + STEPS)
     found = verdict(run)
     assert found is not None
     assert [one.cause for one in found.findings] == cause
     strict = Condition.parse("idle.host>20%").tripped(compare([Subject("", Session(), run)] * 2))
     assert bool(strict) == bool(cause)
     if cause:
-        said = "40 % of the loop with its pauses while the CPU runs the program's own code: "
-        said += "10 pauses take 50 % of it, without them 0 %."
+        said = f"{0.8 * share:.0f} % of the loop with its pauses while the CPU runs the program's "
+        said += f"own code: {saves} pauses take {share:.0f} % of it, without them 0 %."
         assert said in found.headline
         [one] = finding_documents(found.findings)
-        assert (one.with_pauses, round(one.share_percent or 0)) == (True, 40)
-    share = 100 * saves * length / (saves * length + STEPS)
+        assert (one.with_pauses, round(one.share_percent or 0)) == (True, round(0.8 * share))
     pauses = f"{saves} pauses take {share:.0f} % of the loop's time"
     # A verdict that has them says so once.
     said_once = [] if cause else [f"{pauses} (CPU code 80 %, pageable copies 20 % of it)."]
@@ -511,6 +528,79 @@ def test_advice_knows_that_cudnn_plans_attention(name: str, calls: int, found: b
     assert answer.findings[0].advice.startswith(PLANS) is found
 
 
+@pytest.mark.parametrize(("events", "found"), [(30, True), (3, False)])
+@pytest.mark.parametrize("leaf", [Leaf.WAIT, Leaf.HOST, Leaf.ALLOCATION])
+def test_advice_knows_that_convolutions_are_tuned(leaf: Leaf, events: int, found: bool) -> None:
+    """Each algorithm is timed, with a wait for the device and one for an event."""
+    api = tuple(
+        ApiDelta(process=1, range=0, name=name, time=times(*[1000] * (STEPS * count)))
+        for name, count in {"cudaDeviceSynchronize": 30, "cudaEventSynchronize": events}.items()
+    )
+    _, run = a_run(replace(delta({leaf: 0.8, Leaf.MATMUL: 0.2}), api=api))
+    name = "sm90_xmma_fprop_implicit_gemm_bf16bf16_bf16f32_f32_nhwckrsc_nhwc"
+    answer = verdict(run, {1: KernelDefined(time_ns=1, kernel=1, name=name, mangled=name)})
+    assert answer is not None
+    assert (answer.findings[0].advice == TUNES) is found
+
+
+def test_where_no_line_is_frequent_the_function_is_named() -> None:
+    shares = {Leaf.HOST: 0.9, Leaf.MATMUL: 0.1}
+    seen = [(None, line, 5) for line in range(1, 5)]
+    answer = verdict(at_lines(shares, *seen))
+    assert answer is not None
+    says = "In 100 % of 20 samples the program was in f (t.py)"
+    assert answer.findings[0].evidence == (says,)
+    assert verdict(at_lines(shares, *seen, function="<module>")).findings[0].evidence == ()  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(
+    ("other", "readings", "says", "advice"),
+    [
+        (BESIDE_RUNNING, 12, "Meanwhile another thread ran in f (t.py)", IN_A_PROCESS),
+        (BESIDE_ASLEEP, 12, "Meanwhile another thread slept in f (t.py)", LET_GO),
+        (BESIDE_RUNNING, 4, None, CAUSES[Leaf.WAIT].advice),
+    ],
+    ids=["holds Python's lock", "holds a lock", "at times"],
+)
+def test_what_a_thread_that_sleeps_may_wait_for_is_named(
+    other: int, readings: int, says: str | None, advice: str
+) -> None:
+    """Another thread of the program, at whichever of its lines."""
+    beside = [(other, 2, readings // 2), (other, 3, readings // 2)]
+    answer = verdict(at_lines({Leaf.WAIT: 0.9, Leaf.MATMUL: 0.1}, (None, 1, 12), *beside))
+    assert answer is not None
+    [one] = answer.findings
+    mine = "In 100 % of 12 samples the program was at t.py:1 f"
+    assert one.evidence == ((mine, says) if says else (mine,))
+    assert one.advice == advice
+
+
+@pytest.mark.parametrize(("scope", "evidence"), [(Scope.UNSTEPPED, True), (Scope.STEADY, False)])
+def test_lines_outside_of_steps_count_where_there_are_none(scope: Scope, evidence: bool) -> None:
+    _, run = a_run(
+        LineDefined(time_ns=0, process=1, line=1, path="/m/t.py", number=1, function="f"),
+        replace(
+            delta({Leaf.HOST: 0.9, Leaf.MATMUL: 0.1}, scope),
+            line_samples=(LineSamples(1, 0, OUTSIDE_STEPS, 1, 12),),
+        ),
+    )
+    answer = verdict(run)
+    assert answer is not None
+    assert bool(answer.findings[0].evidence) is evidence
+
+
+def test_validation_between_bursts_of_training_is_other_work() -> None:
+    _, run = a_run(
+        delta({Leaf.MATMUL: 0.95, Leaf.SYNC: 0.05}),
+        delta({Leaf.MATMUL: 0.9, Leaf.LAUNCH: 0.1}, Scope.PAUSE, count=6, length=STEPS / 2),
+    )
+    answer = verdict(run)
+    assert answer is not None
+    assert (answer.word, [one.cause for one in answer.findings]) == ("OTHER WORK", ["other_work"])
+    assert "75 % of the time" in answer.headline
+    assert interruptions(answer) == []
+
+
 @pytest.mark.parametrize(
     ("path", "function", "readings", "advice"),
     [
@@ -592,10 +682,12 @@ def test_advice_goes_by_what_a_library_does_for_the_line(
     assert answer.findings[0].advice == advice
 
 
-def at_lines(shares: dict[Leaf, float], *seen: tuple[Leaf | None, int, int]) -> Run:
+def at_lines(
+    shares: dict[Leaf, float], *seen: tuple[int | None, int, int], function: str = "f"
+) -> Run:
     """Steps, and the leaf, the line and the number of readings of the program."""
     lines = [
-        LineDefined(time_ns=0, process=1, line=line, path="/m/t.py", number=line, function="f")
+        LineDefined(time_ns=0, process=1, line=line, path="/m/t.py", number=line, function=function)
         for line in {line for _, line, _ in seen}
     ]
     samples = tuple(

@@ -18,7 +18,7 @@ from gputui.attribute.accounting.tracks import LEAVES, WAITED
 from gputui.attribute.arrays import Bools, Int64s, distinct
 from gputui.attribute.distributions import grouped, in_buckets
 from gputui.model.events import (
-    NO_LEAF,
+    OUTSIDE_STEPS,
     Distribution,
     LeafTime,
     LineLaunches,
@@ -218,7 +218,7 @@ class DeviceSteps:
         newest: list[int] = []
         longest: tuple[tuple[int, int], ...] = ()
         if scope in (Scope.STEADY, Scope.PAUSE):
-            deltas += self._lines_of(steps, loop)
+            deltas += self._lines_of(steps.starts, steps.ends, loop)
         if scope is Scope.STEADY:
             blocks = self._blocks.divide(loop, steps, pauses)
             deltas += blocks
@@ -246,17 +246,17 @@ class DeviceSteps:
         )
         return deltas
 
-    def _lines_of(self, steps: Steps, loop: int) -> list[Part]:
-        """At which lines the program was while the device idled in these steps."""
+    def _lines_of(self, starts: Int64s, ends: Int64s, loop: int) -> list[Part]:
+        """At which lines the program was while the device idled in these intervals."""
         hits = self.time.blame.line_hits
         if not hits:
             return []
         moments = np.array([hit.time_ns for hit in hits])
-        at = np.searchsorted(steps.starts, moments, side="right") - 1
-        within = (at >= 0) & (moments < steps.ends[at])
+        at = np.searchsorted(starts, moments, side="right") - 1
+        within = (at >= 0) & (moments < ends[at])
         counts = Counter[tuple[int, int]]()
         for hit in (hits[row] for row in np.flatnonzero(within).tolist()):
-            place = hit.line, NO_LEAF if hit.leaf is None else int(hit.leaf)
+            place = hit.line, hit.leaf
             counts[place] += 1
             self._inside.setdefault((loop, *place), Inside()).add(hit.inside)
         return [
@@ -278,8 +278,13 @@ class DeviceSteps:
         end_ns = self.time.accounted_ns
         start_ns = max(0, end_ns - int(leaves[:LEAVES].sum()))
         loop = self._scopes.loop
+        lines: list[Part] = []
+        if scope is not Scope.SETUP:
+            lines = self._lines_of(np.array([start_ns]), np.array([end_ns]), OUTSIDE_STEPS)
+            self.time.blame.forget_lines(end_ns, start_ns)
         return [
             *self._leaves(scope, loop, leaves),
+            *lines,
             LoopDelta(
                 self._process,
                 self._device,

@@ -11,10 +11,13 @@ import numpy.typing as npt
 from gputui.attribute.accounting.absence import AWAY_LEAVES
 from gputui.attribute.accounting.doing import LEAF_OF_CALL, Doing
 from gputui.attribute.accounting.host import HostThreads
-from gputui.attribute.accounting.line_readings import LineReading
+from gputui.attribute.accounting.line_readings import LineHit
 from gputui.attribute.accounting.thread_calls import Pieces, Rows
 from gputui.attribute.arrays import Int64s, rows_of, taken
+from gputui.model.events import BESIDE_ASLEEP, BESIDE_RUNNING
 from gputui.model.leaves import Leaf
+
+_HOST, _WAIT = AWAY_LEAVES.index(Leaf.HOST), AWAY_LEAVES.index(Leaf.WAIT)
 
 RESTART_NS = 1_000_000
 """A gap up to this long that begins in a call which waits for the GPU is the price of that call:
@@ -109,14 +112,14 @@ class Blame:
     def __init__(self, threads: HostThreads, main_thread: int) -> None:
         self._threads = threads
         self._main_thread = main_thread
-        self.line_hits: list[LineReading] = []
-        """Those at which the device idled and the thread was away from CUDA, and those at which it
-        waited for the device or allocated, with the leaves of these."""
+        self.line_hits: list[LineHit] = []
+        """Where the thread was when the device idled and it was away from CUDA, when it waited for
+        the device or allocated, and where others were while it slept."""
         self._lines_read_ns: dict[tuple[int, Doing], int] = {}
 
-    def forget_lines(self, until_ns: int) -> None:
-        """The lines of steps that ended by then are counted."""
-        self.line_hits = [hit for hit in self.line_hits if hit.time_ns >= until_ns]
+    def forget_lines(self, until_ns: int, since_ns: int = 0) -> None:
+        """The lines of steps that ended by then are counted, or those of an interval."""
+        self.line_hits = [hit for hit in self.line_hits if not since_ns <= hit.time_ns < until_ns]
 
     def add(self, causes: Causes, thread: int, gaps: Gaps) -> None:
         """Gaps that end with what `thread` launched after they had begun."""
@@ -155,7 +158,7 @@ class Blame:
         self._lines_read_ns[thread, kind] = until_ns
         calls = self._threads.calls(thread, kind, since_ns, until_ns)
         hits = self._threads.lines.within(asked, *calls)
-        self.line_hits += [hit._replace(leaf=LEAF_OF_CALL[kind]) for hit in hits]
+        self.line_hits += [LineHit.of(hit, LEAF_OF_CALL[kind]) for hit in hits]
 
     def _add_absence(self, causes: Causes, thread: int, gaps: Gaps, away: Int64s) -> None:
         """What a thread was at while it was `away` from CUDA in these gaps; where nothing is known,
@@ -165,7 +168,7 @@ class Blame:
         # A worker thread waits for the main thread: what that one is at decides.
         asked = self._main_thread if thread != self._main_thread else thread
         hits = self._threads.lines.within(asked, gaps.starts, gaps.called_ns)
-        self.line_hits += hits
+        self.line_hits += map(LineHit.of, hits)
         spoken = [hit.leaf for hit in hits if hit.leaf is not None]
         if fetching := sum(hit.fetches for hit in hits):
             causes.add_fetching(gaps.rows, np.floor(away * (fetching / len(hits))).astype(np.int64))
@@ -175,6 +178,10 @@ class Blame:
             causes.add(leaf, gaps.rows, part)
             left = left - part
         shares = self._threads.absence(asked, gaps.starts, gaps.called_ns)
+        silent = np.array([hit.time_ns for hit in hits if hit.leaf is None], np.int64)
+        at = np.searchsorted(gaps.starts, silent, side="right") - 1
+        asleep = shares[at, _WAIT] > 0.5
+        self._look_beside(asked, silent[asleep], gaps.pick(at[asleep]))
         hosts = left
         for column, leaf in enumerate(AWAY_LEAVES):
             if leaf is not Leaf.HOST:
@@ -182,6 +189,18 @@ class Blame:
                 causes.add(leaf, gaps.rows, part)
                 hosts = hosts - part
         causes.add(Leaf.HOST, gaps.rows, hosts)
+
+    def _look_beside(self, thread: int, moments: Int64s, gaps: Gaps) -> None:
+        """Where other threads were at these moments, each in its gap, at which `thread` slept. One
+        that sleeps in a library's function waits itself, for work or for others' end."""
+        for row, moment in enumerate(moments.tolist()):
+            within = gaps.starts[row : row + 1], gaps.called_ns[row : row + 1]
+            for other, reading in self._threads.lines.beside(thread, moment):
+                ran = self._threads.away(other, *within)[0, _HOST] > 0.5
+                if ran:
+                    self.line_hits.append(LineHit.of(reading, BESIDE_RUNNING))
+                elif reading.leaf is None and not reading.inside:
+                    self.line_hits.append(LineHit.of(reading, BESIDE_ASLEEP))
 
     def _follow(self, pieces: Pieces, gaps: Gaps) -> None:
         """A worker thread that was away (autograd's, between two backward passes) waited for the

@@ -10,6 +10,7 @@ import numpy as np
 
 from gputui.attribute.accounting.absence import READINGS_KEPT
 from gputui.attribute.arrays import Int64s
+from gputui.model.events import NO_LEAF
 from gputui.model.leaves import Leaf
 
 LINE_NS = 200_000_000
@@ -25,6 +26,23 @@ class LineReading(NamedTuple):
     leaf: Leaf | None = None
     fetches: bool = False
     inside: tuple[int, ...] = ()
+
+
+class LineHit(NamedTuple):
+    """A reading that counts for idle time. `leaf` is a leaf's number, NO_LEAF, or what stands for a
+    thread beside the one that launches."""
+
+    time_ns: int
+    line: int
+    leaf: int
+    inside: tuple[int, ...]
+
+    @staticmethod
+    def of(reading: LineReading, leaf: int | None = None) -> LineHit:
+        """A reading as what its frames speak of, or as `leaf`."""
+        if leaf is None:
+            leaf = NO_LEAF if reading.leaf is None else int(reading.leaf)
+        return LineHit(reading.time_ns, reading.line, leaf, reading.inside)
 
 
 MOSTLY = 0.6
@@ -84,6 +102,15 @@ class LineReadings:
         at = np.searchsorted(starts, times, side="right") - 1
         inside = (at >= 0) & (times < ends[np.maximum(at, 0)])
         return [found[row] for row in np.flatnonzero(inside).tolist()]
+
+    def beside(self, thread: int, time_ns: int) -> list[tuple[int, LineReading]]:
+        """The other threads, and where they were when all were read at this moment."""
+        found: list[tuple[int, LineReading]] = []
+        for other, readings in self._of.items():
+            at = bisect_left(readings, time_ns, key=_moment)
+            if other != thread and at < len(readings) and readings[at].time_ns == time_ns:
+                found.append((other, readings[at]))
+        return found
 
     def times_and_lines(self, thread: int) -> tuple[Int64s, Int64s]:
         """When a thread's line was read, in order, and the line."""

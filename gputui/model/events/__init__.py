@@ -30,8 +30,11 @@ from gputui.model.events.definitions import (
 )
 from gputui.model.events.deltas import CaptureDelta, CaptureSum, Loss, OpenRange
 from gputui.model.events.deltas_gpu import (
+    BESIDE_ASLEEP,
+    BESIDE_RUNNING,
     NO_LEAF,
     OTHER_STREAMS,
+    OUTSIDE_STEPS,
     DeviceDelta,
     IdleRange,
     LeafTime,
@@ -138,14 +141,14 @@ AnyEvent = (
 )
 
 __all__ = [
-    "JOURNAL_SCHEMA", "LAUNCH_UNKNOWN", "NO_LEAF", "NO_THREAD", "OTHER_STREAMS", "PHASE_STARTS",
-    "SCHEMA_VERSION", "WINDOW_GROUPS", "Alert", "AnyEvent", "ApiDelta", "CaptureDelta",
-    "CaptureRefused", "CaptureSum", "ClockCompared", "ClockRead", "CollectiveDelta",
-    "DeviceDefined", "DeviceDelta", "Distribution", "GpuEnergy", "GpuFacts", "GpuSample",
-    "GpuStatus", "GpuUnavailable", "Header", "HostFacts", "HostSample", "HostUnavailable",
-    "IdleLane", "IdleRange", "JobFacts", "KernelDefined", "KernelDelta", "LaunchDelta",
-    "LaunchShape", "LauncherSample", "LeafTime", "LineDefined", "LineLaunches", "LineSamples",
-    "LoopDelta", "Loss", "MachineSample", "Mark", "MarkDefined", "MarkDelta",
+    "BESIDE_ASLEEP", "BESIDE_RUNNING", "JOURNAL_SCHEMA", "LAUNCH_UNKNOWN", "NO_LEAF", "NO_THREAD",
+    "OTHER_STREAMS", "OUTSIDE_STEPS", "PHASE_STARTS", "SCHEMA_VERSION", "WINDOW_GROUPS", "Alert",
+    "AnyEvent", "ApiDelta", "CaptureDelta", "CaptureRefused", "CaptureSum", "ClockCompared",
+    "ClockRead", "CollectiveDelta", "DeviceDefined", "DeviceDelta", "Distribution", "GpuEnergy",
+    "GpuFacts", "GpuSample", "GpuStatus", "GpuUnavailable", "Header", "HostFacts", "HostSample",
+    "HostUnavailable", "IdleLane", "IdleRange", "JobFacts", "KernelDefined", "KernelDelta",
+    "LaunchDelta", "LaunchShape", "LauncherSample", "LeafTime", "LineDefined", "LineLaunches",
+    "LineSamples", "LoopDelta", "Loss", "MachineSample", "Mark", "MarkDefined", "MarkDelta",
     "MemoryOperationDelta", "MigFacts", "MigSample", "OpenRange", "Payload", "PeerDelta",
     "ProcessAttached", "ProcessDetached", "ProcessOutOfSight", "ProcessSample", "RangeDefined",
     "RangeDelta", "RangeKernels", "RangeLeaf", "ResourceNamed", "ResultColumn", "ResultTable",

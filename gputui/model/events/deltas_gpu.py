@@ -199,14 +199,22 @@ class Stretch(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 NO_LEAF = -1
 
+BESIDE_RUNNING, BESIDE_ASLEEP = -2, -3
+"""In place of a leaf: the line of another thread, which ran on a core or slept, seen while the
+thread that launches slept."""
+
+OUTSIDE_STEPS = -1
+"""In place of a loop."""
+
 
 class LineSamples(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """How often a line of the program was seen while a device idled in steady steps, and the
-    thread that launches was away from CUDA: 10 readings a second. `leaf` is what the frames around
-    the line speak of (model.leaves), -1 where they do not; idle.sync's or idle.alloc's where the
-    thread waited for the device or allocated instead, and the device need not have idled. Most of
-    all its readings were inside a function of a library that the line called, `inside_samples` of
-    them: a line as it is defined, 0 if there is none."""
+    thread that launches was away from CUDA: 10 readings a second. `loop` is -1 outside of steps.
+    `leaf` is what the frames around the line speak of (model.leaves), -1 where they do not;
+    idle.sync's or idle.alloc's where the thread waited for the device or allocated instead, and
+    the device need not have idled; -2 and -3 where it is another thread's line, which ran or slept
+    while the launching one slept. Most of all its readings were inside a function of a library that
+    the line called, `inside_samples` of them: a line as it is defined, 0 if there is none."""
 
     process: Annotated[ProcessNumber, Key]
     device: Annotated[Integer, Key]

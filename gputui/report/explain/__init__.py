@@ -49,7 +49,7 @@ def conclusion(
         facts[0].sentence,
         (*facts, *found.findings),
         found.tree,
-        "" if found.findings else found.headline,
+        "" if found.findings or facts[0].share is not None else found.headline,
     )
 
 

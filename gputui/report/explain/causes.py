@@ -65,8 +65,8 @@ CAUSES: dict[Leaf, Cause] = {
     Leaf.HOST: Cause(
         "CPU-BOUND",
         "The GPU idles {share} of {scope} while the CPU runs the program's own code{time}.",
-        "do it less often, or off this thread: DataLoader workers (num_workers > 0) for input, a "
-        "thread for saving and logging",
+        "do it less often, on the GPU (random numbers, metrics), or off this thread: DataLoader "
+        "workers (num_workers > 0) for input, a thread for saving and logging",
     ),
     Leaf.INPUT: Cause(
         "INPUT-BOUND",

@@ -15,6 +15,7 @@ from gputui.report.explain.lines import (
     AT_A_LINE,
     MOSTLY,
     LikeliestLine,
+    beside,
     likeliest_line,
     line_shares,
 )
@@ -30,7 +31,16 @@ def evidence(run: Run, tree: TimeTree, leaf: Leaf) -> tuple[str, ...]:
     if leaf is Leaf.LAUNCH:
         return tuple(filter(None, (_size(run, tree), where(run, leaf))))
     place = where(run, leaf) or _in_one_phase(run, leaf)
-    return tuple(filter(None, (place, _in_few_steps(tree, leaf))))
+    other = _beside(run) if leaf is Leaf.WAIT else None
+    return tuple(filter(None, (place, other, _in_few_steps(tree, leaf))))
+
+
+def _beside(run: Run) -> str | None:
+    """What another thread does while the launching one sleeps."""
+    if (other := beside(run)) is None:
+        return None
+    did = "ran" if other.ran else "slept"
+    return f"Meanwhile another thread {did} in {other.function} ({other.file})"
 
 
 def _size(run: Run, tree: TimeTree) -> str | None:
@@ -80,12 +90,26 @@ def _in_few_steps(tree: TimeTree, leaf: Leaf) -> str | None:
 def where(run: Run, leaf: Leaf | None = None) -> str | None:
     """At which line of the program the CPU was, or at which two, for one leaf if there is one; None
     where too little was seen, or it was all over the program."""
-    lines = [line for line in line_shares(run, leaf=leaf)[:2] if line.seen >= NAMED * line.samples]
+    known = line_shares(run, leaf=leaf)
+    lines = [line for line in known[:2] if line.seen >= NAMED * line.samples]
     if not lines:
-        return None
+        return _in_function(known)
     first, *others = [(f"{100 * line.seen / line.samples:.0f} %", _at(line)) for line in lines]
     text = f"In {first[0]} of {lines[0].samples} samples the program was at {first[1]}"
     return text + "".join(f"; in {share} at {at}" for share, at in others)
+
+
+def _in_function(lines: list[LikeliestLine]) -> str | None:
+    """In which function of the program the CPU was, where it was at no one line of it."""
+    counts = Counter[tuple[str, str]]()
+    for line in lines:
+        file, _, function = line.where.partition(" ")
+        counts[function, file.rpartition(":")[0]] += line.seen
+    (function, file), seen = counts.most_common(1)[0] if counts else (("", ""), 0)
+    if not lines or function == "<module>" or seen < MOSTLY * lines[0].samples:
+        return None
+    share = 100 * seen / lines[0].samples
+    return f"In {share:.0f} % of {lines[0].samples} samples the program was in {function} ({file})"
 
 
 def _at(line: LikeliestLine) -> str:

@@ -4,22 +4,32 @@ that show what may be behind it."""
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Mapping
 
 from gputui.model.events import KernelDefined
 from gputui.model.leaves import Leaf
 from gputui.report.explain.causes import CAUSES
 from gputui.report.explain.launches import launch_advice
-from gputui.report.explain.lines import MOSTLY, LikeliestLine, line_shares
+from gputui.report.explain.lines import MOSTLY, LikeliestLine, beside, line_shares
 from gputui.state import Run
 
 _OF_CUDNN = re.compile(r"cudnn.*sdpa", re.I)
 
 _NO_CUDNN = "torch.backends.cuda.enable_cudnn_sdp(False)"
 PLANS = f"{_NO_CUDNN} if attention's length changes: cuDNN plans each new one; else "
-IN_ATTENTION = f"{_NO_CUDNN}: cuDNN's attention makes a plan for each new length"
+IN_ATTENTION = (
+    f"{_NO_CUDNN}: cuDNN's attention makes a plan for each new length; a KV cache (use_cache=True) "
+    "if each step goes through a text again"
+)
 """Tens of milliseconds for each new length (48 ms a token on an H100, torch 2.11, a cache that
 grows)."""
+
+IN_A_PROCESS = (
+    "move what that thread computes to a process of its own: Python's lock (the GIL) lets one "
+    "thread run at a time; a lock of the program's, hold for less"
+)
+LET_GO = "if that thread holds a lock meanwhile, let it go before it sleeps or waits"
 
 LESS = "do it less often, or off this thread"
 COMPUTE = "compute it on the GPU, or once before the loop"
@@ -43,6 +53,13 @@ function that they are in."""
 _LAUNCHES = re.compile(r"\(torch/(autograd|optim)/")
 """Parts of PyTorch whose time on the CPU is that of preparing launches, where a line is in them."""
 
+_MAY_ATTEND = re.compile(
+    r"(?<![a-z])(att(entio)?n|blocks?|decode\w*|forward|generate|layers?|model|sdpa|transformer)"
+    r"(?![a-z])",
+    re.I,
+)
+"""Names of functions and files that attention may be called in."""
+
 _COMPUTES = re.compile(r"\(torch/nn/functional")
 """One whose functions take long only where their tensors are the CPU's."""
 
@@ -53,7 +70,8 @@ def host_advice(run: Run, names: Mapping[int, KernelDefined]) -> str:
     advice = next((advice for advice, says in _SAYS.items() if _mostly(says, lines)), None)
     if advice is None and lines:
         advice = next((one for one in (LOAD, SAVE) if _SAYS[one].search(lines[0].function)), None)
-    if advice not in (LOAD, SAVE) and _plans(run, names):
+    may = not lines or _MAY_ATTEND.search(f"{lines[0].where} {lines[0].inside}") is not None
+    if advice not in (LOAD, SAVE) and may and _plans(run, names):
         in_attention = any("attention" in line.inside for line in lines[:1])
         return IN_ATTENTION if in_attention else PLANS + (advice or LESS)
     if advice is None and lines and _LAUNCHES.search(lines[0].inside):
@@ -63,8 +81,34 @@ def host_advice(run: Run, names: Mapping[int, KernelDefined]) -> str:
     return advice or CAUSES[Leaf.HOST].advice
 
 
+CONVOLUTION = re.compile(r"cudnn|xmma_[a-z]*(fprop|dgrad|wgrad)|winograd|convolve", re.I)
+
+TUNES = (
+    "torch.backends.cudnn.benchmark = False, or few different shapes: it tries every algorithm for "
+    "each new shape"
+)
+TRIES = 20
+"""Waits a step, for events and for the device, from which each step tries algorithms: timing one
+takes both, and a step has several convolutions."""
+
+
+def tuning_advice(run: Run, names: Mapping[int, KernelDefined]) -> str | None:
+    """Where steps time the algorithms of convolutions; None elsewhere."""
+    steps = sum(sums.steps for sums in run.loops.values())
+    counts = Counter[str]()
+    for key, times in run.api.items():
+        counts[key.name] += times.count
+    tries = min(counts["cudaEventSynchronize"], counts["cudaDeviceSynchronize"])
+    if not steps or tries < TRIES * steps:
+        return None
+    return TUNES if any(CONVOLUTION.search(known.name) for known in names.values()) else None
+
+
 def wait_advice(run: Run) -> str | None:
-    """Where what it waits for is a report of the program's; None elsewhere."""
+    """Where what it waits for is a report of the program's, or another thread of it; None
+    elsewhere."""
+    if (other := beside(run)) is not None:
+        return IN_A_PROCESS if other.ran else LET_GO
     lines = line_shares(run, leaf=Leaf.WAIT)[:1]
     says = _SAYS[SAVE]
     reports = any(says.search(line.where) or says.search(line.function) for line in lines)

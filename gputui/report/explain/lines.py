@@ -9,9 +9,10 @@ from collections.abc import Iterator
 from pathlib import PurePath
 from typing import NamedTuple
 
-from gputui.model.events import NO_LEAF
+from gputui.model.events import BESIDE_ASLEEP, BESIDE_RUNNING, NO_LEAF, OUTSIDE_STEPS, Scope
 from gputui.model.leaves import Leaf
 from gputui.state import Run
+from gputui.state.keys import LineKey
 from gputui.state.timing import LineCount
 
 LEAST_SAMPLES = 10
@@ -91,11 +92,47 @@ def _readings(run: Run, leaf: Leaf | None) -> Iterator[tuple[int, int, LineCount
             yield place.process, place.line, LineCount(launched.readings)
         return
     leaf = _READ_AS.get(leaf, leaf) if leaf is not None else None
-    is_said = leaf in _CALLS or any(key.leaf == leaf for key in run.line_samples)
+    counted = _counted(run)
+    is_said = leaf in _CALLS or any(key.leaf == leaf for key in counted)
     said = leaf if is_said else NO_LEAF
-    for key, seen in run.line_samples.items():
-        if key.leaf not in _CALLS if leaf is None else key.leaf == said:
+    for key, seen in counted.items():
+        own = key.leaf not in (*_CALLS, BESIDE_RUNNING, BESIDE_ASLEEP)
+        if own if leaf is None else key.leaf == said:
             yield key.process, key.line, seen
+
+
+def _counted(run: Run) -> dict[LineKey, LineCount]:
+    """The readings in steps, or where there are none, all."""
+    if any(sums.steps for key, sums in run.loops.items() if Scope(key.scope) is Scope.STEADY):
+        return {key: seen for key, seen in run.line_samples.items() if key.loop != OUTSIDE_STEPS}
+    return run.line_samples
+
+
+class Beside(NamedTuple):
+    """The function of the program that another thread was in while the launching one slept, and
+    whether that one ran."""
+
+    function: str
+    file: str
+    ran: bool
+
+
+def beside(run: Run) -> Beside | None:
+    """Where another thread was in most readings of a launching thread that sleeps; None where too
+    little was seen, or nothing of the kind."""
+    counts: dict[int, Counter[tuple[str, str]]] = defaultdict(Counter)
+    silent = 0
+    for key, seen in _counted(run).items():
+        line = _defined(run, key.process, key.line)
+        if key.leaf == NO_LEAF:
+            silent += seen.samples
+        elif line is not None and not _INSTALLED.match(line.path):
+            counts[key.leaf][line.function, PurePath(line.path).name] += seen.samples
+    for leaf in (BESIDE_RUNNING, BESIDE_ASLEEP):
+        for place, times in counts[leaf].most_common(1):
+            if silent >= LEAST_SAMPLES and times >= MOSTLY * silent:
+                return Beside(*place, ran=leaf == BESIDE_RUNNING)
+    return None
 
 
 class _Line(NamedTuple):

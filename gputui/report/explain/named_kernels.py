@@ -1,4 +1,5 @@
-"""Causes that kernels' names show and no leaf has: another layout, an optimizer in many passes."""
+"""Causes that kernels' names show and no leaf has: attention in FP32, copies, sorting, another
+layout, an optimizer in many passes or with little else to do."""
 
 from __future__ import annotations
 
@@ -7,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from gputui.model.leaves import CHANGES_LAYOUT, LEAVES, leaf_of_kernel
+from gputui.model.leaves import CHANGES_LAYOUT, LEAVES, Leaf, leaf_of_kernel
 from gputui.model.naming import short_name
 from gputui.model.units import count, percent
 from gputui.report.explain.finding import MOST_NAMED, Finding, RunRule
@@ -29,6 +30,10 @@ class _Named:
     advice: str
     recoverable: float
     source: str
+    usual: float = 0.0
+    """Share of the time up to which it is no fault."""
+    told_by: Leaf | None = None
+    """The leaf that says it already where it is larger."""
 
 
 _CAUSES = (
@@ -50,6 +55,62 @@ _CAUSES = (
         0.65,
         "AdamW with foreach reads or writes a tensor 20 times a parameter, the fused one 7 times",
     ),
+    _Named(
+        "optimizer",
+        re.compile(r"multi_tensor_apply_kernel.*Fused|\bfused_adam|multi_tensor_adam", re.S | re.I),
+        "optimizer",
+        "The optimizer's update of all parameters takes {share}.",
+        "larger batches or gradient accumulation, so that more is computed for each update; sparse "
+        "gradients for large embeddings (sparse=True with SparseAdam); frozen parameters left out",
+        0.8,
+        "a dense update goes over all rows of an embedding, of which a batch touches few; 4 to "
+        "15 % of the steps of trainings without a fault",
+        1 / 3,
+    ),
+    _Named(
+        "attention_fp32",
+        re.compile(r"fmha_cutlass[FB]_f32", re.I),
+        "FP32 attention",
+        "Attention in FP32 takes {share}.",
+        "give it bf16: autocast, or q, k and v cast back after what made them FP32 (a rotary "
+        "embedding whose tables are FP32)",
+        0.75,
+        "PyTorch's memory-efficient kernels in FP32 against flash attention in bf16",
+        told_by=Leaf.MATMUL_SIMT,
+    ),
+    _Named(
+        "copies",
+        re.compile(r"direct_copy_kernel|CatArrayBatchedCopy"),
+        "copies on GPU",
+        "Kernels that only copy tensors, or cast them, take {share}.",
+        "keep the layout and the type that the next kernel takes: no .contiguous(), .repeat(), "
+        "torch.cat or expand() with reshape() in the loop; enable_gqa=True for shared KV heads",
+        0.9,
+        "casts and copies are 1 to 13 % of the steps of programs without a fault",
+        1 / 4,
+    ),
+    _Named(
+        "sorting",
+        re.compile(r"RadixSort|SegmentedSort|bitonicSort|MergeSort", re.I),
+        "sorting",
+        "Sorting takes {share}.",
+        "torch.topk where only the first are needed; sort less often, or once before the loop",
+        0.6,
+        "topk reads its input a few times, a radix sort reads and writes it for every 8 bits of a "
+        "key",
+        0.15,
+    ),
+    _Named(
+        "dequantization",
+        re.compile(r"dequantiz", re.I),
+        "dequantization",
+        "Kernels that only turn quantized weights back into floating-point ones take {share}.",
+        "kernels that multiply quantized weights (Marlin, torchao), larger batches, or bf16 "
+        "weights where they fit",
+        1.0,
+        "a weight that is dequantized for each step is read, written and read again",
+        0.15,
+    ),
 )
 
 
@@ -67,7 +128,8 @@ def named(session: Session, run: Run) -> Iterator[Finding]:
         of.sort(key=lambda number: -sums[number][1])
         share = of_kernels * sum(sums[number][1] for number in of) / whole_ns if whole_ns else 0.0
         gain = share * cause.recoverable
-        if gain >= SPEAKS:
+        told = cause.told_by is not None and tree.share(tree.leaves.get(cause.told_by, 0)) > share
+        if gain >= SPEAKS and share >= cause.usual and not told:
             yield Finding(
                 cause.key,
                 cause.word,
@@ -81,7 +143,7 @@ def named(session: Session, run: Run) -> Iterator[Finding]:
                 recoverable=gain,
                 gain=1.0 / (1.0 - min(gain, 0.999)),
                 evidence=(
-                    f"They are part of {LEAVES[leaf_of_kernel(names[of[0]].name)].label}",
+                    f"The tree counts them under {LEAVES[leaf_of_kernel(names[of[0]].name)].label}",
                     *(
                         f"{name} {count(counted)} ×, {percent(100 * of_kernels * ns / whole_ns)}"
                         for name, counted, ns in _by_name(

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from gputui.model.leaves import LEAVES, Leaf, idle_sum
 from gputui.model.units import duration, percent
-from gputui.report.explain.counted import LEAST_PAUSES
+from gputui.report.explain.counted import LEAST_PAUSES, LEAST_STEPS
 from gputui.report.explain.time_tree import TimeTree
 
 WAITS_FOR_WORK = 0.5
@@ -23,13 +23,24 @@ COUNT = 0.10
 
 def paused_share(tree: TimeTree) -> float:
     """Of the main loop's time; 0 where pauses are too few to be how it goes."""
+    return _share(tree) if _are_habit(tree) else 0.0
+
+
+def _share(tree: TimeTree) -> float:
     paused_ns = sum(tree.paused.values())
-    return paused_ns / (tree.wall_ns + paused_ns) if _are_habit(tree) else 0.0
+    return paused_ns / (tree.wall_ns + paused_ns) if paused_ns else 0.0
 
 
 def _are_habit(tree: TimeTree) -> bool:
-    """Whether each device has enough of them: ranks that all set up again pause once each."""
-    return tree.pauses >= LEAST_PAUSES * max(1, tree.devices)
+    """Whether each device has enough of them, or a few that take longer than the steps: ranks that
+    all set up again pause once each, or some times and not for long."""
+    each = tree.pauses / max(1, tree.devices)
+    return each >= LEAST_PAUSES or (each >= LEAST_STEPS and _share(tree) >= WAITS_FOR_WORK)
+
+
+def work(tree: TimeTree) -> bool:
+    """Whether the GPU works in most of the time of its pauses: on something else than the steps."""
+    return idle_sum(tree.paused) < 0.5 * sum(tree.paused.values())
 
 
 def sleeps(tree: TimeTree) -> bool:

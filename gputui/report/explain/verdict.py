@@ -15,7 +15,7 @@ from gputui.report.explain.causes import CAUSES, SOME_RANKS, UNSEEN_COLLECTIVES,
 from gputui.report.explain.counted import MANY_WAITS, waits_a_step, waits_among_launches
 from gputui.report.explain.evidence import each_cause_once, evidence, place_of, where
 from gputui.report.explain.finding import Finding, RunRule, capital
-from gputui.report.explain.host_advice import host_advice, wait_advice
+from gputui.report.explain.host_advice import host_advice, tuning_advice, wait_advice
 from gputui.report.explain.launches import BETWEEN_NODES, launch_advice, replays_graphs
 from gputui.report.explain.pauses import (
     WAITS_FOR_WORK,
@@ -23,6 +23,7 @@ from gputui.report.explain.pauses import (
     paused_share,
     sleeps,
     with_pauses,
+    work,
 )
 from gputui.report.explain.rank_causes import LEAST_LATE
 from gputui.report.explain.rank_waits import all_ranks_seen, matched
@@ -93,12 +94,30 @@ def verdict(run: Run, names: Mapping[int, KernelDefined] | None = None) -> Verdi
         # Work that was not seen looks like idle time.
         found = [one for one in found if not one.cause.startswith("idle.")]
     if not found and hole is None and paused >= WAITS_FOR_WORK:
+        if work(tree):
+            found = [_other_work(paused)]
+            return Verdict(found[0].word, found[0].sentence, tuple(found), tree, says_pauses=True)
         sentence = f"Pauses between bursts of steps take {100 * paused:.0f} % of the time."
         return Verdict("MOSTLY PAUSED", sentence, tree=tree, says_pauses=True)
     if not found:
         return Verdict(*(hole or _healthy(tree)), tree=tree)
     says_pauses = found[0].with_pauses
     return Verdict(found[0].word, found[0].told, tuple(found), tree, says_pauses=says_pauses)
+
+
+def _other_work(share: float) -> Finding:
+    """What the GPU does between bursts of steps."""
+    return Finding(
+        "other_work",
+        "OTHER WORK",
+        f"Between bursts of steps the GPU works on something else, {100 * share:.0f} % of the "
+        "time.",
+        "if that is validation, validate less often or on fewer batches (eval_steps, "
+        "val_check_interval, limit_val_batches)",
+        100 * share,
+        100 * WAITS_FOR_WORK,
+        "time between the steps of the main loop in which the GPU is mostly busy",
+    )
 
 
 HOLE = 0.05
@@ -234,6 +253,8 @@ def _of_ranks(run: Run, cause: Cause) -> Cause:
 
 
 def _advice(run: Run, names: Mapping[int, KernelDefined], leaf: Leaf) -> str | None:
+    if leaf in _OF_TUNING and (tunes := tuning_advice(run, names)) is not None:
+        return tunes
     if leaf is Leaf.LAUNCH:
         return launch_advice(run, names)
     if leaf is Leaf.DEPENDENCY and replays_graphs(run):
@@ -241,6 +262,10 @@ def _advice(run: Run, names: Mapping[int, KernelDefined], leaf: Leaf) -> str | N
     if leaf is Leaf.WAIT:
         return wait_advice(run)
     return host_advice(run, names) if leaf is Leaf.HOST else None
+
+
+_OF_TUNING = (Leaf.WAIT, Leaf.HOST, Leaf.SYNC, Leaf.ALLOCATION)
+"""What a step idles in that compiles algorithms, finds them memory and waits for each."""
 
 
 def _healthy(tree: TimeTree) -> tuple[str, str]:

@@ -23,8 +23,7 @@ _VIEW_OF_FACT = {
     "slow_link": "devices",
     "late_rank": "ranks",
     "ranks_lack_cores": "ranks",
-    "layout": "kernels",
-    "unfused_optimizer": "kernels",
+    "other_work": "timeline",
 }
 """Which view shows what a finding beside the time tree is about."""
 
@@ -80,8 +79,10 @@ def evidence(finding: Finding) -> Lead | Details:
     """Where a finding's evidence is: its leaf, or what is known of a fact."""
     if finding.cause in LEAF_OF_KEY:
         return Lead("time", finding.cause)
+    if finding.kernel:
+        return Lead("kernels", finding.kernel)
     if finding.cause in _VIEW_OF_FACT:
-        return Lead(_VIEW_OF_FACT[finding.cause], finding.kernel or None)
+        return Lead(_VIEW_OF_FACT[finding.cause])
     rows: list[Row] = [((finding.sentence, "text"),), *(((f"{one}.", "text"),) for one in
                        finding.evidence), ((f"Try: {finding.advice}.", "text"),),
                        ((f"Measured by: {finding.source}", "dim"),)]  # fmt: skip

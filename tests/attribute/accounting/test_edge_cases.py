@@ -18,7 +18,16 @@ from gputui.attribute.accounting.operations import FIRST_KERNEL, Columns, Kernel
 from gputui.attribute.accounting.patterns import refine
 from gputui.attribute.correlation import CALL
 from gputui.attribute.timed_operations import timed
-from gputui.model.events import LeafTime, LineSamples, LoopDelta, Scope
+from gputui.model.events import (
+    BESIDE_ASLEEP,
+    BESIDE_RUNNING,
+    NO_LEAF,
+    OUTSIDE_STEPS,
+    LeafTime,
+    LineSamples,
+    LoopDelta,
+    Scope,
+)
 from gputui.model.leaves import LEAVES, Leaf, leaf_of_kernel
 from gputui.ring.layout import SLOT, RecordKind
 from tests.attribute.accounting.test_device import MAIN, START, by_leaf, device, operations
@@ -202,6 +211,38 @@ def test_only_what_is_fetched_is_input_in_a_pause(fetches: bool, leaf: Leaf) -> 
             assert (part.inside, part.inside_samples) == (8, 4)
     assert said == {Leaf.INPUT: 5}
     assert found == {Leaf.MATMUL: 5 * 9_000_000, leaf: 5 * 301_000_000 - 50, Leaf.LAUNCH: 50}
+
+
+@pytest.mark.parametrize("stepped", [True, False])
+def test_where_other_threads_are_while_the_launching_one_sleeps(stepped: bool) -> None:
+    """One computes, one sleeps in the program's own line, one in a library's; while the launching
+    thread computes itself they are nobody's business."""
+    steps = DeviceSteps(1, 0, device())
+    threads = steps.time._threads
+    rows, computing, sleeping, inside = [], 31, 32, 33
+    for number in range(40):
+        at = START + number * 10**8
+        rows.append((at, at + 10**7, at - 10, at - 5, Leaf.MATMUL))
+        asleep = number < 30
+        for thread, runs in ((MAIN, not asleep), (computing, True), (sleeping, False),
+                             (inside, False)):  # fmt: skip
+            ran_ns = number * 10**8 if runs else 0
+            threads.add_state(thread, at, ran_ns, 0, Leaf.WAIT)
+            reading = LineReading(at + 5 * 10**7, thread, inside=(9,) if thread == inside else ())
+            threads.lines.add(thread, reading)
+    steps.add(operations(*rows))
+    if stepped:
+        steps.mark([row[0] for row in rows], renewed=False)
+    found = Counter[tuple[int, int]]()
+    for part in steps.collect(None, False):
+        if isinstance(part, LineSamples):
+            assert (part.loop == OUTSIDE_STEPS) is not stepped
+            found[part.line, part.leaf] += part.samples
+    mine, others = found.pop((MAIN, NO_LEAF)), [found[computing, BESIDE_RUNNING]]
+    others.append(found[sleeping, BESIDE_ASLEEP])
+    assert mine >= 30
+    assert others in ([28, 28], [29, 29], [30, 30])
+    assert set(found) == {(computing, BESIDE_RUNNING), (sleeping, BESIDE_ASLEEP)}
 
 
 def test_a_worker_thread_that_waits_for_the_main_thread_is_not_to_blame() -> None:
