@@ -128,8 +128,8 @@ def named(session: Session, run: Run) -> Iterator[Finding]:
         of.sort(key=lambda number: -sums[number][1])
         share = of_kernels * sum(sums[number][1] for number in of) / whole_ns if whole_ns else 0.0
         gain = share * cause.recoverable
-        told = cause.told_by is not None and tree.share(tree.leaves.get(cause.told_by, 0)) > share
-        if gain >= SPEAKS and share >= cause.usual and not told:
+        said = cause.told_by is not None and tree.share(tree.leaves.get(cause.told_by, 0)) > share
+        if gain >= SPEAKS and share >= cause.usual and not said:
             yield Finding(
                 cause.key,
                 cause.word,
