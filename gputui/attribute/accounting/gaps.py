@@ -19,6 +19,9 @@ from gputui.model.leaves import Leaf
 
 _HOST, _WAIT = AWAY_LEAVES.index(Leaf.HOST), AWAY_LEAVES.index(Leaf.WAIT)
 
+RUNS = 0.1
+"""Share of the time on a core from which a thread is one of those that run."""
+
 RESTART_NS = 1_000_000
 """A gap up to this long that begins in a call which waits for the GPU is the price of that call:
 the CPU has to wake, run on and launch again."""
@@ -195,12 +198,17 @@ class Blame:
         that sleeps in a library's function waits itself, for work or for others' end."""
         for row, moment in enumerate(moments.tolist()):
             within = gaps.starts[row : row + 1], gaps.called_ns[row : row + 1]
-            for other, reading in self._threads.lines.beside(thread, moment):
-                ran = self._threads.away(other, *within)[0, _HOST] > 0.5
-                if ran:
-                    self.line_hits.append(LineHit.of(reading, BESIDE_RUNNING))
-                elif reading.leaf is None and not reading.inside:
-                    self.line_hits.append(LineHit.of(reading, BESIDE_ASLEEP))
+            others = [
+                (reading, self._threads.away(other, *within)[0, _HOST])
+                for other, reading in self._threads.lines.beside(thread, moment)
+            ]
+            # Several that compute share Python's lock: each runs a part of the time.
+            if sum(ran for _, ran in others) > 0.5:
+                running = [reading for reading, ran in others if ran > RUNS]
+                self.line_hits += [LineHit.of(one, BESIDE_RUNNING) for one in running]
+                continue
+            asleep = [one for one, _ in others if one.leaf is None and not one.inside]
+            self.line_hits += [LineHit.of(one, BESIDE_ASLEEP) for one in asleep]
 
     def _follow(self, pieces: Pieces, gaps: Gaps) -> None:
         """A worker thread that was away (autograd's, between two backward passes) waited for the

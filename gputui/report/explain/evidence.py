@@ -31,13 +31,13 @@ def evidence(run: Run, tree: TimeTree, leaf: Leaf) -> tuple[str, ...]:
     if leaf is Leaf.LAUNCH:
         return tuple(filter(None, (_size(run, tree), where(run, leaf))))
     place = where(run, leaf) or _in_one_phase(run, leaf)
-    other = _beside(run) if leaf is Leaf.WAIT else None
+    other = _beside(run, tree) if leaf is Leaf.WAIT else None
     return tuple(filter(None, (place, other, _in_few_steps(tree, leaf))))
 
 
-def _beside(run: Run) -> str | None:
+def _beside(run: Run, tree: TimeTree) -> str | None:
     """What another thread does while the launching one sleeps."""
-    if (other := beside(run)) is None:
+    if (other := beside(run, tree.leaves)) is None:
         return None
     did = "ran" if other.ran else "slept"
     return f"Meanwhile another thread {did} in {other.function} ({other.file})"

@@ -104,10 +104,10 @@ def tuning_advice(run: Run, names: Mapping[int, KernelDefined]) -> str | None:
     return TUNES if any(CONVOLUTION.search(known.name) for known in names.values()) else None
 
 
-def wait_advice(run: Run) -> str | None:
+def wait_advice(run: Run, leaves: Mapping[Leaf, int]) -> str | None:
     """Where what it waits for is a report of the program's, or another thread of it; None
     elsewhere."""
-    if (other := beside(run)) is not None:
+    if (other := beside(run, leaves)) is not None:
         return IN_A_PROCESS if other.ran else LET_GO
     lines = line_shares(run, leaf=Leaf.WAIT)[:1]
     says = _SAYS[SAVE]

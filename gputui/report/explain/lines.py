@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import PurePath
 from typing import NamedTuple
 
@@ -117,9 +117,10 @@ class Beside(NamedTuple):
     ran: bool
 
 
-def beside(run: Run) -> Beside | None:
+def beside(run: Run, leaves: Mapping[Leaf, int]) -> Beside | None:
     """Where another thread was in most readings of a launching thread that sleeps; None where too
-    little was seen, or nothing of the kind."""
+    little was seen, or nothing of the kind. By the time under these `leaves` it is known how many
+    of its readings found it asleep."""
     counts: dict[int, Counter[tuple[str, str]]] = defaultdict(Counter)
     silent = 0
     for key, seen in _counted(run).items():
@@ -128,9 +129,11 @@ def beside(run: Run) -> Beside | None:
             silent += seen.samples
         elif line is not None and not _INSTALLED.match(line.path):
             counts[key.leaf][line.function, PurePath(line.path).name] += seen.samples
+    away_ns = sum(leaves.get(leaf, 0) for leaf in (Leaf.HOST, Leaf.SCHEDULER, Leaf.WAIT))
+    asleep = silent * leaves.get(Leaf.WAIT, 0) / away_ns if away_ns else 0.0
     for leaf in (BESIDE_RUNNING, BESIDE_ASLEEP):
         for place, times in counts[leaf].most_common(1):
-            if silent >= LEAST_SAMPLES and times >= MOSTLY * silent:
+            if times >= max(LEAST_SAMPLES, MOSTLY * asleep):
                 return Beside(*place, ran=leaf == BESIDE_RUNNING)
     return None
 

@@ -74,8 +74,9 @@ _CAUSES = (
         "Attention in FP32 takes {share}.",
         "give it bf16: autocast, or q, k and v cast back after what made them FP32 (a rotary "
         "embedding whose tables are FP32)",
-        0.75,
-        "PyTorch's memory-efficient kernels in FP32 against flash attention in bf16",
+        0.85,
+        "14.8 ms in FP32 (memory-efficient) against 2.1 in bf16 (flash): forward and backward of "
+        "4 × 16 causal heads of 4,096 × 64 on an H200",
         told_by=Leaf.MATMUL_SIMT,
     ),
     _Named(
@@ -95,10 +96,8 @@ _CAUSES = (
         "sorting",
         "Sorting takes {share}.",
         "torch.topk where only the first are needed; sort less often, or once before the loop",
-        0.6,
-        "topk reads its input a few times, a radix sort reads and writes it for every 8 bits of a "
-        "key",
-        0.15,
+        0.48,
+        "8.2 ms for argsort against 4.3 for topk of 20: 65,536 rows of 4,096 on an H200",
     ),
     _Named(
         "dequantization",

@@ -231,7 +231,7 @@ def _finding(
         cause=LEAVES[leaf].key,
         word=cause.word,
         sentence=sentence,
-        advice=_advice(run, names, leaf) or cause.advice,
+        advice=_advice(run, tree, names, leaf) or cause.advice,
         value=100 * recoverable,
         threshold=100 * max(SPEAKS, cause.usual * cause.recoverable),
         source=cause.source or "recoverable share of the wall time",
@@ -252,7 +252,7 @@ def _of_ranks(run: Run, cause: Cause) -> Cause:
     return cause if on_gpu or run.collectives else UNSEEN_COLLECTIVES
 
 
-def _advice(run: Run, names: Mapping[int, KernelDefined], leaf: Leaf) -> str | None:
+def _advice(run: Run, tree: TimeTree, names: Mapping[int, KernelDefined], leaf: Leaf) -> str | None:
     if leaf in _OF_TUNING and (tunes := tuning_advice(run, names)) is not None:
         return tunes
     if leaf is Leaf.LAUNCH:
@@ -260,7 +260,7 @@ def _advice(run: Run, names: Mapping[int, KernelDefined], leaf: Leaf) -> str | N
     if leaf is Leaf.DEPENDENCY and replays_graphs(run):
         return BETWEEN_NODES
     if leaf is Leaf.WAIT:
-        return wait_advice(run)
+        return wait_advice(run, tree.leaves)
     return host_advice(run, names) if leaf is Leaf.HOST else None
 
 
