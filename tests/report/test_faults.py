@@ -13,7 +13,7 @@ from gputui.model.leaves import Leaf
 from gputui.report.explain import conclusion, findings
 from gputui.report.explain.causes import CAUSES
 from gputui.report.explain.copies import REDUCE_FIRST
-from gputui.report.explain.host_advice import COMPUTE, IN_ATTENTION, SAVE
+from gputui.report.explain.host_advice import COMPUTE, IN_A_PROCESS, IN_ATTENTION, LET_GO, SAVE
 from gputui.report.explain.launches import (
     BETWEEN_NODES,
     FEWER_WAITS,
@@ -69,6 +69,8 @@ FIRST = {
     "save_each_ten": "idle.host",
     "offload_adam": "busy.copy_pageable",
     "two_locked_threads": "idle.wait",
+    "gil_in_the_way": "idle.wait",
+    "lock_while_asleep": "idle.wait",
     "anomaly_left_on": "idle.sync",
     "anomaly_slow_cpu": "idle.sync",
     "embedding_on_cpu": "idle.host",
@@ -166,6 +168,29 @@ def test_setting_up_again_once_a_rank_is_no_habit() -> None:
     found = verdict(recording(DATA / "ranks" / "nobody.gputui.gz")[1])
     assert found is not None
     assert (found.word, found.findings) == ("HEALTHY", ())
+
+
+def test_what_another_thread_does_while_the_launching_one_sleeps_is_named() -> None:
+    """Ratings computed in Python, and a robot's arm that is moved under the lock of its replay
+    buffer: two programs on an H200."""
+    ratings = verdict_on("gil_in_the_way").findings[0]
+    assert ratings.evidence == ("Meanwhile another thread ran in run (rl_selfplay.py)",)
+    assert ratings.advice == IN_A_PROCESS
+    arm = verdict_on("lock_while_asleep").findings[0]
+    assert arm.evidence == (
+        "In 88 % of 56 samples the program was at arm_sac.py:110 update",
+        "Meanwhile another thread slept in move (arm_sac.py)",
+    )
+    assert arm.advice == LET_GO
+
+
+def test_copies_on_the_gpu_lead_where_they_are_most_of_its_work() -> None:
+    """Each token repeats the cache's heads four times, on an H200 that works 88 % of each step."""
+    session, run = fault("repeated_heads")
+    found = conclusion(session, run)
+    assert found is not None
+    assert [one.cause for one in found.findings] == ["copies"]
+    assert "68 % of each step: 18.1 ms of 26.7 ms" in found.headline
 
 
 def test_what_only_some_steps_have_is_said_so() -> None:
