@@ -606,6 +606,7 @@ def test_validation_between_bursts_of_training_is_other_work() -> None:
     [
         ("/m/model.py", "forward", 10, COMPUTE),
         ("/m/train.py", "augment", 10, LOAD),
+        ("/m/train.py", "prepare", 10, LOAD),
         ("/m/dataset.py", "one", 10, LOAD),
         ("/m/train.py", "save", 10, SAVE),
         ("/m/train.py", "save", 9, CAUSES[Leaf.HOST].advice),

@@ -39,7 +39,7 @@ SAVE = f"{LESS}: a thread that saves and logs"
 _SAYS = {
     LOAD: re.compile(
         r"(?<![a-z])(augment\w*|collate|data(set|loader)?s?|fetch|(get|next|make)_?batch|getitem|"
-        r"images?|load(er)?|preprocess\w*|token(ize\w*|izer)|transforms?)(?![a-z])",
+        r"images?|load(er)?|prepare(?!_)|preprocess\w*|token(ize\w*|izer)|transforms?)(?![a-z])",
         re.I,
     ),
     SAVE: re.compile(
