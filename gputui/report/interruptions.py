@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from gputui.model import units
-from gputui.model.leaves import LEAVES, idle_sum
+from gputui.model.leaves import LEAVES
 from gputui.report.explain import Verdict
 from gputui.report.explain.evidence import IN_FEW_STEPS
+from gputui.report.explain.pauses import gpu_works
 from gputui.report.explain.time_tree import TimeTree
 
 SLOWED = 0.01
@@ -56,8 +57,7 @@ def _paused(tree: TimeTree) -> Iterator[str]:
     if not tree.pauses or paused_ns < PAUSED * whole_ns:
         return
     count = "1 pause takes" if tree.pauses == 1 else f"{tree.pauses:,} pauses take"
-    if idle_sum(tree.paused) < paused_ns / 2:
-        # An evaluation, or a stretch in which no steps were recognised.
+    if gpu_works(tree):
         count = "Work that is in no step takes"
     parts = sorted(tree.paused.items(), key=lambda part: -part[1])[:MOST]
     most = ", ".join(

@@ -40,6 +40,7 @@ from gputui.model.sketch import steps
 from gputui.render.prometheus_samples import figures
 from gputui.report.compare import Subject, compare
 from gputui.report.explain import conclusion, findings
+from gputui.report.explain.advice import TUNES
 from gputui.report.explain.causes import CAUSES
 from gputui.report.explain.finding import Finding, finding_documents
 from gputui.report.explain.host_advice import (
@@ -49,7 +50,6 @@ from gputui.report.explain.host_advice import (
     LOAD,
     PLANS,
     SAVE,
-    TUNES,
 )
 from gputui.report.explain.time_tree import time_tree
 from gputui.report.explain.verdict import Verdict, verdict

@@ -13,6 +13,9 @@ from gputui.model.leaves import Leaf
 AWAY_LEAVES = (Leaf.HOST, Leaf.SCHEDULER, Leaf.INPUT, Leaf.WAIT)
 """What a thread may be at while it is away from CUDA."""
 
+COLUMN = {leaf: column for column, leaf in enumerate(AWAY_LEAVES)}
+"""Where each stands in the shares of an interval."""
+
 READINGS_KEPT = 4096
 
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from gputui.attribute.accounting.absence import AWAY_LEAVES
+from gputui.attribute.accounting.absence import AWAY_LEAVES, COLUMN
 from gputui.attribute.accounting.doing import LEAF_OF_CALL, Doing
 from gputui.attribute.accounting.host import HostThreads
 from gputui.attribute.accounting.line_readings import LineHit
@@ -17,7 +17,7 @@ from gputui.attribute.arrays import Int64s, rows_of, taken
 from gputui.model.events import BESIDE_ASLEEP, BESIDE_RUNNING
 from gputui.model.leaves import Leaf
 
-_HOST, _WAIT = AWAY_LEAVES.index(Leaf.HOST), AWAY_LEAVES.index(Leaf.WAIT)
+_HOST, _WAIT = COLUMN[Leaf.HOST], COLUMN[Leaf.WAIT]
 
 RUNS = 0.1
 """Share of the time on a core from which a thread is one of those that run."""
@@ -181,10 +181,11 @@ class Blame:
             causes.add(leaf, gaps.rows, part)
             left = left - part
         shares = self._threads.absence(asked, gaps.starts, gaps.called_ns)
-        silent = np.array([hit.time_ns for hit in hits if hit.leaf is None], np.int64)
-        at = np.searchsorted(gaps.starts, silent, side="right") - 1
-        asleep = shares[at, _WAIT] > 0.5
-        self._look_beside(asked, silent[asleep], gaps.pick(at[asleep]))
+        for hit in hits:
+            row = int(np.searchsorted(gaps.starts, hit.time_ns, side="right")) - 1
+            if hit.leaf is None and shares[row, _WAIT] > 0.5:
+                within = slice(row, row + 1)
+                self._look_beside(asked, hit.time_ns, gaps.starts[within], gaps.called_ns[within])
         hosts = left
         for column, leaf in enumerate(AWAY_LEAVES):
             if leaf is not Leaf.HOST:
@@ -193,22 +194,20 @@ class Blame:
                 hosts = hosts - part
         causes.add(Leaf.HOST, gaps.rows, hosts)
 
-    def _look_beside(self, thread: int, moments: Int64s, gaps: Gaps) -> None:
-        """Where other threads were at these moments, each in its gap, at which `thread` slept. One
-        that sleeps in a library's function waits itself, for work or for others' end."""
-        for row, moment in enumerate(moments.tolist()):
-            within = gaps.starts[row : row + 1], gaps.called_ns[row : row + 1]
-            others = [
-                (reading, self._threads.away(other, *within)[0, _HOST])
-                for other, reading in self._threads.lines.beside(thread, moment)
-            ]
-            # Several that compute share Python's lock: each runs a part of the time.
-            if sum(ran for _, ran in others) > 0.5:
-                running = [reading for reading, ran in others if ran > RUNS]
-                self.line_hits += [LineHit.of(one, BESIDE_RUNNING) for one in running]
-                continue
-            asleep = [one for one, _ in others if one.leaf is None and not one.inside]
-            self.line_hits += [LineHit.of(one, BESIDE_ASLEEP) for one in asleep]
+    def _look_beside(self, thread: int, moment_ns: int, start: Int64s, end: Int64s) -> None:
+        """Where other threads were at a moment of a gap at which `thread` slept. One that sleeps in
+        a library's function waits itself, for work or for others' end."""
+        others = [
+            (reading, self._threads.away(other, start, end)[0, _HOST])
+            for other, reading in self._threads.lines.beside(thread, moment_ns)
+        ]
+        # Several that compute share Python's lock: each runs a part of the time.
+        if sum(ran for _, ran in others) > 0.5:
+            found, leaf = [one for one, ran in others if ran > RUNS], BESIDE_RUNNING
+        else:
+            found = [one for one, _ in others if one.leaf is None and not one.inside]
+            leaf = BESIDE_ASLEEP
+        self.line_hits += [LineHit.of(one, leaf) for one in found]
 
     def _follow(self, pieces: Pieces, gaps: Gaps) -> None:
         """A worker thread that was away (autograd's, between two backward passes) waited for the

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from gputui.attribute.accounting.absence import AWAY_LEAVES, States
+from gputui.attribute.accounting.absence import COLUMN, States
 from gputui.attribute.accounting.doing import Doing
 from gputui.attribute.accounting.line_readings import LineReadings
 from gputui.attribute.accounting.thread_calls import Kinds, Parts, Pieces, Rows, ThreadCalls
@@ -17,7 +17,7 @@ KEPT_NS = 1_000_000_000
 
 MAX_THREADS = 1024
 
-_WAIT, _SCHEDULER = AWAY_LEAVES.index(Leaf.WAIT), AWAY_LEAVES.index(Leaf.SCHEDULER)
+_WAIT, _SCHEDULER = COLUMN[Leaf.WAIT], COLUMN[Leaf.SCHEDULER]
 
 
 class HostThreads:

@@ -28,9 +28,14 @@ WAITS_AMONG_LAUNCHES = 0.01
 training step that logs its loss has one in hundreds."""
 
 
+def all_steps(run: Run) -> int:
+    """Of every loop and device, steady or not."""
+    return sum(sums.steps for sums in run.loops.values())
+
+
 def waits_a_step(run: Run) -> float:
     """Calls that wait for the GPU, a step."""
-    return _waits(run) / max(1, sum(sums.steps for sums in run.loops.values()))
+    return _waits(run) / max(1, all_steps(run))
 
 
 def _waits(run: Run) -> int:

@@ -101,15 +101,17 @@ def where(run: Run, leaf: Leaf | None = None) -> str | None:
 
 def _in_function(lines: list[LikeliestLine]) -> str | None:
     """In which function of the program the CPU was, where it was at no one line of it."""
+    if not lines:
+        return None
     counts = Counter[tuple[str, str]]()
     for line in lines:
-        file, _, function = line.where.partition(" ")
-        counts[function, file.rpartition(":")[0]] += line.seen
-    (function, file), seen = counts.most_common(1)[0] if counts else (("", ""), 0)
-    if not lines or function == "<module>" or seen < MOSTLY * lines[0].samples:
+        counts[line.caller, line.file] += line.seen
+    [((function, file), seen)] = counts.most_common(1)
+    samples = lines[0].samples
+    if function == "<module>" or seen < MOSTLY * samples:
         return None
-    share = 100 * seen / lines[0].samples
-    return f"In {share:.0f} % of {lines[0].samples} samples the program was in {function} ({file})"
+    share = f"{100 * seen / samples:.0f} %"
+    return f"In {share} of {samples} samples the program was in {function} ({file})"
 
 
 def _at(line: LikeliestLine) -> str:

@@ -4,12 +4,12 @@ that show what may be behind it."""
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Mapping
 
 from gputui.model.events import KernelDefined
 from gputui.model.leaves import Leaf
 from gputui.report.explain.causes import CAUSES
+from gputui.report.explain.counted import all_steps
 from gputui.report.explain.launches import launch_advice
 from gputui.report.explain.lines import MOSTLY, LikeliestLine, beside, line_shares
 from gputui.state import Run
@@ -81,29 +81,6 @@ def host_advice(run: Run, names: Mapping[int, KernelDefined]) -> str:
     return advice or CAUSES[Leaf.HOST].advice
 
 
-CONVOLUTION = re.compile(r"cudnn|xmma_[a-z]*(fprop|dgrad|wgrad)|winograd|convolve", re.I)
-
-TUNES = (
-    "torch.backends.cudnn.benchmark = False, or few different shapes: it tries every algorithm for "
-    "each new shape"
-)
-TRIES = 20
-"""Waits a step, for events and for the device, from which each step tries algorithms: timing one
-takes both, and a step has several convolutions."""
-
-
-def tuning_advice(run: Run, names: Mapping[int, KernelDefined]) -> str | None:
-    """Where steps time the algorithms of convolutions; None elsewhere."""
-    steps = sum(sums.steps for sums in run.loops.values())
-    counts = Counter[str]()
-    for key, times in run.api.items():
-        counts[key.name] += times.count
-    tries = min(counts["cudaEventSynchronize"], counts["cudaDeviceSynchronize"])
-    if not steps or tries < TRIES * steps:
-        return None
-    return TUNES if any(CONVOLUTION.search(known.name) for known in names.values()) else None
-
-
 def wait_advice(run: Run, leaves: Mapping[Leaf, int]) -> str | None:
     """Where what it waits for is a report of the program's, or another thread of it; None
     elsewhere."""
@@ -122,7 +99,7 @@ def _mostly(says: re.Pattern[str], lines: list[LikeliestLine]) -> bool:
 
 def _plans(run: Run, names: Mapping[int, KernelDefined]) -> bool:
     """Whether cuDNN's attention runs each step."""
-    steps = sum(sums.steps for sums in run.loops.values())
+    steps = all_steps(run)
     calls = sum(
         times.time.count
         for key, times in run.kernels.items()

@@ -11,7 +11,7 @@ from typing import Literal
 from gputui.model.events import KernelDefined
 from gputui.model.leaves import Leaf, leaf_of_kernel
 from gputui.report.explain.causes import CAUSES
-from gputui.report.explain.counted import waits_among_launches
+from gputui.report.explain.counted import all_steps, waits_among_launches
 from gputui.state import Run
 
 IN_USE = 0.5
@@ -73,7 +73,7 @@ def _of_kernels(run: Run, names: Mapping[int, KernelDefined]) -> str | None:
 
 def replays_graphs(run: Run) -> bool:
     """Whether the steps replay CUDA graphs."""
-    steps = sum(sums.steps for sums in run.loops.values())
+    steps = all_steps(run)
     replays = sum(times.count for key, times in run.api.items() if "GraphLaunch" in key.name)
     return steps > 0 and replays >= IN_USE * steps
 

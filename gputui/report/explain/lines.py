@@ -26,10 +26,18 @@ class LikeliestLine(NamedTuple):
     """A line, and in how many of all samples the program was there; the library's function that it
     called in most of those, empty where there is none."""
 
-    where: str
+    file: str
+    number: int
+    caller: str
+    """The program's function that the line is in."""
     seen: int
     samples: int
     inside: str = ""
+
+    @property
+    def where(self) -> str:
+        """As it is printed."""
+        return f"{self.file}:{self.number} {self.caller}"
 
     @property
     def function(self) -> str:
@@ -78,10 +86,10 @@ def line_shares(
     found: list[LikeliestLine] = []
     for line, seen_there in counts.most_common():
         if line is not None:
-            where = f"{PurePath(line.path).name}:{line.number} {line.function}"
             [(called, times)] = calls[line].most_common(1)
             inside = _in_words(called) if called is not None and 2 * times > seen_there else ""
-            found.append(LikeliestLine(where, seen_there, whole, inside))
+            file = PurePath(line.path).name
+            found.append(LikeliestLine(file, line.number, line.function, seen_there, whole, inside))
     return found
 
 

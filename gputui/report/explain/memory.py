@@ -7,6 +7,7 @@ from itertools import pairwise
 
 from gputui.model import units
 from gputui.model.leaves import Leaf
+from gputui.report.explain.counted import all_steps
 from gputui.report.explain.finding import Finding, MachineRule, RunRule
 from gputui.report.explain.time_tree import time_tree
 from gputui.report.explain.verdict import SPEAKS
@@ -95,7 +96,7 @@ def allocator_thrash(_session: Session, run: Run) -> Iterator[Finding]:
     if tree is None or not tree.has_steps:
         return
     share = tree.share(tree.leaves.get(Leaf.ALLOCATION, 0))
-    steps = sum(sums.steps for sums in run.loops.values())
+    steps = all_steps(run)
     calls = sum(
         times.count
         for key, times in run.api.items()

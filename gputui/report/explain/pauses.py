@@ -12,6 +12,7 @@ from dataclasses import replace
 from gputui.model.leaves import LEAVES, Leaf, idle_sum
 from gputui.model.units import duration, percent
 from gputui.report.explain.counted import LEAST_PAUSES, LEAST_STEPS
+from gputui.report.explain.finding import Finding
 from gputui.report.explain.time_tree import TimeTree
 
 WAITS_FOR_WORK = 0.5
@@ -38,9 +39,25 @@ def _are_habit(tree: TimeTree) -> bool:
     return each >= LEAST_PAUSES or (each >= LEAST_STEPS and _share(tree) >= WAITS_FOR_WORK)
 
 
-def work(tree: TimeTree) -> bool:
-    """Whether the GPU works in most of the time of its pauses: on something else than the steps."""
-    return idle_sum(tree.paused) < 0.5 * sum(tree.paused.values())
+def gpu_works(tree: TimeTree) -> bool:
+    """Whether the GPU works most of the time of the pauses: on an evaluation, or in a stretch in
+    which no steps were recognised."""
+    return idle_sum(tree.paused) < sum(tree.paused.values()) / 2
+
+
+def other_work(share: float) -> Finding:
+    """What the GPU does in so much of the time where it works in the pauses."""
+    return Finding(
+        "other_work",
+        "OTHER WORK",
+        f"Between bursts of steps the GPU works on something else, {100 * share:.0f} % of the "
+        "time.",
+        "if that is validation, validate less often or on fewer batches (eval_steps, "
+        "val_check_interval, limit_val_batches)",
+        100 * share,
+        100 * WAITS_FOR_WORK,
+        "time between the steps of the main loop in which the GPU is mostly busy",
+    )
 
 
 def sleeps(tree: TimeTree) -> bool:

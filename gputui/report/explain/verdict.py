@@ -11,19 +11,19 @@ from dataclasses import dataclass
 
 from gputui.model.events import KernelDefined
 from gputui.model.leaves import LEAVES, Leaf, is_kernel
+from gputui.report.explain.advice import better_advice
 from gputui.report.explain.causes import CAUSES, SOME_RANKS, UNSEEN_COLLECTIVES, Cause
 from gputui.report.explain.counted import MANY_WAITS, waits_a_step, waits_among_launches
 from gputui.report.explain.evidence import each_cause_once, evidence, place_of, where
 from gputui.report.explain.finding import Finding, RunRule, capital
-from gputui.report.explain.host_advice import host_advice, tuning_advice, wait_advice
-from gputui.report.explain.launches import BETWEEN_NODES, launch_advice, replays_graphs
 from gputui.report.explain.pauses import (
     WAITS_FOR_WORK,
+    gpu_works,
     in_words,
+    other_work,
     paused_share,
     sleeps,
     with_pauses,
-    work,
 )
 from gputui.report.explain.rank_causes import LEAST_LATE
 from gputui.report.explain.rank_waits import all_ranks_seen, matched
@@ -94,8 +94,8 @@ def verdict(run: Run, names: Mapping[int, KernelDefined] | None = None) -> Verdi
         # Work that was not seen looks like idle time.
         found = [one for one in found if not one.cause.startswith("idle.")]
     if not found and hole is None and paused >= WAITS_FOR_WORK:
-        if work(tree):
-            found = [_other_work(paused)]
+        if gpu_works(tree):
+            found = [other_work(paused)]
             return Verdict(found[0].word, found[0].sentence, tuple(found), tree, says_pauses=True)
         sentence = f"Pauses between bursts of steps take {100 * paused:.0f} % of the time."
         return Verdict("MOSTLY PAUSED", sentence, tree=tree, says_pauses=True)
@@ -103,21 +103,6 @@ def verdict(run: Run, names: Mapping[int, KernelDefined] | None = None) -> Verdi
         return Verdict(*(hole or _healthy(tree)), tree=tree)
     says_pauses = found[0].with_pauses
     return Verdict(found[0].word, found[0].told, tuple(found), tree, says_pauses=says_pauses)
-
-
-def _other_work(share: float) -> Finding:
-    """What the GPU does between bursts of steps."""
-    return Finding(
-        "other_work",
-        "OTHER WORK",
-        f"Between bursts of steps the GPU works on something else, {100 * share:.0f} % of the "
-        "time.",
-        "if that is validation, validate less often or on fewer batches (eval_steps, "
-        "val_check_interval, limit_val_batches)",
-        100 * share,
-        100 * WAITS_FOR_WORK,
-        "time between the steps of the main loop in which the GPU is mostly busy",
-    )
 
 
 HOLE = 0.05
@@ -231,7 +216,7 @@ def _finding(
         cause=LEAVES[leaf].key,
         word=cause.word,
         sentence=sentence,
-        advice=_advice(run, tree, names, leaf) or cause.advice,
+        advice=better_advice(run, tree.leaves, names, leaf) or cause.advice,
         value=100 * recoverable,
         threshold=100 * max(SPEAKS, cause.usual * cause.recoverable),
         source=cause.source or "recoverable share of the wall time",
@@ -250,22 +235,6 @@ def _of_ranks(run: Run, cause: Cause) -> Cause:
         return SOME_RANKS
     on_gpu = any(key.leaf is Leaf.COMMUNICATION for key in run.leaf_times)
     return cause if on_gpu or run.collectives else UNSEEN_COLLECTIVES
-
-
-def _advice(run: Run, tree: TimeTree, names: Mapping[int, KernelDefined], leaf: Leaf) -> str | None:
-    if leaf in _OF_TUNING and (tunes := tuning_advice(run, names)) is not None:
-        return tunes
-    if leaf is Leaf.LAUNCH:
-        return launch_advice(run, names)
-    if leaf is Leaf.DEPENDENCY and replays_graphs(run):
-        return BETWEEN_NODES
-    if leaf is Leaf.WAIT:
-        return wait_advice(run, tree.leaves)
-    return host_advice(run, names) if leaf is Leaf.HOST else None
-
-
-_OF_TUNING = (Leaf.WAIT, Leaf.HOST, Leaf.SYNC, Leaf.ALLOCATION)
-"""What a step idles in that compiles algorithms, finds them memory and waits for each."""
 
 
 def _healthy(tree: TimeTree) -> tuple[str, str]:
