@@ -175,13 +175,13 @@ def test_what_another_thread_does_while_the_launching_one_sleeps_is_named() -> N
     buffer: two programs on an H200."""
     ratings = verdict_on("gil_in_the_way").findings[0]
     assert ratings.evidence == ("Meanwhile another thread ran in run (rl_selfplay.py)",)
-    assert ratings.advice == IN_A_PROCESS
+    assert ratings.advice == IN_A_PROCESS.format(where="run (rl_selfplay.py)")
     arm = verdict_on("lock_while_asleep").findings[0]
     assert arm.evidence == (
         "In 88 % of 56 samples the program was at arm_sac.py:110 update",
         "Meanwhile another thread slept in move (arm_sac.py)",
     )
-    assert arm.advice == LET_GO
+    assert arm.advice == LET_GO.format(where="move (arm_sac.py)")
 
 
 def test_copies_on_the_gpu_lead_where_they_are_most_of_its_work() -> None:

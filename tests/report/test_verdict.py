@@ -556,8 +556,18 @@ def test_where_no_line_is_frequent_the_function_is_named() -> None:
 @pytest.mark.parametrize(
     ("other", "readings", "says", "advice"),
     [
-        (BESIDE_RUNNING, 12, "Meanwhile another thread ran in f (t.py)", IN_A_PROCESS),
-        (BESIDE_ASLEEP, 12, "Meanwhile another thread slept in f (t.py)", LET_GO),
+        (
+            BESIDE_RUNNING,
+            12,
+            "Meanwhile another thread ran in f (t.py)",
+            IN_A_PROCESS.format(where="f (t.py)"),
+        ),
+        (
+            BESIDE_ASLEEP,
+            12,
+            "Meanwhile another thread slept in f (t.py)",
+            LET_GO.format(where="f (t.py)"),
+        ),
         (BESIDE_RUNNING, 4, None, CAUSES[Leaf.WAIT].advice),
     ],
     ids=["holds Python's lock", "holds a lock", "at times"],

@@ -40,7 +40,7 @@ def _beside(run: Run, tree: TimeTree) -> str | None:
     if (other := beside(run, tree.leaves)) is None:
         return None
     did = "ran" if other.ran else "slept"
-    return f"Meanwhile another thread {did} in {other.function} ({other.file})"
+    return f"Meanwhile another thread {did} in {other.where}"
 
 
 def _size(run: Run, tree: TimeTree) -> str | None:

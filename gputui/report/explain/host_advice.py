@@ -26,10 +26,11 @@ IN_ATTENTION = (
 grows)."""
 
 IN_A_PROCESS = (
-    "move what that thread computes to a process of its own: Python's lock (the GIL) lets one "
-    "thread run at a time; a lock of the program's, hold for less"
+    "move what {where} computes to a process: Python's lock (the GIL) lets one thread run at a "
+    "time; a lock of the program's, hold for less"
 )
-LET_GO = "if that thread holds a lock meanwhile, let it go before it sleeps or waits"
+LET_GO = "if the thread in {where} holds a lock, let it go before it sleeps or waits"
+"""Screens show what to try without the evidence: it names the other thread's function itself."""
 
 LESS = "do it less often, or off this thread"
 COMPUTE = "compute it on the GPU, or once before the loop"
@@ -85,7 +86,7 @@ def wait_advice(run: Run, leaves: Mapping[Leaf, int]) -> str | None:
     """Where what it waits for is a report of the program's, or another thread of it; None
     elsewhere."""
     if (other := beside(run, leaves)) is not None:
-        return IN_A_PROCESS if other.ran else LET_GO
+        return (IN_A_PROCESS if other.ran else LET_GO).format(where=other.where)
     lines = line_shares(run, leaf=Leaf.WAIT)[:1]
     says = _SAYS[SAVE]
     reports = any(says.search(line.where) or says.search(line.function) for line in lines)

@@ -124,6 +124,11 @@ class Beside(NamedTuple):
     file: str
     ran: bool
 
+    @property
+    def where(self) -> str:
+        """As it is printed."""
+        return f"{self.function} ({self.file})"
+
 
 def beside(run: Run, leaves: Mapping[Leaf, int]) -> Beside | None:
     """Where another thread was in most readings of a launching thread that sleeps; None where too
