@@ -84,12 +84,19 @@ class Roof:
 
 def roofline(session: Session, run: Run) -> list[Roof]:
     """The steady steps first, then the outermost phases in which samples were taken."""
-    scopes: list[tuple[str, list[Span]]] = []
+    of_phases = phase_spans(run).items()
+    return [
+        *steady_roofs(session, run),
+        *(roof for name, spans in of_phases for roof in _on_each_gpu(session, run, name, spans)),
+    ]
+
+
+def steady_roofs(session: Session, run: Run) -> list[Roof]:
+    """Of the steady steps; none where none were found."""
     tree = time_tree(run)
-    if tree is not None and tree.has_steps:
-        scopes.append((steady_scope(tree), [(tree.first_ns, tree.last_ns)]))
-    scopes += phase_spans(run).items()
-    return [roof for scope, spans in scopes for roof in _on_each_gpu(session, run, scope, spans)]
+    if tree is None or not tree.has_steps:
+        return []
+    return _on_each_gpu(session, run, steady_scope(tree), [(tree.first_ns, tree.last_ns)])
 
 
 def steady_scope(tree: TimeTree) -> str:

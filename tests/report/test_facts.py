@@ -129,6 +129,58 @@ def test_a_model_in_full_precision_is_told_once() -> None:
     assert [one.cause for one in findings(session, run)] == ["busy.matmul_simt"]
 
 
+def with_counters(
+    used: tuple[float, float, float] | None, leaves: dict[Leaf, float], name: str = "my_kernel"
+) -> list[str]:
+    """The causes of steps of which the GPU's counters say how active SMs and tensor cores were,
+    and how much of its bandwidth memory moved."""
+    active, tensor, memory = used or (None, None, None)
+    reading = GpuSample(
+        index=0,
+        sm_active_percent=active,
+        tensor_active_percent=tensor,
+        memory_bandwidth_percent=memory,
+    )
+    on_gpu = DeviceDelta(
+        process=1, device=0, busy_ns=9, operations=1, first_start_ns=1, last_end_ns=2
+    )
+    ran = KernelDelta(process=1, range=0, kernel=1, device=0, time=times(100))
+    session, run = a_run(
+        header(DEVICE),
+        KernelDefined(time_ns=1, kernel=1, name=name, mangled=name),
+        replace(delta(leaves), devices=(on_gpu,), kernels=(ran,)),
+        *samples(*[reading] * 5),
+    )
+    found = conclusion(session, run)
+    assert found is not None
+    return [one.cause for one in found.findings]
+
+
+@pytest.mark.parametrize(
+    ("used", "leaves", "causes"),
+    [
+        ((95.0, 5.0, 50.0), BUSY, ["slow_kernels"]),
+        ((95.0, 8.0, 54.0), BUSY, []),
+        # Kernels that are too small to fill the GPU are another matter.
+        ((56.0, 1.0, 10.0), BUSY, []),
+        (None, BUSY, []),
+        # Another finding says what the kernels are at.
+        ((95.0, 5.0, 3.0), {Leaf.MATMUL_SIMT: 0.3, Leaf.MATMUL: 0.7}, ["busy.matmul_simt"]),
+        # They take less of the time than what it waits for.
+        ((60.0, 5.0, 15.0), {Leaf.OTHER: 0.55, Leaf.ALLOCATION: 0.45}, ["idle.alloc"]),
+        ((10.0, 0.0, 3.0), {Leaf.COPY_DEVICE: 0.85, Leaf.OTHER: 0.15}, []),
+    ],
+)
+def test_kernels_that_use_little_of_the_gpu(
+    used: tuple[float, float, float] | None, leaves: dict[Leaf, float], causes: list[str]
+) -> None:
+    assert with_counters(used, leaves) == causes
+
+
+def test_kernels_whose_names_say_what_they_are_at_are_not_slow_besides() -> None:
+    assert with_counters((95.0, 5.0, 30.0), BUSY, SORT) == ["sorting"]
+
+
 @pytest.mark.parametrize(
     ("idle", "first"), [(0.22, "idle.alloc"), (0.18, "idle.alloc"), (0.16, "layout")]
 )

@@ -193,6 +193,26 @@ def test_copies_on_the_gpu_lead_where_they_are_most_of_its_work() -> None:
     assert "68 % of each step: 18.1 ms of 26.7 ms" in found.headline
 
 
+@pytest.mark.parametrize(
+    ("name", "kernel", "advice"),
+    [
+        ("scan", "tensor_kernel_scan_innermost_dim 65 %", "sums over chunks as matrix products"),
+        ("distances", "cdist_kernel_cuda_impl 100 %", 'compute_mode="use_mm_for_euclid_dist"'),
+    ],
+)
+def test_kernels_that_use_little_of_the_gpu_that_they_fill(
+    name: str, kernel: str, advice: str
+) -> None:
+    """A cumulative sum along 8,192 values, and distances without a matrix product, on an H200."""
+    found = conclusion(*fault(name))
+    assert found is not None
+    [one] = found.findings
+    assert one.cause == "slow_kernels"
+    assert found.word == "SLOW KERNELS"
+    assert one.evidence[0].startswith(f"The longest: {kernel}")
+    assert one.advice.startswith(advice)
+
+
 def test_what_only_some_steps_have_is_said_so() -> None:
     """Every tenth step of three kernels ends with a write to disk and a sleep."""
     [found] = verdict_on("sleepy_logger").findings

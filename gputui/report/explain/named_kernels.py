@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from gputui.model.leaves import CHANGES_LAYOUT, LEAVES, Leaf, leaf_of_kernel
@@ -145,7 +145,7 @@ def named(session: Session, run: Run) -> Iterator[Finding]:
                     f"The tree counts them under {LEAVES[leaf_of_kernel(names[of[0]].name)].label}",
                     *(
                         f"{name} {count(counted)} ×, {percent(100 * of_kernels * ns / whole_ns)}"
-                        for name, counted, ns in _by_name(
+                        for name, counted, ns in by_name(
                             (short_name(names[number].name), *sums[number]) for number in of
                         )
                     ),
@@ -155,7 +155,7 @@ def named(session: Session, run: Run) -> Iterator[Finding]:
             )
 
 
-def _by_name(kernels: Iterator[tuple[str, int, int]]) -> Iterator[tuple[str, int, int]]:
+def by_name(kernels: Iterable[tuple[str, int, int]]) -> Iterator[tuple[str, int, int]]:
     """Short name, count, ns of the longest: those that differ only in what a name leaves out
     are one, or a list would repeat it."""
     times, counts = Counter[str](), Counter[str]()
