@@ -7,7 +7,7 @@ import time
 import numpy as np
 
 from gputui.attribute.accounting.line_readings import LineReading
-from gputui.attribute.accounting.python_lines import FETCHES, LEAF_OF_KIND, PythonLines
+from gputui.attribute.accounting.python_lines import FETCHES, LEAF_OF_KIND, RECOMPUTES, PythonLines
 from gputui.attribute.accounting.sharing import Member
 from gputui.attribute.accounting.thread_states import MAX_THREADS, ThreadStates
 from gputui.attribute.arrays import Slots, stack
@@ -106,7 +106,10 @@ class Attached:
         for sample in self._lines.read():
             leaf, fetches = LEAF_OF_KIND.get(sample.kind), sample.kind == FETCHES
             reading = LineReading(sample.time_ns, sample.line, leaf, fetches, sample.inside)
-            self.process.accounting.add_line(sample.thread, reading)
+            if sample.kind == RECOMPUTES:
+                self.process.accounting.add_recomputation(reading)
+            else:
+                self.process.accounting.add_line(sample.thread, reading)
             self._lines_seen.add(sample.line)
 
     def _new_lines(self, now_ns: int) -> list[AnyEvent]:

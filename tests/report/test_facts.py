@@ -8,6 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from gputui.model.events import (
+    RECOMPUTING,
     AnyEvent,
     ApiDelta,
     CaptureDelta,
@@ -18,6 +19,8 @@ from gputui.model.events import (
     HostSample,
     KernelDefined,
     KernelDelta,
+    LineDefined,
+    LineSamples,
     MachineSample,
 )
 from gputui.model.leaves import Leaf
@@ -28,6 +31,7 @@ from gputui.tui.widgets.view import Lead
 from tests.events_for_tests import gpu, header, times
 from tests.report.test_verdict import STEP_NS, a_run, delta
 
+USED = DeviceDelta(process=1, device=0, busy_ns=9, operations=1, first_start_ns=1, last_end_ns=2)
 BUSY = {Leaf.MATMUL: 0.95, Leaf.DEPENDENCY: 0.05}
 DEVICE = replace(
     gpu(), max_sm_clock_mhz=1980, pcie_width=16, pcie_generation=5, power_limit_default_watts=700.0
@@ -141,14 +145,11 @@ def with_counters(
         tensor_active_percent=tensor,
         memory_bandwidth_percent=memory,
     )
-    on_gpu = DeviceDelta(
-        process=1, device=0, busy_ns=9, operations=1, first_start_ns=1, last_end_ns=2
-    )
     ran = KernelDelta(process=1, range=0, kernel=1, device=0, time=times(100))
     session, run = a_run(
         header(DEVICE),
         KernelDefined(time_ns=1, kernel=1, name=name, mangled=name),
-        replace(delta(leaves), devices=(on_gpu,), kernels=(ran,)),
+        replace(delta(leaves), devices=(USED,), kernels=(ran,)),
         *samples(*[reading] * 5),
     )
     found = conclusion(session, run)
@@ -192,6 +193,40 @@ def test_of_a_leaf_and_a_fact_that_save_as_much_the_leaf_leads(idle: float, firs
     assert answer is not None
     assert answer.findings[0].cause == first
     assert {one.cause for one in findings(session, run)} == {"idle.alloc", "layout"}
+
+
+# --- forward passes that are computed again ----------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("readings", "peak_gib", "shares", "is_found"),
+    [
+        (3, 20, BUSY, True),
+        (2, 20, BUSY, False),
+        (3, 21, BUSY, False),
+        # Mostly an optimizer, which computes nothing again.
+        (3, 20, {Leaf.MATMUL: 0.35, Leaf.OPTIMIZER: 0.65}, False),
+    ],
+)
+def test_gradient_checkpointing_with_memory_to_spare(
+    readings: int, peak_gib: int, shares: dict[Leaf, float], is_found: bool
+) -> None:
+    """A quarter of 80 GiB is in use."""
+    line = LineDefined(time_ns=0, process=1, line=1, path="/m/t.py", number=7, function="forward")
+    steps = replace(
+        delta(shares),
+        devices=(USED,),
+        line_samples=(LineSamples(1, 0, 0, 1, readings, RECOMPUTING),),
+    )
+    reading = GpuSample(index=0, memory_used_bytes=peak_gib << 30)
+    session, run = a_run(header(DEVICE), line, steps, *samples(*[reading] * 3))
+    answer = conclusion(session, run)
+    assert answer is not None
+    assert [one.cause for one in answer.findings] == ["recomputation"] * is_found
+    if is_found:
+        assert "20.0 GiB of 80.0 GiB" in answer.headline
+        assert answer.findings[0].evidence == ("Computed again: t.py:7 forward",)
+        assert answer.findings[0].share == pytest.approx(0.25 * 0.95)
 
 
 # --- steps that grow ---------------------------------------------------------------------------

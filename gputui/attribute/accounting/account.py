@@ -13,7 +13,7 @@ from gputui.attribute.accounting.doing import kind_of_call
 from gputui.attribute.accounting.host import HostThreads
 from gputui.attribute.accounting.intervals import NEVER, Busy, union
 from gputui.attribute.accounting.launch_order import LaunchOrder
-from gputui.attribute.accounting.line_readings import LineReading
+from gputui.attribute.accounting.line_readings import LineHit, LineReading
 from gputui.attribute.accounting.operations import Kernels, columns
 from gputui.attribute.accounting.phases import PhaseLeaves
 from gputui.attribute.accounting.tracker import FIRST_TRY, WINDOW, StepTracker
@@ -24,6 +24,7 @@ from gputui.attribute.range_stacks import RangeStacks
 from gputui.attribute.streams import STREAM
 from gputui.attribute.timed_operations import TimedOperations
 from gputui.model.events import (
+    RECOMPUTING,
     LeafTime,
     LineLaunches,
     LineSamples,
@@ -92,6 +93,11 @@ class Accounting:
     def add_line(self, thread: int, reading: LineReading) -> None:
         """Where a Python thread was."""
         self._threads.lines.add(thread, reading)
+
+    def add_recomputation(self, reading: LineReading) -> None:
+        """Where a backward pass computed a forward pass again."""
+        for device in self.devices.values():
+            device.time.blame.line_hits.append(LineHit.of(reading, RECOMPUTING))
 
     def define_kernel(self, number: int, name: str) -> None:
         """A kernel's demangled name."""

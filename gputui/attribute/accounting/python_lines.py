@@ -21,6 +21,9 @@ LEAF_OF_KIND = {
 }  # fmt: skip
 """What a frame on the stack says of a thread that is away from CUDA."""
 
+RECOMPUTES = "k"
+"""The kind of autograd's threads while they compute a forward pass again."""
+
 FETCHES = "i"
 """The kind that fetches its input by itself: of a queue that is read nobody knows."""
 
@@ -34,7 +37,7 @@ class Line(NamedTuple):
 
 
 class Sample(NamedTuple):
-    """Where one thread was. `kind` is c, i, q, r, w or -; `inside` are the libraries' functions
+    """Where one thread was. `kind` is c, i, k, q, r, w or -; `inside` are the libraries' functions
     that the line is in, the outermost first."""
 
     time_ns: int

@@ -10,6 +10,7 @@ Lines of the file: `d NUMBER LINE FUNCTION PATH` defines a line, `s TIME_NS` is 
 data loader, a request to a server), q (reading a queue, which may be input or a server's requests),
 r (in a collective), w (reporting to a server) or - (anything else). FUNCTIONS are the libraries'
 that the line is in, each as the line where it begins, the outermost first, with dots between.
+THREAD is 0, and KIND k, where one of autograd's threads computes a forward pass again.
 """
 
 from __future__ import annotations
@@ -67,17 +68,19 @@ _REPORTS = re.compile(
 )
 """Functions whose requests fetch nothing."""
 _QUEUES = ("/queue.py", "/multiprocessing/queues.py", "/multiprocessing/connection.py")
+_CHECKPOINT = "/torch/utils/checkpoint.py"
 _COLLECTIVES = ("/torch/distributed/distributed_c10d.py", "/torch/distributed/rendezvous.py")
 
 
 class _Function:
     """What a code object's frames say, and its number once it has one."""
 
-    __slots__ = ("code", "kind", "number", "reports")
+    __slots__ = ("code", "kind", "number", "recomputes", "reports")
 
     def __init__(self, code: Any) -> None:
         self.code, self.kind, self.number = code, _kind(code), 0
         self.reports = _REPORTS.search(code.co_name) is not None
+        self.recomputes = code.co_filename.replace("\\", "/").endswith(_CHECKPOINT)
 
 
 class _Sampler(threading.Thread):
@@ -103,7 +106,7 @@ class _Sampler(threading.Thread):
         out: list[str] = []
         entries: list[str] = []
         for thread in threading.enumerate()[:MOST_THREADS]:
-            frame = frames.get(thread.ident or 0)
+            frame = frames.pop(thread.ident or 0, None)
             number = getattr(thread, "native_id", None)
             if frame is None or number is None or thread is self:
                 continue
@@ -112,12 +115,31 @@ class _Sampler(threading.Thread):
                 one.number = one.number or self._number(one.code, one.code.co_firstlineno, out)
             functions = ".".join([str(one.number) for one in inside])
             entries.append(f"{number}:{line}:{kind}:{functions}")
+        # What is left are threads that Python did not start, such as autograd's.
+        for frame in list(frames.values())[:MOST_THREADS]:
+            if self._recomputes(frame):
+                entries.append(f"0:{self._place(frame, out)[0]}:k:")
         del frames
         if entries:
             out.append(f"s {now_ns} {' '.join(entries)}\n")
             data = "".join(out).encode("utf-8", "replace")
             self._room -= len(data)
             os.write(self._file, data)
+
+    def _recomputes(self, frame: Any) -> bool:
+        for _ in range(DEPTH):
+            if frame is None:
+                return False
+            if self._function(frame.f_code).recomputes:
+                return True
+            frame = frame.f_back
+        return False
+
+    def _function(self, code: Any) -> _Function:
+        function = self._functions.get(code)  # once: a code object's hash is dear
+        if function is None:
+            function = self._functions[code] = _Function(code)
+        return function
 
     def _place(self, frame: Any, out: list[str]) -> tuple[int, str, list[_Function]]:
         found, kind = None, "-"
@@ -126,10 +148,7 @@ class _Sampler(threading.Thread):
         depth = 0
         inside: list[_Function] = []
         while frame is not None and depth < DEPTH:
-            code = frame.f_code
-            function = self._functions.get(code)  # once: a code object's hash is dear
-            if function is None:
-                function = self._functions[code] = _Function(code)
+            function = self._function(frame.f_code)
             of = function.kind
             reports = reports or function.reports
             if of == "u":

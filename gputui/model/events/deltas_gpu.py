@@ -203,6 +203,9 @@ BESIDE_RUNNING, BESIDE_ASLEEP = -2, -3
 """In place of a leaf: the line of another thread, which ran on a core or slept, seen while the
 thread that launches slept."""
 
+RECOMPUTING = -4
+"""In place of a leaf: the line of a forward pass that a backward pass computes again."""
+
 OUTSIDE_STEPS = -1
 """In place of a loop."""
 
@@ -213,8 +216,9 @@ class LineSamples(msgspec.Struct, frozen=True, array_like=True, gc=False):
     `leaf` is what the frames around the line speak of (model.leaves), -1 where they do not;
     idle.sync's or idle.alloc's where the thread waited for the device or allocated instead, and
     the device need not have idled; -2 and -3 where it is another thread's line, which ran or slept
-    while the launching one slept. Most of all its readings were inside a function of a library that
-    the line called, `inside_samples` of them: a line as it is defined, 0 if there is none."""
+    while the launching one slept; -4 where a backward pass computes a forward pass again. Most of
+    all its readings were inside a function of a library that the line called, `inside_samples` of
+    them: a line as it is defined, 0 if there is none."""
 
     process: Annotated[ProcessNumber, Key]
     device: Annotated[Integer, Key]

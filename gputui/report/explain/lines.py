@@ -9,7 +9,14 @@ from collections.abc import Iterator, Mapping
 from pathlib import PurePath
 from typing import NamedTuple
 
-from gputui.model.events import BESIDE_ASLEEP, BESIDE_RUNNING, NO_LEAF, OUTSIDE_STEPS, Scope
+from gputui.model.events import (
+    BESIDE_ASLEEP,
+    BESIDE_RUNNING,
+    NO_LEAF,
+    OUTSIDE_STEPS,
+    RECOMPUTING,
+    Scope,
+)
 from gputui.model.leaves import Leaf
 from gputui.state import Run
 from gputui.state.keys import LineKey
@@ -20,6 +27,9 @@ LEAST_SAMPLES = 10
 
 MOSTLY = 0.5
 """Share of the readings at a line from which it is where the program mostly was."""
+
+
+LEAST_RECOMPUTED = 3
 
 
 class LikeliestLine(NamedTuple):
@@ -104,7 +114,7 @@ def _readings(run: Run, leaf: Leaf | None) -> Iterator[tuple[int, int, LineCount
     is_said = leaf in _CALLS or any(key.leaf == leaf for key in counted)
     said = leaf if is_said else NO_LEAF
     for key, seen in counted.items():
-        own = key.leaf not in (*_CALLS, BESIDE_RUNNING, BESIDE_ASLEEP)
+        own = key.leaf not in (*_CALLS, BESIDE_RUNNING, BESIDE_ASLEEP, RECOMPUTING)
         if own if leaf is None else key.leaf == said:
             yield key.process, key.line, seen
 
@@ -149,6 +159,19 @@ def beside(run: Run, leaves: Mapping[Leaf, int]) -> Beside | None:
             if times >= max(LEAST_SAMPLES, MOSTLY * asleep):
                 return Beside(*place, ran=leaf == BESIDE_RUNNING)
     return None
+
+
+def recomputed(run: Run) -> str | None:
+    """The line of the forward passes that backward passes compute again, most often; None where
+    fewer than three readings saw that."""
+    counts = Counter[_Line | None]()
+    for key, seen in _counted(run).items():
+        if key.leaf == RECOMPUTING:
+            counts[_defined(run, key.process, key.line)] += seen.samples
+    if sum(counts.values()) < LEAST_RECOMPUTED:
+        return None
+    line = counts.most_common(1)[0][0]
+    return "" if line is None else f"{PurePath(line.path).name}:{line.number} {line.function}"
 
 
 class _Line(NamedTuple):

@@ -9,9 +9,12 @@ from gputui.model import units
 from gputui.model.leaves import Leaf
 from gputui.report.explain.counted import all_steps
 from gputui.report.explain.finding import Finding, MachineRule, RunRule
+from gputui.report.explain.lines import recomputed
 from gputui.report.explain.time_tree import time_tree
-from gputui.report.explain.verdict import SPEAKS
+from gputui.report.explain.verdict import SPEAKS, kernels_share
 from gputui.state import Readings, Run, Session
+
+_USED = "memory_used_bytes"
 
 LEAST_READINGS = 3
 GROWS_BYTES = 1 << 30
@@ -27,7 +30,7 @@ def memory_grows(session: Session, run: Run) -> Iterator[Finding]:
     if tree is None or not tree.steps:
         return
     for index, gpu in sorted(session.gpus.items()):
-        used_bytes = run.readings.gpu_integrals.get((index, "memory_used_bytes"))
+        used_bytes = run.readings.gpu_integrals.get((index, _USED))
         if used_bytes is None or index not in run.devices:
             continue
         # Means of up to 256 stretches: this is asked every second, for each GPU.
@@ -71,7 +74,7 @@ def memory_full(session: Session, readings: Readings) -> Iterator[Finding]:
     for (index, name), spread in sorted(readings.gpu_spreads.items()):
         gpu = session.gpus.get(index)
         total = gpu.facts.memory_total_bytes if gpu else None
-        if name == "memory_used_bytes" and total:
+        if name == _USED and total:
             used = 100.0 * spread.maximum / total
             if used > 90:
                 yield Finding(
@@ -117,7 +120,57 @@ def allocator_thrash(_session: Session, run: Run) -> Iterator[Finding]:
     )
 
 
+LEFT = 0.75
+"""Share of a GPU's memory that a run has to leave where computing again may save what it needs."""
+
+AGAIN = 0.25
+"""Of forward, forward again and backward the second forward (a backward pass takes twice as long:
+Chen et al. 2016, Training Deep Nets with Sublinear Memory Cost)."""
+
+_NO_MODEL = (Leaf.OPTIMIZER, Leaf.COMMUNICATION)
+
+
+def recomputation(session: Session, run: Run) -> Iterator[Finding]:
+    """Gradient checkpointing where most of the memory is left."""
+    tree = time_tree(run)
+    if tree is None or (line := recomputed(run)) is None:
+        return
+    used: list[tuple[float, int]] = []
+    for index in run.devices:
+        gpu, spread = session.gpus.get(index), run.readings.gpu_spreads.get((index, _USED))
+        total = gpu.facts.memory_total_bytes if gpu is not None else None
+        if spread is None or not spread.count or not total:
+            return
+        used.append((spread.maximum, total))
+    if not used or any(most > (1 - LEFT) * total for most, total in used):
+        return
+    model = kernels_share(tree) - sum(tree.share(tree.leaves.get(leaf, 0)) for leaf in _NO_MODEL)
+    share = AGAIN * model
+    if share < SPEAKS:
+        return
+    most, total = max(used)
+    yield Finding(
+        "recomputation",
+        "recomputation",
+        "Backward passes compute forward passes again (gradient checkpointing), and memory peaks "
+        f"at {units.size(most)} of {units.size(total)}.",
+        "no gradient checkpointing (gradient_checkpointing=False, no torch.utils.checkpoint), or "
+        "for as few layers as memory asks for",
+        100 * share,
+        100 * SPEAKS,
+        "a second forward pass is a quarter of forward, forward and backward; lines of autograd's "
+        "threads",
+        share=share,
+        ns_per_step=tree.a_step(share * tree.wall_ns),
+        recoverable=share,
+        gain=1.0 / (1.0 - share),
+        evidence=(f"Computed again: {line}",) if line else (),
+        leads=True,
+    )
+
+
 RULES = (
+    RunRule(17, recomputation),
     RunRule(20, memory_grows),
     RunRule(21, allocator_thrash),
     MachineRule(0, memory_full),

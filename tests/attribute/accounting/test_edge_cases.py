@@ -7,6 +7,7 @@ from collections import Counter
 import numpy as np
 import pytest
 
+from gputui.attribute.accounting.account import Accounting
 from gputui.attribute.accounting.device import DeviceTime
 from gputui.attribute.accounting.device_steps import DeviceSteps
 from gputui.attribute.accounting.doing import SHORT_NS, Doing, kind_of_call
@@ -17,12 +18,15 @@ from gputui.attribute.accounting.line_readings import LineReading
 from gputui.attribute.accounting.operations import FIRST_KERNEL, Columns, Kernels, columns
 from gputui.attribute.accounting.patterns import refine
 from gputui.attribute.correlation import CALL
+from gputui.attribute.range_stacks import RangeStacks
+from gputui.attribute.strings import Strings
 from gputui.attribute.timed_operations import timed
 from gputui.model.events import (
     BESIDE_ASLEEP,
     BESIDE_RUNNING,
     NO_LEAF,
     OUTSIDE_STEPS,
+    RECOMPUTING,
     LeafTime,
     LineSamples,
     LoopDelta,
@@ -211,6 +215,21 @@ def test_only_what_is_fetched_is_input_in_a_pause(fetches: bool, leaf: Leaf) -> 
             assert (part.inside, part.inside_samples) == (8, 4)
     assert said == {Leaf.INPUT: 5}
     assert found == {Leaf.MATMUL: 5 * 9_000_000, leaf: 5 * 301_000_000 - 50, Leaf.LAUNCH: 50}
+
+
+def test_what_a_backward_pass_computes_again_counts_though_the_device_is_busy() -> None:
+    accounting = Accounting(1, MAIN, RangeStacks(Strings()), live=False)
+    accounting.devices[0] = steps = DeviceSteps(1, 0, device())
+    starts = range(START, START + 10**9, 10**8)
+    rows = [(at, at + 10**8, at - 10, at - 5, Leaf.MATMUL) for at in starts]
+    for row in rows:
+        accounting.add_recomputation(LineReading(row[0] + 5 * 10**7, 31))
+    steps.add(operations(*rows))
+    steps.mark([row[0] for row in rows], renewed=False)
+    found = [part for part in steps.collect(None, False) if isinstance(part, LineSamples)]
+    # The last one in what may still be a step.
+    assert {(part.line, part.leaf) for part in found} == {(31, RECOMPUTING)}
+    assert [part.samples for part in found] == [9, 1]
 
 
 @pytest.mark.parametrize("stepped", [True, False])

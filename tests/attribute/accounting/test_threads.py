@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _thread
 import http.server
 import os
 import sys
@@ -123,6 +124,33 @@ def test_a_reading_has_the_functions_of_libraries_that_the_line_is_in(tmp_path: 
     assert known.lines[sample.line].function == "<lambda>"
     functions = [known.lines[one].function for one in sample.inside]
     assert functions[:2] == ["outer", "inner"]
+
+
+@pytest.mark.parametrize(("path", "kinds"), [("utils/checkpoint", ["k"]), ("autograd/fun", [])])
+def test_a_forward_pass_that_is_computed_again_is_seen(
+    tmp_path: Path, path: str, kinds: list[str]
+) -> None:
+    """In a thread that Python's threading does not know, as autograd's."""
+    ready, go_on, ended = threading.Event(), threading.Event(), threading.Event()
+
+    def forward() -> None:
+        ready.set()
+        go_on.wait()
+
+    names: dict[str, Any] = {"forward": forward, "ended": ended.set}
+    code = "def unpack_hook(): forward(), ended()"
+    exec(compile(code, f"/e/site-packages/torch/{path}.py", "exec"), names)
+    _thread.start_new_thread(names["unpack_hook"], ())
+    ready.wait()
+    try:
+        python_lines._Sampler(str(tmp_path))._sample()
+    finally:
+        go_on.set()
+        ended.wait()
+    known = PythonLines(tmp_path, os.getpid())
+    found = [one for one in known.read() if not one.thread]
+    assert [one.kind for one in found] == kinds
+    assert [known.lines[one.line].function for one in found] == ["forward"] * len(kinds)
 
 
 def fetch_batch(url: str) -> None:
