@@ -162,16 +162,17 @@ def beside(run: Run, leaves: Mapping[Leaf, int]) -> Beside | None:
 
 
 def recomputed(run: Run) -> str | None:
-    """The line of the forward passes that backward passes compute again, most often; None where
-    fewer than three readings saw that."""
+    """The program's line in the forward passes that backward passes compute again, the most frequent
+    one, empty where all is a library's; None where too few readings saw that."""
     counts = Counter[_Line | None]()
     for key, seen in _counted(run).items():
         if key.leaf == RECOMPUTING:
             counts[_defined(run, key.process, key.line)] += seen.samples
     if sum(counts.values()) < LEAST_RECOMPUTED:
         return None
-    line = counts.most_common(1)[0][0]
-    return "" if line is None else f"{PurePath(line.path).name}:{line.number} {line.function}"
+    own = (one for one, _ in counts.most_common() if one and not _INSTALLED.match(one.path))
+    line = next(own, None)
+    return f"{PurePath(line.path).name}:{line.number} {line.function}" if line else ""
 
 
 class _Line(NamedTuple):
