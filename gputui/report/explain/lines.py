@@ -162,8 +162,8 @@ def beside(run: Run, leaves: Mapping[Leaf, int]) -> Beside | None:
 
 
 def recomputed(run: Run) -> str | None:
-    """The program's line in the forward passes that backward passes compute again, the most frequent
-    one, empty where all is a library's; None where too few readings saw that."""
+    """The program's line in the forward passes that backward passes compute again, the most
+    frequent one, empty where all is a library's; None where too few readings saw that."""
     counts = Counter[_Line | None]()
     for key, seen in _counted(run).items():
         if key.leaf == RECOMPUTING:
