@@ -124,8 +124,8 @@ LEFT = 0.75
 """Share of a GPU's memory that a run has to leave where computing again may save what it needs."""
 
 AGAIN = 0.25
-"""Of forward, forward again and backward the second forward, as a backward pass takes about twice as
-long. Steps of two trainings took 131 and 123 ms with it, 100 and 97 without (H200)."""
+"""Of forward, forward again and backward the second forward, as a backward pass takes about twice
+as long. Steps of two trainings took 131 and 123 ms with it, 100 and 97 without (H200)."""
 
 _NO_MODEL = (Leaf.OPTIMIZER, Leaf.COMMUNICATION)
 
