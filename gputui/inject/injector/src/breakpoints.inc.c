@@ -8,6 +8,7 @@
 #include "machine.inc.c"
 #include "maps.inc.c"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
 #include <string.h>
@@ -36,6 +37,17 @@ enum { BREAKPOINT_EVENT = 5, EXECUTION = 4, CLOSE_ON_EXEC = 8, EVENTS = 2, DISAB
 static int events[EVENTS] = {-1, -1};
 static int events_report_by; /* 0 where there are none */
 
+/* The kernel grants none. Else a trap of ptrace, which may end the target, is not set: neither where
+ * it has none left just now, as it takes its time to release those of an injector that was killed, nor
+ * while the thread blocks all signals, as it does in the call that such an injector began. */
+static int events_are_refused;
+
+static int is_for_now(int error)
+{
+    return error == ENOSPC || error == EBUSY || error == EMFILE || error == ENFILE ||
+           error == ENOMEM || error == EINTR || error == EAGAIN;
+}
+
 /* By which the breakpoints report. */
 static int reports_by = SIGTRAP;
 
@@ -59,6 +71,8 @@ static int open_event(pid_t tid, uint64_t address, int signal_number)
     };
     struct f_owner_ex owner = {F_OWNER_TID, tid};
     int fd = (int)syscall(SYS_perf_event_open, &event, tid, -1, -1, CLOSE_ON_EXEC);
+    if (fd < 0 && errno != ESRCH && !is_for_now(errno))
+        events_are_refused = 1;
     if (fd >= 0 && (fcntl(fd, F_SETOWN_EX, &owner) != 0 || fcntl(fd, F_SETSIG, signal_number) != 0 ||
                     fcntl(fd, F_SETFL, O_ASYNC) != 0)) {
         close(fd);
@@ -84,6 +98,8 @@ static void open_events(pid_t tid, uint64_t first, uint64_t second)
     const uint64_t addresses[EVENTS] = {first, second};
     close_events();
     int by = harmless_signal(tid), opened = by != 0;
+    if (by == 0)
+        events[0] = open_event(tid, first, SIGURG), close_events(); /* whether there are any */
     for (int at = 0; at < EVENTS && opened; at++) {
         events[at] = open_event(tid, addresses[at], by);
         opened = events[at] >= 0;
@@ -111,5 +127,5 @@ static int arm(pid_t tid, uint64_t first, uint64_t second, int may_trap)
     if (on)
         return 1;
     disarm(tid);
-    return may_trap && set_breakpoints(tid, first, second);
+    return events_are_refused && may_trap && set_breakpoints(tid, first, second);
 }
