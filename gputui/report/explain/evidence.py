@@ -9,7 +9,7 @@ from dataclasses import replace
 from gputui.model.leaves import LEAVES, Leaf
 from gputui.report.explain.copies import REDUCE_FIRST, copies_back
 from gputui.report.explain.counted import waits_among_launches
-from gputui.report.explain.finding import Finding
+from gputui.report.explain.finding import Finding, times_faster
 from gputui.report.explain.host_advice import SAVE
 from gputui.report.explain.lines import (
     AT_A_LINE,
@@ -188,7 +188,7 @@ def each_cause_once(run: Run, tree: TimeTree, found: list[Finding]) -> list[Find
         share=tree.share(ns),
         ns_per_step=tree.a_step(ns),
         recoverable=recoverable,
-        gain=1.0 / (1.0 - recoverable),
+        gain=times_faster(recoverable),
         advice=advice,
         evidence=known,
         place=_place(line),

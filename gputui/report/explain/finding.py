@@ -77,6 +77,11 @@ TENS = 9.95
 """Gain from which a bound has no decimals."""
 
 
+def times_faster(recoverable: float) -> float:
+    """How many times shorter a step is without this share of the time, at most."""
+    return 1.0 / (1.0 - min(recoverable, 0.999))
+
+
 @dataclass(frozen=True, slots=True)
 class RunRule:
     """A rule about a run. `order` is its place among the findings."""

@@ -47,7 +47,7 @@ class LikeliestLine(NamedTuple):
     @property
     def where(self) -> str:
         """As it is printed."""
-        return f"{self.file}:{self.number} {self.caller}"
+        return _printed(self.file, self.number, self.caller)
 
     @property
     def function(self) -> str:
@@ -172,7 +172,12 @@ def recomputed(run: Run) -> str | None:
         return None
     own = (one for one, _ in counts.most_common() if one and not _INSTALLED.match(one.path))
     line = next(own, None)
-    return f"{PurePath(line.path).name}:{line.number} {line.function}" if line else ""
+    return _printed(line.path, line.number, line.function) if line else ""
+
+
+def _printed(path: str, number: int, function: str) -> str:
+    """A line of the program as a person reads it."""
+    return f"{PurePath(path).name}:{number} {function}"
 
 
 class _Line(NamedTuple):

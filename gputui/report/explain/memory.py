@@ -8,7 +8,7 @@ from itertools import pairwise
 from gputui.model import units
 from gputui.model.leaves import Leaf
 from gputui.report.explain.counted import all_steps
-from gputui.report.explain.finding import Finding, MachineRule, RunRule
+from gputui.report.explain.finding import Finding, MachineRule, RunRule, times_faster
 from gputui.report.explain.lines import recomputed
 from gputui.report.explain.time_tree import time_tree
 from gputui.report.explain.verdict import SPEAKS, kernels_share
@@ -163,7 +163,7 @@ def recomputation(session: Session, run: Run) -> Iterator[Finding]:
         share=share,
         ns_per_step=tree.a_step(share * tree.wall_ns),
         recoverable=share,
-        gain=1.0 / (1.0 - share),
+        gain=times_faster(share),
         evidence=(f"Computed again: {line}",) if line else (),
         leads=True,
     )

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from gputui.model.leaves import CHANGES_LAYOUT, LEAVES, Leaf, leaf_of_kernel
 from gputui.model.naming import short_name
 from gputui.model.units import count, percent
-from gputui.report.explain.finding import MOST_NAMED, Finding, RunRule
+from gputui.report.explain.finding import MOST_NAMED, Finding, RunRule, times_faster
 from gputui.report.explain.pauses import of_scope
 from gputui.report.explain.time_tree import time_tree
 from gputui.report.explain.verdict import SPEAKS, kernels_share
@@ -140,7 +140,7 @@ def named(session: Session, run: Run) -> Iterator[Finding]:
                 share=share,
                 ns_per_step=tree.a_step(share * tree.wall_ns),
                 recoverable=gain,
-                gain=1.0 / (1.0 - min(gain, 0.999)),
+                gain=times_faster(gain),
                 evidence=(
                     f"The tree counts them under {LEAVES[leaf_of_kernel(names[of[0]].name)].label}",
                     *(

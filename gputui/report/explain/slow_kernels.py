@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from gputui.model.leaves import LEAVES, is_kernel
 from gputui.model.naming import short_name
-from gputui.report.explain.finding import Finding, RunRule
+from gputui.report.explain.finding import Finding, RunRule, times_faster
 from gputui.report.explain.named_kernels import by_name, named
 from gputui.report.explain.pauses import in_words
 from gputui.report.explain.time_tree import time_tree
@@ -99,7 +99,7 @@ def slow_kernels(session: Session, run: Run) -> Iterator[Finding]:
         share=kernels,
         ns_per_step=tree.a_step(kernels * tree.wall_ns),
         recoverable=gain,
-        gain=1.0 / (1.0 - min(gain, 0.999)),
+        gain=times_faster(gain),
         evidence=(f"The longest: {told}",) if told else (),
         kernel=longest,
         leads=True,

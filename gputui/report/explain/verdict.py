@@ -15,7 +15,7 @@ from gputui.report.explain.advice import better_advice
 from gputui.report.explain.causes import CAUSES, SOME_RANKS, UNSEEN_COLLECTIVES, Cause
 from gputui.report.explain.counted import MANY_WAITS, waits_a_step, waits_among_launches
 from gputui.report.explain.evidence import each_cause_once, evidence, place_of, where
-from gputui.report.explain.finding import Finding, RunRule, capital
+from gputui.report.explain.finding import Finding, RunRule, capital, times_faster
 from gputui.report.explain.pauses import (
     WAITS_FOR_WORK,
     gpu_works,
@@ -185,7 +185,7 @@ def _late_finding(tree: TimeTree, late: Lateness) -> Finding:
         with_pauses=tree.with_pauses,
         ns_per_step=tree.a_step(ns),
         recoverable=late.share,
-        gain=1.0 / (1.0 - min(late.share, 0.999)),
+        gain=times_faster(late.share),
         evidence=late.evidence,
     )
 
@@ -224,7 +224,7 @@ def _finding(
         with_pauses=tree.with_pauses,
         ns_per_step=tree.a_step(ns),
         recoverable=recoverable,
-        gain=1.0 / max(1e-3, 1.0 - min(recoverable, 0.999)),
+        gain=times_faster(recoverable),
         evidence=evidence(run, tree, leaf),
         place=place_of(run, leaf),
     )
