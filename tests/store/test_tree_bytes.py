@@ -3,6 +3,7 @@ length, written once a second."""
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -94,3 +95,23 @@ def test_short_uneven_steps_take_200_bytes_a_second(slow: float, tmp_path: Path)
     parts = [part for delta in deltas for block in blocks_of(delta) for part in block.longest]
     assert max(ns for _, ns in parts) == spread.maximum
     assert len([ns for _, ns in parts if ns > SLOW * STEP_NS]) > (SECONDS if slow else -1)
+
+
+def test_blocks_divide_their_time_as_the_leaves_do() -> None:
+    """Rounded leaves of a block add up to its steps, and to those of the loop within 0.1 %."""
+    events, _ = uneven_run(0.0)
+    deltas = [event for event in events if isinstance(event, CaptureDelta) and event.step_blocks]
+    steps_ns, of_blocks, of_loop = 0, Counter[int](), Counter[int]()
+    for delta in deltas:
+        for block in delta.step_blocks:
+            assert sum(ns for _, ns in block.leaves) == block.ns
+            steps_ns += block.ns
+            of_blocks.update(dict(block.leaves))
+        loops = {block.loop for block in delta.step_blocks}
+        for time in delta.leaf_times:
+            if time.scope is Scope.STEADY and time.loop in loops:
+                of_loop[time.leaf] += time.ns
+    assert of_blocks.total() == of_loop.total() == steps_ns > 0
+    assert len(of_loop) > 3
+    for leaf, ns in of_loop.items():
+        assert of_blocks[leaf] == pytest.approx(ns, abs=0.001 * steps_ns)

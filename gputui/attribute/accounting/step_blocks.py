@@ -22,6 +22,10 @@ BLOCKS = 16
 """A loop has about as many at least (batch means, as state.batch_means): a block takes at least
 this part of its time so far."""
 
+DIGITS = 4
+"""Of a block's time, to which its leaves are rounded: all digits would be half of what is written
+for it, and blocks differ by more."""
+
 
 class LoopBlocks:
     """The blocks of the newest loop of a device."""
@@ -92,4 +96,10 @@ def longest_parts(lengths: Sequence[int], most: int) -> tuple[tuple[int, int], .
 
 
 def _of_leaves(sums: Int64s) -> tuple[tuple[int, int], ...]:
-    return tuple((leaf, int(sums[leaf])) for leaf in np.flatnonzero(sums[:LEAVES]).tolist())
+    """Rounded, with their exact sum: what is over is the largest one's."""
+    sums = sums[:LEAVES]
+    total = int(sums.sum())
+    unit = 10 ** max(0, len(str(total)) - DIGITS)
+    rounded = (sums + unit // 2) // unit * unit
+    rounded[sums.argmax()] += total - rounded.sum()
+    return tuple((leaf, int(rounded[leaf])) for leaf in np.flatnonzero(rounded).tolist())
