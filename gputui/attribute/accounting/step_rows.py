@@ -25,6 +25,9 @@ MOST_BYTES = 150
 
 KEPT_OPERATIONS = 1 << 15
 
+_LETTERS = "".join(LETTER_OF.values())
+_ROW_OF = {leaf: row for row, leaf in enumerate(LETTER_OF)}
+
 
 class StreamOperations:
     """The newest operations of a device, for the streams of the step that is kept next."""
@@ -100,19 +103,17 @@ def thread_lanes(
 
 def _doing(threads: HostThreads, thread: int, starts: Int64s, ends: Int64s) -> str:
     pieces, _ = threads.during(thread, starts, ends)
-    amounts = {leaf: np.zeros(len(starts)) for leaf in LETTER_OF}
-    left = (ends - starts).astype(float)
+    amounts = np.zeros((len(_LETTERS), len(starts)))
+    amounts[_ROW_OF[Leaf.LAUNCH]] = ends - starts
     for kind, (rows, took) in pieces.items():
-        left[rows] -= took
+        amounts[_ROW_OF[Leaf.LAUNCH], rows] -= took
         if kind == Doing.AWAY:
             shares = threads.away(thread, starts[rows], ends[rows])
             for column, leaf in enumerate(AWAY_LEAVES):
-                amounts[leaf][rows] += took * shares[:, column]
+                amounts[_ROW_OF[leaf], rows] += took * shares[:, column]
         elif kind in LEAF_OF_CALL:
-            amounts[LEAF_OF_CALL[kind]][rows] += took
-    amounts[Leaf.LAUNCH] = left
-    letters = [LETTER_OF[leaf] for leaf in amounts]
-    return "".join(letters[at] for at in np.stack([*amounts.values()]).argmax(axis=0).tolist())
+            amounts[_ROW_OF[LEAF_OF_CALL[kind]], rows] += took
+    return "".join([_LETTERS[at] for at in amounts.argmax(axis=0).tolist()])
 
 
 def within_bytes(
