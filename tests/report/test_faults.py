@@ -52,6 +52,7 @@ FIRST = {
     "starved": "idle.scheduler",
     "logits": "busy.copy_pageable",
     "shared_gpu": "busy.shared",
+    "with_eval": "busy.shared",
     "log_sync": "idle.sync",
     "queue_thread": "idle.input",
     "numpy_aug": "idle.host",

@@ -40,8 +40,9 @@ from gputui.model.sketch import steps
 from gputui.render.prometheus_samples import figures
 from gputui.report.compare import Subject, compare
 from gputui.report.explain import conclusion, findings
-from gputui.report.explain.advice import TUNES
+from gputui.report.explain.advice import APART, TUNES
 from gputui.report.explain.causes import CAUSES
+from gputui.report.explain.counted import taken_by_others
 from gputui.report.explain.finding import Finding, finding_documents
 from gputui.report.explain.host_advice import (
     COMPUTE,
@@ -343,6 +344,51 @@ def test_a_shared_gpu_takes_kernels_stretched_and_another_process_meanwhile(
     assert tree.leaves.get(Leaf.SHARED, 0) == round(lost * 0.8 * WALL_NS)
     assert sum(tree.leaves.values()) == WALL_NS
     assert ("SHARED GPU" in [one.word for one in tree_findings(run)]) is (lost > 0)
+
+
+@pytest.mark.parametrize(
+    ("stretched", "rank", "host", "leaf", "lost"),
+    [
+        ((520, 400), None, None, Leaf.MATMUL, (0.48, 0.384)),  # no more than the other used
+        ((100, 400), None, None, Leaf.MATMUL, (0.1, 0.4)),  # no more than kernels are stretched
+        ((0, 0), None, None, Leaf.MATMUL, (0.0, 0.0)),  # one after the other
+        ((520, 400), 1, None, Leaf.MATMUL, (0.0, 0.0)),  # ranks of one job
+        ((520, 400), None, None, Leaf.COMMUNICATION, (0.0, 0.0)),
+        ((520, 400), None, "box", Leaf.MATMUL, (0.0, 0.0)),
+        ((520, 400), None, None, Leaf.COPY_PINNED, (0.0, 0.384)),  # copies hold up no kernel
+    ],
+)
+def test_processes_of_a_run_with_work_of_their_own_take_a_gpu_from_each_other(
+    stretched: tuple[int, int],
+    rank: int | None,
+    host: str | None,
+    leaf: Leaf,
+    lost: tuple[float, float],
+) -> None:
+    """Training beside its own evaluation; the other process is at `leaf` for 80 % of its time."""
+    second = CaptureDelta(
+        time_ns=1,
+        process=2,
+        leaf_times=(
+            LeafTime(2, 0, Scope.STEADY, 0, leaf, round(0.8 * WALL_NS)),
+            LeafTime(2, 0, Scope.STEADY, 0, Leaf.LAUNCH, round(0.2 * WALL_NS)),
+        ),
+        stretches=(Stretch(2, 0, 1000, stretched[1]),),
+    )
+    first = replace(
+        delta({Leaf.MATMUL: 0.8, Leaf.LAUNCH: 0.2}), stretches=(Stretch(1, 0, 1000, stretched[0]),)
+    )
+    other = ProcessAttached(
+        time_ns=0, run=1, process=2, pid=6, parent_pid=5, command="p", cuda_status="tracing",
+        rank=rank, host=host,
+    )  # fmt: skip
+    _, run = a_run(other, first, second)
+    for process, share in enumerate(lost, 1):
+        assert taken_by_others(run, process, 0) == pytest.approx(share, abs=0.001)
+    words = {one.word: one for one in tree_findings(run)}
+    assert ("SHARED GPU" in words) is (lost[0] > 0)
+    if lost[0]:
+        assert words["SHARED GPU"].advice == APART
 
 
 def tree_findings(run: Run) -> tuple[Finding, ...]:

@@ -50,11 +50,14 @@ class States:
         if len(self.times) > 2 * READINGS_KEPT:
             del self.times[:READINGS_KEPT], self.sums[:READINGS_KEPT]
 
-    def shares(self, starts: Int64s, ends: Int64s) -> npt.NDArray[np.float64]:
-        """Of each interval, the part under each leaf; all under HOST where there is no reading."""
+    def shares(
+        self, starts: Int64s, ends: Int64s, unread: Leaf = Leaf.HOST
+    ) -> npt.NDArray[np.float64]:
+        """Of each interval, the part under each leaf; all under `unread` where there is no
+        reading."""
         out = np.zeros((len(starts), len(AWAY_LEAVES)))
         if len(self.times) < 2:
-            out[:, 0] = 1.0
+            out[:, COLUMN[unread]] = 1.0
             return out
         # Those before and after these intervals change nothing: an hour has tens of thousands.
         first = max(0, bisect_right(self.times, int(starts.min())) - 1) if len(starts) else 0
@@ -66,6 +69,6 @@ class States:
             )
         whole = out.sum(axis=1)
         unknown = whole <= 0
-        out[unknown], whole[unknown] = (1.0, 0.0, 0.0, 0.0), 1.0
+        out[unknown, COLUMN[unread]], whole[unknown] = 1.0, 1.0
         shares: npt.NDArray[np.float64] = out / whole[:, np.newaxis]
         return shares

@@ -168,8 +168,8 @@ class Blame:
         it ran the program's own code."""
         if not len(away):
             return
-        # A worker thread waits for the main thread: what that one is at decides.
-        asked = self._main_thread if thread != self._main_thread else thread
+        # A worker thread that does not run waits for the main thread: what that one is at decides.
+        asked, worker = self._main_thread, thread if thread != self._main_thread else None
         hits = self._threads.lines.within(asked, gaps.starts, gaps.called_ns)
         self.line_hits += map(LineHit.of, hits)
         spoken = [hit.leaf for hit in hits if hit.leaf is not None]
@@ -180,7 +180,7 @@ class Blame:
             part = np.floor(away * (spoken.count(leaf) / len(hits))).astype(np.int64)
             causes.add(leaf, gaps.rows, part)
             left = left - part
-        shares = self._threads.absence(asked, gaps.starts, gaps.called_ns)
+        shares = self._threads.absence(asked, gaps.starts, gaps.called_ns, worker)
         for hit in hits:
             row = int(np.searchsorted(gaps.starts, hit.time_ns, side="right")) - 1
             if hit.leaf is None and shares[row, _WAIT] > 0.5:

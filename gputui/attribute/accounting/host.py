@@ -17,7 +17,7 @@ KEPT_NS = 1_000_000_000
 
 MAX_THREADS = 1024
 
-_WAIT, _SCHEDULER = COLUMN[Leaf.WAIT], COLUMN[Leaf.SCHEDULER]
+_HOST, _WAIT, _SCHEDULER = COLUMN[Leaf.HOST], COLUMN[Leaf.WAIT], COLUMN[Leaf.SCHEDULER]
 
 
 class HostThreads:
@@ -50,11 +50,14 @@ class HostThreads:
         """What a thread was at in each interval in which it was away: shares by AWAY_LEAVES."""
         return self._states.get(thread, States()).shares(starts, ends)
 
-    def absence(self, thread: int, starts: Int64s, ends: Int64s) -> npt.NDArray[np.float64]:
+    def absence(
+        self, thread: int, starts: Int64s, ends: Int64s, worker: int | None = None
+    ) -> npt.NDArray[np.float64]:
         """The same by what it is for the thread to blame.
 
         One that sleeps while another that launches is ready and has no core waits for that one, as
-        for autograd's in a backward pass: the core is what is missing.
+        for autograd's in a backward pass: the core is what is missing. One that sleeps while the
+        `worker` that launches for it runs waits for what that one computes.
         """
         shares = self.away(thread, starts, ends)
         asleep, lacking = shares[:, _WAIT], np.zeros(len(starts))
@@ -66,6 +69,11 @@ class HostThreads:
             np.minimum(lacking, asleep, out=lacking)
             shares[:, _WAIT] -= lacking
             shares[:, _SCHEDULER] += lacking
+        if worker in self._states and asleep.any():
+            ran = self._states[worker].shares(starts, ends, unread=Leaf.WAIT)[:, _HOST]
+            ran = np.minimum(ran, asleep)
+            shares[:, _WAIT] -= ran
+            shares[:, _HOST] += ran
         return shares
 
     def add(self, threads: Int64s, starts: Int64s, ends: Int64s, kinds: Kinds) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 from gputui.model.events import KernelDefined
 from gputui.model.leaves import Leaf
-from gputui.report.explain.counted import all_steps
+from gputui.report.explain.counted import all_steps, shares_with_itself
 from gputui.report.explain.host_advice import host_advice, wait_advice
 from gputui.report.explain.launches import BETWEEN_NODES, launch_advice, replays_graphs
 from gputui.state import Run
@@ -25,6 +25,8 @@ TUNES = (
 TRIES = 20
 """Waits a step, for events and for the device, from which each step tries algorithms: timing one
 takes both, and a step has several convolutions."""
+
+APART = "give each of the program's processes a GPU of its own, or run one after the other"
 
 
 def _tuning_advice(run: Run, names: Mapping[int, KernelDefined]) -> str | None:
@@ -47,6 +49,8 @@ def better_advice(
         return tunes
     if leaf is Leaf.LAUNCH:
         return launch_advice(run, names)
+    if leaf is Leaf.SHARED:
+        return APART if shares_with_itself(run) else None
     if leaf is Leaf.DEPENDENCY and replays_graphs(run):
         return BETWEEN_NODES
     if leaf is Leaf.WAIT:

@@ -1,12 +1,13 @@
 """What counts of a device's time, and what other records say of it: its main loop, time lost to
-processes that are not traced, values that are read back."""
+other processes, values that are read back."""
 
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Mapping
 
 from gputui.model.events import Scope
-from gputui.model.leaves import Leaf
+from gputui.model.leaves import Leaf, is_kernel, leaf_of_number
 from gputui.state import Run
 from gputui.state.keys import DeviceKey, LoopKey
 
@@ -84,17 +85,62 @@ USED_BY_ANOTHER = 0.10
 def taken_by_others(run: Run, process: int, device: int) -> float:
     """Which share of its kernels' time a process lost to others on the device, 0 to 1.
 
-    It takes both: the driver counts another process there while this run's are at work, and kernels
-    are stretched; no more is lost than the others used. Where the driver does not name the run's
-    own process, others cannot be told from it (containers).
+    It takes both: others are at work there meanwhile, and kernels are stretched; no more is lost
+    than the others used.
     """
+    used = max(_used_by_strangers(run, device), _used_by_siblings(run, process, device))
+    return min(_stretched(run, process, device), used) if used >= USED_BY_ANOTHER else 0.0
+
+
+def shares_with_itself(run: Run) -> bool:
+    """Whether processes of the run with work of their own share a GPU."""
+    places = {(key.process, key.device) for key in run.leaf_times}
+    return any(_used_by_siblings(run, *place) >= USED_BY_ANOTHER for place in places)
+
+
+def _stretched(run: Run, process: int, device: int) -> float:
+    """Share of its kernels' time by which they are longer than the same kernels can be."""
     found = run.stretches.get(DeviceKey(process, device))
+    return found.stretched_ns / found.compared_ns if found and found.compared_ns else 0.0
+
+
+def _used_by_strangers(run: Run, device: int) -> float:
+    """Of the device, by processes that are not the run's, as the driver counts. Where it does not
+    name the run's own process, others cannot be told from it (containers)."""
     sharing = run.readings.sharing.get(device)
-    if found is None or not found.compared_ns or sharing is None:
+    return sharing.share if sharing is not None else 0.0
+
+
+def _used_by_siblings(run: Run, process: int, device: int) -> float:
+    """Of the device, by processes of the run with work of their own: ranks of one job work
+    together."""
+    own = _leaves_of(run, process, device)
+    if _is_a_rank(run, process, own):
         return 0.0
-    if sharing.share < USED_BY_ANOTHER:
-        return 0.0
-    return min(found.stretched_ns / found.compared_ns, sharing.share)
+    host = run.processes[process].attached.host
+    used = 0.0
+    for other in run.processes.values():
+        number = other.attached.process
+        theirs = _leaves_of(run, number, device)
+        if number == process or other.attached.host != host or _is_a_rank(run, number, theirs):
+            continue
+        busy_ns = sum(ns for leaf, ns in theirs.items() if is_kernel(leaf))
+        used += busy_ns * (1.0 - _stretched(run, number, device))
+    return used / max(1, sum(own.values()))
+
+
+def _is_a_rank(run: Run, process: int, leaves: Mapping[Leaf, int]) -> bool:
+    return run.processes[process].attached.rank is not None or bool(
+        leaves.get(Leaf.RANK) or leaves.get(Leaf.COMMUNICATION)
+    )
+
+
+def _leaves_of(run: Run, process: int, device: int) -> dict[Leaf, int]:
+    found: dict[Leaf, int] = defaultdict(int)
+    for key, time in run.leaf_times.items():
+        if (key.process, key.device) == (process, device):
+            found[leaf_of_number(key.leaf)] += time.ns
+    return found
 
 
 def scope_of(

@@ -55,8 +55,8 @@ _LAUNCHES = re.compile(r"\(torch/(autograd|optim)/")
 """Parts of PyTorch whose time on the CPU is that of preparing launches, where a line is in them."""
 
 _MAY_ATTEND = re.compile(
-    r"(?<![a-z])(att(entio)?n|blocks?|decode\w*|forward|generate|layers?|model|sdpa|transformer)"
-    r"(?![a-z])",
+    r"(?<![a-z])(att(entio)?n|backward|blocks?|decode\w*|forward|generate|layers?|model|sdpa|"
+    r"transformer)(?![a-z])",
     re.I,
 )
 """Names of functions and files that attention may be called in."""
@@ -71,12 +71,12 @@ def host_advice(run: Run, names: Mapping[int, KernelDefined]) -> str:
     advice = next((advice for advice, says in _SAYS.items() if _mostly(says, lines)), None)
     if advice is None and lines:
         advice = next((one for one in (LOAD, SAVE) if _SAYS[one].search(lines[0].function)), None)
+    if advice is None and lines and _LAUNCHES.search(lines[0].inside):
+        advice = launch_advice(run, names) or CAUSES[Leaf.LAUNCH].advice
     may = not lines or _MAY_ATTEND.search(f"{lines[0].where} {lines[0].inside}") is not None
     if advice not in (LOAD, SAVE) and may and _plans(run, names):
         in_attention = any("attention" in line.inside for line in lines[:1])
         return IN_ATTENTION if in_attention else PLANS + (advice or LESS)
-    if advice is None and lines and _LAUNCHES.search(lines[0].inside):
-        return launch_advice(run, names) or CAUSES[Leaf.LAUNCH].advice
     if advice is None and lines and _COMPUTES.search(lines[0].inside):
         return COMPUTE
     return advice or CAUSES[Leaf.HOST].advice

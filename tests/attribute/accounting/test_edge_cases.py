@@ -357,8 +357,17 @@ def shares_of(leaves: list[Leaf]) -> dict[Leaf, int]:
     return dict(found)
 
 
-@pytest.mark.parametrize("blamed", [MAIN, WORKER])
-def test_a_thread_that_sleeps_until_another_gets_a_core_lacks_the_core(blamed: int) -> None:
+@pytest.mark.parametrize(
+    ("blamed", "shares"),
+    [
+        (MAIN, {Leaf.HOST: 0.1, Leaf.SCHEDULER: 0.6, Leaf.WAIT: 0.3}),
+        # What it launches comes after what it computed: 30 % of its own, 10 % of the main thread's.
+        (WORKER, {Leaf.HOST: 0.4, Leaf.SCHEDULER: 0.6, Leaf.WAIT: 0.0}),
+    ],
+)
+def test_a_thread_that_sleeps_until_another_gets_a_core_lacks_the_core(
+    blamed: int, shares: dict[Leaf, float]
+) -> None:
     """In a backward pass on a crowded core: autograd's thread runs for 30 %, is ready without one
     for 50 %, and the main thread, which waits for it, sleeps for 80 %."""
     again = START + 10_000 + AWAY_NS
@@ -381,9 +390,8 @@ def test_a_thread_that_sleeps_until_another_gets_a_core_lacks_the_core(blamed: i
     )
     of.add(by(rows, threads=[MAIN, blamed]))
     found = by_leaf(of)
-    shares = {Leaf.HOST: 0.1, Leaf.SCHEDULER: 0.6, Leaf.WAIT: 0.3}
     for leaf, share in shares.items():
-        assert found[leaf] / AWAY_NS == pytest.approx(share, abs=0.01)
+        assert found.get(leaf, 0) / AWAY_NS == pytest.approx(share, abs=0.01)
 
 
 IDLE = [leaf for leaf, meaning in LEAVES.items() if meaning.is_idle]
