@@ -1,10 +1,11 @@
 """What the readings of Python lines cost an eager decode, in one process.
 
-    taskset -c 2,3 python tests/bench/bench_lines.py [--pairs 60]
+    taskset -c 2,3 python tests/bench/bench_lines.py [--pairs 120]
 
 Two runs of one program differ by more than the readings cost, so they are switched on and off
-every second of the same run, in the order off on, on off. Prints the median ratio of the pairs'
-steps, and between which ratios nineteen of twenty medians would lie (drawn again from the pairs).
+every half second of the same run, in the order off on, on off. Prints the median ratio of the
+pairs' steps, and between which ratios nineteen of twenty medians would lie (drawn again from the
+pairs).
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import argparse
 import random
 import statistics
 import tempfile
+import threading
 import time
 from collections.abc import Callable
 
@@ -21,16 +23,20 @@ import torch
 from gputui.inject.hook import python_lines
 from workloads.faults.host import launch
 
-BLOCK_S = 1.0
+BLOCK_S = 0.5
 
 
 class Sampler(python_lines._Sampler):
-    """One that can be told to end."""
+    """One that reads only while it is told to, and does not wake in between."""
 
-    def end(self) -> None:
-        """Wait until it has."""
-        self._room = 0
-        self.join()
+    def __init__(self, folder: str) -> None:
+        super().__init__(folder)
+        self.reads = threading.Event()
+
+    def _sample(self) -> None:
+        if self.reads.is_set():
+            super()._sample()
+        self.reads.wait()
 
 
 def step_ns(step: Callable[[], None]) -> float:
@@ -42,30 +48,22 @@ def step_ns(step: Callable[[], None]) -> float:
     return passed / steps * 1e9
 
 
-def with_lines(step: Callable[[], None]) -> float:
-    """The same while lines are read."""
-    with tempfile.TemporaryDirectory() as folder:
-        sampler = Sampler(folder)
-        sampler.start()
-        try:
-            return step_ns(step)
-        finally:
-            sampler.end()
-
-
 def main() -> None:
     """Run the pairs, print the ratio."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("--pairs", type=int, default=60)
+    parser.add_argument("--pairs", type=int, default=120)
     pairs = parser.parse_args().pairs
     step = launch(False, torch.device("cuda" if torch.cuda.is_available() else "cpu"))
-    for _ in range(3):
-        step_ns(step)
-    ratios = []
-    for pair in range(pairs):
-        order = (step_ns, with_lines) if pair % 2 else (with_lines, step_ns)
-        took = {run: run(step) for run in order}
-        ratios.append(took[with_lines] / took[step_ns])
+    with tempfile.TemporaryDirectory() as folder:
+        sampler = Sampler(folder)
+        sampler.start()
+        ratios = []
+        for pair in range(-3, pairs):
+            took = {}
+            for reads in (False, True) if pair % 2 else (True, False):
+                (sampler.reads.set if reads else sampler.reads.clear)()
+                took[reads] = step_ns(step)
+            ratios += [took[True] / took[False]] * (pair >= 0)
     draws = random.Random(1)
     medians = sorted(statistics.median(draws.choices(ratios, k=pairs)) for _ in range(2000))
     print(
