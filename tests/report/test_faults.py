@@ -13,7 +13,15 @@ from gputui.model.leaves import Leaf
 from gputui.report.explain import conclusion, findings
 from gputui.report.explain.causes import CAUSES
 from gputui.report.explain.copies import REDUCE_FIRST
-from gputui.report.explain.host_advice import COMPUTE, IN_A_PROCESS, IN_ATTENTION, LET_GO, SAVE
+from gputui.report.explain.host_advice import (
+    COMPUTE,
+    FEW_SIZES,
+    IN_A_PROCESS,
+    IN_ATTENTION,
+    LET_GO,
+    PLANS,
+    SAVE,
+)
 from gputui.report.explain.launches import (
     BETWEEN_NODES,
     FEWER_WAITS,
@@ -53,6 +61,9 @@ FIRST = {
     "logits": "busy.copy_pageable",
     "shared_gpu": "busy.shared",
     "with_eval": "busy.shared",
+    "ddp_small": "idle.rank",
+    "varied_docs": "idle.host",
+    "crops": "idle.host",
     "log_sync": "idle.sync",
     "queue_thread": "idle.input",
     "numpy_aug": "idle.host",
@@ -160,6 +171,9 @@ def test_one_cause_is_found_once() -> None:
     assert found.advice == REDUCE_FIRST
     assert verdict_on("save_each_ten").findings[0].advice == SAVE
     assert verdict_on("embedding_on_cpu").findings[0].advice == COMPUTE
+    # Plans for each new length and size, most of them made by autograd's thread.
+    assert findings(*fault("varied_docs"))[0].advice.startswith(PLANS)
+    assert findings(*fault("crops"))[0].advice.startswith(FEW_SIZES)
     assert verdict_on("offload_layers").findings[0].advice == CAUSES[Leaf.COPY_PAGEABLE].advice
 
 

@@ -140,6 +140,28 @@ def test_the_late_rank_and_its_cause_are_named(leaf: str, cause: str | None, cou
     assert late(run).cost_ns == pytest.approx(43_000_000)
 
 
+def unnumbered(parents: Sequence[int]) -> Run:
+    """Four processes of one job whose environment does not say their ranks, as started by
+    torch.multiprocessing.spawn, and one beside them that loads data; the third is late."""
+    ranks = [rank(), rank(), rank(host=43_000_000), rank()]
+    events = [
+        replace(one, rank=None, job=None, parent_pid=parents[one.process - 1])
+        if isinstance(one, ProcessAttached)
+        else one
+        for one in job_events(ranks)
+    ]
+    loader = ProcessAttached(
+        time_ns=0, run=1, process=9, pid=5, parent_pid=5, command="p", cuda_status="tracing"
+    )
+    return Session.of([*events, loader]).runs[1]
+
+
+def test_processes_that_one_parent_started_are_ranks_in_the_order_of_their_start() -> None:
+    assert who(unnumbered([5, 5, 5, 5])) == {2: "host"}
+    # Not all by one: which is first is not known.
+    assert who(unnumbered([5, 6, 7, 8])) == {}
+
+
 def test_two_late_ranks_are_both_named() -> None:
     ranks = [rank() for _ in range(8)]
     ranks[2], ranks[5] = rank(wait=20_000_000), rank(matmul=23_000_000)

@@ -61,6 +61,14 @@ _MAY_ATTEND = re.compile(
 )
 """Names of functions and files that attention may be called in."""
 
+_CONVOLVES = re.compile(r"\(torch/nn/modules/conv")
+"""One that takes long only where cuDNN has to choose an algorithm."""
+
+FEW_SIZES = (
+    "pad or crop to few different sizes: cuDNN chooses how to convolve anew for each new one; else "
+)
+"""31 of 50 ms a step of random crops on an H200 (torch 2.11)."""
+
 _COMPUTES = re.compile(r"\(torch/nn/functional")
 """One whose functions take long only where their tensors are the CPU's."""
 
@@ -77,6 +85,8 @@ def host_advice(run: Run, names: Mapping[int, KernelDefined]) -> str:
     if advice not in (LOAD, SAVE) and may and _plans(run, names):
         in_attention = any("attention" in line.inside for line in lines[:1])
         return IN_ATTENTION if in_attention else PLANS + (advice or LESS)
+    if any(_CONVOLVES.search(line.inside) for line in lines[:2]):
+        return FEW_SIZES + (advice or LESS)
     if advice is None and lines and _COMPUTES.search(lines[0].inside):
         return COMPUTE
     return advice or CAUSES[Leaf.HOST].advice

@@ -158,7 +158,7 @@ def late_rank(one: RankTime, others: Sequence[RankTime]) -> LateRank:
         )
     if group == "copies":
         return LateRank(one, excess, group, f"{label} take {more}", "pin host memory")
-    line = likeliest_line(one.run, one.process)
+    line = likeliest_line(one.run, one.process, leaf) or likeliest_line(one.run, one.process)
     phase = _phase(one, others, _idle_by_phase)
     parts = [phase, f"most often at {line.where}" if line else None]
     where = "".join(f", {part}" for part in parts if part)

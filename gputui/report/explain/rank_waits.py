@@ -90,8 +90,26 @@ class Matched(NamedTuple):
 
 
 def rank_of(run: Run, process: int) -> int | None:
-    """The rank of a process, None if it has none."""
-    return run.processes[process].attached.rank
+    """The rank of a process, None if it has none: by its environment, or, where no process's says
+    one, by the order in which one parent started those that take part in collectives
+    (torch.multiprocessing.spawn starts them by rank)."""
+    own = run.processes[process].attached
+    if own.rank is not None or len(run.processes) < 2:
+        return own.rank
+    if any(one.attached.rank is not None for one in run.processes.values()):
+        return None
+    together = {key.process for key in run.collectives}
+    together |= {
+        key.process for key in run.leaf_times if key.leaf in (Leaf.RANK, Leaf.COMMUNICATION)
+    }
+    siblings = [
+        one.attached.pid
+        for number, one in run.processes.items()
+        if number in together
+        and (one.attached.parent_pid, one.attached.host) == (own.parent_pid, own.host)
+    ]
+    is_one = process in together and len(siblings) > 1
+    return sorted(siblings).index(own.pid) if is_one else None
 
 
 def all_ranks_seen(run: Run) -> bool:
