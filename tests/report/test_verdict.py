@@ -352,8 +352,8 @@ def test_a_shared_gpu_takes_kernels_stretched_and_another_process_meanwhile(
         ((520, 400), None, None, Leaf.MATMUL, (0.48, 0.384)),  # no more than the other used
         ((100, 400), None, None, Leaf.MATMUL, (0.1, 0.4)),  # no more than kernels are stretched
         ((0, 0), None, None, Leaf.MATMUL, (0.0, 0.0)),  # one after the other
-        ((520, 400), 1, None, Leaf.MATMUL, (0.0, 0.0)),  # ranks of one job
-        ((520, 400), None, None, Leaf.COMMUNICATION, (0.0, 0.0)),
+        ((520, 400), 1, None, Leaf.MATMUL, (0.0, 0.0)),  # a rank
+        ((520, 400), None, None, Leaf.COMMUNICATION, (0.0, 0.0)),  # ranks of one job
         ((520, 400), None, "box", Leaf.MATMUL, (0.0, 0.0)),
         ((520, 400), None, None, Leaf.COPY_PINNED, (0.0, 0.384)),  # copies hold up no kernel
     ],
@@ -375,11 +375,12 @@ def test_processes_of_a_run_with_work_of_their_own_take_a_gpu_from_each_other(
         ),
         stretches=(Stretch(2, 0, 1000, stretched[1]),),
     )
+    own = leaf if leaf is Leaf.COMMUNICATION else Leaf.MATMUL
     first = replace(
-        delta({Leaf.MATMUL: 0.8, Leaf.LAUNCH: 0.2}), stretches=(Stretch(1, 0, 1000, stretched[0]),)
+        delta({own: 0.8, Leaf.LAUNCH: 0.2}), stretches=(Stretch(1, 0, 1000, stretched[0]),)
     )
     other = ProcessAttached(
-        time_ns=0, run=1, process=2, pid=6, parent_pid=5, command="p", cuda_status="tracing",
+        time_ns=0, run=1, process=2, pid=6, parent_pid=1, command="p", cuda_status="tracing",
         rank=rank, host=host,
     )  # fmt: skip
     _, run = a_run(other, first, second)

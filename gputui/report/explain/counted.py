@@ -4,10 +4,10 @@ other processes, values that are read back."""
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
 
 from gputui.model.events import Scope
 from gputui.model.leaves import Leaf, is_kernel, leaf_of_number
+from gputui.report.explain.members import ranks_of
 from gputui.state import Run
 from gputui.state.keys import DeviceKey, LoopKey
 
@@ -88,8 +88,11 @@ def taken_by_others(run: Run, process: int, device: int) -> float:
     It takes both: others are at work there meanwhile, and kernels are stretched; no more is lost
     than the others used.
     """
+    stretched = _stretched(run, process, device)
+    if not stretched:
+        return 0.0
     used = max(_used_by_strangers(run, device), _used_by_siblings(run, process, device))
-    return min(_stretched(run, process, device), used) if used >= USED_BY_ANOTHER else 0.0
+    return min(stretched, used) if used >= USED_BY_ANOTHER else 0.0
 
 
 def shares_with_itself(run: Run) -> bool:
@@ -114,33 +117,24 @@ def _used_by_strangers(run: Run, device: int) -> float:
 def _used_by_siblings(run: Run, process: int, device: int) -> float:
     """Of the device, by processes of the run with work of their own: ranks of one job work
     together."""
-    own = _leaves_of(run, process, device)
-    if _is_a_rank(run, process, own):
+    ranks = ranks_of(run)
+    if process in ranks:
         return 0.0
     host = run.processes[process].attached.host
-    used = 0.0
-    for other in run.processes.values():
-        number = other.attached.process
-        theirs = _leaves_of(run, number, device)
-        if number == process or other.attached.host != host or _is_a_rank(run, number, theirs):
-            continue
-        busy_ns = sum(ns for leaf, ns in theirs.items() if is_kernel(leaf))
-        used += busy_ns * (1.0 - _stretched(run, number, device))
-    return used / max(1, sum(own.values()))
-
-
-def _is_a_rank(run: Run, process: int, leaves: Mapping[Leaf, int]) -> bool:
-    return run.processes[process].attached.rank is not None or bool(
-        leaves.get(Leaf.RANK) or leaves.get(Leaf.COMMUNICATION)
-    )
-
-
-def _leaves_of(run: Run, process: int, device: int) -> dict[Leaf, int]:
-    found: dict[Leaf, int] = defaultdict(int)
+    wall_ns, busy_ns = 0, dict.fromkeys(run.processes, 0)
     for key, time in run.leaf_times.items():
-        if (key.process, key.device) == (process, device):
-            found[leaf_of_number(key.leaf)] += time.ns
-    return found
+        if key.device == device and key.process in busy_ns:
+            busy_ns[key.process] += time.ns if is_kernel(leaf_of_number(key.leaf)) else 0
+            wall_ns += time.ns if key.process == process else 0
+    used = sum(
+        ns * (1.0 - _stretched(run, number, device))
+        for number, ns in busy_ns.items()
+        if ns
+        and number != process
+        and run.processes[number].attached.host == host
+        and number not in ranks
+    )
+    return used / wall_ns if wall_ns else 0.0
 
 
 def scope_of(

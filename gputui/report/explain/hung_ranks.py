@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable
 
 from gputui.model.units import duration
 from gputui.report.explain.finding import MOST_NAMED, Finding, capital, rank_names
-from gputui.report.explain.rank_waits import rank_processes
+from gputui.report.explain.members import rank_processes
 from gputui.report.explain.time_tree import time_tree
 from gputui.state import Run
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from gputui.model.units import duration
 from gputui.report.explain.finding import Finding, RunRule
 from gputui.report.explain.hung_ranks import EVEN_STEPS, hangs
-from gputui.report.explain.rank_waits import rank_processes
+from gputui.report.explain.members import rank_processes
 from gputui.state import Run, Session
 
 _RANK_LINE = re.compile(r"^\[rank(\d{1,6})\]: ?(.*)")

@@ -12,7 +12,8 @@ from statistics import median, median_low
 
 from gputui.model.units import duration
 from gputui.report.explain.finding import MOST_NAMED, Finding, RunRule, capital, rank_names
-from gputui.report.explain.rank_waits import LEAST_COLLECTIVES, hosts, rank_processes
+from gputui.report.explain.members import hosts, rank_processes
+from gputui.report.explain.rank_waits import LEAST_COLLECTIVES
 from gputui.state import Run, Session
 
 LATE_START_NS = 10_000_000_000

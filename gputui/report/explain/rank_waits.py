@@ -14,6 +14,7 @@ from typing import NamedTuple
 from gputui.model.collectives import SYNCHRONIZING, CollectiveSums
 from gputui.model.events import Scope
 from gputui.model.leaves import Leaf
+from gputui.report.explain.members import hosts, rank_processes, ranks_of
 from gputui.state import CollectiveKey, Run
 
 Place = tuple[int, int]
@@ -89,57 +90,6 @@ class Matched(NamedTuple):
         return self.exposed * self.blame_ns / self.window_ns if self.window_ns else 0.0
 
 
-def rank_of(run: Run, process: int) -> int | None:
-    """The rank of a process, None if it has none: by its environment, or, where no process's says
-    one, by the order in which one parent started those that take part in collectives
-    (torch.multiprocessing.spawn starts them by rank)."""
-    own = run.processes[process].attached
-    if own.rank is not None or len(run.processes) < 2:
-        return own.rank
-    if any(one.attached.rank is not None for one in run.processes.values()):
-        return None
-    together = {key.process for key in run.collectives}
-    together |= {
-        key.process for key in run.leaf_times if key.leaf in (Leaf.RANK, Leaf.COMMUNICATION)
-    }
-    siblings = [
-        one.attached.pid
-        for number, one in run.processes.items()
-        if number in together
-        and (one.attached.parent_pid, one.attached.host) == (own.parent_pid, own.host)
-    ]
-    is_one = process in together and len(siblings) > 1
-    return sorted(siblings).index(own.pid) if is_one else None
-
-
-def all_ranks_seen(run: Run) -> bool:
-    """Whether every rank of the job is among the run's processes."""
-    if run.is_of_some_ranks:
-        return False
-    attached = [one.attached for one in run.processes.values()]
-    sizes = [one.job.world_size or 0 for one in attached if one.job is not None]
-    return len({one.rank for one in attached} - {None}) >= max(sizes, default=0)
-
-
-def hosts(run: Run) -> set[str]:
-    """The hosts of the ranks, where there are several."""
-    return {name for one in run.processes.values() if (name := one.attached.host) is not None}
-
-
-def rank_processes(run: Run) -> dict[int, int]:
-    """The rank of each process that is one: not of its data loaders, which inherit its number."""
-    of_rank: dict[int, list[int]] = {}
-    for process in run.processes:
-        if (rank := rank_of(run, process)) is not None:
-            of_rank.setdefault(rank, []).append(process)
-    working = {key.process for key in run.collectives} | {key.process for key in run.leaf_times}
-    return {
-        process: rank
-        for rank, processes in of_rank.items()
-        for process in [one for one in processes if one in working] or processes[:1]
-    }
-
-
 def matched(run: Run) -> dict[int, Matched]:
     """By process. Empty where too few collectives could be matched to say anything, or of only one
     of several ranks.
@@ -166,8 +116,9 @@ def _compared(run: Run) -> dict[int, Matched | str]:
     """By process, what its collectives say, or why they say nothing."""
     if len(hosts(run)) > 1:
         return {}  # collectives are matched among the ranks of a host
-    ranked = [process for process in run.processes if rank_of(run, process) is not None]
-    rows: dict[int, dict[CollectiveKey, CollectiveSums]] = {process: {} for process in ranked}
+    rows: dict[int, dict[CollectiveKey, CollectiveSums]] = {
+        process: {} for process in ranks_of(run)
+    }
     for key, row in run.collectives.items():
         if key.process in rows:
             rows[key.process][key] = row
@@ -268,7 +219,8 @@ def waits(run: Run, exposed: Mapping[Place, Exposed]) -> dict[Place, int]:
             for place, part in exposed.items()
             if place[0] in by_match
         }
-    ranked = {place: part for place, part in exposed.items() if rank_of(run, place[0]) is not None}
+    ranks = ranks_of(run)
+    ranked = {place: part for place, part in exposed.items() if place[0] in ranks}
     if not may_be_compared(run, ranked):
         return {}
     # What the collectives of each take beyond those of the rank that waits least.
@@ -284,7 +236,8 @@ def may_be_compared(run: Run, exposed: Mapping[Place, Exposed]) -> bool:
         return False
     if was_clock_set(run):
         return False
-    ranks = {rank_of(run, process) for process, _ in exposed}
+    of_process = ranks_of(run)
+    ranks = {of_process.get(process) for process, _ in exposed}
     return len(ranks) == len(exposed) and _same_loop(exposed.values())
 
 
@@ -307,9 +260,10 @@ def _same_loop(parts: Collection[Exposed]) -> bool:
 
 def beside_the_loop(run: Run, exposed: Mapping[Place, Exposed]) -> set[int]:
     """Ranks' processes that take no steps while another rank takes enough of them."""
+    ranks = ranks_of(run)
     steps: dict[int, int] = {}
     for (process, _), part in exposed.items():
-        if rank_of(run, process) is not None:
+        if process in ranks:
             steps[process] = steps.get(process, 0) + part.steps
     if max(steps.values(), default=0) < LEAST_STEPS:
         return set()

@@ -16,6 +16,7 @@ from typing import NamedTuple
 from gputui.model.leaves import Leaf
 from gputui.model.units import duration
 from gputui.report.explain.finding import percents, rank_names
+from gputui.report.explain.members import ranks_of
 from gputui.report.explain.rank_causes import LEAST_LATE, LateRank, RankTime, late_rank
 from gputui.report.explain.rank_cores import had_no_core, may_be_chance, times_longer
 from gputui.report.explain.rank_waits import (
@@ -24,7 +25,6 @@ from gputui.report.explain.rank_waits import (
     Matched,
     matched,
     may_be_compared,
-    rank_of,
 )
 from gputui.report.explain.time_tree import device_trees, exposed_of
 from gputui.state import Run
@@ -88,9 +88,7 @@ def rank_times(run: Run) -> list[RankTime]:
     """Each rank and device, the latest first."""
     found: list[RankTime] = []
     by_match = matched(run)
-    ranks = {
-        process: rank for process in run.processes if (rank := rank_of(run, process)) is not None
-    }
+    ranks = ranks_of(run)
     trees = {
         place: tree
         for place, tree in device_trees(run).items()

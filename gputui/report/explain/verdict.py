@@ -16,6 +16,7 @@ from gputui.report.explain.causes import CAUSES, SOME_RANKS, UNSEEN_COLLECTIVES,
 from gputui.report.explain.counted import MANY_WAITS, waits_a_step, waits_among_launches
 from gputui.report.explain.evidence import each_cause_once, evidence, place_of, where
 from gputui.report.explain.finding import Finding, RunRule, capital, times_faster
+from gputui.report.explain.members import all_ranks_seen
 from gputui.report.explain.pauses import (
     WAITS_FOR_WORK,
     gpu_works,
@@ -26,7 +27,7 @@ from gputui.report.explain.pauses import (
     with_pauses,
 )
 from gputui.report.explain.rank_causes import LEAST_LATE
-from gputui.report.explain.rank_waits import all_ranks_seen, matched
+from gputui.report.explain.rank_waits import matched
 from gputui.report.explain.ranks import (
     Lateness,
     lack_of_cores,

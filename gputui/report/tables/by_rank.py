@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, TypeVar
 from msgspec.structs import replace
 
 from gputui.model.sketch import Accumulator
-from gputui.report.explain.rank_waits import rank_of
+from gputui.report.explain.members import ranks_of
 from gputui.report.schema import RANK, Column, TableSpec
 from gputui.report.statistics import (
     TableRow,
@@ -70,9 +70,9 @@ def rank_sums(run: Run, parts: Iterable[tuple[str, int, Accumulator]]) -> dict[s
     """By name, of names, processes and times, the rank with most time first; nothing where there
     is only one rank."""
     sums: dict[str, dict[int, list[int]]] = defaultdict(dict)
+    ranks = ranks_of(run)
     for name, process, times in parts:
-        rank = rank_of(run, process)
-        if rank is not None:
+        if (rank := ranks.get(process)) is not None:
             own = sums[name].setdefault(rank, [0, 0])
             own[0] += times.count
             own[1] += times.total
@@ -102,10 +102,9 @@ def most(rows: Sequence[RankSum]) -> str:
 
 def _of_ranks(run: Run, sums: Mapping[Key, Sums]) -> dict[int, dict[Key, Sums]]:
     found: dict[int, dict[Key, Sums]] = defaultdict(dict)
-    process_of = attrgetter("process")
+    process_of, ranks = attrgetter("process"), ranks_of(run)
     for key, one in sums.items():
-        rank = rank_of(run, process_of(key))
-        if rank is not None:
+        if (rank := ranks.get(process_of(key))) is not None:
             found[rank][key] = one
     return found
 

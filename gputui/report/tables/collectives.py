@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from gputui.model.collectives import CollectiveSums, bus_factor, total_bytes
-from gputui.report.explain.rank_waits import FIRST_SECOND, MATCHED, rank_of
+from gputui.report.explain.members import ranks_of
+from gputui.report.explain.rank_waits import FIRST_SECOND, MATCHED
 from gputui.report.schema import (
     RANK,
     TableSpec,
@@ -60,10 +61,15 @@ def collective_rows(_session: Session, run: Run) -> list[CollectiveRow]:
     members: dict[str, set[int]] = defaultdict(set)
     for key in run.collectives:
         members[key.communicator].add(key.process)
-    groups = {name: _group(run, of) for name, of in members.items() if name}
+    ranks = ranks_of(run)
+    groups = {
+        name: _group({ranks[one] for one in of if one in ranks})
+        for name, of in members.items()
+        if name
+    }
     rows = [
         CollectiveRow(
-            rank_of(run, key.process),
+            ranks.get(key.process),
             run.processes[key.process].attached.pid,
             sums.ranks or len(members[key.communicator]),
             groups.get(key.communicator, ""),
@@ -79,9 +85,8 @@ def collective_rows(_session: Session, run: Run) -> list[CollectiveRow]:
 _MOST_NAMED = 8
 
 
-def _group(run: Run, processes: Iterable[int]) -> str:
+def _group(found: Iterable[int]) -> str:
     """The ranks of a communicator that were seen: "0,2", "0-7"; empty where they have none."""
-    found = {rank for process in processes if (rank := rank_of(run, process)) is not None}
     ranks = sorted(found)
     if len(ranks) > 2 and ranks[-1] - ranks[0] == len(ranks) - 1:
         return f"{ranks[0]}-{ranks[-1]}"

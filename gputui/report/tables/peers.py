@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from gputui.model.collectives import PeerSums
-from gputui.report.explain.rank_waits import rank_of
+from gputui.report.explain.members import ranks_of
 from gputui.report.schema import TableSpec, count, if_any, number, percent, size, text, time
 from gputui.state import Run, Session
 
@@ -32,13 +31,14 @@ def peer_rows(_session: Session, run: Run) -> list[PeerRow]:
     waits: dict[int, dict[int, int]] = defaultdict(dict)
     for key, sums in run.peers.items():
         waits[key.process][key.peer] = sums.wait_ns
+    ranks = ranks_of(run)
     rows = [
         PeerRow(
-            rank_of(run, key.process),
+            ranks.get(key.process),
             run.processes[key.process].attached.pid,
-            rank_of(run, key.peer),
+            ranks.get(key.peer),
             sums,
-            _ranks(run, _chain(waits, key.process, key.peer)),
+            tuple(ranks[one] for one in _chain(waits, key.process, key.peer) if one in ranks),
         )
         for key, sums in run.peers.items()
         if key.peer in run.processes
@@ -57,11 +57,6 @@ def _chain(waits: dict[int, dict[int, int]], process: int, peer: int) -> list[in
             break
         chain.append(onward)
     return chain
-
-
-def _ranks(run: Run, processes: Sequence[int]) -> tuple[int, ...]:
-    known = [rank_of(run, process) for process in processes if process in run.processes]
-    return tuple(rank for rank in known if rank is not None)
 
 
 def _waited(row: PeerRow) -> float | None:
