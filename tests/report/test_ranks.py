@@ -157,7 +157,9 @@ def unnumbered(parents: Sequence[int]) -> Run:
 
 
 def test_processes_that_one_parent_started_are_ranks_in_the_order_of_their_start() -> None:
-    assert who(unnumbered([5, 5, 5, 5])) == {2: "host"}
+    run = unnumbered([5, 5, 5, 5])
+    assert who(run) == {2: "host"}
+    assert late(run).evidence[0].startswith("Rank 2 (process 8, GPU 2): ")
     # Not all by one: which is first is not known.
     assert who(unnumbered([5, 6, 7, 8])) == {}
 

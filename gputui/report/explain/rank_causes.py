@@ -62,6 +62,9 @@ class RankTime:
     def name(self) -> str:
         """For people."""
         parts = [self.host] if self.host else []
+        attached = self.run.processes[self.process].attached
+        if attached.rank is None:  # the program itself may not call it so
+            parts.append(f"process {attached.pid}")
         parts += [f"GPU {self.device}"] if self.device is not None else []
         return f"Rank {self.rank}" + (f" ({', '.join(parts)})" if parts else "")
 
