@@ -80,8 +80,8 @@ def capture_environment(
     `base_environment` plus what makes the driver and NVTX load the capture library in the child and
     all its descendants; rings appear in `folder`. `kernels=False` leaves CUDA alone; `annotate`
     makes Python interpreters put ranges around torch's operations; `trace_sampling` traces
-    kernels part of the time; `lines` has Python interpreters that import torch say 10 times a
-    second at which line they are.
+    kernels part of the time; `lines` has Python interpreters that import torch, JAX or another
+    library that uses GPUs say 10 times a second at which line they are.
 
     A variable set by another tool is left alone. The second value then says in one line what will
     be missing of phases and kernels and which tool is in the way: one that holds a variable, a

@@ -34,6 +34,8 @@ _COMPILING = (
     "/torch/_dynamo/", "/torch/_inductor/", "/torch/_functorch/_aot_autograd/",
     "/torch/_functorch/partitioners", "/triton/compiler/",
     "/triton/runtime/autotuner", "/triton/backends/", "/numba/core/",
+    "/jax/_src/interpreters/partial_eval", "/jax/_src/interpreters/mlir", "/jax/_src/compiler",
+    "/cupy/cuda/compiler",
 )  # fmt: skip
 _NOT_THE_PROGRAMS = (
     "/site-packages/", "/dist-packages/", "/lib/python3", "<frozen", "<string>", "/torchinductor_",

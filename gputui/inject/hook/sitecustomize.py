@@ -1,8 +1,9 @@
-"""Runs at the start of a child's interpreter, and waits until the program imports torch.
+"""Runs at the start of a child's interpreter, and waits until the program imports a library that
+uses GPUs.
 
-A private `sitecustomize` that then runs the one it hides. Once torch is there, ranges are put
-around its operations (torch_ranges), so that a program without NVTX shows phases, and the lines
-that run are sampled (python_lines).
+A private `sitecustomize` that then runs the one it hides. Once there is such a library, the lines
+that run are sampled (python_lines); once there is torch, ranges are put around its operations
+(torch_ranges), so that a program without NVTX shows phases.
 
 If anything fails here, the program goes on without ranges. Python 3.8 and later; nothing of gputui
 is imported, because the child may use another interpreter.
@@ -20,19 +21,23 @@ from typing import Any, Sequence  # noqa: UP035
 
 _HERE = os.path.dirname(os.path.abspath(__file__))
 _TORCH = "torch"
+_USE_GPUS = {_TORCH, "jax", "cupy", "tensorflow", "pycuda"}
 
 
-class _AfterTorch(importlib.abc.MetaPathFinder):
-    """Lets the other finders find torch, and annotates it once it has been executed."""
+class _AfterLibraries(importlib.abc.MetaPathFinder):
+    """Lets the other finders find a library that uses GPUs; once it has been executed, has lines
+    sampled, and annotates torch."""
 
     def __init__(self) -> None:
         self._looking = False
+        self._awaited = set(_USE_GPUS)
+        self._sampling = False
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: Any = None
     ) -> importlib.machinery.ModuleSpec | None:
         del path, target
-        if fullname != _TORCH or self._looking:
+        if fullname not in self._awaited or self._looking:
             return None
         self._looking = True
         try:
@@ -46,16 +51,23 @@ class _AfterTorch(importlib.abc.MetaPathFinder):
 
         def exec_module(module: Any) -> None:
             execute(module)
-            with contextlib.suppress(ValueError):
-                sys.meta_path.remove(finder)
-            with contextlib.suppress(Exception):
-                if os.environ.get("GPUTUI_ANNOTATE"):
-                    _beside("torch_ranges").annotate(module)
-            with contextlib.suppress(Exception):
-                _sample_lines()
+            finder._executed(fullname, module)
 
         spec.loader.exec_module = exec_module  # type: ignore[method-assign]
         return spec
+
+    def _executed(self, name: str, module: Any) -> None:
+        self._awaited.discard(name)
+        if name == _TORCH:  # whatever is imported later finds lines sampled already
+            with contextlib.suppress(ValueError):
+                sys.meta_path.remove(self)
+            with contextlib.suppress(Exception):
+                if os.environ.get("GPUTUI_ANNOTATE"):
+                    _beside("torch_ranges").annotate(module)
+        if not self._sampling:
+            self._sampling = True
+            with contextlib.suppress(Exception):
+                _sample_lines()
 
 
 def _sample_lines() -> None:
@@ -89,5 +101,5 @@ def _hand_on() -> None:
 
 if __name__ == "sitecustomize":
     if os.environ.get("GPUTUI_ANNOTATE") or os.environ.get("GPUTUI_LINES"):
-        sys.meta_path.insert(0, _AfterTorch())
+        sys.meta_path.insert(0, _AfterLibraries())
     _hand_on()

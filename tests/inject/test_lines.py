@@ -1,0 +1,43 @@
+"""In which programs the lines that run are sampled: real interpreters with the start-up hook."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from gputui.inject import hook
+
+SAYS = "; import threading; print([t.name for t in threading.enumerate()].count('gputui lines'))"
+
+
+@pytest.mark.parametrize(
+    ("program", "samplers"),
+    [
+        ("import json", 0),
+        ("import torch", 1),
+        ("import cupy", 1),
+        ("import jax, torch", 1),
+        ("import torch, jax", 1),
+        ("import nobody", 0),
+    ],
+)
+def test_lines_are_sampled_once_a_library_uses_gpus(
+    tmp_path: Path, program: str, samplers: int
+) -> None:
+    for library in ("torch", "cupy", "jax"):
+        (tmp_path / f"{library}.py").write_text("")
+    (tmp_path / "nobody.py").write_text("try:\n import pycuda\nexcept ImportError:\n pass")
+    folders = os.pathsep.join([str(Path(hook.__file__).parent), str(tmp_path)])
+    lines = {"GPUTUI_LINES": "1", "GPUTUI_CAPTURE_DIR": str(tmp_path)}
+    said = subprocess.run(
+        [sys.executable, "-c", program + SAYS],
+        env={**os.environ, "PYTHONPATH": folders, **lines},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert (said.stdout, said.stderr) == (f"{samplers}\n", "")
