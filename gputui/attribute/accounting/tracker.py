@@ -23,6 +23,10 @@ from gputui.attribute.arrays import Int64s, differences
 
 WINDOW = 65_536
 FIRST_TRY = 256
+SET_UP = 4
+"""Where nothing repeats in all launches, one part in so many, the newest, is looked at: before the
+loop XLA tries hundreds of kernels, and a step is a copy and a graph."""
+
 MOST_OF_TIME = 0.02
 """Discovery takes no more than this share of the time that passes."""
 
@@ -194,19 +198,22 @@ class StepTracker:
         """What repeats among the newest launches, to their end."""
         if newest < 1:
             return None
+        began_s = time.perf_counter()
         tokens = self._held.newest(newest)
         step = find_step(tokens, *self._meanings(tokens))
+        self._discovery_s += time.perf_counter() - began_s
         return step if step is not None and _still_goes_on(step, newest) else None
 
     def _discover(self) -> list[int] | None:
         keep = min(self._window, self._held.count)
-        began_s = time.perf_counter()
         step = self._find(keep)
         if step is None and self._lost_at is not None:
             # What repeated is over: look at what came after it.
             keep = min(keep, self.seen - self._lost_at)
             step = self._find(keep)
-        self._discovery_s += time.perf_counter() - began_s
+        elif step is None and self.level is None and keep >= 2 * FIRST_TRY and self._may_discover():
+            step = self._find(keep // SET_UP)
+            keep = keep // SET_UP if step is not None else keep
         self._failures = 0 if step else self._failures + 1
         is_known = step is not None and self.level is not None and _is_same(step, self.level)
         self._confirmed = self._confirmed + 1 if is_known else 0

@@ -189,6 +189,19 @@ def test_looking_for_steps_keeps_to_its_share_of_the_time(monkeypatch: pytest.Mo
     assert 8 <= clock.looks <= (MOST_OF_TIME * clock.now_s + 0.1) / 0.2 + 1
 
 
+def test_steps_of_few_launches_are_found_after_a_long_set_up() -> None:
+    """As XLA's, which tries kernels by the hundred before a loop of a copy, a graph and two more.
+    After less of a set-up all launches show them."""
+    for set_up in (300, 1200):
+        tries = 10 + np.random.default_rng(1).integers(0, 700, set_up).astype(np.uint32)
+        launches = np.concatenate((tries, np.tile(np.arange(4, dtype=np.uint32), 100)))
+        of = StepTracker(lambda tokens: (tokens, np.zeros(len(tokens), np.uint8)))
+        marks, _ = of.feed(launches, np.arange(len(launches), dtype=np.int64), ended=True)
+        assert len(marks) > 50
+        assert set(np.diff(marks).tolist()) == {4}
+        assert marks[0] >= set_up
+
+
 @pytest.fixture(scope="module", params=sorted(path.stem for path in LAUNCHES.glob("*.npz")))
 def trace(request: pytest.FixtureRequest) -> Any:
     """Launches of a real program, and where its annotated steps begin."""
