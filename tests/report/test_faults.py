@@ -24,6 +24,7 @@ from gputui.report.explain.host_advice import (
 )
 from gputui.report.explain.launches import (
     BETWEEN_NODES,
+    COMPILE_WHOLE,
     FEWER_WAITS,
     GRAPHS_IN_USE,
     ONE_BY_ONE,
@@ -336,6 +337,31 @@ def test_work_that_grows_step_by_step_leads_over_a_smaller_leaf() -> None:
     for name in ("lstm_loop", "lightning_train", "no_cache-cure"):
         session, run = fault(name)
         assert "steps_grow" not in {one.cause for one in findings(session, run)}
+
+
+def test_a_text_gone_through_again_leads_over_what_cudnn_plans_for_its_lengths() -> None:
+    """The whole text again for each token, without Hugging Face: 512 to 768 tokens of 32 melodies.
+    Both go with a KV cache."""
+    session, run = fault("prefix_each_token")
+    found = conclusion(session, run)
+    assert found is not None
+    first, second = found.findings[:2]
+    assert (first.cause, second.cause) == ("steps_grow", "idle.host")
+    assert "cuDNN plans attention anew: 54 % of each step" in first.sentence
+    assert first.gain > second.gain > 2
+    assert PLANS in second.advice
+    # With a cache cuDNN plans, too, but no step multiplies more than the one before.
+    session, run = fault("hf_generate")
+    assert "steps_grow" not in {one.cause for one in findings(session, run)}
+
+
+def test_operators_that_xla_compiled_one_by_one_belong_into_one_function() -> None:
+    session, run = fault("jax_operators")
+    found = conclusion(session, run)
+    assert found is not None
+    [first] = found.findings
+    assert (first.cause, first.advice) == ("idle.launch", COMPILE_WHOLE)
+    assert any("jax_ode.py:6 f" in one for one in first.evidence)
 
 
 def test_growing_steps_lead_over_the_memory_that_they_fill() -> None:

@@ -14,7 +14,11 @@ from dataclasses import replace
 from functools import cache
 from typing import TypeVar
 
-from gputui.report.explain.finding import Finding, MachineRule, RunRule
+from gputui.model.leaves import LEAVES, Leaf
+from gputui.report.explain.finding import Finding, MachineRule, RunRule, times_faster
+from gputui.report.explain.host_advice import is_of_plans
+from gputui.report.explain.time_tree import time_tree
+from gputui.report.explain.trends import work_trend
 from gputui.report.explain.verdict import Verdict, verdict
 from gputui.state import Readings, Run, Session
 
@@ -26,7 +30,7 @@ __all__ = ["Finding", "Verdict", "conclusion", "findings", "machine_findings"]
 def findings(session: Session, run: Run) -> list[Finding]:
     """The findings, in the order to look at them."""
     found = [found for rule in _rules(RunRule) for found in rule.find(session, run)]
-    found = _growth_once(found) + machine_findings(session, run.readings)
+    found = _plans_of_growth(run, _growth_once(found)) + machine_findings(session, run.readings)
     first = _leading(found)
     return [*first, *(one for one in found if one not in first)]
 
@@ -68,6 +72,30 @@ def _growth_once(found: list[Finding]) -> list[Finding]:
         else one
         for one in found
     ]
+
+
+def _plans_of_growth(run: Run, found: list[Finding]) -> list[Finding]:
+    """Steps that grow by a text gone through again give attention a new length each time: what the
+    CPU plans for it goes with them where they are cured."""
+    planned = next((one for one in found if one.cause == _HOST and is_of_plans(one.advice)), None)
+    tree = time_tree(run) if planned is not None else None
+    if planned is None or tree is None or work_trend(tree) is None:
+        return found
+    share = f"{100 * planned.recoverable:.0f} % of each step"
+    also = f"For each length cuDNN plans attention anew: {share}, under CPU code."
+    return [
+        replace(
+            one,
+            sentence=f"{one.sentence} {also}",
+            gain=times_faster(_saves(one) + planned.recoverable),
+        )
+        if one.cause == "steps_grow"
+        else one
+        for one in found
+    ]
+
+
+_HOST = LEAVES[Leaf.HOST].key
 
 
 def _leading(found: Sequence[Finding]) -> tuple[Finding, ...]:

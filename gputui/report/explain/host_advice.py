@@ -92,6 +92,11 @@ def host_advice(run: Run, names: Mapping[int, KernelDefined]) -> str:
     return advice or CAUSES[Leaf.HOST].advice
 
 
+def is_of_plans(advice: str) -> bool:
+    """Whether it says that cuDNN's attention plans each new length."""
+    return advice.startswith(_NO_CUDNN)
+
+
 def wait_advice(run: Run, leaves: Mapping[Leaf, int]) -> str | None:
     """Where what it waits for is a report of the program's, or another thread of it; None
     elsewhere."""

@@ -36,6 +36,11 @@ ONE_BY_ONE = (
 )
 WITHOUT_OPTIMIZER = 'CUDA graphs, torch.compile(mode="reduce-overhead"), larger batches'
 """Where the optimizer is fused, or nothing is trained."""
+COMPILE_WHOLE = (
+    "jax.jit around the whole step; several steps in one call (jax.lax.scan, fori_loop), larger "
+    "batches"
+)
+"""Where XLA made the kernels: of single operators, or of short functions."""
 UNBLOCK = (
     "unset CUDA_LAUNCH_BLOCKING, by which each launch waits for its kernel; in PyTorch look for a "
     "line that sets it in os.environ"
@@ -43,6 +48,7 @@ UNBLOCK = (
 FEWER_WAITS = "fewer waits (.item(), .cpu(), nonzero), which no CUDA graph can have; then "
 """What comes first where waits are among the launches: CUDA forbids them in a capture."""
 
+_OF_XLA = re.compile(r"^(wrapped_|((gemm|input|loop)_\w*)?fusion(_|$))")
 _BACKWARD = re.compile(r"backward|bwd|_grad", re.I)
 _OF_A_TENSOR = re.compile(r"lerp_scalar_kernel|addcdiv_cuda_kernel|addcmul_cuda_kernel")
 
@@ -51,6 +57,8 @@ def launch_advice(run: Run, names: Mapping[int, KernelDefined]) -> str | None:
     """Better than what is true of any program; None where nothing is known."""
     if run.launches_block:
         return UNBLOCK
+    if _by_xla(run, names):
+        return COMPILE_WHOLE
     if replays_graphs(run):
         return GRAPHS_IN_USE
     advice = _of_kernels(run, names)
@@ -69,6 +77,16 @@ def _of_kernels(run: Run, names: Mapping[int, KernelDefined]) -> str | None:
     if counts["of a tensor"] >= OPTIMIZER * counts.total():
         return ONE_BY_ONE
     return WITHOUT_OPTIMIZER if counts["optimizer"] or not counts["backward"] else None
+
+
+def _by_xla(run: Run, names: Mapping[int, KernelDefined]) -> bool:
+    """Whether XLA named most kernels that ran."""
+    every = named = 0
+    for key, times in run.kernels.items():
+        if (known := names.get(key.kernel)) is not None:
+            every += times.time.count
+            named += times.time.count if _OF_XLA.search(known.name) else 0
+    return every > 0 and named >= every / 2
 
 
 def replays_graphs(run: Run) -> bool:
