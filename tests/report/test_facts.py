@@ -264,9 +264,9 @@ def test_steps_that_do_not_grow(lengths: list[float]) -> None:
     assert "steps_grow" not in found(*steps_of(lengths))
 
 
-@pytest.mark.parametrize("leaf", [Leaf.LAUNCH, Leaf.INPUT])
+@pytest.mark.parametrize("leaf", [Leaf.LAUNCH, Leaf.INPUT, Leaf.SYNC])
 def test_steps_of_the_same_work_on_a_slower_cpu_do_not_grow(leaf: Leaf) -> None:
-    """As of an LSTM and of a data loader on a machine whose clocks fell."""
+    """As of an LSTM, a data loader and a decode by graphs on a machine whose clocks fell."""
     lengths = [1 + 0.02 * block for block in range(30)]
     slower = [
         delta({leaf: 1 - 0.2 / length, Leaf.MATMUL: 0.2 / length}, count=10, length=length)
