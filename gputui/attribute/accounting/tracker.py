@@ -212,8 +212,8 @@ class StepTracker:
             keep = min(keep, self.seen - self._lost_at)
             step = self._find(keep)
         elif step is None and self.level is None and keep >= 2 * FIRST_TRY and self._may_discover():
-            step = self._find(keep // SET_UP)
-            keep = keep // SET_UP if step is not None else keep
+            step = self._find(newest := keep // SET_UP)
+            keep = keep if step is None else newest
         self._failures = 0 if step else self._failures + 1
         is_known = step is not None and self.level is not None and _is_same(step, self.level)
         self._confirmed = self._confirmed + 1 if is_known else 0

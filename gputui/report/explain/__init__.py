@@ -77,22 +77,21 @@ def _growth_once(found: list[Finding]) -> list[Finding]:
 def _plans_of_growth(run: Run, found: list[Finding]) -> list[Finding]:
     """Steps that grow by a text gone through again give attention a new length each time: what the
     CPU plans for it goes with them where they are cured."""
+    grows = next((one for one in found if one.cause == "steps_grow"), None)
     planned = next((one for one in found if one.cause == _HOST and is_of_plans(one.advice)), None)
-    tree = time_tree(run) if planned is not None else None
-    if planned is None or tree is None or work_trend(tree) is None:
+    if grows is None or planned is None:
+        return found
+    tree = time_tree(run)
+    if tree is None or work_trend(tree) is None:
         return found
     share = f"{100 * planned.recoverable:.0f} % of each step"
     also = f"For each length cuDNN plans attention anew: {share}, under CPU code."
-    return [
-        replace(
-            one,
-            sentence=f"{one.sentence} {also}",
-            gain=times_faster(_saves(one) + planned.recoverable),
-        )
-        if one.cause == "steps_grow"
-        else one
-        for one in found
-    ]
+    both = replace(
+        grows,
+        sentence=f"{grows.sentence} {also}",
+        gain=times_faster(_saves(grows) + planned.recoverable),
+    )
+    return [both if one is grows else one for one in found]
 
 
 _HOST = LEAVES[Leaf.HOST].key

@@ -57,36 +57,32 @@ def launch_advice(run: Run, names: Mapping[int, KernelDefined]) -> str | None:
     """Better than what is true of any program; None where nothing is known."""
     if run.launches_block:
         return UNBLOCK
-    if _by_xla(run, names):
+    counts = _counts(run, names)
+    if counts and counts["xla"] >= counts.total() / 2:
         return COMPILE_WHOLE
     if replays_graphs(run):
         return GRAPHS_IN_USE
-    advice = _of_kernels(run, names)
+    advice = _of_kernels(counts)
     if waits_among_launches(run) is None:
         return advice
     return FEWER_WAITS + (advice or CAUSES[Leaf.LAUNCH].advice)
 
 
-def _of_kernels(run: Run, names: Mapping[int, KernelDefined]) -> str | None:
+def _counts(run: Run, names: Mapping[int, KernelDefined]) -> Counter[_Kind]:
+    """How many kernels of each kind ran."""
     counts = Counter[_Kind]()
     for key, times in run.kernels.items():
         if (known := names.get(key.kernel)) is not None:
             counts[_kind(known.name)] += times.time.count
+    return counts
+
+
+def _of_kernels(counts: Counter[_Kind]) -> str | None:
     if not counts:
         return None
     if counts["of a tensor"] >= OPTIMIZER * counts.total():
         return ONE_BY_ONE
     return WITHOUT_OPTIMIZER if counts["optimizer"] or not counts["backward"] else None
-
-
-def _by_xla(run: Run, names: Mapping[int, KernelDefined]) -> bool:
-    """Whether XLA named most kernels that ran."""
-    every = named = 0
-    for key, times in run.kernels.items():
-        if (known := names.get(key.kernel)) is not None:
-            every += times.time.count
-            named += times.time.count if _OF_XLA.search(known.name) else 0
-    return every > 0 and named >= every / 2
 
 
 def replays_graphs(run: Run) -> bool:
@@ -96,13 +92,15 @@ def replays_graphs(run: Run) -> bool:
     return steps > 0 and replays >= IN_USE * steps
 
 
-_Kind = Literal["of a tensor", "optimizer", "backward", "other"]
+_Kind = Literal["xla", "of a tensor", "optimizer", "backward", "other"]
 
 
 @lru_cache(maxsize=4096)
 def _kind(name: str) -> _Kind:
-    """What a kernel says of the optimizer: an update of Adam's moments, of one tensor (PyTorch's
-    `addcmul`, `addcdiv`, `lerp`), of many; that there is one; nothing."""
+    """That XLA made a kernel, or what it says of the optimizer: an update of Adam's moments, of one
+    tensor (PyTorch's `addcmul`, `addcdiv`, `lerp`), of many; that there is one; nothing."""
+    if _OF_XLA.search(name):
+        return "xla"
     if leaf_of_kernel(name) is Leaf.OPTIMIZER:
         return "optimizer"
     if _OF_A_TENSOR.search(name):

@@ -90,6 +90,8 @@ def test_a_thread_that_sleeps_reads_writes_or_waits(
         ("/tmp/torchinductor_me/ab/cab.py", "call", "-"),
         (f"{TORCH}/distributed/distributed_c10d.py", "all_reduce", "r"),
         (f"{TORCH}/distributed/fsdp/_runtime_utils.py", "_unshard", "-"),
+        ("/opt/lib/python3.12/site-packages/jax/_src/compiler.py", "backend_compile", "c"),
+        ("/opt/lib/python3.12/site-packages/jax/_src/pjit.py", "cache_miss", "-"),
         ("/home/me/data.py", "<module>", "-"),
         ("<frozen importlib._bootstrap>", "_load", "-"),
         # What --annotate puts around a module's call.
