@@ -19,9 +19,7 @@ from gputui.model.events import (
     RunProgress,
     RunStarted,
 )
-
-IDLE_REASONS = frozenset({"gpu_idle", "idle", "applications_clocks_setting", "none"})
-"""Throttle reasons that are harmless."""
+from gputui.model.throttling import HARMLESS_THROTTLING
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +92,7 @@ class Notes:
 
     def _sample(self, event: MachineSample, number: int) -> Moment | None:
         for sample in event.gpus:
-            reasons = frozenset(sample.throttle_reasons or ()) - IDLE_REASONS
+            reasons = frozenset(sample.throttle_reasons or ()) - HARMLESS_THROTTLING
             before = self._throttled.get(sample.index, frozenset())
             self._throttled[sample.index] = reasons
             if reasons - before:

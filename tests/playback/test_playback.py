@@ -90,7 +90,7 @@ def session_events(seconds: int = 600) -> list[AnyEvent]:
             events.append(RunProgress(time_ns=at(second), run=1, stage=stage, done=1))
         if second == 500:
             events.append(RunEnded(time_ns=at(500), run=1, exit_code=1, reason="status 1"))
-        throttled = ("sw_thermal_slowdown",) if 300 <= second < 310 else ("gpu_idle",)
+        throttled = ("thermal slowdown (software)",) if 300 <= second < 310 else ("power cap",)
         events.append(sample(second + 0.5, float(second), *throttled))
     return events
 
@@ -192,7 +192,7 @@ def test_jumps_to_phases_and_events(view: View) -> None:
         ("run", "inference started"),
         ("phase", "prefill"),
         ("phase", "decode"),
-        ("throttle", "GPU 0 throttles: sw_thermal_slowdown"),
+        ("throttle", "GPU 0 throttles: thermal slowdown (software)"),
         ("exit", "status 1"),
     ]
 

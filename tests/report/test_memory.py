@@ -261,7 +261,7 @@ def test_what_ran_before_and_after_the_run_is_not_in_its_memory_or_throttling() 
     for attaching in ([began], [early, replace(began, began_ns=at(1.5))]):
         session, run = folded(
             [
-                *events, *attaching, *reading(6, 3 << 30), *reading(7, 4 << 30, "sync boost"),
+                *events, *attaching, *reading(6, 3 << 30), *reading(7, 4 << 30, "board limit"),
                 ProcessDetached(time_ns=at(7.5), process=1, clean=True),
                 *reading(8, 30 << 30), run_ended(),
             ]
@@ -270,9 +270,9 @@ def test_what_ran_before_and_after_the_run_is_not_in_its_memory_or_throttling() 
         assert (memory.minimum, memory.maximum, memory.count) == (3 << 30, 4 << 30, 2)
         assert held(session.gpus[0], run) == Held(3 << 30, 4 << 30)
         assert run.readings.gpu_spreads[0, "power_watts"].count == 5
-        assert run.readings.throttle_samples == {(0, "sync boost"): 1}
-        assert throttled_in(run, 0) == ["sync boost 50 % of it"]
+        assert run.readings.throttle_samples == {(0, "board limit"): 1}
+        assert throttled_in(run, 0) == ["board limit 50 % of it"]
         assert run.readings.throttle_seconds[0, "power cap"].amount == pytest.approx(2 * (8 - 4))
-        assert [what for _, what in run.readings.troubles] == ["throttled: sync boost"]
+        assert [what for _, what in run.readings.troubles] == ["throttled: board limit"]
     _, unseen = folded([*events, *reading(6, 3 << 30), run_ended()])
     assert unseen.readings.gpu_spreads[0, "memory_used_bytes"].maximum == 19 << 30

@@ -172,7 +172,7 @@ def machine(
                 pcie_tx_bytes_per_s=3.4e8 * top,
                 nvlink_rx_bytes_per_s=None,
                 nvlink_tx_bytes_per_s=None,
-                throttle_reasons=("power cap",) if index == 3 else (),
+                throttle_reasons=("power brake",) if index == 3 else (),
             )
             for index in range(gpus)
         ),

@@ -122,7 +122,7 @@ async def test_without_colours_trouble_and_choices_are_still_told(
     monkeypatch.setenv("NO_COLOR", "1")
     batch = [scripted.header(4), scripted.machine(0, 4), scripted.status(0, bad=True)]
     async with show([batch], (120, 40)) as shown:
-        for part in ("› GPU 0", "THROTTLED: power cap", "Xid errors 3 (last 79)"):
+        for part in ("› GPU 0", "THROTTLED: power brake", "Xid errors 3 (last 79)"):
             assert part in shown.text
         await shown.press("down")
         chosen = [s.text for s in segments(shown.app) if s.style and s.style.reverse]

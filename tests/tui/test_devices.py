@@ -50,6 +50,14 @@ async def test_a_card_in_trouble_says_so_on_its_card(show: Show) -> None:
         assert "ECC" not in shown.text
 
 
+async def test_a_card_at_its_power_limit_is_not_shown_as_in_trouble(show: Show) -> None:
+    sample = scripted.machine(0, 1)
+    capped = replace(sample, gpus=(replace(sample.gpus[0], throttle_reasons=("power cap",)),))
+    async with show([[scripted.header(1), capped]], (120, 40)) as shown:
+        assert "power cap" in shown.text
+        assert "THROTTLED" not in shown.text
+
+
 async def test_a_lost_card_marks_itself_alone_and_shows_the_age_of_its_figures(show: Show) -> None:
     lost = GpuUnavailable(
         time_ns=START_NS + 5 * SECOND_NS, gpu=1, reasons={"device": "the GPU is lost"}

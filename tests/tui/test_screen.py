@@ -81,7 +81,7 @@ async def test_eight_gpus_are_a_list_and_the_chosen_card(show: Show) -> None:
         assert "─ › GPU 0" in shown.text
         await shown.press("right", "right", "right")
         assert "─ › GPU 3" in shown.text
-        assert "THROTTLED: power cap" in shown.text
+        assert "THROTTLED: power brake" in shown.text
 
 
 async def test_no_gpu_says_why_and_what_works(show: Show) -> None:

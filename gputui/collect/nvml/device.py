@@ -15,8 +15,8 @@ from gputui.collect.nvml.occupants import OccupantReader
 from gputui.collect.nvml.rates import CounterRate
 from gputui.collect.nvml.reading import SAMPLE_FIELDS, DeviceReading, Fields, calls_named
 from gputui.collect.nvml.status import SlowReading, Xids, read_energy, read_pcie, read_status
-from gputui.collect.nvml.throttle import throttle_reasons
 from gputui.model.events import GpuFacts, GpuSample, MigSample
+from gputui.model.throttling import throttle_reasons
 
 _PCIE = ("pcie_rx_bytes_per_s", "pcie_tx_bytes_per_s")
 _NVLINK = ("nvlink_rx_bytes_per_s", "nvlink_tx_bytes_per_s")

@@ -7,6 +7,7 @@ from statistics import median
 
 from gputui.model.events import GpuSample
 from gputui.model.leaves import Leaf
+from gputui.model.throttling import HARMLESS_THROTTLING
 from gputui.report.explain.finding import (
     Finding,
     MachineRule,
@@ -36,10 +37,6 @@ def lost_records(_session: Session, run: Run) -> Iterator[Finding]:
             0,
             "gputui's own count",
         )
-
-
-_BENIGN = {"power cap", "clocks set by the user", "sync boost", "display clock setting"}
-"""Reasons of collect.nvml.throttle that are no fault: at full load a power cap is expected."""
 
 
 HELD = 0.9
@@ -85,7 +82,7 @@ def _reasons(readings: Readings) -> dict[int, dict[str, int]]:
     """By GPU: the reasons that are faults, and in how many samples."""
     found: dict[int, dict[str, int]] = {}
     for (index, reason), count in sorted(readings.throttle_samples.items()):
-        if reason not in _BENIGN:
+        if reason not in HARMLESS_THROTTLING:
             found.setdefault(index, {})[reason] = count
     return found
 

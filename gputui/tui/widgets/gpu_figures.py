@@ -7,6 +7,7 @@ from itertools import islice
 
 from gputui.model.events import GpuSample, GpuStatus
 from gputui.model.metrics import metrics_of
+from gputui.model.throttling import HARMLESS_THROTTLING
 from gputui.model.units import (
     MISSING,
     celsius,
@@ -20,7 +21,6 @@ from gputui.model.units import (
 from gputui.state import Gpu, Run
 from gputui.tui.widgets.canvas import Row
 
-_HARMLESS = ("idle", "none", "applications clocks")
 _STALE_INTERVALS = 3.5
 """A card silent for this many intervals is marked."""
 
@@ -55,14 +55,13 @@ def temperature(gpu: Gpu) -> tuple[str, str]:
 
 
 def throttling(gpu: Gpu) -> tuple[str, str]:
-    """Why clocks are held down, in words."""
+    """Why clocks are held down, in words; hot only if one of the reasons is a fault."""
     reasons = gpu.sample.throttle_reasons if gpu.sample else None
     if reasons is None:
         return MISSING, "dim"
-    real = [r for r in reasons if not any(word in r.lower() for word in _HARMLESS)]
-    if real:
-        return f"THROTTLED: {', '.join(real)}", "hot"
-    return (reasons[0], "dim") if reasons else ("none", "good")
+    if faults := [reason for reason in reasons if reason not in HARMLESS_THROTTLING]:
+        return f"THROTTLED: {', '.join(faults)}", "hot"
+    return (", ".join(reasons), "dim") if reasons else ("none", "good")
 
 
 def throttled_in(run: Run | None, index: int) -> list[str]:
@@ -75,7 +74,7 @@ def throttled_in(run: Run | None, index: int) -> list[str]:
     counts = {
         reason: count
         for (gpu, reason), count in run.readings.throttle_samples.items()
-        if gpu == index and not any(word in reason.lower() for word in _HARMLESS)
+        if gpu == index and reason not in HARMLESS_THROTTLING
     }
     return [
         f"{reason} {percent(100 * min(1.0, count / max(1, whole)))} of it"

@@ -7,7 +7,7 @@ from itertools import pairwise
 
 from rich.cells import cell_len
 
-from gputui.model.units import joules, percent, watts
+from gputui.model.units import MISSING, joules, percent, watts
 from gputui.report.energy import RunEnergy, mean_in_use
 from gputui.report.explain.time_tree import device_trees
 from gputui.state import Gpu, Run
@@ -73,7 +73,10 @@ def _panel(
     facts = [f"{sample.sm_clock_mhz} MHz"] if sample and sample.sm_clock_mhz else []
     state, role = throttling(gpu)
     facts += [temperature(gpu)[0].partition(" (")[0]]
-    facts = [state, *facts] if role == "hot" else [*facts, "not throttled"]
+    if role == "hot":
+        facts = [state, *facts]
+    elif state != MISSING:
+        facts.append("not throttled" if role == "good" else state)
     slowed = [f"throttled: {why}" for why in throttled_in(run, gpu.facts.index)[:1]]
     rows: list[Row] = []
     if busy is not None:
