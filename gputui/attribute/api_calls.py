@@ -17,18 +17,18 @@ from gputui.attribute.arrays import (
     pick,
     times_ns,
 )
+from gputui.attribute.collection import Collection, DeltaParts
 from gputui.attribute.correlation import CALL, CallWindow
 from gputui.attribute.distributions import grouped
 from gputui.attribute.instances import SETTLED_FLUSHES, Instances
 from gputui.attribute.range_lookup import Placement, place
 from gputui.attribute.range_stacks import RangeStacks
-from gputui.attribute.range_tree import Nodes
 from gputui.attribute.startend import StartEndRanges
 from gputui.attribute.streams import LaunchIntervals
 from gputui.attribute.strings import Strings
 from gputui.attribute.timeline import NO_NODE
 from gputui.model.cuda_names import api_name, is_launch
-from gputui.model.events import ApiDelta, ThreadLaunches
+from gputui.model.events import ApiDelta
 from gputui.model.naming import is_kernel_launch, launches_one_kernel
 
 NESTED_NS = 2_000_000_000
@@ -80,23 +80,19 @@ class Calls:
         self._instances = instances
         self._strings = strings
         self._table = KeyTable(MAX_NAMES)
-        self._names: list[str] = ["(other calls)"]
+        self.names: list[str] = ["(other calls)"]
+        """Names of calls, by the numbers that calls in the window carry."""
         self._numbers: dict[str, int] = {}
         self._launches = np.zeros(1, np.bool_)
         self._kernel_launches = np.zeros(1, np.bool_)
         self.single_launches = np.zeros(1, np.bool_)
         """Whether a call of each name launches one kernel."""
-        self._intervals = LaunchIntervals()
+        self.intervals = LaunchIntervals()
         self._sequence = 0
         self.window = CallWindow()
         self.secondary = np.empty(0, SECONDARY)
         self._done: list[tuple[Int64s, Int64s]] = []
         self._nested = np.empty(0, _NESTED)
-
-    @property
-    def names(self) -> list[str]:
-        """Names of calls, by the numbers in `feed`'s answer."""
-        return self._names
 
     def feed(self, records: Slots, now_ns: int) -> Slots:
         """Add the API records of a batch, in ring order.
@@ -166,7 +162,7 @@ class Calls:
             calls = pick(calls, of)
             names, threads, starts, ends = (c.take(of) for c in (names, threads, starts, ends))
         launches = np.flatnonzero(self._kernel_launches.take(names))
-        self._intervals.add(threads.take(launches), starts.take(launches))
+        self.intervals.add(threads.take(launches), starts.take(launches))
         self._await(calls, 1)
         self._accounting.add_calls(names, threads, starts, ends)
         self.window.add(calls, now_ns)
@@ -194,40 +190,33 @@ class Calls:
         """
         self._await(calls, -1)
 
-    def launching_threads(self) -> tuple[ThreadLaunches, ...]:
-        return tuple(ThreadLaunches(*of_thread) for of_thread in self._intervals.collect())
-
-    def collect(self, process: int, nodes: Nodes, everything: bool) -> tuple[ApiDelta, ...]:
-        """Calls that returned since the last collection. `everything` waits for no enclosing
-        call.
-        """
-        if everything:
+    def collect_parts(self, collection: Collection) -> DeltaParts:
+        """Calls that returned; at the end of the process, also those that might have been made by
+        a runtime call which has not returned."""
+        if collection.ended:
             self._release_driver_calls(None)
         keys = join([keys for keys, _ in self._done], np.int64)
         durations = join([durations for _, durations in self._done], np.int64)
         self._done = []
         mask = (1 << _NAME_BITS) - 1
-        return tuple(
+        deltas = tuple(
             ApiDelta(
-                process=process,
-                range=int(nodes.number[key >> (_NAME_BITS + 1)]),
-                name=self._names[key & mask],
+                process=collection.process,
+                range=int(collection.nodes.number[key >> (_NAME_BITS + 1)]),
+                name=self.names[key & mask],
                 inherited=bool(key >> _NAME_BITS & 1),
                 time=time,
             )
             for key, time in grouped(keys, durations)
         )
-
-    def name(self, number: int) -> str:
-        """The name for a number carried by calls in the window."""
-        return self._names[number]
+        return {"api": deltas}
 
     def _number_names(self, names: UInt32s) -> Int64s:
         def define(key: int, _first: int) -> int:
             name = api_name(self._strings.raw(key))
-            number = self._numbers.setdefault(name, len(self._names))
-            if number == len(self._names):
-                self._names.append(name)
+            number = self._numbers.setdefault(name, len(self.names))
+            if number == len(self.names):
+                self.names.append(name)
                 self._accounting.define_call(name)
                 self._launches = np.append(self._launches, is_launch(name))
                 self._kernel_launches = np.append(self._kernel_launches, is_kernel_launch(name))

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from gputui.attribute.collection import DeltaParts
+
 
 class CoreTimes(NamedTuple):
     """Of `watched_ns`, summed over threads."""
@@ -53,3 +55,12 @@ class CoreTime:
     def forget(self) -> None:
         """What was kept has been written down."""
         self.kept = _NONE
+
+    @property
+    def parts(self) -> DeltaParts:
+        """What was kept, by the field of CaptureDelta that it goes to."""
+        return {
+            "core_run_ns": self.kept.run_ns,
+            "core_wait_ns": self.kept.wait_ns,
+            "core_watched_ns": self.kept.watched_ns,
+        }

@@ -16,33 +16,24 @@ from gputui.attribute.arrays import (
     stack,
     taken,
 )
+from gputui.attribute.collection import Collection, Collector, DeltaParts
 from gputui.attribute.correlation import NO_CALL
-from gputui.attribute.gpu_time import Launched, Ran, SecondaryOperations
+from gputui.attribute.gpu_time import GpuTime, Launched, Ran
 from gputui.attribute.graph_nodes import GraphNodes
-from gputui.attribute.instances import Finalised, Instances
+from gputui.attribute.instances import Instances
 from gputui.attribute.kernel_names import KernelNames
 from gputui.attribute.launches import Launches
-from gputui.attribute.moments import Moments
-from gputui.attribute.numbering import Numbering
+from gputui.attribute.moments import PlausibleTimes
 from gputui.attribute.operation_sums import KernelSums, MemorySums, place_keys
-from gputui.attribute.range_kernels import NO_KERNEL, KernelsOfRanges
-from gputui.attribute.range_tree import Nodes
+from gputui.attribute.range_kernels import NO_KERNEL
 from gputui.attribute.record_parts import are_kernels, move_by_themselves
 from gputui.attribute.shapes import Shapes
 from gputui.attribute.startend_kernels import StartEndKernels
 from gputui.attribute.streams import Streams
-from gputui.attribute.strings import Strings
 from gputui.attribute.timed_operations import TimedOperations, timed
 from gputui.attribute.trace_sink import TraceSink
 from gputui.attribute.waiting import Waiting
 from gputui.attribute.wrong_calls import WrongCalls
-from gputui.model.events import (
-    KernelDefined,
-    KernelDelta,
-    LaunchDelta,
-    MemoryOperationDelta,
-    RangeKernels,
-)
 
 
 class Operations:
@@ -50,47 +41,57 @@ class Operations:
 
     def __init__(
         self,
-        process: int,
-        nodes: Nodes,
         instances: Instances,
         calls: Calls,
-        strings: Strings,
-        numbering: Numbering,
+        names: KernelNames,
         streams: Streams,
         accounting: Accounting,
         graph_nodes: GraphNodes,
+        gpu_time: GpuTime,
+        shapes: Shapes,
+        trace: TraceSink | None,
     ) -> None:
         self._streams = streams
         self._graph_nodes = graph_nodes
         self._accounting = accounting
         self._instances = instances
         self._calls = calls
+        self._names = names
+        self._gpu_time = gpu_time
+        self._trace = trace
         self._waiting = Waiting()
-        self._moments = Moments()
-        self._kernel_sums = KernelSums(process, nodes)
-        self._secondary_sums = KernelSums(process, nodes)
-        self._memory_sums = MemorySums(process, nodes)
-        self._launches = Launches(process, calls)
-        self.shapes = Shapes(numbering, accounting.define_shape)
-        self._range_kernels = KernelsOfRanges(nodes, instances)
-        self._names = KernelNames(strings, numbering, self._range_kernels, accounting)
-        self._start_end_kernels = StartEndKernels(process, nodes, instances, self._range_kernels)
         self._launched: list[Launched] = []
-        self._ran: list[Ran] = []
-        self._secondary: list[SecondaryOperations] = []
-        self.trace: TraceSink | None = None
         self._unattributed = 0
+        self.shapes = shapes
+        self.times = PlausibleTimes()
         self.wrong_calls = WrongCalls(calls)
+        self.kernel_sums = KernelSums("kernels")
+        self.secondary_sums = KernelSums("secondary_domain_kernels")
+        self.memory_sums = MemorySums()
+        self.launches = Launches(calls)
+        self.range_kernels = names.range_kernels
+        self.start_end_kernels = StartEndKernels(instances, self.range_kernels)
 
     @property
-    def defined(self) -> list[KernelDefined]:
-        """New kernels to report; the caller clears the list."""
-        return self._names.defined
+    def collectors(self) -> tuple[Collector, ...]:
+        """What sums up operations, and the operations themselves."""
+        return (
+            self,
+            self.times,
+            self.wrong_calls,
+            self.kernel_sums,
+            self.secondary_sums,
+            self.memory_sums,
+            self.launches,
+            self.shapes,
+            self.range_kernels,
+            self.start_end_kernels,
+        )
 
     def feed(self, records: Slots, new_calls: Slots, now_ns: int) -> None:
         """Add the operations of a batch, after its calls."""
         waiting = self._waiting
-        records = self._moments.of(records, new_calls, now_ns)
+        records = self.times.check_times(records, new_calls, now_ns)
         counted = np.zeros(len(records), np.bool_)
         ran, accounted = counted, counted
         expired = None
@@ -176,15 +177,15 @@ class Operations:
         ran_kernels, made = records, calls
         if not is_kernel.all():
             memory, at = ~is_kernel, np.flatnonzero(is_kernel)
-            self._memory_sums.add(places[memory], pick(records, memory), durations[memory])
+            self.memory_sums.add(places[memory], pick(records, memory), durations[memory])
             ran_kernels, made = pick(records, at), pick(calls, at)
         if len(ran_kernels):
             of, took = self._names.numbers(ran_kernels, now_ns), durations[at]
             kernels[at], shapes[at] = of, self.shapes.count(ran_kernels, of, now_ns)
-            self._kernel_sums.add_launched(places[at], of, took, made, replayed[at])
-            self._launches.add(made, devices[at], of, starts[at], took)
-        if self.trace is not None:
-            self.trace.operations(records, nodes, phases, inherited, is_kernel, kernels, shapes)
+            self.kernel_sums.add_launched(places[at], of, took, made, replayed[at])
+            self.launches.add(made, devices[at], of, starts[at], took)
+        if self._trace is not None:
+            self._trace.operations(records, nodes, phases, inherited, is_kernel, kernels, shapes)
         # An operation without a time is counted, but has no place.
         found = found._replace(nodes=phases)
         if not starts.all():
@@ -202,7 +203,7 @@ class Operations:
             taken(found.ends, direct),
             taken(found.first, direct),
         )
-        self._range_kernels.add(own, taken(found.kernels, direct))
+        self.range_kernels.add(own, taken(found.kernels, direct))
         self._keep_secondary(calls["sequence"], found)
 
     def _measure(
@@ -223,7 +224,9 @@ class Operations:
             found.returned_ns.take(launches),
         )
         new = slice(None) if not ran.any() else np.flatnonzero(~ran)
-        self._ran.append(Ran(found.starts[new], found.ends[new], found.devices[new], origins[new]))
+        self._streams.add_busy(
+            Ran(found.starts[new], found.ends[new], found.devices[new], origins[new])
+        )
         if accounted.any():
             new = np.flatnonzero(~accounted)
             records, calls, found = pick(records, new), pick(calls, new), found.pick(new)
@@ -243,13 +246,13 @@ class Operations:
         instances, nodes = secondary["instance"].copy(), secondary["node"].copy()
         found = found.pick(rows)
         self._instances.add_operations(instances, found.starts, found.ends, found.first)
-        self._secondary.append((nodes, found.starts, found.ends))
+        self._gpu_time.add_secondary(nodes, found.starts, found.ends)
         kernel, devices = found.kernels, found.devices
         is_kernel = kernel != NO_KERNEL
         durations = durations_ns(found.starts, found.ends)
         of_start_end = is_kernel & secondary["start_end"]
         if of_start_end.any():
-            self._start_end_kernels.add(
+            self.start_end_kernels.add(
                 instances[of_start_end],
                 kernel[of_start_end],
                 devices[of_start_end],
@@ -258,58 +261,21 @@ class Operations:
                 secondary["repeated"][of_start_end],
             )
         stacked = is_kernel & ~secondary["start_end"]
-        self._range_kernels.add(instances[stacked], kernel[stacked])
+        self.range_kernels.add(instances[stacked], kernel[stacked])
         places = place_keys(nodes, devices, np.zeros(len(rows), np.bool_))
-        self._secondary_sums.add(places[stacked], kernel[stacked], durations[stacked])
+        self.secondary_sums.add(places[stacked], kernel[stacked], durations[stacked])
 
-    # --- sums
-
-    def take_unattributed(self) -> int:
-        """Operations counted without a call since the last call."""
-        unattributed, self._unattributed = self._unattributed, 0
-        return unattributed
-
-    def take_wrong_times(self) -> int:
-        """Operations since the last call whose times cannot be meant."""
-        return self._moments.take_wrong()
+    def gather(self) -> None:
+        """Count which instances launched which kernel: call before any are finalised."""
+        self.start_end_kernels.gather()
+        self.range_kernels.gather()
 
     def take_launched(self) -> Launched:
         """All operations since the last call, sorted by start."""
         parts, self._launched = self._launched, []
         return Launched(*sorted_columns(parts, (np.int64,) * 4))
 
-    def take_ran(self) -> Ran:
-        """When devices were busy since the last call, whether the calls arrived or not; sorted by
-        start."""
-        parts, self._ran = self._ran, []
-        return Ran(*sorted_columns(parts, (np.int64,) * 4))
-
-    def take_secondary(self) -> list[SecondaryOperations]:
-        """The same for other domains: node, start and end, in no particular order."""
-        secondary, self._secondary = self._secondary, []
-        return secondary
-
-    def kernels(self) -> tuple[KernelDelta, ...]:
-        return self._kernel_sums.collect()
-
-    def range_kernels(self) -> tuple[RangeKernels, ...]:
-        """Which instances launched which kernel for the first time; call before they are
-        finalised.
-        """
-        self._start_end_kernels.gather()
-        return self._range_kernels.collect()
-
-    def secondary_domain_kernels(
-        self, finalised: Finalised
-    ) -> tuple[tuple[KernelDelta, ...], tuple[RangeKernels, ...]]:
-        """The same kernels in the other open domains, and in completed Start/End ranges, with how
-        many of these launched each.
-        """
-        of_start_end, instances = self._start_end_kernels.release(finalised)
-        return (*self._secondary_sums.collect(), *of_start_end), instances
-
-    def launches(self, now_ns: int, ended: bool) -> tuple[LaunchDelta, ...]:
-        return self._launches.collect(now_ns, ended)
-
-    def memory_operations(self) -> tuple[MemoryOperationDelta, ...]:
-        return self._memory_sums.collect()
+    def collect_parts(self, _: Collection) -> DeltaParts:
+        """How many operations were counted without a call."""
+        unattributed, self._unattributed = self._unattributed, 0
+        return {"unattributed": unattributed}

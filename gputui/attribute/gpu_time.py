@@ -44,10 +44,13 @@ class GpuTime:
 
     def __init__(self) -> None:
         self._ranges = Unions()
+        self._secondary: list[SecondaryOperations] = []
 
-    def ranges(
-        self, nodes: Nodes, launched: Launched, secondary: list[SecondaryOperations]
-    ) -> tuple[Int64s, Int64s]:
+    def add_secondary(self, nodes: Int64s, starts_ns: Int64s, ends_ns: Int64s) -> None:
+        """Add operations in domains other than the one they count in, in any order."""
+        self._secondary.append((nodes, starts_ns, ends_ns))
+
+    def sum_by_node(self, nodes: Nodes, launched: Launched) -> tuple[Int64s, Int64s]:
         """Busy time and sum of durations by node, including operations of its children and those
         of threads without ranges (autograd's), which nsys's projections leave out.
         """
@@ -56,6 +59,7 @@ class GpuTime:
         within = launched.nodes != NO_NODE
         at_nodes = launched.nodes[within]
         starts, ends = launched.starts_ns[within], launched.ends_ns[within]
+        secondary, self._secondary = self._secondary, []
         if secondary:
             at_nodes = np.concatenate((at_nodes, *(part[0] for part in secondary)))
             starts = np.concatenate((starts, *(part[1] for part in secondary)))

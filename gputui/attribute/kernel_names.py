@@ -34,7 +34,7 @@ class KernelNames:
     ) -> None:
         self._strings = strings
         self._numbering = numbering
-        self._range_kernels = range_kernels
+        self.range_kernels = range_kernels
         self._accounting = accounting
         self._known = KeyTable(MAX_KERNEL_NAMES)
         self.defined: list[KernelDefined] = []
@@ -56,7 +56,7 @@ class KernelNames:
     def _define(self, mangled: str, now_ns: int) -> int:
         number, mangled, is_new = self._numbering.kernel(mangled)
         name = demangle(mangled)
-        self._range_kernels.define(number, short_name(name))
+        self.range_kernels.define(number, short_name(name))
         self._accounting.define_kernel(number, name)
         if is_new:
             self.defined.append(

@@ -6,6 +6,7 @@ import numpy as np
 
 from gputui.attribute.api_calls import Calls
 from gputui.attribute.arrays import Int64s, Slots, UInt32s, durations_ns
+from gputui.attribute.collection import Collection, DeltaParts
 from gputui.attribute.distributions import grouped
 from gputui.model.events import Distribution, LaunchDelta
 from gputui.model.sketch import EXACT_VALUES
@@ -35,8 +36,7 @@ distributions, and no two calls take equally long.
 class Launches:
     """The launches of one process since the last collection."""
 
-    def __init__(self, process: int, calls: Calls) -> None:
-        self._process = process
+    def __init__(self, calls: Calls) -> None:
         self._calls = calls
         self._parts: list[Slots] = []
         self._reported = 0
@@ -63,16 +63,18 @@ class Launches:
         known = (calls["sequence"] >= 0) & (starts_ns > 0)
         self._parts.append(part if known.all() else part[known])
 
-    def collect(self, now_ns: int, ended: bool) -> tuple[LaunchDelta, ...]:
-        """Those since the last time, where it is time; with `ended` it is."""
+    def collect_parts(self, collection: Collection) -> DeltaParts:
+        """Launches since they were last reported, if that is LAUNCHES_NS ago, if there are more
+        than LAUNCHES_KEPT, or at the end of the process."""
+        now_ns = collection.now_ns
         self._collected_ns = self._collected_ns or now_ns
         is_due = now_ns - self._collected_ns >= LAUNCHES_NS
-        if not (ended or is_due or sum(map(len, self._parts)) > LAUNCHES_KEPT):
-            return ()
+        if not (collection.ended or is_due or sum(map(len, self._parts)) > LAUNCHES_KEPT):
+            return {}
         self._collected_ns = now_ns
         parts, self._parts = self._parts, []
         if not any(map(len, parts)):
-            return ()
+            return {}
         launched = np.concatenate(parts)
         threads, thread_of = _numbered(launched["thread"])
         keys = (
@@ -87,8 +89,9 @@ class Launches:
         columns = (
             grouped(keys, launched[name].copy(), limit) for name in ("total", "call", "kernel")
         )
-        return tuple(
+        deltas = tuple(
             self._delta(
+                collection.process,
                 int(threads[key >> _THREAD_SHIFT]),
                 key >> _NAME_SHIFT & _NAME_MASK,
                 key & _PLACE_MASK,
@@ -97,9 +100,11 @@ class Launches:
             )
             for (key, total), (_, call), (_, running) in zip(*columns, strict=True)
         )
+        return {"launches": deltas}
 
     def _delta(
         self,
+        process: int,
         thread: int,
         name: int,
         place: int,
@@ -108,10 +113,10 @@ class Launches:
     ) -> LaunchDelta:
         total, call, running = times
         return LaunchDelta(
-            process=self._process,
+            process=process,
             thread=thread,
             device=place >> _KERNEL_BITS,
-            name=self._calls.name(name),
+            name=self._calls.names[name],
             kernel=place & ((1 << _KERNEL_BITS) - 1),
             total=total,
             call=call,

@@ -8,6 +8,7 @@ from typing import Literal
 import numpy as np
 
 from gputui.attribute.arrays import Slots, times_ns
+from gputui.attribute.collection import Collection, DeltaParts
 from gputui.attribute.holes import Holes
 from gputui.attribute.strings import Strings
 from gputui.model.events import Loss
@@ -34,10 +35,10 @@ class Losses:
         """When records were lost."""
         self._domains: set[str] = set()
         self._refused: Counter[tuple[Literal["domains", "deferred"], str]] = Counter()
-        self._places = 0
+        self._unplaced = 0
 
     def refuse(self, records: Slots) -> None:
-        """Add REFUSED records."""
+        """Count REFUSED records: what the library did not take, by cause and domain."""
         deferred = records["sub"] == REFUSED_DEFERRED
         counts = np.where(deferred, np.clip(records["value"], 1, MOST_EVENTS), 1)
         keys, rows = np.unique(records["a"].astype(np.int64) << 1 | deferred, return_inverse=True)
@@ -63,13 +64,19 @@ class Losses:
         if len(asked):
             self._flushed_ns = max(self._flushed_ns, int(asked.max()))
 
-    def collect(self, ring: int, unread: int, cupti: int, places: int) -> tuple[Loss, ...]:
-        """Losses since the last call. `places` is how many records the reader could not place so
-        far.
-        """
-        found = [Loss("ring", "", ring), Loss("unread", "", unread), Loss("cupti", "", cupti)]
-        found.append(Loss("places", "", places - self._places))
-        found += [Loss(cause, domain, count) for (cause, domain), count in self._refused.items()]
+    def collect_parts(self, collection: Collection) -> DeltaParts:
+        """Losses of every cause, and how many records they are."""
+        ring = collection.ring
+        losses = [
+            Loss("ring", "", ring.dropped),
+            Loss("unread", "", collection.unread),
+            Loss("cupti", "", ring.cupti_dropped),
+            Loss("places", "", collection.unplaced - self._unplaced),
+            *(Loss(cause, domain, count) for (cause, domain), count in self._refused.items()),
+        ]
         self._refused.clear()
-        self._places = places
-        return tuple(loss for loss in found if loss.records)
+        self._unplaced = collection.unplaced
+        return {
+            "losses": tuple(loss for loss in losses if loss.records),
+            "dropped": sum(loss.records for loss in losses),
+        }

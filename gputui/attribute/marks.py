@@ -7,6 +7,7 @@ from collections import deque
 import numpy as np
 
 from gputui.attribute.arrays import Slots, times_ns
+from gputui.attribute.collection import Collection, DeltaParts
 from gputui.attribute.numbering import Numbering
 from gputui.attribute.strings import Attributes, Strings
 from gputui.attribute.trace_sink import TraceSink
@@ -84,10 +85,10 @@ class Marks:
                 )
             )
 
-    def collect(self) -> tuple[MarkDelta, ...]:
-        """Counts since the last call."""
+    def collect_parts(self, _: Collection) -> DeltaParts:
+        """Marks by domain and name, with how many there were."""
         new, self._new = self._new, {}
-        return tuple(new.values())
+        return {"marks": tuple(new.values())}
 
     def _label(self, record: np.void) -> _Key:
         return self._strings.domain(int(record["a"])), self._strings.label(int(record["name"]))

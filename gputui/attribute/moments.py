@@ -10,26 +10,26 @@ from __future__ import annotations
 import numpy as np
 
 from gputui.attribute.arrays import Slots
+from gputui.attribute.collection import Collection, DeltaParts
 
 MARGIN_NS = 3_600_000_000_000
 """Nothing is meant that began so long before the process's first call, or ended so long after it
 was read; clocks may be set."""
 
 
-class Moments:
+class PlausibleTimes:
     """The first call of a process and operations in, operations with times that are meant out."""
 
     def __init__(self) -> None:
         self._earliest_ns = 0
         self._wrong = 0
 
-    def take_wrong(self) -> int:
-        """Operations since the last call whose times cannot be meant; those without are not among
-        them."""
+    def collect_parts(self, _: Collection) -> DeltaParts:
+        """How many operations had times that cannot be meant; those without times do not count."""
         wrong, self._wrong = self._wrong, 0
-        return wrong
+        return {"wrong_times": wrong}
 
-    def of(self, operations: Slots, new_calls: Slots, now_ns: int) -> Slots:
+    def check_times(self, operations: Slots, new_calls: Slots, now_ns: int) -> Slots:
         """Operations that came after these calls and were read at `now_ns`, their times 0 where
         they cannot be meant."""
         if not self._earliest_ns and len(new_calls):

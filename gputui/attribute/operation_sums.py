@@ -5,10 +5,11 @@ from __future__ import annotations
 import numpy as np
 
 from gputui.attribute.arrays import Bools, Int64s, KeyTable, Slots, UInt32s, join
+from gputui.attribute.collection import Collection, DeltaParts
 from gputui.attribute.distributions import grouped
 from gputui.attribute.range_tree import Nodes
 from gputui.model.cuda_names import COPY_KINDS, MEMORY_KINDS, MEMSET, copy_name
-from gputui.model.events import LAUNCH_UNKNOWN, Distribution, KernelDelta, MemoryOperationDelta
+from gputui.model.events import LAUNCH_UNKNOWN, KernelDelta, MemoryOperationDelta
 from gputui.ring.layout import RecordKind
 
 MAX_THREADS = 4095
@@ -42,18 +43,17 @@ def _ranges(nodes: Nodes, node: int) -> dict[str, int]:
 
 
 class KernelSums:
-    """Kernels of one process, and their durations."""
+    """Kernels of one process, and their durations, for a field of CaptureDelta."""
 
-    def __init__(self, process: int, nodes: Nodes) -> None:
-        self._process = process
-        self._nodes = nodes
+    def __init__(self, field: str) -> None:
+        self._field = field
         self._rows: list[tuple[Int64s, Int64s]] = []
         self._replayed: list[Int64s] = []
         self._threads = KeyTable(MAX_THREADS)
         self._thread_ids = [0]
 
     def add(self, places: Int64s, kernels: Int64s, durations: Int64s) -> None:
-        """Kernels of any thread."""
+        """Add kernels whatever thread launched them: `places` are `place_keys`."""
         self._rows.append((places | kernels, durations))
 
     def add_launched(
@@ -78,17 +78,17 @@ class KernelSums:
 
         return self._threads.lookup(threads.astype(np.int64), define, lambda: 0)
 
-    def collect(self) -> tuple[KernelDelta, ...]:
+    def collect_parts(self, collection: Collection) -> DeltaParts:
         rows, self._rows = self._rows, []
         keys = join([keys for keys, _ in rows], np.int64)
         durations = join([durations for _, durations in rows], np.int64)
         of_graphs = np.unique(join(self._replayed, np.int64), return_counts=True)
         replayed = dict(zip(*map(np.ndarray.tolist, of_graphs), strict=True))
         self._replayed = []
-        return tuple(
+        deltas = tuple(
             KernelDelta(
-                process=self._process,
-                **_ranges(self._nodes, key >> _NODE_SHIFT),
+                process=collection.process,
+                **_ranges(collection.nodes, key >> _NODE_SHIFT),
                 kernel=key & 0xFFFFFF,
                 device=key >> _DEVICE_SHIFT & 0xFF,
                 inherited=bool(key >> _INHERITED_SHIFT & 1),
@@ -98,14 +98,13 @@ class KernelSums:
             )
             for key, time in grouped(keys, durations)
         )
+        return {self._field: deltas}
 
 
 class MemorySums:
     """Copies and memsets of one process, their durations and sizes."""
 
-    def __init__(self, process: int, nodes: Nodes) -> None:
-        self._process = process
-        self._nodes = nodes
+    def __init__(self) -> None:
         self._rows: list[tuple[Int64s, Int64s, Int64s]] = []
 
     def add(self, places: Int64s, records: Slots, durations: Int64s) -> None:
@@ -113,29 +112,30 @@ class MemorySums:
         sizes = np.minimum(records["value"], _MOST_BYTES).astype(np.int64)
         self._rows.append((places | _memory_code(records), durations, sizes))
 
-    def collect(self) -> tuple[MemoryOperationDelta, ...]:
+    def collect_parts(self, collection: Collection) -> DeltaParts:
         rows, self._rows = self._rows, []
         keys = join([row[0] for row in rows], np.int64)
         times = grouped(keys, join([row[1] for row in rows], np.int64))
         sizes = grouped(keys, join([row[2] for row in rows], np.int64))
-        return tuple(
-            self._delta(key, time, size)
+        deltas = tuple(
+            MemoryOperationDelta(
+                process=collection.process,
+                **_ranges(collection.nodes, key >> _NODE_SHIFT),
+                operation=_operation_name(key >> 16 & 0xFF),
+                device=key >> _DEVICE_SHIFT & 0xFF,
+                source_kind=MEMORY_KINDS.get(key >> 8 & 0xFF),
+                destination_kind=MEMORY_KINDS.get(key & 0xFF),
+                inherited=bool(key >> _INHERITED_SHIFT & 1),
+                time=time,
+                size=size,
+            )
             for (key, time), (_, size) in zip(times, sizes, strict=True)
         )
+        return {"memory_operations": deltas}
 
-    def _delta(self, key: int, time: Distribution, size: Distribution) -> MemoryOperationDelta:
-        code = key >> 16 & 0xFF
-        return MemoryOperationDelta(
-            process=self._process,
-            **_ranges(self._nodes, key >> _NODE_SHIFT),
-            operation=MEMSET if code == _MEMSET_CODE else copy_name(code),
-            device=key >> _DEVICE_SHIFT & 0xFF,
-            source_kind=MEMORY_KINDS.get(key >> 8 & 0xFF),
-            destination_kind=MEMORY_KINDS.get(key & 0xFF),
-            inherited=bool(key >> _INHERITED_SHIFT & 1),
-            time=time,
-            size=size,
-        )
+
+def _operation_name(code: int) -> str:
+    return MEMSET if code == _MEMSET_CODE else copy_name(code)
 
 
 def _memory_code(records: Slots) -> Int64s:

@@ -7,13 +7,40 @@ from collections.abc import Mapping
 import numpy as np
 
 from gputui.attribute.arrays import Bools, Int64s, durations_ns
+from gputui.attribute.collection import Collection, DeltaParts
 from gputui.attribute.distributions import grouped
-from gputui.attribute.instances import Finalised
+from gputui.attribute.gpu_time import GpuTime
+from gputui.attribute.holes import Holes
+from gputui.attribute.instances import Finalised, Instances
 from gputui.model.events import Distribution, Payload, RangeDelta
 from gputui.model.payloads import payload_of
 
 
-def range_deltas(
+class RangeDeltas:
+    """Time and occurrences of each range of one process; `lost` is when records were lost."""
+
+    def __init__(self, instances: Instances, lost: Holes) -> None:
+        self._instances = instances
+        self._lost = lost
+        self.gpu_time = GpuTime()
+
+    def collect_parts(self, collection: Collection) -> DeltaParts:
+        finalised, nodes = collection.finalised, collection.nodes
+        busy_ns, total_ns = self.gpu_time.sum_by_node(nodes, collection.launched)
+        deltas = _range_deltas(
+            nodes.number,
+            len(nodes),
+            finalised,
+            dict(grouped(*self._instances.take_counted())),
+            self._instances.nesting.take_levels(),
+            busy_ns,
+            total_ns,
+            self._lost.touch(finalised.starts_ns, finalised.ends_ns),
+        )
+        return {"ranges": deltas}
+
+
+def _range_deltas(
     numbers: Int64s,
     count: int,
     finalised: Finalised,

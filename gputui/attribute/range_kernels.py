@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from gputui.attribute.arrays import Int64s, distinct, join
+from gputui.attribute.collection import Collection, DeltaParts
 from gputui.attribute.instances import Instances
-from gputui.attribute.range_tree import Nodes
 from gputui.model.events import RangeKernels
 
 NO_KERNEL = -1
@@ -19,10 +19,11 @@ _KERNEL_MASK = (1 << _KERNEL_BITS) - 1
 class KernelsOfRanges:
     """Remembers the kernels already counted for instances not finalised yet."""
 
-    def __init__(self, nodes: Nodes, instances: Instances) -> None:
-        self._nodes = nodes
+    def __init__(self, instances: Instances) -> None:
         self._instances = instances
         self._new: list[Int64s] = []
+        self._counted: tuple[list[int], ...] = ()
+        """Nodes, kernels, instances, and of these the repeated ones, as `gather` found them."""
         self._known = np.empty(0, np.int64)
         self._generations = np.empty(0, np.int64)
         self._names: dict[str, int] = {}
@@ -47,8 +48,9 @@ class KernelsOfRanges:
             keys = self._instances.rows(ids[wanted]) << _KERNEL_BITS | kernels[wanted]
             self._new.append(distinct(keys))
 
-    def collect(self) -> tuple[RangeKernels, ...]:
-        """First launches since the last call. Call before instances are finalised."""
+    def gather(self) -> None:
+        """Count first launches: call before instances are finalised, whose ranges around them are
+        unknown afterwards."""
         self._forget_released()
         before = self._known
         rows = join(self._new, np.int64)
@@ -67,7 +69,7 @@ class KernelsOfRanges:
         self._remember()
         fresh = join(found, np.int64)
         if not len(fresh):
-            return ()
+            return
         nodes = self._instances.node[fresh >> _KERNEL_BITS]
         keys, inverse, counts = np.unique(
             nodes << _KERNEL_BITS | fresh & _KERNEL_MASK, return_inverse=True, return_counts=True
@@ -77,16 +79,23 @@ class KernelsOfRanges:
         new, first = np.unique(bases, return_index=True)
         repeats[first] = np.isin(new, self._with_bases(before))
         repeated = np.bincount(inverse, repeats, len(keys)).astype(np.int64)
-        return tuple(
-            RangeKernels(*entry)
-            for entry in zip(
-                self._nodes.number[keys >> _KERNEL_BITS].tolist(),
-                (keys & _KERNEL_MASK).tolist(),
-                counts.tolist(),
-                repeated.tolist(),
-                strict=True,
-            )
+        self._counted = (
+            (keys >> _KERNEL_BITS).tolist(),
+            (keys & _KERNEL_MASK).tolist(),
+            counts.tolist(),
+            repeated.tolist(),
         )
+
+    def collect_parts(self, collection: Collection) -> DeltaParts:
+        """How many instances launched which kernel for the first time, as `gather` counted."""
+        counted, self._counted = self._counted, ()
+        if not counted:
+            return {}
+        nodes, *others = counted
+        numbers = collection.nodes.number[nodes].tolist()
+        return {
+            "range_kernels": tuple(RangeKernels(*row) for row in zip(numbers, *others, strict=True))
+        }
 
     def _with_bases(self, keys: Int64s) -> Int64s:
         """Each kernel replaced by the first one with the same base name."""

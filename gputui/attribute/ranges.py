@@ -13,6 +13,7 @@ from __future__ import annotations
 import numpy as np
 
 from gputui.attribute.arrays import Bools, Int64s, Slots, durations_ns, join, pick, run_starts
+from gputui.attribute.collection import Collection, DeltaParts
 from gputui.attribute.instances import NO_INSTANCE, Instances
 from gputui.attribute.range_stacks import NO_STACK, RangeStack, RangeStacks
 from gputui.attribute.range_tree import Nodes
@@ -20,6 +21,7 @@ from gputui.attribute.startend import StartEndRanges
 from gputui.attribute.strings import Attributes, Strings
 from gputui.attribute.timeline import NO_NODE
 from gputui.attribute.transitions import MAX_LEVEL, Transitions
+from gputui.model.events import OpenRange
 
 LOST = "(dropped)"
 """Name of a range whose push was dropped."""
@@ -40,6 +42,8 @@ class Ranges:
         self.start_end = StartEndRanges(nodes, instances, self.stacks, strings)
         self.refused = 0
         """Records that could not be placed: stacks or levels over their limits."""
+        self._opened: tuple[OpenRange, ...] = ()
+        self._has_changed = False
 
     def open(self) -> Int64s:
         return join(
@@ -48,6 +52,7 @@ class Ranges:
 
     def feed(self, records: Slots, now_ns: int) -> None:
         """Add the RANGE_PUSH and RANGE_POP records of a batch, in ring order."""
+        self._has_changed |= len(records) > 0
         while len(records):
             stacks = self.stacks.indices(records)
             known = stacks != NO_STACK
@@ -142,8 +147,23 @@ class Ranges:
         around.append(found)
         self._instances.nesting.cross(np.concatenate(inside), np.concatenate(around))
 
+    def collect_parts(self, collection: Collection) -> DeltaParts:
+        """The ranges that are open, and since when the oldest instance of each is."""
+        if self._has_changed or self.start_end.has_changed:
+            self._has_changed = self.start_end.has_changed = False
+            ids = np.concatenate((self.open(), self.start_end.open()))
+            rows = self._instances.rows(ids)
+            nodes, since_ns = self._instances.node[rows], self._instances.start_ns[rows]
+            order = np.lexsort((since_ns, nodes))
+            nodes, oldest = np.unique(nodes[order], return_index=True)
+            numbers = collection.nodes.number[nodes].tolist()
+            oldest_ns = since_ns[order][oldest].tolist()
+            self._opened = tuple(map(OpenRange, numbers, oldest_ns))
+        return {"open_ranges": self._opened}
+
     def close_open(self, end_ns: int, now_ns: int) -> None:
         """The program has ended: what it left open lasts until `end_ns`."""
+        self._has_changed = True
         ids = self.open()
         rows = self._instances.rows(ids)
         self._instances.unended[rows] = True

@@ -10,10 +10,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from gputui.attribute.accounting.sharing import Sharing
-from gputui.attribute.attached_process import Attached
 from gputui.attribute.collectives.matching import Matching
 from gputui.attribute.numbering import Numbering
-from gputui.attribute.traced_process import TracedProcess
+from gputui.attribute.traced_process import AttachedProcess, TracedProcess
 from gputui.model.events import AnyEvent, CaptureDelta, CaptureRefused, RunOutput
 from gputui.ring.folder import RingFolder
 from gputui.ring.native import RingError
@@ -61,7 +60,7 @@ class CaptureReader:
         self._numbering = numbering or Numbering()
         self._trace = trace
         self._max_cost_percent = max_cost_percent
-        self._attached: list[Attached] = []
+        self._attached: list[AttachedProcess] = []
         self._matching = Matching()
         self._sharing = Sharing()
         self._finding = threading.Lock()
@@ -88,7 +87,7 @@ class CaptureReader:
                 self._trace,
                 ring.thread_name,
             )
-            self._attached.append(Attached(ring, process, now_ns))
+            self._attached.append(AttachedProcess(ring, process, now_ns))
         return sum(attached.poll(now_ns) for attached in self._attached)
 
     def _find(self) -> None:
@@ -105,16 +104,15 @@ class CaptureReader:
             self._watch.remove(ring)
         ring.close()
 
-    def collect(self, now_ns: int) -> list[AnyEvent]:
-        """Events since the last call. Processes that ended are detached."""
-        return self._collect(now_ns, {one: one.drained for one in self._attached})
-
-    def _collect(self, now_ns: int, ended: dict[Attached, bool]) -> list[AnyEvent]:
+    def collect(self, now_ns: int, *, detach: bool = False) -> list[AnyEvent]:
+        """Events since the last call. Processes that ended are detached; with `detach` all are."""
         events = self._tell_problems(now_ns) + self._refusals(now_ns)
-        for attached, is_last in ended.items():
-            attached.compare(self._matching, now_ns, is_last)
+        ended = {attached: detach or attached.drained for attached in self._attached}
+        members = [
+            attached.prepare(self._matching, now_ns, is_last) for attached, is_last in ended.items()
+        ]
         self._matching.match()
-        self._sharing.exchange([one.member(now_ns, last) for one, last in ended.items()])
+        self._sharing.exchange(members)
         for attached, is_last in ended.items():
             events += attached.collect(self._run, now_ns, is_last, self._matching)
             if is_last:
@@ -127,12 +125,7 @@ class CaptureReader:
         """The sums of processes that ended before those that their collectives are matched with."""
         going = {attached.process.number for attached in self._attached}
         return [
-            CaptureDelta(
-                time_ns=now_ns,
-                process=process,
-                collectives=self._matching.take(process),
-                peers=self._matching.peers.take(process),
-            )
+            CaptureDelta(time_ns=now_ns, process=process, **self._matching.take_parts(process))
             for process in sorted(self._matching.untaken - going)
         ]
 
@@ -180,7 +173,7 @@ class CaptureReader:
         self.poll(now_ns)
         while self._behind:
             self.poll(now_ns)
-        return self._detach(now_ns)
+        return self.collect(now_ns, detach=True)
 
     @property
     def _behind(self) -> bool:
@@ -189,9 +182,6 @@ class CaptureReader:
     @property
     def _full(self) -> bool:
         return any(a.process.uncollected > UNCOLLECTED_RECORDS for a in self._attached)
-
-    def _detach(self, now_ns: int) -> list[AnyEvent]:
-        return self._collect(now_ns, dict.fromkeys(self._attached, True))
 
     def watch(self) -> None:
         """Find rings and keep them from overflowing, from now until `stop`: call before the first
@@ -248,5 +238,5 @@ class CaptureReader:
             if self._full and (events := self.collect(time.time_ns())):
                 emit(events)
             self.poll(time.time_ns())
-        if events := self._detach(time.time_ns()):
+        if events := self.collect(time.time_ns(), detach=True):
             emit(events)

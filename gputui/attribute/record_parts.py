@@ -11,7 +11,7 @@ from gputui.model.cuda_names import UNIFIED_COPIES
 from gputui.ring.layout import RecordKind
 
 
-class Parts(NamedTuple):
+class RecordsByUse(NamedTuple):
     """The records of each use, in order of arrival."""
 
     ranges: Slots
@@ -54,17 +54,17 @@ _KINDS = {
 # NumPy compares with an enum three times as slowly.
 _KERNEL, _MEMCPY, _GRAPH = map(int, (RecordKind.KERNEL, RecordKind.MEMCPY, RecordKind.GRAPH))
 
-_USES = np.full(256, Parts._fields.index("others"), np.uint8)
+_USES = np.full(256, RecordsByUse._fields.index("others"), np.uint8)
 for _use, _kinds in _KINDS.items():
-    _USES[list(_kinds)] = Parts._fields.index(_use)
+    _USES[list(_kinds)] = RecordsByUse._fields.index(_use)
 
 
-def by_use(records: Slots) -> Parts:
-    """Records separated by use."""
+def separate_by_use(records: Slots) -> RecordsByUse:
+    """A batch of records of any kind, separated by what takes them in."""
     uses = _USES[records["kind"]]
     records = pick(records, np.argsort(uses, kind="stable"))
-    ends = np.cumsum(np.bincount(uses, minlength=len(Parts._fields)))
-    return Parts(*np.split(records, ends[:-1]))
+    ends = np.cumsum(np.bincount(uses, minlength=len(RecordsByUse._fields)))
+    return RecordsByUse(*np.split(records, ends[:-1]))
 
 
 def are_kernels(records: Slots) -> Bools:

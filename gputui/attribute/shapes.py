@@ -8,6 +8,7 @@ from math import prod
 import numpy as np
 
 from gputui.attribute.arrays import Int64s, Slots
+from gputui.attribute.collection import Collection, DeltaParts
 from gputui.attribute.numbering import Geometry, Numbering
 from gputui.model.events import LaunchShape, ShapeLaunches
 
@@ -64,7 +65,7 @@ class Shapes:
         self._launches += np.bincount(ids, minlength=len(self._launches))
         return numbers
 
-    def collect(self) -> tuple[ShapeLaunches, ...]:
+    def collect_parts(self, _: Collection) -> DeltaParts:
         seen = np.flatnonzero((self._launches > 0) & (self._numbers > _UNKNOWN))
         launches = tuple(
             ShapeLaunches(number, count)
@@ -73,7 +74,7 @@ class Shapes:
             )
         )
         self._launches[:] = 0
-        return launches
+        return {"shapes": launches}
 
     def _number(self, kernel: int, geometry: Geometry, now_ns: int) -> int:
         number, is_new = self._numbering.shape(kernel, geometry)

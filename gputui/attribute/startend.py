@@ -51,6 +51,8 @@ class StartEndRanges:
         self._new = np.empty(0, RECENT)
         self.refused = 0
         """Starts over the limit."""
+        self.has_changed = False
+        """Whether ranges began or ended since their reader last set this to False."""
 
     @property
     def any(self) -> bool:
@@ -65,6 +67,7 @@ class StartEndRanges:
         """Add the RANGE_START and RANGE_END records of a batch, in ring order."""
         if not len(records):
             return
+        self.has_changed = True
         is_start = records["kind"] == RecordKind.RANGE_START
         self._begin(records[is_start], now_ns)
         self._end(records[~is_start], now_ns)

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from gputui.attribute.arrays import Bools, Int64s, join
+from gputui.attribute.collection import Collection, DeltaParts
 from gputui.attribute.distributions import grouped
-from gputui.attribute.instances import Finalised, Instances
+from gputui.attribute.instances import Instances
 from gputui.attribute.range_kernels import KernelsOfRanges
-from gputui.attribute.range_tree import Nodes
 from gputui.model.events import KernelDelta, RangeKernels
 from gputui.model.sketch import Accumulator
 
@@ -31,12 +31,8 @@ class _Sum:
 class StartEndKernels:
     """What the open Start/End ranges of one process launched."""
 
-    def __init__(
-        self, process: int, nodes: Nodes, instances: Instances, kernels: KernelsOfRanges
-    ) -> None:
+    def __init__(self, instances: Instances, kernels: KernelsOfRanges) -> None:
         self._kernels = kernels
-        self._process = process
-        self._nodes = nodes
         self._instances = instances
         self._parts: list[tuple[Int64s, Int64s]] = []
         self._of_instances: dict[int, dict[tuple[int, int, bool], _Sum]] = {}
@@ -88,14 +84,13 @@ class StartEndKernels:
             if key >> _REPEATED_SHIFT & 1:
                 of_instance[name].repeats += time.count
 
-    def release(
-        self, finalised: Finalised
-    ) -> tuple[tuple[KernelDelta, ...], tuple[RangeKernels, ...]]:
+    def collect_parts(self, collection: Collection) -> DeltaParts:
         """The kernels of completed instances, and how many of these launched each.
 
         What was launched only inside a range that another thread ended is outside every range; if
         inside several such ranges, the first decides.
         """
+        finalised, tree = collection.finalised, collection.nodes
         sums: dict[tuple[int, int, int, int], _Sum] = defaultdict(_Sum)
         instances: dict[tuple[int, int], list[int]] = defaultdict(lambda: [0, 0])
         for at in np.flatnonzero(finalised.start_end).tolist():
@@ -107,7 +102,7 @@ class StartEndKernels:
             for (kernel, device, only_start_end), part in of_instance.items():
                 if elsewhere and not only_start_end:
                     continue
-                place = (0, self._nodes.thread[node]) if elsewhere else (node, 0)
+                place = (0, tree.thread[node]) if elsewhere else (node, 0)
                 into = sums[*place, kernel, device]
                 into.time.add(part.time)
                 into.repeats += part.repeats
@@ -120,10 +115,10 @@ class StartEndKernels:
                 entry[0] += 1
                 entry[1] += base in bases
                 bases.add(base)
-        return tuple(
+        kernels = tuple(
             KernelDelta(
-                process=self._process,
-                range=int(self._nodes.number[node]),
+                process=collection.process,
+                range=int(tree.number[node]),
                 kernel=kernel,
                 device=device,
                 thread=thread,
@@ -131,7 +126,9 @@ class StartEndKernels:
                 repeats=part.repeats,
             )
             for (node, thread, kernel, device), part in sums.items()
-        ), tuple(
-            RangeKernels(int(self._nodes.number[node]), kernel, *counts)
+        )
+        launches = tuple(
+            RangeKernels(int(tree.number[node]), kernel, *counts)
             for (node, kernel), counts in instances.items()
         )
+        return {"secondary_domain_kernels": kernels, "range_kernels": launches}

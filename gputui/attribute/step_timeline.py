@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from gputui.attribute.arrays import Bools, Int64s, run_starts
+from gputui.attribute.collection import Collection
 from gputui.attribute.gpu_time import Launched
 from gputui.attribute.instances import Finalised
 from gputui.attribute.range_tree import Nodes
@@ -29,10 +30,15 @@ class Steps:
         self._instances: list[Finalised] = []
         self._launched: list[Launched] = []
 
-    def remember(self, finalised: Finalised, launched: Launched) -> None:
-        """Add a tick's data. Kept only in a process with a range that looks like a step."""
+    def draw(self, collection: Collection) -> StepTimeline | None:
+        """The newest step among the instances that just became complete, if there is one. What
+        belongs to a later step is remembered, in a process with a range that looks like a step."""
         if self._nodes.likeliest_step == NOT_A_STEP:
-            return
+            return None
+        self._remember(collection.finalised, collection.launched)
+        return self._timeline(collection.finalised, collection.now_ns)
+
+    def _remember(self, finalised: Finalised, launched: Launched) -> None:
         if len(finalised.ids):
             self._instances.append(finalised)
         if len(launched.nodes):
@@ -43,12 +49,9 @@ class Steps:
         while len(self._launched) > 1 and sum(len(p.nodes) for p in self._launched) > MAX_ENTRIES:
             del self._launched[0]
 
-    def timeline(self, finalised: Finalised, now_ns: int) -> StepTimeline | None:
-        """The newest step among the instances that just became complete, if there is one."""
-        likeliest = self._nodes.likeliest_step
-        if likeliest == NOT_A_STEP:
-            return None
-        steps = np.flatnonzero(self._nodes.step_rank[finalised.nodes] == likeliest)
+    def _timeline(self, finalised: Finalised, now_ns: int) -> StepTimeline | None:
+        is_step = self._nodes.step_rank[finalised.nodes] == self._nodes.likeliest_step
+        steps = np.flatnonzero(is_step)
         if not len(steps):
             return None
         step = steps[np.argmax(finalised.ends_ns[steps])]

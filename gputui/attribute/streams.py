@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
-from gputui.attribute.arrays import LONGEST_NS, Int64s, KeyTable, UInt32s, join
+from gputui.attribute.arrays import LONGEST_NS, Int64s, KeyTable, UInt32s, join, sorted_columns
+from gputui.attribute.collection import Collection, DeltaParts
 from gputui.attribute.distributions import coarse_distributions
 from gputui.attribute.gpu_time import Ran
 from gputui.attribute.holes import Holes
 from gputui.attribute.unions import Covered, Unions
-from gputui.model.events import OTHER_STREAMS, DeviceDelta, Distribution, StreamDelta
+from gputui.model.events import (
+    OTHER_STREAMS,
+    DeviceDelta,
+    Distribution,
+    StreamDelta,
+    ThreadLaunches,
+)
 
 MAX_STREAMS = 500
 """Streams per process counted separately; the rest of each device's are combined."""
@@ -21,22 +26,13 @@ STREAM = (1 << _ORIGIN_BITS) - 1
 """The bits of an origin that number its stream, of whatever device."""
 
 
-@dataclass(slots=True)
-class Work:
-    """The results of one collection."""
-
-    devices: tuple[DeviceDelta, ...] = ()
-    streams: tuple[StreamDelta, ...] = ()
-
-
 class Streams:
     """Remembers the streams of a process, and up to when each stream and its device were
     covered.
     """
 
-    def __init__(self, process: int, holes: Holes) -> None:
+    def __init__(self, holes: Holes) -> None:
         """`holes` are where nothing is known of the devices: no idle time."""
-        self._process = process
         self._holes = holes
         self._table = KeyTable(MAX_STREAMS)
         self._streams: list[tuple[int, int]] = []
@@ -44,6 +40,7 @@ class Streams:
         self._devices = Unions()
         self._covered = Unions()
         self._latencies: list[tuple[Int64s, Int64s, Int64s]] = []
+        self._ran: list[Ran] = []
 
     def origins(self, devices: Int64s, streams: UInt32s, threads: UInt32s) -> Int64s:
         """The `origins` of `Ran`: the number of each operation's stream, and its launching
@@ -80,10 +77,16 @@ class Streams:
             )
         )
 
-    def collect(self, ran: Ran) -> Work:
+    def add_busy(self, ran: Ran) -> None:
+        """Add operations that ran, whether their calls have arrived or not; in any order."""
+        self._ran.append(ran)
+
+    def collect_parts(self, collection: Collection) -> DeltaParts:
+        parts, self._ran = self._ran, []
+        ran = Ran(*sorted_columns(parts, (np.int64,) * 4))
         latencies, self._latencies = self._latencies, []
         if not len(ran.starts_ns):
-            return Work()
+            return {}
         starts, ends, devices = ran.starts_ns, ran.ends_ns, ran.devices
         streams = ran.origins & STREAM
         by_device = self._devices.add(devices, starts, ends)
@@ -92,14 +95,13 @@ class Streams:
         latency = coarse_distributions(keys, join([part[1] for part in latencies], np.int64))
         queue = coarse_distributions(keys, join([part[2] for part in latencies], np.int64))
         idle = self._idle(streams, starts, by_stream)
-        found = zip(by_stream.keys.tolist(), by_stream.counts.tolist(),
-                    by_stream.busy_ns.tolist(), strict=True)  # fmt: skip
+        rows = zip(by_stream.keys.tolist(), by_stream.counts.tolist(),
+                   by_stream.busy_ns.tolist(), strict=True)  # fmt: skip
         names = self._streams
-        return Work(
-            devices=self._device_deltas(
-                by_device, by_stream, self._idle(devices, starts, by_device)
-            ),
-            streams=tuple(
+        idle_devices = self._idle(devices, starts, by_device)
+        return {
+            "devices": self._device_deltas(collection.process, by_device, by_stream, idle_devices),
+            "streams": tuple(
                 StreamDelta(
                     device=names[stream][0],
                     stream=names[stream][1],
@@ -109,9 +111,9 @@ class Streams:
                     queue=queue.get(stream),
                     idle=idle.get(stream),
                 )
-                for stream, count, busy_ns in found
+                for stream, count, busy_ns in rows
             ),
-        )
+        }
 
     def _idle(self, keys: Int64s, starts: Int64s, covered: Covered) -> dict[int, Distribution]:
         rows, gaps_ns = covered.gap_rows, covered.gaps_ns
@@ -119,13 +121,13 @@ class Streams:
         return coarse_distributions(keys[rows[known]], gaps_ns[known])
 
     def _device_deltas(
-        self, by_device: Covered, by_stream: Covered, idle: dict[int, Distribution]
+        self, process: int, by_device: Covered, by_stream: Covered, idle: dict[int, Distribution]
     ) -> tuple[DeviceDelta, ...]:
         device_of = np.array([self._streams[stream][0] for stream in by_stream.keys.tolist()])
         on_streams = np.bincount(device_of, by_stream.busy_ns, int(by_device.keys.max()) + 1)
         return tuple(
             DeviceDelta(
-                process=self._process,
+                process=process,
                 device=device,
                 busy_ns=busy_ns,
                 operations=count,
@@ -186,15 +188,17 @@ class LaunchIntervals:
         for number, last_ns in zip(numbers[lasts].tolist(), starts_ns[lasts].tolist(), strict=True):
             self._last_ns[number] = max(self._last_ns[number], last_ns)
 
-    def collect(self) -> tuple[tuple[int, int, Distribution | None], ...]:
-        """Thread, launches and intervals since the last call."""
+    def collect_parts(self, _: Collection) -> DeltaParts:
+        """Launches of each thread, and the time between them."""
         parts, self._parts = self._parts, []
         counts, self._counts = self._counts, np.zeros(self.MAX_THREADS, np.int64)
         intervals = coarse_distributions(
             join([part[0] for part in parts], np.int64),
             np.minimum(join([part[1] for part in parts], np.int64), LONGEST_NS),
         )
-        return tuple(
-            (self._threads[number], int(counts[number]), intervals.get(number))
-            for number in np.flatnonzero(counts).tolist()
-        )
+        return {
+            "launching_threads": tuple(
+                ThreadLaunches(self._threads[number], int(counts[number]), intervals.get(number))
+                for number in np.flatnonzero(counts).tolist()
+            )
+        }

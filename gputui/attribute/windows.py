@@ -10,13 +10,14 @@ from __future__ import annotations
 import numpy as np
 
 from gputui.attribute.arrays import LATEST_NS, Bools, Int64s, Slots, durations_ns, times_ns
+from gputui.attribute.collection import Collection, DeltaParts
 from gputui.attribute.gpu_time import Launched
 from gputui.attribute.holes import Holes
 from gputui.attribute.instances import Finalised
 from gputui.attribute.range_tree import Nodes
 from gputui.attribute.timeline import NO_NODE
 from gputui.attribute.window_costs import WindowCosts, WindowTimes
-from gputui.model.events import WINDOW_GROUPS, WindowCost, WindowWork
+from gputui.model.events import WINDOW_GROUPS, WindowWork
 from gputui.ring.layout import WindowEdge
 
 MOST_WINDOWS = 4096
@@ -33,7 +34,6 @@ class Windows:
 
     def __init__(self, nodes: Nodes, holes: Holes) -> None:
         """Time between windows is added to `holes`."""
-        self._nodes = nodes
         self._holes = holes
         self._ons = np.empty(0, np.int64)
         self._offs = np.empty(0, np.int64)
@@ -84,12 +84,8 @@ class Windows:
         groups: Int64s = (windows + self._forgotten) % WINDOW_GROUPS
         return groups
 
-    def add(
-        self, finalised: Finalised, launched: Launched, known_until_ns: int | None = None
-    ) -> None:
-        """Instances that are complete, and operations with the ranges that launched them; from
-        `known_until_ns` on nobody knows these, so windows that last longer are left out."""
-        self._known_until_ns = known_until_ns
+    def _add(self, finalised: Finalised, launched: Launched) -> None:
+        """Instances that are complete, and operations with the ranges that launched them."""
         self.costs.add(finalised.nodes, finalised.starts_ns)
         if not len(self._ons):
             return
@@ -148,18 +144,21 @@ class Windows:
             before = self._sums.get(pair, (0, 0))
             self._sums[pair] = before[0] + one, before[1] + other
 
-    def take_closed(self) -> int:
-        """How many ended since the last call."""
-        closed, self._closed = self._closed, 0
-        return closed
-
-    def collect(self, now_ns: int, ended: bool) -> tuple[list[WindowWork], list[WindowCost]]:
-        """What is new since the last call."""
+    def collect_parts(self, collection: Collection) -> DeltaParts:
+        """What was seen in windows, what they cost the program, and how many ended."""
+        # Windows that last longer than it is known which ranges launched what are left out.
+        self._known_until_ns = collection.known_until_ns
+        self._add(collection.finalised, collection.launched)
         sums, self._sums = self._sums, {}
-        numbers = self._nodes.number
-        work = [
-            WindowWork(int(numbers[node]), group, ppm, gpu_ns)
-            for (node, group), (ppm, gpu_ns) in sorted(sums.items())
-            if ppm or gpu_ns
-        ]
-        return work, self.costs.collect(now_ns, ended)
+        closed, self._closed = self._closed, 0
+        numbers = collection.nodes.number
+        return {
+            "window_work": tuple(
+                WindowWork(int(numbers[node]), group, ppm, gpu_ns)
+                for (node, group), (ppm, gpu_ns) in sorted(sums.items())
+                if ppm or gpu_ns
+            ),
+            "window_costs": tuple(self.costs.collect(collection.now_ns, collection.ended)),
+            "windows": closed,
+            "standing_ppm": self.costs.standing_ppm,
+        }

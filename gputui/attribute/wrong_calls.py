@@ -10,6 +10,7 @@ import numpy as np
 
 from gputui.attribute.api_calls import Calls
 from gputui.attribute.arrays import Bools, Slots, times_ns
+from gputui.attribute.collection import Collection, DeltaParts
 from gputui.attribute.correlation import Found
 from gputui.ring.layout import RecordKind
 
@@ -43,7 +44,7 @@ class WrongCalls:
                 self.since_ns = int(began[wrong].min())
         return wrong
 
-    def take_count(self) -> int:
-        """How many were found since the last call."""
+    def collect_parts(self, _: Collection) -> DeltaParts:
+        """How many operations named a call that cannot have launched them."""
         count, self._count = self._count, 0
-        return count
+        return {"contradicted": count}

@@ -286,7 +286,7 @@ def test_what_is_remembered_of_graphs_that_come_and_go_has_a_bound(monkeypatch):
             parts.append(program.clone(graph * 1000, clone, node(2 * graph, number)))
         parts.append(program.gone(graph * 1000, 2 * graph + 1))
         traced.feed(parts)
-    assert len(traced.process._graph_nodes) <= 300
+    assert len(traced.process.graph_nodes) <= 300
     # The one that lives is known still.
     traced.feed(replayed_step(program, 1_000_000))
     traced.collect(ended=True)

@@ -19,7 +19,8 @@ from pathlib import Path
 import numpy as np
 
 from gputui.attribute import traced_process
-from gputui.attribute.accounting.account import Accounting, Parts
+from gputui.attribute.accounting.account import Accounting
+from gputui.attribute.collection import DeltaParts
 from gputui.attribute.numbering import Numbering
 from gputui.attribute.reader import UNCOLLECTED_RECORDS
 from gputui.attribute.traced_process import TracedProcess
@@ -153,8 +154,8 @@ class NoAccounting(Accounting):
     def mark_steps(self, *_: object) -> None:
         pass
 
-    def collect(self, *_: object) -> Parts:
-        return Parts([], [], [], [], [], [])
+    def collect(self, *_: object) -> DeltaParts:
+        return {}
 
 
 def a_reader() -> TracedProcess:

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
+from gputui.attribute.collection import Collection
 from gputui.attribute.distributions import grouped
 from gputui.attribute.gpu_time import Launched
 from gputui.attribute.holes import Holes
@@ -27,6 +28,7 @@ from gputui.report.subject import Subject
 from gputui.report.tables.phases import PHASES
 from gputui.report.windows import tracing_cost, tracing_line
 from gputui.ring.layout import SLOT, RecordKind, WindowEdge
+from gputui.ring.reader import NO_RING
 from gputui.state import Run, Session
 from gputui.tui.widgets.run import problems
 from tests.events_for_tests import at, attached, header, run_started
@@ -124,8 +126,13 @@ def seen(of: Program) -> tuple[Run, Windows, Session]:
     at_nodes = np.broadcast_to(np.arange(2, 6), of.gpu.shape)[traced].astype(np.int64)
     none = np.zeros(len(at_nodes), np.int64)
     launched = Launched(gpu_starts, gpu_ends, at_nodes, none)
-    watched.add(finalised, launched)
-    work, costs = watched.collect(int(ends.max()), ended=True)
+    parts = watched.collect_parts(
+        Collection(
+            process=1, nodes=nodes, now_ns=int(ends.max()), ended=True, until_ns=None,
+            finalised=finalised, launched=launched, known_until_ns=None, ring=NO_RING, unread=0,
+            unplaced=0,
+        )
+    )  # fmt: skip
     times = dict(grouped(which, ends - starts))
     busy = np.bincount(at_nodes, gpu_ends - gpu_starts, 6).astype(np.int64)
     busy[1] = busy.sum()
@@ -144,12 +151,9 @@ def seen(of: Program) -> tuple[Run, Windows, Session]:
         ),
         devices=(DeviceDelta(process=1, device=0, busy_ns=int(busy[1]), operations=1,
                              first_start_ns=at(10), last_end_ns=int(ends.max())),),
-        window_work=tuple(work),
-        window_costs=tuple(costs),
-        windows=watched.take_closed(),
-        standing_ppm=watched.costs.standing_ppm,
         traced_ns=on_ns,
         paused_ns=int(ends.max()) - int(of.begins[0, 0]) - on_ns,
+        **parts,
     )  # fmt: skip
     session = Session()
     started = replace(run_started(), max_cost_percent=3.0)

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import NamedTuple
-
 import numpy as np
 
 from gputui.attribute.accounting.device import DeviceTime
@@ -18,35 +15,25 @@ from gputui.attribute.accounting.operations import Kernels, columns
 from gputui.attribute.accounting.phases import PhaseLeaves
 from gputui.attribute.accounting.tracker import FIRST_TRY, WINDOW, StepTracker
 from gputui.attribute.arrays import Int64s, Slots, distinct
+from gputui.attribute.collection import Collection, DeltaParts
 from gputui.attribute.collectives.local import LocalCollectives
 from gputui.attribute.holes import Holes
 from gputui.attribute.range_stacks import RangeStacks
 from gputui.attribute.streams import STREAM
 from gputui.attribute.timed_operations import TimedOperations
+from gputui.model.cuda_names import NOT_A_STEP
 from gputui.model.events import (
     RECOMPUTING,
     LeafTime,
-    LineLaunches,
     LineSamples,
     LoopDelta,
+    RangeLeaf,
     StepBlock,
     StepLanes,
-    Stretch,
 )
 from gputui.model.leaves import Leaf
 
 MAX_DEVICES = 64
-
-
-class Parts(NamedTuple):
-    """What a collection came to."""
-
-    leaf_times: list[LeafTime]
-    loops: list[LoopDelta]
-    blocks: list[StepBlock]
-    lines: list[LineSamples]
-    line_launches: list[LineLaunches]
-    stretches: list[Stretch]
 
 
 class Accounting:
@@ -157,11 +144,6 @@ class Accounting:
             for device in self.devices.values():
                 device.mark(moments, renewed=False)
 
-    def take_phases(self) -> Iterator[tuple[int, dict[tuple[int, int], int]]]:
-        """By device: node and leaf → ns since the last call."""
-        for number, device in self.devices.items():
-            yield number, device.time.phases.take()
-
     def take_lanes(self, time_ns: int) -> list[StepLanes]:
         """Steps of each device in parts, of those whose steps the last collection ended."""
         return [lanes for device in self.devices.values() for lanes in device.take_lanes(time_ns)]
@@ -177,9 +159,26 @@ class Accounting:
                 busy for other, busy in self._busy.items() if other != number
             )
 
-    def collect(self, until_ns: int | None, steps_named: bool) -> Parts:
-        """The deltas up to `until_ns`, None at the end. `steps_named` means that the program has
-        ranges that name themselves steps."""
+    def collect_parts(self, collection: Collection) -> DeltaParts:
+        """Time by step and leaf, and by range and leaf. Ranges that name themselves steps win over
+        steps that are found by what repeats."""
+        nodes, finalised = collection.nodes, collection.finalised
+        steps_named = nodes.likeliest_step != NOT_A_STEP
+        if steps_named:
+            is_step = nodes.step_rank[finalised.nodes] == nodes.likeliest_step
+            self.mark_steps(finalised.starts_ns[is_step])
+        parts = self.collect(collection.until_ns, steps_named)
+        parts["range_leaves"] = tuple(
+            RangeLeaf(device, int(nodes.number[node]), leaf, ns)
+            for device, steps in self.devices.items()
+            for (node, leaf), ns in steps.time.phases.take().items()
+            if ns
+        )
+        return parts
+
+    def collect(self, until_ns: int | None, steps_named: bool) -> DeltaParts:
+        """Time by step and leaf up to `until_ns`, None at the end. `steps_named` means that the
+        program has ranges that name themselves steps."""
         if steps_named:
             self._launches.keep_newest()
         else:
@@ -201,11 +200,14 @@ class Accounting:
         ]
         accounted = [device.time.accounted_ns for device in self.devices.values()]
         self._threads.forget(min(accounted, default=0))
-        return Parts(
-            [part for part in parts if isinstance(part, LeafTime)],
-            [part for part in parts if isinstance(part, LoopDelta)],
-            [part for part in parts if isinstance(part, StepBlock)],
-            [part for part in parts if isinstance(part, LineSamples)],
-            [part for device in self.devices.values() for part in device.take_line_launches()],
-            [part for device in self.devices.values() if (part := device.take_stretch())],
-        )
+        devices = self.devices.values()
+        return {
+            "leaf_times": tuple(part for part in parts if isinstance(part, LeafTime)),
+            "loops": tuple(part for part in parts if isinstance(part, LoopDelta)),
+            "step_blocks": tuple(part for part in parts if isinstance(part, StepBlock)),
+            "line_samples": tuple(part for part in parts if isinstance(part, LineSamples)),
+            "line_launches": tuple(
+                launched for device in devices for launched in device.take_line_launches()
+            ),
+            "stretches": tuple(stretch for device in devices if (stretch := device.take_stretch())),
+        }

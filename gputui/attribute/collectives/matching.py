@@ -13,6 +13,7 @@ from statistics import median
 
 import msgspec
 
+from gputui.attribute.collection import DeltaParts
 from gputui.attribute.collectives.found import Collective, Found
 from gputui.attribute.collectives.order import insert
 from gputui.attribute.collectives.peers import Peers
@@ -105,8 +106,12 @@ class Matching:
         """Processes with sums, here or of peers, that were not taken."""
         return self._rows.keys() | self.peers.untaken
 
+    def take_parts(self, process: int) -> DeltaParts:
+        """The sums of a process since the last time, by the field of CaptureDelta they go to."""
+        return {"collectives": self.take(process), "peers": self.peers.take(process)}
+
     def take(self, process: int) -> tuple[CollectiveDelta, ...]:
-        """The sums of a process since the last time."""
+        """Sums over collectives of a process since the last time."""
         rows = self._rows.pop(process, {})
         return tuple(
             CollectiveDelta(
