@@ -16,8 +16,7 @@ from gputui.render.timelines import timelines
 from gputui.report.answer import Group
 from gputui.report.explain.time_tree import time_tree
 from gputui.report.machine_summary import started_ns
-from gputui.report.main_step import share_of
-from gputui.report.phases import phase_rows
+from gputui.report.phases import phase_rows, share_of
 from gputui.report.roofline import roofline
 from gputui.report.schema import AnyTable
 from gputui.state import Run, Session

@@ -17,9 +17,8 @@ from gputui.report.explain.time_tree import TimeTree
 from gputui.report.explain.verdict import verdict
 from gputui.report.interruptions import interruptions
 from gputui.report.job import clocks_line, job_of
-from gputui.report.main_step import LEAST_LEVEL, share_of
 from gputui.report.phase_estimates import shares_error_points
-from gputui.report.phases import PhaseRow, phase_rows
+from gputui.report.phases import LEAST_LEVEL, PhaseRow, phase_rows, share_of
 from gputui.report.step_meaning import step_meaning
 from gputui.report.tables.alerts import AlertRow, alert_rows
 from gputui.report.windows import tracing_line

@@ -20,11 +20,9 @@ from gputui.report.energy import (
     used_span,
 )
 from gputui.report.explain.time_tree import TimeTree
-from gputui.report.main_step import main_step
 from gputui.report.means import Mean, mean_of_blocks
 from gputui.report.memory import OUTSIDE
-from gputui.report.phase_totals import outside_ns
-from gputui.report.phases import PhaseRow, phase_rows
+from gputui.report.phases import PhaseRow, main_step, outside_ns, phase_rows
 from gputui.report.statistics import kernel_rows
 from gputui.report.subject import Subject
 from gputui.state import BatchMeans, Device, Readings, Reports, Run

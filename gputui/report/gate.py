@@ -17,7 +17,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from gputui.report.compare import Comparison, Figure, Item
-from gputui.report.explain.pauses import share_in_the_loop
+from gputui.report.explain.time_tree import share_in_the_loop
 from gputui.report.means import Mean
 from gputui.report.threshold import ANY_GPU, Threshold
 

@@ -8,8 +8,7 @@ from gputui.model import units
 from gputui.model.leaves import LEAVES
 from gputui.report.explain import Verdict
 from gputui.report.explain.evidence import IN_FEW_STEPS
-from gputui.report.explain.pauses import gpu_works
-from gputui.report.explain.time_tree import TimeTree
+from gputui.report.explain.time_tree import TimeTree, gpu_works
 
 SLOWED = 0.01
 """Share of the time that slow steps take longer than usual ones from which they are worth one."""

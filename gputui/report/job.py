@@ -8,7 +8,7 @@ import msgspec
 
 from gputui.model.link import ClockOffset
 from gputui.model.units import duration
-from gputui.report.explain.members import hosts
+from gputui.report.explain.rank_waits import hosts
 from gputui.state import Run, Session
 
 LISTED = 20

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from gputui.report.main_step import share_of
-from gputui.report.phases import PhaseRow, phase_rows
+from gputui.report.phases import PhaseRow, phase_rows, share_of
 from gputui.report.windows import NOTE, Estimates
 from gputui.state import Run
 

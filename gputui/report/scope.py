@@ -17,8 +17,7 @@ from gputui.model.merge import declared, merger_of
 from gputui.model.sketch import Accumulator
 from gputui.model.step_blocks import StepBlocks
 from gputui.model.units import count
-from gputui.report.explain.members import rank_processes
-from gputui.report.explain.rank_waits import matched, waits
+from gputui.report.explain.rank_waits import matched, rank_processes, waits
 from gputui.report.explain.time_tree import exposed_of, main_loops, trees_without_waits
 from gputui.state import Run
 from gputui.state.history import History

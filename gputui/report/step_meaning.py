@@ -9,7 +9,7 @@ from gputui.model.events import Scope
 from gputui.model.leaves import LEAVES, Leaf
 from gputui.model.units import count, duration
 from gputui.report.explain.time_tree import TimeTree
-from gputui.report.main_step import STEP_NAMES
+from gputui.report.phases import STEP_NAMES
 from gputui.report.scope import TURNS, Part, RunScope
 from gputui.state import Run
 

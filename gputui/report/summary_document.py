@@ -13,7 +13,7 @@ from gputui.report.cost import Cost, cost_of
 from gputui.report.energy import span_of
 from gputui.report.explain import conclusion, findings, machine_findings
 from gputui.report.explain.finding import FindingDocument, finding_documents
-from gputui.report.explain.verdict_document import VerdictDocument, verdict_document
+from gputui.report.explain.verdict import VerdictDocument, verdict_document
 from gputui.report.job import Job, job_of
 from gputui.report.machine_summary import NO_RUN, Machine, machine_of
 from gputui.report.registry import machine_tables, run_tables

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gputui.report.explain.headline import Headline
+from gputui.report.explain.verdict import Headline
 from gputui.tui.model import Model
 from gputui.tui.widgets.run import state
 

@@ -11,27 +11,25 @@ from msgspec.structs import replace
 
 from gputui.model.leaves import Leaf
 from gputui.report.explain import conclusion, findings
-from gputui.report.explain.causes import CAUSES
-from gputui.report.explain.copies import REDUCE_FIRST
-from gputui.report.explain.host_advice import (
+from gputui.report.explain.advice import (
+    BETWEEN_NODES,
+    COMPILE_WHOLE,
     COMPUTE,
     FEW_SIZES,
+    FEWER_WAITS,
+    GRAPHS_IN_USE,
     IN_A_PROCESS,
     IN_ATTENTION,
     LET_GO,
+    ONE_BY_ONE,
     PLANS,
     SAVE,
-)
-from gputui.report.explain.launches import (
-    BETWEEN_NODES,
-    COMPILE_WHOLE,
-    FEWER_WAITS,
-    GRAPHS_IN_USE,
-    ONE_BY_ONE,
     UNBLOCK,
     WITHOUT_OPTIMIZER,
     launch_advice,
 )
+from gputui.report.explain.causes import CAUSES
+from gputui.report.explain.evidence import REDUCE_FIRST
 from gputui.report.explain.time_tree import device_trees
 from gputui.report.explain.verdict import Verdict, verdict
 from gputui.report.phase_causes import phase_causes

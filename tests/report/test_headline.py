@@ -7,7 +7,7 @@ from msgspec.structs import replace
 from gputui.model.events import CaptureDelta, RunEnded
 from gputui.model.leaves import Leaf
 from gputui.report.explain import conclusion
-from gputui.report.explain.headline import Headline
+from gputui.report.explain.verdict import Headline
 from gputui.state import Run, Session
 from tests.report.test_verdict import a_run, delta
 

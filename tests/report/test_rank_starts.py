@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from gputui.model.events import AnyEvent, CaptureDelta, CollectiveDelta
-from gputui.report.explain.rank_starts import clocks_apart, late_starts
+from gputui.report.explain.lost_ranks import clocks_apart, late_starts
 from gputui.state import Session
 from tests.events_for_tests import at, attached, run_started
 

@@ -29,8 +29,7 @@ from gputui.model.leaves import Leaf
 from gputui.model.sketch import steps
 from gputui.model.step_blocks import StepBlocks
 from gputui.report.explain import findings
-from gputui.report.explain.late_steps import late_over_steps
-from gputui.report.explain.ranks import Lateness, lateness, rank_times
+from gputui.report.explain.ranks import Lateness, late_over_steps, lateness, rank_times
 from gputui.report.explain.time_tree import time_tree
 from gputui.report.explain.verdict import verdict
 from gputui.report.registry import table

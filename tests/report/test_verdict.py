@@ -40,18 +40,19 @@ from gputui.model.sketch import steps
 from gputui.render.prometheus_samples import figures
 from gputui.report.compare import Subject, compare
 from gputui.report.explain import conclusion, findings
-from gputui.report.explain.advice import APART, TUNES
-from gputui.report.explain.causes import CAUSES
-from gputui.report.explain.counted import taken_by_others
-from gputui.report.explain.finding import Finding, finding_documents
-from gputui.report.explain.host_advice import (
+from gputui.report.explain.advice import (
+    APART,
     COMPUTE,
     IN_A_PROCESS,
     LET_GO,
     LOAD,
     PLANS,
     SAVE,
+    TUNES,
 )
+from gputui.report.explain.causes import CAUSES
+from gputui.report.explain.finding import Finding, finding_documents
+from gputui.report.explain.leaves import taken_by_others
 from gputui.report.explain.time_tree import time_tree
 from gputui.report.explain.verdict import Verdict, verdict
 from gputui.report.gate import Condition

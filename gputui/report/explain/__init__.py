@@ -15,8 +15,8 @@ from functools import cache
 from typing import TypeVar
 
 from gputui.model.leaves import LEAVES, Leaf
+from gputui.report.explain.advice import is_of_plans
 from gputui.report.explain.finding import Finding, MachineRule, RunRule, times_faster
-from gputui.report.explain.host_advice import is_of_plans
 from gputui.report.explain.time_tree import time_tree
 from gputui.report.explain.trends import work_trend
 from gputui.report.explain.verdict import Verdict, verdict

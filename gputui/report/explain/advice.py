@@ -1,17 +1,226 @@
-"""What to try for a leaf, where more is known than what is true of any program."""
+"""What to try for a leaf, where the run's lines, calls and kernels say more than what is true of
+any program: where a GPU waits for launches it depends on what launches, where the CPU computes on
+the line that it is at.
+"""
 
 from __future__ import annotations
 
 import re
 from collections import Counter
 from collections.abc import Mapping
+from functools import lru_cache
+from typing import Literal
 
 from gputui.model.events import KernelDefined
-from gputui.model.leaves import Leaf
-from gputui.report.explain.counted import all_steps, shares_with_itself
-from gputui.report.explain.host_advice import host_advice, wait_advice
-from gputui.report.explain.launches import BETWEEN_NODES, launch_advice, replays_graphs
+from gputui.model.leaves import Leaf, leaf_of_kernel
+from gputui.report.explain.causes import CAUSES
+from gputui.report.explain.leaves import all_steps, shares_with_itself, waits_among_launches
+from gputui.report.explain.lines import MOSTLY, LikeliestLine, beside, line_shares
 from gputui.state import Run
+
+IN_USE = 0.5
+"""Launches of a CUDA graph a step from which its program uses graphs."""
+
+OPTIMIZER = 0.1
+"""Share of all kernels from which an optimizer that updates tensor by tensor leads the advice: of
+the seven or more kernels that Adam launches for a tensor, three can be recognised by name."""
+
+GRAPHS_IN_USE = (
+    "CUDA graphs are in use: replay several steps in one graph, take larger batches; node tracing "
+    "makes their launches slower, --graph-trace graph does not"
+)
+BETWEEN_NODES = (
+    "fewer, larger kernels in the graph (torch.compile), larger batches; node tracing lengthens "
+    "the gaps between them, --graph-trace graph does not"
+)
+"""Where the nodes of CUDA graphs wait for one another."""
+ONE_BY_ONE = (
+    "fused=True or foreach=True for the optimizer, which launches its kernels tensor by tensor; "
+    'then CUDA graphs, torch.compile(mode="reduce-overhead")'
+)
+WITHOUT_OPTIMIZER = 'CUDA graphs, torch.compile(mode="reduce-overhead"), larger batches'
+"""Where the optimizer is fused, or nothing is trained."""
+COMPILE_WHOLE = (
+    "jax.jit around the whole step; several steps in one call (jax.lax.scan, fori_loop), larger "
+    "batches"
+)
+"""Where XLA made the kernels: of single operators, or of short functions."""
+UNBLOCK = (
+    "unset CUDA_LAUNCH_BLOCKING, by which each launch waits for its kernel; in PyTorch look for a "
+    "line that sets it in os.environ"
+)
+FEWER_WAITS = "fewer waits (.item(), .cpu(), nonzero), which no CUDA graph can have; then "
+"""What comes first where waits are among the launches: CUDA forbids them in a capture."""
+
+_OF_XLA = re.compile(r"^(wrapped_|((gemm|input|loop)_\w*)?fusion(_|$))")
+_BACKWARD = re.compile(r"backward|bwd|_grad", re.I)
+_OF_A_TENSOR = re.compile(r"lerp_scalar_kernel|addcdiv_cuda_kernel|addcmul_cuda_kernel")
+
+
+def launch_advice(run: Run, names: Mapping[int, KernelDefined]) -> str | None:
+    """Better than what is true of any program; None where nothing is known."""
+    if run.launches_block:
+        return UNBLOCK
+    counts = _counts(run, names)
+    if counts and counts["xla"] >= counts.total() / 2:
+        return COMPILE_WHOLE
+    if replays_graphs(run):
+        return GRAPHS_IN_USE
+    advice = _of_kernels(counts)
+    if waits_among_launches(run) is None:
+        return advice
+    return FEWER_WAITS + (advice or CAUSES[Leaf.LAUNCH].advice)
+
+
+def _counts(run: Run, names: Mapping[int, KernelDefined]) -> Counter[_Kind]:
+    """How many kernels of each kind ran."""
+    counts = Counter[_Kind]()
+    for key, times in run.kernels.items():
+        if (known := names.get(key.kernel)) is not None:
+            counts[_kind(known.name)] += times.time.count
+    return counts
+
+
+def _of_kernels(counts: Counter[_Kind]) -> str | None:
+    if not counts:
+        return None
+    if counts["of a tensor"] >= OPTIMIZER * counts.total():
+        return ONE_BY_ONE
+    return WITHOUT_OPTIMIZER if counts["optimizer"] or not counts["backward"] else None
+
+
+def replays_graphs(run: Run) -> bool:
+    """Whether the steps replay CUDA graphs."""
+    steps = all_steps(run)
+    replays = sum(times.count for key, times in run.api.items() if "GraphLaunch" in key.name)
+    return steps > 0 and replays >= IN_USE * steps
+
+
+_Kind = Literal["xla", "of a tensor", "optimizer", "backward", "other"]
+
+
+@lru_cache(maxsize=4096)
+def _kind(name: str) -> _Kind:
+    """That XLA made a kernel, or what it says of the optimizer: an update of Adam's moments, of one
+    tensor (PyTorch's `addcmul`, `addcdiv`, `lerp`), of many; that there is one; nothing."""
+    if _OF_XLA.search(name):
+        return "xla"
+    if leaf_of_kernel(name) is Leaf.OPTIMIZER:
+        return "optimizer"
+    if _OF_A_TENSOR.search(name):
+        return "of a tensor"
+    return "backward" if _BACKWARD.search(name) else "other"
+
+
+_OF_CUDNN = re.compile(r"cudnn.*sdpa", re.I)
+
+_NO_CUDNN = "torch.backends.cuda.enable_cudnn_sdp(False)"
+PLANS = f"{_NO_CUDNN} if attention's length changes: cuDNN plans each new one; else "
+IN_ATTENTION = (
+    f"{_NO_CUDNN}: cuDNN's attention makes a plan for each new length; a KV cache (use_cache=True) "
+    "if each step goes through a text again"
+)
+"""Tens of milliseconds for each new length (48 ms a token on an H100, torch 2.11, a cache that
+grows)."""
+
+IN_A_PROCESS = (
+    "move what {where} computes to a process: Python's lock (the GIL) lets one thread run at a "
+    "time; a lock of the program's, hold for less"
+)
+LET_GO = "if the thread in {where} holds a lock, let it go before it sleeps or waits"
+"""Screens show what to try without the evidence: it names the other thread's function itself."""
+
+LESS = "do it less often, or off this thread"
+COMPUTE = "compute it on the GPU, or once before the loop"
+LOAD = f"{LESS}: DataLoader workers (num_workers > 0)"
+SAVE = f"{LESS}: a thread that saves and logs"
+
+_SAYS = {
+    LOAD: re.compile(
+        r"(?<![a-z])(augment\w*|collate|data(set|loader)?s?|fetch|(get|next|make)_?batch|getitem|"
+        r"images?|load(er)?|prepare(?!_)|preprocess\w*|token(ize\w*|izer)|transforms?)(?![a-z])",
+        re.I,
+    ),
+    SAVE: re.compile(
+        r"(?<![a-z])(checkpoint\w*|dump|log(ger|ging)|log_\w+|report|save)(?![a-z])", re.I
+    ),
+    COMPUTE: re.compile(r"(?<![a-z])(attention|backward|forward|model)(?![a-z])", re.I),
+}
+"""What to try, by words in the names of the functions and files of most lines, or of the library's
+function that they are in."""
+
+_LAUNCHES = re.compile(r"\(torch/(autograd|optim)/")
+"""Parts of PyTorch whose time on the CPU is that of preparing launches, where a line is in them."""
+
+_MAY_ATTEND = re.compile(
+    r"(?<![a-z])(att(entio)?n|backward|blocks?|decode\w*|forward|generate|layers?|model|sdpa|"
+    r"transformer)(?![a-z])",
+    re.I,
+)
+"""Names of functions and files that attention may be called in."""
+
+_CONVOLVES = re.compile(r"\(torch/nn/modules/conv")
+"""One that takes long only where cuDNN has to choose an algorithm."""
+
+FEW_SIZES = (
+    "pad or crop to few different sizes: cuDNN chooses how to convolve anew for each new one; else "
+)
+"""31 of 50 ms a step of random crops on an H200 (torch 2.11)."""
+
+_COMPUTES = re.compile(r"\(torch/nn/functional")
+"""One whose functions take long only where their tensors are the CPU's."""
+
+
+def host_advice(run: Run, names: Mapping[int, KernelDefined]) -> str:
+    """Better than what is true of any program, where the line or the kernels say more."""
+    lines = line_shares(run, leaf=Leaf.HOST)
+    advice = next((advice for advice, says in _SAYS.items() if _mostly(says, lines)), None)
+    if advice is None and lines:
+        advice = next((one for one in (LOAD, SAVE) if _SAYS[one].search(lines[0].function)), None)
+    if advice is None and lines and _LAUNCHES.search(lines[0].inside):
+        advice = launch_advice(run, names) or CAUSES[Leaf.LAUNCH].advice
+    may = not lines or _MAY_ATTEND.search(f"{lines[0].where} {lines[0].inside}") is not None
+    if advice not in (LOAD, SAVE) and may and _plans(run, names):
+        in_attention = any("attention" in line.inside for line in lines[:1])
+        return IN_ATTENTION if in_attention else PLANS + (advice or LESS)
+    if any(_CONVOLVES.search(line.inside) for line in lines[:2]):
+        return FEW_SIZES + (advice or LESS)
+    if advice is None and lines and _COMPUTES.search(lines[0].inside):
+        return COMPUTE
+    return advice or CAUSES[Leaf.HOST].advice
+
+
+def is_of_plans(advice: str) -> bool:
+    """Whether it says that cuDNN's attention plans each new length."""
+    return advice.startswith(_NO_CUDNN)
+
+
+def wait_advice(run: Run, leaves: Mapping[Leaf, int]) -> str | None:
+    """Where what it waits for is a report of the program's, or another thread of it; None
+    elsewhere."""
+    if (other := beside(run, leaves)) is not None:
+        return (IN_A_PROCESS if other.ran else LET_GO).format(where=other.where)
+    lines = line_shares(run, leaf=Leaf.WAIT)[:1]
+    says = _SAYS[SAVE]
+    reports = any(says.search(line.where) or says.search(line.function) for line in lines)
+    return SAVE if reports else None
+
+
+def _mostly(says: re.Pattern[str], lines: list[LikeliestLine]) -> bool:
+    seen = sum(line.seen for line in lines if says.search(line.where))
+    return bool(lines) and seen >= MOSTLY * lines[0].samples
+
+
+def _plans(run: Run, names: Mapping[int, KernelDefined]) -> bool:
+    """Whether cuDNN's attention runs each step."""
+    steps = all_steps(run)
+    calls = sum(
+        times.time.count
+        for key, times in run.kernels.items()
+        if (known := names.get(key.kernel)) is not None and _OF_CUDNN.search(known.name)
+    )
+    return calls > 0 and calls >= steps
+
 
 _OF_TUNING = (Leaf.WAIT, Leaf.HOST, Leaf.SYNC, Leaf.ALLOCATION)
 """What a step idles in that compiles algorithms, finds them memory and waits for each."""

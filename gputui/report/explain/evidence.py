@@ -1,5 +1,6 @@
-"""What shows a leaf's cause: the line of the program or the phase, the steps that have it; and what
-is one cause."""
+"""What shows a leaf's cause: the line of the program or the phase, the steps that have it, what is
+copied back; and which leaves have one cause together.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +8,9 @@ from collections import Counter
 from dataclasses import replace
 
 from gputui.model.leaves import LEAVES, Leaf
-from gputui.report.explain.copies import REDUCE_FIRST, copies_back
-from gputui.report.explain.counted import waits_among_launches
+from gputui.report.explain.advice import SAVE
 from gputui.report.explain.finding import Finding, times_faster
-from gputui.report.explain.host_advice import SAVE
+from gputui.report.explain.leaves import waits_among_launches
 from gputui.report.explain.lines import (
     AT_A_LINE,
     MOSTLY,
@@ -19,9 +19,26 @@ from gputui.report.explain.lines import (
     likeliest_line,
     line_shares,
 )
-from gputui.report.explain.pauses import in_words
-from gputui.report.explain.time_tree import TimeTree
+from gputui.report.explain.time_tree import TimeTree, in_words
 from gputui.state import Run
+
+BACK = 0.8
+"""Part of the pageable copies' time from which it is for what comes back."""
+
+REDUCE_FIRST = (
+    "do on the GPU what is done with it on the CPU (argmax, sampling, metrics), and copy back only "
+    "the result, or less often"
+)
+
+
+def copies_back(run: Run, tree: TimeTree) -> bool:
+    """Whether pageable copies are from the GPU: as long, over the run, as all are in its steps."""
+    back_ns = sum(
+        both.time.total
+        for key, both in run.memory_operations.items()
+        if "Device-to-Host" in key.operation and key.destination_kind == "pageable"
+    )
+    return 0 < BACK * tree.leaves.get(Leaf.COPY_PAGEABLE, 0) <= back_ns
 
 
 def evidence(run: Run, tree: TimeTree, leaf: Leaf) -> tuple[str, ...]:

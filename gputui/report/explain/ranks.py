@@ -1,30 +1,44 @@
-"""Which rank the others wait for.
+"""Which rank the others wait for, and whether it always was late.
 
 A rank is named only where the evidence leaves no other: a weak name sends people to the wrong
 machine. Who comes late needs no clocks: see `rank_waits`. Two rules name ranks. Those that always
 wait far less than the others are late, one or several of them. Where lateness goes round, each
 collective's loss is laid at the door of the rank that came last: `blame_ns`.
+
+How late a rank came over the steps is known from the blocks of steady steps that every rank keeps
+(model.step_blocks): what its collectives take less than those of the rank that waits longest, a
+step. Ranks run the same steps, so step n of one is step n of the other, and no clock is needed.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from statistics import median
 from typing import NamedTuple
 
+from gputui.model.events import StepBlock
 from gputui.model.leaves import Leaf
 from gputui.model.units import duration
 from gputui.report.explain.finding import percents, rank_names
-from gputui.report.explain.members import ranks_of
-from gputui.report.explain.rank_causes import LEAST_LATE, LateRank, RankTime, late_rank
-from gputui.report.explain.rank_cores import had_no_core, may_be_chance, times_longer
+from gputui.report.explain.rank_causes import (
+    LEAST_LATE,
+    LateRank,
+    RankTime,
+    had_no_core,
+    late_rank,
+    may_be_chance,
+    times_longer,
+)
 from gputui.report.explain.rank_waits import (
     LEAST_COLLECTIVES,
     STEPS_ALIKE,
     Matched,
     matched,
     may_be_compared,
+    ranks_of,
 )
 from gputui.report.explain.time_tree import device_trees, exposed_of
 from gputui.state import Run
@@ -258,3 +272,58 @@ def _claimed(late: Sequence[LateRank]) -> dict[Leaf, int]:
             ns = max(0, round(share * one.time.tree.wall_ns))
             claimed[leaf] = claimed.get(leaf, 0) + ns
     return claimed
+
+
+GROUPS = 32
+"""Of steps, at most."""
+
+Place = tuple[int, int]
+
+
+def late_over_steps(ranks: Sequence[RankTime], groups: int = GROUPS) -> dict[Place, list[float]]:
+    """By process and device: how late a step, in ns, for each of up to so many groups of as many
+    steps, the oldest first. Empty where ranks cannot be compared."""
+    blocks = {
+        (one.process, one.device): found
+        for one in ranks
+        if one.late is not None and one.device is not None and (found := _blocks(one))
+    }
+    counts = [sum(block.steps for block in found) for found in blocks.values()]
+    if len(blocks) < 2 or min(counts) < STEPS_ALIKE * max(counts):
+        return {}
+    groups = min(groups, *counts, max(map(len, blocks.values())))
+    if groups < 2:
+        return {}
+    each = {place: _in_groups(found, groups) for place, found in blocks.items()}
+    longest = [max(values[at] for values in each.values()) for at in range(groups)]
+    return {
+        place: [most - own for most, own in zip(longest, values, strict=True)]
+        for place, values in each.items()
+    }
+
+
+def _blocks(one: RankTime) -> list[StepBlock]:
+    """Those of the loop that took the most time on the rank's device."""
+    known = one.run.step_blocks.get(one.process)
+    loops = [
+        blocks
+        for (device, _), blocks in (known.loops.items() if known is not None else ())
+        if device == one.device
+    ]
+    return max(loops, key=lambda blocks: sum(block.ns for block in blocks), default=[])
+
+
+def _in_groups(blocks: Sequence[StepBlock], groups: int) -> list[float]:
+    """What collectives took a step, in groups of as many steps; blocks of any size are spread."""
+    ends = [0, *accumulate(block.steps for block in blocks)]
+    sums = [0, *accumulate(dict(block.leaves).get(Leaf.COMMUNICATION, 0) for block in blocks)]
+
+    def up_to(step: float) -> float:
+        at = min(max(bisect_right(ends, step) - 1, 0), len(blocks) - 1)
+        part = (step - ends[at]) / max(1, ends[at + 1] - ends[at])
+        return sums[at] + part * (sums[at + 1] - sums[at])
+
+    edges = [ends[-1] * at / groups for at in range(groups + 1)]
+    totals = [up_to(edge) for edge in edges]
+    size = ends[-1] / groups
+    return [(totals[at + 1] - totals[at]) / size for at in range(groups)]

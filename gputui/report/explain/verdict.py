@@ -1,33 +1,27 @@
 """The verdict on a run: the leaves whose cure would gain most, each told once.
 
 As top-down analysis has it (A. Yasin, ISPASS 2014): a leaf speaks only under a parent that is
-large itself, and that nothing stands out is a result.
+large itself, and that nothing stands out is a result. While a run goes on its headline must not
+flicker between two causes of like size (`Headline`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import Literal
+
+import msgspec
 
 from gputui.model.events import KernelDefined
 from gputui.model.leaves import LEAVES, Leaf, is_kernel
 from gputui.report.explain.advice import better_advice
 from gputui.report.explain.causes import CAUSES, SOME_RANKS, UNSEEN_COLLECTIVES, Cause
-from gputui.report.explain.counted import MANY_WAITS, waits_a_step, waits_among_launches
 from gputui.report.explain.evidence import each_cause_once, evidence, place_of, where
 from gputui.report.explain.finding import Finding, RunRule, capital, times_faster
-from gputui.report.explain.members import all_ranks_seen
-from gputui.report.explain.pauses import (
-    WAITS_FOR_WORK,
-    gpu_works,
-    in_words,
-    other_work,
-    paused_share,
-    sleeps,
-    with_pauses,
-)
+from gputui.report.explain.leaves import MANY_WAITS, waits_a_step, waits_among_launches
 from gputui.report.explain.rank_causes import LEAST_LATE
-from gputui.report.explain.rank_waits import matched
+from gputui.report.explain.rank_waits import all_ranks_seen, matched
 from gputui.report.explain.ranks import (
     Lateness,
     lack_of_cores,
@@ -35,7 +29,17 @@ from gputui.report.explain.ranks import (
     lateness_of,
     rank_times,
 )
-from gputui.report.explain.time_tree import TimeTree, time_tree
+from gputui.report.explain.time_tree import (
+    WAITS_FOR_WORK,
+    TimeTree,
+    gpu_works,
+    in_words,
+    other_work,
+    paused_share,
+    sleeps,
+    time_tree,
+    with_pauses,
+)
 from gputui.report.losses import lost_share, why_lost
 from gputui.report.step_meaning import LAYER
 from gputui.state import Run, Session
@@ -304,3 +308,115 @@ def causes(session: Session, run: Run) -> tuple[Finding, ...]:
 
 
 RULES = (RunRule(10, causes), RunRule(11, late_beside))
+
+
+class VerdictDocument(msgspec.Struct, frozen=True):
+    """The verdict for programs. Shares and times are of `scope`; `step_error_ns` is the standard
+    error of the mean step. `beside_ns` is time that is not in the scope, by what it is."""
+
+    word: str
+    headline: str
+    scope: Literal["steady steps", "since the first kernel"]
+    gpus: int
+    wall_ns: int
+    busy_percent: float
+    idle_percent: float
+    steps: int
+    step_ns: float | None
+    step_error_ns: float | None
+    step_median_ns: float | None
+    step_p99_ns: float | None
+    slow_steps: int
+    beside_ns: dict[str, int]
+
+
+def verdict_document(found: Verdict | None) -> VerdictDocument | None:
+    """For programs."""
+    tree = found.tree if found is not None else None
+    if found is None or tree is None:
+        return None
+    idle = 100 * tree.share(tree.idle_ns)
+    mean = tree.step_mean if tree.has_steps else None
+    return VerdictDocument(
+        word=found.word,
+        headline=found.headline,
+        scope="steady steps" if tree.has_steps else "since the first kernel",
+        gpus=tree.devices,
+        wall_ns=tree.wall_ns,
+        busy_percent=100 - idle,
+        idle_percent=idle,
+        steps=tree.steps,
+        step_ns=mean.amount if mean else None,
+        step_error_ns=mean.error if mean else None,
+        step_median_ns=tree.step_ns.median,
+        step_p99_ns=tree.step_ns.percentile(99),
+        slow_steps=tree.slow_steps,
+        beside_ns={scope.name.lower(): ns for scope, ns in sorted(tree.beside_ns.items()) if ns},
+    )
+
+
+LEAST_STEPS = 10
+LEAST_NS = 2_000_000_000
+"""Steady steps and time before there is a headline (TraceML waits for 2 steps to warn, for 20 to be
+sure)."""
+
+CLEARLY_LARGER = 0.05
+FOR_NS = 5_000_000_000
+"""A new cause leads when it is this much larger, in shares of the wall time, for so long (ingero
+has a hysteresis of 0.02)."""
+
+
+class Headline:
+    """The conclusion on the newest run, held steady. Once a run has ended it is the conclusion."""
+
+    def __init__(self) -> None:
+        self._run: int | None = None
+        self._shown: Verdict | None = None
+        self._challenger: tuple[str, int] | None = None
+
+    def of(self, run: Run, found: Verdict | None) -> Verdict | None:
+        """What to show now, where `found` is the run's conclusion; None while too little was
+        seen."""
+        if run.started.time_ns != self._run:
+            self._run, self._shown, self._challenger = run.started.time_ns, None, None
+        tree = found.tree if found is not None else None
+        if found is None or tree is None or not run.is_active:
+            self._shown = found
+            return found
+        enough = tree.steps >= LEAST_STEPS * tree.devices and tree.wall_ns >= LEAST_NS
+        if self._shown is None and not enough:
+            return None
+        if self._shown is None or self._leads(found, run.updated_ns):
+            self._shown, self._challenger = found, None
+        else:
+            self._shown = _renewed(self._shown, found)
+        return self._shown
+
+    def _leads(self, found: Verdict, now_ns: int) -> bool:
+        """Whether what was found takes the place of what is shown."""
+        shown = self._shown
+        assert shown is not None
+        if _leading_cause(found) == _leading_cause(shown):
+            return True
+        sizes = {one.cause: one.recoverable for one in found.findings}
+        held, new = sizes.get(_leading_cause(shown), 0.0), sizes.get(_leading_cause(found), 0.0)
+        if abs(new - held) < CLEARLY_LARGER:
+            self._challenger = None
+            return False
+        if self._challenger is None or self._challenger[0] != _leading_cause(found):
+            self._challenger = _leading_cause(found), now_ns
+        return now_ns - self._challenger[1] >= FOR_NS
+
+
+def _leading_cause(found: Verdict) -> str:
+    """What leads: a leaf, a rule, or a verdict without findings."""
+    return found.findings[0].cause if found.findings else found.word
+
+
+def _renewed(shown: Verdict, found: Verdict) -> Verdict:
+    """The same cause in front, with its newest figures."""
+    same = next((one for one in found.findings if one.cause == _leading_cause(shown)), None)
+    if same is None:
+        return shown
+    rest = tuple(one for one in found.findings if one is not same)
+    return Verdict(same.word, same.told, (same, *rest), found.tree, found.speed)

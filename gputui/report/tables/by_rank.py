@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, TypeVar
 from msgspec.structs import replace
 
 from gputui.model.sketch import Accumulator
-from gputui.report.explain.members import ranks_of
+from gputui.report.explain.rank_waits import ranks_of
 from gputui.report.schema import RANK, Column, TableSpec
 from gputui.report.statistics import (
     TableRow,

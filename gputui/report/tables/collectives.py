@@ -7,8 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from gputui.model.collectives import CollectiveSums, bus_factor, total_bytes
-from gputui.report.explain.members import ranks_of
-from gputui.report.explain.rank_waits import FIRST_SECOND, MATCHED
+from gputui.report.explain.rank_waits import FIRST_SECOND, MATCHED, ranks_of
 from gputui.report.schema import (
     RANK,
     TableSpec,

@@ -6,7 +6,7 @@ from collections import defaultdict
 from dataclasses import dataclass
 
 from gputui.model.collectives import PeerSums
-from gputui.report.explain.members import ranks_of
+from gputui.report.explain.rank_waits import ranks_of
 from gputui.report.schema import TableSpec, count, if_any, number, percent, size, text, time
 from gputui.state import Run, Session
 

@@ -6,10 +6,9 @@ from collections.abc import Callable, Sequence
 
 from gputui.model.leaves import LEAVES, Leaf
 from gputui.model.units import duration
-from gputui.report.explain.late_steps import late_over_steps
 from gputui.report.explain.rank_causes import RankTime
 from gputui.report.explain.rank_waits import hidden_share, matched, was_clock_set, why_not_matched
-from gputui.report.explain.ranks import lack_of_cores, rank_times
+from gputui.report.explain.ranks import lack_of_cores, late_over_steps, rank_times
 from gputui.report.schema import Column, TableSpec, if_any, number, percent, text, time
 from gputui.state import Run, Session
 

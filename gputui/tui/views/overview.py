@@ -8,11 +8,9 @@ from typing import TYPE_CHECKING, cast
 
 from gputui.model.leaves import LEAF_OF_KEY, LEAVES, Leaf
 from gputui.report.energy import run_energy
-from gputui.report.explain.headline import Headline
 from gputui.report.explain.time_tree import TimeTree, time_tree
-from gputui.report.explain.verdict import verdict
-from gputui.report.main_step import in_main_step, main_step
-from gputui.report.phases import phase_rows
+from gputui.report.explain.verdict import Headline, verdict
+from gputui.report.phases import in_main_step, main_step, phase_rows
 from gputui.report.statistics import kernel_rows
 from gputui.report.step_meaning import step_meaning
 from gputui.state import Run

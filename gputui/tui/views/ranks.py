@@ -8,11 +8,9 @@ from dataclasses import dataclass
 from gputui.model.leaves import LEAVES
 from gputui.model.units import duration, percent
 from gputui.report.explain.finding import MOST_NAMED, capital, rank_names
-from gputui.report.explain.late_steps import late_over_steps
-from gputui.report.explain.members import rank_processes
 from gputui.report.explain.rank_causes import RankTime
-from gputui.report.explain.rank_waits import matched, why_not_matched
-from gputui.report.explain.ranks import Lateness, lateness_of
+from gputui.report.explain.rank_waits import matched, rank_processes, why_not_matched
+from gputui.report.explain.ranks import Lateness, late_over_steps, lateness_of
 from gputui.report.tables.ranks import RANKS, rank_rows, why_unknown
 from gputui.state import Run
 from gputui.tui.model import Model

@@ -11,8 +11,7 @@ from textual import events
 from gputui.model.units import count, duration, parameter, percent, quantity, size
 from gputui.report.cost import cost_of
 from gputui.report.explain import findings
-from gputui.report.main_step import main_step
-from gputui.report.phases import PhaseRow, phase_rows
+from gputui.report.phases import PhaseRow, main_step, phase_rows
 from gputui.report.schema import Column
 from gputui.report.statistics import (
     TableRow,

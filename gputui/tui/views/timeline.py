@@ -11,8 +11,7 @@ from textual import events
 from gputui.model.leaves import LEAVES, Leaf
 from gputui.model.units import count, duration
 from gputui.report.explain.time_tree import TimeTree, device_trees
-from gputui.report.main_step import main_step
-from gputui.report.phases import phase_rows
+from gputui.report.phases import main_step, phase_rows
 from gputui.state import Run
 from gputui.tui.model import Model
 from gputui.tui.widgets.canvas import Row, Span, clip, heading, wrap

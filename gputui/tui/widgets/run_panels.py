@@ -10,8 +10,7 @@ from gputui.model.leaves import Leaf
 from gputui.model.step_blocks import FEW
 from gputui.model.units import count, duration, percent
 from gputui.report.explain.time_tree import TimeTree
-from gputui.report.main_step import LEAST_LEVEL
-from gputui.report.phases import PhaseRow
+from gputui.report.phases import LEAST_LEVEL, PhaseRow
 from gputui.report.statistics import TableRow
 from gputui.state import Run
 from gputui.tui.widgets.canvas import ELLIPSIS, Row, bar, chosen_row, fit, flow

@@ -7,9 +7,8 @@ from typing import TypeVar
 
 from gputui.model.naming import is_library_domain
 from gputui.model.units import count, duration, percent
-from gputui.report.main_step import is_inside
 from gputui.report.phase_tree import PhaseKey, phase_tree
-from gputui.report.phases import PhaseRow
+from gputui.report.phases import PhaseRow, is_inside
 from gputui.report.schema import Column
 from gputui.report.tables.phases import PHASES
 from gputui.state import Run
