@@ -11,10 +11,11 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 from textwrap import wrap
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
+from gputui.base.decoding import convert, json_decoder
 from gputui.base.errors import WRONG_USAGE, GputuiError, did_you_mean
 from gputui.base.sanitize import sanitize, sanitize_document
 
@@ -136,7 +137,7 @@ def load_catalogue() -> Catalogue:
         last = answer.stderr.decode("utf-8", "replace").strip().splitlines()[-1:]
         raise CatalogueError(f"the workload catalogue failed: {sanitize(' '.join(last), 200)}")
     try:
-        return msgspec.convert(sanitize_document(msgspec.json.decode(answer.stdout)), Catalogue)
+        return convert(sanitize_document(json_decoder(Any).decode(answer.stdout)), Catalogue)
     except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
         raise CatalogueError(f"the workload catalogue is not readable: {error}") from None
 

@@ -7,9 +7,11 @@ import subprocess
 import sys
 import threading
 from collections.abc import Mapping
+from typing import Any
 
 import msgspec
 
+from gputui.base.decoding import convert, json_decoder
 from gputui.base.sanitize import sanitize_document
 from gputui.collect.catalogue import MODULE, CatalogueError, Value
 
@@ -49,7 +51,7 @@ class Forecaster:
                 process.stdin.write(msgspec.json.encode(question) + b"\n")
                 process.stdin.flush()
                 answer = process.stdout.readline()
-                return msgspec.convert(sanitize_document(msgspec.json.decode(answer)), Forecast)
+                return convert(sanitize_document(json_decoder(Any).decode(answer)), Forecast)
             except (OSError, ValueError, msgspec.MsgspecError) as error:
                 raise CatalogueError(f"the workloads gave no forecast: {error}") from None
 

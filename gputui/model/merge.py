@@ -9,12 +9,12 @@ are all added up by it.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from functools import cache
 from operator import attrgetter
 from typing import Any, TypeVar, get_args
 
 import msgspec
 
+from gputui.base.decoding import made_once
 from gputui.model.events.base import Rule
 from gputui.model.sketch import Accumulator
 from gputui.model.step_blocks import StepBlocks
@@ -35,7 +35,7 @@ def declared(kind: type, wanted: type) -> dict[str, tuple[Any, Any]]:
     return found
 
 
-@cache
+@made_once
 def rules(kind: type[msgspec.Struct]) -> dict[str, Rule]:
     """The rule of every field. Raises TypeError where a field has none: it could not be merged."""
     found = {name: rule for name, (_, rule) in declared(kind, Rule).items()}
@@ -190,12 +190,12 @@ def _of_one_sketch(
     return lambda part: Accumulator.of((get(part),)), lambda row, part: row.add(get(part))
 
 
-@cache
+@made_once
 def merger_of(kind: type[msgspec.Struct], row: type[Any] | None = None) -> Merger:
     """The one that adds parts of a kind up, in rows of a class of their own where none is given."""
     return Merger(kind, row or _row_of(kind))
 
 
-@cache
+@made_once
 def _row_of(kind: type[msgspec.Struct]) -> type[msgspec.Struct]:
     return msgspec.defstruct(f"{kind.__name__}Row", [(name, Any) for name in rules(kind)])

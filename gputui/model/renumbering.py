@@ -6,11 +6,11 @@ Which fields are such numbers is declared where they are (events.base.Numbered).
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import cache
 from typing import Annotated, Any, NamedTuple, TypeVar, get_args, get_origin
 
 import msgspec
 
+from gputui.base.decoding import made_once
 from gputui.model.events.base import Numbered
 
 Numbers = Mapping[Numbered, Callable[[int], int]]
@@ -38,7 +38,7 @@ def renumbered(part: _Part, numbers: Numbers) -> _Part:
     return msgspec.structs.replace(part, **changed) if changed else part
 
 
-@cache
+@made_once
 def _plan(kind: type[msgspec.Struct]) -> _Plan:
     numbers, tuples = [], []
     for field in msgspec.structs.fields(kind):

@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from gputui.base.decoding import decode_msgpack
 from gputui.state import Session
 from gputui.state.history import History
 
@@ -45,4 +46,4 @@ class Checkpoint:
             return self._histories[place].copy()
 
         encoded = zlib.decompress(self._encoded)
-        return msgspec.msgpack.decode(encoded, type=Session, dec_hook=put_back)
+        return decode_msgpack(encoded, Session, put_back)

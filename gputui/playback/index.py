@@ -16,6 +16,7 @@ from operator import itemgetter
 
 import msgspec
 
+from gputui.base.decoding import json_decoder
 from gputui.model.events import AnyEvent, CaptureDelta, CaptureSum
 from gputui.playback.fold import Decoded, Fold, Kept
 from gputui.playback.line_index import LineIndex
@@ -42,7 +43,7 @@ _REST_S = 0.004
 _WAIT_S = 0.5
 _MOST_AT_ONCE = 512
 
-_open_ranges: msgspec.json.Decoder[OpenRanges] = msgspec.json.Decoder(OpenRanges)
+_open_ranges = json_decoder(OpenRanges)
 
 
 class Index:

@@ -11,6 +11,8 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
+from gputui.base.decoding import msgpack_decoder
+
 _Item = TypeVar("_Item")
 
 _PACKED = 64
@@ -117,5 +119,5 @@ def _unpacked(piece: _Piece) -> tuple[Any, ...]:
 
 
 @cache
-def _decoder(kind: Any) -> msgspec.msgpack.Decoder[Any]:
-    return msgspec.msgpack.Decoder(tuple[kind, ...])
+def _decoder(kind: Any) -> msgspec.msgpack.Decoder[Any]:  # noqa: TID251 (the type alone)
+    return msgpack_decoder(tuple[kind, ...])

@@ -9,12 +9,12 @@ the machine's index.
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
-from functools import cache
 from operator import attrgetter
 from typing import Any, NamedTuple, get_args
 
 import msgspec
 
+from gputui.base.decoding import made_once
 from gputui.model.events import CaptureDelta
 from gputui.model.events.base import Rule
 from gputui.model.merge import declared, key_fields, merger_of
@@ -43,7 +43,7 @@ Fold = Callable[[Any, CaptureDelta, Places], int]
 """Fold a delta into the tables of an object; gives how many parts named what is not known."""
 
 
-@cache
+@made_once
 def fold_of(holder: type[msgspec.Struct]) -> Fold:
     """The fold of the tables that a class declares."""
     tables = [
@@ -66,7 +66,7 @@ def _table_fold(
     field: str, key: type[Any], row: type[Any]
 ) -> Callable[[dict[Any, Any], Iterable[Any], Places], int]:
     kind = get_args(declared(CaptureDelta, Rule)[field][0])[0]
-    merger = merger_of(kind, row)  # type: ignore[arg-type]
+    merger = merger_of(kind, row)
     key_of = _key_maker(kind, key)
     makes_rows, start, add = merger.makes_rows, merger.start, merger.add
     in_range = "range" in key_fields(kind)

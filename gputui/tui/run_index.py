@@ -9,6 +9,7 @@ from pathlib import Path
 
 import msgspec
 
+from gputui.base.decoding import json_decoder
 from gputui.report.alike import StepKind
 from gputui.report.means import Mean
 from gputui.store.library import Entry
@@ -141,7 +142,7 @@ def _place() -> Path:
 def _load() -> dict[str, RunFacts]:
     # It can always be made again: whatever is wrong with it, begin anew.
     try:
-        return msgspec.json.decode(_place().read_bytes(), type=dict[str, RunFacts])
+        return json_decoder(dict[str, RunFacts]).decode(_place().read_bytes())
     except (OSError, msgspec.MsgspecError, ValueError):
         return {}
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from gputui.base.decoding import json_decoder
 from gputui.base.sanitize import sanitize
 from gputui.collect.child.reported_tables import ResultTables, TableReport
 from gputui.model.events import AnyEvent, RunMetrics, RunOutput, RunProgress, RunResult
@@ -45,7 +46,7 @@ class _Error(msgspec.Struct, tag_field="type", tag="error"):
     detail: str = ""
 
 
-_report = msgspec.json.Decoder(_Progress | _Metrics | TableReport | _Result | _Error)
+_report = json_decoder(_Progress | _Metrics | TableReport | _Result | _Error)
 
 
 class Reports:

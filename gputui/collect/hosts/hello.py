@@ -12,6 +12,7 @@ from typing import BinaryIO, TypeVar
 import msgspec
 
 import gputui
+from gputui.base.decoding import json_decoder
 from gputui.collect.hosts.pipe import SilentError
 from gputui.model.events import JOURNAL_SCHEMA
 
@@ -51,7 +52,7 @@ def read_line(stream: BinaryIO, token: str, kind: type[T], patience_s: float) ->
         _, found, document = line.partition(_BEGINS + token.encode() + b" ")
         if found:
             try:
-                return msgspec.json.decode(document, type=kind)
+                return json_decoder(kind).decode(document)
             except msgspec.MsgspecError:
                 return None
         if time.monotonic() > deadline_s:

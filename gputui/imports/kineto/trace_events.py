@@ -15,6 +15,7 @@ import msgspec
 import numpy as np
 
 from gputui.attribute.arrays import Bools, Int64s
+from gputui.base.decoding import json_decoder
 from gputui.store.journal import JournalError
 
 PORTION_BYTES = 1 << 20
@@ -85,9 +86,9 @@ class TraceEvent(_Bare, gc=False):
     args: Arguments = NO_ARGUMENTS
 
 
-_several = msgspec.json.Decoder(list[TraceEvent])
-_one = msgspec.json.Decoder(TraceEvent)
-_bare = msgspec.json.Decoder(_Bare)
+_several = json_decoder(list[TraceEvent])
+_one = json_decoder(TraceEvent)
+_bare = json_decoder(_Bare)
 
 
 class Gpu(msgspec.Struct, gc=False):
@@ -182,7 +183,7 @@ class TraceEvents:
     def _keep(self, document: bytes) -> None:
         """Read what stands beside the events, each part for itself."""
         try:
-            parts = msgspec.json.decode(document, type=dict[str, msgspec.Raw])
+            parts = json_decoder(dict[str, msgspec.Raw]).decode(document)
         except (msgspec.DecodeError, RecursionError):
             self.damage = "what follows the events is not JSON"
             return
@@ -190,7 +191,7 @@ class TraceEvents:
             raw = parts.get(field.encode_name)
             if raw is not None:
                 try:
-                    value = msgspec.json.decode(raw, type=field.type)
+                    value = json_decoder(field.type).decode(raw)
                 except (msgspec.DecodeError, RecursionError):
                     self.skipped += 1
                 else:

@@ -12,6 +12,7 @@ from typing import Any, BinaryIO, Protocol
 
 import msgspec
 
+from gputui.base.decoding import convert, json_decoder
 from gputui.base.errors import GputuiError
 from gputui.base.sanitize import sanitize, sanitize_document
 from gputui.model.events import JOURNAL_SCHEMA, AnyEvent, CaptureSum, Header, RunEnded
@@ -34,9 +35,10 @@ KNOWN_KINDS = frozenset(kind.__struct_config__.tag for kind in Written.__args__)
 
 
 @functools.cache
-def decoder() -> msgspec.json.Decoder[Written]:
-    """Made when the first line comes: a screen shows its first frame before."""
-    return msgspec.json.Decoder(Written)
+def decoder() -> msgspec.json.Decoder[Written]:  # noqa: TID251 (the type alone)
+    """Made when the first line comes: a screen shows its first frame before. Kept here, because
+    looking a union up costs a hash of every member."""
+    return json_decoder(Written)
 
 
 class JournalReader:
@@ -256,11 +258,8 @@ def decode(line: bytes) -> Written:
     if b"\\" not in line and line.isascii() and b"\x7f" not in line:
         return decoder().decode(line)
     # Only strings with escapes or beyond ASCII can carry control characters: sanitize those.
-    return _typed(sanitize_document(msgspec.json.decode(line)))
-
-
-def _typed(document: Any) -> Written:
-    event: Written = msgspec.convert(document, Written, str_keys=True)
+    document = sanitize_document(json_decoder(Any).decode(line))
+    event: Written = convert(document, Written, str_keys=True)
     return event
 
 
@@ -270,6 +269,6 @@ class _Kind(msgspec.Struct):
 
 def _is_unknown_kind(line: bytes) -> bool:
     try:
-        return msgspec.json.decode(line, type=_Kind).event not in KNOWN_KINDS
+        return json_decoder(_Kind).decode(line).event not in KNOWN_KINDS
     except (msgspec.MsgspecError, RecursionError, UnicodeError):
         return False
