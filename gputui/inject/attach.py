@@ -29,6 +29,7 @@ from gputui.inject.target import (
     hidden_reason,
     maps_of,
     ptrace_refusal,
+    seccomp_refusal,
 )
 from gputui.inject.word import Word, WordError, open_word
 
@@ -115,6 +116,8 @@ def _refusal(pid: int, said: str, status: int) -> str:
                 f"process {pid} has another C library than gputui, as in a container of its own: "
                 "run gputui in there"
             )
+        case "seccomp":
+            return seccomp_refusal(pid)
         case "no-moment":
             return (
                 f"no thread of process {pid} came to a moment that is safe: none allocates, and "

@@ -31,8 +31,10 @@ class AttachError(GputuiError):
     """gputui does not attach to the process; one line says why, and what would help."""
 
 
-def status_of(pid: int) -> dict[str, str]:
-    """The fields of /proc/PID/status; empty if there is no such process."""
+def status_of(pid: int | str) -> dict[str, str]:
+    """The fields of /proc/PID/status; empty if there is no such process. `pid` may also be
+    "PID/task/TID".
+    """
     try:
         text = Path(f"/proc/{pid}/status").read_text(errors="replace")
     except OSError:
@@ -94,6 +96,8 @@ def check_program(pid: int) -> None:
     maps = maps_of(pid)
     if not maps:
         raise AttachError(f"process {pid} is a thread of the kernel")
+    if any(may_end_by_seccomp(pid, thread) for thread in _threads_of(pid)):
+        raise AttachError(seccomp_refusal(pid))
     for name, signs in _TOOLS:
         if any(sign in maps for sign in signs):
             raise AttachError(f"{name} is in process {pid}, and CUPTI serves only one tool")
@@ -103,6 +107,52 @@ def check_program(pid: int) -> None:
             if variable in LOADERS and value and Path(value).name != CAPTURE.path.name:
                 raise AttachError(f"process {pid} was started for {holder_of(value)}")
     _check_image(pid, maps)
+
+
+def _threads_of(pid: int) -> list[str]:
+    try:
+        return os.listdir(f"/proc/{pid}/task")
+    except OSError:
+        return []
+
+
+def may_end_by_seccomp(pid: int, thread: int | str) -> bool:
+    """Whether a seccomp filter may end the process for a system call that handing over the library
+    makes in this thread (memfd_create, openat, mmap, mprotect, clone3 ...).
+
+    What a filter allows cannot be read without CAP_SYS_ADMIN. But a container's filter is gputui's
+    own where both are in it: then it has let gputui start and lets the program have the library.
+    So as many filters as gputui has, in the same mount and pid namespaces, count as the same.
+    Kernels before 5.9 do not tell how many there are.
+    """
+    status = status_of(f"{pid}/task/{thread}")
+    mode = status.get("Seccomp", "0")
+    if mode == "0":
+        return False
+    filters = status.get("Seccomp_filters")
+    own = status_of(os.getpid())
+    return (
+        mode != "2"
+        or filters is None
+        or filters != own.get("Seccomp_filters")
+        or not all(_shares_namespace(pid, kind) for kind in ("mnt", "pid"))
+    )
+
+
+def _shares_namespace(pid: int, kind: str) -> bool:
+    try:
+        return os.path.samefile(f"/proc/{pid}/ns/{kind}", f"/proc/self/ns/{kind}")
+    except OSError:
+        return False
+
+
+def seccomp_refusal(pid: int) -> str:
+    """Why a process under a seccomp filter is left alone."""
+    return (
+        f"process {pid} runs under a seccomp filter, which may end it for a system call that "
+        "loading a library makes (browsers, sandboxes, containers seen from outside): run gputui "
+        'in the same container, or start the program after eval "$(gputui env)"'
+    )
 
 
 def _check_image(pid: int, maps: str) -> None:

@@ -21,7 +21,7 @@ import pytest
 
 from gputui.cli.dispatch import run as gputui
 from gputui.inject.attach import attach, detach, shared_memory_of
-from gputui.inject.build import INJECTOR, LIBRARIES
+from gputui.inject.build import CAPTURE, INJECTOR, LIBRARIES
 from gputui.inject.environment import create_capture_folder
 from gputui.inject.target import AttachError, maps_of, ptrace_refusal
 from gputui.inject.word import PYTHON_HOOKED, PYTHON_NONE, Word, open_word
@@ -275,6 +275,57 @@ def test_what_cannot_be_attached_to_says_why(program, tmp_path):
     shutil.copy(libc, tmp_path)
     with target("env", f"LD_LIBRARY_PATH={tmp_path}", program) as started:
         assert "run gputui in there" in refusal(started.pid)
+
+
+@pytest.mark.parametrize(
+    "how",
+    ["memfd_create", "mprotect", "openat", "clone3", "allow", "strict", "memfd_create thread"],
+)
+def test_a_program_under_seccomp_is_left_alone(compile_program, how):
+    sandboxed = str(compile_program("seccomp_target.c", "seccomp_target"))
+    with target(sandboxed, *how.split()) as started:
+        assert f"process {started.pid} runs under a seccomp filter" in refusal(started.pid)
+        assert "gputui env" in refusal(started.pid)
+        assert inject(started.pid, CAPTURE.path).startswith("seccomp") or "thread" in how
+
+
+ATTACHES_ONCE = """
+import sys, time
+sys.path.insert(0, sys.argv[1])
+from gputui.inject.attach import attach
+from gputui.inject.target import AttachError
+end = time.monotonic() + 60
+while True:
+    try:
+        attach(int(sys.argv[2])).close()
+        sys.exit("attached")
+    except AttachError as error:
+        if "moment" not in str(error) or time.monotonic() > end:
+            sys.exit(str(error))
+"""
+
+
+@pytest.mark.parametrize(
+    ("wrapped", "namespaces", "said"),
+    [
+        (["nothing"], [], "attached"),  # both in one container
+        (["nothing", "clone3"], [], "runs under a seccomp filter"),
+        (["nothing"], ["unshare", "-m"], "runs under a seccomp filter"),
+    ],
+)
+def test_a_filter_that_gputui_is_under_itself_forbids_nothing(
+    compile_program, program, wrapped, namespaces, said
+):
+    sandbox = str(compile_program("seccomp_target.c", "seccomp_target"))
+    if namespaces and subprocess.run([*namespaces, "true"], check=False).returncode:
+        pytest.skip("no namespaces can be made here")
+    words = [word for how in wrapped for word in (sandbox, how, "exec")]
+    with target(*namespaces, *words, program) as started:
+        script = [sys.executable, "-c", ATTACHES_ONCE, str(HERE.parents[1]), str(started.pid)]
+        inside = subprocess.run(
+            [sandbox, "nothing", "exec", *script], capture_output=True, text=True, check=False
+        )
+        assert said in inside.stderr
 
 
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="runs what a 32-bit x86 can")

@@ -180,6 +180,10 @@ static int try_thread(pid_t pid, pid_t tid, const char *library, int may_wait_in
                       uint64_t began, int *seized)
 {
     State state = {0};
+    /* Before the stop, too: a wait that it interrupts goes on by restart_syscall, which a filter may
+     * forbid. */
+    if (is_under_seccomp(tid))
+        finish(REFUSED, "seccomp");
     open_events(tid, address.malloc, address.free);
     if (ptrace(PTRACE_SEIZE, tid, NULL, (void *)PTRACE_O_TRACESYSGOOD) != 0) {
         if (errno == EPERM && !*seized)
@@ -206,8 +210,11 @@ static int try_thread(pid_t pid, pid_t tid, const char *library, int may_wait_in
     if (how == NULL && read_moment(tid, &state) &&
         is_harmless_wait(pid, tid, &state, may_wait_in_futex))
         how = "wait";
-    if (how == NULL || !is_known_thread(tid, &state)) {
+    int forbidden = is_under_seccomp(tid);
+    if (how == NULL || forbidden || !is_known_thread(tid, &state)) {
         ptrace(PTRACE_DETACH, tid, NULL, NULL);
+        if (forbidden)
+            finish(REFUSED, "seccomp");
         return 0;
     }
     uint64_t found = now_us();

@@ -131,6 +131,17 @@ static uint64_t status_field(pid_t tid, const char *name, int base)
     return found;
 }
 
+/* Whether the thread has put itself under a seccomp filter that we are not under. The caller has
+ * compared the namespaces; this looks again while the thread is stopped, as it may have taken its
+ * filter since. */
+static int is_under_seccomp(pid_t tid)
+{
+    enum { NONE = 0, FILTERED = 2 };
+    uint64_t mode = status_field(tid, "Seccomp", 10);
+    return mode != NONE && (mode != FILTERED || status_field(tid, "Seccomp_filters", 10) !=
+                                                    status_field(getpid(), "Seccomp_filters", 10));
+}
+
 static int has_feature(pid_t tid, const char *name, const char *word)
 {
     char path[64], line[512];
