@@ -108,7 +108,7 @@ def _end_of_sampling(events: Sequence[AnyEvent]) -> str | None:
 def hosts_text(hosts: Hosts, *, as_json: bool) -> str:
     """The newest readings of several hosts."""
     if as_json:
-        from gputui.report.machine_document import hosts_document
+        from gputui.report.machine_now import hosts_document
 
         return _document(hosts_document(hosts), indent=2)
     return "\n".join(_text_of(host) for host in hosts.values())
@@ -121,7 +121,7 @@ def _text_of(host: Host) -> str:
 
 
 def _json(session: Session, indent: int = 0) -> str:
-    from gputui.report.machine_document import machine_document
+    from gputui.report.machine_now import machine_document
 
     return _document(machine_document(session), indent)
 
@@ -135,8 +135,7 @@ def _document(document: object, indent: int) -> str:
 
 def _text(session: Session) -> str:
     from gputui.render.text_tables import to_text
-    from gputui.report.machine_document import machine_lines, reason_lines
-    from gputui.report.machine_tables import machine_tables
+    from gputui.report.machine_now import machine_lines, machine_tables, reason_lines
 
     width = columns(sys.stdout)
     parts = ["\n".join([*machine_lines(session), ""])]

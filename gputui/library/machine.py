@@ -21,7 +21,7 @@ def devices(
     """
     from gputui.collect.sampler import Sampler, emissions
     from gputui.model.events import Header, HostUnavailable, MachineSample
-    from gputui.report.machine_document import machine_document
+    from gputui.report.machine_now import machine_document
 
     try:
         sampler = Sampler(interval_s, only)

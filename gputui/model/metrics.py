@@ -56,7 +56,7 @@ def _grouped(value: int | None) -> str:
 def _energy(joules: float | None) -> str:
     if joules is None:
         return units.MISSING
-    return f"{units.quantity(joules, 'J')} ({units.quantity(joules / 3600, 'Wh')})"
+    return f"{units.quantity(joules, 'J')} ({units.watt_hours(joules)})"
 
 
 PERCENT = Unit("%", units.percent, "ratio", 0.01, full_scale=100.0)

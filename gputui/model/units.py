@@ -119,6 +119,11 @@ def parameter(value: str | int | float | bool | None) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
+def watt_hours(joules: float | None) -> str:
+    """Energy in the unit that people pay it by: "312 Wh", "1.20 kWh"."""
+    return quantity(None if joules is None else joules / 3600, "Wh")
+
+
 def watts(value: float | None) -> str:
     """Power: "312 W"."""
     return MISSING if value is None else f"{value:.0f} W"

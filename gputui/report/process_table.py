@@ -3,34 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 import msgspec
 
-from gputui.model.events import LauncherSample, ProcessSample
+from gputui.model import units
+from gputui.model.events import ProcessSample
+from gputui.report.schema import TableSpec, percent, size, text, time
 from gputui.state import Session
 
 OUTSIDE = "(outside this container)"
 """The command of a process that only the driver sees."""
 
 
-class GpuUse(msgspec.Struct, frozen=True):
-    """A process's use of one GPU, or of one MIG instance of it."""
-
-    gpu: int
-    gpu_instance_id: int | None = None
-    memory_bytes: int | None = None
-    sm_percent: float | None = None
-    memory_bandwidth_percent: float | None = None
-    encoder_percent: float | None = None
-    decoder_percent: float | None = None
-
-
 class ProcessRow(msgspec.Struct, frozen=True):
     """One process with all its GPUs.
 
-    `uses` is empty for a launcher, which is not on a GPU itself, and for a process of our own run
-    that the driver does not list by this pid (in a container it may list the host's pids). `run` is
-    the run it belongs to, None for what gputui did not start; `rank` is its rank there.
+    `uses` has a sample for each GPU, or MIG instance, that it is on. It is empty for a launcher,
+    which is not on a GPU itself, and for a process of our own run that the driver does not list by
+    this pid (in a container it may list the host's pids). `run` is the run it belongs to, None for
+    what gputui did not start; `rank` is its rank there.
+
+    In a tree `ancestors_last` says for each level above, then for the row itself, whether it is
+    the last of its siblings: the basis of the lines beside it. In a list it is empty.
     """
 
     pid: int
@@ -39,13 +34,14 @@ class ProcessRow(msgspec.Struct, frozen=True):
     user: str | None = None
     command: str | None = None
     kind: str | None = None
-    uses: tuple[GpuUse, ...] = ()
+    uses: tuple[ProcessSample, ...] = ()
     cpu_percent: float | None = None
     host_memory_bytes: int | None = None
     run_time_ns: int | None = None
     run: int | None = None
     rank: int | None = None
     is_launcher: bool = False
+    ancestors_last: tuple[bool, ...] = ()
 
     @property
     def identity(self) -> tuple[int, int | None]:
@@ -60,8 +56,8 @@ class ProcessRow(msgspec.Struct, frozen=True):
     @property
     def gpu_memory_bytes(self) -> int | None:
         """On all its GPUs together."""
-        known = [use.memory_bytes for use in self.uses if use.memory_bytes is not None]
-        return sum(known) if known else None
+        sizes = [use.gpu_memory_bytes for use in self.uses if use.gpu_memory_bytes is not None]
+        return sum(sizes) if sizes else None
 
     @property
     def sm_percent(self) -> float | None:
@@ -74,29 +70,38 @@ class ProcessRow(msgspec.Struct, frozen=True):
         return _mean(use.memory_bandwidth_percent for use in self.uses)
 
 
-class TreeRow(msgspec.Struct, frozen=True):
-    """A row of the tree. `ancestors_last` says for each level above, then for the row itself,
-    whether it is the last of its siblings: the basis of the lines beside it.
-    """
-
-    row: ProcessRow
-    depth: int = 0
-    ancestors_last: tuple[bool, ...] = ()
-
-
-SORT_KEYS: dict[str, Callable[[ProcessRow], str | int | float | None]] = {
-    "gpu": lambda row: row.gpus[0] if row.gpus else None,
-    "pid": lambda row: row.pid,
-    "user": lambda row: row.user,
-    "gpu_memory_bytes": lambda row: row.gpu_memory_bytes,
-    "sm_percent": lambda row: row.sm_percent,
-    "memory_bandwidth_percent": lambda row: row.memory_bandwidth_percent,
-    "cpu_percent": lambda row: row.cpu_percent,
-    "host_memory_bytes": lambda row: row.host_memory_bytes,
-    "run_time_ns": lambda row: row.run_time_ns,
-    "command": lambda row: row.command,
-}
-"""What rows can be sorted by."""
+PROCESSES_NOW: TableSpec[ProcessRow] = TableSpec(
+    key="processes",
+    title="GPU processes",
+    meaning="The processes on the GPUs now, one row each with all its GPUs.",
+    columns=(
+        text("GPU", "gpu", lambda row: row.gpus[0] if row.gpus else None, "The GPUs it is on",
+             kind=int | None, words=lambda row: ",".join(map(str, row.gpus)) or units.MISSING),
+        text("PID", "pid", lambda row: row.pid, "The process", kind=int,
+             words=lambda row: str(row.pid)),
+        text("T", "kind", lambda row: row.kind, "C: compute; G: graphics", kind=str | None,
+             label="type"),
+        text("User", "user", lambda row: row.user, "Who started it", kind=str | None, label="user"),
+        size("GPU mem", "gpu_memory_bytes", lambda row: row.gpu_memory_bytes,
+             "GPU memory, on all its GPUs", kind=int | None, label="GPU memory"),
+        percent("SM", "sm_percent", lambda row: row.sm_percent,
+                "Use of the SMs, the mean over its GPUs", kind=float | None),
+        percent("Mem BW", "memory_bandwidth_percent", lambda row: row.memory_bandwidth_percent,
+                "Use of the DRAM's bandwidth, the mean over its GPUs", kind=float | None,
+                label="mem BW", wide=True),
+        percent("CPU", "cpu_percent", lambda row: row.cpu_percent, "Use of one core",
+                kind=float | None),
+        size("Memory", "host_memory_bytes", lambda row: row.host_memory_bytes,
+             "Memory of the host", kind=int | None, label="memory"),
+        time("Time", "run_time_ns", lambda row: row.run_time_ns, "Since it was started",
+             kind=int | None, label="time"),
+        text("Command", "command", lambda row: row.command, "The command line", kind=str | None,
+             words=lambda row: row.command or OUTSIDE, label="command"),
+    ),
+    rows=lambda session, _run: process_rows(session),
+    order=0,
+)  # fmt: skip
+"""Its columns are also what rows are sorted by, and those of the screen's lists of processes."""
 
 
 def process_rows(session: Session) -> list[ProcessRow]:
@@ -115,19 +120,29 @@ def process_rows(session: Session) -> list[ProcessRow]:
 
 def launcher_rows(session: Session) -> list[ProcessRow]:
     """A row for each ancestor of a process on a GPU."""
-    return [_launcher(one, session.now_ns) for one in session.launchers]
+    return [
+        ProcessRow(
+            pid=launcher.pid,
+            start_time_ns=launcher.start_time_ns,
+            parent_pid=launcher.parent_pid,
+            user=launcher.user,
+            command=launcher.command,
+            run_time_ns=_run_time(launcher.start_time_ns, session.now_ns),
+            is_launcher=True,
+        )
+        for launcher in session.launchers
+    ]
 
 
 def sort_rows(
     rows: Iterable[ProcessRow], column: str, *, descending: bool = False
 ) -> list[ProcessRow]:
-    """By a column of `SORT_KEYS` (KeyError for another); rows without a value come last."""
-    key = SORT_KEYS[column]
-    known: list[ProcessRow] = []
-    unknown: list[ProcessRow] = []
-    for row in sorted(rows, key=lambda row: row.pid):
-        (unknown if key(row) is None else known).append(row)
-    return [*sorted(known, key=key, reverse=descending), *unknown]  # type: ignore[arg-type]
+    """By a column of PROCESSES_NOW (KeyError for another); rows without a value come last."""
+    cell: Callable[[ProcessRow], Any] = PROCESSES_NOW.column(column).cell
+    by_pid = sorted(rows, key=lambda row: row.pid)
+    measured = [row for row in by_pid if cell(row) is not None]
+    missing = [row for row in by_pid if cell(row) is None]
+    return [*sorted(measured, key=cell, reverse=descending), *missing]
 
 
 def filter_rows(rows: Iterable[ProcessRow], text: str) -> list[ProcessRow]:
@@ -136,7 +151,7 @@ def filter_rows(rows: Iterable[ProcessRow], text: str) -> list[ProcessRow]:
     return [row for row in rows if all(word in _haystack(row) for word in words)]
 
 
-def tree_rows(rows: Sequence[ProcessRow], launchers: Iterable[ProcessRow]) -> list[TreeRow]:
+def tree_rows(rows: Sequence[ProcessRow], launchers: Iterable[ProcessRow]) -> list[ProcessRow]:
     """`rows` below their launchers, siblings in the order of `rows`.
 
     A launcher at the top that only leads to another launcher is left out (the login shell, the
@@ -152,10 +167,10 @@ def tree_rows(rows: Sequence[ProcessRow], launchers: Iterable[ProcessRow]) -> li
     left: list[tuple[int, tuple[bool, ...]]] = [
         (pid, (number == len(tops) - 1,)) for number, pid in enumerate(tops)
     ]
-    tree: list[TreeRow] = []
+    tree: list[ProcessRow] = []
     while left:
         pid, lasts = left.pop(0)
-        tree.append(TreeRow(by_pid[pid], len(lasts) - 1, lasts))
+        tree.append(msgspec.structs.replace(by_pid[pid], ancestors_last=lasts))
         below = children.get(pid, [])
         left[:0] = [
             (child, (*lasts, number == len(below) - 1)) for number, child in enumerate(below)
@@ -195,8 +210,8 @@ def _own_processes(session: Session) -> dict[int, tuple[int, int | None, str]]:
             continue
         for process in run.processes.values():
             if process.detached is None:
-                told = process.attached
-                own[told.pid] = (number, told.rank, told.command)
+                attached = process.attached
+                own[attached.pid] = (number, attached.rank, attached.command)
     return own
 
 
@@ -213,35 +228,12 @@ def _row(
         user=first.user,
         command=first.command,
         kind=next(iter(kinds)) if len(kinds) == 1 else "C+G" if kinds else None,
-        uses=tuple(
-            GpuUse(
-                sample.gpu,
-                sample.gpu_instance_id,
-                sample.gpu_memory_bytes,
-                sample.sm_percent,
-                sample.memory_bandwidth_percent,
-                sample.encoder_percent,
-                sample.decoder_percent,
-            )
-            for sample in samples
-        ),
+        uses=tuple(samples),
         cpu_percent=first.cpu_percent,
         host_memory_bytes=first.host_memory_bytes,
         run_time_ns=_run_time(first.start_time_ns, now_ns),
         run=run,
         rank=rank,
-    )
-
-
-def _launcher(one: LauncherSample, now_ns: int) -> ProcessRow:
-    return ProcessRow(
-        pid=one.pid,
-        start_time_ns=one.start_time_ns,
-        parent_pid=one.parent_pid,
-        user=one.user,
-        command=one.command,
-        run_time_ns=_run_time(one.start_time_ns, now_ns),
-        is_launcher=True,
     )
 
 
@@ -255,5 +247,5 @@ def _haystack(row: ProcessRow) -> str:
 
 
 def _mean(values: Iterable[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return sum(known) / len(known) if known else None
+    measured = [value for value in values if value is not None]
+    return sum(measured) / len(measured) if measured else None

@@ -70,6 +70,8 @@ class Column(msgspec.Struct, Generic[R], frozen=True):
     """Whether people see it, depending on its cells."""
     in_table: bool = True
     """False where JSON has it and tables do not."""
+    wide: bool = False
+    """True where `--once` has it on a wide terminal and in a file only."""
     label: str = ""
     """The title on the screen, if different."""
     width: int = 0

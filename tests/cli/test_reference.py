@@ -14,7 +14,7 @@ from gputui.model.events import SCHEMA_VERSION
 from gputui.render import formats
 from gputui.report.compare import compare
 from gputui.report.json_schema import rows_schema
-from gputui.report.machine_document import machine_document
+from gputui.report.machine_now import machine_document
 from gputui.report.registry import run_tables
 from gputui.report.subject import Subject
 from gputui.report.summary_document import summary_document

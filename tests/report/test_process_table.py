@@ -14,9 +14,8 @@ from gputui.model.events import (
     ProcessSample,
 )
 from gputui.report.process_table import (
-    SORT_KEYS,
+    PROCESSES_NOW,
     ProcessRow,
-    TreeRow,
     filter_rows,
     launcher_rows,
     process_rows,
@@ -51,7 +50,7 @@ def test_a_process_on_several_gpus_is_one_row() -> None:
     both, other = process_rows(session)
     assert (both.pid, both.gpus, both.gpu_memory_bytes) == (7, (0, 1), 300)
     assert (both.sm_percent, both.cpu_percent) == (60.0, 150.0)
-    assert [(use.gpu, use.memory_bytes, use.sm_percent) for use in both.uses] == [
+    assert [(use.gpu, use.gpu_memory_bytes, use.sm_percent) for use in both.uses] == [
         (0, 100, 90.0),
         (1, 200, 30.0),
     ]
@@ -96,7 +95,7 @@ def test_rows_without_a_figure_come_last(values: list[float | None], descending:
     assert told[len(known) :] == [None] * (len(values) - len(known))
 
 
-@pytest.mark.parametrize("column", sorted(SORT_KEYS))
+@pytest.mark.parametrize("column", [column.key for column in PROCESSES_NOW.columns])
 def test_every_column_sorts(column: str) -> None:
     session = session_of(on(0, user="b", command="x"), on(1, pid=9, user="a", command="y"))
     assert {row.pid for row in sort_rows(process_rows(session), column)} == {7, 9}
@@ -129,8 +128,12 @@ def launcher(pid: int, parent: int | None = None) -> ProcessRow:
     return ProcessRow(pid=pid, parent_pid=parent, is_launcher=True)
 
 
-def shape(tree: list[TreeRow]) -> list[tuple[int, int, bool]]:
-    return [(entry.row.pid, entry.depth, entry.ancestors_last[-1]) for entry in tree]
+def depth_of(row: ProcessRow) -> int:
+    return len(row.ancestors_last) - 1
+
+
+def shape(tree: list[ProcessRow]) -> list[tuple[int, int, bool]]:
+    return [(entry.pid, depth_of(entry), entry.ancestors_last[-1]) for entry in tree]
 
 
 def test_workers_hang_from_their_launcher_in_the_order_of_the_rows() -> None:
@@ -155,7 +158,7 @@ def test_a_session_gives_what_a_tree_is_made_of() -> None:
     (above,) = launcher_rows(session)
     assert (above.command, above.run_time_ns, above.uses) == ("torchrun", 9_000_000_000, ())
     tree = tree_rows(process_rows(session), [above])
-    assert [(entry.row.pid, entry.depth) for entry in tree] == [(3, 0), (7, 1)]
+    assert [(entry.pid, depth_of(entry)) for entry in tree] == [(3, 0), (7, 1)]
 
 
 pids = st.integers(1, 12)
@@ -166,7 +169,7 @@ def test_any_parents_make_a_tree(parents: dict[int, int | None], launching: set[
     rows = [row(pid, parents[pid]) for pid in parents if pid not in launching]
     above = [launcher(pid, parents[pid]) for pid in parents if pid in launching]
     tree = tree_rows(rows, above)
-    told = [entry.row.pid for entry in tree]
+    told = [entry.pid for entry in tree]
     assert len(told) == len(set(told))
 
     def leads_to_a_loop(pid: int | None) -> bool:
@@ -181,5 +184,5 @@ def test_any_parents_make_a_tree(parents: dict[int, int | None], launching: set[
     assert set(told) >= {one.pid for one in rows if not leads_to_a_loop(one.pid)}
     depth = -1
     for entry in tree:
-        assert entry.depth <= depth + 1
-        depth = entry.depth
+        assert depth_of(entry) <= depth + 1
+        depth = depth_of(entry)

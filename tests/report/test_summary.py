@@ -26,7 +26,7 @@ from gputui.model.events import (
     RunMetrics,
     RunResult,
 )
-from gputui.report.machine_document import machine_document, machine_lines, reason_lines
+from gputui.report.machine_now import machine_document, machine_lines, reason_lines
 from gputui.report.statistics import all_rows, category_rows, gpu_rows, kernel_rows
 from gputui.report.summary_document import summary_document
 from gputui.state import Session

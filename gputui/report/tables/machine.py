@@ -52,10 +52,6 @@ def _share(title: str, field: str, meaning: str, priority: int) -> Column[_Gpu]:
                    kind=float | None, priority=priority)  # fmt: skip
 
 
-def _energy(joules: float | None) -> str:
-    return units.quantity(None if joules is None else joules / 3600, "Wh")
-
-
 GPUS: TableSpec[_Gpu] = TableSpec(
     key="machine_gpus",
     title="GPUs Over the Recording",
@@ -75,7 +71,7 @@ GPUS: TableSpec[_Gpu] = TableSpec(
                "W", "Its energy over the time", float | None),
         Column("Power Peak", WATTS.mean, "peak_power_watts", lambda row: row.most("power_watts"),
                "W", "The most power", float | None, priority=1),
-        Column("Energy", _energy, "energy_joules", lambda row: row.energy_joules, "J",
+        Column("Energy", units.watt_hours, "energy_joules", lambda row: row.energy_joules, "J",
                "By the driver's counter, or its samples of power integrated", float | None),
         Column("Hottest", CELSIUS.mean, "peak_temperature_celsius",
                lambda row: row.most("temperature_celsius"), "°C", "The highest temperature",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from math import ceil
 
-from gputui.report.process_table import ProcessRow, TreeRow
+from gputui.report.process_table import ProcessRow
 from gputui.state import Gpu
 from gputui.tui.model import Model
 from gputui.tui.source import Playback, Runner
@@ -34,7 +34,7 @@ class DevicesView(ProcessListView, ChartedView):
     def __init__(self, model: Model) -> None:
         super().__init__(model)
         self.chosen = 0
-        self.listed: list[TreeRow] = []
+        self.listed: list[ProcessRow] = []
 
     def rows(self, width: int, height: int) -> list[Row]:
         session = self.model.session
@@ -101,7 +101,7 @@ class DevicesView(ProcessListView, ChartedView):
         """The chosen process; None while a GPU is chosen."""
         if self.focus_on != "processes":
             return None
-        return next((one.row for one in self.listed if one.row.identity == self.cursor.key), None)
+        return next((row for row in self.listed if row.identity == self.cursor.key), None)
 
     def toggle_tree(self) -> bool:
         """Processes under what launched them, or in one list."""
@@ -202,12 +202,12 @@ class DevicesView(ProcessListView, ChartedView):
             if self.needle:
                 text = "no process matches the filter (Esc clears it)"
             return [*rows, ((f"  {text}", "dim"),)]
-        keys = [one.row.identity for one in self.listed]
+        keys = [row.identity for row in self.listed]
         columns = process_columns(any(gpu.facts.mig_instances for gpu in session.gpus.values()))
         return rows + self.list_rows(columns, self.listed, keys, (width, height), top)
 
     def _counted(self) -> int:
-        return sum(not one.row.is_launcher for one in self.listed)
+        return sum(not row.is_launcher for row in self.listed)
 
     def _note(self, height: int) -> str:
         """The state of the list, and the moment at which charts are read."""

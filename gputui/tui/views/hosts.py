@@ -7,7 +7,7 @@ from collections.abc import Hashable
 from dataclasses import dataclass, replace
 from functools import partial
 
-from gputui.report.process_table import ProcessRow, TreeRow, sort_rows
+from gputui.report.process_table import ProcessRow, sort_rows
 from gputui.report.schema import Column
 from gputui.tui.model import Model
 from gputui.tui.widgets import hosts as lines
@@ -30,12 +30,12 @@ class HostProcess:
     """A process of one of the hosts."""
 
     host: str
-    line: TreeRow
+    row: ProcessRow
 
     @property
     def key(self) -> Hashable:
         """What it is chosen by."""
-        return self.host, self.line.row.identity
+        return self.host, self.row.identity
 
 
 class HostsView(ProcessListView):
@@ -85,7 +85,7 @@ class HostsView(ProcessListView):
         """A host's own view, a process in that; folded hosts, each."""
         if self.focus_on == "processes":
             one = self._chosen_process
-            return None if one is None else self._lead(one.host, one.line.row.identity)
+            return None if one is None else self._lead(one.host, one.row.identity)
         chosen = next((one for one in self._listed if lines.key_of(one) == self._at.key), None)
         if isinstance(chosen, HostFold):
             self._opened |= {chosen.kind}
@@ -108,7 +108,7 @@ class HostsView(ProcessListView):
     def process(self) -> ProcessRow | None:
         """The chosen process; None while a host is chosen."""
         one = self._chosen_process
-        return None if one is None else one.line.row
+        return None if one is None else one.row
 
     @property
     def process_host(self) -> str:
@@ -218,10 +218,10 @@ class HostsView(ProcessListView):
             found += [HostProcess(host.name, one) for one in
                       listed(host.session, replace(self.order, tree=False), needle)]  # fmt: skip
         ordered = sort_rows(
-            [one.line.row for one in found], self.order.column, descending=self.order.descending
+            [one.row for one in found], self.order.column, descending=self.order.descending
         )
         place = {id(row): number for number, row in enumerate(ordered)}
-        return sorted(found, key=lambda one: place[id(one.line.row)])
+        return sorted(found, key=lambda one: place[id(one.row)])
 
     def _process_rows(self, width: int, height: int, top: int) -> list[Row]:
         note = self.filter_note
@@ -245,14 +245,14 @@ def _columns() -> list[Column[HostProcess]]:
     ]
 
 
-def _of_line(one: Column[TreeRow]) -> Column[HostProcess]:
+def _of_line(one: Column[ProcessRow]) -> Column[HostProcess]:
     role = one.role
     return column(
         one.heading,
-        lambda row: one.text(row.line),
+        lambda row: one.text(row.row),
         one.priority,
         flexible=one.flexible,
         right=one.is_right,
         width=one.width,
-        role=role if isinstance(role, str) else lambda row: role(row.line),
+        role=role if isinstance(role, str) else lambda row: role(row.row),
     )

@@ -76,7 +76,7 @@ class MemoryView(TableView, ChartedView):
                 return Details(item.operation, tables.transfer_details(item))
             if isinstance(item, TableRow) and run is not None:
                 return Details(item.name, tables.allocation_details(item, run))
-            return Details(f"Process {item.row.pid}", known_rows(item.row, self.model.session))
+            return Details(f"Process {item.pid}", known_rows(item, self.model.session))
         return None
 
     def sort(self) -> None:
@@ -223,7 +223,7 @@ class MemoryView(TableView, ChartedView):
             return item.phase.key if item.phase else item.path
         if isinstance(item, Transfer):
             return (item.operation, item.source, item.destination)
-        key: Hashable = item.name if isinstance(item, TableRow) else item.row.identity
+        key: Hashable = item.name if isinstance(item, TableRow) else item.identity
         return key
 
     def _why(self, run: Run, more: str, text: str = "") -> str:

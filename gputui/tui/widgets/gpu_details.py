@@ -10,7 +10,7 @@ from typing import Any
 
 from gputui.model.metrics import GROUPS, Group, Metric
 from gputui.model.units import MISSING, duration, percent, quantity, size
-from gputui.report.machine_tables import mig_instances
+from gputui.report.machine_now import mig_instances
 from gputui.report.schema import Column
 from gputui.state import Gpu, gpu_metrics
 from gputui.tui.widgets.canvas import Row

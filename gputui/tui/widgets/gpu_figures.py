@@ -17,6 +17,7 @@ from gputui.model.units import (
     rate,
     size,
     times_by_reason,
+    watt_hours,
 )
 from gputui.state import Gpu, Run
 from gputui.tui.widgets.canvas import Row
@@ -216,7 +217,7 @@ def figures(gpu: Gpu, run: Run | None = None) -> list[Row]:
         add("throttled so far", text, "warn" if state_role == "hot" else "value")
     add("links", _links(status))
     if status is not None and status.energy_joules is not None:
-        add("energy", quantity(status.energy_joules / 3600, "Wh"))
+        add("energy", watt_hours(status.energy_joules))
     add("fan", percent(status.fan_percent if status else None))
     for field, metric in metrics_of(GpuSample).items():
         if metric.card and (value := getattr(sample, field)):

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
+import msgspec
+
 from gputui.model.units import MISSING, duration, percent, size
 from gputui.report.process_table import (
     OUTSIDE,
+    PROCESSES_NOW,
     ProcessRow,
-    TreeRow,
     filter_rows,
     launcher_rows,
     process_rows,
@@ -19,21 +21,27 @@ from gputui.report.process_table import (
 from gputui.report.schema import Column
 from gputui.state import Session
 from gputui.tui.widgets.canvas import Row
-from gputui.tui.widgets.table import column
 
-_TITLES = {
-    "PID": "pid",
-    "GPU": "gpu",
-    "user": "user",
-    "GPU memory": "gpu_memory_bytes",
-    "SM": "sm_percent",
-    "mem BW": "memory_bandwidth_percent",
-    "CPU": "cpu_percent",
-    "memory": "host_memory_bytes",
-    "time": "run_time_ns",
-    "command": "command",
-}
-_FROM_LEAST = ("PID", "GPU", "user", "command")
+_LAYOUT = (
+    ("pid", 0, 7),
+    ("gpu", 1, 4),
+    ("user", 5, 8),
+    ("kind", 10, 0),
+    ("gpu_memory_bytes", 1, 11),
+    ("sm_percent", 3, 6),
+    ("memory_bandwidth_percent", 8, 7),
+    ("cpu_percent", 4, 6),
+    ("host_memory_bytes", 7, 8),
+    ("run_time_ns", 6, 7),
+    ("command", 0, 16),
+)
+"""The columns in the order of the screen, each with its priority and its least width."""
+
+_TITLES = {PROCESSES_NOW.column(key).heading: key for key, _, _ in _LAYOUT if key != "kind"}
+"""The columns that rows are sorted by, by heading: of types there are too few."""
+
+_OF_LAUNCHERS = ("pid", "user", "run_time_ns", "command")
+"""The columns that a launcher has, too: it is not on a GPU itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +67,8 @@ class Order:
             return self
         if title == self.title:
             return self.reversed()
-        return replace(self, title=title, descending=title not in _FROM_LEAST)
+        column = PROCESSES_NOW.column(_TITLES[title])
+        return replace(self, title=title, descending=column.show is not None)
 
     def reversed(self) -> Order:
         return replace(self, descending=not self.descending)
@@ -69,45 +78,42 @@ class Order:
         return replace(self, tree=not self.tree)
 
 
-def listed(session: Session, order: Order, needle: str) -> list[TreeRow]:
+def listed(session: Session, order: Order, needle: str) -> list[ProcessRow]:
     """The processes in their order; in a tree below what launched them."""
     rows = filter_rows(process_rows(session), needle)
     rows = sort_rows(rows, order.column, descending=order.descending)
     if order.tree:
         return tree_rows(rows, launcher_rows(session))
-    return [TreeRow(row) for row in rows]
+    return rows
 
 
-def process_columns(many_instances: bool) -> list[Column[TreeRow]]:
+def process_columns(many_instances: bool) -> list[Column[ProcessRow]]:
     """The columns; the least useful ones are dropped first if there is no room."""
+    words: dict[str, Callable[[ProcessRow], str]] = {
+        "gpu": lambda row: gpus_text(row, many_instances),
+        "user": lambda row: (row.user or MISSING)[:12],
+        "command": command_text,
+    }
+    columns = []
+    for key, priority, width in _LAYOUT:
+        declared = PROCESSES_NOW.column(key)
+        show = words.get(key, declared.text)
+        columns.append(
+            msgspec.structs.replace(
+                declared,
+                words=show if key in _OF_LAUNCHERS else _unless_launcher(show),
+                priority=priority,
+                width=width,
+                flexible=key == "command",
+                right=key not in ("user", "kind", "command"),
+                role=_role if key == "command" else "text",
+            )
+        )
+    return columns
 
-    def of(cell: Callable[[ProcessRow], str]) -> Callable[[TreeRow], str]:
-        return lambda line: cell(line.row)
 
-    def figure(cell: Callable[[ProcessRow], str]) -> Callable[[TreeRow], str]:
-        return lambda line: "" if line.row.is_launcher else cell(line.row)
-
-    return [
-        column("PID", of(lambda p: str(p.pid)), 0, width=7),
-        column("GPU", figure(lambda p: gpus_text(p, many_instances)), 1, width=4),
-        column("user", of(lambda p: (p.user or MISSING)[:12]), 5, right=False, width=8),
-        column("type", figure(lambda p: p.kind or MISSING), 10, right=False),
-        column("GPU memory", figure(lambda p: size(p.gpu_memory_bytes)), 1, width=11),
-        column("SM", figure(lambda p: percent(p.sm_percent)), 3, width=6),
-        column("mem BW", figure(lambda p: percent(p.memory_bandwidth_percent)), 8, width=7),
-        column("CPU", figure(lambda p: percent(p.cpu_percent)), 4, width=6),
-        column("memory", figure(lambda p: size(p.host_memory_bytes)), 7, width=8),
-        column("time", of(lambda p: duration(p.run_time_ns)), 6, width=7),
-        column(
-            "command",
-            command_text,
-            0,
-            flexible=True,
-            right=False,
-            width=16,
-            role=lambda line: _role(line.row),
-        ),
-    ]
+def _unless_launcher(show: Callable[[ProcessRow], str]) -> Callable[[ProcessRow], str]:
+    return lambda row: "" if row.is_launcher else show(row)
 
 
 def gpus_text(row: ProcessRow, many_instances: bool) -> str:
@@ -123,13 +129,12 @@ def gpus_text(row: ProcessRow, many_instances: bool) -> str:
     return ",".join(dict.fromkeys(places))
 
 
-def command_text(line: TreeRow) -> str:
+def command_text(row: ProcessRow) -> str:
     """The lines of the tree, whether it belongs to the run and its rank, and the command."""
-    row = line.row
     lines = ""
-    if line.depth:
-        lines = "".join("   " if last else "│  " for last in line.ancestors_last[1:-1])
-        lines += "└─ " if line.ancestors_last[-1] else "├─ "
+    if len(row.ancestors_last) > 1:
+        lines = "".join("   " if last else "│  " for last in row.ancestors_last[1:-1])
+        lines += "└─ " if row.ancestors_last[-1] else "├─ "
     ours = "" if row.run is None else "● " if row.rank is None else f"● rank {row.rank}  "
     return f"{lines}{ours}{row.command or OUTSIDE}"
 
@@ -168,7 +173,7 @@ def known_rows(row: ProcessRow, session: Session) -> tuple[Row, ...]:
         place = "" if use.gpu_instance_id is None else f", MIG instance {use.gpu_instance_id}"
         rows.append(((f"on GPU {use.gpu}{place}", "head"),))
         rows += [
-            line("  memory", size(use.memory_bytes), "gpu_memory_bytes"),
+            line("  memory", size(use.gpu_memory_bytes), "gpu_memory_bytes"),
             line("  SM", percent(use.sm_percent), "sm_percent"),
             line(
                 "  memory bandwidth",
