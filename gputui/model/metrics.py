@@ -118,6 +118,9 @@ class Metric(Struct, frozen=True, gc=False):
     chart: Chart | None = None
     spread: bool = False
     """Whether its mean, least and most over a run are kept, for summaries and comparisons."""
+    total: str = ""
+    """The driver's counter of its integral over time, as energy is of power: its mean over a run is
+    then that total over the time, so that the two agree."""
     trouble: str = ""
     """What it means that this counter grows, where it should stand still."""
     counter_track: bool = False

@@ -11,7 +11,7 @@ from gputui.model import units
 from gputui.model.leaves import LEAVES
 from gputui.report.alerts import about
 from gputui.report.availability import why_unaccounted
-from gputui.report.energy import mean_in_use, mean_of_all, run_energy, span_of
+from gputui.report.energy import run_energy, span_of, used_span
 from gputui.report.explain import Finding, Verdict, conclusion, findings, machine_findings
 from gputui.report.explain.time_tree import TimeTree
 from gputui.report.explain.verdict import verdict
@@ -268,7 +268,7 @@ def _level(rows: Sequence[PhaseRow]) -> list[PhaseRow]:
 def _gpu(session: Session, readings: Readings, gpu: int, run: Run | None) -> str:
     known = session.gpus.get(gpu)
     parts = [known.facts.name] if known is not None else []
-    memory = readings.gpu_spreads.get((gpu, "memory_used_bytes"))
+    memory = readings.series(gpu, "memory_used_bytes")
     total = known.facts.memory_total_bytes if known is not None else None
     if memory is not None and memory.count:
         of = f" of {units.size(total)}" if total else ""
@@ -290,10 +290,12 @@ def _means(readings: Readings, gpu: int, run: Run | None) -> str:
     whole = span_of(run) if run is not None else (readings.first_ns, readings.last_ns)
     words = []
     for field, show in (("power_watts", units.watts), ("sm_active_percent", units.percent)):
-        spread = readings.gpu_spreads.get((gpu, field))
-        mean = mean_in_use(readings, gpu, field, device)
-        if mean is None and spread is not None and device is None:
-            mean = mean_of_all(readings, gpu, field, spread, whole)
+        series = readings.series(gpu, field)
+        if series is None:
+            continue
+        mean = series.mean(used_span(device))
+        if mean is None and series.count and device is None:
+            mean = series.mean_of_all(whole)
         if mean is not None:
             words.append(f"SM active {show(mean)}" if field != "power_watts" else show(mean))
     if not words:

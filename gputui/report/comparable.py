@@ -13,8 +13,6 @@ from gputui.report.energy import (
     RunEnergy,
     energy_joules,
     joules_per_kernel_ns,
-    mean_in_use,
-    mean_of_all,
     run_energy,
     span_of,
     used_span,
@@ -25,7 +23,7 @@ from gputui.report.memory import OUTSIDE
 from gputui.report.phases import PhaseRow, main_step, outside_ns, phase_rows
 from gputui.report.statistics import kernel_rows
 from gputui.report.subject import Subject
-from gputui.state import BatchMeans, Device, Readings, Reports, Run
+from gputui.state import BatchMeans, Device, Reports, Run, Series
 
 
 @dataclass(slots=True)
@@ -69,13 +67,13 @@ def _devices(subject: Subject) -> Entries:
     found: Entries = {}
     devices = subject.run.devices if subject.run else {}
     span = span_of(subject.run) if subject.run else (readings.first_ns, readings.last_ns)
-    for (index, name), spread in sorted(readings.gpu_spreads.items()):
-        mean = mean_of_all(readings, index, name, spread, span)
-        _figure(found, f"gpu{index}", name, None if mean is None else _of_stretches(mean, spread))
-        in_use = _in_use(readings, index, name, devices.get(index))
+    for index, name, series in readings.gpu_series():
+        mean = series.mean_of_all(span)
+        _figure(found, f"gpu{index}", name, None if mean is None else _of_stretches(mean, series))
+        in_use = _in_use(series, devices.get(index))
         _figure(found, f"gpu{index}", f"in_use_{name}", in_use)
     if subject.run is None:
-        for index in sorted({index for index, _ in readings.gpu_spreads}):
+        for index in sorted({index for index, _, _ in readings.gpu_series()}):
             energy = energy_joules(readings, index, span)
             _figure(found, f"gpu{index}", "energy_joules", _value(energy[0] if energy else None))
     for one in run_energy(subject.run) if subject.run else ():
@@ -83,20 +81,20 @@ def _devices(subject: Subject) -> Entries:
             _figure(found, f"gpu{one.gpu}", name, _value(amount(one)))
     for index, device in sorted(devices.items()):
         _figure(found, f"gpu{index}", "gpu_busy_ns", Mean(float(device.busy_ns)))
-    for name, spread in sorted(readings.host_spreads.items()):
-        _figure(found, "host", name, _mean(spread))
+    for name, series in readings.host.sampled():
+        _figure(found, "host", name, _mean(series))
     return found
 
 
-def _in_use(readings: Readings, gpu: int, name: str, device: Device | None) -> Mean | None:
+def _in_use(series: Series, device: Device | None) -> Mean | None:
     """While the run used the GPU; its error from the readings of that time, in parts of it."""
-    mean, span = mean_in_use(readings, gpu, name, device), used_span(device)
-    integral = readings.gpu_integrals.get((gpu, name))
-    if mean is None or span is None or integral is None:
+    span = used_span(device)
+    mean = series.mean(span)
+    if mean is None or span is None:
         return _value(mean)
     stretches = [
         (float(until_ns - since_ns), rate * (until_ns - since_ns))
-        for since_ns, until_ns, rate in integral.rates(*span)
+        for since_ns, until_ns, rate in series.integral.rates(*span)
     ]
     size = max(1, -(-len(stretches) // _PARTS))
     parts = [stretches[at : at + size] for at in range(0, len(stretches), size)]

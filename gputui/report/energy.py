@@ -14,12 +14,12 @@ the least of all is too low, and kernels would take more than there is: never mo
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from gputui.report.explain.time_tree import TimeTree, time_tree
 from gputui.report.windows import Estimates
-from gputui.state import BatchMeans, Device, Readings, Run
+from gputui.state import Device, Readings, Run, Span, Total
 
 COUNTER = "the driver's counter"
 POWER = "power samples, integrated"
@@ -28,35 +28,23 @@ _ACTIVE = "utilization_percent"
 _IDLE = 1.0
 """Percent of utilization up to which a GPU counts as at rest."""
 
-_NEGLIGIBLE = 0.01
-"""Part of a time that a counter is carried on over at the rate it had."""
-
 _TOKENS_PER_S = ("tokens_per_s", "output_tokens_per_s")
 
-Span = tuple[int, int]
+
+def energy_of(total: Total | None) -> tuple[float, str] | None:
+    """Joules, and where they come from, of a total of power; None if it is unknown."""
+    if total is None:
+        return None
+    if not total.uncounted_ns:
+        return total.amount, POWER if total.uncounted_ns is None else COUNTER
+    seconds = total.uncounted_ns / 1e9
+    return total.amount, f"{COUNTER}; power samples for the other {seconds:.1f} s"
 
 
 def energy_joules(readings: Readings, gpu: int, span: Span) -> tuple[float, str] | None:
     """The energy of a GPU over a time, and its source; None if unknown."""
-    counter, power = readings.energy_joules.get(gpu), readings.gpu_integrals.get((gpu, _POWER))
-    first_ns, last_ns = span
-    if last_ns <= first_ns:
-        return None
-    covered = counter.covered(first_ns, last_ns) if counter is not None else None
-    if counter is None or covered is None:
-        joules = power.between(first_ns, last_ns) if power is not None else None
-        return None if joules is None else (joules, POWER)
-    counted = counter.between(*covered)
-    missing_ns = last_ns - first_ns - (covered[1] - covered[0])
-    if missing_ns <= _NEGLIGIBLE * (last_ns - first_ns):
-        joules = counter.between(first_ns, last_ns)
-        return None if joules is None else (joules, COUNTER)
-    before = power.between(first_ns, covered[0]) if power is not None else None
-    after = power.between(covered[1], last_ns) if power is not None else None
-    if counted is None or before is None or after is None:
-        return None
-    source = f"{COUNTER}; power samples for the other {missing_ns / 1e9:.1f} s"
-    return before + counted + after, source
+    power = readings.series(gpu, _POWER)
+    return None if power is None else energy_of(power.total_over(*span))
 
 
 def span_of(run: Run) -> Span:
@@ -69,35 +57,6 @@ def used_span(device: Device | None) -> Span | None:
     if device is None or device.first_start_ns is None or device.last_end_ns is None:
         return None
     return device.first_start_ns, device.last_end_ns
-
-
-def mean_in_use(readings: Readings, gpu: int, field: str, device: Device | None) -> float | None:
-    """The mean of a figure while the run used the GPU; None if it did not, or no time passed."""
-    span = used_span(device)
-    return None if span is None else mean_over(readings, gpu, field, (span,))
-
-
-def mean_over(readings: Readings, gpu: int, field: str, spans: Sequence[Span]) -> float | None:
-    """The mean of a figure over some time; None if it is unknown, or no time passed. That of power
-    is the energy of this time over its length, so that the two agree."""
-    length_ns = sum(max(0, last_ns - first_ns) for first_ns, last_ns in spans)
-    if field == _POWER:
-        energies = [energy_joules(readings, gpu, span) for span in spans]
-        parts = [known[0] if known is not None else None for known in energies]
-    else:
-        integral = readings.gpu_integrals.get((gpu, field))
-        parts = [integral.between(*span) if integral is not None else None for span in spans]
-    known = [part for part in parts if part is not None]
-    return 1e9 * sum(known) / length_ns if length_ns and len(known) == len(parts) else None
-
-
-def mean_of_all(
-    readings: Readings, gpu: int, field: str, spread: BatchMeans, span: Span
-) -> float | None:
-    """The mean of a figure over a run, or over a recording without one: of its samples, of power
-    as over any other time."""
-    found = mean_over(readings, gpu, field, (span,)) if field == _POWER else None
-    return spread.average if found is None else found
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,10 +85,8 @@ def run_energy(run: Run) -> list[RunEnergy]:
     """Of each GPU whose power or energy was read while the run went on."""
     readings, devices = run.readings, run.devices
     tree = time_tree(run)
-    gpus = {*readings.energy_joules, *(gpu for gpu, field in readings.gpu_integrals
-                                       if field == _POWER)}  # fmt: skip
     found = []
-    for gpu in sorted(gpus):
+    for gpu in sorted(readings.gpus):
         known = energy_joules(readings, gpu, span_of(run))
         if known is not None:
             found.append(_of_gpu(run, gpu, known, devices.get(gpu), tree))
@@ -172,17 +129,17 @@ def _of_gpu(
 
 def _watts_at_rest(readings: Readings, gpu: int, used: Span) -> float | None:
     """The least mean power between two readings while used and idle; else the least of all."""
-    power, active = (readings.gpu_integrals.get((gpu, field)) for field in (_POWER, _ACTIVE))
+    power, active = readings.series(gpu, _POWER), readings.series(gpu, _ACTIVE)
     if power is not None and active is not None:
         idle = [
             watts
-            for first_ns, last_ns, watts in power.rates(*used)
-            if (active.between(first_ns, last_ns) or 0.0) * 1e9 <= _IDLE * (last_ns - first_ns)
+            for first_ns, last_ns, watts in power.integral.rates(*used)
+            if (active.integral.between(first_ns, last_ns) or 0.0) * 1e9
+            <= _IDLE * (last_ns - first_ns)
         ]
         if idle:
             return min(idle)
-    least = readings.gpu_spreads.get((gpu, _POWER))
-    return least.minimum if least is not None and least.count else None
+    return power.minimum if power is not None and power.count else None
 
 
 def _step_joules(run: Run, gpu: int, tree: TimeTree | None) -> float | None:

@@ -67,8 +67,7 @@ def machine_of(session: Session) -> Machine:
         samples=readings.samples,
         recorded_bytes=session.recorded_bytes,
         host={
-            name: figure_spread(spread, spread.average)
-            for name, spread in sorted(readings.host_spreads.items())
+            name: figure_spread(series, series.average) for name, series in readings.host.sampled()
         },
         events=[
             MachineEvent(

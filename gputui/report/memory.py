@@ -191,7 +191,7 @@ def held(gpu: Gpu, run: Run) -> Held | None:
     ]
     if not values:
         return None
-    known = run.readings.gpu_spreads.get((gpu.facts.index, "memory_used_bytes"))
+    known = run.readings.series(gpu.facts.index, "memory_used_bytes")
     return Held(values[0], max(values) if known is None else int(known.maximum))
 
 

@@ -13,11 +13,11 @@ from dataclasses import dataclass
 
 from gputui.model.events import GpuFacts
 from gputui.model.kernel_categories import category
-from gputui.report.energy import energy_joules, mean_over
+from gputui.report.energy import energy_joules
 from gputui.report.explain.time_tree import TimeTree, time_tree
 from gputui.report.phases import PhaseRow
 from gputui.report.statistics import kernel_name, kernel_sums
-from gputui.state import Run, Session
+from gputui.state import Run, Session, Span
 
 OPERATIONS = {"7.0": 1024, "7.5": 1024, "8.0": 2048, "9.0": 4096, "10.0": 8192, "10.3": 8192}
 """Dense fp16 and bf16 operations of an SM in a cycle, by compute capability: data sheets' rates
@@ -29,7 +29,6 @@ NEAR_MEMORY = 75.0
 """Percent from which it binds: a GEMM benchmark keeps the tensor pipes active for 81 to 94 % of the
 cycles, a copy moves 89 % of the memory's peak (H200)."""
 
-Span = tuple[int, int]
 
 _CLOSE = 0.95
 """Share of the time from the first steady step to the last from which steps are all of it."""
@@ -157,7 +156,8 @@ def _roof(session: Session, run: Run, scope: str, gpu: int, spans: list[Span]) -
     samples = sum(1 for at in moments if any(start <= at <= end for start, end in spans))
 
     def mean(field: str) -> float | None:
-        return mean_over(readings, gpu, field, spans)
+        series = readings.series(gpu, field)
+        return None if series is None else series.mean(*spans)
 
     energies = [energy_joules(readings, gpu, span) for span in spans]
     joules = sum(one[0] for one in energies if one) if energies and all(energies) else None

@@ -270,8 +270,8 @@ def _workload_table(table: ResultTable) -> WorkloadTable:
 
 def _memory(readings: Readings) -> dict[str, dict[str, int] | Cell]:
     used = {
-        f"gpu{index}": int(spread.maximum)
-        for (index, name), spread in sorted(readings.gpu_spreads.items())
+        f"gpu{index}": int(series.maximum)
+        for index, name, series in readings.gpu_series()
         if name == "memory_used_bytes"
     }
     return {"peak_used_bytes": used}

@@ -13,22 +13,21 @@ from gputui.model.events import (
     GpuStatus,
     GpuUnavailable,
     Header,
-    HostSample,
     HostUnavailable,
     MachineSample,
 )
-from gputui.model.metrics import metrics_of, spread_fields
+from gputui.model.metrics import metrics_of
 from gputui.state.gpu import Gpu, gpu_history
-from gputui.state.integral import Integral
-from gputui.state.readings import THROTTLED, Readings, grown, spread
+from gputui.state.readings import THROTTLED, Readings, grown
 
 if TYPE_CHECKING:
     from gputui.state.session import Session
 
-_HOST_SPREADS = spread_fields(HostSample)
-
 _TROUBLES = tuple((f, metric) for f, metric in metrics_of(GpuStatus).items() if metric.trouble)
 """Counters that should stand still."""
+
+
+_ENERGY = "energy_joules"
 
 
 def header(session: Session, event: Header) -> None:
@@ -68,8 +67,7 @@ def sample(session: Session, event: MachineSample) -> None:
         active.clock_set_ns += abs(event.clock_set_ns or 0)
     readings = session.current_readings
     readings.at(event.time_ns)
-    for name in _HOST_SPREADS:
-        spread(readings.host_spreads, name, getattr(event.host, name))
+    readings.read_host(event.host, event.time_ns)
     for process in event.processes or ():
         readings.occupied(process, event.time_ns)
     if active is not None and event.processes:
@@ -128,18 +126,15 @@ def _count_energy(session: Session, gpu: int, time_ns: int, joules: float) -> No
     took until the run's end lies between the last reading before that and this one.
     """
     run = session.run
-    if run is not None and run.ended is not None and gpu in run.readings.energy_joules:
-        of_run = run.readings.energy_joules[gpu]
-        if of_run.newest_ns < run.ended_ns:
+    if run is not None and run.ended is not None:
+        of_run = run.readings.counter(gpu, _ENERGY)
+        if of_run is not None and of_run.newest_ns < run.ended_ns:
             of_run.add_total(time_ns, joules)
     readings = session.current_readings
-    counter = readings.energy_joules.get(gpu)
-    if counter is None:
-        counter = readings.energy_joules[gpu] = Integral()
-        # The last reading before the run is as near to its start as the first one in it.
-        if before := session.gpus[gpu].energy:
-            counter.add_total(*before)
-    counter.add_total(time_ns, joules)
+    # The last reading before the run is as near to its start as the first one in it.
+    if (before := session.gpus[gpu].energy) and readings.counter(gpu, _ENERGY) is None:
+        readings.count(gpu, _ENERGY, *before)
+    readings.count(gpu, _ENERGY, time_ns, joules)
     session.gpus[gpu].energy = time_ns, joules
 
 

@@ -17,9 +17,9 @@ from gputui.model.events import (
     RunResult,
     RunStarted,
 )
-from gputui.state.batch_means import Reports
 from gputui.state.captured import Process
 from gputui.state.run import LogLine, Run
+from gputui.state.series import Reports
 
 if TYPE_CHECKING:
     from gputui.state.session import Session

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence, Set
-from itertools import compress
+from collections.abc import Iterator, Sequence, Set
 from operator import attrgetter
 from typing import TypeVar
 
 import msgspec
 
-from gputui.model.events import GpuSample, ProcessSample
-from gputui.model.metrics import spread_fields
-from gputui.state.batch_means import BatchMeans
-from gputui.state.integral import Integral
+from gputui.model.events import GpuSample, HostSample, ProcessSample
+from gputui.model.metrics import metrics_of, spread_fields
+from gputui.state.series import BatchMeans, FigureSeries, Integral, Series
 
 PROCESSES = 1000
 """Processes kept, the first seen: a recording of weeks may see any number."""
@@ -20,11 +18,11 @@ PROCESSES = 1000
 KINDS = 256
 """Kinds of trouble kept; their names come from outside."""
 
-MOST_WAITING = 256
-"""Samples of a GPU that wait to be added."""
+_gpu_figures = attrgetter(*spread_fields(GpuSample))
+_host_figures = attrgetter(*spread_fields(HostSample))
 
-_GPU_FIELDS = spread_fields(GpuSample)
-_gpu_figures = attrgetter(*_GPU_FIELDS)
+_COUNTED = {metric.total: field for field, metric in metrics_of(GpuSample).items() if metric.total}
+"""The driver's counter → the figure whose integral it is."""
 
 _Key = TypeVar("_Key")
 
@@ -94,12 +92,11 @@ class Readings(msgspec.Struct):
     samples: int = 0
     first_ns: int = 0
     last_ns: int = 0
-    host_spreads: dict[str, BatchMeans] = {}
+    host: FigureSeries = msgspec.field(default_factory=lambda: FigureSeries.of(HostSample))
+    gpus: dict[int, FigureSeries] = {}
     throttle_samples: dict[tuple[int, str], int] = {}
     throttle_seconds: dict[tuple[int, str], Growth] = {}
     """(GPU, reason) → the driver's counter."""
-    energy_joules: dict[int, Integral] = {}
-    """GPU → the driver's counter."""
     power_limits_watts: dict[int, float] = {}
     """GPU → the highest limit in force."""
     troubles: dict[tuple[int, str], Trouble] = {}
@@ -108,23 +105,17 @@ class Readings(msgspec.Struct):
     """(pid, start time, GPU) → the process."""
     sharing: dict[int, Sharing] = {}
     """GPU → what others used of it while the run's processes did."""
-    _gpu_spreads: dict[tuple[int, str], BatchMeans] = {}
-    _gpu_integrals: dict[tuple[int, str], Integral] = {}
-    _waiting: dict[int, tuple[list[int], list[tuple[float | None, ...]]]] = {}
-    """GPU → times and fields of its newest samples: added a column at a time, for hours of many
-    GPUs are opened in as long as this takes."""
 
-    @property
-    def gpu_spreads(self) -> dict[tuple[int, str], BatchMeans]:
-        """(GPU, field) → its values."""
-        self._merge()
-        return self._gpu_spreads
+    def series(self, gpu: int, field: str) -> Series | None:
+        """A figure of a GPU, a field of GpuSample; None if it was never read."""
+        figures = self.gpus.get(gpu)
+        return None if figures is None else figures.get(field)
 
-    @property
-    def gpu_integrals(self) -> dict[tuple[int, str], Integral]:
-        """The fields of `gpu_spreads` over time, for what a part of it came to."""
-        self._merge()
-        return self._gpu_integrals
+    def gpu_series(self) -> Iterator[tuple[int, str, Series]]:
+        """(GPU, field, series) of each figure with samples, in this order."""
+        for gpu, figures in sorted(self.gpus.items()):
+            for field, series in figures.sampled():
+                yield gpu, field, series
 
     @property
     def duration_ns(self) -> int:
@@ -138,37 +129,38 @@ class Readings(msgspec.Struct):
         self.samples += 1
         self.last_ns = max(self.last_ns, time_ns)
 
-    def read(self, figures: GpuSample, time_ns: int) -> None:
-        """Add a sample of a GPU."""
-        times_ns, samples = self._waiting.setdefault(figures.index, ([], []))
-        if len(times_ns) >= MOST_WAITING or (times_ns and time_ns <= times_ns[-1]):
-            self._merge()
-            times_ns, samples = self._waiting[figures.index] = [], []
-        times_ns.append(time_ns)
-        samples.append(_gpu_figures(figures))
-        limit = figures.power_limit_watts
-        if limit is not None and limit > self.power_limits_watts.get(figures.index, 0.0):
-            self.power_limits_watts[figures.index] = limit
+    def read_host(self, sample: HostSample, time_ns: int) -> None:
+        """Add a sample of the host."""
+        self.host.add(time_ns, _host_figures(sample))
 
-    def _merge(self) -> None:
-        for gpu, (times_ns, samples) in self._waiting.items():
-            for field, column in zip(_GPU_FIELDS, zip(*samples, strict=True), strict=True):
-                key, at_ns, values = (gpu, field), times_ns, column
-                if None in column:
-                    read = [value is not None for value in column]
-                    at_ns, values = list(compress(times_ns, read)), tuple(compress(column, read))
-                if values:
-                    self._gpu_spreads.setdefault(key, BatchMeans()).extend(values)
-                    self._gpu_integrals.setdefault(key, Integral()).add_rates(at_ns, values)
-        self._waiting = {}
+    def read(self, sample: GpuSample, time_ns: int) -> None:
+        """Add a sample of a GPU."""
+        self._of_gpu(sample.index).add(time_ns, _gpu_figures(sample))
+        limit = sample.power_limit_watts
+        if limit is not None and limit > self.power_limits_watts.get(sample.index, 0.0):
+            self.power_limits_watts[sample.index] = limit
+
+    def count(self, gpu: int, counter: str, time_ns: int, total: float) -> None:
+        """Add a reading of a counter of the driver, a field of GpuStatus that a figure names as its
+        total."""
+        self._of_gpu(gpu).count(_COUNTED[counter], time_ns, total)
+
+    def counter(self, gpu: int, counter: str) -> Integral | None:
+        """The readings of a counter; None if there was none."""
+        figures = self.gpus.get(gpu)
+        return None if figures is None else figures.counter(_COUNTED[counter])
+
+    def _of_gpu(self, gpu: int) -> FigureSeries:
+        figures = self.gpus.get(gpu)
+        if figures is None:
+            figures = self.gpus[gpu] = FigureSeries.of(GpuSample)
+        return figures
 
     def forget_earlier_use(self) -> None:
         """Leave out how full the GPUs were so far, and what slowed them down. Energy, power and
         activity stay: they are figures of all the time."""
-        self._merge()
-        for figures in (self._gpu_spreads, self._gpu_integrals):
-            for key in [key for key in figures if key[1] == "memory_used_bytes"]:
-                del figures[key]
+        for figures in self.gpus.values():
+            figures.forget("memory_used_bytes")
         self.throttle_samples = {}
         for counter in self.throttle_seconds.values():
             counter.first, counter.first_ns = counter.last, counter.last_ns
@@ -218,15 +210,6 @@ class Readings(msgspec.Struct):
                 known = self.sharing.setdefault(gpu, Sharing())
                 known.readings += 1
                 known.percent += others
-
-
-def spread(spreads: dict[_Key, BatchMeans], key: _Key, value: float | None) -> None:
-    """Add a value of a field, if there is one."""
-    if value is not None:
-        known = spreads.get(key)
-        if known is None:
-            known = spreads[key] = BatchMeans()
-        known.add(value)
 
 
 def grown(counters: dict[_Key, Growth], key: _Key, value: float | None, time_ns: int) -> None:

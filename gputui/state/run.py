@@ -23,7 +23,6 @@ from gputui.model.events import (
 from gputui.model.merge import merger_of
 from gputui.model.sketch import Accumulator
 from gputui.model.step_blocks import StepBlocks
-from gputui.state.batch_means import Reports
 from gputui.state.captured import (
     Device,
     Instances,
@@ -54,6 +53,7 @@ from gputui.state.keys import (
     WindowWorkKey,
 )
 from gputui.state.readings import Readings
+from gputui.state.series import Reports
 from gputui.state.tables import Of
 from gputui.state.timing import (
     GpuTiming,

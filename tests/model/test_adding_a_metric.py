@@ -64,12 +64,12 @@ from gputui.state import Readings, Session
 
 
 def optical_flow(session: Session, readings: Readings) -> Iterator[Finding]:
-    for (gpu, field), spread in readings.gpu_spreads.items():
-        if field == "ofa_percent" and spread.average > 45:
+    for gpu, field, series in readings.gpu_series():
+        if field == "ofa_percent" and series.average > 45:
             yield Finding(
                 cause="optical_flow", word="optical flow",
-                sentence=f"GPU {gpu} computes optical flow {spread.average:.0f} % of the time.",
-                advice="Play no film.", value=spread.average, threshold=45, source="this test",
+                sentence=f"GPU {gpu} computes optical flow {series.average:.0f} % of the time.",
+                advice="Play no film.", value=series.average, threshold=45, source="this test",
             )
 
 

@@ -91,7 +91,7 @@ def test_of_many_samples_the_newest_come_first_and_all_follow(
         assert state.run is not None
         assert whole.run is not None
         assert (state.run.ended, state.run.progress) == (whole.run.ended, whole.run.progress)
-        assert not state.run.readings.gpu_spreads  # of a few samples they would be wrong
+        assert not state.run.readings.gpus  # of a few samples they would be wrong
         index.fold()
         state, is_exact = index.state(len(index))
         assert is_exact

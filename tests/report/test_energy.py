@@ -32,12 +32,12 @@ from gputui.model.price import Price, configure
 from gputui.render.text_tables import to_csv
 from gputui.report.answer import answer
 from gputui.report.compare import compare
-from gputui.report.energy import COUNTER, POWER, joules_per_kernel_ns, mean_in_use, run_energy
+from gputui.report.energy import COUNTER, POWER, joules_per_kernel_ns, run_energy
 from gputui.report.subject import Subject
 from gputui.report.summary_document import summary_document
 from gputui.report.tables.gpu_readings import DEVICES
 from gputui.report.workload_metrics import metric_text
-from gputui.state.integral import POINTS, Integral
+from gputui.state.series import POINTS, Integral
 from tests.events_for_tests import at, attached, defined, gpu, header, run_ended, run_started, times
 from tests.sessions_for_tests import folded
 
@@ -272,7 +272,7 @@ def test_without_readings_there_is_no_energy() -> None:
     run = folded(iter(only))[1]
     assert run_energy(run) == []
     assert joules_per_kernel_ns(run) is None
-    assert mean_in_use(run.readings, 0, "power_watts", run.devices[0]) is None
+    assert run.readings.series(0, "power_watts") is None
 
 
 @given(st.lists(st.floats(0, 1e3), min_size=2, max_size=20 * POINTS), st.randoms())

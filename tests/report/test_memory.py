@@ -266,13 +266,19 @@ def test_what_ran_before_and_after_the_run_is_not_in_its_memory_or_throttling() 
                 *reading(8, 30 << 30), run_ended(),
             ]
         )  # fmt: skip
-        memory = run.readings.gpu_spreads[0, "memory_used_bytes"]
+        memory, power = (
+            run.readings.series(0, field) for field in ("memory_used_bytes", "power_watts")
+        )
+        assert memory is not None
+        assert power is not None
         assert (memory.minimum, memory.maximum, memory.count) == (3 << 30, 4 << 30, 2)
         assert held(session.gpus[0], run) == Held(3 << 30, 4 << 30)
-        assert run.readings.gpu_spreads[0, "power_watts"].count == 5
+        assert power.count == 5
         assert run.readings.throttle_samples == {(0, "board limit"): 1}
         assert throttled_in(run, 0) == ["board limit 50 % of it"]
         assert run.readings.throttle_seconds[0, "power cap"].amount == pytest.approx(2 * (8 - 4))
         assert [what for _, what in run.readings.troubles] == ["throttled: board limit"]
     _, unseen = folded([*events, *reading(6, 3 << 30), run_ended()])
-    assert unseen.readings.gpu_spreads[0, "memory_used_bytes"].maximum == 19 << 30
+    memory = unseen.readings.series(0, "memory_used_bytes")
+    assert memory is not None
+    assert memory.maximum == 19 << 30

@@ -194,8 +194,9 @@ def test_figures_of_a_gpu_are_summed_up_only_while_a_run_is_active() -> None:
         sample(10, power_watts=700.0),
     )
     assert session.run is not None
-    spread = session.run.readings.gpu_spreads[0, "power_watts"]
-    assert (spread.minimum, spread.average, spread.maximum) == (100.0, 200.0, 300.0)
+    power = session.run.readings.series(0, "power_watts")
+    assert power is not None
+    assert (power.minimum, power.average, power.maximum) == (100.0, 200.0, 300.0)
 
 
 def test_a_run_goes_through_its_stages() -> None:

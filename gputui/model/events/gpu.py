@@ -221,7 +221,7 @@ class GpuSample(Record, frozen=True, kw_only=True):
     power_watts: Annotated[float | None, Metric(
         "power, mean of 1 s", "Power, averaged over a second", WATTS, "nvmlDeviceGetPowerUsage",
         ("Power and heat", 10), title="Power", chart=Chart(50, "power"), spread=True,
-        counter_track=True, prometheus="power_watts",
+        counter_track=True, prometheus="power_watts", total="energy_joules",
     )] = None
     power_limit_watts: Annotated[float | None, Metric(
         "limit", "Power limit in force", WATTS, "nvmlDeviceGetEnforcedPowerLimit",

@@ -62,7 +62,7 @@ def throttled(session: Session, readings: Readings) -> Iterator[Finding]:
             continue
         if clock is not None:
             clocks.setdefault(tuple(reasons), []).append(clock)
-        spread = readings.gpu_spreads.get((index, "temperature_celsius"))
+        spread = readings.series(index, "temperature_celsius")
         most = max(reasons.values())
         samples = max(most, spread.count if spread else 0)
         found.setdefault(tuple(reasons), {})[index] = 100.0 * most / samples
@@ -228,11 +228,11 @@ def memory_grows(session: Session, run: Run) -> Iterator[Finding]:
     if tree is None or not tree.steps:
         return
     for index, gpu in sorted(session.gpus.items()):
-        used_bytes = run.readings.gpu_integrals.get((index, _USED))
+        used_bytes = run.readings.series(index, _USED)
         if used_bytes is None or index not in run.devices:
             continue
         # Means of up to 256 stretches: this is asked every second, for each GPU.
-        stretches = used_bytes.rates(tree.first_ns, tree.last_ns)
+        stretches = used_bytes.integral.rates(tree.first_ns, tree.last_ns)
         points = [(until_ns, mean) for _, until_ns, mean in stretches]
         if len(points) < LEAST_READINGS:
             continue
@@ -269,11 +269,11 @@ def memory_grows(session: Session, run: Run) -> Iterator[Finding]:
 
 def memory_full(session: Session, readings: Readings) -> Iterator[Finding]:
     """A GPU whose memory is almost full."""
-    for (index, name), spread in sorted(readings.gpu_spreads.items()):
+    for index, name, series in readings.gpu_series():
         gpu = session.gpus.get(index)
         total = gpu.facts.memory_total_bytes if gpu else None
         if name == _USED and total:
-            used = 100.0 * spread.maximum / total
+            used = 100.0 * series.maximum / total
             if used > 90:
                 yield Finding(
                     "memory_full",
@@ -335,11 +335,11 @@ def recomputation(session: Session, run: Run) -> Iterator[Finding]:
         return
     used: list[tuple[float, int]] = []
     for index in run.devices:
-        gpu, spread = session.gpus.get(index), run.readings.gpu_spreads.get((index, _USED))
+        gpu, memory = session.gpus.get(index), run.readings.series(index, _USED)
         total = gpu.facts.memory_total_bytes if gpu is not None else None
-        if spread is None or not spread.count or not total:
+        if memory is None or not memory.count or not total:
             return
-        used.append((spread.maximum, total))
+        used.append((memory.maximum, total))
     if not used or any(most > (1 - LEFT) * total for most, total in used):
         return
     model = kernels_share(tree) - sum(tree.share(tree.leaves.get(leaf, 0)) for leaf in _NO_MODEL)

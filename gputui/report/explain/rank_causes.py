@@ -377,5 +377,5 @@ def _slow_clock(one: RankTime, others: Sequence[RankTime]) -> str | None:
 def _clock(one: RankTime) -> float | None:
     if one.device is None:
         return None
-    spread = one.run.readings.gpu_spreads.get((one.device, "sm_clock_mhz"))
-    return spread.average if spread is not None else None
+    clock = one.run.readings.series(one.device, "sm_clock_mhz")
+    return clock.average if clock is not None else None

@@ -12,9 +12,9 @@ import msgspec
 from gputui.model import units
 from gputui.model.events import GpuSample, HostSample
 from gputui.model.metrics import Metric, metrics_of
-from gputui.report.energy import Span, energy_joules, mean_in_use, mean_of_all, span_of
+from gputui.report.energy import energy_joules, span_of, used_span
 from gputui.report.schema import Column, TableSpec, count, if_any, text
-from gputui.state import BatchMeans, Device, Readings, Run, Session
+from gputui.state import Device, Readings, Run, Series, Session, Span
 
 
 class Reading(NamedTuple):
@@ -26,7 +26,7 @@ class Reading(NamedTuple):
     gpu_name: str | None
     name: str
     metric: Metric
-    spread: BatchMeans
+    series: Series
     mean: float | None
     in_use: float | None = None
 
@@ -36,18 +36,18 @@ def _gpu_readings(session: Session, run: Run | None) -> list[Reading]:
     readings, devices = (run.readings, run.devices) if run else (session.readings, {})
     span = span_of(run) if run else (readings.first_ns, readings.last_ns)
     return [
-        Reading(index, gpu.facts.name if gpu else None, name, metrics[name], spread,
-                mean_of_all(readings, index, name, spread, span),
-                mean_in_use(readings, index, name, devices.get(index)))
-        for (index, name), spread in sorted(readings.gpu_spreads.items())
+        Reading(index, gpu.facts.name if gpu else None, name, metrics[name], series,
+                series.mean_of_all(span), series.mean(used_span(devices.get(index))))
+        for index, name, series in readings.gpu_series()
         for gpu in (session.gpus.get(index),)
     ]  # fmt: skip
 
 
 def _host_readings(session: Session, _run: object) -> list[Reading]:
-    spreads, metrics = sorted(session.readings.host_spreads.items()), metrics_of(HostSample)
+    metrics = metrics_of(HostSample)
     return [
-        Reading(None, None, name, metrics[name], spread, spread.average) for name, spread in spreads
+        Reading(None, None, name, metrics[name], series, series.average)
+        for name, series in session.readings.host.sampled()
     ]
 
 
@@ -72,9 +72,9 @@ _FIGURES: tuple[Column[Reading], ...] = (
            "unit that the figure's name ends in", kind=float | None, seen=if_any,
            words=lambda row: row.metric.unit.mean(row.in_use)),
     _figure("Mean", lambda row: row.mean, "Mean of all samples, of power by the energy"),
-    _figure("Min", lambda row: row.spread.minimum, "The least"),
-    _figure("Max", lambda row: row.spread.maximum, "The most"),
-    count("Samples", "samples", lambda row: row.spread.count, "How many"),
+    _figure("Min", lambda row: row.series.minimum, "The least"),
+    _figure("Max", lambda row: row.series.maximum, "The most"),
+    count("Samples", "samples", lambda row: row.series.count, "How many"),
 )  # fmt: skip
 
 DEVICES: TableSpec[Reading] = TableSpec(
@@ -159,13 +159,11 @@ def device_readings(
                 energy_source=source,
                 figures={
                     name: figure_spread(
-                        spread,
-                        mean_of_all(readings, index, name, spread, span),
-                        msgspec.UNSET
-                        if captured is None
-                        else mean_in_use(readings, index, name, device),
+                        series,
+                        series.mean_of_all(span),
+                        msgspec.UNSET if captured is None else series.mean(used_span(device)),
                     )
-                    for (where, name), spread in sorted(readings.gpu_spreads.items())
+                    for where, name, series in readings.gpu_series()
                     if where == index
                 },
                 throttle_samples={
@@ -184,9 +182,9 @@ def device_readings(
 
 
 def figure_spread(
-    spread: BatchMeans,
+    series: Series,
     mean: float | None,
     in_use: float | None | msgspec.UnsetType = msgspec.UNSET,
 ) -> FigureSpread:
     """Mean, least and most of samples."""
-    return FigureSpread(mean, spread.minimum, spread.maximum, spread.count, in_use)
+    return FigureSpread(mean, series.minimum, series.maximum, series.count, in_use)

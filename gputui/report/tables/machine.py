@@ -6,28 +6,28 @@ from typing import NamedTuple
 
 from gputui.model import units
 from gputui.model.metrics import CELSIUS, WATTS
-from gputui.report.energy import energy_joules, mean_of_all
+from gputui.report.energy import energy_joules
 from gputui.report.machine_summary import occupants, started_ns
 from gputui.report.schema import Column, TableSpec, count, percent, size, text, time
-from gputui.state import BatchMeans, Occupant, Session
+from gputui.state import Occupant, Series, Session
 
 
 class _Gpu(NamedTuple):
     gpu: int
     name: str
-    spreads: dict[str, BatchMeans]
+    series: dict[str, Series]
     energy_joules: float | None
     mean_watts: float | None
 
     def mean(self, figure: str) -> float | None:
         """The mean of all samples."""
-        spread = self.spreads.get(figure)
-        return spread.average if spread else None
+        series = self.series.get(figure)
+        return series.average if series else None
 
     def most(self, figure: str) -> float | None:
         """The most of all samples."""
-        spread = self.spreads.get(figure)
-        return spread.maximum if spread else None
+        series = self.series.get(figure)
+        return series.maximum if series else None
 
 
 def _gpus(session: Session, _run: object) -> list[_Gpu]:
@@ -36,14 +36,11 @@ def _gpus(session: Session, _run: object) -> list[_Gpu]:
         readings = session.readings
         span = readings.first_ns, readings.last_ns
         energy = energy_joules(readings, index, span)
-        spreads = {
-            name: spread
-            for (where, name), spread in session.readings.gpu_spreads.items()
-            if where == index
-        }
-        power = spreads.get("power_watts")
-        watts = mean_of_all(readings, index, "power_watts", power, span) if power else None
-        rows.append(_Gpu(index, gpu.facts.name, spreads, energy[0] if energy else None, watts))
+        figures = readings.gpus.get(index)
+        series = dict(figures.sampled()) if figures is not None else {}
+        power = series.get("power_watts")
+        watts = power.mean_of_all(span) if power else None
+        rows.append(_Gpu(index, gpu.facts.name, series, energy[0] if energy else None, watts))
     return rows
 
 

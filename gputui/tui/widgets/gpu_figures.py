@@ -70,7 +70,7 @@ def throttled_in(run: Run | None, index: int) -> list[str]:
     what the card says now is of a GPU that rests."""
     if run is None or run.is_active:
         return []
-    known = run.readings.gpu_spreads.get((index, "memory_used_bytes"))
+    known = run.readings.series(index, "memory_used_bytes")
     whole = known.count if known is not None else run.readings.samples
     counts = {
         reason: count

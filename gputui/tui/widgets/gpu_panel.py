@@ -8,7 +8,7 @@ from itertools import pairwise
 from rich.cells import cell_len
 
 from gputui.model.units import MISSING, joules, percent, watts
-from gputui.report.energy import RunEnergy, mean_in_use
+from gputui.report.energy import RunEnergy, used_span
 from gputui.report.explain.time_tree import device_trees
 from gputui.state import Gpu, Run
 from gputui.tui.model import Model, Tables
@@ -109,7 +109,8 @@ def _mean_in(run: Run, gpu: Gpu, chart: Chart) -> float | None:
     index = gpu.facts.index
     if run.is_active:
         return None
-    return mean_in_use(run.readings, index, chart.series.field, run.devices.get(index))
+    series = run.readings.series(index, chart.series.field)
+    return None if series is None else series.mean(used_span(run.devices.get(index)))
 
 
 def spark_row(chart: Chart, mean: float | None, width: int, interval_s: float) -> Row:
