@@ -8,6 +8,7 @@ from pathlib import Path
 
 from gputui.base.sanitize import sanitize
 from gputui.collect.child.process import Ending
+from gputui.collect.child.supervisor import is_alive
 from gputui.collect.run_request import RunRequest
 from gputui.collect.traced_run import Run
 from gputui.inject import word as words
@@ -135,7 +136,7 @@ class AttachedRun(Run):
 def _lives(pid: int, word: Word) -> bool:
     try:
         fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
-        return fields[0] not in {b"Z", b"X"} and int(fields[19]) == word.page.start_ticks
+        return is_alive(fields) and int(fields[19]) == word.page.start_ticks
     except (OSError, IndexError, ValueError):
         return False
 

@@ -134,6 +134,38 @@ def test_a_child_that_ignores_sigterm_is_killed(monkeypatch: pytest.MonkeyPatch)
     assert ending.signal == signal.SIGKILL
 
 
+MAIN_THREAD_ENDED = """
+import ctypes, platform, signal, threading, time
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+def work():
+    with open("/proc/self/stat") as stat:
+        while stat.read().rpartition(")")[2].split()[0] != "Z":
+            stat.seek(0)
+    print("ready", flush=True)
+    time.sleep(600)
+threading.Thread(target=work).start()
+ctypes.CDLL(None).syscall({"x86_64": 60, "aarch64": 93}[platform.machine()], 0)
+"""
+"""As pthread_exit of the main thread leaves it: a zombie whose other thread runs on."""
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="exits by Linux's system call")
+def test_a_child_whose_main_thread_has_ended_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gputui.collect.child.process.GRACE_S", 0.2)
+    watched = Watched(PYTHON, "-c", MAIN_THREAD_ENDED)
+    ending = watched.run_until("ready", watched.child.stop)
+    assert (ending.signal, ending.killed) == (signal.SIGKILL, (watched.pid,))
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="exits by Linux's system call")
+def test_a_main_thread_that_has_ended_below_the_child_keeps_nobody_alive() -> None:
+    script = f"{PYTHON} -c '{MAIN_THREAD_ENDED}' & echo $!; wait"
+    watched = Watched("sh", "-c", script)
+    watched.run_until("ready", watched.child.stop)
+    below = int(watched.lines("stdout")[0])
+    assert not Path(f"/proc/{below}/task").exists()
+
+
 STOPPED_BELOW = """
 import os, signal
 pid = os.fork()

@@ -72,7 +72,9 @@ def _supervise(
     watched = [control, wake]
     while True:
         ended = _reap(child, ended)
-        alive = descendants(os.getpid(), [] if ended is not None else [child])
+        alive = descendants(os.getpid(), [])
+        if ended is None and child not in alive:
+            alive.append(child)  # not waited for yet, so its number is still its own
         if not alive and ended is not None:
             break
         if ended is not None and not stopping:
@@ -86,7 +88,7 @@ def _supervise(
             _say(status, "left", *alive)
             break
         elif kill_at is not None and time.monotonic() >= kill_at:
-            if not killed:
+            if give_up_at == math.inf:
                 give_up_at = time.monotonic() + kill_s
             kill_at = time.monotonic() + 0.05
             _say(status, "killed", *sorted({*alive} - killed))
@@ -138,7 +140,7 @@ def descendants(ancestor: int, known: list[int]) -> list[int]:
         if name.isdigit():
             with contextlib.suppress(OSError, ValueError, IndexError):
                 fields = _stat(name)
-                if fields[0] != b"Z":
+                if is_alive(fields):
                     children.setdefault(int(fields[1]), []).append(int(name))
     found: list[int] = []
     pending = [ancestor]
@@ -147,6 +149,16 @@ def descendants(ancestor: int, known: list[int]) -> list[int]:
         found += below
         pending += below
     return found
+
+
+def is_alive(stat: list[bytes]) -> bool:
+    """Whether a process goes on, by the fields of its /proc/PID/stat from the state on.
+
+    One whose main thread has ended by pthread_exit is a zombie by its state, yet its other threads
+    run on: the field num_threads then counts more than the zombie.
+    """
+    state, threads = stat[0], int(stat[17])
+    return state not in {b"Z", b"X"} or threads > 1
 
 
 def _continue(pids: list[int], status: int) -> None:
