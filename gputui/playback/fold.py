@@ -13,8 +13,7 @@ from gputui.model.events import AnyEvent, CaptureSum
 from gputui.playback.checkpoint import Checkpoint
 from gputui.playback.line_index import LineIndex
 from gputui.playback.lines import Kind
-from gputui.state import Readings, Session
-from gputui.state.gpu import HISTORY_SAMPLES
+from gputui.state import HISTORY_SAMPLES, Readings, Session
 
 LEFT_BYTES = 64 << 20
 """The most capture events deferred; without sums they are folded then."""

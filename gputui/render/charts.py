@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from html import escape
 from typing import NamedTuple
 
 from gputui.model import units
 from gputui.model.metrics import Metric
 from gputui.report.roofline import Roof
-from gputui.state.long_history import LongHistory
 
 WIDTH, HEIGHT = 400, 150
 LEFT, BOTTOM, TOP, RIGHT = 58, 22, 8, 14
@@ -19,26 +18,6 @@ _POINTS = 400
 
 Point = tuple[int, float]
 """A moment in ns since the epoch, and a value."""
-
-
-def points(
-    history: Iterable[tuple[int, object]], older: LongHistory, field: str, first: int, last: int
-) -> list[Point]:
-    """A field between two moments: every sample as long as they are kept, before that the highest
-    of each stretch, at its start.
-    """
-    recent = [
-        (time_ns, float(value))
-        for time_ns, sample in history
-        if first <= time_ns <= last and (value := getattr(sample, field)) is not None
-    ]
-    begin = recent[0][0] if recent else last
-    before: list[Point] = []
-    for level in older.levels:
-        stretches = level.figures(field, first, begin)
-        before = [(start, high) for start, _, _, high, _ in stretches][::-1] + before
-        begin = before[0][0] if before else begin
-    return before + recent
 
 
 def line(metric: Metric, found: Sequence[Point], first: int, last: int, of: str) -> str:

@@ -9,7 +9,7 @@ from gputui.model import units
 from gputui.model.events import GpuSample, HostSample
 from gputui.model.leaves import LEAVES
 from gputui.model.metrics import Metric, charted
-from gputui.render.charts import IDLE, Bar, bars, line, points, roof
+from gputui.render.charts import IDLE, Bar, bars, line, roof
 from gputui.render.facts import title_of
 from gputui.render.text_tables import header, shortened
 from gputui.render.timelines import timelines
@@ -19,11 +19,7 @@ from gputui.report.machine_summary import started_ns
 from gputui.report.phases import phase_rows, share_of
 from gputui.report.roofline import roofline
 from gputui.report.schema import AnyTable
-from gputui.state import Run, Session
-from gputui.state.long_history import LongHistory
-
-Sampled = tuple[str, Mapping[str, Metric], Iterable[tuple[int, object]], LongHistory]
-"""The owner of the figures, which ones, every sample kept, and older ones by stretch."""
+from gputui.state import Run, Samples, Session
 
 BARS = 20
 """Bars per chart: the phases with the largest shares; the table below has all."""
@@ -152,19 +148,18 @@ def _roofs(session: Session, run: Run) -> Iterator[str]:
 def _machine(session: Session, run: Run | None) -> Iterator[str]:
     first = run.started.time_ns if run else started_ns(session)
     last = first + run.duration_ns if run else session.readings.last_ns
-    sampled: list[Sampled] = [
-        (f"GPU {index}: {gpu.facts.name}", charted(GpuSample), gpu.history, gpu.long_history)
+    sampled: list[tuple[str, Mapping[str, Metric], Samples[GpuSample] | Samples[HostSample]]] = [
+        (f"GPU {index}: {gpu.facts.name}", charted(GpuSample), gpu.samples)
         for index, gpu in sorted(session.gpus.items())
     ]
-    host = "The host"
-    for name, kinds, history, older in (
-        *sampled, (host, charted(HostSample), session.host_history, session.host_long_history)
-    ):  # fmt: skip
+    for name, metrics, samples in (
+        *sampled,
+        ("The host", charted(HostSample), session.host_samples),
+    ):
         charts = [
             chart
-            for field, metric in kinds.items()
-            for found in (points(history, older, field, first, last),)
-            if (chart := line(metric, found, first, last, name))
+            for field, metric in metrics.items()
+            if (chart := line(metric, samples.track(field).peaks(first, last), first, last, name))
         ]
         if charts:
             yield f"<h2>{escape(name)}</h2><div class='charts'>"

@@ -186,7 +186,7 @@ def held(gpu: Gpu, run: Run) -> Held | None:
     since_ns, until_ns = run.on_gpu_ns
     values = [
         sample.memory_used_bytes
-        for time_ns, sample in gpu.history
+        for time_ns, sample in gpu.samples.history
         if since_ns <= time_ns <= until_ns and sample.memory_used_bytes is not None
     ]
     if not values:
@@ -209,7 +209,7 @@ def held_by_phase(gpu: Gpu, run: Run) -> dict[str, int]:
     starts = [time_ns for time_ns, _ in phases]
     until_ns = run.ended.time_ns if run.ended else run.updated_ns
     found: dict[str, int] = {}
-    for time_ns, sample in reversed(gpu.history):
+    for time_ns, sample in reversed(gpu.samples.history):
         place = bisect_right(starts, time_ns) - 1
         if place < 0:
             break

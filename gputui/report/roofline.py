@@ -152,7 +152,7 @@ def _roof(session: Session, run: Run, scope: str, gpu: int, spans: list[Span]) -
     readings = run.readings
     length_ns = sum(end_ns - start_ns for start_ns, end_ns in spans)
     known = session.gpus.get(gpu)
-    moments = [moment_ns for moment_ns, _ in known.history] if known is not None else []
+    moments = [moment_ns for moment_ns, _ in known.samples.history] if known is not None else []
     samples = sum(1 for at in moments if any(start <= at <= end for start, end in spans))
 
     def mean(field: str) -> float | None:

@@ -9,8 +9,9 @@ from __future__ import annotations
 from gputui.state.alerts import AlertSpan, lasting_alerts
 from gputui.state.captured import Device, Launched, LaunchTimes, Marks, Process, Range, TimeAndSize
 from gputui.state.fold_capture import MAX_LEVELS, MAX_PATH, gpu_of
-from gputui.state.gpu import HISTORY_SAMPLES, Gpu, gpu_metrics, mig_metrics
+from gputui.state.gpu import Gpu, gpu_metrics, mig_metrics
 from gputui.state.keys import CollectiveKey, KernelKey, MemoryOperationKey
+from gputui.state.long_history import HISTORY_SAMPLES, Samples, Track
 from gputui.state.readings import Occupant, Readings
 from gputui.state.remarks import remarks
 from gputui.state.run import LOG_LINES, MARKS, LogLine, Run
@@ -20,7 +21,7 @@ from gputui.state.session import Session
 __all__ = [
     "HISTORY_SAMPLES", "LOG_LINES", "MARKS", "MAX_LEVELS", "MAX_PATH", "AlertSpan", "BatchMeans",
     "CollectiveKey", "Device", "Gpu", "KernelKey", "LaunchTimes", "Launched", "LogLine", "Marks",
-    "MemoryOperationKey", "Occupant", "Process", "Range", "Readings", "Reports", "Run", "Series",
-    "Session", "Span", "TimeAndSize", "Total", "gpu_metrics", "gpu_of", "lasting_alerts",
-    "mig_metrics", "remarks",
+    "MemoryOperationKey", "Occupant", "Process", "Range", "Readings", "Reports", "Run", "Samples",
+    "Series", "Session", "Span", "TimeAndSize", "Total", "Track", "gpu_metrics", "gpu_of",
+    "lasting_alerts", "mig_metrics", "remarks",
 ]  # fmt: skip

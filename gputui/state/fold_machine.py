@@ -17,7 +17,8 @@ from gputui.model.events import (
     MachineSample,
 )
 from gputui.model.metrics import metrics_of
-from gputui.state.gpu import Gpu, gpu_history
+from gputui.state.gpu import Gpu
+from gputui.state.long_history import Samples
 from gputui.state.readings import THROTTLED, Readings, grown
 
 if TYPE_CHECKING:
@@ -36,7 +37,9 @@ def header(session: Session, event: Header) -> None:
     for facts in event.gpus:
         known = session.gpus.get(facts.index)
         if known is None:
-            session.gpus[facts.index] = Gpu(facts, history=gpu_history(session.most_samples))
+            session.gpus[facts.index] = Gpu(
+                facts, samples=Samples.of(GpuSample, session.most_samples)
+            )
         else:
             known.facts = facts
 
@@ -52,9 +55,7 @@ def sample(session: Session, event: MachineSample) -> None:
     session.samples += 1
     session.sampled_ns = event.time_ns
     session.latest_sample_ns = max(session.latest_sample_ns, event.time_ns)
-    session.host = event.host
-    session.host_history.append((event.time_ns, event.host))
-    session.host_long_history.add(event.time_ns, event.host)
+    session.host_samples.add(event.time_ns, event.host)
     session.own_cpu_percent = event.own_cpu_percent
     session.recorded_bytes = event.recorded_bytes
     session.traced_bytes = event.traced_bytes
@@ -81,11 +82,9 @@ def sample(session: Session, event: MachineSample) -> None:
             continue
         of_run = replace(figures, memory_used_bytes=None) if has_left else figures
         _read(readings, of_run, gpu.sample, event.time_ns)
-        gpu.sample = figures
         if "device" not in gpu.unavailable:
             gpu.sample_ns = event.time_ns
-        gpu.history.append((event.time_ns, figures))
-        gpu.long_history.add(event.time_ns, figures)
+        gpu.samples.add(event.time_ns, figures)
 
 
 def _read(readings: Readings, figures: GpuSample, before: GpuSample | None, time_ns: int) -> None:

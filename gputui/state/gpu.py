@@ -8,12 +8,8 @@ from typing import Any
 import msgspec
 
 from gputui.model.events import GpuFacts, GpuSample, GpuStatus, MigSample
-from gputui.model.metrics import Metric, charted, metrics_of
-from gputui.state.history import History
-from gputui.state.long_history import LongHistory
-
-HISTORY_SAMPLES = 4096
-"""Samples kept for charts: 68 minutes at one a second."""
+from gputui.model.metrics import Metric, metrics_of
+from gputui.state.long_history import Samples
 
 
 def gpu_metrics() -> Mapping[str, Metric]:
@@ -27,16 +23,10 @@ def mig_metrics() -> Mapping[str, Metric]:
     return {field: of_gpu[field] for field in MigSample.__struct_fields__ if field in of_gpu}
 
 
-def gpu_history(most: int = HISTORY_SAMPLES) -> History[tuple[int, GpuSample]]:
-    """For the newest `most` samples of a GPU."""
-    return History(tuple[int, GpuSample], most)
-
-
 class Gpu(msgspec.Struct):
-    """One GPU: its facts, its state, its history."""
+    """One GPU: its facts, its state, its samples."""
 
     facts: GpuFacts
-    sample: GpuSample | None = None
     status: GpuStatus | None = None
     """What is read seldom; its own `time_ns` gives its age."""
     sample_ns: int = 0
@@ -44,10 +34,12 @@ class Gpu(msgspec.Struct):
     energy: tuple[int, float] | None = None
     """When the energy counter was last read, and the joules it showed."""
     unavailable: dict[str, str] = {}
-    history: History[tuple[int, GpuSample]] = msgspec.field(default_factory=gpu_history)
-    long_history: LongHistory = msgspec.field(
-        default_factory=lambda: LongHistory.of(tuple(charted(GpuSample)))
-    )
+    samples: Samples[GpuSample] = msgspec.field(default_factory=lambda: Samples.of(GpuSample))
+
+    @property
+    def sample(self) -> GpuSample | None:
+        """The newest."""
+        return self.samples.newest
 
     def figure(self, field: str) -> Any:
         """The newest value of a field of GpuSample, GpuStatus or GpuFacts, None for none."""

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from gputui.model.events import AnyEvent
 from gputui.model.link import Link
-from gputui.state.gpu import HISTORY_SAMPLES
+from gputui.state.long_history import HISTORY_SAMPLES
 from gputui.state.session import Session
 
 LEAST_SAMPLES = 300

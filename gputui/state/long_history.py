@@ -1,15 +1,19 @@
-"""A day of readings in bounded memory: least, mean and most of each stretch of time."""
+"""The samples of a day in bounded memory: the newest one by one, and least, mean and most of each
+stretch of time.
+"""
 
 from __future__ import annotations
 
 import functools
 import math
 from array import array
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from operator import attrgetter
+from typing import Any, Generic, TypeVar
 
 import msgspec
 
+from gputui.model.metrics import charted
 from gputui.state.history import History
 
 _SECOND_NS = 1_000_000_000
@@ -156,6 +160,128 @@ class LongHistory(msgspec.Struct):
             for level in self.levels:
                 level.merge(self._last_ns, figures)
         self._waiting.clear()
+
+
+class Track(msgspec.Struct, frozen=True):
+    """One field of samples over time. `recent` has (time, sample) pairs, the oldest first."""
+
+    recent: History[tuple[int, Any]]
+    long: LongHistory
+    field: str
+
+    def samples(self, column_ns: int) -> Iterator[tuple[int, float | None]]:
+        """(time, value) newest first: every sample, then means of older ones.
+
+        If columns are as long as an averaged stretch, the means suffice, and far fewer values are
+        read.
+        """
+        until_ns, levels = self._parts(column_ns)
+        oldest_ns, field = self.last_ns + 1, self.field
+        for time_ns, sample in reversed(self.recent):
+            if time_ns < until_ns:
+                break
+            oldest_ns = time_ns
+            yield time_ns, getattr(sample, field)
+        for level in levels:
+            before_ns = oldest_ns
+            for time_ns, value in level.means(self.field):
+                if time_ns < before_ns:
+                    oldest_ns = time_ns
+                    yield time_ns, value
+
+    def extremes(self, start_ns: int, column_ns: int) -> tuple[float, float, float] | None:
+        """(least, mean, most) since `start_ns`; None if nothing is known."""
+        until_ns, levels = self._parts(column_ns)
+        oldest_ns, field = self.last_ns, self.field
+        since_ns = max(start_ns, until_ns)
+        values: list[float] = []
+        for time_ns, sample in reversed(self.recent):
+            if time_ns < since_ns:
+                break
+            oldest_ns = time_ns
+            value = getattr(sample, field)
+            if value is not None:
+                values.append(value)
+        known: list[tuple[float, float, float, float]] = []
+        if values:
+            known = [(min(values), sum(values) / len(values), max(values), float(len(values)))]
+        for level in levels:
+            for begun_ns, *figures in level.figures(field, start_ns, oldest_ns):
+                oldest_ns = begun_ns
+                known.append((figures[0], figures[1], figures[2], figures[3]))
+        if not known:
+            return None
+        total = sum(mean * count for _, mean, _, count in known)
+        mean = total / sum(count for _, _, _, count in known)
+        return min(low for low, _, _, _ in known), mean, max(high for _, _, high, _ in known)
+
+    def _parts(self, column_ns: int) -> tuple[int, Sequence[Stretches]]:
+        """Since when every sample is read, and what is read of the time before."""
+        levels = self.long.levels
+        first = sum(level.stretch_ns <= column_ns for level in levels)
+        if not first:
+            return 0, levels
+        return levels[first - 1].end_ns, levels[first - 1 :]
+
+    @property
+    def first_ns(self) -> int:
+        """When the oldest sample still kept individually was taken."""
+        return self.recent.oldest[0] if self.recent.oldest else 0
+
+    @property
+    def last_ns(self) -> int:
+        """When the newest sample was taken."""
+        return self.recent.newest[0] if self.recent.newest else 0
+
+    def peaks(self, first_ns: int, last_ns: int) -> list[tuple[int, float]]:
+        """(time, value) between two moments: every sample as long as they are kept, before that the
+        highest of each stretch, at its start.
+        """
+        values = [
+            (time_ns, float(value))
+            for time_ns, sample in self.recent
+            if first_ns <= time_ns <= last_ns and (value := getattr(sample, self.field)) is not None
+        ]
+        begin_ns = values[0][0] if values else last_ns
+        before: list[tuple[int, float]] = []
+        for level in self.long.levels:
+            stretches = level.figures(self.field, first_ns, begin_ns)
+            before = [(start_ns, high) for start_ns, _, _, high, _ in stretches][::-1] + before
+            begin_ns = before[0][0] if before else begin_ns
+        return before + values
+
+
+HISTORY_SAMPLES = 4096
+"""Samples kept for charts: 68 minutes at one a second."""
+
+_Sample = TypeVar("_Sample", bound=msgspec.Struct)
+
+
+class Samples(msgspec.Struct, Generic[_Sample]):
+    """The samples of a GPU or of the host, whatever ran meanwhile: the newest of them all, those
+    kept one by one, and what is kept of a day.
+    """
+
+    history: History[tuple[int, _Sample]]
+    """(time, sample), the oldest first."""
+    long_history: LongHistory
+    newest: _Sample | None = None
+
+    @classmethod
+    def of(cls, kind: type[_Sample], most: int = HISTORY_SAMPLES) -> Samples[_Sample]:
+        """None so far; of a day, those fields of the samples that have a chart."""
+        pairs = tuple[int, kind]  # type: ignore[valid-type]
+        return cls(History(pairs, most), LongHistory.of(tuple(charted(kind))))
+
+    def add(self, time_ns: int, sample: _Sample) -> None:
+        """Add a sample."""
+        self.newest = sample
+        self.history.append((time_ns, sample))
+        self.long_history.add(time_ns, sample)
+
+    def track(self, field: str) -> Track:
+        """One of their fields over time."""
+        return Track(self.history, self.long_history, field)
 
 
 @functools.cache

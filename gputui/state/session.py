@@ -18,12 +18,10 @@ from gputui.model.events import (
     LaunchShape,
     ProcessSample,
 )
-from gputui.model.metrics import charted
 from gputui.state import alerts, fold_capture, fold_machine, fold_runs
 from gputui.state.alerts import AlertSpan
-from gputui.state.gpu import HISTORY_SAMPLES, Gpu
-from gputui.state.history import History
-from gputui.state.long_history import LongHistory
+from gputui.state.gpu import Gpu
+from gputui.state.long_history import HISTORY_SAMPLES, Samples
 from gputui.state.readings import Readings
 from gputui.state.run import Run
 
@@ -44,12 +42,8 @@ class Session(msgspec.Struct, eq=False):
     most_samples: int = HISTORY_SAMPLES
     """Kept of each GPU for charts; of what is older there are averages."""
     gpus: dict[int, Gpu] = {}
-    host: HostSample | None = None
-    host_history: History[tuple[int, HostSample]] = msgspec.field(
-        default_factory=lambda: History(tuple[int, HostSample], HISTORY_SAMPLES)
-    )
-    host_long_history: LongHistory = msgspec.field(
-        default_factory=lambda: LongHistory.of(tuple(charted(HostSample)))
+    host_samples: Samples[HostSample] = msgspec.field(
+        default_factory=lambda: Samples.of(HostSample)
     )
     host_unavailable: dict[str, str] = {}
     processes: tuple[ProcessSample, ...] = ()
@@ -75,6 +69,11 @@ class Session(msgspec.Struct, eq=False):
     """The run of each process."""
     known_ranges: set[int] = set()
     gpus_of_numbers: dict[tuple[str, int], int] = {}
+
+    @property
+    def host(self) -> HostSample | None:
+        """The newest sample of the host."""
+        return self.host_samples.newest
 
     @property
     def run(self) -> Run | None:

@@ -87,7 +87,7 @@ def test_of_many_samples_the_newest_come_first_and_all_follow(
         state, is_exact = index.state(len(index))
         whole = Session.of(events)
         assert not is_exact
-        assert list(state.gpus[0].history) == list(whole.gpus[0].history)[-50:]
+        assert list(state.gpus[0].samples.history) == list(whole.gpus[0].samples.history)[-50:]
         assert state.run is not None
         assert whole.run is not None
         assert (state.run.ended, state.run.progress) == (whole.run.ended, whole.run.progress)

@@ -129,7 +129,7 @@ def test_a_jump_shows_the_state_at_that_time(view: View) -> None:
         folded = Session.of(
             event for event in session_events() if event.time_ns <= at(second + 0.75)
         )
-        assert len(view.session.gpus[0].history) == len(folded.gpus[0].history)
+        assert len(view.session.gpus[0].samples.history) == len(folded.gpus[0].samples.history)
         if folded.run:
             assert view.session.run is not None
             assert summary_document(view.session, view.session.run) == summary_document(

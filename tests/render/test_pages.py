@@ -31,7 +31,6 @@ from gputui.model.metrics import charted
 from gputui.model.units import percent
 from gputui.render import formats
 from gputui.render.charts import TOP, line
-from gputui.render.charts import points as points_of
 from gputui.render.html import FOLDED
 from gputui.render.prometheus_metrics import labels_text, series_name
 from gputui.render.prometheus_samples import figures
@@ -407,9 +406,7 @@ def test_a_chart_of_hours_goes_back_to_the_start() -> None:
         ]
     )
     field, metric = next(iter(charted(HostSample).items()))
-    found = points_of(
-        session.host_history, session.host_long_history, field, at(0), session.readings.last_ns
-    )
+    found = session.host_samples.track(field).peaks(at(0), session.readings.last_ns)
     assert found[0][1] == 90.0
     assert found == sorted(found)
     assert "up to 90 %" in line(metric, found, at(0), session.readings.last_ns, "the host")

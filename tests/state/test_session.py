@@ -49,7 +49,7 @@ def test_samples_are_kept_newest_and_as_a_bounded_history() -> None:
     session = folded(header(gpu()), *(sample(i, power_watts=i) for i in range(HISTORY_SAMPLES + 5)))
     assert session.gpus[0].sample is not None
     assert session.gpus[0].sample.power_watts == HISTORY_SAMPLES + 4
-    assert len(session.gpus[0].history) == HISTORY_SAMPLES
+    assert len(session.gpus[0].samples.history) == HISTORY_SAMPLES
 
 
 def test_a_clock_that_is_set_back_makes_no_figure_old() -> None:
@@ -77,15 +77,20 @@ def test_what_the_machine_tells_is_found_where_views_look() -> None:
     )
     assert session.host_unavailable == {"load_1m": "not told"}
     assert session.own_cpu_percent == 1.5
-    assert [time_ns for time_ns, _ in session.host_history] == [at(1), at(2), at(30), at(31)]
+    assert [time_ns for time_ns, _ in session.host_samples.history] == [
+        at(1),
+        at(2),
+        at(30),
+        at(31),
+    ]
     one, other = session.gpus[0], session.gpus[1]
     assert one.status is None
     assert other.status is not None
     assert other.status.fan_percent == 40.0
     # A card that is lost was last heard of before; the other one just now.
     assert (one.sample_ns, other.sample_ns) == (at(2), at(31))
-    assert list(one.long_history.levels[0].means("power_watts")) == [(at(1.5), 2.0)]
-    assert len(list(session.host_long_history.levels[0].means("cpu_percent"))) == 1
+    assert list(one.samples.long_history.levels[0].means("power_watts")) == [(at(1.5), 2.0)]
+    assert len(list(session.host_samples.long_history.levels[0].means("cpu_percent"))) == 1
     assert session.unknown_references == 0
 
 

@@ -94,7 +94,9 @@ def test_a_bar_says_what_is_not_known(width: int) -> None:
     assert "no reading yet" in text_of(gpu, width)
     session.apply([GpuUnavailable(time_ns=1, gpu=0, reasons={"memory_used_bytes": "fell off"})])
     assert "fell off" in text_of(gpu, width)
-    gpu.sample = GpuSample(index=0, memory_used_bytes=139 * GIB, memory_total_bytes=140 * GIB)
+    gpu.samples.newest = GpuSample(
+        index=0, memory_used_bytes=139 * GIB, memory_total_bytes=140 * GIB
+    )
     assert "NEARLY FULL" in text_of(gpu, width)
 
 

@@ -105,7 +105,7 @@ def _clock_share(
         return None
     held = [
         sample.sm_clock_mhz
-        for moment_ns, sample in gpu.history
+        for moment_ns, sample in gpu.samples.history
         if readings.first_ns <= moment_ns <= readings.last_ns
         and sample.sm_clock_mhz is not None
         and reasons.intersection(sample.throttle_reasons or ())
@@ -125,7 +125,7 @@ def held_clock(session: Session, run: Run) -> Iterator[Finding]:
     for index, gpu in sorted(session.gpus.items()):
         samples = [
             sample
-            for moment_ns, sample in gpu.history
+            for moment_ns, sample in gpu.samples.history
             if tree.first_ns <= moment_ns <= tree.last_ns
         ]
         clocks = [sample.sm_clock_mhz for sample in samples if sample.sm_clock_mhz is not None]

@@ -11,9 +11,10 @@ import msgspec
 from rich.cells import cell_len
 
 from gputui.model.units import size
+from gputui.state import Track
 from gputui.tui.widgets.canvas import Row, Span, fit
 from gputui.tui.widgets.ink import nice_top
-from gputui.tui.widgets.series import Look, Series
+from gputui.tui.widgets.series import Look
 
 SECOND_NS = 1_000_000_000
 _NICE_SECONDS = (0.1, 0.2, 0.5, 1, 2, 3, 4, 5, 6, 10, 15, 20, 30, 60, 120, 300, 600, 1800, 3600)
@@ -210,7 +211,7 @@ class Chart(msgspec.Struct, frozen=True):
     role: str
     maximum: float | None
     format: Callable[[float], str]
-    series: Series
+    series: Track
     reason: str = ""
     value_role: str = "value"
 

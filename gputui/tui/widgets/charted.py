@@ -32,8 +32,8 @@ class ChartedView(View):
 
     def step(self, columns: int) -> None:
         session = self.model.session
-        newest = next((gpu.history for gpu in session.gpus.values() if gpu.history), None)
-        last = (newest or session.host_history).newest
+        kept = [gpu.samples.history for gpu in session.gpus.values()]
+        last = next(filter(None, kept), session.host_samples.history).newest
         if last:
             self.look.step(columns, last[0])
         self.draw()

@@ -12,7 +12,7 @@ from gputui.state import Gpu, Run
 from gputui.tui.widgets.alerts import MARK, has_alert
 from gputui.tui.widgets.canvas import Row, flow, heading, wrap
 from gputui.tui.widgets.chart import spark
-from gputui.tui.widgets.gpu_charts import chart_grid, charts, series, time_axis
+from gputui.tui.widgets.gpu_charts import chart_grid, charts, time_axis
 from gputui.tui.widgets.gpu_details import instance_rows
 from gputui.tui.widgets.gpu_figures import (
     busy,
@@ -80,7 +80,7 @@ def list_columns(model: Model, spark_width: int, look: Look) -> list[Column[Gpu]
 
     def trend(gpu: Gpu) -> str:
         active = gpu.sample is not None and gpu.sample.sm_active_percent is not None
-        shown = series(gpu, "sm_active_percent" if active else "utilization_percent")
+        shown = gpu.samples.track("sm_active_percent" if active else "utilization_percent")
         axis = time_axis(shown, spark_width, interval_s, look)
         return spark(axis.columns(shown.samples(axis.column_ns), spark_width), 100.0)
 

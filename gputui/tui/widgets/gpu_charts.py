@@ -10,18 +10,13 @@ import msgspec
 from gputui.model.events import GpuSample
 from gputui.model.metrics import charted, metrics_of
 from gputui.model.units import MISSING, percent, rate, size, watts
-from gputui.state import Gpu
+from gputui.state import Gpu, Track
 from gputui.tui.widgets.canvas import Row, beside
 from gputui.tui.widgets.chart import Chart, TimeAxis, chart_rows, label_width
 from gputui.tui.widgets.gpu_figures import memory_fraction, memory_role, memory_text
-from gputui.tui.widgets.series import USUAL, Look, Series
+from gputui.tui.widgets.series import USUAL, Look
 
 _NARROWEST_CHART = 25
-
-
-def series(gpu: Gpu, field: str) -> Series:
-    """One figure of a GPU over time."""
-    return Series(gpu.history, gpu.long_history, field)
 
 
 def charts(gpu: Gpu) -> list[Chart]:
@@ -58,7 +53,7 @@ def _chart(gpu: Gpu, sample: GpuSample, field: str) -> Chart:
         metric.chart.role if metric.chart else "utilization",
         metric.unit.full_scale,
         metric.unit.show,
-        series(gpu, field),
+        gpu.samples.track(field),
         reason=gpu.unavailable.get(field, ""),
     )
     return _IN_FULL[field](gpu, sample, chart) if field in _IN_FULL else chart
@@ -156,7 +151,7 @@ def _grid(count: int, width: int, height: int) -> tuple[int, int]:
     return (most, min(count, most)) if height >= 3 else (0, 0)
 
 
-def time_axis(shown: Series, columns: int, interval_s: float, look: Look) -> TimeAxis:
+def time_axis(shown: Track, columns: int, interval_s: float, look: Look) -> TimeAxis:
     """The axis over a series. While the usual time is shown, a young session fills it."""
     interval_ns = int(interval_s * 1e9)
     if look.level == USUAL:

@@ -177,7 +177,7 @@ def out_of_line(gpus: Sequence[Gpu]) -> list[str]:
 
 def recent_load(gpu: Gpu) -> float | None:
     loads = []
-    for _, sample in islice(reversed(gpu.history), _RECENT):
+    for _, sample in islice(reversed(gpu.samples.history), _RECENT):
         load = busy(sample)
         if load is not None:
             loads.append(load)

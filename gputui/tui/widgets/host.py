@@ -10,7 +10,6 @@ from gputui.state import Session
 from gputui.tui.widgets.canvas import Row, clip, labelled
 from gputui.tui.widgets.chart import Chart
 from gputui.tui.widgets.hosts import link_text
-from gputui.tui.widgets.series import Series
 
 if TYPE_CHECKING:
     from gputui.tui.model import Model
@@ -68,24 +67,21 @@ def host_charts(session: Session) -> list[Chart]:
     header, host = session.header, session.host
     total = header.host.memory_total_bytes if header else 0
     used = host.memory_used_bytes if host else None
-
-    def series(field: str) -> Series:
-        return Series(session.host_history, session.host_long_history, field)
-
+    track = session.host_samples.track
     return [
         Chart(
             (("CPU", percent(host.cpu_percent if host else None)),),
             "utilization",
             100.0,
             percent,
-            series("cpu_percent"),
+            track("cpu_percent"),
         ),
         Chart(
             (("Memory", f"{size(used)} of {size(total)}"), ("Memory", size(used))),
             "memory",
             float(total) or None,
             size,
-            series("memory_used_bytes"),
+            track("memory_used_bytes"),
         ),
     ]
 

@@ -8,13 +8,13 @@ import msgspec
 
 from gputui.model.events import GpuSample
 from gputui.model.units import percent, size
-from gputui.state import Gpu, Session
+from gputui.state import Gpu, Session, Track
 from gputui.tui.widgets.canvas import Row, Span, bar, clip, row_width
 from gputui.tui.widgets.chart import Chart
-from gputui.tui.widgets.gpu_charts import bandwidth_chart, chart_grid, series
+from gputui.tui.widgets.gpu_charts import bandwidth_chart, chart_grid
 from gputui.tui.widgets.gpu_figures import memory_fraction, memory_role
 from gputui.tui.widgets.host import host_charts
-from gputui.tui.widgets.series import Look, Series
+from gputui.tui.widgets.series import Look
 
 _NARROWEST_BAR = 12
 
@@ -89,7 +89,7 @@ def bar_row(gpu: Gpu, width: int) -> Row:
     )
 
 
-def _scale(used: Series, total: float | None, look: Look) -> float | None:
+def _scale(used: Track, total: float | None, look: Look) -> float | None:
     """The top of an axis for what is in sight."""
     known = used.extremes(used.last_ns - look.window_ns, max(1, look.column_ns))
     return scale_of(known[2], total) if known else total
@@ -105,7 +105,7 @@ def _of_host(chart: Chart, look: Look) -> Chart:
 def _chart(gpu: Gpu, look: Look) -> Chart:
     sample = gpu.sample or GpuSample(index=gpu.facts.index)
     total = sample.memory_total_bytes or gpu.facts.memory_total_bytes
-    used = series(gpu, "memory_used_bytes")
+    used = gpu.samples.track("memory_used_bytes")
     top = _scale(used, float(total) if total else None, look)
     name = f"GPU {gpu.facts.index} memory used"
     of = f" of {size(total)}" if total else ""
