@@ -15,9 +15,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import BinaryIO, TextIO
 
-from msgspec.structs import replace
-
-from gputui.model.events import AnyEvent, CaptureDelta, Distribution, MachineSample
+from gputui.model.events import AnyEvent, MachineSample
 from gputui.render.prometheus_metrics import (
     Family,
     Figures,
@@ -30,23 +28,12 @@ from gputui.render.prometheus_metrics import (
 from gputui.render.prometheus_samples import figures
 from gputui.report.phases import phase_rows
 from gputui.state import Session
-from gputui.state.fold_capture import count_launched
 
 POINTS_IN_MEMORY = 1 << 20
 """More than this waits in a temporary file."""
 
 STAMPS = 1 << 17
 """Moments whose text is cached: a day at one per second, in some 10 MB."""
-
-_TABLES: dict[str, tuple[()]] = {
-    "kernels": (),
-    "secondary_domain_kernels": (),
-    "range_kernels": (),
-    "launches": (),
-    "shapes": (),
-    "memory_operations": (),
-    "streams": (),
-}
 
 Span = tuple[int, int]
 """First and last requested moment, in ns since the epoch."""
@@ -89,35 +76,15 @@ def write_openmetrics(
 
 def _moments(events: Iterable[AnyEvent]) -> Iterator[tuple[int, Session]]:
     """The session after each sample and at its end, at increasing moments."""
-    session = Session()
+    session = Session(keeps_tables=False)
     last_ns = 0
     for event in events:
-        if isinstance(event, CaptureDelta):
-            session.apply((_without_tables(event),))
-            if (run := session.holder_of(event.process)) is not None:
-                count_launched(run, replace(event, api=()))  # its calls were counted above
-        else:
-            session.apply((event,))
+        session.apply((event,))
         if isinstance(event, MachineSample) and event.time_ns > last_ns:
             last_ns = event.time_ns
             yield last_ns, session
     if session.time_ns > last_ns:
         yield session.time_ns, session
-
-
-def _without_tables(delta: CaptureDelta) -> CaptureDelta:
-    """A delta without what only tables and medians are made of: no figure is in one, and adding
-    them up takes most of the time."""
-
-    def bare(times: Distribution | None) -> Distribution | None:
-        return times and replace(times, values=())
-
-    return replace(
-        delta,
-        ranges=tuple([replace(one, cpu=bare(one.cpu), projected=None) for one in delta.ranges]),
-        api=tuple([replace(one, time=bare(one.time)) for one in delta.api]),
-        **_TABLES,
-    )
 
 
 class _Points:

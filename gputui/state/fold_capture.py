@@ -14,6 +14,7 @@ from gputui.model.events import (
     CaptureDelta,
     CaptureSum,
     DeviceDefined,
+    Distribution,
     KernelDefined,
     LaunchShape,
     LineDefined,
@@ -154,6 +155,9 @@ def lanes(session: Session, run: Run, event: StepLanes) -> None:
 
 def delta(session: Session, run: Run, event: CaptureDelta) -> None:
     """What one process did since its last delta; a sum of deltas is one too."""
+    _count_launched(run, event)
+    if not session.keeps_tables:
+        event = _without_tables(event)
     process = run.processes[event.process]
     process.updated_ns = max(process.updated_ns, event.time_ns)
     merger_of(CaptureDelta, Process).add(process, event)
@@ -170,7 +174,6 @@ def delta(session: Session, run: Run, event: CaptureDelta) -> None:
         gpu = places.gpus[block.device]
         blocks = run.step_blocks.setdefault(event.process, StepBlocks())
         blocks.append(block if gpu == block.device else replace(block, device=gpu))
-    count_launched(run, event)
     _queued(run, event)
     if isinstance(event, CaptureSum):
         for start in event.phase_starts:
@@ -181,7 +184,31 @@ def delta(session: Session, run: Run, event: CaptureDelta) -> None:
     _open_ranges(run, event)
 
 
-def count_launched(run: Run, event: CaptureDelta) -> None:
+_IN_TABLES_ONLY: dict[str, tuple[()]] = {
+    "kernels": (),
+    "secondary_domain_kernels": (),
+    "range_kernels": (),
+    "launches": (),
+    "shapes": (),
+    "memory_operations": (),
+    "streams": (),
+}
+"""Fields of a delta that only rows of tables are made of."""
+
+
+def _without_tables(delta: CaptureDelta) -> CaptureDelta:
+    def bare(times: Distribution | None) -> Distribution | None:
+        return times and replace(times, values=())
+
+    return replace(
+        delta,
+        ranges=tuple([replace(part, cpu=bare(part.cpu), projected=None) for part in delta.ranges]),
+        api=tuple([replace(part, time=bare(part.time)) for part in delta.api]),
+        **_IN_TABLES_ONLY,
+    )
+
+
+def _count_launched(run: Run, event: CaptureDelta) -> None:
     """Count in its range what was launched there: whoever asks at every sample cannot go through
     all that a run holds."""
     ranges = run.ranges
