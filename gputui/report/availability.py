@@ -1,7 +1,7 @@
 """Why a recording lacks figures: never 0, never without a reason.
 
-Recordings of older versions lack figures that were added later, and reports of other tools may lack
-them too. This is deduced from what a recording contains, not from a version.
+Reports of other tools lack figures that gputui records, and a run may have ended before some were
+known. This is deduced from what there is, not from the kind of file.
 """
 
 from __future__ import annotations
@@ -46,8 +46,7 @@ def has_streams(run: Run) -> bool:
 
 def has_idle_ranges(run: Run) -> bool:
     """Whether the range in which a GPU was idle was recorded, if one was idle."""
-    known = run.timing.range_leaves or run.timing.idle_ranges or not run.ranges
-    return bool(known) or all(
+    return bool(run.timing.idle_by_range() or not run.ranges) or all(
         has_idle_times(run, *key) and not use.idle.total for key, use in run.timing.devices.items()
     )
 

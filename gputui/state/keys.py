@@ -100,15 +100,6 @@ class RangeLeafKey(NamedTuple):
     leaf: int
 
 
-class IdleKey(NamedTuple):
-    """Where a device idled: `range` is the innermost one of the thread that launched what came
-    next, 0 outside every range."""
-
-    process: int
-    device: int
-    range: int
-
-
 class LeafKey(NamedTuple):
     """A leaf of the time tree, as LeafTime has it. `device` is the machine's index."""
 

@@ -9,7 +9,7 @@ import msgspec
 from gputui.model.leaves import LEAVES, leaf_of_number
 from gputui.model.sketch import Accumulator
 from gputui.state.history import History
-from gputui.state.keys import DeviceKey, IdleKey, RangeLeafKey, StreamKey, ThreadKey
+from gputui.state.keys import DeviceKey, RangeLeafKey, StreamKey, ThreadKey
 from gputui.state.tables import Of
 
 QUEUE_MOMENTS = 1024
@@ -108,12 +108,6 @@ class LineCount(msgspec.Struct):
     inside_samples: int = 0
 
 
-class IdleTime(msgspec.Struct):
-    """As IdleRange, added up."""
-
-    idle_ns: int
-
-
 class ThreadTimes(msgspec.Struct):
     """Launch calls of one thread, and the time from one to the next."""
 
@@ -125,7 +119,6 @@ class GpuTiming(msgspec.Struct):
     """Of one run."""
 
     devices: Annotated[dict[DeviceKey, DeviceUse], Of("devices")] = {}
-    idle_ranges: Annotated[dict[IdleKey, IdleTime], Of("idle_ranges")] = {}
     range_leaves: Annotated[dict[RangeLeafKey, LeafNs], Of("range_leaves")] = {}
     streams: Annotated[dict[StreamKey, StreamTimes], Of("streams")] = {}
     threads: Annotated[dict[ThreadKey, ThreadTimes], Of("launching_threads")] = {}
@@ -140,14 +133,11 @@ class GpuTiming(msgspec.Struct):
         """Range → ns in which a device idled for it, of a process or all; 0 is outside every
         range."""
         found: dict[int, int] = {}
-        idle = [(key, time.idle_ns) for key, time in self.idle_ranges.items()]
-        parts: list[tuple[IdleKey | RangeLeafKey, int]] = [*idle]
-        parts += [
-            (key, time.ns)
-            for key, time in self.range_leaves.items()
-            if LEAVES[leaf_of_number(key.leaf)].is_idle
-        ]
-        for key, ns in parts:
-            if process in (None, key.process) and device in (None, key.device):
-                found[key.range] = found.get(key.range, 0) + ns
+        for key, time in self.range_leaves.items():
+            if (
+                LEAVES[leaf_of_number(key.leaf)].is_idle
+                and process in (None, key.process)
+                and device in (None, key.device)
+            ):
+                found[key.range] = found.get(key.range, 0) + time.ns
         return found

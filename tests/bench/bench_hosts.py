@@ -41,7 +41,7 @@ STATUS_EVERY = 5
 _REPLAYER = """\
 import os, sys, time, zlib
 path, token = sys.argv[1], sys.argv[sys.argv.index("--token") + 1]
-os.write(1, b'gputui %s {"schema":2,"version":"bench"}\\n' % token.encode())
+os.write(1, b'gputui %s {"schema":3,"version":"bench"}\\n' % token.encode())
 packer = zlib.compressobj(6, zlib.DEFLATED, 31)
 for tick in open(path, "rb").read().split(b"\\n\\n"):
     data = packer.compress(tick + b"\\n") + packer.flush(zlib.Z_SYNC_FLUSH)

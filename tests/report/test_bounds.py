@@ -12,13 +12,13 @@ from gputui.model.events import (
     DeviceDelta,
     GpuSample,
     HostSample,
-    IdleRange,
     KernelDefined,
     KernelDelta,
     MachineSample,
     RangeDelta,
+    RangeLeaf,
 )
-from gputui.model.leaves import Leaf
+from gputui.model.leaves import Leaf, leaf_of_kernel
 from gputui.playback.loading import Loaded, load
 from gputui.report.explain.time_tree import time_tree
 from gputui.report.phase_causes import PhaseCauses, causes_of, phase_causes
@@ -55,7 +55,10 @@ def phase(kernels: dict[int, int], idle_ns: int, launches: int = 1) -> PhaseCaus
                 for number, ns in kernels.items()
             ),
             api=(),
-            idle_ranges=(IdleRange(0, 2, idle_ns),),
+            range_leaves=(
+                RangeLeaf(0, 2, Leaf.HOST, idle_ns),
+                *(RangeLeaf(0, 2, leaf_of_kernel(KERNELS[n]), ns) for n, ns in kernels.items()),
+            ),
             devices=(
                 DeviceDelta(
                     process=1, device=0, busy_ns=busy_ns, operations=1, first_start_ns=1,
@@ -86,8 +89,8 @@ def phase(kernels: dict[int, int], idle_ns: int, launches: int = 1) -> PhaseCaus
 def test_what_leads_binds(kernels: dict[int, int], idle_ns: int, bound: str | None) -> None:
     found = phase(kernels, idle_ns)
     assert found.bound == bound
-    assert sum(found.leaves.values()) == pytest.approx(found.busy_ns, abs=3)
-    assert found.wall_ns == found.busy_ns + idle_ns
+    assert found.busy_ns == sum(kernels.values())
+    assert sum(found.leaves.values()) == found.wall_ns == found.busy_ns + idle_ns
 
 
 @pytest.fixture(scope="module")

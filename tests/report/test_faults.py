@@ -391,7 +391,7 @@ def test_what_a_library_does_at_the_one_line_of_the_program_is_named() -> None:
 
 
 WITHOUT_LEAVES = {"h200-annotated.gputui.gz", "h200-inference.gputui", "h200-medium.gputui",
-                  "schema-2.gputui"}  # fmt: skip
+                  "schema-3.gputui"}  # fmt: skip
 """Recordings from before there were any."""
 
 EXPORTS = [DATA / "h100-training.json.gz", DATA / "h200-ranges.sqlite.gz"]

@@ -14,13 +14,13 @@ from gputui.model.events import (
     CollectiveDelta,
     Distribution,
     HostSample,
-    IdleRange,
     JobFacts,
     LeafTime,
     LoopDelta,
     MachineSample,
     ProcessAttached,
     RangeDefined,
+    RangeLeaf,
     RunStarted,
     Scope,
     StepBlock,
@@ -496,10 +496,10 @@ def test_the_phase_that_makes_a_rank_late_is_named() -> None:
             )
         ]
         idle = tuple(
-            IdleRange(process - 1, 10 * process + at, ns)
+            RangeLeaf(process - 1, 10 * process + at, Leaf.HOST, ns)
             for at, ns in ((1, late_ns), (2, STEPS * 1_000_000), (3, late_ns * 2))
         )
-        session.apply([*events, CaptureDelta(time_ns=2, process=process, idle_ranges=idle)])
+        session.apply([*events, CaptureDelta(time_ns=2, process=process, range_leaves=idle)])
     assert ", most of it in step/load" in late(run).evidence[0]
 
 

@@ -23,9 +23,11 @@ from gputui.model.events import (
     ProcessDetached,
     ProcessSample,
     RangeDelta,
+    RangeLeaf,
     RunMetrics,
     RunResult,
 )
+from gputui.model.leaves import Leaf
 from gputui.report.machine_now import machine_document, machine_lines, reason_lines
 from gputui.report.statistics import all_rows, category_rows, gpu_rows, kernel_rows
 from gputui.report.summary_document import summary_document
@@ -96,6 +98,11 @@ EVENTS: tuple[AnyEvent, ...] = (
                 process=1, device=0, busy_ns=900, operations=6, first_start_ns=at(2),
                 last_end_ns=at(3),
             ),
+        ),
+        range_leaves=(
+            RangeLeaf(0, 2, Leaf.MATMUL, 550),
+            RangeLeaf(0, 2, Leaf.SOFTMAX, 200),
+            RangeLeaf(0, 2, Leaf.COPY_PINNED, 150),
         ),
         records=1600,
         dropped=3,

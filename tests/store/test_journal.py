@@ -102,10 +102,10 @@ def test_an_unwritable_path_is_one_line(tmp_path: Path, path: str, words: str) -
         (b"\x00\xff" * 100, "not a gputui session"),
         (b"[" * 100_000 + b"\n", "not a gputui session"),
         (b'{"event":"run_ended","time_ns":1,"run":1,"reason":"x"}\n', "not a gputui session"),
-        (lines_of(header()).replace(b'"schema":2', b'"schema":99'), "newer gputui"),
+        (lines_of(header()).replace(b'"schema":3', b'"schema":99'), "newer gputui"),
         (
-            lines_of(header()).replace(b'"schema":2', b'"schema":1'),
-            "recorded in schema 1, which gputui 0.0.0 reads; this one reads 2",
+            lines_of(header()).replace(b'"schema":3', b'"schema":2'),
+            r"x.gputui was recorded by an earlier gputui \(schema 2, this one reads 3\); record",
         ),
     ],
 )
@@ -300,8 +300,8 @@ def test_the_page_says_what_the_code_does() -> None:
     )
 
 
-def test_a_recording_of_schema_2_is_read_to_its_end_with_and_without_its_sums() -> None:
-    path = DATA / "schema-2.gputui"
+def test_a_recording_of_schema_3_is_read_to_its_end_with_and_without_its_sums() -> None:
+    path = DATA / "schema-3.gputui"
     reader = JournalReader.open(path)
     events = list(reader)
     assert (len(events), reader.skipped, reader.damage) == (21, 0, None)

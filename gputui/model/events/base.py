@@ -12,8 +12,9 @@ SCHEMA_VERSION = 2
 """Schema of every JSON document gputui prints. Raised when a shape changes, which
 docs/formats.md describes."""
 
-JOURNAL_SCHEMA = 2
-"""Schema of the events in the journal. Raised when a shape changes."""
+JOURNAL_SCHEMA = 3
+"""Schema of the events in a recording. Raised when a shape changes: recordings of any other number
+are refused, so that no code has to know what earlier ones lacked."""
 
 Moment = Annotated[int, Meta(ge=0, le=4_102_444_800_000_000_000)]
 """Nanoseconds since the epoch, before the year 2100: within what a calendar can show."""

@@ -23,7 +23,6 @@ from gputui.model.events.base import (
 )
 from gputui.model.events.deltas_gpu import (
     DeviceDelta,
-    IdleRange,
     LeafTime,
     LineLaunches,
     LineSamples,
@@ -95,7 +94,6 @@ class CaptureDelta(Event, frozen=True, kw_only=True, tag="capture"):
     devices: Annotated[tuple[DeviceDelta, ...], Parts] = ()
     streams: Annotated[tuple[StreamDelta, ...], Parts] = ()
     launching_threads: Annotated[tuple[ThreadLaunches, ...], Parts] = ()
-    idle_ranges: Annotated[tuple[IdleRange, ...], Parts] = ()
     marks: Annotated[tuple[MarkDelta, ...], Parts] = ()
     leaf_times: Annotated[tuple[LeafTime, ...], Parts] = ()
     loops: Annotated[tuple[LoopDelta, ...], Parts] = ()
@@ -109,7 +107,7 @@ class CaptureDelta(Event, frozen=True, kw_only=True, tag="capture"):
     collectives: Annotated[tuple[CollectiveDelta, ...], Parts] = ()
     peers: Annotated[tuple[PeerDelta, ...], Parts] = ()
     losses: Annotated[tuple[Loss, ...], Parts] = ()
-    """The parts of `dropped`; missing in older recordings."""
+    """The parts of `dropped`."""
     open_ranges: Annotated[tuple[OpenRange, ...], Newest] = ()
     records: Annotated[Amount, Sum] = 0
     dropped: Annotated[Amount, Sum] = 0

@@ -69,17 +69,6 @@ class ThreadLaunches(msgspec.Struct, frozen=True, array_like=True, gc=False):
     interval: Annotated[Distribution | None, Sketch] = None
 
 
-class IdleRange(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """Time in which a device was idle while `range` was the innermost one open on the thread that
-    launched what came next; 0 is outside every range. In older recordings; newer ones have
-    RangeLeaf.
-    """
-
-    device: Annotated[Integer, Key]
-    range: Annotated[RangeNumber, Key]
-    idle_ns: Annotated[Amount, Sum]
-
-
 class RangeLeaf(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Time of a device under one leaf (model.leaves), by range: what ran, by the innermost range
     that launched it; idle time, by the innermost range open meanwhile on the thread that launched

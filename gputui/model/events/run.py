@@ -106,7 +106,7 @@ class RunEnded(Event, frozen=True, kw_only=True, tag="run_ended"):
 
     `reason` is one line for people ("killed by SIGKILL", "out of memory: …"); `stopped` means that
     gputui ended it at the user's request. `child_ended_ns` is when it ended; `time_ns` is when
-    everything captured of it had been read. None in older recordings and if it never ran.
+    everything captured of it had been read. None if it never ran.
     `asked_ns` is when gputui first asked it to end, by passing Ctrl-C on or by ending it: what
     happened to its processes from then on is no cause.
 

@@ -39,8 +39,9 @@ def _joules(value: float | None) -> str:
 
 def _no_phases(run: Run, rows: Sequence[PhaseCauses]) -> Mapping[str, str]:
     if rows:
-        causes = any(row.cause for row in rows) or not any(row.idle_ns for row in rows)
-        return {} if causes else {"idle_cause": REASON}
+        return {}
+    if run.ranges and run.kernels and not run.timing.range_leaves:
+        return {ROWS: REASON}
     return {ROWS: "no phase ran anything on a GPU" if run.ranges else "the program has no ranges"}
 
 
@@ -82,7 +83,7 @@ PHASE_CAUSES: TableSpec[PhaseCauses] = TableSpec(
         Column("Leaves", key="leaves_ns", document=lambda row: {
             LEAVES[leaf].key: ns for leaf, ns in row.leaves.items()},
             value=lambda row: len(row.leaves),
-            meaning="Wall time by leaf; in older recordings busy time only",
+            meaning="Wall time by leaf",
             kind=dict[str, int], in_table=False, unit="ns"),
     ),
     rows=phase_causes,

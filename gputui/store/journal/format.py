@@ -56,8 +56,7 @@ time except for small steps between sources.
   operation as records of 64 bytes; when it is full the oldest are overwritten.
   `gputui/store/trace/layout.py` describes it.
 
-Parts written as arrays list their fields in the order given here. New fields come at the end: in
-recordings of earlier versions such an array may end before them, and they are at their default.
+Parts written as arrays list their fields in the order given here.
 """
 
 

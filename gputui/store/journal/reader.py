@@ -78,8 +78,8 @@ class JournalReader:
                 )
             if first.schema < JOURNAL_SCHEMA:
                 raise JournalError(
-                    f"{name} was recorded in schema {first.schema}, which gputui "
-                    f"{sanitize(first.gputui_version, 40)} reads; this one reads {JOURNAL_SCHEMA}"
+                    f"{name} was recorded by an earlier gputui (schema {first.schema}, "
+                    f"this one reads {JOURNAL_SCHEMA}); record it again"
                 )
             refused.pop_all()
         self.header = first
@@ -131,7 +131,6 @@ class JournalReader:
 
     def __iter__(self) -> Generator[AnyEvent, None, None]:
         yield self.header
-        # Before schema 2 there were no sums to wait for.
         held = HeldLines() if self._summed else None
         lines = self.lines()
         next(lines)

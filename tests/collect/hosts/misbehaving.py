@@ -11,7 +11,7 @@ import sys
 import time
 
 HEADER = (
-    b'{"event":"header","time_ns":1760000000000000000,"schema":2,"gputui_version":"0.1.0",'
+    b'{"event":"header","time_ns":1760000000000000000,"schema":3,"gputui_version":"0.1.0",'
     b'"python_version":"3.12.3","monotonic_ns":0,"interval_s":1.0,'
     b'"host":{"hostname":"\\u001b[31mred","system":"Linux","cpu_count":1,"memory_total_bytes":1}}\n'
 )
@@ -29,7 +29,7 @@ STARTED = (
 )
 
 
-def hello(schema: int = 2, more: bytes = b"") -> None:
+def hello(schema: int = 3, more: bytes = b"") -> None:
     put(b'gputui %s {"schema":%d,"version":"9.9"%s}\n' % (token, schema, more))
 
 
