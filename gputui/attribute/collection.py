@@ -11,9 +11,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from gputui.attribute.gpu_time import Launched
 from gputui.attribute.instances import Finalised
 from gputui.attribute.range_tree import Nodes
+from gputui.attribute.timed_operations import Launched
 from gputui.ring.reader import RingHealth
 
 DeltaParts = dict[str, Any]

@@ -2,41 +2,16 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 
 from gputui.attribute.arrays import Int64s
 from gputui.attribute.range_tree import Nodes
+from gputui.attribute.timed_operations import Launched
 from gputui.attribute.timeline import NO_NODE
 from gputui.attribute.unions import Unions
 
 SecondaryOperations = tuple[Int64s, Int64s, Int64s]
 """Node, start and end of operations in domains other than the one they count in."""
-
-
-class Launched(NamedTuple):
-    """Operations with the range that launched each, sorted by start.
-
-    `nodes` and `instances` are the ones an operation counts in: the main thread's where its own has
-    none.
-    """
-
-    starts_ns: Int64s
-    ends_ns: Int64s
-    nodes: Int64s
-    instances: Int64s
-
-
-class Ran(NamedTuple):
-    """Operations with where they ran, sorted by start. `origins` hold stream and launching thread,
-    0 if that is unknown, for `Streams`.
-    """
-
-    starts_ns: Int64s
-    ends_ns: Int64s
-    devices: Int64s
-    origins: Int64s
 
 
 class GpuTime:

@@ -7,10 +7,8 @@ import numpy as np
 from gputui.attribute.arrays import Int64s, distinct, join
 from gputui.attribute.collection import Collection, DeltaParts
 from gputui.attribute.instances import Instances
+from gputui.attribute.timed_operations import NO_KERNEL
 from gputui.model.events import RangeKernels
-
-NO_KERNEL = -1
-"""Marks an operation that does not exist."""
 
 _KERNEL_BITS = 24
 _KERNEL_MASK = (1 << _KERNEL_BITS) - 1

@@ -8,6 +8,9 @@ import numpy as np
 
 from gputui.attribute.arrays import Bools, Int64s, Slots, UInt32s, times_ns
 
+NO_KERNEL = -1
+"""The kernel of an operation that is none."""
+
 MAX_DEVICE = 255
 """Higher device numbers are clamped to this."""
 
@@ -51,3 +54,27 @@ def timed(records: Slots, calls: Slots, kernels: Int64s, first: Bools) -> TimedO
         calls["thread"].copy(),
         calls["node"].astype(np.int64),
     )
+
+
+class Launched(NamedTuple):
+    """Operations with the range that launched each, sorted by start.
+
+    `nodes` and `instances` are the ones an operation counts in: the main thread's where its own has
+    none.
+    """
+
+    starts_ns: Int64s
+    ends_ns: Int64s
+    nodes: Int64s
+    instances: Int64s
+
+
+class Ran(NamedTuple):
+    """Operations with where they ran, sorted by start. `origins` hold stream and launching thread,
+    0 if that is unknown, for `Streams`.
+    """
+
+    starts_ns: Int64s
+    ends_ns: Int64s
+    devices: Int64s
+    origins: Int64s

@@ -11,10 +11,10 @@ import numpy as np
 
 from gputui.attribute.arrays import LATEST_NS, Bools, Int64s, Slots, durations_ns, times_ns
 from gputui.attribute.collection import Collection, DeltaParts
-from gputui.attribute.gpu_time import Launched
 from gputui.attribute.holes import Holes
 from gputui.attribute.instances import Finalised
 from gputui.attribute.range_tree import Nodes
+from gputui.attribute.timed_operations import Launched
 from gputui.attribute.timeline import NO_NODE
 from gputui.attribute.window_costs import WindowCosts, WindowTimes
 from gputui.model.events import WINDOW_GROUPS, WindowWork

@@ -10,12 +10,12 @@ from msgspec.structs import replace
 
 from gputui.attribute.collection import Collection
 from gputui.attribute.distributions import grouped
-from gputui.attribute.gpu_time import Launched
 from gputui.attribute.holes import Holes
 from gputui.attribute.instances import Finalised
 from gputui.attribute.numbering import Numbering
 from gputui.attribute.range_tree import Nodes
 from gputui.attribute.strings import Attributes
+from gputui.attribute.timed_operations import Launched
 from gputui.attribute.window_costs import KEPT_STARTS
 from gputui.attribute.windows import Windows
 from gputui.inject.options import FIRST_EXCESS_NS, WINDOW_NS
