@@ -10,7 +10,7 @@ import numpy.typing as npt
 from gputui.attribute.arrays import LATEST_NS, Bools, Int64s, Slots, join
 from gputui.attribute.nesting import UNDECIDED, Nesting
 from gputui.model.payloads import NO_PAYLOAD
-from gputui.ring.payloads import payload_types
+from gputui.ring.layout import payload_types
 
 NO_INSTANCE = -1
 

@@ -14,7 +14,7 @@ from gputui.attribute.trace_sink import TraceSink
 from gputui.model.events import Mark, MarkDefined, MarkDelta, Payload
 from gputui.model.merge import merge
 from gputui.model.payloads import NO_PAYLOAD, payload_of
-from gputui.ring.payloads import payload_types
+from gputui.ring.layout import payload_types
 
 MARKS_KEPT = 1000
 """Marks kept per tick; of more, the newest stay."""

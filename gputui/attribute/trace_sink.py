@@ -8,8 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gputui.attribute.instances import Finalised
-from gputui.ring.layout import RecordKind
-from gputui.ring.payloads import payload_types
+from gputui.ring.layout import RecordKind, payload_types
 from gputui.store.trace.layout import TRACE, Bools, Int64s, Slots, TraceKind
 from gputui.store.trace.writer import TraceWriter
 

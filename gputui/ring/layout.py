@@ -11,6 +11,16 @@ from __future__ import annotations
 import enum
 
 import numpy as np
+import numpy.typing as npt
+
+from gputui.model.payloads import NO_PAYLOAD
+
+# --- The ring's layout: what the C library writes and the reader maps; `layout.h` mirrors it.
+#
+# One file per process, in the session's private folder: a header page, then `capacity` slots of 64
+# bytes. Producers reserve slots with one atomic on `head`, fill them, then publish each slot by
+# storing `low 32 bits of (slot number + 1)` in its last word; the reader takes published slots in
+# order and moves `tail`. A full ring drops the record and counts it.
 
 MAGIC = 0x4755_5052_494E_4731
 LAYOUT_VERSION = 2
@@ -224,3 +234,13 @@ CUDA_VISIBLE_DEVICES when CUDA was initialised, empty if unset; `launch_blocking
 CUDA_LAUNCH_BLOCKING's then. `unseen_forks` counts
 forked processes that made ranges, which are not captured.
 """
+
+
+# --- The type of payload a record carries.
+
+
+def payload_types(records: npt.NDArray[np.void]) -> npt.NDArray[np.uint8]:
+    """The payload type of each range or mark (layout.SLOT), NO_PAYLOAD if it has none."""
+    has = records["sub"] & FLAG_PAYLOAD
+    types: npt.NDArray[np.uint8] = np.where(has, records["source_kind"], NO_PAYLOAD)
+    return types.astype(np.uint8)
