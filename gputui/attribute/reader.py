@@ -15,8 +15,7 @@ from gputui.attribute.numbering import Numbering
 from gputui.attribute.traced_process import AttachedProcess, TracedProcess
 from gputui.model.events import AnyEvent, CaptureDelta, CaptureRefused, RunOutput
 from gputui.ring.folder import RingFolder
-from gputui.ring.native import RingError
-from gputui.ring.reader import RingReader
+from gputui.ring.reader import RingError, RingReader
 from gputui.ring.watch import RingWatch
 from gputui.store.trace import TraceWriter
 

@@ -58,8 +58,7 @@ from gputui.model.events import (
     ProcessDetached,
 )
 from gputui.ring.layout import SLOT, RecordKind
-from gputui.ring.reader import NO_RING, RingFacts, RingHealth, RingReader
-from gputui.ring.string_definitions import StringDefinitions
+from gputui.ring.reader import NO_RING, RingFacts, RingHealth, RingReader, StringDefinitions
 from gputui.store.trace import TraceWriter
 
 BATCH_RECORDS = 1 << 15

@@ -7,8 +7,7 @@ import re
 from collections import Counter
 from pathlib import Path
 
-from gputui.ring.native import RingError
-from gputui.ring.reader import RingReader
+from gputui.ring.reader import RingError, RingReader
 
 RINGS_MAX = 4096
 """Rings opened per folder: each is a process that loaded CUDA or NVTX."""

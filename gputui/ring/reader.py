@@ -1,11 +1,17 @@
-"""Reading a ring: what the capture library writes in one process, as NumPy records."""
+"""Reading one ring: the library that does it, the records of a process, and the strings among them.
+
+For `attribute.reader` and the tests of the capture library. What several rings of a run need, to be
+found and not to overflow, is in `folder`.
+"""
 
 from __future__ import annotations
 
+import ctypes
 import functools
 import mmap
 import os
 import stat
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +19,10 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from gputui.base.errors import GputuiError
 from gputui.base.sanitize import sanitize
+from gputui.inject.build import RING
+from gputui.inject.environment import library_path, missing_library_reason
 from gputui.ring.layout import (
     HEADER,
     HEADER_BYTES,
@@ -21,9 +30,52 @@ from gputui.ring.layout import (
     MAGIC,
     SLOT,
     SLOT_BYTES,
+    STRING_BYTES_MAX,
+    STRING_BYTES_PER_SLOT,
     CudaState,
+    RecordKind,
 )
-from gputui.ring.native import RingError, ring_library
+
+# --- The functions of the monitor's own C library.
+
+_POINTER, _UINT64, _INT = ctypes.c_void_p, ctypes.c_uint64, ctypes.c_int
+
+FUNCTIONS: dict[str, tuple[type | None, list[type]]] = {
+    "gputui_guard": (None, [_POINTER, _UINT64]),
+    "gputui_unguard": (None, [_POINTER]),
+    "gputui_ring_open": (_POINTER, [_POINTER, _UINT64, _UINT64]),
+    "gputui_ring_read": (_UINT64, [_POINTER, _POINTER, _UINT64, _INT]),
+    "gputui_ring_waiting": (_UINT64, [_POINTER]),
+    "gputui_ring_hold": (_UINT64, [_POINTER, _UINT64]),
+    "gputui_ring_close": (None, [_POINTER]),
+    "gputui_watch_open": (_POINTER, [ctypes.c_char_p, _UINT64]),
+    "gputui_watch_add": (None, [_POINTER, _POINTER]),
+    "gputui_watch_remove": (None, [_POINTER, _POINTER]),
+    "gputui_watch_run": (_INT, [_POINTER, ctypes.c_int64]),
+    "gputui_watch_stop": (None, [_POINTER]),
+    "gputui_watch_close": (None, [_POINTER]),
+}
+
+
+class RingError(GputuiError):
+    """A ring cannot be read by this version or on this machine; the message is one line for
+    people.
+    """
+
+
+@functools.cache
+def ring_library() -> ctypes.CDLL:
+    """The library, loaded. Raises RingError if there is none. Its functions run without the GIL."""
+    if library_path() is None:
+        raise RingError(missing_library_reason())
+    library = ctypes.CDLL(str(RING.path))
+    for name, (result, arguments) in FUNCTIONS.items():
+        function = getattr(library, name)
+        function.restype, function.argtypes = result, arguments
+    return library
+
+
+# --- Reading a ring: what the capture library writes in one process, as NumPy records.
 
 Records = npt.NDArray[np.void]
 """An array of `layout.SLOT`."""
@@ -293,3 +345,70 @@ def _present(number: int) -> int | None:
 
 def _text(raw: bytes) -> str:
     return sanitize(bytes(raw).split(b"\0", 1)[0].decode("utf-8", "replace"))
+
+
+# --- Strings defined among a ring's records.
+
+
+class StringDefinitions:
+    """Separates string definitions from batches of records.
+
+    Holds back a definition that ends in the next batch. `cleaner` makes each text safe to draw and
+    store.
+    """
+
+    def __init__(self, cleaner: Callable[[str, int], str] = sanitize) -> None:
+        self._clean = cleaner
+        self._carried: Records = np.empty(0, SLOT)
+
+    def split(self, records: Records) -> tuple[Records, dict[int, str]]:
+        """The other records, and string id → text of the definitions among them.
+
+        Batches must come in the order in which they were read. A definition precedes the first
+        record that uses its id, except while records were dropped: then it may come later.
+        """
+        if len(self._carried):
+            records = np.concatenate((self._carried, records))
+            self._carried = self._carried[:0]
+        candidates = np.flatnonzero(records["kind"] == RecordKind.STRING)
+        if not len(candidates):
+            return records, {}
+        strings: dict[int, str] = {}
+        keep = np.ones(len(records), np.bool_)
+        numbers = records["published"]
+        position = 0
+        for start in candidates.tolist():
+            if start < position:  # the bytes of a string may look like anything
+                continue
+            length = int(records["value"][start])
+            keep[start] = False
+            position = start + 1
+            if length > STRING_BYTES_MAX:
+                continue
+            parts = -(-length // STRING_BYTES_PER_SLOT)
+            position, whole = _end_of_string(numbers, start, parts)
+            if not whole and position == len(records):
+                self._carried = records[start:].copy()
+                records, keep = records[:start], keep[:start]
+                break
+            keep[start:position] = False
+            if whole:
+                slots = records[start + 1 : position].view(np.uint8).reshape(parts, SLOT_BYTES)
+                text = slots[:, :STRING_BYTES_PER_SLOT].tobytes()[:length]
+                strings[int(records["name"][start])] = self._clean(
+                    text.decode("utf-8", "replace"), STRING_BYTES_MAX
+                )
+        return records[keep], strings
+
+
+def _end_of_string(numbers: npt.NDArray[np.uint32], start: int, parts: int) -> tuple[int, bool]:
+    """Where the slots of the string at `start` end, and whether all of them are there.
+
+    Slots are numbered, so a string whose writer was killed half-way swallows nothing else.
+    """
+    end = start + 1 + parts
+    first = int(numbers[start])
+    if end <= len(numbers) and int(numbers[end - 1]) == (first + parts) & 0xFFFFFFFF:
+        return end, True
+    behind = numbers[start + 1 : end] - np.uint32(first)  # wraps, as the numbers do
+    return start + 1 + int(np.count_nonzero(behind <= parts)), False

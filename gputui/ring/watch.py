@@ -7,8 +7,7 @@ import threading
 from collections.abc import Callable
 
 from gputui.ring.folder import RingFolder
-from gputui.ring.native import ring_library
-from gputui.ring.reader import RingReader
+from gputui.ring.reader import RingReader, ring_library
 
 HELD_BYTES_MAX = 512 << 20
 """The most to hold of unprocessed records: some 40 million ends of ranges."""

@@ -24,7 +24,7 @@ from traced import environment, run  # noqa: E402
 
 from gputui.ring.folder import RingFolder  # noqa: E402
 from gputui.ring.layout import RecordKind  # noqa: E402
-from gputui.ring.string_definitions import StringDefinitions  # noqa: E402
+from gputui.ring.reader import StringDefinitions  # noqa: E402
 
 PAIRS = 100_000
 """As many as a ring holds with room to spare: nothing is dropped, nothing read meanwhile."""

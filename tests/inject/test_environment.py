@@ -110,7 +110,7 @@ def test_a_library_of_other_sources_is_said_and_not_used(tmp_path):
         "import pathlib, gputui.inject.environment as e\n"
         "made, problem = e.capture_environment(pathlib.Path('x'), True, {'A': 'b'})\n"
         "print(problem, made)\n"
-        "import gputui.ring.native as n\n"
+        "import gputui.ring.reader as n\n"
         "try: print(n.ring_library())\n"
         "except n.RingError: print('refused')\n"
     )

@@ -22,7 +22,7 @@ from gputui.ring.layout import (
     CudaState,
     RecordKind,
 )
-from gputui.ring.string_definitions import StringDefinitions
+from gputui.ring.reader import StringDefinitions
 from tests.inject.traced import environment, run
 
 

@@ -14,8 +14,7 @@ import numpy as np
 from gputui.inject.environment import capture_environment
 from gputui.ring.folder import RingFolder
 from gputui.ring.layout import SLOT, RecordKind
-from gputui.ring.reader import Records, RingFacts, RingHealth, RingReader
-from gputui.ring.string_definitions import StringDefinitions
+from gputui.ring.reader import Records, RingFacts, RingHealth, RingReader, StringDefinitions
 
 RANGES = (
     RecordKind.RANGE_PUSH,

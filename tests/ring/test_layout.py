@@ -10,7 +10,7 @@ import pytest
 from gputui.inject.build import CAPTURE, RING, Library, build
 from gputui.model.payloads import PayloadType
 from gputui.ring import layout
-from gputui.ring.native import FUNCTIONS
+from gputui.ring.reader import FUNCTIONS
 
 
 @pytest.fixture(scope="module")

@@ -24,9 +24,7 @@ from gputui.ring.layout import (
     STRING_BYTES_MAX,
     RecordKind,
 )
-from gputui.ring.native import RingError
-from gputui.ring.reader import RingReader
-from gputui.ring.string_definitions import StringDefinitions
+from gputui.ring.reader import RingError, RingReader, StringDefinitions
 
 pytestmark = pytest.mark.usefixtures("library")
 
