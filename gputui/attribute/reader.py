@@ -14,9 +14,8 @@ from gputui.attribute.collectives.matching import Matching
 from gputui.attribute.numbering import Numbering
 from gputui.attribute.traced_process import AttachedProcess, TracedProcess
 from gputui.model.events import AnyEvent, CaptureDelta, CaptureRefused, RunOutput
-from gputui.ring.folder import RingFolder
+from gputui.ring.folder import RingFolder, RingWatch
 from gputui.ring.reader import RingError, RingReader
-from gputui.ring.watch import RingWatch
 from gputui.store.trace import TraceWriter
 
 POLL_S = 0.05
