@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from gputui.attribute.arrays import Int64s
+from gputui.attribute.intervals import Unions
 from gputui.attribute.range_tree import Nodes
 from gputui.attribute.timed_operations import Launched
 from gputui.attribute.timeline import NO_NODE
-from gputui.attribute.unions import Unions
 
 SecondaryOperations = tuple[Int64s, Int64s, Int64s]
 """Node, start and end of operations in domains other than the one they count in."""

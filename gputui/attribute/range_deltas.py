@@ -10,8 +10,8 @@ from gputui.attribute.arrays import Bools, Int64s, durations_ns
 from gputui.attribute.collection import Collection, DeltaParts
 from gputui.attribute.distributions import grouped
 from gputui.attribute.gpu_time import GpuTime
-from gputui.attribute.holes import Holes
 from gputui.attribute.instances import Finalised, Instances
+from gputui.attribute.intervals import Holes
 from gputui.model.events import Distribution, Payload, RangeDelta
 from gputui.model.payloads import payload_of
 

@@ -7,9 +7,8 @@ import numpy as np
 from gputui.attribute.arrays import LONGEST_NS, Int64s, KeyTable, UInt32s, join, sorted_columns
 from gputui.attribute.collection import Collection, DeltaParts
 from gputui.attribute.distributions import coarse_distributions
-from gputui.attribute.holes import Holes
+from gputui.attribute.intervals import Covered, Holes, Unions
 from gputui.attribute.timed_operations import Ran
-from gputui.attribute.unions import Covered, Unions
 from gputui.model.events import (
     OTHER_STREAMS,
     DeviceDelta,

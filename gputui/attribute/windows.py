@@ -11,8 +11,8 @@ import numpy as np
 
 from gputui.attribute.arrays import LATEST_NS, Bools, Int64s, Slots, durations_ns, times_ns
 from gputui.attribute.collection import Collection, DeltaParts
-from gputui.attribute.holes import Holes
 from gputui.attribute.instances import Finalised
+from gputui.attribute.intervals import Holes
 from gputui.attribute.range_tree import Nodes
 from gputui.attribute.timed_operations import Launched
 from gputui.attribute.timeline import NO_NODE

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gputui.attribute.unions import Unions
+from gputui.attribute.intervals import Unions
 
 Interval = tuple[int, int, int]
 """Key, start, end."""

@@ -10,8 +10,8 @@ from msgspec.structs import replace
 
 from gputui.attribute.collection import Collection
 from gputui.attribute.distributions import grouped
-from gputui.attribute.holes import Holes
 from gputui.attribute.instances import Finalised
+from gputui.attribute.intervals import Holes
 from gputui.attribute.numbering import Numbering
 from gputui.attribute.range_tree import Nodes
 from gputui.attribute.strings import Attributes

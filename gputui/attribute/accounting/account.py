@@ -8,7 +8,6 @@ from gputui.attribute.accounting.device import DeviceTime
 from gputui.attribute.accounting.device_steps import DeviceSteps
 from gputui.attribute.accounting.doing import kind_of_call
 from gputui.attribute.accounting.host import HostThreads
-from gputui.attribute.accounting.intervals import NEVER, Busy, union
 from gputui.attribute.accounting.launch_order import LaunchOrder
 from gputui.attribute.accounting.line_readings import LineHit, LineReading
 from gputui.attribute.accounting.operations import Kernels, columns
@@ -17,7 +16,7 @@ from gputui.attribute.accounting.tracker import FIRST_TRY, WINDOW, StepTracker
 from gputui.attribute.arrays import Int64s, Slots, distinct
 from gputui.attribute.collection import Collection, DeltaParts
 from gputui.attribute.collectives.local import LocalCollectives
-from gputui.attribute.holes import Holes
+from gputui.attribute.intervals import NEVER, Busy, Holes, union
 from gputui.attribute.range_stacks import RangeStacks
 from gputui.attribute.streams import STREAM
 from gputui.attribute.timed_operations import TimedOperations

@@ -13,7 +13,6 @@ import numpy.typing as npt
 from gputui.attribute.accounting.doing import Doing
 from gputui.attribute.accounting.gaps import Blame, Causes, Gaps
 from gputui.attribute.accounting.host import HostThreads
-from gputui.attribute.accounting.intervals import Busy, exclusive, union
 from gputui.attribute.accounting.operations import Columns, Kernels
 from gputui.attribute.accounting.patterns import refine
 from gputui.attribute.accounting.phases import PhaseLeaves
@@ -22,7 +21,7 @@ from gputui.attribute.accounting.step_rows import StreamOperations, thread_lanes
 from gputui.attribute.accounting.thread_calls import Rows
 from gputui.attribute.accounting.tracks import FETCHING, LEAVES, WAITED, Tracks
 from gputui.attribute.arrays import Int64s, differences, distinct, present, rows_of, taken
-from gputui.attribute.holes import Holes
+from gputui.attribute.intervals import Busy, Holes, exclusive, union
 from gputui.attribute.range_stacks import RangeStacks
 from gputui.attribute.strings import Strings
 from gputui.model.events import StreamLane, ThreadLane

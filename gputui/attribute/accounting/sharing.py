@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from gputui.attribute.accounting.account import Accounting
 from gputui.attribute.accounting.device_steps import DeviceSteps
-from gputui.attribute.accounting.intervals import NEVER, Busy, union
+from gputui.attribute.intervals import NEVER, Busy, union
 
 
 class Member(NamedTuple):

@@ -10,9 +10,9 @@ import numpy.typing as npt
 from gputui.attribute.accounting.absence import AWAY_LEAVES
 from gputui.attribute.accounting.doing import LEAF_OF_CALL, Doing
 from gputui.attribute.accounting.host import KEPT_NS, HostThreads
-from gputui.attribute.accounting.intervals import covered_before, exclusive
 from gputui.attribute.accounting.operations import Columns
 from gputui.attribute.arrays import Int64s, distinct
+from gputui.attribute.intervals import covered_before, exclusive
 from gputui.model.events import StreamLane, ThreadLane
 from gputui.model.lane_letters import EIGHTHS, LETTER_OF, ROW_PARTS, pack
 from gputui.model.leaves import Leaf

@@ -13,11 +13,11 @@ from gputui.attribute.accounting.device_steps import DeviceSteps
 from gputui.attribute.accounting.doing import SHORT_NS, Doing, kind_of_call
 from gputui.attribute.accounting.gaps import LATENCY_NS
 from gputui.attribute.accounting.host import HostThreads
-from gputui.attribute.accounting.intervals import Busy
 from gputui.attribute.accounting.line_readings import LineReading
 from gputui.attribute.accounting.operations import FIRST_KERNEL, Columns, Kernels, columns
 from gputui.attribute.accounting.patterns import refine
 from gputui.attribute.correlation import CALL
+from gputui.attribute.intervals import Busy
 from gputui.attribute.range_stacks import RangeStacks
 from gputui.attribute.strings import Strings
 from gputui.attribute.timed_operations import timed
