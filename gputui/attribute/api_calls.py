@@ -23,9 +23,9 @@ from gputui.attribute.distributions import grouped
 from gputui.attribute.instances import SETTLED_FLUSHES, Instances
 from gputui.attribute.range_lookup import Placement, place
 from gputui.attribute.range_stacks import RangeStacks
+from gputui.attribute.records import Strings
 from gputui.attribute.startend import StartEndRanges
 from gputui.attribute.streams import LaunchIntervals
-from gputui.attribute.strings import Strings
 from gputui.attribute.timeline import NO_NODE
 from gputui.model.cuda_names import api_name, is_launch
 from gputui.model.events import ApiDelta

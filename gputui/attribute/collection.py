@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 from gputui.attribute.instances import Finalised
 from gputui.attribute.range_tree import Nodes
-from gputui.attribute.timed_operations import Launched
+from gputui.attribute.records import Launched
 from gputui.ring.reader import RingHealth
 
 DeltaParts = dict[str, Any]

@@ -25,11 +25,18 @@ from gputui.attribute.kernel_names import KernelNames
 from gputui.attribute.launches import Launches
 from gputui.attribute.moments import PlausibleTimes
 from gputui.attribute.operation_sums import KernelSums, MemorySums, place_keys
-from gputui.attribute.record_parts import are_kernels, move_by_themselves
+from gputui.attribute.records import (
+    NO_KERNEL,
+    Launched,
+    Ran,
+    TimedOperations,
+    are_kernels,
+    move_by_themselves,
+    timed,
+)
 from gputui.attribute.shapes import Shapes
 from gputui.attribute.startend_kernels import StartEndKernels
 from gputui.attribute.streams import Streams
-from gputui.attribute.timed_operations import NO_KERNEL, Launched, Ran, TimedOperations, timed
 from gputui.attribute.trace_sink import TraceSink
 from gputui.attribute.waiting import Waiting
 from gputui.attribute.wrong_calls import WrongCalls

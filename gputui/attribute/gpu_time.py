@@ -7,7 +7,7 @@ import numpy as np
 from gputui.attribute.arrays import Int64s
 from gputui.attribute.intervals import Unions
 from gputui.attribute.range_tree import Nodes
-from gputui.attribute.timed_operations import Launched
+from gputui.attribute.records import Launched
 from gputui.attribute.timeline import NO_NODE
 
 SecondaryOperations = tuple[Int64s, Int64s, Int64s]

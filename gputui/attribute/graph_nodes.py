@@ -16,7 +16,7 @@ from gputui.attribute.arrays import Bools, Int64s, KeyTable, Slots, UInt32s, pic
 from gputui.attribute.range_lookup import place
 from gputui.attribute.range_stacks import RangeStacks
 from gputui.attribute.range_tree import Nodes
-from gputui.attribute.strings import Attributes
+from gputui.attribute.records import Attributes
 from gputui.attribute.timeline import NO_NODE
 from gputui.ring.layout import GraphPart, RecordKind
 

@@ -8,7 +8,7 @@ from gputui.attribute.accounting.account import Accounting
 from gputui.attribute.arrays import Int64s, KeyTable, Slots
 from gputui.attribute.numbering import Numbering
 from gputui.attribute.range_kernels import KernelsOfRanges
-from gputui.attribute.strings import Strings
+from gputui.attribute.records import Strings
 from gputui.model.cuda_names import demangle
 from gputui.model.events import KernelDefined
 from gputui.model.events.definitions import OTHER_KERNELS

@@ -10,7 +10,7 @@ import numpy as np
 from gputui.attribute.arrays import Slots, times_ns
 from gputui.attribute.collection import Collection, DeltaParts
 from gputui.attribute.intervals import Holes
-from gputui.attribute.strings import Strings
+from gputui.attribute.records import Strings
 from gputui.model.events import Loss
 from gputui.ring.layout import REFUSED_DEFERRED
 

@@ -9,7 +9,7 @@ import numpy as np
 from gputui.attribute.arrays import Slots, times_ns
 from gputui.attribute.collection import Collection, DeltaParts
 from gputui.attribute.numbering import Numbering
-from gputui.attribute.strings import Attributes, Strings
+from gputui.attribute.records import Attributes, Strings
 from gputui.attribute.trace_sink import TraceSink
 from gputui.model.events import Mark, MarkDefined, MarkDelta, Payload
 from gputui.model.merge import merge

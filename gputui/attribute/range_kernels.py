@@ -7,7 +7,7 @@ import numpy as np
 from gputui.attribute.arrays import Int64s, distinct, join
 from gputui.attribute.collection import Collection, DeltaParts
 from gputui.attribute.instances import Instances
-from gputui.attribute.timed_operations import NO_KERNEL
+from gputui.attribute.records import NO_KERNEL
 from gputui.model.events import RangeKernels
 
 _KERNEL_BITS = 24

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from gputui.attribute.arrays import Int64s, KeyTable, Slots
-from gputui.attribute.strings import Strings
+from gputui.attribute.records import Strings
 from gputui.attribute.timeline import Timeline
 from gputui.model.naming import is_library_domain
 

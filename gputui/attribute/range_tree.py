@@ -9,7 +9,7 @@ import numpy as np
 
 from gputui.attribute.arrays import Int64s, KeyTable
 from gputui.attribute.numbering import Numbering
-from gputui.attribute.strings import Attributes
+from gputui.attribute.records import Attributes
 from gputui.attribute.timeline import NO_NODE
 from gputui.model.cuda_names import NOT_A_STEP, step_rank
 from gputui.model.events import RangeDefined

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from gputui.attribute.arrays import Slots
-from gputui.attribute.strings import Strings
+from gputui.attribute.records import Strings
 from gputui.model.events import DeviceDefined, ResourceNamed
 from gputui.ring.layout import UNKNOWN_DEVICE, Resource
 

@@ -15,7 +15,7 @@ from gputui.attribute.arrays import LATEST_NS, Int64s, KeyTable, Slots, duration
 from gputui.attribute.instances import Instances
 from gputui.attribute.range_stacks import RangeStacks
 from gputui.attribute.range_tree import Nodes
-from gputui.attribute.strings import Strings
+from gputui.attribute.records import Strings
 from gputui.ring.layout import RecordKind
 
 MAX_OPEN = 100_000

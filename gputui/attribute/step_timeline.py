@@ -8,7 +8,7 @@ from gputui.attribute.arrays import Bools, Int64s, run_starts
 from gputui.attribute.collection import Collection
 from gputui.attribute.instances import Finalised
 from gputui.attribute.range_tree import Nodes
-from gputui.attribute.timed_operations import Launched
+from gputui.attribute.records import Launched
 from gputui.model.cuda_names import NOT_A_STEP
 from gputui.model.events import StepSpan, StepTimeline
 

@@ -8,7 +8,7 @@ from gputui.attribute.arrays import LONGEST_NS, Int64s, KeyTable, UInt32s, join,
 from gputui.attribute.collection import Collection, DeltaParts
 from gputui.attribute.distributions import coarse_distributions
 from gputui.attribute.intervals import Covered, Holes, Unions
-from gputui.attribute.timed_operations import Ran
+from gputui.attribute.records import Ran
 from gputui.model.events import (
     OTHER_STREAMS,
     DeviceDelta,

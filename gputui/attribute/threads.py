@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from typing import Literal
 
 from gputui.attribute.arrays import Slots
-from gputui.attribute.strings import MAX_LABEL, Strings
+from gputui.attribute.records import MAX_LABEL, Strings
 from gputui.base.sanitize import sanitize
 from gputui.model.events import ThreadNamed
 from gputui.ring.layout import NAMED_BY_SYSTEM

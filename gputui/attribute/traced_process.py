@@ -40,12 +40,11 @@ from gputui.attribute.range_deltas import RangeDeltas
 from gputui.attribute.range_kernels import KernelsOfRanges
 from gputui.attribute.range_tree import Nodes
 from gputui.attribute.ranges import Ranges
-from gputui.attribute.record_parts import RecordsByUse, separate_by_use
+from gputui.attribute.records import RecordsByUse, Strings, separate_by_use
 from gputui.attribute.resources import Resources
 from gputui.attribute.shapes import Shapes
 from gputui.attribute.step_timeline import Steps
 from gputui.attribute.streams import Streams
-from gputui.attribute.strings import Strings
 from gputui.attribute.threads import Threads
 from gputui.attribute.trace_sink import TraceSink
 from gputui.attribute.windows import Windows

@@ -14,7 +14,7 @@ from gputui.attribute.collection import Collection, DeltaParts
 from gputui.attribute.instances import Finalised
 from gputui.attribute.intervals import Holes
 from gputui.attribute.range_tree import Nodes
-from gputui.attribute.timed_operations import Launched
+from gputui.attribute.records import Launched
 from gputui.attribute.timeline import NO_NODE
 from gputui.attribute.window_costs import WindowCosts, WindowTimes
 from gputui.model.events import WINDOW_GROUPS, WindowWork

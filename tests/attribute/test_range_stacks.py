@@ -15,7 +15,7 @@ from gputui.attribute.range_stacks import (
     WINDOW_NS,
     RangeStacks,
 )
-from gputui.attribute.strings import Strings
+from gputui.attribute.records import Strings
 from gputui.model.naming import is_library_domain
 from gputui.ring.layout import SLOT
 

@@ -14,8 +14,7 @@ from gputui.attribute.instances import Finalised
 from gputui.attribute.intervals import Holes
 from gputui.attribute.numbering import Numbering
 from gputui.attribute.range_tree import Nodes
-from gputui.attribute.strings import Attributes
-from gputui.attribute.timed_operations import Launched
+from gputui.attribute.records import Attributes, Launched
 from gputui.attribute.window_costs import KEPT_STARTS
 from gputui.attribute.windows import Windows
 from gputui.inject.options import FIRST_EXCESS_NS, WINDOW_NS

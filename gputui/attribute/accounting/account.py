@@ -18,8 +18,8 @@ from gputui.attribute.collection import Collection, DeltaParts
 from gputui.attribute.collectives.local import LocalCollectives
 from gputui.attribute.intervals import NEVER, Busy, Holes, union
 from gputui.attribute.range_stacks import RangeStacks
+from gputui.attribute.records import TimedOperations
 from gputui.attribute.streams import STREAM
-from gputui.attribute.timed_operations import TimedOperations
 from gputui.model.cuda_names import NOT_A_STEP
 from gputui.model.events import (
     RECOMPUTING,

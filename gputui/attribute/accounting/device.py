@@ -23,7 +23,7 @@ from gputui.attribute.accounting.tracks import FETCHING, LEAVES, WAITED, Tracks
 from gputui.attribute.arrays import Int64s, differences, distinct, present, rows_of, taken
 from gputui.attribute.intervals import Busy, Holes, exclusive, union
 from gputui.attribute.range_stacks import RangeStacks
-from gputui.attribute.strings import Strings
+from gputui.attribute.records import Strings
 from gputui.model.events import StreamLane, ThreadLane
 from gputui.model.leaves import Leaf
 

@@ -11,7 +11,7 @@ from gputui.attribute.accounting.main_stream import MainStream, until_next
 from gputui.attribute.accounting.operations import FIRST_KERNEL, Columns, Kernels
 from gputui.attribute.accounting.repetition import Cues, Tokens
 from gputui.attribute.arrays import Bools, Int64s, Slots, differences, distinct, median
-from gputui.attribute.timed_operations import TimedOperations
+from gputui.attribute.records import TimedOperations
 from gputui.model.step_kinds import HELD_NS
 
 HELD_LAUNCHES = 1 << 17

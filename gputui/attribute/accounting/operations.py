@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from gputui.attribute.accounting.launch_cues import cue_of, family
 from gputui.attribute.arrays import Bools, Int64s, Slots, pick
-from gputui.attribute.timed_operations import NO_KERNEL, TimedOperations
+from gputui.attribute.records import NO_KERNEL, TimedOperations
 from gputui.model.leaves import CHANGES_LAYOUT, Leaf, leaf_of_kernel
 from gputui.ring.layout import RecordKind
 

@@ -15,8 +15,7 @@ import numpy as np
 
 from gputui.attribute.arrays import Int64s, KeyTable, Slots, distinct, times_ns
 from gputui.attribute.collectives.found import Collective, Entered, Found, Operation
-from gputui.attribute.strings import Strings
-from gputui.attribute.timed_operations import TimedOperations
+from gputui.attribute.records import Strings, TimedOperations
 from gputui.model.collectives import OTHER, kind_of, kind_of_kernel
 from gputui.model.payloads import PayloadType
 from gputui.ring.layout import FLAG_COMMUNICATOR, FLAG_PAYLOAD, RecordKind

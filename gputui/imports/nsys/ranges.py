@@ -7,7 +7,7 @@ from array import array
 
 import numpy as np
 
-from gputui.attribute.strings import NO_STRING
+from gputui.attribute.records import NO_STRING
 from gputui.base.sanitize import sanitize
 from gputui.imports.nsys.database import Database
 from gputui.imports.nsys.names import Names

@@ -19,8 +19,7 @@ from gputui.attribute.accounting.patterns import refine
 from gputui.attribute.correlation import CALL
 from gputui.attribute.intervals import Busy
 from gputui.attribute.range_stacks import RangeStacks
-from gputui.attribute.strings import Strings
-from gputui.attribute.timed_operations import timed
+from gputui.attribute.records import Strings, timed
 from gputui.model.events import (
     BESIDE_ASLEEP,
     BESIDE_RUNNING,

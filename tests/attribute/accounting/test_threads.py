@@ -24,7 +24,7 @@ from gputui.attribute.accounting.python_lines import PythonLines, Sample
 from gputui.attribute.accounting.thread_calls import SHORT_MOST_NS, _short
 from gputui.attribute.accounting.thread_states import ThreadStates
 from gputui.attribute.range_stacks import RangeStacks
-from gputui.attribute.strings import Strings
+from gputui.attribute.records import Strings
 from gputui.inject.hook import python_lines
 from gputui.inject.hook.python_lines import _kind
 from gputui.model.leaves import Leaf

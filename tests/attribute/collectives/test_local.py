@@ -8,7 +8,7 @@ import pytest
 from gputui.attribute.collectives.found import Collective
 from gputui.attribute.collectives.local import LocalCollectives
 from gputui.attribute.collectives.matching import Matching
-from gputui.attribute.strings import Strings
+from gputui.attribute.records import Strings
 from gputui.model.payloads import PayloadType
 from gputui.ring.layout import FLAG_COMMUNICATOR, FLAG_PAYLOAD, SLOT, RecordKind
 from tests.attribute.capture_program import MAIN, START_NS, Program, Traced
