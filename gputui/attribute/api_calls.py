@@ -21,12 +21,10 @@ from gputui.attribute.collection import Collection, DeltaParts
 from gputui.attribute.correlation import CALL, CallWindow
 from gputui.attribute.distributions import grouped
 from gputui.attribute.instances import SETTLED_FLUSHES, Instances
-from gputui.attribute.range_lookup import Placement, place
-from gputui.attribute.range_stacks import RangeStacks
+from gputui.attribute.range_stacks import NO_NODE, Placement, RangeStacks, place
 from gputui.attribute.records import Strings
 from gputui.attribute.startend import StartEndRanges
 from gputui.attribute.streams import LaunchIntervals
-from gputui.attribute.timeline import NO_NODE
 from gputui.model.cuda_names import api_name, is_launch
 from gputui.model.events import ApiDelta
 from gputui.model.naming import is_kernel_launch, launches_one_kernel

@@ -9,7 +9,7 @@ import numpy as np
 
 from gputui.attribute.arrays import Bools, Int64s, Slots, UInt32s, pick, stack, whole
 from gputui.attribute.instances import NO_INSTANCE
-from gputui.attribute.timeline import NO_NODE
+from gputui.attribute.range_stacks import NO_NODE
 
 WINDOW_NS = 60_000_000_000
 WINDOW_CALLS = 1 << 20

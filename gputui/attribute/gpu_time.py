@@ -6,9 +6,9 @@ import numpy as np
 
 from gputui.attribute.arrays import Int64s
 from gputui.attribute.intervals import Unions
+from gputui.attribute.range_stacks import NO_NODE
 from gputui.attribute.range_tree import Nodes
 from gputui.attribute.records import Launched
-from gputui.attribute.timeline import NO_NODE
 
 SecondaryOperations = tuple[Int64s, Int64s, Int64s]
 """Node, start and end of operations in domains other than the one they count in."""

@@ -13,11 +13,9 @@ import numpy as np
 import numpy.typing as npt
 
 from gputui.attribute.arrays import Bools, Int64s, KeyTable, Slots, UInt32s, pick, times_ns
-from gputui.attribute.range_lookup import place
-from gputui.attribute.range_stacks import RangeStacks
+from gputui.attribute.range_stacks import NO_NODE, RangeStacks, place
 from gputui.attribute.range_tree import Nodes
 from gputui.attribute.records import Attributes
-from gputui.attribute.timeline import NO_NODE
 from gputui.ring.layout import GraphPart, RecordKind
 
 MAX_NODES = 1 << 20

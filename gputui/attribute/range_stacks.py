@@ -1,4 +1,8 @@
-"""The stacks of a process: one per thread and domain, with its timeline."""
+"""The stacks of ranges of each thread, and which range was innermost at any moment.
+
+For `ranges`, which fills them, and for calls and operations, which look up the range they were made
+in.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +11,96 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from gputui.attribute.arrays import Int64s, KeyTable, Slots
+from gputui.attribute.arrays import Bools, Int64s, KeyTable, Slots, join, run_starts
+from gputui.attribute.instances import NO_INSTANCE
 from gputui.attribute.records import Strings
-from gputui.attribute.timeline import Timeline
 from gputui.model.naming import is_library_domain
+
+# --- Which instance was innermost at any moment of the last minute, per thread and domain.
+
+NO_NODE = 0
+
+
+class Timeline:
+    """Moments in order, each with the innermost instance and its node from then on."""
+
+    __slots__ = ("_begin", "_end", "_instances", "_nodes", "_times_ns")
+
+    def __init__(self) -> None:
+        self._begin = 0
+        self._end = 0
+        self._times_ns = np.empty(0, np.int64)
+        self._instances = np.empty(0, np.int64)
+        self._nodes = np.empty(0, np.int32)
+
+    def __len__(self) -> int:
+        return self._end - self._begin
+
+    @property
+    def last_ns(self) -> int:
+        """The newest moment, 0 when there is none."""
+        return int(self._times_ns[self._end - 1]) if self._end > self._begin else 0
+
+    def append(self, times_ns: Int64s, instances: Int64s, nodes: Int64s) -> None:
+        """Append later moments; earlier ones (the clock stepped) are clamped to the newest."""
+        count = len(times_ns)
+        if not count:
+            return
+        if self._end + count > len(self._times_ns):
+            self._make_room(count)
+        new = slice(self._end, self._end + count)
+        np.maximum.accumulate(np.maximum(times_ns, self.last_ns), out=self._times_ns[new])
+        self._instances[new] = instances
+        self._nodes[new] = nodes
+        self._end += count
+
+    def at(self, times_ns: Int64s) -> tuple[Int64s, Int64s]:
+        """The innermost instance and its node at each moment, boundaries included.
+
+        NO_INSTANCE and NO_NODE if nothing was open, or the moment is too old.
+        """
+        live = slice(self._begin, self._end)
+        places = np.searchsorted(self._times_ns[live], times_ns, side="right") - 1
+        if self._begin == self._end:
+            nothing = np.full(len(times_ns), NO_INSTANCE)
+            return nothing, np.zeros(len(times_ns), np.int64)
+        before = places < 0
+        places[before] = 0
+        instances = self._instances[live][places]
+        nodes = self._nodes[live][places].astype(np.int64)
+        instances[before] = NO_INSTANCE
+        nodes[before] = NO_NODE
+        return instances, nodes
+
+    def between(self, after_ns: int, before_ns: int) -> tuple[Int64s, Int64s]:
+        """The moments strictly between two times; the innermost node from `after_ns` on, then that
+        from each of them on."""
+        live = self._times_ns[self._begin : self._end]
+        first = int(np.searchsorted(live, after_ns, side="right"))
+        last = max(first, int(np.searchsorted(live, before_ns, side="left")))
+        nodes = self._nodes[self._begin + first : self._begin + last]
+        before = self.at(np.array([after_ns]))[1]
+        return live[first:last], np.concatenate((before, nodes)).astype(np.int64)
+
+    def forget(self, before_ns: int) -> None:
+        """Drop earlier moments, but never the newest: its state still holds."""
+        live = self._times_ns[self._begin : self._end]
+        # The moment just before the limit gives the innermost range at the limit.
+        drop = int(np.searchsorted(live, before_ns)) - 1
+        self._begin += max(0, min(drop, len(live) - 1))
+
+    def _make_room(self, count: int) -> None:
+        length = len(self)
+        size = max(256, 2 * (length + count))
+        for name in ("_times_ns", "_instances", "_nodes"):
+            old = getattr(self, name)
+            new = np.empty(size, old.dtype)
+            new[:length] = old[self._begin : self._end]
+            setattr(self, name, new)
+        self._begin, self._end = 0, length
+
+
+# --- The stacks of a process: one per thread and domain, with its timeline.
 
 MAX_STACKS = 4096
 """Stacks kept per process; the longest idle ones make room for new ones."""
@@ -136,3 +226,96 @@ class RangeStacks:
             if sum(len(stack.timeline) for stack in stacks) <= WINDOW_MOMENTS:
                 return
             window_ns //= 2
+
+
+# --- In which range a moment of a thread lies.
+
+_LIBRARY = 2
+
+
+@dataclass(slots=True)
+class Placement:
+    """Where moments lie: one row each, and rows of `secondary` for further domains.
+
+    `instances` and `nodes` belong to the innermost range of the default domain, else of the
+    program's other domains. If the thread had none open they are the main thread's and `inherited`
+    is set. `secondary` index a moment and give the innermost range in another domain of the same
+    thread, libraries included.
+    """
+
+    instances: Int64s
+    nodes: Int64s
+    inherited: Bools
+    secondary: Int64s
+    secondary_instances: Int64s
+    secondary_nodes: Int64s
+
+
+def place(stacks: RangeStacks, main_thread: int, threads: Int64s, times_ns: Int64s) -> Placement:
+    """Find the ranges around each moment of a thread."""
+    count = len(threads)
+    instances = np.full(count, NO_INSTANCE)
+    nodes = np.full(count, NO_NODE)
+    secondary: list[Int64s] = []
+    secondary_instances: list[Int64s] = []
+    secondary_nodes: list[Int64s] = []
+    for thread, rows in _by_thread(stacks, threads):
+        for stack in stacks.of_thread(thread):
+            stack_instances, stack_nodes = stack.timeline.at(times_ns[rows])
+            first = nodes[rows] == NO_NODE
+            inside = stack_nodes != NO_NODE
+            chosen = first & inside & (stack.priority < _LIBRARY)
+            instances[rows[chosen]] = stack_instances[chosen]
+            nodes[rows[chosen]] = stack_nodes[chosen]
+            also = inside & ~chosen
+            if also.any():
+                secondary.append(rows[also])
+                secondary_instances.append(stack_instances[also])
+                secondary_nodes.append(stack_nodes[also])
+    inherited = _inherit(stacks.of_thread(main_thread), threads, main_thread, times_ns,
+                         instances, nodes)  # fmt: skip
+    return Placement(
+        instances,
+        nodes,
+        inherited,
+        join(secondary, np.int64),
+        join(secondary_instances, np.int64),
+        join(secondary_nodes, np.int64),
+    )
+
+
+def _by_thread(stacks: RangeStacks, threads: Int64s) -> list[tuple[int, Int64s]]:
+    """The rows of each thread that has stacks."""
+    first = int(threads[0])
+    if (threads == first).all():
+        return [(first, np.arange(len(threads)))]
+    rows = np.flatnonzero(np.isin(threads, stacks.threads()))
+    if not len(rows):
+        return []
+    rows = rows[np.argsort(threads[rows], kind="stable")]
+    starts = run_starts(threads[rows])
+    parts = np.split(rows, starts[1:])
+    return [(int(threads[part[0]]), part) for part in parts]
+
+
+def _inherit(
+    stacks: list[RangeStack],
+    threads: Int64s,
+    main_thread: int,
+    times_ns: Int64s,
+    instances: Int64s,
+    nodes: Int64s,
+) -> Bools:
+    inherited = np.zeros(len(threads), np.bool_)
+    for stack in stacks:
+        if stack.priority >= _LIBRARY:
+            break
+        rows = np.flatnonzero((nodes == NO_NODE) & (threads != main_thread))
+        if not len(rows):
+            break
+        stack_instances, stack_nodes = stack.timeline.at(times_ns[rows])
+        inside = stack_nodes != NO_NODE
+        instances[rows[inside]] = stack_instances[inside]
+        nodes[rows[inside]] = stack_nodes[inside]
+        inherited[rows[inside]] = True
+    return inherited

@@ -9,8 +9,8 @@ import numpy as np
 
 from gputui.attribute.arrays import Int64s, KeyTable
 from gputui.attribute.numbering import Numbering
+from gputui.attribute.range_stacks import NO_NODE
 from gputui.attribute.records import Attributes
-from gputui.attribute.timeline import NO_NODE
 from gputui.model.cuda_names import NOT_A_STEP, step_rank
 from gputui.model.events import RangeDefined
 from gputui.model.range_names import without_numbers

@@ -15,11 +15,10 @@ import numpy as np
 from gputui.attribute.arrays import Bools, Int64s, Slots, durations_ns, join, pick, run_starts
 from gputui.attribute.collection import Collection, DeltaParts
 from gputui.attribute.instances import NO_INSTANCE, Instances
-from gputui.attribute.range_stacks import NO_STACK, RangeStack, RangeStacks
+from gputui.attribute.range_stacks import NO_NODE, NO_STACK, RangeStack, RangeStacks
 from gputui.attribute.range_tree import Nodes
 from gputui.attribute.records import Attributes, Strings
 from gputui.attribute.startend import StartEndRanges
-from gputui.attribute.timeline import NO_NODE
 from gputui.attribute.transitions import MAX_LEVEL, Transitions
 from gputui.model.events import OpenRange
 

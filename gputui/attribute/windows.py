@@ -13,9 +13,9 @@ from gputui.attribute.arrays import LATEST_NS, Bools, Int64s, Slots, durations_n
 from gputui.attribute.collection import Collection, DeltaParts
 from gputui.attribute.instances import Finalised
 from gputui.attribute.intervals import Holes
+from gputui.attribute.range_stacks import NO_NODE
 from gputui.attribute.range_tree import Nodes
 from gputui.attribute.records import Launched
-from gputui.attribute.timeline import NO_NODE
 from gputui.attribute.window_costs import WindowCosts, WindowTimes
 from gputui.model.events import WINDOW_GROUPS, WindowWork
 from gputui.ring.layout import WindowEdge

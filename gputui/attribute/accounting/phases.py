@@ -15,8 +15,7 @@ import numpy.typing as npt
 
 from gputui.attribute.accounting.thread_calls import Rows, spread
 from gputui.attribute.arrays import Int64s, UInt32s, distinct
-from gputui.attribute.range_stacks import RangeStack, RangeStacks
-from gputui.attribute.timeline import NO_NODE
+from gputui.attribute.range_stacks import NO_NODE, RangeStack, RangeStacks
 
 Share = tuple[int, Rows, Int64s]
 """A leaf, the gaps that it has a part of, in order, and how much of each."""
