@@ -22,8 +22,8 @@ from gputui.attribute.correlation import CALL, CallWindow
 from gputui.attribute.distributions import grouped
 from gputui.attribute.instances import SETTLED_FLUSHES, Instances
 from gputui.attribute.range_stacks import NO_NODE, Placement, RangeStacks, place
+from gputui.attribute.ranges import StartEndRanges
 from gputui.attribute.records import Strings
-from gputui.attribute.startend import StartEndRanges
 from gputui.attribute.streams import LaunchIntervals
 from gputui.model.cuda_names import api_name, is_launch
 from gputui.model.events import ApiDelta

@@ -16,9 +16,8 @@ from gputui.attribute.moments import MARGIN_NS
 from gputui.attribute.numbering import Numbering
 from gputui.attribute.range_stacks import MAX_STACKS, OWN_BRANCHES
 from gputui.attribute.range_tree import MAX_FOLDED, MAX_NODES, TOO_MANY
-from gputui.attribute.ranges import LOST
+from gputui.attribute.ranges import LOST, MAX_LEVEL
 from gputui.attribute.traced_process import TracedProcess
-from gputui.attribute.transitions import MAX_LEVEL
 from gputui.model.cuda_names import api_name, demangle, step_rank
 from gputui.model.events import AnyEvent, CaptureDelta, Mark, StepTimeline
 from gputui.model.naming import is_library_domain
@@ -874,7 +873,7 @@ def test_what_nests_too_deep_is_counted_as_dropped(program):
 
 
 def test_ranges_left_open_over_the_limit_are_counted_as_dropped(program, monkeypatch):
-    monkeypatch.setattr("gputui.attribute.startend.MAX_OPEN", 500)
+    monkeypatch.setattr("gputui.attribute.ranges.MAX_OPEN", 500)
     count = 500 + 25
     traced = Traced(program)
     run = traced.finish(*(program.start(n, "leak", n + 1) for n in range(count)))
