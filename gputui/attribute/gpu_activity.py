@@ -18,13 +18,13 @@ from gputui.attribute.arrays import (
 )
 from gputui.attribute.collection import Collection, Collector, DeltaParts
 from gputui.attribute.correlation import NO_CALL
-from gputui.attribute.gpu_time import GpuTime
 from gputui.attribute.graph_nodes import GraphNodes
 from gputui.attribute.instances import Instances
 from gputui.attribute.kernel_names import KernelNames
 from gputui.attribute.launches import Launches
 from gputui.attribute.moments import PlausibleTimes
 from gputui.attribute.operation_sums import KernelSums, MemorySums, place_keys
+from gputui.attribute.range_deltas import GpuTime, StartEndKernels
 from gputui.attribute.records import (
     NO_KERNEL,
     Launched,
@@ -35,7 +35,6 @@ from gputui.attribute.records import (
     timed,
 )
 from gputui.attribute.shapes import Shapes
-from gputui.attribute.startend_kernels import StartEndKernels
 from gputui.attribute.streams import Streams
 from gputui.attribute.trace_sink import TraceSink
 from gputui.attribute.waiting import Waiting

@@ -7,7 +7,7 @@ import numpy as np
 from gputui.attribute.accounting.account import Accounting
 from gputui.attribute.arrays import Int64s, KeyTable, Slots
 from gputui.attribute.numbering import Numbering
-from gputui.attribute.range_kernels import KernelsOfRanges
+from gputui.attribute.range_deltas import KernelsOfRanges
 from gputui.attribute.records import Strings
 from gputui.model.cuda_names import demangle
 from gputui.model.events import KernelDefined

@@ -1,19 +1,76 @@
-"""What happened in each range since the last tick."""
+"""What happened in each range since the last collection: times, GPU time, and the kernels launched.
+
+For `traced_process` and `operations`. The sums by kernel, whatever the range, are in
+`operation_sums`.
+"""
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 import numpy as np
 
-from gputui.attribute.arrays import Bools, Int64s, durations_ns
+from gputui.attribute.arrays import Bools, Int64s, distinct, durations_ns, join
 from gputui.attribute.collection import Collection, DeltaParts
 from gputui.attribute.distributions import grouped
-from gputui.attribute.gpu_time import GpuTime
 from gputui.attribute.instances import Finalised, Instances
-from gputui.attribute.intervals import Holes
-from gputui.model.events import Distribution, Payload, RangeDelta
+from gputui.attribute.intervals import Holes, Unions
+from gputui.attribute.range_stacks import NO_NODE
+from gputui.attribute.range_tree import Nodes
+from gputui.attribute.records import NO_KERNEL, Launched
+from gputui.model.events import Distribution, KernelDelta, Payload, RangeDelta, RangeKernels
 from gputui.model.payloads import payload_of
+from gputui.model.sketch import Accumulator
+
+# --- How long the GPU worked for each range, including the ranges inside it.
+
+SecondaryOperations = tuple[Int64s, Int64s, Int64s]
+"""Node, start and end of operations in domains other than the one they count in."""
+
+
+class GpuTime:
+    """Remembers up to which time each range has been covered."""
+
+    def __init__(self) -> None:
+        self._ranges = Unions()
+        self._secondary: list[SecondaryOperations] = []
+
+    def add_secondary(self, nodes: Int64s, starts_ns: Int64s, ends_ns: Int64s) -> None:
+        """Add operations in domains other than the one they count in, in any order."""
+        self._secondary.append((nodes, starts_ns, ends_ns))
+
+    def sum_by_node(self, nodes: Nodes, launched: Launched) -> tuple[Int64s, Int64s]:
+        """Busy time and sum of durations by node, including operations of its children and those
+        of threads without ranges (autograd's), which nsys's projections leave out.
+        """
+        busy_ns = np.zeros(len(nodes), np.int64)
+        total_ns = np.zeros(len(nodes), np.int64)
+        within = launched.nodes != NO_NODE
+        at_nodes = launched.nodes[within]
+        starts, ends = launched.starts_ns[within], launched.ends_ns[within]
+        secondary, self._secondary = self._secondary, []
+        if secondary:
+            at_nodes = np.concatenate((at_nodes, *(part[0] for part in secondary)))
+            starts = np.concatenate((starts, *(part[1] for part in secondary)))
+            ends = np.concatenate((ends, *(part[2] for part in secondary)))
+            order = np.argsort(starts, kind="stable")
+            at_nodes, starts, ends = at_nodes[order], starts[order], ends[order]
+        levels = nodes.level
+        deepest = int(levels[at_nodes].max()) if len(at_nodes) else 0
+        # From the innermost level outwards, so that all operations of a node are counted together.
+        for level in range(deepest, 0, -1):
+            here = levels[at_nodes] == level
+            at = slice(None) if here.all() else here
+            covered = self._ranges.add(at_nodes[at], starts[at], ends[at])
+            busy_ns[covered.keys] = covered.busy_ns
+            total_ns[covered.keys] = covered.total_ns
+            at_nodes[at] = nodes.parent[at_nodes[at]]
+        return busy_ns, total_ns
+
+
+# --- What happened in each range since the last tick.
 
 
 class RangeDeltas:
@@ -103,3 +160,223 @@ def _newest_payloads(finalised: Finalised) -> dict[int, Payload | None]:
         )
         for at in last
     }
+
+
+# --- How many instances of each range launched each kernel, directly or in inner ranges.
+
+_KERNEL_BITS = 24
+_KERNEL_MASK = (1 << _KERNEL_BITS) - 1
+
+
+class KernelsOfRanges:
+    """Remembers the kernels already counted for instances not finalised yet."""
+
+    def __init__(self, instances: Instances) -> None:
+        self._instances = instances
+        self._new: list[Int64s] = []
+        self._counted: tuple[list[int], ...] = ()
+        """Nodes, kernels, instances, and of these the repeated ones, as `gather` found them."""
+        self._known = np.empty(0, np.int64)
+        self._generations = np.empty(0, np.int64)
+        self._names: dict[str, int] = {}
+        self._bases = np.zeros(256, np.int64)
+
+    def define(self, kernel: int, base: str) -> None:
+        """Register a kernel and its base name, which others may share."""
+        if kernel >= len(self._bases):
+            more = np.zeros(max(kernel + 1, 2 * len(self._bases)), np.int64)
+            more[: len(self._bases)] = self._bases
+            self._bases = more
+        self._bases[kernel] = self._names.setdefault(base, kernel)
+
+    def base(self, kernel: int) -> int:
+        """The first kernel with the same base name."""
+        return int(self._bases[kernel])
+
+    def add(self, ids: Int64s, kernels: Int64s) -> None:
+        """Add kernels with the instance that launched each."""
+        wanted = (kernels != NO_KERNEL) & self._instances.alive(ids)
+        if wanted.any():
+            keys = self._instances.rows(ids[wanted]) << _KERNEL_BITS | kernels[wanted]
+            self._new.append(distinct(keys))
+
+    def gather(self) -> None:
+        """Count first launches: call before instances are finalised, whose ranges around them are
+        unknown afterwards."""
+        self._forget_released()
+        before = self._known
+        rows = join(self._new, np.int64)
+        self._new = []
+        found: list[Int64s] = []
+        while len(rows):
+            rows = distinct(rows)
+            # Kernels an instance launched before were counted in its enclosing ranges then.
+            rows = rows[~np.isin(rows, self._known, assume_unique=True)]
+            found.append(rows)
+            self._known = np.concatenate((self._known, rows))
+            parents = self._instances.parent[rows >> _KERNEL_BITS]
+            alive = self._instances.alive(parents)
+            kernels = rows[alive] & _KERNEL_MASK
+            rows = self._instances.rows(parents[alive]) << _KERNEL_BITS | kernels
+        self._remember()
+        fresh = join(found, np.int64)
+        if not len(fresh):
+            return
+        nodes = self._instances.node[fresh >> _KERNEL_BITS]
+        keys, inverse, counts = np.unique(
+            nodes << _KERNEL_BITS | fresh & _KERNEL_MASK, return_inverse=True, return_counts=True
+        )
+        bases = self._with_bases(fresh)
+        repeats = np.ones(len(fresh), np.int64)
+        new, first = np.unique(bases, return_index=True)
+        repeats[first] = np.isin(new, self._with_bases(before))
+        repeated = np.bincount(inverse, repeats, len(keys)).astype(np.int64)
+        self._counted = (
+            (keys >> _KERNEL_BITS).tolist(),
+            (keys & _KERNEL_MASK).tolist(),
+            counts.tolist(),
+            repeated.tolist(),
+        )
+
+    def collect_parts(self, collection: Collection) -> DeltaParts:
+        """How many instances launched which kernel for the first time, as `gather` counted."""
+        counted, self._counted = self._counted, ()
+        if not counted:
+            return {}
+        nodes, *others = counted
+        numbers = collection.nodes.number[nodes].tolist()
+        return {
+            "range_kernels": tuple(RangeKernels(*row) for row in zip(numbers, *others, strict=True))
+        }
+
+    def _with_bases(self, keys: Int64s) -> Int64s:
+        """Each kernel replaced by the first one with the same base name."""
+        bases: Int64s = keys & ~_KERNEL_MASK | self._bases[keys & _KERNEL_MASK]
+        return bases
+
+    def _forget_released(self) -> None:
+        rows = self._known >> _KERNEL_BITS
+        self._known = self._known[self._instances.generation[rows] == self._generations]
+
+    def _remember(self) -> None:
+        self._generations = self._instances.generation[self._known >> _KERNEL_BITS]
+
+
+# --- Kernels of Start/End ranges, kept with the instance until it is known whether they count.
+
+MAX_HELD = 200_000
+"""Sums kept per process: instances times the kernels of each."""
+
+_DEVICE_SHIFT, _ONLY_SHIFT, _REPEATED_SHIFT, _ROW_SHIFT = 24, 32, 33, 34
+
+
+@dataclass(slots=True)
+class _Sum:
+    time: Accumulator = field(default_factory=Accumulator)
+    repeats: int = 0
+
+
+class StartEndKernels:
+    """What the open Start/End ranges of one process launched."""
+
+    def __init__(self, instances: Instances, kernels: KernelsOfRanges) -> None:
+        self._kernels = kernels
+        self._instances = instances
+        self._parts: list[tuple[Int64s, Int64s]] = []
+        self._of_instances: dict[int, dict[tuple[int, int, bool], _Sum]] = {}
+        self._count = 0
+        self.lost = 0
+        """Kernels that found no room."""
+
+    def add(
+        self,
+        ids: Int64s,
+        kernels: Int64s,
+        devices: Int64s,
+        durations: Int64s,
+        only_start_end: Bools,
+        repeated: Bools,
+    ) -> None:
+        """Add kernels with the instance that launched each. `only_start_end`: inside no other kind
+        of range, and this is the first; `repeated`: inside an earlier instance of the same node.
+        """
+        alive = self._instances.alive(ids)
+        keys = (
+            self._instances.rows(ids) << _ROW_SHIFT
+            | repeated.astype(np.int64) << _REPEATED_SHIFT
+            | only_start_end.astype(np.int64) << _ONLY_SHIFT
+            | devices << _DEVICE_SHIFT
+            | kernels
+        )
+        self._parts.append((keys[alive], durations[alive]))
+
+    def gather(self) -> None:
+        """Sum up new kernels; call before instances are finalised."""
+        parts, self._parts = self._parts, []
+        keys = join([part[0] for part in parts], np.int64)
+        durations = join([part[1] for part in parts], np.int64)
+        for key, time in grouped(keys, durations):
+            of_instance = self._of_instances.setdefault(key >> _ROW_SHIFT, {})
+            name = (
+                key & ((1 << _KERNEL_BITS) - 1),
+                key >> _DEVICE_SHIFT & 0xFF,
+                bool(key >> _ONLY_SHIFT & 1),
+            )
+            if name not in of_instance:
+                if self._count >= MAX_HELD:
+                    self.lost += time.count
+                    continue
+                self._count += 1
+                of_instance[name] = _Sum()
+            of_instance[name].time.add(time)
+            if key >> _REPEATED_SHIFT & 1:
+                of_instance[name].repeats += time.count
+
+    def collect_parts(self, collection: Collection) -> DeltaParts:
+        """The kernels of completed instances, and how many of these launched each.
+
+        What was launched only inside a range that another thread ended is outside every range; if
+        inside several such ranges, the first decides.
+        """
+        finalised, tree = collection.finalised, collection.nodes
+        sums: dict[tuple[int, int, int, int], _Sum] = defaultdict(_Sum)
+        instances: dict[tuple[int, int], list[int]] = defaultdict(lambda: [0, 0])
+        for at in np.flatnonzero(finalised.start_end).tolist():
+            of_instance = self._of_instances.pop(int(finalised.ids[at]) & Instances.ROW, {})
+            self._count -= len(of_instance)
+            node = int(finalised.nodes[at])
+            elsewhere = bool(finalised.elsewhere[at])
+            launched = set()
+            for (kernel, device, only_start_end), part in of_instance.items():
+                if elsewhere and not only_start_end:
+                    continue
+                place = (0, tree.thread[node]) if elsewhere else (node, 0)
+                into = sums[*place, kernel, device]
+                into.time.add(part.time)
+                into.repeats += part.repeats
+                if not elsewhere:
+                    launched.add(kernel)
+            bases: set[int] = set()
+            for kernel in sorted(launched):
+                base = self._kernels.base(kernel)
+                entry = instances[node, kernel]
+                entry[0] += 1
+                entry[1] += base in bases
+                bases.add(base)
+        kernels = tuple(
+            KernelDelta(
+                process=collection.process,
+                range=int(tree.number[node]),
+                kernel=kernel,
+                device=device,
+                thread=thread,
+                time=part.time.freeze(),
+                repeats=part.repeats,
+            )
+            for (node, thread, kernel, device), part in sums.items()
+        )
+        launches = tuple(
+            RangeKernels(int(tree.number[node]), kernel, *counts)
+            for (node, kernel), counts in instances.items()
+        )
+        return {"secondary_domain_kernels": kernels, "range_kernels": launches}

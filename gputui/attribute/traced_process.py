@@ -36,8 +36,7 @@ from gputui.attribute.kernel_names import KernelNames
 from gputui.attribute.losses import Losses
 from gputui.attribute.marks import Marks
 from gputui.attribute.numbering import Numbering
-from gputui.attribute.range_deltas import RangeDeltas
-from gputui.attribute.range_kernels import KernelsOfRanges
+from gputui.attribute.range_deltas import KernelsOfRanges, RangeDeltas
 from gputui.attribute.range_tree import Nodes
 from gputui.attribute.ranges import Ranges
 from gputui.attribute.records import RecordsByUse, Strings, separate_by_use
