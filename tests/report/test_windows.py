@@ -15,8 +15,7 @@ from gputui.attribute.intervals import Holes
 from gputui.attribute.numbering import Numbering
 from gputui.attribute.range_tree import Nodes
 from gputui.attribute.records import Attributes, Launched
-from gputui.attribute.window_costs import KEPT_STARTS
-from gputui.attribute.windows import Windows
+from gputui.attribute.windows import KEPT_STARTS, Windows
 from gputui.inject.options import FIRST_EXCESS_NS, WINDOW_NS
 from gputui.model.events import CaptureDelta, DeviceDelta, RangeDelta
 from gputui.report.answer import answer
