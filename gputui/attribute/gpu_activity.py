@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 
 from gputui.attribute.accounting.account import Accounting
-from gputui.attribute.api_calls import Calls
 from gputui.attribute.arrays import (
     Bools,
     Int64s,
@@ -16,8 +15,8 @@ from gputui.attribute.arrays import (
     stack,
     taken,
 )
+from gputui.attribute.calls import NO_CALL, Calls
 from gputui.attribute.collection import Collection, Collector, DeltaParts
-from gputui.attribute.correlation import NO_CALL
 from gputui.attribute.graph_nodes import GraphNodes
 from gputui.attribute.instances import Instances
 from gputui.attribute.kernel_names import KernelNames

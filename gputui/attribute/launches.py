@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from gputui.attribute.api_calls import Calls
 from gputui.attribute.arrays import Int64s, Slots, UInt32s, durations_ns
+from gputui.attribute.calls import Calls
 from gputui.attribute.collection import Collection, DeltaParts
 from gputui.attribute.distributions import grouped
 from gputui.model.events import Distribution, LaunchDelta

@@ -17,8 +17,8 @@ from gputui.attribute.accounting.python_lines import FETCHES, LEAF_OF_KIND, RECO
 from gputui.attribute.accounting.sharing import Member
 from gputui.attribute.accounting.thread_states import MAX_THREADS, ThreadStates
 from gputui.attribute.allocation import keep_freed_memory
-from gputui.attribute.api_calls import NESTED_NS, Calls
 from gputui.attribute.arrays import Slots, stack, times_ns
+from gputui.attribute.calls import NESTED_NS, Calls
 from gputui.attribute.collection import (
     Collection,
     Collector,

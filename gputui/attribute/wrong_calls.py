@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from gputui.attribute.api_calls import Calls
 from gputui.attribute.arrays import Bools, Slots, times_ns
+from gputui.attribute.calls import Calls, Found
 from gputui.attribute.collection import Collection, DeltaParts
-from gputui.attribute.correlation import Found
 from gputui.ring.layout import RecordKind
 
 CLOCKS_NS = 1_000_000

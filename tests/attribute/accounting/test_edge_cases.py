@@ -16,7 +16,7 @@ from gputui.attribute.accounting.host import HostThreads
 from gputui.attribute.accounting.line_readings import LineReading
 from gputui.attribute.accounting.operations import FIRST_KERNEL, Columns, Kernels, columns
 from gputui.attribute.accounting.patterns import refine
-from gputui.attribute.correlation import CALL
+from gputui.attribute.calls import CALL
 from gputui.attribute.intervals import Busy
 from gputui.attribute.range_stacks import RangeStacks
 from gputui.attribute.records import Strings, timed
