@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from gputui.attribute.accounting.launch_cues import cue_of, family
+from gputui.attribute.accounting.repetition import cue_of, family
 from gputui.attribute.arrays import Bools, Int64s, Slots, pick
 from gputui.attribute.records import NO_KERNEL, TimedOperations
 from gputui.model.leaves import CHANGES_LAYOUT, Leaf, leaf_of_kernel

@@ -1,27 +1,102 @@
-"""What repeats in a sequence of launches: layers, micro-batches, steps, requests.
+"""What repeats in a sequence of launches: the step of a program that names none.
 
-A token is the number of a kernel's name, of a copy's direction, of a graph. A context (a token, or
-a hash of four in a row) that recurs at even distances is periodic; contexts with one period make a
-level. The step is the level that the most contexts have to themselves: in a step of a thousand
-launches hundreds of contexts recur once a step, a layer has ten to forty.
-
-All is NumPy over a window of the newest launches: some ten milliseconds for 32,768 of them.
+For `tracker`, which follows a step once it is found; the cues of kernels' names also for
+`operations`.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from enum import IntFlag
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from gputui.attribute.accounting.launch_cues import Cue
-from gputui.attribute.accounting.micro_batches import micro_batches
 from gputui.attribute.accounting.thread_calls import spread
 from gputui.attribute.arrays import run_starts
 from gputui.attribute.distributions import sorted_pairs
+
+# --- What the names of kernels say of the steps that they are in.
+
+
+class Cue(IntFlag):
+    """What a launch says of the level that it belongs to."""
+
+    OPTIMIZER = 1
+    HEAD = 2
+    """A loss, or the choice of a token."""
+
+
+_OPTIMIZER = re.compile(
+    r"multi_tensor_apply|fused_?adam|fused_?sgd|fusedoptimizer|(?<![a-z])lamb(?![a-z])", re.I
+)
+_HEAD = re.compile(
+    r"nll_loss|cross_entropy|argmax|multinomial|topk_topp|sampl|softmax_warp.*log|mse_loss|bce",
+    re.I,
+)
+_PRODUCT = re.compile(
+    r"gemm|nvjet|xmma|cutlass|gemv|splitk|cijk|wgmma|s(884|1688|16816)", re.IGNORECASE
+)
+_DETAILS = re.compile(r"[<(].*|\d+")
+
+
+def cue_of(name: str) -> Cue:
+    """The cue of a kernel's name."""
+    return (Cue.OPTIMIZER if _OPTIMIZER.search(name) else Cue(0)) | (
+        Cue.HEAD if _HEAD.search(name) else Cue(0)
+    )
+
+
+def family(name: str) -> str:
+    """A coarser name: cuBLAS picks other kernels for other shapes, which is no other program."""
+    return "gemm" if _PRODUCT.search(name) else _DETAILS.sub("", name)
+
+
+# --- How many micro-batches a training step has, by the kernels of its losses.
+
+MOST_LOSSES = 8
+"""Kernels of losses that are looked at: names are the program's."""
+
+STEADY_COUNT = 0.9
+"""Share of the steps that have as many losses as the usual one has micro-batches."""
+
+APART = 0.25
+"""Of a step by its losses, the least distance of two that are of two micro-batches: several losses
+of one pass follow each other, and an optimizer may launch more than all passes."""
+
+
+def micro_batches(
+    tokens: npt.NDArray[np.uint32],
+    cues: npt.NDArray[np.uint8],
+    marks: npt.NDArray[np.intp],
+    period: float,
+) -> int | None:
+    """How many losses, far from one another, the steps have that begin at `marks`, `period`
+    launches apart; None where they have one, or not always as many."""
+    places = np.flatnonzero(cues & int(Cue.HEAD))
+    losses, times = np.unique(tokens[places], return_counts=True)
+    found: list[int] = []
+    for token in losses[times >= len(marks) - 1][:MOST_LOSSES].tolist():
+        its = places[tokens[places] == token]
+        per_step = np.diff(np.searchsorted(its, marks))
+        count = int(np.median(per_step))
+        if count and (per_step == count).mean() >= STEADY_COUNT:
+            near = np.diff(its) < APART * period / count
+            found.append(1 if near.mean() > 1 - STEADY_COUNT else count)
+    return min(found) if found and min(found) > 1 else None
+
+
+# --- What repeats in a sequence of launches: layers, micro-batches, steps, requests.
+#
+# A token is the number of a kernel's name, of a copy's direction, of a graph. A context (a token,
+# or a hash of four in a row) that recurs at even distances is periodic; contexts with one period
+# make a level. The step is the level that the most contexts have to themselves: in a step of a
+# thousand launches hundreds of contexts recur once a step, a layer has ten to forty.
+#
+# All is NumPy over a window of the newest launches: some ten milliseconds for 32,768 of them.
 
 Tokens = npt.NDArray[np.uint32]
 Cues = npt.NDArray[np.uint8]

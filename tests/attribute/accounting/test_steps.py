@@ -11,8 +11,7 @@ import numpy.typing as npt
 import pytest
 
 from gputui.attribute.accounting import tracker
-from gputui.attribute.accounting.launch_cues import Cue
-from gputui.attribute.accounting.repetition import Cues, Tokens, find_step
+from gputui.attribute.accounting.repetition import Cue, Cues, Tokens, find_step
 from gputui.attribute.accounting.scopes import Classified, Step, StepScopes
 from gputui.attribute.accounting.tracker import MOST_OF_TIME, WINDOW, StepTracker
 from gputui.model.events import Scope
