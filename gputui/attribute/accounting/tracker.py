@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable
-from statistics import median
+import statistics
 from typing import Any
 
 import numpy as np
@@ -138,7 +138,7 @@ class StepTracker:
         """Whether the first anchor recurs at another distance by now: another loop has it too."""
         if len(self._distances) < CHANGED:
             return False
-        return not 0.7 <= median(self._distances) / level.period <= 1.3
+        return not 0.7 <= statistics.median(self._distances) / level.period <= 1.3
 
     def _may_discover(self) -> bool:
         passed_s = time.perf_counter() - self._began_s
