@@ -20,9 +20,8 @@ from gputui.attribute.collection import Collection, Collector, DeltaParts
 from gputui.attribute.graph_nodes import GraphNodes
 from gputui.attribute.instances import Instances
 from gputui.attribute.kernel_names import KernelNames
-from gputui.attribute.launches import Launches
 from gputui.attribute.moments import PlausibleTimes
-from gputui.attribute.operation_sums import KernelSums, MemorySums, place_keys
+from gputui.attribute.operation_sums import KernelSums, Launches, MemorySums, place_keys
 from gputui.attribute.range_deltas import GpuTime, StartEndKernels
 from gputui.attribute.records import (
     NO_KERNEL,

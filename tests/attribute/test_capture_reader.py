@@ -11,8 +11,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gputui.attribute.launches import LAUNCHES_NS
 from gputui.attribute.numbering import Numbering
+from gputui.attribute.operation_sums import LAUNCHES_NS
 from gputui.attribute.reader import CaptureReader
 from gputui.inject.environment import capture_environment, library_path
 from gputui.model.events import AnyEvent, ProcessAttached, ProcessDetached, RunOutput, RunStarted

@@ -24,7 +24,7 @@ import msgspec
 import numpy as np
 
 from gputui.attribute.distributions import distributions
-from gputui.attribute.launches import FEW_VALUES
+from gputui.attribute.operation_sums import FEW_VALUES
 from gputui.model.events import (
     AnyEvent,
     ApiDelta,

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import statistics
 import time
 from collections import deque
 from collections.abc import Callable
-import statistics
 from typing import Any
 
 import numpy as np
