@@ -28,7 +28,6 @@ from gputui.attribute.collection import (
 )
 from gputui.attribute.collectives.matching import Matching
 from gputui.attribute.core_time import CoreTime
-from gputui.attribute.gpu_activity import Operations
 from gputui.attribute.graph_nodes import GraphNodes
 from gputui.attribute.instances import Instances
 from gputui.attribute.job import job_of_process
@@ -36,6 +35,7 @@ from gputui.attribute.kernel_names import KernelNames
 from gputui.attribute.losses import Losses
 from gputui.attribute.marks import Marks
 from gputui.attribute.numbering import Numbering
+from gputui.attribute.operations import Operations
 from gputui.attribute.range_deltas import KernelsOfRanges, RangeDeltas
 from gputui.attribute.range_tree import Nodes
 from gputui.attribute.ranges import Ranges

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from gputui.attribute import range_tree
 from gputui.attribute.marks import MAX_NAMES, OTHER_MARKS
-from gputui.attribute.moments import MARGIN_NS
 from gputui.attribute.numbering import Numbering
+from gputui.attribute.operations import MARGIN_NS
 from gputui.attribute.range_stacks import MAX_STACKS, OWN_BRANCHES
 from gputui.attribute.range_tree import MAX_FOLDED, MAX_NODES, TOO_MANY
 from gputui.attribute.ranges import LOST, MAX_LEVEL

@@ -1,4 +1,8 @@
-"""GPU operations: which call launched them, in which range, and their sums."""
+"""GPU operations: checked, joined with the calls that launched them, and passed on to the sums.
+
+For `traced_process`. The sums themselves are in `operation_sums`, `range_deltas`, `streams` and
+`accounting`.
+"""
 
 from __future__ import annotations
 
@@ -9,18 +13,19 @@ from gputui.attribute.arrays import (
     Bools,
     Int64s,
     Slots,
+    UInt32s,
     durations_ns,
     pick,
     sorted_columns,
     stack,
     taken,
+    times_ns,
 )
-from gputui.attribute.calls import NO_CALL, Calls
+from gputui.attribute.calls import NO_CALL, Calls, Found
 from gputui.attribute.collection import Collection, Collector, DeltaParts
 from gputui.attribute.graph_nodes import GraphNodes
 from gputui.attribute.instances import Instances
 from gputui.attribute.kernel_names import KernelNames
-from gputui.attribute.moments import PlausibleTimes
 from gputui.attribute.operation_sums import KernelSums, Launches, MemorySums, place_keys
 from gputui.attribute.range_deltas import GpuTime, StartEndKernels
 from gputui.attribute.records import (
@@ -35,8 +40,145 @@ from gputui.attribute.records import (
 from gputui.attribute.shapes import Shapes
 from gputui.attribute.streams import Streams
 from gputui.attribute.trace_sink import TraceSink
-from gputui.attribute.waiting import Waiting
-from gputui.attribute.wrong_calls import WrongCalls
+from gputui.ring.layout import SLOT, RecordKind
+
+# --- Which times of operations can be meant.
+#
+# CUPTI reports 0 for a time that it could not take. Of operations that a program leaves behind
+# when it ends, queued or half done, it reports times that no clock of the machine ever showed:
+# centuries ago, or ahead (of FP64 products left on an H100). One of these made all time before it
+# idle.
+
+MARGIN_NS = 3_600_000_000_000
+"""Nothing is meant that began so long before the process's first call, or ended so long after it
+was read; clocks may be set."""
+
+
+class PlausibleTimes:
+    """The first call of a process and operations in, operations with times that are meant out."""
+
+    def __init__(self) -> None:
+        self._earliest_ns = 0
+        self._wrong = 0
+
+    def collect_parts(self, _: Collection) -> DeltaParts:
+        """How many operations had times that cannot be meant; those without times do not count."""
+        wrong, self._wrong = self._wrong, 0
+        return {"wrong_times": wrong}
+
+    def check_times(self, operations: Slots, new_calls: Slots, now_ns: int) -> Slots:
+        """Operations that came after these calls and were read at `now_ns`, their times 0 where
+        they cannot be meant."""
+        if not self._earliest_ns and len(new_calls):
+            self._earliest_ns = max(1, int(new_calls["start"].min()) - MARGIN_NS)
+        latest_ns = np.uint64(now_ns + MARGIN_NS)
+        wrong = operations["start"] < np.uint64(self._earliest_ns)
+        wrong |= (operations["start"] > latest_ns) | (operations["end"] > latest_ns)
+        if wrong.any():
+            self._wrong += int(np.count_nonzero(operations["start"][wrong]))
+            operations = operations.copy()
+            operations["start"][wrong] = operations["end"][wrong] = 0
+        return operations
+
+
+# --- Operations whose call has not arrived.
+#
+# Which range they belong to waits for the call; that a device was busy does not.
+
+WAIT_NS = 30_000_000_000
+MAX_WAITING = 500_000
+"""They wait this long, or until this many others wait."""
+
+
+class Waiting:
+    """Their records, when each was read, and what was counted of them already: that it `ran`, and
+    that it was `accounted` for.
+    """
+
+    def __init__(self) -> None:
+        self.records = np.empty(0, SLOT)
+        self._read_ns: Int64s = np.empty(0, np.int64)
+        self.ran: Bools = np.empty(0, np.bool_)
+        self.accounted: Bools = np.empty(0, np.bool_)
+
+    def __len__(self) -> int:
+        return len(self.records)
+
+    def add(self, records: Slots, ran: Bools, accounted: Bools, now_ns: int) -> None:
+        """Add operations, and what was counted of them."""
+        self.records = stack((self.records, records))
+        self._read_ns = np.append(self._read_ns, np.full(len(records), now_ns))
+        self.ran = np.append(self.ran, ran)
+        self.accounted = np.append(self.accounted, accounted)
+
+    def take(self, chosen: Bools) -> tuple[Slots, Bools, Bools]:
+        """Remove some: their records, and what was counted of them."""
+        taken = pick(self.records, chosen), self.ran[chosen], self.accounted[chosen]
+        kept = ~chosen
+        self.records, self._read_ns = pick(self.records, kept), self._read_ns[kept]
+        self.ran, self.accounted = self.ran[kept], self.accounted[kept]
+        return taken
+
+    def answered(self, correlations: UInt32s) -> Bools:
+        """Which have their call among these."""
+        return np.isin(self.records["correlation"], correlations)
+
+    def late(self, now_ns: int) -> Bools:
+        """Which have waited long enough, or are too many."""
+        late: Bools = self._read_ns < now_ns - WAIT_NS
+        late[: max(0, len(late) - MAX_WAITING)] = True
+        return late
+
+    def begun(self, until_ns: int | None) -> Bools:
+        """Which began up to a moment, at which every call had arrived; None if nothing comes."""
+        if until_ns is None:
+            return np.ones(len(self), np.bool_)
+        begun: Bools = times_ns(self.records["start"]) <= until_ns
+        return begun
+
+
+# --- Operations whose correlation id names a call that cannot have launched them.
+#
+# CUPTI 13.0 was seen (H100) to give every call and kernel of a program the same id, for good, once
+# it had been switched on and off in it several times.
+
+CLOCKS_NS = 1_000_000
+"""The most that CUPTI is taken to be wrong by where it puts a GPU's times on the CPU's clock."""
+
+FEW = 50
+"""In one batch: a clock that was set does as much."""
+
+
+class WrongCalls:
+    """Finds them in one process."""
+
+    def __init__(self, calls: Calls) -> None:
+        self._calls = calls
+        self._count = 0
+        self.since_ns: int | None = None
+        """When most operations began to have a wrong call; None while few have."""
+
+    def among(self, records: Slots, found: Found) -> Bools:
+        """Which operations have a call that was made after they began, or that launches one kernel
+        and had it."""
+        began = times_ns(records["start"])
+        later = (began > 0) & (found.calls["start"] > began + CLOCKS_NS)
+        again = ~found.first & (records["kind"] == RecordKind.KERNEL)
+        again &= self._calls.single_launches[found.calls["name"]]
+        wrong: Bools = found.found & (later | again)
+        if wrong.any():
+            self._count += (count := int(np.count_nonzero(wrong)))
+            if self.since_ns is None and count > max(FEW, len(records) // 2):
+                self.since_ns = int(began[wrong].min())
+        return wrong
+
+    def collect_parts(self, _: Collection) -> DeltaParts:
+        """How many operations named a call that cannot have launched them."""
+        count, self._count = self._count, 0
+        return {"contradicted": count}
+
+
+# --- GPU operations: which call launched them, in which range, and their sums.
 
 
 class Operations:
