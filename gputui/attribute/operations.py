@@ -23,9 +23,9 @@ from gputui.attribute.arrays import (
 )
 from gputui.attribute.calls import NO_CALL, Calls, Found
 from gputui.attribute.collection import Collection, Collector, DeltaParts
+from gputui.attribute.definitions import KernelNames, Shapes
 from gputui.attribute.graph_nodes import GraphNodes
 from gputui.attribute.instances import Instances
-from gputui.attribute.kernel_names import KernelNames
 from gputui.attribute.operation_sums import KernelSums, Launches, MemorySums, place_keys
 from gputui.attribute.range_deltas import GpuTime, StartEndKernels
 from gputui.attribute.records import (
@@ -37,7 +37,6 @@ from gputui.attribute.records import (
     move_by_themselves,
     timed,
 )
-from gputui.attribute.shapes import Shapes
 from gputui.attribute.streams import Streams
 from gputui.attribute.trace_sink import TraceSink
 from gputui.ring.layout import SLOT, RecordKind

@@ -28,23 +28,19 @@ from gputui.attribute.collection import (
 )
 from gputui.attribute.collectives.matching import Matching
 from gputui.attribute.core_time import CoreTime
+from gputui.attribute.definitions import KernelNames, Marks, Resources, Shapes, Threads
 from gputui.attribute.graph_nodes import GraphNodes
 from gputui.attribute.instances import Instances
 from gputui.attribute.job import job_of_process
-from gputui.attribute.kernel_names import KernelNames
 from gputui.attribute.losses import Losses
-from gputui.attribute.marks import Marks
 from gputui.attribute.numbering import Numbering
 from gputui.attribute.operations import Operations
 from gputui.attribute.range_deltas import KernelsOfRanges, RangeDeltas
 from gputui.attribute.range_tree import Nodes
 from gputui.attribute.ranges import Ranges
 from gputui.attribute.records import RecordsByUse, Strings, separate_by_use
-from gputui.attribute.resources import Resources
-from gputui.attribute.shapes import Shapes
 from gputui.attribute.step_timeline import Steps
 from gputui.attribute.streams import Streams
-from gputui.attribute.threads import Threads
 from gputui.attribute.trace_sink import TraceSink
 from gputui.attribute.windows import Windows
 from gputui.model.events import (

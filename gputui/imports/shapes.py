@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from gputui.attribute.arrays import Int64s, Slots, UInt32s
-from gputui.attribute.shapes import MOST
+from gputui.attribute.definitions import MOST
 from gputui.ring.layout import SLOT, RecordKind
 
 _LOW = 0xFFFF_FFFF

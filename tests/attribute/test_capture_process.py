@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gputui.attribute import range_tree
-from gputui.attribute.marks import MAX_NAMES, OTHER_MARKS
+from gputui.attribute.definitions import MAX_NAMES, OTHER_MARKS
 from gputui.attribute.numbering import Numbering
 from gputui.attribute.operations import MARGIN_NS
 from gputui.attribute.range_stacks import MAX_STACKS, OWN_BRANCHES
