@@ -562,7 +562,7 @@ def test_the_last_whole_step_as_a_timeline(program):
 
 
 def test_more_in_one_tick_than_is_remembered_of_a_step(program, monkeypatch):
-    monkeypatch.setattr("gputui.attribute.step_timeline.MAX_ENTRIES", 2)
+    monkeypatch.setattr("gputui.attribute.traced_process.MAX_ENTRIES", 2)
     traced = Traced(program)
     records = [program.push(1, "train_step")]
     for number in range(5):
