@@ -8,11 +8,10 @@ from gputui.attribute.accounting.device import DeviceTime
 from gputui.attribute.accounting.device_steps import DeviceSteps
 from gputui.attribute.accounting.doing import kind_of_call
 from gputui.attribute.accounting.host import HostThreads
-from gputui.attribute.accounting.launch_order import LaunchOrder
 from gputui.attribute.accounting.line_readings import LineHit, LineReading
 from gputui.attribute.accounting.operations import Kernels, columns
 from gputui.attribute.accounting.phases import PhaseLeaves
-from gputui.attribute.accounting.tracker import FIRST_TRY, WINDOW, StepTracker
+from gputui.attribute.accounting.tracker import FIRST_TRY, WINDOW, LaunchOrder, StepTracker
 from gputui.attribute.arrays import Int64s, Slots, distinct
 from gputui.attribute.collection import Collection, DeltaParts
 from gputui.attribute.collectives.local import LocalCollectives
