@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 import torch
 
-from gputui.attribute.accounting import thread_calls
+import gputui.attribute.accounting.thread_calls as host_threads
 from gputui.attribute.accounting.account import Accounting
 from gputui.attribute.accounting.doing import SHORT_NS
 from gputui.attribute.accounting.python_lines import PythonLines, Sample
@@ -243,7 +243,7 @@ def test_a_thread_that_polls_while_nothing_runs_takes_bounded_memory(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """It made calls for a night, and each was kept until an operation would come."""
-    monkeypatch.setattr(thread_calls, "MOST_CALLS", 2000)
+    monkeypatch.setattr(host_threads, "MOST_CALLS", 2000)
     process = Accounting(1, 100, RangeStacks(Strings()), live=True)
     process.define_call("cudaEventQuery")
     which, times = np.zeros(1000, np.int64), np.arange(1000) * 1000
