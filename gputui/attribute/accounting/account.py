@@ -6,8 +6,7 @@ import numpy as np
 
 from gputui.attribute.accounting.device import DeviceTime
 from gputui.attribute.accounting.device_steps import DeviceSteps
-from gputui.attribute.accounting.doing import kind_of_call
-from gputui.attribute.accounting.host import HostThreads
+from gputui.attribute.accounting.host_threads import HostThreads, kind_of_call
 from gputui.attribute.accounting.line_readings import LineHit, LineReading
 from gputui.attribute.accounting.operations import Kernels, columns
 from gputui.attribute.accounting.phases import PhaseLeaves

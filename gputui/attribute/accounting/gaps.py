@@ -9,10 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from gputui.attribute.accounting.absence import AWAY_LEAVES, COLUMN
-from gputui.attribute.accounting.doing import LEAF_OF_CALL, Doing
-from gputui.attribute.accounting.host import HostThreads
+from gputui.attribute.accounting.host_threads import LEAF_OF_CALL, Doing, HostThreads, Pieces, Rows
 from gputui.attribute.accounting.line_readings import LineHit
-from gputui.attribute.accounting.thread_calls import Pieces, Rows
 from gputui.attribute.arrays import Int64s, rows_of, taken
 from gputui.model.events import BESIDE_ASLEEP, BESIDE_RUNNING
 from gputui.model.leaves import Leaf

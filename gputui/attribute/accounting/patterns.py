@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import numpy.typing as npt
 
-from gputui.attribute.accounting.thread_calls import Rows
+from gputui.attribute.accounting.host_threads import Rows
 from gputui.attribute.arrays import Bools, Int64s
 from gputui.model.leaves import Leaf
 

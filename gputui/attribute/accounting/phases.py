@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from gputui.attribute.accounting.thread_calls import Rows, spread
+from gputui.attribute.accounting.host_threads import Rows, spread
 from gputui.attribute.arrays import Int64s, UInt32s, distinct
 from gputui.attribute.range_stacks import NO_NODE, RangeStack, RangeStacks
 

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from gputui.attribute.accounting.thread_calls import spread
+from gputui.attribute.accounting.host_threads import spread
 from gputui.attribute.arrays import run_starts
 from gputui.attribute.distributions import sorted_pairs
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from gputui.attribute.accounting.host import HostThreads
+from gputui.attribute.accounting.host_threads import HostThreads
 from gputui.attribute.accounting.operations import FIRST_KERNEL, Columns
 from gputui.attribute.arrays import Int64s, run_starts
 from gputui.attribute.distributions import sorted_pairs

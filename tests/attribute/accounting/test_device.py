@@ -9,9 +9,8 @@ from hypothesis import strategies as st
 
 from gputui.attribute.accounting.device import DeviceTime
 from gputui.attribute.accounting.device_steps import DeviceSteps
-from gputui.attribute.accounting.doing import SHORT_NS, Doing
 from gputui.attribute.accounting.gaps import LATENCY_NS, RESTART_NS
-from gputui.attribute.accounting.host import HostThreads
+from gputui.attribute.accounting.host_threads import SHORT_NS, Doing, HostThreads
 from gputui.attribute.accounting.line_readings import LineReading
 from gputui.attribute.accounting.operations import Columns
 from gputui.attribute.accounting.samples import stretch

@@ -10,9 +10,8 @@ import pytest
 from gputui.attribute.accounting.account import Accounting
 from gputui.attribute.accounting.device import DeviceTime
 from gputui.attribute.accounting.device_steps import DeviceSteps
-from gputui.attribute.accounting.doing import SHORT_NS, Doing, kind_of_call
 from gputui.attribute.accounting.gaps import LATENCY_NS
-from gputui.attribute.accounting.host import HostThreads
+from gputui.attribute.accounting.host_threads import SHORT_NS, Doing, HostThreads, kind_of_call
 from gputui.attribute.accounting.line_readings import LineReading
 from gputui.attribute.accounting.operations import FIRST_KERNEL, Columns, Kernels, columns
 from gputui.attribute.accounting.patterns import refine

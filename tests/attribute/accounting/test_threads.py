@@ -17,11 +17,10 @@ import numpy as np
 import pytest
 import torch
 
-import gputui.attribute.accounting.thread_calls as host_threads
+from gputui.attribute.accounting import host_threads
 from gputui.attribute.accounting.account import Accounting
-from gputui.attribute.accounting.doing import SHORT_NS
+from gputui.attribute.accounting.host_threads import SHORT_MOST_NS, SHORT_NS, _short
 from gputui.attribute.accounting.python_lines import PythonLines, Sample
-from gputui.attribute.accounting.thread_calls import SHORT_MOST_NS, _short
 from gputui.attribute.accounting.thread_states import ThreadStates
 from gputui.attribute.range_stacks import RangeStacks
 from gputui.attribute.records import Strings

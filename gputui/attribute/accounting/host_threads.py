@@ -1,19 +1,77 @@
-"""The CUDA calls of one thread, and what they show of where its time went.
+"""The threads of the host: their calls, and what they were doing at any moment.
 
-Its time is cut into the outermost calls and the stretches between them. A thread that launches
-makes thousands of calls a second with short stretches between: that is the rule, and only the other
-pieces are looked up.
+For `gaps`, which asks what a thread was doing while the GPU idled. The readings come from
+`thread_readings`.
 """
 
 from __future__ import annotations
 
+import re
+from enum import IntEnum
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from gputui.attribute.accounting.doing import SHORT_NS, Doing
-from gputui.attribute.arrays import Int64s, median, present, run_starts
+from gputui.attribute.accounting.absence import COLUMN, States
+from gputui.attribute.accounting.line_readings import LineReadings
+from gputui.attribute.arrays import Int64s, distinct, median, present, run_starts
+from gputui.model.leaves import Leaf
+
+# --- What a thread is at, by the CUDA call that it is in.
+
+SHORT_NS = 200_000
+"""Time between two CUDA calls up to which the thread counts as busy launching. What a framework
+does to dispatch an operation, a module or a layer lies below; a tokenizer, a data loader or a
+garbage collection above."""
+
+
+class Doing(IntEnum):
+    """What a thread is at."""
+
+    LAUNCHING = 0
+    """In a call that launches, or between two calls, shortly."""
+    WAITING = 1
+    """In a call that waits for the GPU."""
+    ALLOCATING = 2
+    OTHER_CALL = 3
+    AWAY = 4
+    """Outside CUDA for longer than SHORT_NS."""
+    COPYING = 5
+    """In an asynchronous copy: waiting if it takes long, else launching."""
+
+
+LEAF_OF_CALL: dict[int, Leaf] = {
+    Doing.WAITING: Leaf.SYNC,
+    Doing.ALLOCATING: Leaf.ALLOCATION,
+    Doing.OTHER_CALL: Leaf.CUDA,
+}
+"""What a GPU idles for meanwhile."""
+
+_WAITS = re.compile(r"Synchronize|^cudaMemcpy(?!.*Async)|^cuMemcpy(?!.*Async)|StreamQuery")
+_ALLOCATES = re.compile(
+    r"cudaMalloc|cudaFree|cudaHost(Alloc|Register|Unregister)"
+    r"|cuMem(Alloc|Free|Create|Map|Unmap|Release|SetAccess|HostAlloc)"
+)
+_LAUNCHES = re.compile(r"Launch|Memcpy.*Async|Memset")
+
+
+def kind_of_call(name: str) -> Doing:
+    """What a thread is at during a CUDA call of this name."""
+    if _WAITS.search(name):
+        return Doing.WAITING
+    if _ALLOCATES.search(name):
+        return Doing.ALLOCATING
+    if not _LAUNCHES.search(name):
+        return Doing.OTHER_CALL
+    return Doing.COPYING if "Memcpy" in name else Doing.LAUNCHING
+
+
+# --- The CUDA calls of one thread, and what they show of where its time went.
+#
+# Its time is cut into the outermost calls and the stretches between them. A thread that launches
+# makes thousands of calls a second with short stretches between: that is the rule, and only the
+# other pieces are looked up.
 
 SHORT_MOST_NS = 1_000_000
 SHORT_MEDIANS = 5
@@ -251,3 +309,111 @@ def _each_once(rows: Rows, amounts: Int64s) -> tuple[Rows, Int64s]:
         return rows, amounts
     begins = run_starts(rows)
     return rows.take(begins), np.add.reduceat(amounts, begins)
+
+
+# --- What the threads of a program did at any moment: in their CUDA calls, and between them.
+
+KEPT_NS = 1_000_000_000
+"""Calls that ended this long before what is accounted for are forgotten."""
+
+MAX_THREADS = 1024
+
+_HOST, _WAIT, _SCHEDULER = COLUMN[Leaf.HOST], COLUMN[Leaf.WAIT], COLUMN[Leaf.SCHEDULER]
+
+
+class HostThreads:
+    """All threads of one process."""
+
+    def __init__(self) -> None:
+        self._threads: dict[int, ThreadCalls] = {}
+        self._states: dict[int, States] = {}
+        self.lines = LineReadings()
+        """Where the Python ones were."""
+
+    @property
+    def launching(self) -> list[int]:
+        """The threads that made CUDA calls."""
+        return list(self._threads)
+
+    def calls_in(self, thread: int, since_ns: int, until_ns: int) -> int:
+        """How many outermost calls of a thread began within an interval."""
+        found = self._threads[thread]
+        found.settle()
+        return found.begun(since_ns, until_ns)
+
+    def add_state(
+        self, thread: int, time_ns: int, run_ns: int, delay_ns: int, asleep_in: Leaf
+    ) -> None:
+        """A reading of a thread: what it ran and waited for a core so far."""
+        self._states.setdefault(thread, States()).add(time_ns, run_ns, delay_ns, asleep_in)
+
+    def away(self, thread: int, starts: Int64s, ends: Int64s) -> npt.NDArray[np.float64]:
+        """What a thread was at in each interval in which it was away: shares by AWAY_LEAVES."""
+        return self._states.get(thread, States()).shares(starts, ends)
+
+    def absence(
+        self, thread: int, starts: Int64s, ends: Int64s, worker: int | None = None
+    ) -> npt.NDArray[np.float64]:
+        """The same by what it is for the thread to blame.
+
+        One that sleeps while another that launches is ready and has no core waits for that one, as
+        for autograd's in a backward pass: the core is what is missing. One that sleeps while the
+        `worker` that launches for it runs waits for what that one computes.
+        """
+        shares = self.away(thread, starts, ends)
+        asleep, lacking = shares[:, _WAIT], np.zeros(len(starts))
+        if asleep.any():
+            for other in self._threads:
+                if other != thread and other in self._states:
+                    theirs = self._states[other].shares(starts, ends)[:, _SCHEDULER]
+                    np.maximum(lacking, theirs, out=lacking)
+            np.minimum(lacking, asleep, out=lacking)
+            shares[:, _WAIT] -= lacking
+            shares[:, _SCHEDULER] += lacking
+        if worker in self._states and asleep.any():
+            ran = self._states[worker].shares(starts, ends, unread=Leaf.WAIT)[:, _HOST]
+            ran = np.minimum(ran, asleep)
+            shares[:, _WAIT] -= ran
+            shares[:, _HOST] += ran
+        return shares
+
+    def add(self, threads: Int64s, starts: Int64s, ends: Int64s, kinds: Kinds) -> None:
+        """CUDA calls, in any order."""
+        present = distinct(threads).tolist()
+        for thread in present:
+            if thread not in self._threads:
+                if len(self._threads) >= MAX_THREADS:
+                    continue
+                self._threads[thread] = ThreadCalls()
+            if len(present) == 1:
+                self._threads[thread].add(Parts(starts, ends, kinds))
+            else:
+                of = threads == thread
+                self._threads[thread].add(Parts(starts[of], ends[of], kinds[of]))
+
+    def during(self, thread: int, starts: Int64s, ends: Int64s) -> tuple[Pieces, Rows]:
+        """Time of each kind but launching in intervals that are disjoint and in order, and the
+        rows of those at whose start a wait was under way."""
+        found = self._threads.get(thread)
+        if found is None:
+            return {Doing.AWAY: (np.arange(len(starts)), ends - starts)}, np.empty(0, np.intp)
+        found.settle()
+        return found.during(starts, ends)
+
+    def calls(
+        self, thread: int, kind: Doing, since_ns: int, until_ns: int
+    ) -> tuple[Int64s, Int64s]:
+        """When a thread was in calls of a kind that does not launch, within an interval and in
+        order."""
+        found = self._threads.get(thread)
+        if found is None:
+            return np.empty(0, np.int64), np.empty(0, np.int64)
+        found.settle()
+        return found.calls(kind, since_ns, until_ns)
+
+    def forget(self, before_ns: int) -> None:
+        """Drop calls that ended before."""
+        for thread in self._threads.values():
+            thread.settle()
+            thread.forget(before_ns - KEPT_NS)
+        self.lines.forget(before_ns - KEPT_NS)
