@@ -17,10 +17,16 @@ from typing import Literal
 import numpy as np
 
 from gputui.attribute.accounting.account import Accounting
-from gputui.attribute.accounting.line_readings import LineReading
-from gputui.attribute.accounting.python_lines import FETCHES, LEAF_OF_KIND, RECOMPUTES, PythonLines
 from gputui.attribute.accounting.sharing import Member
-from gputui.attribute.accounting.thread_states import MAX_THREADS, ThreadStates
+from gputui.attribute.accounting.thread_readings import (
+    FETCHES,
+    LEAF_OF_KIND,
+    MAX_THREADS,
+    RECOMPUTES,
+    LineReading,
+    PythonLines,
+    ThreadStates,
+)
 from gputui.attribute.arrays import Bools, Int64s, Slots, run_starts, stack, times_ns
 from gputui.attribute.calls import NESTED_NS, Calls
 from gputui.attribute.collection import Collection, Collector, DeltaParts, has_news, merge_parts

@@ -8,9 +8,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from gputui.attribute.accounting.absence import AWAY_LEAVES, COLUMN
 from gputui.attribute.accounting.host_threads import LEAF_OF_CALL, Doing, HostThreads, Pieces, Rows
-from gputui.attribute.accounting.line_readings import LineHit
+from gputui.attribute.accounting.thread_readings import AWAY_LEAVES, COLUMN, LineHit
 from gputui.attribute.arrays import Int64s, rows_of, taken
 from gputui.model.events import BESIDE_ASLEEP, BESIDE_RUNNING
 from gputui.model.leaves import Leaf

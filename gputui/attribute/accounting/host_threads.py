@@ -13,8 +13,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from gputui.attribute.accounting.absence import COLUMN, States
-from gputui.attribute.accounting.line_readings import LineReadings
+from gputui.attribute.accounting.thread_readings import COLUMN, LineReadings, States
 from gputui.attribute.arrays import Int64s, distinct, median, present, run_starts
 from gputui.model.leaves import Leaf
 

@@ -7,9 +7,9 @@ from collections import deque
 import numpy as np
 import numpy.typing as npt
 
-from gputui.attribute.accounting.absence import AWAY_LEAVES
 from gputui.attribute.accounting.host_threads import KEPT_NS, LEAF_OF_CALL, Doing, HostThreads
 from gputui.attribute.accounting.operations import Columns
+from gputui.attribute.accounting.thread_readings import AWAY_LEAVES
 from gputui.attribute.arrays import Int64s, distinct
 from gputui.attribute.intervals import covered_before, exclusive
 from gputui.model.events import StreamLane, ThreadLane

@@ -20,8 +20,7 @@ import torch
 from gputui.attribute.accounting import host_threads
 from gputui.attribute.accounting.account import Accounting
 from gputui.attribute.accounting.host_threads import SHORT_MOST_NS, SHORT_NS, _short
-from gputui.attribute.accounting.python_lines import PythonLines, Sample
-from gputui.attribute.accounting.thread_states import ThreadStates
+from gputui.attribute.accounting.thread_readings import PythonLines, Sample, ThreadStates
 from gputui.attribute.range_stacks import RangeStacks
 from gputui.attribute.records import Strings
 from gputui.inject.hook import python_lines
