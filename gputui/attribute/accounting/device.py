@@ -12,8 +12,7 @@ import numpy.typing as npt
 
 from gputui.attribute.accounting.gaps import Blame, Causes, Gaps, Samples
 from gputui.attribute.accounting.host_threads import Doing, HostThreads, Rows
-from gputui.attribute.accounting.operations import Columns, Kernels
-from gputui.attribute.accounting.patterns import refine
+from gputui.attribute.accounting.operations import Columns, Kernels, refine
 from gputui.attribute.accounting.phases import PhaseLeaves
 from gputui.attribute.accounting.step_rows import StreamOperations, thread_lanes, within_bytes
 from gputui.attribute.accounting.tracks import FETCHING, LEAVES, WAITED, Tracks
