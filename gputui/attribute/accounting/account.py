@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from gputui.attribute.accounting.device import DeviceTime
+from gputui.attribute.accounting.device import DeviceTime, PhaseLeaves
 from gputui.attribute.accounting.device_steps import DeviceSteps
 from gputui.attribute.accounting.host_threads import HostThreads, kind_of_call
 from gputui.attribute.accounting.operations import Kernels, columns
-from gputui.attribute.accounting.phases import PhaseLeaves
 from gputui.attribute.accounting.thread_readings import LineHit, LineReading
 from gputui.attribute.accounting.tracker import FIRST_TRY, WINDOW, LaunchOrder, StepTracker
 from gputui.attribute.arrays import Int64s, Slots, distinct

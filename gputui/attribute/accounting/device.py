@@ -1,27 +1,310 @@
-"""Every nanosecond of one device under a leaf, up to a moment before which nothing new can come.
+"""Every nanosecond of one device under a leaf, along its time axis and by range.
 
-The time axis is cut into what was covered by operations and the gaps between. Where operations
-overlap, compute comes first, then communication, then copies: only what is exposed counts. A gap
-is laid at the door of the thread that launched the operation which ends it.
+For `device_steps`, which divides the axis into steps. Why it idled is in `gaps`.
 """
 
 from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 import numpy.typing as npt
 
 from gputui.attribute.accounting.gaps import Blame, Causes, Gaps, Samples
-from gputui.attribute.accounting.host_threads import Doing, HostThreads, Rows
+from gputui.attribute.accounting.host_threads import Doing, HostThreads, Rows, spread
 from gputui.attribute.accounting.operations import Columns, Kernels, refine
-from gputui.attribute.accounting.phases import PhaseLeaves
 from gputui.attribute.accounting.step_rows import StreamOperations, thread_lanes, within_bytes
-from gputui.attribute.accounting.tracks import FETCHING, LEAVES, WAITED, Tracks
-from gputui.attribute.arrays import Int64s, differences, distinct, present, rows_of, taken
+from gputui.attribute.arrays import Int64s, UInt32s, differences, distinct, present, rows_of, taken
 from gputui.attribute.intervals import Busy, Holes, exclusive, union
-from gputui.attribute.range_stacks import RangeStacks
+from gputui.attribute.range_stacks import NO_NODE, RangeStack, RangeStacks
 from gputui.attribute.records import Strings
 from gputui.model.events import StreamLane, ThreadLane
 from gputui.model.leaves import Leaf
+
+# --- Time by leaf along one device's time axis, until it is known where steps begin.
+
+LEAVES = len(Leaf)
+WAITED = LEAVES
+FETCHING = LEAVES + 1
+"""Tracks beside those of the leaves, and the last columns: when the CPU waited for the GPU, busy or
+idle; what of INPUT was fetching it."""
+
+_Track = tuple[Int64s, Int64s, Int64s]
+_NO_TRACK: _Track = (np.empty(0, np.int64),) * 3
+
+
+class Tracks:
+    """For each leaf a track: disjoint intervals in order, and how much of each is the leaf's.
+
+    Tracks may lie over each other, since a gap has several causes; what all of them hold in an
+    interval adds up to its length.
+    """
+
+    def __init__(self) -> None:
+        self._tracks: dict[int, list[_Track]] = {}
+        self._intervals = 0
+
+    def __len__(self) -> int:
+        """How many intervals are held."""
+        return self._intervals
+
+    @property
+    def first_ns(self) -> int | None:
+        """Where the first of them begins."""
+        firsts = [int(parts[0][0][0]) for parts in self._tracks.values() if parts]
+        return min(firsts, default=None)
+
+    def add(self, leaf: int, starts: Int64s, ends: Int64s, amounts: Int64s) -> None:
+        """More of a leaf, after what it has."""
+        if len(starts):
+            self._tracks.setdefault(leaf, []).append((starts, ends, amounts))
+            self._intervals += len(starts)
+
+    def take(self, boundaries: Int64s) -> npt.NDArray[np.int64]:
+        """Time by leaf, and of the tracks beside, up to each boundary from the one before; the rest
+        stays.
+
+        Intervals that lie across a boundary are divided in proportion.
+        """
+        rows = np.zeros((len(boundaries), FETCHING + 1), np.int64)
+        for leaf, parts in self._tracks.items():
+            if not parts:
+                continue
+            kept: list[_Track] = []
+            for part in parts:
+                self._intervals -= len(part[0])
+                left = _take_of(part, boundaries, rows[:, leaf])
+                if len(left[0]):
+                    kept.append(left)
+                    self._intervals += len(left[0])
+            self._tracks[leaf] = kept
+        return rows
+
+    def take_all(self) -> npt.NDArray[np.int64]:
+        """Time by leaf, WAITED and FETCHING, of all that is held."""
+        sums = np.zeros(FETCHING + 1, np.int64)
+        for leaf, parts in self._tracks.items():
+            sums[leaf] = sum(int(amounts.sum()) for _, _, amounts in parts)
+        self._tracks.clear()
+        self._intervals = 0
+        return sums
+
+
+def _take_of(part: _Track, boundaries: Int64s, sums: Int64s) -> _Track:
+    """What is left of a part; what lies up to each boundary is added to `sums`."""
+    starts, ends, amounts = part
+    if starts[0] >= boundaries[-1]:
+        return part
+    if ends[-1] <= boundaries[0]:
+        sums[0] += amounts.sum()
+        return _NO_TRACK
+    begun = np.searchsorted(starts, boundaries)
+    sums += _sums_up_to(begun, amounts)
+    last = np.maximum(begun - 1, 0)
+    beyond = ends.take(last) - boundaries
+    divided = np.flatnonzero((beyond > 0) & (begun > 0))
+    first = int(begun[-1])
+    if not len(divided):
+        return starts[first:], ends[first:], amounts[first:]
+    at, beyond = last.take(divided), beyond.take(divided)
+    share = beyond / (ends.take(at) - starts.take(at))
+    rest = np.zeros(len(boundaries) + 1, np.int64)
+    rest[divided + 1] = np.rint(amounts.take(at) * share)
+    sums -= rest[1:] - rest[:-1]
+    if int(divided[-1]) < len(boundaries) - 1:
+        return starts[first:], ends[first:], amounts[first:]
+    # What goes on beyond the last boundary is kept from there on.
+    first -= 1
+    starts, amounts = starts[first:].copy(), amounts[first:].copy()
+    starts[0], amounts[0] = boundaries[-1], rest[-1]
+    return starts, ends[first:], amounts
+
+
+def _sums_up_to(ends: npt.NDArray[np.intp], amounts: Int64s) -> Int64s:
+    """The sum of the amounts before each end, from the one before on. Ends come in order."""
+    sums = np.zeros(len(ends), np.int64)
+    starts = np.concatenate(([0], ends[:-1]))
+    some = np.flatnonzero(ends > starts)
+    if len(some):
+        sums[some] = np.add.reduceat(amounts[: ends[-1]], starts[some])
+    return sums
+
+
+# --- What a device did and why it idled, by phase.
+#
+# What runs counts in the innermost range that launched it. A gap is the work of the thread that
+# launched what ends it: each of its causes is divided, in proportion to time, among the innermost
+# ranges that were open there. A thread without ranges takes the main thread's, as everywhere.
+
+Share = tuple[int, Rows, Int64s]
+"""A leaf, the gaps that it has a part of, in order, and how much of each."""
+
+_LIBRARY = 2
+_FEW_NODES = 4096
+
+
+class PhaseLeaves:
+    """Time of one device by range and leaf."""
+
+    def __init__(self, stacks: RangeStacks, main_thread: int) -> None:
+        self._stacks = stacks
+        self._main_thread = main_thread
+        self._busy: dict[tuple[int, int], int] = defaultdict(int)
+        self._idle: dict[int, dict[int, float]] = defaultdict(lambda: defaultdict(float))
+        self._idle_ns: dict[int, int] = defaultdict(int)
+
+    def take(self) -> dict[tuple[int, int], int]:
+        """Node and leaf → ns since the last call; nothing as long as there are no ranges."""
+        if not self._stacks.all():
+            return {}
+        found = dict(self._busy)
+        for node, causes in self._idle.items():
+            # To the nanosecond: what rounding leaves is the largest cause's.
+            rounded = {leaf: round(ns) for leaf, ns in causes.items()}
+            largest = max(rounded, key=lambda leaf: rounded[leaf])
+            rounded[largest] += self._idle_ns[node] - sum(rounded.values())
+            found |= {(node, leaf): ns for leaf, ns in rounded.items() if ns}
+        for sums in (self._busy, self._idle, self._idle_ns):
+            sums.clear()
+        return found
+
+    def add_busy(self, parts: Sequence[tuple[int, Int64s, Int64s]]) -> None:
+        """Operations by leaf: the innermost ranges that launched them, and how much counts."""
+        sums = [
+            (node, leaf, round(ns))
+            for leaf, nodes, exposed in parts
+            for node, ns in _by_node(nodes, exposed)
+        ]
+        for node, leaf, ns in sorted(sums):
+            self._busy[node, leaf] += ns
+
+    def add_idle(
+        self,
+        parts: Sequence[Share],
+        starts_ns: Int64s,
+        lengths: Int64s,
+        threads: UInt32s,
+    ) -> None:
+        """Gaps, disjoint and in order, that end with what `threads` launched; `parts` are their
+        causes, which add up to the gaps."""
+        if not self._stacks.all():
+            self._idle_ns[NO_NODE] += int(lengths.sum())
+            for leaf, _, amounts in parts:
+                self._idle[NO_NODE][int(leaf)] += int(amounts.sum())
+            return
+        launched_by = distinct(threads).tolist()
+        if len(launched_by) == 1:
+            self._share_out(launched_by[0], starts_ns, lengths, list(parts))
+            return
+        for thread in launched_by:
+            its = threads == thread
+            of = np.flatnonzero(its)
+            place = np.cumsum(its) - 1
+            shares: list[Share] = []
+            for leaf, rows, amounts in parts:
+                own = np.flatnonzero(its.take(rows))
+                shares.append((leaf, place.take(rows.take(own)), amounts.take(own)))
+            self._share_out(thread, starts_ns.take(of), lengths.take(of), shares)
+
+    def _share_out(
+        self, thread: int, starts_ns: Int64s, lengths: Int64s, shares: list[Share]
+    ) -> None:
+        stacks = _own(self._stacks.of_thread(thread)) or _own(
+            self._stacks.of_thread(self._main_thread)
+        )
+        bounds, nodes = _innermost(stacks, int(starts_ns[0]), int(starts_ns[-1] + lengths[-1]))
+        gap = np.maximum(np.searchsorted(starts_ns, bounds, side="right") - 1, 0)
+        inside = np.minimum(np.maximum(bounds - starts_ns.take(gap), 0), lengths.take(gap))
+        before = np.zeros(len(lengths), np.int64)
+        np.cumsum(lengths[:-1], out=before[1:])
+        inside += before.take(gap)
+        passed = inside[1:] - inside[:-1]
+        left = dict(_sums(nodes, passed))
+        for node, ns in left.items():
+            self._idle_ns[node] += round(ns)
+        # The cause of the most gaps, launching as a rule, has what the others leave.
+        most = max(range(len(shares)), key=lambda at: len(shares[at][1]))
+        found = [_overlaps(bounds, nodes, starts_ns, lengths, *amounts) if at != most else {}
+                 for at, (_, *amounts) in enumerate(shares)]  # fmt: skip
+        for sums in found:
+            for node, ns in sums.items():
+                left[node] -= ns
+        found[most] = left
+        for (leaf, *_), sums in zip(shares, found, strict=True):
+            for node, ns in sums.items():
+                self._idle[node][int(leaf)] += ns
+
+
+def _innermost(stacks: list[RangeStack], first_ns: int, last_ns: int) -> tuple[Int64s, Int64s]:
+    """The moments from `first_ns` to `last_ns`, both among them, between which one range stays the
+    innermost, and its node; the default domain comes first."""
+    ends = np.array([first_ns]), np.array([last_ns])
+    if len(stacks) == 1:
+        times, nodes = stacks[0].timeline.between(first_ns, last_ns)
+        return np.concatenate((ends[0], times, ends[1])), nodes
+    moments = [stack.timeline.between(first_ns, last_ns)[0] for stack in stacks]
+    times = np.sort(np.concatenate((ends[0], *moments)))
+    nodes = np.zeros(len(times), np.int64)
+    for stack in stacks:
+        outside = np.flatnonzero(nodes == NO_NODE)
+        if len(outside):
+            nodes[outside] = stack.timeline.at(times[outside])[1]
+    return np.concatenate((times, ends[1])), nodes
+
+
+def _overlaps(
+    bounds: Int64s,
+    nodes: Int64s,
+    starts_ns: Int64s,
+    lengths: Int64s,
+    rows: Rows,
+    amounts: Int64s,
+) -> dict[int, float]:
+    """Amounts of the gaps at these rows by node, in proportion to the time that each has in
+    them."""
+    if not len(rows):
+        return {}
+    begins, lengths = starts_ns.take(rows), lengths.take(rows)
+    ends = begins + lengths
+    of, at = spread(
+        np.searchsorted(bounds, begins, side="right") - 1, np.searchsorted(bounds, ends)
+    )
+    shared = np.minimum(bounds.take(at + 1), ends.take(of))
+    shared -= np.maximum(bounds.take(at), begins.take(of))
+    return dict(_sums(nodes.take(at), amounts.take(of) * (shared / lengths.take(of))))
+
+
+def _by_node(nodes: Int64s, amounts: Int64s) -> Iterable[tuple[int, float]]:
+    if not len(nodes):
+        return ()
+    if (nodes == nodes[0]).all():
+        return [(int(nodes[0]), int(amounts.sum()))]
+    return _sums(nodes, amounts)
+
+
+def _sums(
+    keys: Int64s, amounts: npt.NDArray[np.int64] | npt.NDArray[np.float64]
+) -> Iterator[tuple[int, float]]:
+    found, places = None, keys
+    if int(keys.max()) >= _FEW_NODES:
+        found, places = np.unique(keys, return_inverse=True)
+    sums = np.bincount(places, amounts)
+    some = np.flatnonzero(sums)
+    found = some if found is None else found[some]
+    return zip(found.tolist(), sums[some].tolist(), strict=True)
+
+
+def _own(stacks: list[RangeStack]) -> list[RangeStack]:
+    return [stack for stack in stacks if stack.priority < _LIBRARY]
+
+
+# --- Every nanosecond of one device under a leaf, up to a moment before which nothing new can
+# come.
+#
+# The time axis is cut into what was covered by operations and the gaps between. Where operations
+# overlap, compute comes first, then communication, then copies: only what is exposed counts. A gap
+# is laid at the door of the thread that launched the operation which ends it.
 
 _GROUP = np.zeros(len(Leaf), np.int8)
 _GROUP[Leaf.COMMUNICATION] = 1

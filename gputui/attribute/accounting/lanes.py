@@ -6,9 +6,8 @@ import numpy as np
 import numpy.typing as npt
 from msgspec.structs import replace
 
-from gputui.attribute.accounting.device import DeviceTime
+from gputui.attribute.accounting.device import LEAVES, DeviceTime
 from gputui.attribute.accounting.step_rows import bounds_of
-from gputui.attribute.accounting.tracks import LEAVES
 from gputui.attribute.arrays import Int64s, median
 from gputui.model.events import IdleLane, StepLanes
 from gputui.model.leaves import LEAVES as LEAF_MEANINGS

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from gputui.attribute.accounting.device import FETCHING, LEAVES
 from gputui.attribute.accounting.scopes import Step, Steps
-from gputui.attribute.accounting.tracks import FETCHING, LEAVES
 from gputui.attribute.arrays import Int64s
 from gputui.model.events import StepBlock
 from gputui.model.leaves import Leaf
