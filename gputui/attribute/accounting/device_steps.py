@@ -11,8 +11,15 @@ import numpy.typing as npt
 from gputui.attribute.accounting.device import LEAVES, WAITED, DeviceTime
 from gputui.attribute.accounting.lanes import Lanes
 from gputui.attribute.accounting.operations import Columns
-from gputui.attribute.accounting.scopes import Classified, Step, Steps, StepScopes
-from gputui.attribute.accounting.step_blocks import LoopBlocks, in_a_pause, longest_parts
+from gputui.attribute.accounting.steps import (
+    Classified,
+    LoopBlocks,
+    Step,
+    Steps,
+    StepScopes,
+    in_a_pause,
+    longest_parts,
+)
 from gputui.attribute.accounting.thread_readings import Inside
 from gputui.attribute.arrays import Bools, Int64s, distinct
 from gputui.attribute.distributions import grouped, in_buckets

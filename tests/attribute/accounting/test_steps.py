@@ -12,7 +12,7 @@ import pytest
 
 from gputui.attribute.accounting import tracker
 from gputui.attribute.accounting.repetition import Cue, Cues, Tokens, find_step
-from gputui.attribute.accounting.scopes import Classified, Step, StepScopes
+from gputui.attribute.accounting.steps import Classified, Step, StepScopes
 from gputui.attribute.accounting.tracker import MOST_OF_TIME, WINDOW, StepTracker
 from gputui.model.events import Scope
 from gputui.model.leaves import Leaf
