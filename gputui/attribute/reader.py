@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from gputui.attribute.accounting.sharing import Sharing
+from gputui.attribute.accounting.account import Sharing
 from gputui.attribute.collectives.matching import Matching
 from gputui.attribute.numbering import Numbering
 from gputui.attribute.traced_process import AttachedProcess, TracedProcess

@@ -16,8 +16,7 @@ from typing import Literal
 
 import numpy as np
 
-from gputui.attribute.accounting.account import Accounting
-from gputui.attribute.accounting.sharing import Member
+from gputui.attribute.accounting.account import Accounting, Member
 from gputui.attribute.accounting.thread_readings import (
     FETCHES,
     LEAF_OF_KIND,

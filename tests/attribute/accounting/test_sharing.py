@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from gputui.attribute.accounting.sharing import Member, Sharing
+from gputui.attribute.accounting.account import Member, Sharing
 from gputui.attribute.arrays import Slots
 from gputui.attribute.numbering import Numbering
 from gputui.attribute.traced_process import TracedProcess
