@@ -1,8 +1,6 @@
-"""The collectives of one process, in order: NCCL's operations with the kernels that ran them, and
-ranges of a domain "comm", with which a program marks those of other libraries.
+"""The collectives of one process, as its records have them, in order.
 
-NCCL launches an operation's kernel inside the operation's range, or, of a group, inside the end of
-the group: so a kernel's operations are those whose range, or whose group's end, its launch lies in.
+For `accounting`, which passes ranges and kernels on; `matching` compares them among ranks.
 """
 
 from __future__ import annotations
@@ -14,11 +12,65 @@ from typing import NamedTuple
 import numpy as np
 
 from gputui.attribute.arrays import Int64s, KeyTable, Slots, distinct, times_ns
-from gputui.attribute.collectives.found import Collective, Entered, Found, Operation
 from gputui.attribute.records import Strings, TimedOperations
 from gputui.model.collectives import OTHER, kind_of, kind_of_kernel
 from gputui.model.payloads import PayloadType
 from gputui.ring.layout import FLAG_COMMUNICATOR, FLAG_PAYLOAD, RecordKind
+
+# --- What a process did together with other ranks, as it is found in its records.
+
+
+class Operation(NamedTuple):
+    """What a rank asked for. `communicator` is empty where it is not known."""
+
+    communicator: str
+    kind: str
+    size_bytes: int
+    partner: int | None
+
+
+class Collective(NamedTuple):
+    """Operations that ran together. `own_ns` passed since the collective before had ended. `sent`
+    are the ranks of the communicator to which a message went, with its bytes, `received` those from
+    which one came."""
+
+    communicator: str
+    kind: str
+    size_bytes: int
+    start_ns: int
+    end_ns: int
+    own_ns: int
+    operations: int
+    sent: tuple[tuple[int, int], ...] = ()
+    received: tuple[int, ...] = ()
+
+
+class Entered(NamedTuple):
+    """An operation as it was begun."""
+
+    communicator: str
+    kind: str
+    size_bytes: int
+    time_ns: int
+
+
+class Found(NamedTuple):
+    """What came since the last time."""
+
+    collectives: list[Collective]
+    entered: list[Entered]
+    ranks: dict[str, int]
+    """By communicator, where the process said how many ranks it has."""
+    own: dict[str, int]
+    """The process's own rank in each of these."""
+
+
+# --- The collectives of one process, in order: NCCL's operations with the kernels that ran them,
+# and ranges of a domain "comm", with which a program marks those of other libraries.
+#
+# NCCL launches an operation's kernel inside the operation's range, or, of a group, inside the end
+# of the group: so a kernel's operations are those whose range, or whose group's end, its launch
+# lies in.
 
 NCCL = "NCCL"
 COMM = "comm"

@@ -14,7 +14,7 @@ from statistics import median
 import msgspec
 
 from gputui.attribute.collection import DeltaParts
-from gputui.attribute.collectives.found import Collective, Found
+from gputui.attribute.collectives.local import Collective, Found
 from gputui.attribute.collectives.order import insert
 from gputui.attribute.collectives.peers import Peers
 from gputui.model.collectives import SYNCHRONIZING, CollectiveSums, size_class

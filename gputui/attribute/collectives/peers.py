@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from gputui.attribute.collectives.found import Collective, Found
+from gputui.attribute.collectives.local import Collective, Found
 from gputui.attribute.collectives.order import insert
 from gputui.model.collectives import PeerSums
 from gputui.model.events import PeerDelta

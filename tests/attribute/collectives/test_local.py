@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from gputui.attribute.collectives.found import Collective
-from gputui.attribute.collectives.local import LocalCollectives
+from gputui.attribute.collectives.local import Collective, LocalCollectives
 from gputui.attribute.collectives.matching import Matching
 from gputui.attribute.records import Strings
 from gputui.model.payloads import PayloadType

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 import numpy as np
 import pytest
 
-from gputui.attribute.collectives.found import Collective, Entered, Found
+from gputui.attribute.collectives.local import Collective, Entered, Found
 from gputui.attribute.collectives.matching import SETTLING_NS, Matching
 from gputui.model.events import CaptureDelta, CollectiveDelta, ProcessAttached, RunStarted
 from gputui.report.explain.rank_waits import matched, why_not_matched

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gputui.attribute.collectives.found import Collective, Found
+from gputui.attribute.collectives.local import Collective, Found
 from gputui.attribute.collectives.matching import Matching
 from gputui.model.events import CaptureDelta
 from gputui.report.registry import table
