@@ -1,4 +1,8 @@
-"""The source over all rings of one run: finds them, drains them, and emits events."""
+"""The source over all rings of one run: finds them, drains them, and emits events.
+
+For `collect`, through `CaptureReader`. What records mean is the business of `traced_process`; here
+is what only a living process has: its ring, its environment, its threads.
+"""
 
 from __future__ import annotations
 
@@ -6,17 +10,349 @@ import errno
 import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import NamedTuple
 
-from gputui.attribute.accounting.account import Sharing
+import numpy as np
+
+from gputui.attribute.accounting.account import Member, Sharing
+from gputui.attribute.accounting.thread_readings import (
+    FETCHES,
+    LEAF_OF_KIND,
+    MAX_THREADS,
+    RECOMPUTES,
+    LineReading,
+    PythonLines,
+    ThreadStates,
+)
+from gputui.attribute.arrays import Slots, stack
+from gputui.attribute.collection import DeltaParts
 from gputui.attribute.collectives.matching import Matching
 from gputui.attribute.numbering import Numbering
-from gputui.attribute.traced_process import AttachedProcess, TracedProcess
-from gputui.model.events import AnyEvent, CaptureDelta, CaptureRefused, RunOutput
+from gputui.attribute.traced_process import BATCH_RECORDS, TracedProcess
+from gputui.base.sanitize import sanitize
+from gputui.model.events import (
+    AnyEvent,
+    CaptureDelta,
+    CaptureRefused,
+    JobFacts,
+    LineDefined,
+    ProcessAttached,
+    ProcessDetached,
+    RunOutput,
+)
 from gputui.ring.folder import RingFolder, RingWatch
-from gputui.ring.reader import RingError, RingReader
+from gputui.ring.layout import SLOT, RecordKind
+from gputui.ring.reader import NO_RING, RingError, RingFacts, RingReader, StringDefinitions
 from gputui.store.trace import TraceWriter
+
+# --- Which job a rank belongs to, by its environment as it was at its start.
+#
+# Read from `/proc/PID/environ` from outside: nothing in the program is touched. Variables:
+# torchrun's TORCHELASTIC_RUN_ID, WORLD_SIZE, GROUP_RANK, MASTER_ADDR and MASTER_PORT (PyTorch,
+# "torchrun"), Slurm's SLURM_JOB_ID and SLURM_NTASKS (srun(1)), Open MPI's OMPI_COMM_WORLD_SIZE.
+
+MOST_BYTES = 1 << 20
+MOST_CHARACTERS = 128
+
+
+def job_of_process(pid: int) -> JobFacts | None:
+    """None where nothing says so, or it may not be read."""
+    try:
+        with open(f"/proc/{pid}/environ", "rb") as file:
+            raw = file.read(MOST_BYTES)
+    except OSError:
+        return None
+    pairs = (entry.partition("=") for entry in raw.decode("utf-8", "replace").split("\0"))
+    return job_in({name: value for name, _, value in pairs})
+
+
+def job_in(environment: Mapping[str, str]) -> JobFacts | None:
+    """The job that an environment speaks of."""
+
+    def text(name: str) -> str | None:
+        return sanitize(environment.get(name, ""), MOST_CHARACTERS) or None
+
+    def number(*names: str) -> int | None:
+        for name in names:
+            value = environment.get(name, "")
+            if value.isascii() and value.isdigit() and len(value) < 10:
+                return int(value)
+        return None
+
+    elastic = text("TORCHELASTIC_RUN_ID")
+    if elastic == "none":  # torchrun's own word where no --rdzv-id was given
+        elastic = None
+    address, port = text("MASTER_ADDR"), text("MASTER_PORT")
+    meeting = f"{address}:{port}" if address and port else None
+    name = elastic or text("SLURM_JOB_ID") or text("PBS_JOBID") or meeting
+    world = number("WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "SLURM_NTASKS")
+    if name is None and world is None:
+        return None
+    return JobFacts(id=name, world_size=world, node_rank=number("GROUP_RANK", "SLURM_NODEID"))
+
+
+# --- How long the threads that make collectives on the CPU ran, and were ready and had no core.
+#
+# Without a GPU this distinguishes a rank that is late from one that the scheduler made late: with
+# more threads than cores some rank is always the last, and it is another one each time.
+
+
+class CoreTimes(NamedTuple):
+    """Of `watched_ns`, summed over threads."""
+
+    run_ns: int = 0
+    wait_ns: int = 0
+    watched_ns: int = 0
+
+
+_NONE = CoreTimes()
+
+
+class CoreTime:
+    """Readings of the threads of one process in, sums out."""
+
+    def __init__(self) -> None:
+        self._readings: Mapping[int, tuple[int, int]] = {}
+        self._read_ns: int | None = None
+        self._new = _NONE
+        self.kept = _NONE
+        """What was read while there were collectives, since `forget`."""
+
+    def add(self, now_ns: int, readings: Mapping[int, tuple[int, int]]) -> None:
+        """For how long each thread has run, and had no core, since it began."""
+        before = self._readings
+        if self._read_ns is not None:
+            pairs = [(new, before[one]) for one, new in readings.items() if one in before]
+            self._new = CoreTimes(
+                self._new.run_ns + sum(max(0, new[0] - old[0]) for new, old in pairs),
+                self._new.wait_ns + sum(max(0, new[1] - old[1]) for new, old in pairs),
+                self._new.watched_ns + max(0, now_ns - self._read_ns),
+            )
+        self._readings = readings
+        self._read_ns = now_ns if readings else None
+
+    def keep(self, together: bool) -> None:
+        """What was read since the last time counts if there were collectives meanwhile."""
+        if together:
+            self.kept = CoreTimes(*map(sum, zip(self.kept, self._new, strict=True)))
+        self._new = _NONE
+
+    def forget(self) -> None:
+        """What was kept has been written down."""
+        self.kept = _NONE
+
+    @property
+    def parts(self) -> DeltaParts:
+        """What was kept, by the field of CaptureDelta that it goes to."""
+        return {
+            "core_run_ns": self.kept.run_ns,
+            "core_wait_ns": self.kept.wait_ns,
+            "core_watched_ns": self.kept.watched_ns,
+        }
+
+
+# --- One ring and the process behind it, and how the threads of the process fare.
+
+STATES_NS = 50_000_000
+"""How often threads are looked at, and the lines that they are at."""
+
+_BATCHES_A_POLL = 8
+"""How much is processed before other rings have their turn: about 0.2 s."""
+
+
+class AttachedProcess:
+    """One ring and the process behind it: slots in, events out."""
+
+    def __init__(self, ring: RingReader, process: TracedProcess, seen_ns: int) -> None:
+        self.ring = ring
+        self._seen_ns = seen_ns
+        self._gone_ns: int | None = None
+        self._goodbye_ns: int | None = None
+        self.process = process
+        self.facts: RingFacts | None = None
+        self._definitions = StringDefinitions()
+        self._states_ns = 0
+        self._lines = PythonLines(ring.path.parent, ring.facts.pid)
+        self._lines_seen: set[int] = set()
+        self._lines_defined: set[int] = set()
+        self._states = ThreadStates(ring.facts.pid)
+        self._core_time = CoreTime()
+        self._waiting: list[Slots] = []
+        self._strings: dict[int, str] = {}
+        self._slots = 0
+        self._health = NO_RING
+        """As of the last delta."""
+        self._cpu_ns = 0
+        self.drained = False
+        """Everything the process wrote has been read, and it writes no more."""
+        self.behind = False
+        """The last poll left records waiting."""
+
+    def poll(self, now_ns: int) -> int:
+        """Take records out of the ring and process them; small batches wait for more.
+
+        Returns the number of slots read; `behind` says whether more are waiting.
+        """
+        began = time.thread_time_ns()
+        self._read_states(now_ns)
+        before = self._slots
+        gone = self.ring.exited or self.ring.gone
+        if gone and self._gone_ns is None:
+            self._gone_ns = now_ns
+        # Only after the process has died may slots that were never filled be skipped.
+        dead = gone and self.ring.gone
+        self.drained = False
+        self.behind = True
+        for _ in range(_BATCHES_A_POLL):
+            slots = self.ring.read(BATCH_RECORDS, dead)
+            if not len(slots):
+                self.drained = dead or (gone and self.ring.health().written <= self._slots)
+                self.behind = False
+                break
+            self._slots += len(slots)
+            records, strings = self._definitions.split(slots)
+            self._strings.update(strings)
+            self._waiting.append(records)
+            if sum(map(len, self._waiting)) >= BATCH_RECORDS // 2:
+                self._process_waiting(now_ns)
+        self._cpu_ns += time.thread_time_ns() - began
+        return self._slots - before
+
+    def _read_states(self, now_ns: int) -> None:
+        """How the threads fare that launch or wait for other ranks, while the process lives."""
+        if now_ns - self._states_ns < STATES_NS or self._gone_ns is not None:
+            return
+        self._states_ns = now_ns
+        watched = self.process.accounting.watched[:MAX_THREADS]
+        together = self.process.accounting.collectives.threads[:MAX_THREADS]
+        states = {thread: self._states.read(thread) for thread in {*watched, *together}}
+        for thread in watched:
+            if (found := states[thread]) is not None:
+                self.process.accounting.add_state(thread, now_ns, *found)
+        read = {thread: found[:2] for thread in together if (found := states[thread]) is not None}
+        self._core_time.add(now_ns, read)
+        for sample in self._lines.read():
+            leaf, fetches = LEAF_OF_KIND.get(sample.kind), sample.kind == FETCHES
+            reading = LineReading(sample.time_ns, sample.line, leaf, fetches, sample.inside)
+            if sample.kind == RECOMPUTES:
+                self.process.accounting.add_recomputation(reading)
+            else:
+                self.process.accounting.add_line(sample.thread, reading)
+            self._lines_seen.add(sample.line)
+
+    def _new_lines(self, now_ns: int) -> list[AnyEvent]:
+        known = self._lines.lines
+        new = sorted(n for n in self._lines_seen - self._lines_defined if n in known)
+        self._lines_defined.update(new)
+        return [
+            LineDefined(
+                time_ns=now_ns,
+                process=self.process.number,
+                line=number,
+                path=known[number].path,
+                number=known[number].line,
+                function=known[number].function,
+            )
+            for number in new
+        ]
+
+    def prepare(self, matching: Matching, now_ns: int, ended: bool) -> Member:
+        """Process what waits, and hand over the collectives so far: those of all ranks are matched
+        before any process is collected. Returns the process among those that may share its GPUs.
+        """
+        began = time.thread_time_ns()
+        self._process_waiting(now_ns)
+        report = self.process.accounting.collectives.take()
+        self._core_time.keep(bool(report.collectives or report.entered))
+        until_ns = self.process.complete_until_ns(now_ns, ended)
+        matching.add(self.process.number, report, until_ns)
+        self._cpu_ns += time.thread_time_ns() - began
+        visible = self.ring.facts.visible_devices
+        return Member(self.process.number, self.process.accounting, visible, until_ns)
+
+    def collect(self, run: int, now_ns: int, ended: bool, matching: Matching) -> list[AnyEvent]:
+        """What is new, after `prepare`. With `ended`, for the last time: records still waiting are
+        then lost."""
+        began = time.thread_time_ns()
+        health = self.ring.health()
+        unread = self.ring.waiting if ended and self.behind else 0
+        events: list[AnyEvent] = []
+        facts = self.ring.facts
+        if facts != self.facts:
+            # A process may start and end between two collections.
+            moment_ns = now_ns if self.facts else self._seen_ns
+            self.facts = facts
+            events.append(_attachment(run, self.process.number, facts, moment_ns))
+        self._cpu_ns += time.thread_time_ns() - began
+        cpu_ns, self._cpu_ns = self._cpu_ns, 0
+        began = time.thread_time_ns()
+        collected = self.process.collect(
+            now_ns,
+            ended=ended,
+            added=health.since(self._health),
+            unread=unread,
+            more={
+                "reader_cpu_ns": cpu_ns,
+                **self._core_time.parts,
+                **matching.take_parts(self.process.number),
+            },
+        )
+        for delta in (event for event in collected if isinstance(event, CaptureDelta)):
+            self._lines_seen.update(part.inside for part in delta.line_samples)
+            cpu_ns = 0
+            self._core_time.forget()
+            self._health = health
+        events += collected + self._new_lines(now_ns)
+        self._cpu_ns = cpu_ns + time.thread_time_ns() - began
+        if ended:
+            self._states.close()
+            gone_ns = now_ns if self._gone_ns is None else self._gone_ns
+            events.append(
+                ProcessDetached(
+                    time_ns=gone_ns,
+                    process=self.process.number,
+                    clean=self.ring.exited,
+                    ended_ns=self._goodbye_ns,
+                )
+            )
+        return events
+
+    def _process_waiting(self, now_ns: int) -> None:
+        if not self._waiting and not self._strings:
+            return
+        records = stack(self._waiting) if self._waiting else np.empty(0, SLOT)
+        self._waiting = []
+        strings, self._strings = self._strings, {}
+        goodbyes = records["start"][records["kind"] == RecordKind.EXIT]
+        if len(goodbyes):
+            self._goodbye_ns = min(int(goodbyes[-1]), now_ns)  # it may hold anything
+        self.process.feed(records, strings, now_ns)
+
+
+def _attachment(run: int, process: int, facts: RingFacts, now_ns: int) -> ProcessAttached:
+    return ProcessAttached(
+        time_ns=now_ns,
+        run=run,
+        process=process,
+        pid=facts.pid,
+        parent_pid=facts.parent_pid,
+        rank=facts.rank,
+        local_rank=facts.local_rank,
+        job=job_of_process(facts.pid) if facts.rank is not None else None,
+        command=facts.command,
+        cuda_status=facts.cuda_text,
+        cupti_version=facts.cupti_version,
+        visible_devices=facts.visible_devices,
+        launch_blocking=facts.launch_blocking,
+        unseen_forks=facts.unseen_forks,
+        annotated=facts.annotated,
+        began_ns=min(facts.start_ns, now_ns) or None,
+    )
+
+
+# --- The source over all rings of one run: finds them, drains them, and emits events.
 
 POLL_S = 0.05
 IDLE_POLL_S = 0.25

@@ -9,33 +9,20 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import functools
-import time
 from collections import Counter
 from collections.abc import Callable
 from typing import Literal
 
 import numpy as np
 
-from gputui.attribute.accounting.account import Accounting, Member
-from gputui.attribute.accounting.thread_readings import (
-    FETCHES,
-    LEAF_OF_KIND,
-    MAX_THREADS,
-    RECOMPUTES,
-    LineReading,
-    PythonLines,
-    ThreadStates,
-)
-from gputui.attribute.arrays import Bools, Int64s, Slots, run_starts, stack, times_ns
+from gputui.attribute.accounting.account import Accounting
+from gputui.attribute.arrays import Bools, Int64s, Slots, run_starts, times_ns
 from gputui.attribute.calls import NESTED_NS, Calls
 from gputui.attribute.collection import Collection, Collector, DeltaParts, has_news, merge_parts
-from gputui.attribute.collectives.matching import Matching
-from gputui.attribute.core_time import CoreTime
 from gputui.attribute.definitions import KernelNames, Marks, Resources, Shapes, Threads
 from gputui.attribute.graph_nodes import GraphNodes
 from gputui.attribute.instances import Finalised, Instances
 from gputui.attribute.intervals import Holes
-from gputui.attribute.job import job_of_process
 from gputui.attribute.numbering import Numbering
 from gputui.attribute.operations import Operations
 from gputui.attribute.range_deltas import KernelsOfRanges, RangeDeltas
@@ -49,16 +36,13 @@ from gputui.model.cuda_names import NOT_A_STEP
 from gputui.model.events import (
     AnyEvent,
     CaptureDelta,
-    LineDefined,
     Loss,
     OpenRange,
-    ProcessAttached,
-    ProcessDetached,
     StepSpan,
     StepTimeline,
 )
-from gputui.ring.layout import REFUSED_DEFERRED, SLOT, RecordKind
-from gputui.ring.reader import NO_RING, RingFacts, RingHealth, RingReader, StringDefinitions
+from gputui.ring.layout import REFUSED_DEFERRED, SLOT
+from gputui.ring.reader import NO_RING, RingHealth
 from gputui.store.trace import TraceWriter
 
 # --- Keep memory that arrays give back: without this, a third of reading is page faults.
@@ -324,12 +308,6 @@ def _thinned(spans: GpuSpans, most: int) -> GpuSpans:
 BATCH_RECORDS = 1 << 15
 """Records processed at once: 2 MiB, the size of a core's own cache."""
 
-STATES_NS = 50_000_000
-"""How often threads are looked at, and the lines that they are at."""
-
-_BATCHES_A_POLL = 8
-"""How much is processed before other rings have their turn: about 0.2 s."""
-
 
 class TracedProcess:
     """Attribution and statistics of one process.
@@ -558,193 +536,3 @@ class TracedProcess:
             defined.clear()
         events += self.accounting.take_lanes(now_ns)
         return events
-
-
-class AttachedProcess:
-    """One ring and the process behind it: slots in, events out."""
-
-    def __init__(self, ring: RingReader, process: TracedProcess, seen_ns: int) -> None:
-        self.ring = ring
-        self._seen_ns = seen_ns
-        self._gone_ns: int | None = None
-        self._goodbye_ns: int | None = None
-        self.process = process
-        self.facts: RingFacts | None = None
-        self._definitions = StringDefinitions()
-        self._states_ns = 0
-        self._lines = PythonLines(ring.path.parent, ring.facts.pid)
-        self._lines_seen: set[int] = set()
-        self._lines_defined: set[int] = set()
-        self._states = ThreadStates(ring.facts.pid)
-        self._core_time = CoreTime()
-        self._waiting: list[Slots] = []
-        self._strings: dict[int, str] = {}
-        self._slots = 0
-        self._health = NO_RING
-        """As of the last delta."""
-        self._cpu_ns = 0
-        self.drained = False
-        """Everything the process wrote has been read, and it writes no more."""
-        self.behind = False
-        """The last poll left records waiting."""
-
-    def poll(self, now_ns: int) -> int:
-        """Take records out of the ring and process them; small batches wait for more.
-
-        Returns the number of slots read; `behind` says whether more are waiting.
-        """
-        began = time.thread_time_ns()
-        self._read_states(now_ns)
-        before = self._slots
-        gone = self.ring.exited or self.ring.gone
-        if gone and self._gone_ns is None:
-            self._gone_ns = now_ns
-        # Only after the process has died may slots that were never filled be skipped.
-        dead = gone and self.ring.gone
-        self.drained = False
-        self.behind = True
-        for _ in range(_BATCHES_A_POLL):
-            slots = self.ring.read(BATCH_RECORDS, dead)
-            if not len(slots):
-                self.drained = dead or (gone and self.ring.health().written <= self._slots)
-                self.behind = False
-                break
-            self._slots += len(slots)
-            records, strings = self._definitions.split(slots)
-            self._strings.update(strings)
-            self._waiting.append(records)
-            if sum(map(len, self._waiting)) >= BATCH_RECORDS // 2:
-                self._process_waiting(now_ns)
-        self._cpu_ns += time.thread_time_ns() - began
-        return self._slots - before
-
-    def _read_states(self, now_ns: int) -> None:
-        """How the threads fare that launch or wait for other ranks, while the process lives."""
-        if now_ns - self._states_ns < STATES_NS or self._gone_ns is not None:
-            return
-        self._states_ns = now_ns
-        watched = self.process.accounting.watched[:MAX_THREADS]
-        together = self.process.accounting.collectives.threads[:MAX_THREADS]
-        states = {thread: self._states.read(thread) for thread in {*watched, *together}}
-        for thread in watched:
-            if (found := states[thread]) is not None:
-                self.process.accounting.add_state(thread, now_ns, *found)
-        read = {thread: found[:2] for thread in together if (found := states[thread]) is not None}
-        self._core_time.add(now_ns, read)
-        for sample in self._lines.read():
-            leaf, fetches = LEAF_OF_KIND.get(sample.kind), sample.kind == FETCHES
-            reading = LineReading(sample.time_ns, sample.line, leaf, fetches, sample.inside)
-            if sample.kind == RECOMPUTES:
-                self.process.accounting.add_recomputation(reading)
-            else:
-                self.process.accounting.add_line(sample.thread, reading)
-            self._lines_seen.add(sample.line)
-
-    def _new_lines(self, now_ns: int) -> list[AnyEvent]:
-        known = self._lines.lines
-        new = sorted(n for n in self._lines_seen - self._lines_defined if n in known)
-        self._lines_defined.update(new)
-        return [
-            LineDefined(
-                time_ns=now_ns,
-                process=self.process.number,
-                line=number,
-                path=known[number].path,
-                number=known[number].line,
-                function=known[number].function,
-            )
-            for number in new
-        ]
-
-    def prepare(self, matching: Matching, now_ns: int, ended: bool) -> Member:
-        """Process what waits, and hand over the collectives so far: those of all ranks are matched
-        before any process is collected. Returns the process among those that may share its GPUs.
-        """
-        began = time.thread_time_ns()
-        self._process_waiting(now_ns)
-        report = self.process.accounting.collectives.take()
-        self._core_time.keep(bool(report.collectives or report.entered))
-        until_ns = self.process.complete_until_ns(now_ns, ended)
-        matching.add(self.process.number, report, until_ns)
-        self._cpu_ns += time.thread_time_ns() - began
-        visible = self.ring.facts.visible_devices
-        return Member(self.process.number, self.process.accounting, visible, until_ns)
-
-    def collect(self, run: int, now_ns: int, ended: bool, matching: Matching) -> list[AnyEvent]:
-        """What is new, after `prepare`. With `ended`, for the last time: records still waiting are
-        then lost."""
-        began = time.thread_time_ns()
-        health = self.ring.health()
-        unread = self.ring.waiting if ended and self.behind else 0
-        events: list[AnyEvent] = []
-        facts = self.ring.facts
-        if facts != self.facts:
-            # A process may start and end between two collections.
-            moment_ns = now_ns if self.facts else self._seen_ns
-            self.facts = facts
-            events.append(_attachment(run, self.process.number, facts, moment_ns))
-        self._cpu_ns += time.thread_time_ns() - began
-        cpu_ns, self._cpu_ns = self._cpu_ns, 0
-        began = time.thread_time_ns()
-        collected = self.process.collect(
-            now_ns,
-            ended=ended,
-            added=health.since(self._health),
-            unread=unread,
-            more={
-                "reader_cpu_ns": cpu_ns,
-                **self._core_time.parts,
-                **matching.take_parts(self.process.number),
-            },
-        )
-        for delta in (event for event in collected if isinstance(event, CaptureDelta)):
-            self._lines_seen.update(part.inside for part in delta.line_samples)
-            cpu_ns = 0
-            self._core_time.forget()
-            self._health = health
-        events += collected + self._new_lines(now_ns)
-        self._cpu_ns = cpu_ns + time.thread_time_ns() - began
-        if ended:
-            self._states.close()
-            gone_ns = now_ns if self._gone_ns is None else self._gone_ns
-            events.append(
-                ProcessDetached(
-                    time_ns=gone_ns,
-                    process=self.process.number,
-                    clean=self.ring.exited,
-                    ended_ns=self._goodbye_ns,
-                )
-            )
-        return events
-
-    def _process_waiting(self, now_ns: int) -> None:
-        if not self._waiting and not self._strings:
-            return
-        records = stack(self._waiting) if self._waiting else np.empty(0, SLOT)
-        self._waiting = []
-        strings, self._strings = self._strings, {}
-        goodbyes = records["start"][records["kind"] == RecordKind.EXIT]
-        if len(goodbyes):
-            self._goodbye_ns = min(int(goodbyes[-1]), now_ns)  # it may hold anything
-        self.process.feed(records, strings, now_ns)
-
-
-def _attachment(run: int, process: int, facts: RingFacts, now_ns: int) -> ProcessAttached:
-    return ProcessAttached(
-        time_ns=now_ns,
-        run=run,
-        process=process,
-        pid=facts.pid,
-        parent_pid=facts.parent_pid,
-        rank=facts.rank,
-        local_rank=facts.local_rank,
-        job=job_of_process(facts.pid) if facts.rank is not None else None,
-        command=facts.command,
-        cuda_status=facts.cuda_text,
-        cupti_version=facts.cupti_version,
-        visible_devices=facts.visible_devices,
-        launch_blocking=facts.launch_blocking,
-        unseen_forks=facts.unseen_forks,
-        annotated=facts.annotated,
-        began_ns=min(facts.start_ns, now_ns) or None,
-    )

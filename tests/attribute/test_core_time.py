@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from gputui.attribute.core_time import CoreTime
-from gputui.attribute.reader import CaptureReader
+from gputui.attribute.reader import CaptureReader, CoreTime
 from gputui.inject.environment import library_path
 from gputui.model.events import AnyEvent, CaptureDelta
 from tests.attribute.capture_program import START_NS, Program

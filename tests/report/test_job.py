@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from gputui import read
-from gputui.attribute.job import job_in
+from gputui.attribute.reader import job_in
 from gputui.cli.dispatch import run as main
 from gputui.cli.output_name import expanded
 from gputui.cli.values import UsageError
