@@ -239,7 +239,7 @@ BLOCK_NS = 250_000_000
 """Least of such a block."""
 
 BLOCKS = 16
-"""A loop has about as many at least (batch means, as state.batch_means): a block takes at least
+"""A loop has about as many at least (batch means, as state.series): a block takes at least
 this part of its time so far."""
 
 DIGITS = 4
