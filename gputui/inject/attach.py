@@ -27,6 +27,7 @@ from gputui.inject.target import (
     check_program,
     has_glibc_malloc,
     hidden_reason,
+    limit_of,
     maps_of,
     ptrace_refusal,
     seccomp_refusal,
@@ -61,7 +62,7 @@ def attach(pid: int) -> Word:
                 "restart it"
             )
         check_program(pid)
-        _inject(pid)
+        _run_injector(pid, str(CAPTURE.path))
         word = _await_word(pid)
     try:
         word.hold()
@@ -80,9 +81,9 @@ def _word(pid: int) -> Word | None:
         raise AttachError(hidden_reason(pid, error)) from None
 
 
-def _inject(pid: int) -> None:
+def _run_injector(pid: int, what: str) -> None:
     """Raises AttachError."""
-    words = [str(INJECTOR.path), str(pid), str(CAPTURE.path)]
+    words = [str(INJECTOR.path), str(pid), what]
     if has_glibc_malloc(pid):
         words.append("futex")
     injector = subprocess.Popen(
@@ -118,6 +119,11 @@ def _refusal(pid: int, said: str, status: int) -> str:
             )
         case "seccomp":
             return seccomp_refusal(pid)
+        case "no-files":
+            return (
+                f"process {pid} has as many files open as it may (ulimit -n), so the library "
+                "cannot be handed to it; nothing was changed"
+            )
         case "no-moment":
             return (
                 f"no thread of process {pid} came to a moment that is safe: none allocates, and "
@@ -159,10 +165,29 @@ def _await_word(pid: int) -> Word:
         if word is not None:
             return word
         time.sleep(_POLL_S)
+    _close_handed_over(pid)
     raise AttachError(
-        f"process {pid} did not load the library in {BEGIN_S:g} s: its C library may be too old, "
-        "or a rule of the system's forbids it; the program goes on"
+        f"process {pid} did not load the library in {BEGIN_S:g} s: {_why_not_loaded(pid)}; the "
+        "program goes on"
     )
+
+
+def _close_handed_over(pid: int) -> None:
+    """Have a process that could not load the library close its file."""
+    if _HANDED_OVER in maps_of(pid):
+        return  # it is loading it, and closes it itself
+    folder = Path(f"/proc/{pid}/fd")
+    with contextlib.suppress(OSError, AttachError):
+        for number in os.listdir(folder):
+            with contextlib.suppress(OSError):
+                if os.readlink(folder / number).startswith(_HANDED_OVER):
+                    _run_injector(pid, f"close:{number}")
+
+
+def _why_not_loaded(pid: int) -> str:
+    if limit_of(pid, "Max address space") is not None:
+        return "its address space is limited (ulimit -v), and may have no room for it"
+    return "its C library may be too old, or a rule of the system's forbids it"
 
 
 class Detached(NamedTuple):

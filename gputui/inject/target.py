@@ -16,6 +16,7 @@ from gputui.base.errors import GputuiError
 from gputui.base.sanitize import sanitize
 from gputui.inject.build import CAPTURE, INJECTOR, LIBRARIES
 from gputui.inject.environment import LOADERS, holder_of
+from gputui.inject.word import BYTES as WORD_BYTES
 
 _TOOLS = (
     ("Nsight Systems (nsys)", ("libToolsInjection", "nsight-systems", "nsight_systems")),
@@ -53,6 +54,11 @@ def check_process(pid: int) -> None:
     if status.get("Tgid", str(pid)) != str(pid):
         raise AttachError(f"{pid} is a thread of process {status['Tgid']}: attach to that")
     state = status.get("State", "?")[:1]
+    if state == "Z" and status.get("Threads", "1") != "1":
+        raise AttachError(
+            f"the main thread of process {pid} has ended (pthread_exit): its other threads run on, "
+            "but the system shows nothing of such a process"
+        )
     if state in "ZX":
         raise AttachError(f"process {pid} has ended; its parent has not yet asked for its status")
     if state in "Tt":
@@ -96,6 +102,16 @@ def check_program(pid: int) -> None:
     maps = maps_of(pid)
     if not maps:
         raise AttachError(f"process {pid} is a thread of the kernel")
+    if (limit := limit_of(pid, "Max file size")) is not None and limit < WORD_BYTES:
+        raise AttachError(
+            f"process {pid} may write no file of {WORD_BYTES} bytes (ulimit -f), which it needs "
+            "for gputui to talk to it"
+        )
+    if not _sees_proc(pid):
+        raise AttachError(
+            f"process {pid} sees no /proc (a chroot without it?), through which the library is "
+            "handed to it"
+        )
     if any(may_end_by_seccomp(pid, thread) for thread in _threads_of(pid)):
         raise AttachError(seccomp_refusal(pid))
     for name, signs in _TOOLS:
@@ -107,6 +123,24 @@ def check_program(pid: int) -> None:
             if variable in LOADERS and value and Path(value).name != CAPTURE.path.name:
                 raise AttachError(f"process {pid} was started for {holder_of(value)}")
     _check_image(pid, maps)
+
+
+def limit_of(pid: int, name: str) -> int | None:
+    """A soft limit of the process by its name in /proc/PID/limits; None if it has none."""
+    with contextlib.suppress(OSError):
+        for line in Path(f"/proc/{pid}/limits").read_text(errors="replace").splitlines():
+            if line.startswith(name):
+                value = line[len(name) :].split()[:1]
+                return int(value[0]) if value and value[0].isdigit() else None
+    return None
+
+
+def _sees_proc(pid: int) -> bool:
+    """Whether the process itself has an entry in what it sees as /proc, by one of the numbers that
+    it has in the pid namespaces it is in.
+    """
+    numbers = status_of(pid).get("NSpid", str(pid)).split()
+    return any(os.path.exists(f"/proc/{pid}/root/proc/{number}/fd") for number in numbers)
 
 
 def _threads_of(pid: int) -> list[str]:

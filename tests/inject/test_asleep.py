@@ -138,6 +138,16 @@ def test_each_time_it_wakes_it_tells_all_there_is_to_tell(program):
         assert not folder_of(program.pid).exists()
 
 
+def test_a_program_that_may_write_no_files_loads_it_unharmed(nvtx_program):
+    done = subprocess.run(
+        ["sh", "-c", "ulimit -f 0; exec $0 nesting", nvtx_program],
+        env=asleep_environment(),
+        stdout=subprocess.PIPE,
+        check=False,
+    )
+    assert done.returncode == 0
+
+
 def test_one_monitor_at_a_time(program):
     with awake(program.pid) as (word, drain):
         other = open_word(program.pid)

@@ -289,6 +289,69 @@ def test_a_program_under_seccomp_is_left_alone(compile_program, how):
         assert inject(started.pid, CAPTURE.path).startswith("seccomp") or "thread" in how
 
 
+def test_a_wait_that_any_stop_would_end_is_left_alone(program, handed_over):
+    library, _ = handed_over
+    with target(program, "waits-for-signals") as started:
+        assert inject(started.pid, library) == "no-moment"
+        assert started.process.stdout.readline() == "over\n"
+
+
+LIMITED = {
+    "files": """
+resource.setrlimit(resource.RLIMIT_NOFILE, (30, 30))
+try:
+    while os.dup(1): pass
+except OSError: pass
+""",
+    "file size": """
+signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
+resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
+""",
+    "address space": """
+pages = int(open("/proc/self/statm").read().split()[0])
+resource.setrlimit(resource.RLIMIT_AS, ((pages + 10) * 4096,) * 2)
+""",
+    "chroot": "os.chroot(sys.argv[1])",
+    "main thread": """
+def report():
+    while open("/proc/self/stat").read().rpartition(")")[2].split()[0] != "Z": pass
+    os.write(1, b"ready\\n")
+    time.sleep(600)
+threading.Thread(target=report).start()
+ctypes.CDLL(None).syscall({"x86_64": 60, "aarch64": 93}[platform.machine()], 0)
+""",
+}
+
+
+@pytest.mark.parametrize(
+    ("limited", "said"),
+    [
+        ("files", "has as many files open as it may"),
+        ("file size", "may write no file of 4096 bytes (ulimit -f)"),
+        ("address space", "its address space is limited"),
+        pytest.param(
+            "chroot", "sees no /proc",
+            marks=pytest.mark.skipif(os.geteuid() != 0, reason="needs root to chroot"),
+        ),
+        ("main thread", "has ended (pthread_exit)"),
+    ],
+)  # fmt: skip
+def test_a_program_in_want_of_something_is_told_what_and_keeps_its_files(
+    monkeypatch, tmp_path, limited, said
+):
+    monkeypatch.setattr("gputui.inject.attach.BEGIN_S", 1.0)
+    imports = "import ctypes, os, platform, resource, signal, sys, threading, time\n"
+    goes_on = "\nprint('ready', flush=True)\nwhile True: time.sleep(0.01)"
+    with target(
+        sys.executable, "-c", imports + LIMITED[limited] + goes_on, str(tmp_path)
+    ) as started:
+        before = len(os.listdir(f"/proc/{started.pid}/fd")) if limited != "main thread" else 0
+        refused = until(lambda: (text := refusal(started.pid)) and "moment" not in text and text)
+        assert said in refused
+        if limited != "main thread":  # the system no longer shows them
+            until(lambda: len(os.listdir(f"/proc/{started.pid}/fd")) == before, "the file's end")
+
+
 ATTACHES_ONCE = """
 import sys, time
 sys.path.insert(0, sys.argv[1])

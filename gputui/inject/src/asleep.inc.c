@@ -17,6 +17,7 @@
 #include <string.h>
 #include <sys/file.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <time.h>
@@ -199,6 +200,10 @@ static int start_thread(void *(*function)(void *))
 
 static Word *map_word(int fd)
 {
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY &&
+        limit.rlim_cur < WORD_BYTES)
+        return NULL; /* going on would raise SIGXFSZ */
     /* Sealed: neither side can be killed by the other's truncating it. */
     if (ftruncate(fd, WORD_BYTES) != 0 ||
         fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0 ||
@@ -264,7 +269,11 @@ __attribute__((constructor)) static void loaded(void)
         strncmp(info.dli_fname, handed_over, sizeof handed_over - 1) != 0)
         return;
     long fd = strtol(info.dli_fname + sizeof handed_over - 1, &end, 10);
-    if (*end == '\0' && fd >= 0)
+    /* The injector that waited too long has closed it: another file may have its number. */
+    static const char made[] = "/memfd:gputui-capture";
+    char link[64];
+    if (*end == '\0' && readlink(info.dli_fname, link, sizeof link) >= (ssize_t)sizeof made - 1 &&
+        strncmp(link, made, sizeof made - 1) == 0)
         close((int)fd);
     attached_late = 1;
     (void)start_capture();

@@ -228,7 +228,8 @@ class Commands(ReplayKeys):
             f"process {process.pid}{where} of {process.user or 'an unknown user'}: "
             f"{process.command or OUTSIDE}. It is stopped for some milliseconds at a moment that "
             "is safe, or not attached to at all. Tracing costs it time until gputui detaches; then "
-            f"the capture library stays in it, asleep. {CUPTI_STAYS}."
+            "the capture library stays in it, asleep, with a thread of its own: a program with one "
+            f"thread has two for good. {CUPTI_STAYS}."
         )
         self.ask("Look inside this process?", text, "attach", agreed)
 

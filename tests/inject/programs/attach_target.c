@@ -91,6 +91,22 @@ static void waits(void)
     }
 }
 
+/* Calls that any stop would end with EINTR. */
+static void waits_for_signals(void)
+{
+    sigset_t set;
+    struct timespec time = {2, 0};
+    sigemptyset(&set);
+    sigaddset(&set, SIGUSR1);
+    sigprocmask(SIG_BLOCK, &set, NULL);
+    for (;;) {
+        if (sigtimedwait(&set, NULL, &time) != -1 || errno != EAGAIN)
+            wrong("interrupted");
+        puts("over");
+        fflush(stdout);
+    }
+}
+
 static volatile int handled;
 static void handle(int number) { handled = number; }
 
@@ -181,6 +197,8 @@ int main(int count, char **words)
         loads(words[2]);
     if (strcmp(part, "waits") == 0)
         waits();
+    if (strcmp(part, "waits-for-signals") == 0)
+        waits_for_signals();
     if (strcmp(part, "masks") == 0)
         masks();
     if (strcmp(part, "signals") == 0)

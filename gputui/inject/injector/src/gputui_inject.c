@@ -1,4 +1,5 @@
-/* Hands the capture library to a running process: gputui_inject PID LIBRARY
+/* Hands the capture library to a running process: gputui_inject PID LIBRARY [futex]
+ * or closes the file of one that could not be loaded: gputui_inject PID close:FD [futex]
  *
  * One thread of the target is stopped at a moment at which it holds no lock of the allocator's and is
  * not in the loader: the first instruction of malloc or free, called from outside the C library and the
@@ -37,8 +38,11 @@ __attribute__((used)) static const char sources_mark[] = SOURCES_MARK;
 enum { DONE = 0, USAGE = 2, NO_MOMENT = 3, REFUSED = 4, ENDED = 5, FAILED = 6 };
 enum { THREADS = 512, MOMENT_MS = 100, MOMENTS_MS = 1000, CALL_MS = 2000 };
 
+#define HANDED_OVER "gputui-capture"
+enum { NO_FD = -1 };
+
 static struct {
-    uint64_t malloc, free, dlopen, memfd_create, sigreturn;
+    uint64_t malloc, free, dlopen, memfd_create, close, sigreturn;
 } address;
 
 static int finish(int status, const char *format, ...)
@@ -64,9 +68,10 @@ static void find_addresses(pid_t pid)
     address.free = in_target(pid, (void *)(uintptr_t)free);
     address.dlopen = in_target(pid, dlsym(RTLD_DEFAULT, "dlopen"));
     address.memfd_create = in_target(pid, dlsym(RTLD_DEFAULT, "memfd_create"));
+    address.close = in_target(pid, dlsym(RTLD_DEFAULT, "close"));
     address.sigreturn = in_target(pid, sigreturn_here());
     if (!address.malloc || !address.free || !address.dlopen || !address.memfd_create ||
-        !address.sigreturn || !look_at_maps(pid))
+        !address.close || !address.sigreturn || !look_at_maps(pid))
         finish(REFUSED, "other-libc");
 }
 
@@ -97,23 +102,23 @@ static int make_frame(pid_t pid, pid_t tid, const State *state, Frame *frame)
            write_target(pid, base, image, size);
 }
 
-/* Lets the target make a file without a name; its number, or -1. The thread then is at the end of
- * that system call, in the frame. */
+/* Lets the target make a file without a name; its number, NO_FD, or the system call's error below
+ * zero. The thread then is at the end of that system call, in the frame. */
 static int make_memfd(pid_t pid, pid_t tid, const State *state, const Frame *frame)
 {
-    static const char name[] = "gputui-capture";
+    static const char name[] = HANDED_OVER;
     if (!write_target(pid, frame->strings, name, sizeof name) ||
         !call_in_frame(tid, state, address.memfd_create, frame->entry, frame->strings,
                        1 /* MFD_CLOEXEC */))
-        return -1;
+        return NO_FD;
     for (int stops = 0; stops < 64; stops++) {
         int number, at_end;
         if (ptrace(PTRACE_SYSCALL, tid, NULL, NULL) != 0 || !wait_for_call(tid, CALL_MS))
-            return -1;
+            return NO_FD;
         if (read_call(tid, &number, &at_end) && number == SYS_memfd_create && at_end)
             return (int)call_result(tid);
     }
-    return -1;
+    return NO_FD;
 }
 
 static int fill_memfd(pid_t pid, int fd, const char *library)
@@ -133,8 +138,19 @@ static int fill_memfd(pid_t pid, int fd, const char *library)
     return whole;
 }
 
-/* At a safe moment. Whether the thread is on its way into dlopen; it is let go either way. */
-static int hand_over(pid_t pid, pid_t tid, State *state, const char *library)
+/* Whether it is the file that an injector made, and not another that has its number by now. */
+static int is_handed_over(pid_t pid, int fd)
+{
+    static const char made[] = "/memfd:" HANDED_OVER;
+    char path[64], link[64];
+    snprintf(path, sizeof path, "/proc/%d/fd/%d", (int)pid, fd);
+    return readlink(path, link, sizeof link) >= (ssize_t)sizeof made - 1 &&
+           strncmp(link, made, sizeof made - 1) == 0;
+}
+
+/* At a safe moment. Whether the thread is on its way into dlopen, or into close for a file that is to
+ * be closed; it is let go either way. */
+static int hand_over(pid_t pid, pid_t tid, State *state, const char *library, int closes)
 {
     Frame frame;
     char path[STRING_BYTES];
@@ -142,21 +158,28 @@ static int hand_over(pid_t pid, pid_t tid, State *state, const char *library)
         let_go(tid, state);
         return 0;
     }
-    int fd = make_memfd(pid, tid, state, &frame);
-    if (fd < 0 || !fill_memfd(pid, fd, library)) {
-        let_go(tid, state); /* with an empty file too many, at worst */
+    int fd = closes == NO_FD ? make_memfd(pid, tid, state, &frame) : closes;
+    if (fd < 0) {
+        let_go(tid, state);
+        if (fd == -EMFILE || fd == -ENFILE)
+            finish(FAILED, "no-files");
         return 0;
     }
+    int loads = closes == NO_FD && fill_memfd(pid, fd, library);
     snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
-    int called = write_target(pid, frame.strings, path, sizeof path) &&
+    int called = 0;
+    if (loads)
+        called = write_target(pid, frame.strings, path, sizeof path) &&
                  call_in_frame(tid, state, address.dlopen, frame.entry, frame.strings, RTLD_NOW);
+    else if (is_handed_over(pid, fd))
+        called = call_in_frame(tid, state, address.close, frame.entry, (uint64_t)fd, 0);
     if (!called)
         let_go(tid, state);
     else if (state->waits)
         follow_to_end(tid, state, CALL_MS);
     else
         ptrace(PTRACE_DETACH, tid, NULL, NULL);
-    return called;
+    return called && (loads || closes != NO_FD);
 }
 
 /* What the frame is to restore, all at one stop: a program that runs on meanwhile may change its
@@ -176,10 +199,14 @@ static int is_from_outside(pid_t tid, const State *state)
 
 /* Looks for a moment of one thread; 1 if the library was handed over, 0 to try another, and leaves
  * the program where there is nothing to try. */
-static int try_thread(pid_t pid, pid_t tid, const char *library, int may_wait_in_futex,
-                      uint64_t began, int *seized)
+static int try_thread(pid_t pid, pid_t tid, const char *library, int closes,
+                      int may_wait_in_futex, uint64_t began, int *seized)
 {
     State state = {0};
+    if (would_be_cut_short(pid, tid)) {
+        usleep(1000);
+        return 0;
+    }
     /* Before the stop, too: a wait that it interrupts goes on by restart_syscall, which a filter may
      * forbid. */
     if (is_under_seccomp(tid))
@@ -218,7 +245,7 @@ static int try_thread(pid_t pid, pid_t tid, const char *library, int may_wait_in
         return 0;
     }
     uint64_t found = now_us();
-    if (!hand_over(pid, tid, &state, library))
+    if (!hand_over(pid, tid, &state, library, closes))
         return 0;
     finish(DONE, "done %s found_us %llu stopped_us %llu", how, (unsigned long long)(found - began),
            (unsigned long long)(now_us() - found));
@@ -248,8 +275,11 @@ int main(int count, char **words)
     static pid_t threads[THREADS];
     char *end = NULL;
     long number = count >= 3 ? strtol(words[1], &end, 10) : 0;
+    int closes = NO_FD;
     if (count < 3 || *end != '\0' || number <= 1 || number > INT32_MAX)
-        finish(USAGE, "usage: gputui_inject PID LIBRARY [futex]");
+        finish(USAGE, "usage: gputui_inject PID LIBRARY|close:FD [futex]");
+    if (strncmp(words[2], "close:", 6) == 0)
+        closes = (int)strtol(words[2] + 6, NULL, 10);
     pid_t pid = (pid_t)number;
     int may_wait_in_futex = count > 3 && strcmp(words[3], "futex") == 0, seized = 0;
     /* It finishes what it has begun, whatever becomes of who started it. */
@@ -269,7 +299,7 @@ int main(int count, char **words)
     for (int at = 0; now_us() - began < MOMENTS_MS * 1000ull; at = (at + 1) % found) {
         if (kill(pid, 0) != 0 && errno == ESRCH)
             finish(ENDED, "ended");
-        try_thread(pid, threads[at], words[2], may_wait_in_futex, began, &seized);
+        try_thread(pid, threads[at], words[2], closes, may_wait_in_futex, began, &seized);
     }
     return finish(NO_MOMENT, "no-moment");
 }

@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -129,6 +130,29 @@ static uint64_t status_field(pid_t tid, const char *name, int base)
     if (file != NULL)
         fclose(file);
     return found;
+}
+
+/* Whether the thread waits in a system call that any stop ends with EINTR, also without a handler
+ * (signal(7), "Interruption of system calls ... by stop signals"): few programs expect that. Those of
+ * epoll are made again by us. It may begin such a call right after this look. */
+static int would_be_cut_short(pid_t pid, pid_t tid)
+{
+    static const int calls[] = {
+        SYS_rt_sigtimedwait, SYS_semtimedop, SYS_io_getevents,
+#ifdef SYS_semop
+        SYS_semop,
+#endif
+    };
+    char path[64];
+    int number = -1, cut_short = 0;
+    snprintf(path, sizeof path, "/proc/%d/task/%d/syscall", (int)pid, (int)tid);
+    FILE *file = fopen(path, "re");
+    if (file != NULL && fscanf(file, "%d", &number) == 1) /* or the word "running" */
+        for (size_t at = 0; at < sizeof calls / sizeof *calls; at++)
+            cut_short |= number == calls[at];
+    if (file != NULL)
+        fclose(file);
+    return cut_short;
 }
 
 /* Whether the thread has put itself under a seccomp filter that we are not under. The caller has
