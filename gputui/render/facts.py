@@ -6,7 +6,6 @@ from gputui.model import units
 from gputui.model.units import moment
 from gputui.report.cost import cost_of
 from gputui.report.job import clocks_line, job_of
-from gputui.report.machine_summary import started_ns
 from gputui.report.windows import tracing_line
 from gputui.state import Run, Session, remarks
 
@@ -30,7 +29,7 @@ def _machine(session: Session) -> list[str]:
     lines = [
         f"{MACHINE_ONLY}: no run was recorded",
         *_where(session),
-        f"{moment(started_ns(session))}, {length}: {units.count(readings.samples)} samples",
+        f"{moment(session.started_ns)}, {length}: {units.count(readings.samples)} samples",
     ]
     if session.recorded_bytes is not None:
         lines.append(f"wrote {units.size(session.recorded_bytes)}")

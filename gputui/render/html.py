@@ -15,7 +15,6 @@ from gputui.render.text_tables import header, shortened
 from gputui.render.timelines import timelines
 from gputui.report.answer import Group
 from gputui.report.explain.time_tree import time_tree
-from gputui.report.machine_summary import started_ns
 from gputui.report.phases import phase_rows, share_of
 from gputui.report.roofline import roofline
 from gputui.report.schema import AnyTable
@@ -146,7 +145,7 @@ def _roofs(session: Session, run: Run) -> Iterator[str]:
 
 
 def _machine(session: Session, run: Run | None) -> Iterator[str]:
-    first = run.started.time_ns if run else started_ns(session)
+    first = run.started.time_ns if run else session.started_ns
     last = first + run.duration_ns if run else session.readings.last_ns
     sampled: list[tuple[str, Mapping[str, Metric], Samples[GpuSample] | Samples[HostSample]]] = [
         (f"GPU {index}: {gpu.facts.name}", charted(GpuSample), gpu.samples)

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from gputui.report.explain.time_tree import TimeTree, time_tree
-from gputui.report.machine_summary import started_ns
 from gputui.report.means import inflation
 from gputui.state import Readings, Run, Session
 
@@ -53,7 +52,7 @@ class Subject:
 
     @property
     def started_ns(self) -> int:
-        return started_ns(self.session) if self.run is None else self.run.started.time_ns
+        return self.session.started_ns if self.run is None else self.run.started.time_ns
 
     @property
     def duration_ns(self) -> int:

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import msgspec
 
@@ -15,16 +15,24 @@ from gputui.report.explain import conclusion, findings, machine_findings
 from gputui.report.explain.finding import FindingDocument, finding_documents
 from gputui.report.explain.verdict import VerdictDocument, verdict_document
 from gputui.report.job import Job, job_of
-from gputui.report.machine_summary import NO_RUN, Machine, machine_of
 from gputui.report.registry import machine_tables, run_tables
 from gputui.report.schema import ROWS, Cell, TableSpec
-from gputui.report.tables.gpu_readings import DeviceReadings, device_readings
+from gputui.report.tables.gpu_readings import (
+    DeviceReadings,
+    FigureSpread,
+    device_readings,
+    figure_spread,
+)
+from gputui.report.tables.machine import occupants
 from gputui.report.tables.processes import TracedRow, traced_rows
 from gputui.report.timing import Timing, timing_of
 from gputui.report.workload_metrics import is_memory_metric
 from gputui.state import Readings, Run, Session, remarks
 
 Document = dict[str, Any]
+S = TypeVar("S", bound=msgspec.Struct)
+
+NO_RUN = "no run was recorded, only the machine"
 
 
 class Loss(msgspec.Struct, frozen=True):
@@ -97,6 +105,47 @@ class RunFacts(msgspec.Struct, frozen=True):
     remarks: list[str]
     processes: list[TracedProcess]
     job: Job | None
+
+
+class MachineEvent(msgspec.Struct, frozen=True):
+    """Something that happened to a GPU."""
+
+    gpu: int
+    event: str
+    count: int
+    first: str
+    last: str
+
+
+class MachineProcess(msgspec.Struct, frozen=True):
+    """A process seen on a GPU."""
+
+    pid: int
+    gpu: int
+    user: str | None
+    command: str | None
+    peak_gpu_memory_bytes: int | None
+    mean_sm_percent: float | None
+    first_seen: str
+    last_seen: str
+
+
+class Machine(msgspec.Struct, frozen=True):
+    """The machine over a recording. Moments are ISO 8601, in UTC."""
+
+    hostname: str | None
+    system: str | None
+    driver_version: str | None
+    cuda_driver_version: str | None
+    gputui_version: str | None
+    gpu_unavailable_reason: str | None
+    started: str
+    duration_ns: int
+    samples: int
+    recorded_bytes: int | None
+    host: dict[str, FigureSpread]
+    events: list[MachineEvent]
+    processes: list[MachineProcess]
 
 
 class WorkloadColumn(msgspec.Struct, frozen=True):
@@ -180,7 +229,7 @@ def _machine_summary(session: Session) -> Document:
     missing += ["run", "verdict", "metrics", "tables", "timing", "dropped_events", "overhead"]
     summary = Summary(
         run=None,
-        machine=machine_of(session),
+        machine=_machine(session),
         metrics=None,
         tables=None,
         memory=_memory(readings),
@@ -200,30 +249,36 @@ def _document(summary: Summary, rows: dict[str, Any]) -> Document:
     return {name: document.pop(name) for name in ("schema", "run")} | rows | document
 
 
+def _filled(kind: type[S], *sources: object, **own: Any) -> S:
+    """A `kind` whose fields are `own`, and each other one the attribute of its name of the first of
+    `sources` that has one. A source may be None: what only it could have is None, too. Raises
+    TypeError for a field that no source has.
+    """
+    for name in kind.__struct_fields__:
+        if name not in own:
+            values = [getattr(source, name) for source in sources if hasattr(source, name)]
+            if not values and None not in sources:
+                raise TypeError(f"nothing has {name} for {kind.__name__}")
+            own[name] = values[0] if values else None
+    return kind(**own)
+
+
 def _run(session: Session, run: Run) -> RunFacts:
-    started, ended, header = run.started, run.ended, session.header
-    return RunFacts(
+    started, header = run.started, session.header
+    return _filled(
+        RunFacts,
+        started,
+        run.ended,
+        header,
+        header.host if header else None,
         number=started.run,
-        kind=started.kind,
-        name=started.name,
         arguments=list(started.arguments),
         parameters=dict(run.parameters),
         complete=run.result.complete if run.result else None,
         unavailable=run.result.unavailable if run.result else {},
-        pid=started.pid,
         started=moment(started.time_ns),
         duration_ns=run.duration_ns,
-        exit_code=ended.exit_code if ended else None,
-        signal=ended.signal if ended else None,
-        stopped=ended.stopped if ended else None,
         reason=run.end_reason,
-        hostname=header.host.hostname if header else None,
-        system=header.host.system if header else None,
-        driver_version=header.driver_version if header else None,
-        cuda_driver_version=header.cuda_driver_version if header else None,
-        gputui_version=header.gputui_version if header else None,
-        gpu_unavailable_reason=header.gpu_unavailable_reason if header else None,
-        capture_unavailable_reason=started.capture_unavailable_reason,
         remarks=[remark.line for remark in remarks(run)],
         processes=[_process(row) for row in traced_rows(run)],
         job=job_of(session, run),
@@ -232,23 +287,14 @@ def _run(session: Session, run: Run) -> RunFacts:
 
 def _process(row: TracedRow) -> TracedProcess:
     process = row.process
-    attached, detached = process.attached, process.detached
-    return TracedProcess(
-        pid=attached.pid,
-        parent_pid=attached.parent_pid,
-        rank=attached.rank,
-        host=attached.host,
-        local_rank=attached.local_rank,
-        command=attached.command,
-        cuda_status=attached.cuda_status,
-        cupti_version=attached.cupti_version,
+    return _filled(
+        TracedProcess,
+        process.attached,
+        process,
+        row,
         started=moment(process.began_ns),
         ended=moment(process.ended_ns) if process.ended_ns else None,
-        start_ns=row.start_ns,
-        end_ns=row.end_ns,
         state=row.how_ended,
-        records=process.records,
-        dropped=process.dropped,
         losses=[
             Loss(cause, domain, lost.records)
             for (cause, domain), lost in sorted(process.losses.items())
@@ -259,7 +305,39 @@ def _process(row: TracedRow) -> TracedProcess:
         ],
         threads={str(thread): named.name for thread, named in sorted(process.threads.items())},
         gpus=list(row.gpus),
-        ended_cleanly=detached.clean if detached else None,
+        ended_cleanly=process.detached.clean if process.detached else None,
+    )
+
+
+def _machine(session: Session) -> Machine:
+    readings, header = session.readings, session.header
+    return _filled(
+        Machine,
+        header,
+        header.host if header else None,
+        readings,
+        started=moment(session.started_ns),
+        recorded_bytes=session.recorded_bytes,
+        host={
+            name: figure_spread(series, series.average) for name, series in readings.host.sampled()
+        },
+        events=[
+            MachineEvent(
+                gpu, what, trouble.count, moment(trouble.first_ns), moment(trouble.last_ns)
+            )
+            for (gpu, what), trouble in sorted(readings.troubles.items())
+        ],
+        processes=[
+            _filled(
+                MachineProcess,
+                occupant.newest,
+                peak_gpu_memory_bytes=occupant.peak_memory_bytes,
+                mean_sm_percent=occupant.use.average,
+                first_seen=moment(occupant.first_ns),
+                last_seen=moment(occupant.last_ns),
+            )
+            for occupant in occupants(session)
+        ],
     )
 
 

@@ -96,6 +96,11 @@ class Session(msgspec.Struct, eq=False):
         return self.readings if run is None else run.readings
 
     @property
+    def started_ns(self) -> int:
+        """When it began: the header's moment, of a recording without one its first sample's."""
+        return self.header.time_ns if self.header else self.readings.first_ns
+
+    @property
     def now_ns(self) -> int:
         """The reference for ages: the latest moment or, once the clock was set back, the newest
         sample's, so that nothing looks old until the latest is reached again.

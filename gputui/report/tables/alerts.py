@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from gputui.report.alerts import amount_text
-from gputui.report.machine_summary import started_ns
 from gputui.report.schema import Column, TableSpec, text, time
 from gputui.state import AlertSpan, Run, Session
 
@@ -36,7 +35,7 @@ class AlertRow(NamedTuple):
 def alert_rows(session: Session, run: Run | None) -> list[AlertRow]:
     """The alerts of a run, the oldest first; without one those of the recording."""
     if run is None:
-        return [AlertRow(span, started_ns(session)) for span in session.alerts]
+        return [AlertRow(span, session.started_ns) for span in session.alerts]
     first_ns, last_ns = run.started.time_ns, run.started.time_ns + run.duration_ns
     return [
         AlertRow(span, first_ns)

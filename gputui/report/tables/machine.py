@@ -7,7 +7,6 @@ from typing import NamedTuple
 from gputui.model import units
 from gputui.model.metrics import CELSIUS, WATTS
 from gputui.report.energy import energy_joules
-from gputui.report.machine_summary import occupants, started_ns
 from gputui.report.schema import Column, TableSpec, count, percent, size, text, time
 from gputui.state import Occupant, Series, Session
 
@@ -137,7 +136,7 @@ class _Event(NamedTuple):
 
 
 def _events(session: Session, _run: object) -> list[_Event]:
-    start = started_ns(session)
+    start = session.started_ns
     found = sorted(session.readings.troubles.items(), key=lambda item: item[1].first_ns)
     return [
         _Event(gpu, what, trouble.count, trouble.first_ns - start, trouble.last_ns - start)
@@ -167,13 +166,19 @@ EVENTS: TableSpec[_Event] = TableSpec(
 )
 
 
+def occupants(session: Session) -> list[Occupant]:
+    """The processes seen on the GPUs, largest first."""
+    seen = session.readings.occupants.values()
+    return sorted(seen, key=lambda process: (-(process.peak_memory_bytes or 0), process.first_ns))
+
+
 class _Process(NamedTuple):
     occupant: Occupant
     start_ns: int
 
 
 def _processes(session: Session, _run: object) -> list[_Process]:
-    start = started_ns(session)
+    start = session.started_ns
     return [_Process(occupant, start) for occupant in occupants(session)]
 
 
