@@ -1,0 +1,651 @@
+"""A run as a trace for Perfetto, chrome://tracing and Holistic Trace Analysis: one file per
+process.
+
+As Kineto writes them: kernels are on one track per stream, with the ranges that launched them
+around them; ranges and calls on one track per thread, a framework's operators as `cpu_op`; NVML's
+readings are counters; all on one clock (`baseTimeNanoseconds`). What Holistic Trace Analysis needs
+(version 0.5): `"rank": N` with a space, and on every call and operation a correlation that no other
+call or operation has unless one launched the other.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import NamedTuple, TextIO
+
+import numpy as np
+
+from gputui.model.cuda_names import COPY_KINDS, MEMORY_KINDS
+from gputui.model.events import (
+    GpuSample,
+    LaunchShape,
+    MachineSample,
+    MarkDefined,
+    ProcessAttached,
+    RangeDefined,
+)
+from gputui.model.metrics import metrics_of
+from gputui.model.naming import OPERATOR_CATEGORY, PROFILER_STEP
+from gputui.model.payloads import NO_PAYLOAD, payload_of
+from gputui.state import Run, Session
+from gputui.store.trace import TraceKind, TraceReader
+from gputui.store.trace.layout import Bools, Int64s, Slots, UInt32s
+
+UNKNOWN = '"(unknown)"'
+"""The name of what was never defined."""
+
+
+def us(ns: int) -> str:
+    """Nanoseconds as microseconds with three decimals, without rounding."""
+    if ns < 0:
+        return f"-{-ns // 1000}.{-ns % 1000:03d}"
+    return f"{ns // 1000}.{ns % 1000:03d}"
+
+
+def named(what: str, pid: int, tid: int, name: str) -> str:
+    """The name of a process or a thread: a complete event, without what follows it."""
+    return json.dumps(
+        {"ph": "M", "name": what, "pid": pid, "tid": tid, "ts": 0, "args": {"name": name}}
+    )
+
+
+# --- where ranges were on the GPU: on each stream, from the first operation that an instance
+
+
+class Placed(NamedTuple):
+    """An instance on a stream. `number` counts the trace's instances from 1."""
+
+    number: int
+    range: int
+    device: int
+    stream: int
+    start_ns: int
+    end_ns: int
+    payload_kind: int
+    payload: int
+
+
+_CALL_COLUMNS = np.dtype([("correlation", "u4"), ("thread", "i8"), ("start", "i8")])
+_OPERATION_COLUMNS = np.dtype(
+    [("correlation", "u4"), ("device", "i8"), ("stream", "i8"), ("start", "i8"), ("end", "i8")]
+)
+_INSTANCE_COLUMNS = np.dtype(
+    [("range", "i8"), ("start", "i8"), ("end", "i8"), ("source_kind", "u1"), ("bytes", "u8")]
+)
+
+
+class OnStreams:
+    """Collects what the first pass over a trace sees; then places the instances."""
+
+    def __init__(self) -> None:
+        self._calls: list[Slots] = []
+        self._operations: list[Slots] = []
+        self._instances: list[Slots] = []
+
+    def add(self, records: Slots) -> None:
+        """Add records of one process."""
+        kinds = records["kind"]
+        on_gpu = (kinds >= TraceKind.KERNEL) & (kinds != TraceKind.MARK)
+        for rows, kept, where in (
+            (self._calls, _CALL_COLUMNS, kinds == TraceKind.CALL),
+            (self._operations, _OPERATION_COLUMNS, on_gpu & (records["start"] > 0)),
+            (self._instances, _INSTANCE_COLUMNS, kinds == TraceKind.RANGE),
+        ):
+            taken = np.zeros(int(np.count_nonzero(where)), kept)
+            for name in kept.names or ():
+                taken[name] = records[name][where]
+            rows.append(taken)
+
+    def placed(self, joined: UInt32s, threads: dict[int, int]) -> Iterator[Placed]:
+        """The instances of the ranges in `threads` (range → the thread it is of), with what calls
+        with a correlation in `joined` launched."""
+        calls = np.concatenate([np.zeros(0, _CALL_COLUMNS), *self._calls])
+        operations = np.concatenate([np.zeros(0, _OPERATION_COLUMNS), *self._operations])
+        instances = np.concatenate([np.zeros(0, _INSTANCE_COLUMNS), *self._instances])
+        numbers = np.arange(1, len(instances) + 1)
+        calls = calls[np.isin(calls["correlation"], joined)]
+        calls = calls[np.argsort(calls["correlation"], kind="stable")]
+        if not len(calls):
+            return
+        at = np.searchsorted(calls["correlation"], operations["correlation"])
+        at = np.minimum(at, len(calls) - 1)
+        has_call = calls["correlation"][at] == operations["correlation"]
+        operations, calls = operations[has_call], calls[at[has_call]]
+        known = np.array([threads.get(of, -1) for of in instances["range"].tolist()], np.int64)
+        for thread in np.unique(calls["thread"]).tolist():
+            of = known == thread
+            theirs = calls["thread"] == thread
+            for device, stream in _distinct(operations[theirs]):
+                there = theirs & (operations["device"] == device) & (operations["stream"] == stream)
+                yield from _placed(
+                    device, stream, instances[of], numbers[of], operations[there],
+                    calls["start"][there],
+                )  # fmt: skip
+
+
+def _distinct(operations: Slots) -> list[tuple[int, int]]:
+    keys = np.unique(operations["device"] << 32 | operations["stream"])
+    return [(key >> 32, key & 0xFFFF_FFFF) for key in keys.tolist()]
+
+
+def _placed(
+    device: int, stream: int, instances: Slots, numbers: Int64s, operations: Slots, called: Int64s
+) -> Iterator[Placed]:
+    order = np.argsort(called, kind="stable")
+    called, starts, ends = called[order], operations["start"][order], operations["end"][order]
+    first = np.searchsorted(called, instances["start"], side="left")
+    after = np.searchsorted(called, instances["end"], side="right")
+    some = np.flatnonzero(after > first)
+    chosen = instances[some]
+    columns = (
+        numbers[some], chosen["range"], starts[first[some]], ends[after[some] - 1],
+        chosen["source_kind"], chosen["bytes"],
+    )  # fmt: skip
+    for number, node, start_ns, end_ns, kind, payload in zip(
+        *(column.tolist() for column in columns), strict=True
+    ):
+        yield Placed(number, node, device, stream, start_ns, end_ns, kind, payload)
+
+
+# --- what must be known about a process's records before the first of them is written
+
+
+@dataclass(frozen=True, slots=True)
+class Survey:
+    """The first moment and the last, the devices, the correlations shared by a call and an
+    operation, ascending, the highest of all correlations, and what ran on the streams.
+    """
+
+    first_ns: int
+    last_ns: int
+    joined: UInt32s
+    devices: list[int]
+    highest: int
+    on_streams: OnStreams
+
+    def is_joined(self, correlations: UInt32s) -> Bools:
+        """Which of them are shared by a call and an operation."""
+        if not len(self.joined):
+            return np.zeros(len(correlations), np.bool_)
+        places = np.minimum(np.searchsorted(self.joined, correlations), len(self.joined) - 1)
+        joined: Bools = self.joined[places] == correlations
+        return joined
+
+
+def survey(trace: TraceReader, process: int) -> Survey:
+    """Read the whole trace for one process."""
+    first_ns: int | None = None
+    last_ns = 0
+    calls: list[UInt32s] = [np.empty(0, np.uint32)]
+    operations: list[UInt32s] = [np.empty(0, np.uint32)]
+    devices: set[int] = set()
+    highest = 0
+    on_streams = OnStreams()
+    for portion in trace.portions():
+        mine = portion[portion["process"] == process]
+        if not len(mine):
+            continue
+        least = int(mine["start"].min())
+        first_ns = least if first_ns is None else min(first_ns, least)
+        last_ns = max(last_ns, int(mine["end"].max()))
+        highest = max(highest, int(mine["correlation"].max()))
+        on_streams.add(mine)
+        kinds = mine["kind"]
+        on_gpu = mine[(kinds >= TraceKind.KERNEL) & (kinds != TraceKind.MARK)]
+        calls.append(np.unique(mine["correlation"][kinds == TraceKind.CALL]))
+        operations.append(np.unique(on_gpu["correlation"]))
+        devices.update(np.unique(on_gpu["device"]).tolist())
+    joined = np.intersect1d(np.concatenate(calls), np.concatenate(operations))
+    joined = joined[joined > 0]
+    return Survey(first_ns or 0, last_ns, joined, sorted(devices), highest, on_streams)
+
+
+def processes_of(trace: TraceReader) -> list[int]:
+    """The processes that have records in the trace."""
+    found: set[int] = set()
+    for portion in trace.portions():
+        found.update(np.unique(portion["process"]).tolist())
+    return sorted(found)
+
+
+# --- CUDA's work: calls on threads, kernels, copies and memsets on streams, an arrow in between
+
+
+StreamNames = dict[tuple[int, int], str]
+"""The names of named streams, by device and stream."""
+
+_SHORT_COPIES = {1: "HtoD", 2: "DtoH", 8: "DtoD", 9: "HtoH", 10: "PtoP"}
+
+
+class Operations:
+    """Writes the calls and operations of process `pid`, moments after `base_ns`.
+
+    A correlation of 0 links nothing: it becomes one above `highest`, of its own.
+    """
+
+    def __init__(
+        self,
+        session: Session,
+        call_names: dict[int, str],
+        pid: int,
+        base_ns: int,
+        stream_names: StreamNames,
+        highest: int,
+    ) -> None:
+        self._correlation = highest
+        self._pid = pid
+        self._base_ns = base_ns
+        self._stream_names = stream_names
+        self._kernels = {
+            number: json.dumps(kernel.name) for number, kernel in session.kernel_names.items()
+        }
+        self._shapes = {number: _shape(shape) for number, shape in session.launch_shapes.items()}
+        self._calls = {number: json.dumps(name) for number, name in call_names.items()}
+        self._drivers = {
+            number for number, name in call_names.items() if not name.startswith("cuda")
+        }
+        self._streams: set[tuple[int, int]] = set()
+
+    def call(self, name: int, thread: int, start: int, end: int, correlation: int) -> str:
+        """A CUDA call, and the arrow's tail if it has an operation."""
+        category = "cuda_driver" if name in self._drivers else "cuda_runtime"
+        at = us(start - self._base_ns)
+        joins = f'"correlation":{correlation or self._own()}'
+        text = (
+            f'{{"ph":"X","cat":"{category}","name":{self._calls.get(name, UNKNOWN)},'
+            f'"pid":{self._pid},"tid":{thread},"ts":{at},"dur":{us(max(0, end - start))},'
+            f'"args":{{{joins}}}}},\n'
+        )
+        if correlation:
+            text += (
+                f'{{"ph":"s","id":{correlation},"pid":{self._pid},"tid":{thread},'
+                f'"ts":{at},"cat":"ac2g","name":"ac2g"}},\n'
+            )
+        return text
+
+    def _own(self) -> int:
+        self._correlation += 1
+        return self._correlation
+
+    def kernel(self, name: int, shape: int, device: int, context: int, stream: int,
+               start: int, end: int, correlation: int, captured_in: str = "") -> str:  # fmt: skip
+        """A kernel, or a CUDA graph that was traced whole; `captured_in` is a further argument."""
+        label, more = self._kernels.get(name, UNKNOWN), self._shapes.get(shape, "") + captured_in
+        return self._on_gpu("kernel", label, device, context, stream, start, end, correlation, more)
+
+    def memory(self, kind: int, sub: int, source: int, destination: int, size_bytes: int,
+               device: int, context: int, stream: int, start: int, end: int,
+               correlation: int, captured_in: str = "") -> str:  # fmt: skip
+        """A copy or a memset; `sub` is CUPTI's kind of copy, both ends are kinds of memory."""
+        what, label = _memory(kind, sub, source, destination)
+        rate = f"{size_bytes / (end - start):.6g}" if end > start else "0"
+        more = f',"bytes":{size_bytes},"memory bandwidth (GB/s)":{rate}{captured_in}'
+        return self._on_gpu(what, label, device, context, stream, start, end, correlation, more)
+
+    def _on_gpu(self, what: str, label: str, device: int, context: int, stream: int,
+                start: int, end: int, correlation: int, more: str) -> str:  # fmt: skip
+        at = us(start - self._base_ns)
+        joins = f',"correlation":{correlation or self._own()}'
+        text = (
+            f'{{"ph":"X","cat":"{what}","name":{label},"pid":{device},"tid":{stream},'
+            f'"ts":{at},"dur":{us(max(0, end - start))},'
+            f'"args":{{"device":{device},"context":{context},"stream":{stream}'
+            f"{joins}{more}}}}},\n"
+        )
+        if correlation:
+            text += (
+                f'{{"ph":"f","bp":"e","id":{correlation},"pid":{device},"tid":{stream},'
+                f'"ts":{at},"cat":"ac2g","name":"ac2g"}},\n'
+            )
+        if (device, stream) not in self._streams:
+            self._streams.add((device, stream))
+            known = self._stream_names.get((device, stream), f"stream {stream}")
+            text = named("thread_name", device, stream, known) + ",\n" + text
+        return text
+
+
+def _shape(shape: LaunchShape) -> str:
+    """The arguments kineto gives a kernel."""
+    return (
+        f',"registers per thread":{shape.registers_per_thread},'
+        f'"shared memory":{shape.static_shared_bytes + shape.dynamic_shared_bytes},'
+        f'"grid":{list(shape.grid)},"block":{list(shape.block)}'
+    )
+
+
+def _memory(kind: int, sub: int, source: int, destination: int) -> tuple[str, str]:
+    """Category and name, as kineto writes them."""
+    to = MEMORY_KINDS.get(destination, "unknown").title()
+    if kind == TraceKind.SET:
+        return "gpu_memset", json.dumps(f"Memset ({to})")
+    short = _SHORT_COPIES.get(sub, COPY_KINDS.get(sub, "Unknown"))
+    from_ = MEMORY_KINDS.get(source, "unknown").title()
+    return "gpu_memcpy", json.dumps(f"Memcpy {short} ({from_} -> {to})")
+
+
+# --- the program's annotations: ranges, on the CPU and on the GPU, and marks
+
+
+_OPERATOR = re.compile(
+    r"(aten|autograd|c10d\w*|_c10d_functional|prims|quantized|torch\w*|xformers|flash_attn\w*|vllm"
+    r"|sgl_kernel|fbgemm|triton\w*)::|\w+Backward\d+\b"
+)
+"""Names of a framework's operators, as torch's profilers spell them."""
+
+
+class Annotations:
+    """Writes the ranges and marks of process `pid`, moments after `base_ns`."""
+
+    def __init__(self, run: Run, pid: int, base_ns: int) -> None:
+        self._run = run
+        self._pid = pid
+        self._base_ns = base_ns
+        self._ranges = {
+            number: json.dumps(node.definition.name) for number, node in run.ranges.items()
+        }
+        self._marks = {
+            number: json.dumps(known.name) for number, known in run.mark_definitions.items()
+        }
+        self._operators = {
+            number for number, node in run.ranges.items() if _is_operator(node.definition)
+        }
+        self._spans = 0
+        self._instances = 0
+
+    def threads(self, process: int) -> dict[int, int]:
+        """Range → thread, of those whose time on the GPU is shown: not of operators."""
+        return {
+            number: node.definition.thread
+            for number, node in self._run.ranges.items()
+            if node.definition.process == process and number not in self._operators
+        }
+
+    def range(self, node: int, start: int, end: int, payload_kind: int, payload: int) -> str:
+        """An instance of a range on the thread that opened it."""
+        self._instances += 1
+        known = self._run.ranges.get(node)
+        thread = known.definition.thread if known else 0
+        more = _arguments(
+            known.definition if known else None, payload_kind, payload, self._instances
+        )
+        if known and known.definition.style == "StartEnd":
+            return self._overlapping(node, "user_annotation", self._pid, thread, start, end, more)
+        category = "cpu_op" if node in self._operators else "user_annotation"
+        return (
+            f'{{"ph":"X","cat":"{category}","name":{self._name(node, payload_kind, payload)},'
+            f'"pid":{self._pid},"tid":{thread},"ts":{us(start - self._base_ns)},'
+            f'"dur":{us(max(0, end - start))},"args":{more}}},\n'
+        )
+
+    def captured_in(self, node: int) -> str:
+        """The argument of what a CUDA graph replayed: the path of the phase that captured it."""
+        known = self._run.ranges.get(node) if node else None
+        return f',"captured in":{json.dumps(known.path)}' if known else ""
+
+    def on_stream(self, placed: Placed) -> str:
+        """An instance on a stream, as Kineto writes it."""
+        known = self._run.ranges.get(placed.range)
+        track = placed.device, placed.stream
+        more = f'{{"External id":{placed.number}}}'
+        if known and known.definition.style == "StartEnd":
+            return self._overlapping(
+                placed.range, "gpu_user_annotation", *track, placed.start_ns, placed.end_ns, more
+            )
+        name = self._name(placed.range, placed.payload_kind, placed.payload)
+        took_ns = max(0, placed.end_ns - placed.start_ns)
+        return (
+            f'{{"ph":"X","cat":"gpu_user_annotation","name":{name},"pid":{placed.device},'
+            f'"tid":{placed.stream},"ts":{us(placed.start_ns - self._base_ns)},'
+            f'"dur":{us(took_ns)},"args":{more}}},\n'
+        )
+
+    def _name(self, node: int, payload_kind: int, payload: int) -> str:
+        """As Kineto spells it: with its number, where it is a step of torch.profiler."""
+        known = self._run.ranges.get(node)
+        if known and known.definition.name == PROFILER_STEP and payload_kind != NO_PAYLOAD:
+            return json.dumps(f"{PROFILER_STEP}#{payload}")
+        return self._ranges.get(node, UNKNOWN)
+
+    def mark(self, number: int, thread: int, at: int, payload_kind: int, payload: int) -> str:
+        """A moment on its thread."""
+        more = _arguments(self._run.mark_definitions.get(number), payload_kind, payload, None)
+        return (
+            f'{{"ph":"i","s":"t","cat":"nvtx_mark","name":{self._marks.get(number, UNKNOWN)},'
+            f'"pid":{self._pid},"tid":{thread},"ts":{us(at - self._base_ns)},"args":{more}}},\n'
+        )
+
+    def _overlapping(
+        self, node: int, category: str, pid: int, tid: int, start: int, end: int, more: str = "{}"
+    ) -> str:
+        """A span of a range that need not nest with others of its track."""
+        self._spans += 1
+        same = (
+            f'"cat":"{category}","id":{self._spans},"name":{self._ranges.get(node, UNKNOWN)},'
+            f'"pid":{pid},"tid":{tid}'
+        )
+        return (
+            f'{{"ph":"b",{same},"ts":{us(start - self._base_ns)},"args":{more}}},\n'
+            f'{{"ph":"e",{same},"ts":{us(end - self._base_ns)}}},\n'
+        )
+
+
+def _is_operator(known: RangeDefined) -> bool:
+    if known.style != "PushPop":
+        return False
+    return known.category == OPERATOR_CATEGORY or bool(_OPERATOR.match(known.name))
+
+
+def _arguments(
+    known: RangeDefined | MarkDefined | None, kind: int, bits: int, external: int | None
+) -> str:
+    """What a range or mark has beside its name: domain, category, payload; and of a range the
+    number that its projections share."""
+    more: dict[str, str | int | float] = {} if external is None else {"External id": external}
+    if known is not None:
+        if known.domain:
+            more["domain"] = known.domain
+        if known.category_id is not None:
+            more["category"] = known.category or known.category_id
+    if kind != NO_PAYLOAD:
+        payload = payload_of(kind, bits)
+        if payload is not None:
+            more["payload"] = payload.value
+            more["payload type"] = payload.type
+    return json.dumps(more)
+
+
+# --- the trace's metadata: the GPUs, the rank, and the names of processes, threads and streams
+
+
+class Metadata:
+    """Of process number `process` of `run`, whose work was on `devices`."""
+
+    def __init__(self, session: Session, run: Run, process: int, devices: list[int]) -> None:
+        known = run.processes.get(process)
+        self._session = session
+        self._run = run
+        self._process = process
+        self._devices = devices
+        self._attached: ProcessAttached | None = known.attached if known else None
+        self._threads = known.threads if known else {}
+        self._resources = list(known.resources.values()) if known else []
+        self.pid = known.attached.pid if known else process
+
+    def head(self, base_ns: int, dropped: int) -> str:
+        """The document's own keys; the list of events follows."""
+        ranks = _ranks(self._run)
+        document = {
+            "schemaVersion": 1,
+            "deviceProperties": [self._device(index) for index in sorted(self._session.gpus)],
+            "distributedInfo": {
+                "backend": "nccl",
+                "rank": ranks.get(self._process, 0),
+                "world_size": self._world_size(ranks),
+            },
+            "displayTimeUnit": "ms",
+            "baseTimeNanoseconds": base_ns,
+            "gputui": {"run": self._run.started.name, "dropped_records": dropped},
+        }
+        return json.dumps(document)
+
+    def _world_size(self, ranks: dict[int, int]) -> int:
+        job = self._attached.job if self._attached else None
+        return (job.world_size if job else None) or max(ranks.values(), default=0) + 1
+
+    def names(self) -> str:
+        """The names of the process, its threads and its GPUs."""
+        name = self._attached.command if self._attached else self._run.started.name
+        events = [named("process_name", self.pid, 0, name or self._run.started.name)]
+        given = {one.number: one.name for one in self._resources if one.kind == "device"}
+        for device in self._devices:
+            words = f"GPU {device} {given[device]}" if device in given else f"GPU {device}"
+            events.append(named("process_name", device, 0, words))
+        events += [
+            named("thread_name", self.pid, thread, one.name)
+            for thread, one in sorted(self._threads.items())
+        ]
+        return "".join(event + ",\n" for event in events)
+
+    def stream_names(self) -> StreamNames:
+        """A stream named without its device has that name on every device."""
+        return {
+            (device, one.number): f"{one.name} (stream {one.number})"
+            for one in self._resources
+            if one.kind == "stream"
+            for device in (self._devices if one.device is None else [one.device])
+        }
+
+    def _device(self, index: int) -> dict[str, object]:
+        facts = self._session.gpus[index].facts
+        major, _, minor = (facts.compute_capability or "0.0").partition(".")
+        return {
+            "id": index,
+            "name": facts.name,
+            "totalGlobalMem": facts.memory_total_bytes or 0,
+            "computeMajor": int(major) if major.isdecimal() else 0,
+            "computeMinor": int(minor) if minor.isdecimal() else 0,
+            "numSms": facts.sm_count or 0,
+        }
+
+
+def _ranks(run: Run) -> dict[int, int]:
+    """Process → rank: of several processes without one, the one after those before it."""
+    known = {
+        number: process.attached.rank
+        for number, process in sorted(run.processes.items())
+        if process.attached.rank is not None
+    }
+    return known or {number: rank for rank, number in enumerate(sorted(run.processes))}
+
+
+# --- NVML's readings as counter tracks
+
+
+def counter_lines(run: Run, base_ns: int, samples: Iterable[MachineSample]) -> Iterator[str]:
+    """The readings during the run."""
+    tracks = {
+        field: json.dumps(f"{metric.title} ({metric.unit.symbol})")
+        for field, metric in metrics_of(GpuSample).items()
+        if metric.counter_track
+    }
+    first = run.started.time_ns
+    last = first + run.duration_ns
+    for sample in samples:
+        if not first <= sample.time_ns <= last:
+            continue
+        for gpu in sample.gpus:
+            for field, label in tracks.items():
+                value = getattr(gpu, field)
+                if value is not None:
+                    yield (
+                        f'{{"ph":"C","name":{label},"pid":{gpu.index},"tid":0,'
+                        f'"ts":{us(sample.time_ns - base_ns)},'
+                        f'"args":{{"value":{json.dumps(value)}}}}},\n'
+                    )
+
+
+# --- the file: its head, every record in turn, the counters, its end
+
+
+# Plain numbers: an enumeration's members would cost millions of look-ups.
+_CALL, _RANGE, _PROJECTION, _MARK = map(
+    int, (TraceKind.CALL, TraceKind.RANGE, TraceKind.PROJECTION, TraceKind.MARK)
+)
+_KERNELS = frozenset((int(TraceKind.KERNEL), int(TraceKind.GRAPH)))
+
+
+def write_chrome(
+    out: TextIO,
+    session: Session,
+    run: Run,
+    trace: TraceReader,
+    process: int,
+    samples: Iterable[MachineSample] = (),
+) -> int:
+    """Write the trace of one process; how many records went in.
+
+    Reads the trace twice, a portion at a time: the first pass finds which calls have operations.
+    """
+    found = survey(trace, process)
+    base_ns = found.first_ns
+    told = Metadata(session, run, process, found.devices)
+    annotations = Annotations(run, told.pid, base_ns)
+    operations = Operations(
+        session, trace.call_names, told.pid, base_ns, told.stream_names(), found.highest
+    )
+    # The list of events goes last, so that it can be written as it is read.
+    out.write(told.head(base_ns, trace.dropped)[:-1] + ', "traceEvents": [\n' + told.names())
+    count = 0
+    for portion in trace.portions():
+        mine = portion[portion["process"] == process]
+        count += len(mine)
+        out.writelines(_lines(mine, found, annotations, operations))
+    for placed in found.on_streams.placed(found.joined, annotations.threads(process)):
+        out.write(annotations.on_stream(placed))
+    out.writelines(counter_lines(run, base_ns, samples))
+    # Every event ends in a comma; a final one without closes the list.
+    at = us(max(found.last_ns, run.started.time_ns + run.duration_ns) - base_ns)
+    out.write(f'{{"ph":"i","s":"g","name":"end","pid":{told.pid},"tid":0,"ts":{at}}}\n]}}\n')
+    return count
+
+
+def _lines(
+    records: Slots, found: Survey, annotations: Annotations, operations: Operations
+) -> Iterator[str]:
+    """None to three lines per record."""
+    if not len(records):
+        return
+    columns = zip(
+        # The first pass found which calls have operations; the others get a correlation of their
+        # own, which joins nothing.
+        (records["correlation"] * found.is_joined(records["correlation"])).tolist(),
+        *(
+            records[name].tolist()
+            for name in (
+                "kind", "start", "end", "range", "name", "thread", "device", "stream", "context",
+                "bytes", "sub", "source_kind", "destination_kind",
+            )
+        ),
+        strict=True,
+    )  # fmt: skip
+    for (correlation, kind, start, end, node, name, thread, device, stream, context,
+         size, sub, source, destination) in columns:  # fmt: skip
+        if kind == _CALL:
+            yield operations.call(name, thread, start, end, correlation)
+        elif kind == _RANGE:
+            # For ranges and marks these two fields hold the payload's kind and bits.
+            yield annotations.range(node, start, end, source, size)
+        elif kind == _MARK:
+            yield annotations.mark(name, thread, start, source, size)
+        elif kind == _PROJECTION:
+            continue  # of all streams together: see OnStreams
+        elif kind in _KERNELS:
+            yield operations.kernel(name, size, device, context, stream, start, end, correlation,
+                                    annotations.captured_in(thread))  # fmt: skip
+        else:
+            yield operations.memory(kind, sub, source, destination, size, device, context, stream,
+                                    start, end, correlation,
+                                    annotations.captured_in(thread))  # fmt: skip
