@@ -9,9 +9,9 @@ from typing import Any
 
 from gputui.cli.doctor import DoctorDocument
 from gputui.cli.manual import manual
-from gputui.render.comparison_document import ComparisonDocument
+from gputui.render.comparison import ComparisonDocument
 from gputui.render.grafana import dashboard
-from gputui.render.trace_tables import event_columns
+from gputui.render.traces import event_columns
 from gputui.report.json_schema import document_schema, hosts_schema, machine_schema, summary_schema
 from gputui.report.registry import machine_tables, run_tables
 from gputui.report.schema import AnyColumn, TableSpec

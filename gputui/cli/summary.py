@@ -106,8 +106,7 @@ def _held(conditions: list[str], name: str, run: Run | None) -> list[str]:
 
 
 def _write_events(file: str, options: argparse.Namespace) -> None:
-    from gputui.render.trace_tables import all_events, event_table
-    from gputui.render.traces import open_traced
+    from gputui.render.traces import all_events, event_table, open_traced
 
     write_rows = formats.find(options.format).rows
     with open_traced(file, options.run) as traced:

@@ -9,7 +9,7 @@ from gputui.base.errors import GputuiError as Error
 from gputui.library.comparison import Comparison, compare
 from gputui.library.machine import devices
 from gputui.library.recording import Recording, Run, read
-from gputui.render.frames import MissingPackageError
+from gputui.render.columnar import MissingPackageError
 
 __all__ = [
     "Comparison", "Error", "MissingPackageError", "Recording", "Run", "compare", "devices", "read",

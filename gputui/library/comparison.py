@@ -8,7 +8,7 @@ from typing import Any
 from gputui.base.errors import GputuiError as Error
 from gputui.library.frames import Frame, Row, framed
 from gputui.library.recording import Run
-from gputui.render.frames import Frames
+from gputui.render.columnar import Frames
 
 
 def compare(
@@ -81,7 +81,7 @@ class Comparison:
         """All of it, as `gputui compare --format json` has it."""
         import msgspec
 
-        from gputui.render.comparison_document import comparison_document
+        from gputui.render.comparison import comparison_document
 
         document: Row = msgspec.to_builtins(comparison_document(self._compared))
         return document

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from gputui.render.frames import Frames, frame, frames_package
+from gputui.render.columnar import Frames, frame, frames_package
 
 Row = dict[str, Any]
 

@@ -12,7 +12,7 @@ from typing import Any, get_type_hints
 
 from gputui.base.errors import GputuiError as Error
 from gputui.library.frames import Frame, Row, Rows, framed
-from gputui.render.frames import Frames, frames_package
+from gputui.render.columnar import Frames, frames_package
 from gputui.state import Run as State
 from gputui.state import Session
 
@@ -266,7 +266,7 @@ def _joined(times: Rows, sizes: Rows) -> Rows:
 def _samples(name: str, span: tuple[int, int] | None) -> Rows:
     """Read again: a session keeps the newest only."""
     from gputui.playback.opening import open_recording
-    from gputui.render.samples import SAMPLE_COLUMNS, sample_rows, samples_of
+    from gputui.render.columnar import SAMPLE_COLUMNS, sample_rows, samples_of
 
     with closing(open_recording(name, summed=True)) as recording:
         return SAMPLE_COLUMNS, list(sample_rows(samples_of(recording, span, Session())))

@@ -1,21 +1,26 @@
-"""The parts of a summary, for every format.
+"""The parts of a summary, for every format: the lines above its tables, and the tables.
 
 If `run` is None, no run was recorded, and it is the summary of the machine.
 """
 
 from __future__ import annotations
 
+from gputui.model import units
+from gputui.model.units import moment
 from gputui.render.errors import NoRunError, UnknownNameError
+from gputui.report.cost import cost_of
+from gputui.report.job import clocks_line, job_of
 from gputui.report.registry import run_tables, summary_tables, table, table_names
 from gputui.report.schema import AnyTable
-from gputui.state import Run, Session
+from gputui.report.windows import tracing_line
+from gputui.state import Run, Session, remarks
 
 
 def is_event_table(name: str) -> bool:
     """Whether a table is of single events, which need the trace."""
     if name in run_tables():
         return False
-    from gputui.render.trace_tables import EVENT_TABLES
+    from gputui.render.traces import EVENT_TABLES
 
     return name in EVENT_TABLES
 
@@ -29,7 +34,7 @@ def one_table(session: Session, run: Run | None, name: str) -> AnyTable:
         words = f"there is no table {name!r} of a recording without a run"
         error = NoRunError if name in run_tables() else UnknownNameError
         raise error(f"{words}; known: {', '.join(known)}")
-    from gputui.render.trace_tables import EVENT_TABLES
+    from gputui.render.traces import EVENT_TABLES
 
     known += EVENT_TABLES
     raise UnknownNameError(f"there is no table {name!r}; known: {', '.join(known)}")
@@ -38,3 +43,87 @@ def one_table(session: Session, run: Run | None, name: str) -> AnyTable:
 def tables_with_rows(session: Session, run: Run | None) -> list[AnyTable]:
     """The tables of the summary that have something to say."""
     return [table for table in summary_tables(session, run) if table.rows]
+
+
+# --- what was recorded, where and when, how it ended, and the cost of capturing: one line each
+
+
+MACHINE_ONLY = "machine only"
+"""The title of a recording without a run."""
+
+
+def title_of(run: Run | None) -> str:
+    """What was recorded, in a word or two."""
+    return MACHINE_ONLY if run is None else run.started.name
+
+
+def facts_lines(session: Session, run: Run | None) -> list[str]:
+    """The lines above the tables of a run, or of a recording without one."""
+    return _machine(session) if run is None else _run(session, run)
+
+
+def _machine(session: Session) -> list[str]:
+    readings = session.readings
+    length = units.duration(readings.duration_ns)
+    lines = [
+        f"{MACHINE_ONLY}: no run was recorded",
+        *_where(session),
+        f"{moment(session.started_ns)}, {length}: {units.count(readings.samples)} samples",
+    ]
+    if session.recorded_bytes is not None:
+        lines.append(f"wrote {units.size(session.recorded_bytes)}")
+    return lines
+
+
+def _where(session: Session) -> list[str]:
+    header = session.header
+    if header is None:
+        return []
+    gpus = [gpu.facts.name for gpu in session.gpus.values()]
+    names = [
+        f"{gpus.count(name)} × {name}" if gpus.count(name) > 1 else name
+        for name in dict.fromkeys(gpus)
+    ]
+    where = ", ".join(names) or f"no GPU ({header.gpu_unavailable_reason or 'none found'})"
+    return [f"on {header.host.hostname}: {where}; {header.host.system}"]
+
+
+def _run(session: Session, run: Run) -> list[str]:
+    started = run.started
+    parameters = " ".join(
+        f"{name}={units.parameter(value)}" for name, value in run.parameters.items()
+    )
+    lines = [f"{started.kind} {started.name} {parameters}".rstrip()]
+    lines += _where(session)
+    lines.append(f"{moment(started.time_ns)}, {units.duration(run.duration_ns)}: {run.end_reason}")
+    if (job := job_of(session, run)) is not None and job.world_size != 1:
+        lines.append(job.line)
+    if clocks := clocks_line(session, run):
+        lines.append(clocks)
+    lines += [remark.line for remark in remarks(run)]
+    lines += [
+        f"pid {process.attached.pid}: kernels not captured: {process.attached.cuda_status}"
+        for process in run.processes.values()
+        if process.attached.cuda_status not in ("tracing", "no CUDA")
+    ]
+    cost = cost_of(session, run)
+    seen = f"{units.count(cost.records)} records, {cost.dropped} dropped"
+    if cost.unattributed:
+        seen += f", {units.count(cost.unattributed)} operations without a launch"
+    if cost.records_per_s:
+        seen += f", {units.count(round(cost.records_per_s))} a second"
+    if line := tracing_line(run, cost.shares_error_points):
+        seen += f"; {line}"
+    if cost.library_percent:
+        seen += f"; the library's own code {cost.library_percent:.2f} % of the run's time"
+    if cost.slowdown_least_percent and cost.slowdown_most_percent:
+        least, most = cost.slowdown_least_percent, cost.slowdown_most_percent
+        seen += f", with CUPTI an estimated {least:.1f} to {most:.1f} % on the GPU's launches"
+    if cost.reader_percent is not None:
+        seen += f"; reader {cost.reader_percent:.1f} % of a core"
+    if cost.recorded_bytes is not None:
+        seen += f"; wrote {units.size(cost.recorded_bytes)}"
+    if cost.traced_bytes is not None:
+        seen += f" and a trace of {units.size(cost.traced_bytes)}"
+    lines.append(f"capture: {seen}")
+    return lines

@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
+import heapq
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+import numpy.typing as npt
+
+from gputui.model import units
+from gputui.model.cuda_names import MEMORY_KINDS, MEMSET, copy_name
 from gputui.model.events import MachineSample
 from gputui.playback.job import JobRecording
 from gputui.playback.job.trace import write_job_trace
 from gputui.playback.loading import Loaded, fold, load
 from gputui.playback.opening import open_import, open_recording
-from gputui.state import Run, Session
+from gputui.report.schema import AnyColumn, AnyTable, Cell, Column, Show, Table, count, text, time
+from gputui.state import Run, Session, gpu_of
 from gputui.store.journal import JournalError
-from gputui.store.trace import TraceReader, TraceWriter, trace_path
+from gputui.store.trace import TraceKind, TraceReader, TraceWriter, trace_path
+from gputui.store.trace.layout import TRACE, Int64s, Slots
 
 _TEMPORARY_LIMIT = 8 << 30
 """Maximum disk space for the trace of an imported report while it is exported."""
@@ -95,3 +103,250 @@ def _recorded(name: str, number: int | None) -> tuple[Loaded, TraceReader]:
             f"{name} has no trace beside it ({beside.name}): record with --trace for this"
         )
     return load(name, number), TraceReader(beside)
+
+
+# --- tables of single calls and GPU operations, as `nsys stats` has them: they need the trace
+#
+# Columns are those of nsys's reports of the same names. `cuda_gpu_trace` has two more at its end:
+# the thread that launched an operation, and the time from that call's start to the operation's.
+
+
+LONGEST = 100
+"""Events that a table for people, or a JSON document, has."""
+
+_GPU_KINDS = (TraceKind.KERNEL, TraceKind.COPY, TraceKind.SET, TraceKind.GRAPH)
+
+
+def _id(title: str, key: str, meaning: str, priority: int) -> AnyColumn:
+    return Column(title, str, key, meaning=meaning, kind=int | None, priority=priority)
+
+
+def _megabytes(
+    title: str, key: str, unit: str, meaning: str, show: Show, priority: int
+) -> AnyColumn:
+    return Column(
+        title,
+        lambda value: show(None if value is None else value * 1e6),
+        key,
+        unit=unit,
+        meaning=meaning,
+        kind=float | None,
+        decimals=3,
+        priority=priority,
+    )
+
+
+def _extent(title: str, key: str, meaning: str, priority: int) -> AnyColumn:
+    return count(title, key, meaning=meaning, kind=int | None, priority=priority)
+
+
+_START: AnyColumn = time("Start", "start_ns", meaning="Since the recording's start")
+_DURATION: AnyColumn = time("Duration", "duration_ns", meaning="How long it took")
+_CALL_COLUMNS: tuple[AnyColumn, ...] = (
+    _START,
+    _DURATION,
+    text("Name", "name", meaning="The function"),
+    count("Result", "result", meaning="Not recorded", kind=int | None),
+    _id("CorrID", "correlation_id", "Joins a call with what it launched", 0),
+    _id("Pid", "pid", "The process", 0),
+    _id("Tid", "tid", "The thread", 0),
+    count("T-Pri", "thread_priority", meaning="Not recorded", kind=int | None),
+    text("Thread Name", "thread_name", meaning="What the thread is called", kind=str | None),
+)
+_GPU_COLUMNS: tuple[AnyColumn, ...] = (
+    _START,
+    _DURATION,
+    _id("CorrId", "correlation_id", "Joins a call with what it launched", 8),
+    *(_extent(f"Grd{axis}", f"grid_{axis.lower()}", "Blocks of the grid", 9) for axis in "XYZ"),
+    *(_extent(f"Blk{axis}", f"block_{axis.lower()}", "Threads of a block", 10) for axis in "XYZ"),
+    _extent("Reg/Trd", "registers_per_thread", "Registers of a thread", 7),
+    _megabytes("StcSMem", "static_shared_mb", "MB", "Static shared memory", units.size, 12),
+    _megabytes("DymSMem", "dynamic_shared_mb", "MB", "Dynamic shared memory", units.size, 11),
+    _megabytes("Bytes", "mb", "MB", "Copied or set", units.size, 1),
+    _megabytes("Throughput", "mb_per_s", "MB/s", "While it ran", units.rate, 2),
+    text("SrcMemKd", "source_kind", meaning="The kind of memory it reads", kind=str | None),
+    text("DstMemKd", "destination_kind", meaning="The kind of memory it writes", kind=str | None),
+    text("Device", "gpu", meaning="The GPU's name and index"),
+    _id("Ctx", "context", "CUDA's context", 13),
+    _id("GreenCtx", "green_context", "Not recorded", 14),
+    _id("Strm", "stream", "CUPTI's number of the stream", 5),
+    text("Name", "name", meaning="The kernel or operation"),
+    _id("Tid", "tid", "The launching thread", 6),
+    time("Latency", "latency_ns", meaning="Launch call's start to its own", kind=int | None,
+         priority=3),
+)  # fmt: skip
+
+
+def event_table(traced: Traced, name: str) -> AnyTable:
+    """The longest events of the run, the longest first."""
+    kind = EVENT_TABLES[name]
+    reader = _Reader(traced)
+    longest: list[tuple[int, int, int, np.void]] = []
+    total = 0
+    for part in reader.portions(kind.kinds):
+        total += len(part)
+        lengths = part["end"] - part["start"]
+        for place in np.argsort(-lengths, kind="stable")[:LONGEST]:
+            event = (int(lengths[place]), -int(part["start"][place]), -total, part[place].copy())
+            longest.append(event)
+        longest = heapq.nlargest(LONGEST, longest, key=lambda entry: entry[:3])
+    events = np.array([entry[3] for entry in longest], TRACE)
+    note = f"the {len(longest)} longest of {total}; --format csv has all" if total > LONGEST else ""
+    return Table(name, kind.title, kind.columns, tuple(kind.rows(reader, events)), note)
+
+
+def all_events(
+    traced: Traced, name: str
+) -> tuple[tuple[AnyColumn, ...], Iterator[tuple[Cell, ...]]]:
+    """The columns, and every event of the run in order of start. Holds the trace in memory."""
+    kind = EVENT_TABLES[name]
+    reader = _Reader(traced)
+    events = reader.all(kind.kinds)
+    events = events[np.argsort(events["start"], kind="stable")]
+
+    def rows() -> Iterator[tuple[Cell, ...]]:
+        for first in range(0, len(events), 1 << 14):
+            yield from kind.rows(reader, events[first : first + (1 << 14)])
+
+    return kind.columns, rows()
+
+
+class _Reader:
+    """The records of a run, and what its numbers stand for."""
+
+    def __init__(self, traced: Traced) -> None:
+        self.session: Session = traced.session
+        self.run: Run = traced.run
+        self.trace = traced.trace
+        header = self.session.header
+        self.base_ns = header.time_ns if header else 0
+        self._launching: tuple[npt.NDArray[np.uint64], Int64s, Int64s] | None = None
+
+    def portions(self, kinds: Sequence[TraceKind]) -> Iterator[Slots]:
+        # A session may have had other runs before this one.
+        ours = np.array(sorted(self.run.processes), np.uint32)
+        for portion in self.trace.portions():
+            yield portion[np.isin(portion["kind"], kinds) & np.isin(portion["process"], ours)]
+
+    def all(self, kinds: Sequence[TraceKind]) -> Slots:
+        return np.concatenate([np.zeros(0, TRACE), *self.portions(kinds)])
+
+    def launching(self, events: Slots) -> list[tuple[int | None, int | None]]:
+        """The thread that launched each operation, and when its call began."""
+        if self._launching is None:
+            calls = self.all((TraceKind.CALL,))
+            keys = _keys(calls)
+            order = np.argsort(keys, kind="stable")
+            self._launching = (
+                keys[order],
+                calls["thread"].astype(np.int64)[order],
+                calls["start"][order],
+            )
+        keys, threads, starts = self._launching
+        wanted = _keys(events)
+        places = np.minimum(np.searchsorted(keys, wanted), max(0, len(keys) - 1))
+        found = keys[places] == wanted if len(keys) else np.zeros(len(events), bool)
+        return [
+            (int(threads[place]), int(starts[place])) if known else (None, None)
+            for place, known in zip(places.tolist(), found.tolist(), strict=True)
+        ]
+
+
+def _keys(records: Slots) -> npt.NDArray[np.uint64]:
+    high = records["process"].astype(np.uint64) << np.uint64(32)
+    keys: npt.NDArray[np.uint64] = high | records["correlation"].astype(np.uint64)
+    return keys
+
+
+def _call_rows(reader: _Reader, events: Slots) -> Iterator[tuple[Cell, ...]]:
+    names = reader.trace.call_names
+    for event in events:
+        process = reader.run.processes[int(event["process"])]
+        thread = int(event["thread"])
+        named = process.threads.get(thread)
+        yield (
+            int(event["start"]) - reader.base_ns,
+            int(event["end"]) - int(event["start"]),
+            names.get(int(event["name"]), names[0]),
+            None,  # What a call returned and its thread's priority are not recorded.
+            int(event["correlation"]),
+            process.attached.pid,
+            thread,
+            None,
+            named.name if named else None,
+        )
+
+
+def _gpu_rows(reader: _Reader, events: Slots) -> Iterator[tuple[Cell, ...]]:
+    for event, (thread, call_ns) in zip(events, reader.launching(events), strict=True):
+        start_ns, length_ns = int(event["start"]), int(event["end"]) - int(event["start"])
+        index = gpu_of(reader.session, reader.run, int(event["process"]), int(event["device"]))
+        gpu = reader.session.gpus.get(index)
+        yield (
+            start_ns - reader.base_ns,
+            length_ns,
+            int(event["correlation"]),
+            *_shape(reader.session, event),
+            *_moved(event, length_ns),
+            f"{gpu.facts.name} ({index})" if gpu else f"({index})",
+            int(event["context"]) or None,
+            None,
+            int(event["stream"]),
+            _operation(reader.session, event),
+            thread,
+            None if call_ns is None else start_ns - call_ns,
+        )
+
+
+def _shape(session: Session, event: np.void) -> tuple[Cell, ...]:
+    shape = session.launch_shapes.get(int(event["bytes"]))
+    if event["kind"] != TraceKind.KERNEL or shape is None:
+        return (None,) * 9
+    return (
+        *shape.grid,
+        *shape.block,
+        shape.registers_per_thread,
+        shape.static_shared_bytes / 1e6,
+        shape.dynamic_shared_bytes / 1e6,
+    )
+
+
+def _moved(event: np.void, length_ns: int) -> tuple[Cell, ...]:
+    """Bytes, throughput, and the kinds of memory at both ends."""
+    if event["kind"] not in (TraceKind.COPY, TraceKind.SET):
+        return (None,) * 4
+    megabytes = int(event["bytes"]) / 1e6
+    kinds = [
+        MEMORY_KINDS.get(int(event[end]), "unknown").title() if event[end] else None
+        for end in ("source_kind", "destination_kind")
+    ]
+    return megabytes, megabytes / (length_ns / 1e9) if length_ns > 0 else None, *kinds
+
+
+def _operation(session: Session, event: np.void) -> str:
+    if event["kind"] == TraceKind.COPY:
+        return copy_name(int(event["sub"]))
+    if event["kind"] == TraceKind.SET:
+        return MEMSET
+    known = session.kernel_names.get(int(event["name"]))
+    return known.name if known else "(unknown)"
+
+
+@dataclass(frozen=True, slots=True)
+class _Kind:
+    title: str
+    kinds: tuple[TraceKind, ...]
+    columns: tuple[AnyColumn, ...]
+    rows: Callable[[_Reader, Slots], Iterator[tuple[Cell, ...]]]
+
+
+EVENT_TABLES = {
+    "cuda_api_trace": _Kind("CUDA API Trace", (TraceKind.CALL,), _CALL_COLUMNS, _call_rows),
+    "cuda_gpu_trace": _Kind("CUDA GPU Trace", _GPU_KINDS, _GPU_COLUMNS, _gpu_rows),
+}
+"""By nsys's names."""
+
+
+def event_columns() -> list[tuple[str, str, tuple[AnyColumn, ...]]]:
+    """Name, title and columns of every table of events."""
+    return [(name, kind.title, kind.columns) for name, kind in EVENT_TABLES.items()]

@@ -19,10 +19,10 @@ from gputui.report.energy import (
 )
 from gputui.report.explain.time_tree import TimeTree
 from gputui.report.means import Mean, mean_of_blocks
-from gputui.report.memory import OUTSIDE
 from gputui.report.phases import PhaseRow, main_step, outside_ns, phase_rows
 from gputui.report.statistics import kernel_rows
 from gputui.report.subject import Subject
+from gputui.report.tables.memory import OUTSIDE
 from gputui.state import BatchMeans, Device, Reports, Run, Series
 
 

@@ -25,7 +25,7 @@ from gputui.report.tables.gpu_readings import (
 )
 from gputui.report.tables.machine import occupants
 from gputui.report.tables.processes import TracedRow, traced_rows
-from gputui.report.timing import Timing, timing_of
+from gputui.report.tables.timing import Timing, timing_of
 from gputui.report.workload_metrics import is_memory_metric
 from gputui.state import Readings, Run, Session, remarks
 

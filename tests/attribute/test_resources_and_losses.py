@@ -17,7 +17,7 @@ from gputui.render.nsys import write_nsys
 from gputui.report.explain import findings
 from gputui.report.losses import lost_count, why_lost
 from gputui.report.registry import run_tables
-from gputui.report.timing import timing_of
+from gputui.report.tables.timing import timing_of
 from gputui.ring.layout import REFUSED_DEFERRED, UNKNOWN_DEVICE, RecordKind, Resource
 from gputui.ring.reader import RingHealth
 from gputui.state import Session

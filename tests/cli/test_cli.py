@@ -510,7 +510,7 @@ def test_recording_a_machine_loads_neither_numpy_nor_an_exporter(tmp_path: Path)
         "early = {'msgspec', 'psutil'} & {*sys.modules}\n"
         f"status = run({words!r})\n"
         "print(status, *early, sorted({'numpy', 'pyarrow', 'textual', 'gputui.attribute.reader',\n"
-        "    'gputui.render.html', 'gputui.render.parquet', 'gputui.render.prometheus_server'}\n"
+        "    'gputui.render.html', 'gputui.render.columnar', 'gputui.render.prometheus_server'}\n"
         "    & set(sys.modules)), file=sys.stderr)"
     )
     done = subprocess.run(

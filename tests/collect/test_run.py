@@ -17,7 +17,7 @@ from gputui.collect.run_request import RunRequest
 from gputui.collect.traced_run import Run
 from gputui.inject import environment
 from gputui.model.events import AnyEvent, RunAskedToEnd, RunEnded, RunOutput, RunStarted
-from gputui.render.facts import facts_lines
+from gputui.render.summary import facts_lines
 from gputui.report.cost import cost_of
 from gputui.state import Run as RunState
 from gputui.state import Session

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from gputui.imports.nsys import NsysReport
 from gputui.model.events import CaptureDelta, Payload
 from gputui.playback.opening import open_recording
-from gputui.render.facts import facts_lines
 from gputui.render.nsys import write_nsys
+from gputui.render.summary import facts_lines
 from gputui.render.traces import open_traced
 from gputui.report.explain.time_tree import time_tree
 from gputui.report.phases import phase_rows

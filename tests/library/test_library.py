@@ -23,7 +23,7 @@ import gputui
 import gputui.library
 from gputui.cli.dispatch import run as main
 from gputui.model.events import AnyEvent, MachineSample, RunMetrics
-from gputui.render import frames
+from gputui.render import columnar
 from tests.conftest import DATA
 from tests.events_for_tests import at, gpu, header, run_ended, run_started
 
@@ -233,10 +233,10 @@ def test_pandas_comes_before_polars_and_a_missing_one_is_named(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     there = {"pandas", "polars"}
-    monkeypatch.setattr(frames, "find_spec", lambda name: name if name in there else None)
-    assert frames.frames_package(None) == "pandas"
+    monkeypatch.setattr(columnar, "find_spec", lambda name: name if name in there else None)
+    assert columnar.frames_package(None) == "pandas"
     there.discard("pandas")
-    assert frames.frames_package(None) == "polars"
+    assert columnar.frames_package(None) == "polars"
     with pytest.raises(ImportError, match=r"need pandas: pip install 'gputui\[pandas\]'"):
         gputui.read(RECORDING, frames="pandas")
     there.discard("polars")
@@ -270,7 +270,7 @@ def test_a_comparison_is_that_of_the_program(tmp_path: Path) -> None:
         gputui.compare(RECORDING)
     with pytest.raises(gputui.Error):
         found.failures("nonsense")
-    if frames.find_spec("pandas"):
+    if columnar.find_spec("pandas"):
         assert len(found.figures) == count
 
 

@@ -13,7 +13,7 @@ from gputui.playback.loading import load
 from gputui.playback.opening import open_recording
 from gputui.render import formats
 from gputui.render.answer import MOST_LINES, NARROWEST, answer_text, fitted, ways_on
-from gputui.render.charts import roof
+from gputui.render.html import roof
 from gputui.report.answer import Line, short_line
 from gputui.report.roofline import Roof
 from gputui.state import Session

@@ -30,11 +30,9 @@ from gputui.model.events import (
 from gputui.model.metrics import charted
 from gputui.model.units import percent
 from gputui.render import formats
-from gputui.render.charts import TOP, line
-from gputui.render.html import FOLDED
+from gputui.render.html import FOLDED, TOP, line, timelines
 from gputui.render.prometheus_metrics import labels_text, series_name
 from gputui.render.prometheus_samples import figures
-from gputui.render.timelines import timelines
 from gputui.report.phases import phase_rows
 from gputui.report.tables.workload import own_tables
 from gputui.state import HISTORY_SAMPLES, Session

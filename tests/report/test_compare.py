@@ -29,7 +29,7 @@ from gputui.model.events import (
     RunOutput,
 )
 from gputui.render import formats
-from gputui.render.comparison_document import comparison_document
+from gputui.render.comparison import comparison_document
 from gputui.report.change import changes
 from gputui.report.compare import Comparison, compare
 from gputui.report.gate import Condition

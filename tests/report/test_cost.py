@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gputui.model.events import CaptureDelta, DeviceDelta
-from gputui.render.facts import facts_lines
+from gputui.render.summary import facts_lines
 from gputui.report.cost import cost_of
 from gputui.report.summary_document import summary_document
 from gputui.state import Session

@@ -8,7 +8,7 @@ import pytest
 
 from gputui.playback.opening import open_recording
 from gputui.report.phases import phase_rows
-from gputui.report.tables.nsys_ranges import TABLES
+from gputui.report.tables.nsys import TABLES
 from gputui.state import Session
 
 STEPS = 47

@@ -21,7 +21,7 @@ from gputui.model.events import (
     RunMetrics,
 )
 from gputui.render import formats
-from gputui.render.comparison_document import comparison_document
+from gputui.render.comparison import comparison_document
 from gputui.render.summary import one_table
 from gputui.report.compare import Comparison, compare
 from gputui.report.gate import Condition

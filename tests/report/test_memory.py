@@ -17,7 +17,8 @@ from gputui.model.events import (
     OpenRange,
     ProcessDetached,
 )
-from gputui.report.memory import (
+from gputui.report.registry import run_tables
+from gputui.report.tables.memory import (
     Held,
     allocation_rows,
     held,
@@ -27,7 +28,6 @@ from gputui.report.memory import (
     phase_memory,
     transfers,
 )
-from gputui.report.registry import run_tables
 from gputui.report.workload_metrics import is_memory_metric, metric_text
 from gputui.state import Run, Session
 from gputui.tui.widgets.gpu_figures import throttled_in

@@ -38,6 +38,7 @@ from gputui.model.events import (
 from gputui.model.leaves import LEAVES, Leaf
 from gputui.model.sketch import steps
 from gputui.render.prometheus_samples import figures
+from gputui.report.answer import interruptions
 from gputui.report.compare import Subject, compare
 from gputui.report.explain import conclusion, findings
 from gputui.report.explain.advice import (
@@ -56,7 +57,6 @@ from gputui.report.explain.leaves import taken_by_others
 from gputui.report.explain.time_tree import time_tree
 from gputui.report.explain.verdict import Verdict, verdict
 from gputui.report.gate import Condition
-from gputui.report.interruptions import interruptions
 from gputui.report.summary_document import summary_document
 from gputui.report.tables.time import leaf_rows
 from gputui.state import Run, Session

@@ -11,9 +11,8 @@ if TYPE_CHECKING:
 
 
 def _summary(session: Session, run: Run | None, _width: int | None) -> str:
-    from gputui.render.facts import facts_lines
     from gputui.render.html import page
-    from gputui.render.summary import tables_with_rows
+    from gputui.render.summary import facts_lines, tables_with_rows
     from gputui.report.answer import answer
 
     return page(

@@ -25,7 +25,7 @@ def _table(table: AnyTable, _width: int | None) -> str:
 
 
 def _comparison(compared: Comparison, _width: int | None) -> str:
-    from gputui.render.comparison_document import comparison_document
+    from gputui.render.comparison import comparison_document
 
     return _text(comparison_document(compared))
 

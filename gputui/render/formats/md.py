@@ -13,8 +13,7 @@ if TYPE_CHECKING:
 
 
 def _summary(session: Session, run: Run | None, _width: int | None) -> str:
-    from gputui.render.facts import facts_lines, title_of
-    from gputui.render.summary import tables_with_rows
+    from gputui.render.summary import facts_lines, tables_with_rows, title_of
     from gputui.render.text_tables import markdown_text, shortened, to_markdown
     from gputui.report.answer import answer
 

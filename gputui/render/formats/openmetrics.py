@@ -12,8 +12,8 @@ from gputui.render.formats import Format, Need, Source, Written
 def _write(source: Source, path: Path | None) -> Written:
     from gputui.playback.opening import open_recording, remarks
     from gputui.render.atomic_write import atomic_write
+    from gputui.render.columnar import span_of
     from gputui.render.openmetrics import write_openmetrics
-    from gputui.render.samples import span_of
 
     span = span_of(source)
     # Not summed: the progress of each phase at each sample is needed.

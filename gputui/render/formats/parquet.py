@@ -19,8 +19,7 @@ def _write(source: Source, path: Path | None) -> Written:
     """
     from gputui.playback.loading import chosen
     from gputui.playback.opening import open_recording, remarks
-    from gputui.render.parquet import write_parquet
-    from gputui.render.samples import samples_of, span_of
+    from gputui.render.columnar import samples_of, span_of, write_parquet
     from gputui.render.summary import tables_with_rows
     from gputui.state import Session
 

@@ -1,10 +1,20 @@
-"""Copies by kind of memory, and what phases moved and allocated, as tables to be asked for."""
+"""A run's memory: what it copied and set, between which memories, what it allocated, and where.
+
+Allocations are seen as CUDA calls (cudaMalloc, cudaFree, the pools of cudaMallocAsync, pinned
+host memory): how often and how long, not how much. How much a device held comes from the driver,
+at each sample.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+from bisect import bisect_right
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Literal
 
-from gputui.report.memory import Direction, PhaseMemory, Transfer, phase_memory, transfers
+from gputui.report.phase_tree import PhaseKey, phase_tree, phases_around
+from gputui.report.phases import PhaseRow, phase_rows
 from gputui.report.schema import (
     Cell,
     Column,
@@ -19,6 +29,213 @@ from gputui.report.schema import (
     text,
     time,
 )
+from gputui.report.statistics import TableRow, api_rows
+from gputui.state import Gpu, MemoryOperationKey, Run, TimeAndSize
+
+_ALLOCATION = re.compile(r"^(cudaMalloc|cudaHostAlloc|cudaHostRegister|cuMemAlloc|cuMemCreate)")
+_RELEASE = re.compile(r"^(cudaFree|cudaHostUnregister|cuMemFree|cuMemRelease)")
+
+Direction = Literal["to device", "to host", "on device", "set", "other"]
+
+OUTSIDE = "(outside every phase)"
+
+_DIRECTIONS: tuple[tuple[str, Direction], ...] = (
+    ("Host-to-Device", "to device"),
+    ("Device-to-Host", "to host"),
+    ("Device-to-Device", "on device"),
+    ("memset", "set"),
+)
+
+
+def is_allocation(call: str) -> bool:
+    """Whether a CUDA call of this name allocates memory, on a device or pinned on the host."""
+    return bool(_ALLOCATION.match(call))
+
+
+def is_release(call: str) -> bool:
+    """Whether a CUDA call of this name frees memory."""
+    return bool(_RELEASE.match(call))
+
+
+def allocation_rows(run: Run) -> list[TableRow]:
+    """The calls that allocate or free memory, with their times; the longest total first."""
+    return [row for row in api_rows(run) if is_allocation(row.name) or is_release(row.name)]
+
+
+@dataclass(slots=True)
+class Transfer:
+    """Copies or memsets of one kind between one pair of kinds of memory."""
+
+    operation: str
+    source: str | None
+    destination: str | None
+    count: int = 0
+    total_bytes: int = 0
+    total_ns: int = 0
+    largest_bytes: int = 0
+
+    @property
+    def bytes_per_s(self) -> float | None:
+        """Bytes per second while copying."""
+        return self.total_bytes / (self.total_ns / 1e9) if self.total_ns else None
+
+    @property
+    def average_bytes(self) -> float:
+        """Mean size of one copy."""
+        return self.total_bytes / self.count if self.count else 0.0
+
+    @property
+    def is_pageable(self) -> bool:
+        """Whether pageable host memory is at one end: the driver copies it twice."""
+        return "pageable" in (self.source, self.destination)
+
+
+def transfers(run: Run) -> list[Transfer]:
+    """What was copied and set, by operation and kinds of memory; most bytes first."""
+    found: dict[tuple[str, str | None, str | None], Transfer] = {}
+    for key, both in run.memory_operations.items():
+        ends = (key.operation, key.source_kind, key.destination_kind)
+        row = found.setdefault(ends, Transfer(*ends))
+        row.count += both.size.count
+        row.total_bytes += both.size.total
+        row.total_ns += both.time.total
+        row.largest_bytes = max(row.largest_bytes, both.size.maximum or 0)
+    return sorted(found.values(), key=lambda row: (-row.total_bytes, row.operation))
+
+
+@dataclass(slots=True)
+class Traffic:
+    """What one phase, or all of a run, did with memory. `pageable_bytes` are copies with pageable
+    host memory at one end, counted in their direction too.
+    """
+
+    allocations: int = 0
+    releases: int = 0
+    allocating_ns: int = 0
+    moved_bytes: dict[Direction, int] = field(default_factory=dict)
+    pageable_bytes: int = 0
+    moving_ns: int = 0
+
+    def bytes_of(self, direction: Direction) -> int:
+        """Bytes in one direction."""
+        return self.moved_bytes.get(direction, 0)
+
+    def add_operation(self, key: MemoryOperationKey, both: TimeAndSize) -> None:
+        """Add copies or memsets of one kind."""
+        way: Direction = next((to for part, to in _DIRECTIONS if part in key.operation), "other")
+        self.moved_bytes[way] = self.moved_bytes.get(way, 0) + both.size.total
+        self.moving_ns += both.time.total
+        if "pageable" in (key.source_kind, key.destination_kind):
+            self.pageable_bytes += both.size.total
+
+    def add_call(self, name: str, calls: int, total_ns: int) -> None:
+        """Add calls of one name, if they allocate or free memory."""
+        if is_allocation(name):
+            self.allocations += calls
+        elif is_release(name):
+            self.releases += calls
+        else:
+            return
+        self.allocating_ns += total_ns
+
+
+@dataclass(frozen=True, slots=True)
+class PhaseMemory:
+    """A phase including the phases inside it. `phase` None is outside all."""
+
+    phase: PhaseRow | None
+    traffic: Traffic
+
+    @property
+    def path(self) -> str:
+        """Names from the top."""
+        return self.phase.path if self.phase else OUTSIDE
+
+    @property
+    def name(self) -> str:
+        """The last of them."""
+        return self.phase.name if self.phase else self.path
+
+    @property
+    def depth(self) -> int:
+        """How many are above it."""
+        return self.phase.depth if self.phase else 0
+
+
+def phase_memory(run: Run) -> list[PhaseMemory]:
+    """The phases that used memory, parents before children, then what happened outside of all."""
+    sums: dict[PhaseKey | None, Traffic] = {}
+    # Those of libraries too: their rows are left out below, not what they did inside of phases.
+    phase_of = phase_tree(run, library_domains=True).of_range
+
+    def of(number: int) -> Iterable[Traffic]:
+        phase = phase_of.get(number)
+        if phase is None:
+            return (sums.setdefault(None, Traffic()),)
+        return [sums.setdefault(one.key, Traffic()) for one in phases_around(phase)]
+
+    for key, both in run.memory_operations.items():
+        for traffic in of(key.phase):
+            traffic.add_operation(key, both)
+    for call, times in run.api.items():
+        if is_allocation(call.name) or is_release(call.name):
+            for traffic in of(call.range):
+                traffic.add_call(call.name, times.count, times.total)
+    rows = [PhaseMemory(row, sums[row.key]) for row in phase_rows(run) if row.key in sums]
+    return [*rows, PhaseMemory(None, sums[None])] if None in sums else rows
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """Memory of one device over a run, in bytes, from samples: in between there may be more."""
+
+    first: int
+    most: int
+
+
+def held(gpu: Gpu, run: Run) -> Held | None:
+    """What a device held while a run's processes had CUDA, as far back as individual samples are
+    kept; None before the first sample.
+    """
+    since_ns, until_ns = run.on_gpu_ns
+    values = [
+        sample.memory_used_bytes
+        for time_ns, sample in gpu.samples.history
+        if since_ns <= time_ns <= until_ns and sample.memory_used_bytes is not None
+    ]
+    if not values:
+        return None
+    known = run.readings.series(gpu.facts.index, "memory_used_bytes")
+    return Held(values[0], max(values) if known is None else int(known.maximum))
+
+
+def held_by_phase(gpu: Gpu, run: Run) -> dict[str, int]:
+    """The highest sample of a device from the start of each outermost phase to the next.
+
+    A phase without a sample is left out.
+    """
+    phases = sorted(run.phase_starts)
+    names = {
+        node.definition.name: phase.name
+        for phase in phase_tree(run, library_domains=True).roots
+        for node in phase.nodes
+    }
+    starts = [time_ns for time_ns, _ in phases]
+    until_ns = run.ended.time_ns if run.ended else run.updated_ns
+    found: dict[str, int] = {}
+    for time_ns, sample in reversed(gpu.samples.history):
+        place = bisect_right(starts, time_ns) - 1
+        if place < 0:
+            break
+        used = sample.memory_used_bytes
+        if time_ns <= until_ns and used is not None:
+            name = names.get(phases[place][1], phases[place][1])
+            found[name] = max(found.get(name, 0), used)
+    return found
+
+
+# --- copies by kind of memory, and what phases moved and allocated, as tables to be asked for
+
 
 COPIES: TableSpec[Transfer] = TableSpec(
     key="memory_copies",
@@ -94,4 +311,8 @@ PHASE_MEMORY: TableSpec[PhaseMemory] = TableSpec(
     order=520,
 )  # fmt: skip
 
-TABLES = (COPIES, PHASE_MEMORY)
+
+TABLES = (
+    COPIES,
+    PHASE_MEMORY,
+)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from gputui.model import units
 from gputui.model.events import ResultTable
-from gputui.report.schema import AnyColumn, AnyTable, Column, Show, Table
+from gputui.report.schema import AnyColumn, AnyTable, Column, Show, Table, TableSpec, text
+from gputui.report.workload_metrics import metric_text
 from gputui.state import Run
 
 _SHOWN_BY_UNIT: dict[str, Show] = {
@@ -57,3 +60,32 @@ def _number(value: float | None) -> str:
     if isinstance(value, int) or abs(value) >= 10_000:
         return f"{value:,.0f}"
     return f"{value:.4g}" if abs(value) < 1000 else f"{value:,.1f}"
+
+
+# --- what the workload reports of itself
+
+
+METRICS: TableSpec[tuple[str, Any]] = TableSpec(
+    key="metrics",
+    title="Metrics",
+    meaning="What the workload reports; names end in their unit.",
+    columns=(
+        text("Metric", "name", lambda row: row[0], "Its name"),
+        Column(
+            "Value",
+            None,
+            "value",
+            lambda row: row[1],
+            meaning="The newest value",
+            kind=float | int | str | bool | None,
+            words=lambda row: metric_text(*row)[1],
+            flexible=True,
+        ),
+    ),
+    rows=lambda _session, run: list(run.metrics.items()),
+    order=0,
+    in_summary=True,
+)
+
+
+TABLES = (METRICS,)

@@ -9,7 +9,6 @@ import msgspec
 
 from gputui.model.sketch import Accumulator
 from gputui.model.units import count, duration, percent, size
-from gputui.report.memory import OUTSIDE
 from gputui.report.phase_tree import phase_path
 from gputui.report.schema import Column
 from gputui.report.statistics import (
@@ -20,8 +19,9 @@ from gputui.report.statistics import (
     memory_size_rows,
     memory_time_rows,
 )
-from gputui.report.tables.by_rank import RankSum, most, rank_sums
 from gputui.report.tables.launch_shapes import shape_rows
+from gputui.report.tables.memory import OUTSIDE
+from gputui.report.tables.ranks import RankSum, most, rank_sums
 from gputui.tui.model import Model, Tables
 from gputui.tui.widgets.canvas import Row, bar, beside, clip, heading, labelled, row_width, wrap
 from gputui.tui.widgets.names import cut_middle, short_names

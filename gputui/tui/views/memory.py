@@ -6,9 +6,9 @@ from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
 from gputui.model.units import size
-from gputui.report.memory import PhaseMemory, Transfer, held
 from gputui.report.schema import Column
 from gputui.report.statistics import TableRow
+from gputui.report.tables.memory import PhaseMemory, Transfer, held
 from gputui.state import Run
 from gputui.tui.model import WHOLE, Model
 from gputui.tui.widgets import memory_tables as tables

@@ -6,8 +6,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from gputui.model.units import count, duration, percent, rate, size
-from gputui.report.memory import (
+from gputui.report.phase_tree import phase_path
+from gputui.report.schema import Column
+from gputui.report.statistics import TableRow
+from gputui.report.tables.memory import (
+    COPIES,
     OUTSIDE,
+    PHASE_MEMORY,
     Direction,
     PhaseMemory,
     Transfer,
@@ -16,10 +21,6 @@ from gputui.report.memory import (
     phase_memory,
     transfers,
 )
-from gputui.report.phase_tree import phase_path
-from gputui.report.schema import Column
-from gputui.report.statistics import TableRow
-from gputui.report.tables.memory import COPIES, PHASE_MEMORY
 from gputui.report.tables.workload import own_tables
 from gputui.report.workload_metrics import is_memory_metric, metric_text
 from gputui.state import Run, Session
