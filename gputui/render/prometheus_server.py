@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import ipaddress
 import re
 import socket
 import socketserver
 import threading
+import time
 from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -23,6 +25,10 @@ CONNECTIONS = 8
 
 SILENCE_S = 5.0
 """A connection that sends or takes nothing for so long is closed."""
+
+REQUEST_S = 10.0
+"""How long a request and its answer may take together: a client that sends a byte now and then
+keeps a connection no longer. Prometheus itself gives up after 10 s (its scrape_timeout)."""
 
 _BUSY = b"HTTP/1.0 503 Service Unavailable\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
 
@@ -84,6 +90,7 @@ class _Server(ThreadingHTTPServer):
     """A thread a connection, and at most `CONNECTIONS` of them."""
 
     daemon_threads = True
+    request_queue_size = 64  # with 5, socketserver's, a burst of clients waits for a second
 
     def __init__(self, address: tuple[str, int], text: Callable[[], bytes]) -> None:
         host, port = address
@@ -91,7 +98,22 @@ class _Server(ThreadingHTTPServer):
         self.address_family, place = found[0][0], found[0][4]
         self.text = text
         self._free = threading.BoundedSemaphore(CONNECTIONS)
+        self._began: dict[socket.socket, float] = {}
         super().__init__((str(place[0]), port), _Handler)
+        self._names = None if not _is_loopback(str(place[0])) else {host.casefold(), "localhost"}
+
+    def answers_to(self, header: str | None) -> bool:
+        """Whether a request's Host header fits.
+
+        A page whose name its owner points at 127.0.0.1 (DNS rebinding) could read the figures
+        through a browser on this machine: its requests bear that name. So on loopback the header
+        must be an IP address, localhost or the HOST that was given. Elsewhere any name may lead
+        here, and whoever reaches the port may read it anyway.
+        """
+        if self._names is None or header is None:
+            return True
+        name = re.sub(r":[0-9]*$", "", header.strip()).casefold()
+        return name in self._names or _address_of(name.strip("[]")) is not None
 
     def server_bind(self) -> None:
         """Without asking for the host's name, which may take seconds and is not used."""
@@ -107,14 +129,35 @@ class _Server(ThreadingHTTPServer):
         self.shutdown_request(request)
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
-        """Answers in a thread of its own."""
+        """Answers in a thread of its own, which `service_actions` ends after REQUEST_S."""
+        self._began[request] = time.monotonic()
         try:
             super().process_request_thread(request, client_address)
         finally:
+            del self._began[request]
             self._free.release()
+
+    def service_actions(self) -> None:
+        """Called by serve_forever twice a second."""
+        for request, began in list(self._began.items()):
+            if time.monotonic() - began > REQUEST_S:
+                with contextlib.suppress(OSError):  # it has ended meanwhile
+                    request.shutdown(socket.SHUT_RDWR)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """A scraper that leaves early is no news for the terminal."""
+
+
+def _address_of(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    try:
+        return ipaddress.ip_address(text)
+    except ValueError:
+        return None
+
+
+def _is_loopback(text: str) -> bool:
+    address = _address_of(text.partition("%")[0])
+    return address is not None and address.is_loopback
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -122,10 +165,13 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         """The figures, at /metrics."""
+        assert isinstance(self.server, _Server)
+        if not self.server.answers_to(self.headers.get("Host")):
+            self.send_error(421, explain="The Host header is no name of this machine's loopback.")
+            return
         if self.path.partition("?")[0] not in ("/metrics", "/"):
             self.send_error(404)
             return
-        assert isinstance(self.server, _Server)
         text = self.server.text()
         self.send_response(200)
         self.send_header("Content-Type", CONTENT_TYPE)

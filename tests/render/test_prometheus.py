@@ -7,6 +7,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -125,6 +126,71 @@ def test_device_figures_are_in_base_units(session: Session) -> None:
     assert value(families, "gputui_process_gpu_memory_bytes", pid="7", user="ann") == 5
     assert value(families, "gputui_mig_sm_active_ratio", profile="1g.18gb", gpu="0") == 0.25
     assert families["gputui_gpu_power_watts"].type == "gauge"
+
+
+def asked(port: int, *headers: str) -> bytes:
+    """The first line of the answer."""
+    with socket.create_connection(("127.0.0.1", port), timeout=60) as client:
+        lines = ["GET /metrics HTTP/1.1", *headers, "", ""]
+        client.sendall("\r\n".join(lines).encode())
+        return client.makefile("rb").readline()
+
+
+@pytest.mark.parametrize(
+    ("host", "status"),
+    [
+        ("127.0.0.1:9400", 200), ("localhost:9400", 200), ("LOCALHOST", 200), ("[::1]:9400", 200),
+        ("10.0.0.7", 200), ("evil.example:9400", 421), ("localhost.evil.example", 421),
+        ("127.0.0.1.evil.example", 421),
+    ],
+)  # fmt: skip
+def test_on_loopback_a_page_of_another_name_reads_nothing(
+    session: Session, port: int, host: str, status: int
+) -> None:
+    exporter = Exporter(session, ("127.0.0.1", port))
+    try:
+        assert int(asked(port, f"Host: {host}").split()[1]) == status
+        assert int(asked(port).split()[1]) == 200
+    finally:
+        exporter.close()
+
+
+def test_elsewhere_any_name_may_lead_here(session: Session, port: int) -> None:
+    exporter = Exporter(session, ("0.0.0.0", port))
+    try:
+        assert b" 200 " in asked(port, "Host: node1.cluster:9400")
+    finally:
+        exporter.close()
+
+
+def test_clients_that_send_a_byte_now_and_then_are_cut_off(
+    session: Session, port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gputui.render.prometheus_server.REQUEST_S", 0.5)
+    exporter = Exporter(session, ("127.0.0.1", port))
+    slow = [socket.create_connection(("127.0.0.1", port)) for _ in range(CONNECTIONS)]
+    try:
+        for client in slow:
+            client.settimeout(0.02)
+            client.sendall(b"GET /metrics HTTP/1.1\r\nX: ")
+        ended: set[socket.socket] = set()
+        began = time.monotonic()
+        while len(ended) < CONNECTIONS:
+            assert time.monotonic() - began < 60
+            for client in [one for one in slow if one not in ended]:
+                try:
+                    client.sendall(b"X")
+                    if client.recv(1) == b"":
+                        ended.add(client)
+                except TimeoutError:
+                    pass
+                except OSError:
+                    ended.add(client)
+        assert b" 200 " in asked(port)
+    finally:
+        for client in slow:
+            client.close()
+        exporter.close()
 
 
 def test_a_gpu_that_is_lost_is_down_and_tells_nothing(session: Session) -> None:
