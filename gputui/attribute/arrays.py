@@ -43,10 +43,10 @@ def run_starts(values: Integers) -> Int64s:
 def differences(values: Int64s, before: int | np.int64 = 0) -> Int64s:
     """Each minus the one before, the first minus `before`. `np.diff` takes five times as long to
     prepend a value."""
-    found = values.copy()
-    found[1:] -= values[:-1]
-    found[:1] -= before
-    return found
+    steps = values.copy()
+    steps[1:] -= values[:-1]
+    steps[:1] -= before
+    return steps
 
 
 def distinct(values: npt.NDArray[AnyInteger]) -> npt.NDArray[AnyInteger]:
@@ -70,23 +70,23 @@ def present(codes: npt.NDArray[np.uint8] | npt.NDArray[np.int8], limit: int) -> 
     return [code for code in range(limit) if code in occur]
 
 
-def taken(column: npt.NDArray[Any], rows: npt.NDArray[Any]) -> npt.NDArray[Any]:
+def take_rows(column: npt.NDArray[Any], rows: npt.NDArray[Any]) -> npt.NDArray[Any]:
     """The column at rows that are distinct and in order, not copied where they are all of it."""
     return column if len(rows) == len(column) else column.take(rows)
 
 
-def join(parts: list[npt.NDArray[Any]], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
+def join(arrays: list[npt.NDArray[Any]], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
     """`parts` end to end; an empty array when there are none."""
-    if len(parts) == 1:
-        return parts[0]
-    return np.concatenate(parts) if parts else np.empty(0, dtype)
+    if len(arrays) == 1:
+        return arrays[0]
+    return np.concatenate(arrays) if arrays else np.empty(0, dtype)
 
 
 def sorted_columns(
-    parts: Sequence[tuple[npt.NDArray[Any], ...]], kinds: tuple[type, ...]
+    pieces: Sequence[tuple[npt.NDArray[Any], ...]], kinds: tuple[type, ...]
 ) -> list[npt.NDArray[Any]]:
     """The columns of all parts, in order of the first."""
-    columns = [join([part[at] for part in parts], kind) for at, kind in enumerate(kinds)]
+    columns = [join([part[index] for part in pieces], kind) for index, kind in enumerate(kinds)]
     if (columns[0][1:] >= columns[0][:-1]).all():
         return columns
     order = np.argsort(columns[0], kind="stable")
@@ -100,11 +100,11 @@ def pick(rows: Slots, where: Int64s | Bools) -> Slots:
     return whole(rows).take(where).view(rows.dtype)
 
 
-def stack(parts: Sequence[Slots]) -> Slots:
+def stack(pieces: Sequence[Slots]) -> Slots:
     """Structured rows end to end, copied in one block as in `pick`; one part is not copied."""
-    if len(parts) == 1:
-        return parts[0]
-    return np.concatenate([whole(part) for part in parts]).view(parts[0].dtype)
+    if len(pieces) == 1:
+        return pieces[0]
+    return np.concatenate([whole(part) for part in pieces]).view(pieces[0].dtype)
 
 
 def whole(rows: Slots) -> Slots:
@@ -148,13 +148,13 @@ class KeyTable:
             return np.empty(0, np.int64)
         if not len(self._keys):
             self._define(keys, np.arange(len(keys)), define)
-        found, places = self._find(keys)
-        if not found.all():
-            missing = np.flatnonzero(~found)
+        has_number, places = self._find(keys)
+        if not has_number.all():
+            missing = np.flatnonzero(~has_number)
             self._define(keys[missing], missing, define)
-            found, places = self._find(keys)
-            if not found.all():
-                return np.where(found, self._values[places], overflow())
+            has_number, places = self._find(keys)
+            if not has_number.all():
+                return np.where(has_number, self._values[places], overflow())
         return self._values[places]
 
     def keep(self, wanted: Callable[[Int64s], Bools]) -> None:
@@ -173,7 +173,9 @@ class KeyTable:
         # In order of arrival, so that numbers follow the program's own order.
         room = np.sort(first)[: self._limit - len(self._keys)]
         chosen = keys[room]
-        values = [define(int(key), int(indices[at])) for key, at in zip(chosen, room, strict=True)]
+        values = [
+            define(int(key), int(indices[place])) for key, place in zip(chosen, room, strict=True)
+        ]
         merged = np.concatenate((self._keys, chosen))
         order = np.argsort(merged)
         self._keys = merged[order]

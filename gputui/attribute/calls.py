@@ -68,7 +68,7 @@ class Found:
     were.
     """
 
-    found: Bools
+    is_known: Bools
     calls: Slots
     first: Bools
     answered: Slots
@@ -116,7 +116,7 @@ class CallWindow:
 
     def find(self, correlations: UInt32s) -> Found:
         """The newest call of each id."""
-        found = np.zeros(len(correlations), np.bool_)
+        is_known = np.zeros(len(correlations), np.bool_)
         first = np.zeros(len(correlations), np.bool_)
         calls = np.zeros(len(correlations), CALL)
         answered: list[Slots] = []
@@ -125,27 +125,27 @@ class CallWindow:
             if not len(rest):
                 break
             hit, places = _search(run, correlations[rest])
-            at = rest[hit]
-            found[at] = True
+            rows = rest[hit]
+            is_known[rows] = True
             its = pick(run.calls, places)
-            if len(at) == len(calls):
+            if len(rows) == len(calls):
                 calls = its
             else:
-                whole(calls)[at] = whole(its)
+                whole(calls)[rows] = whole(its)
             rest = rest[~hit]
             fresh = ~run.calls["answered"][places]
             if fresh.any():
                 new, where = _firsts(places[fresh])
-                first[at[fresh][where]] = True
+                first[rows[fresh][where]] = True
                 run.calls["answered"][new] = True
                 answered.append(pick(run.calls, new))
-        return Found(found, calls, first, stack(answered or [NO_CALL[:0]]))
+        return Found(is_known, calls, first, stack(answered or [NO_CALL[:0]]))
 
     def runtime_calls(self, correlations: UInt32s) -> Bools:
         """Which ids have a runtime call in the window."""
         matched = np.zeros(len(correlations), np.bool_)
-        for run, places, at in self._matches(correlations):
-            matched[at] = run.calls["runtime"][places]
+        for run, places, rows in self._matches(correlations):
+            matched[rows] = run.calls["runtime"][places]
         return matched
 
     def promote(self, calls: Slots) -> Bools:
@@ -155,12 +155,12 @@ class CallWindow:
         matched = np.zeros(len(calls), np.bool_)
         if not any(run.has_driver_calls for run in self._runs):
             return matched
-        for run, places, at in self._matches(np.ascontiguousarray(calls["correlation"])):
-            is_driver = ~run.calls["runtime"][places] & calls["runtime"][at]
-            places, at = places[is_driver], at[is_driver]
-            matched[at] = True
+        for run, places, rows in self._matches(np.ascontiguousarray(calls["correlation"])):
+            is_driver = ~run.calls["runtime"][places] & calls["runtime"][rows]
+            places, rows = places[is_driver], rows[is_driver]
+            matched[rows] = True
             for field in ("runtime", "name", "thread", "start", "end"):
-                run.calls[field][places] = calls[field][at]
+                run.calls[field][places] = calls[field][rows]
         return matched
 
     def _matches(self, correlations: UInt32s) -> Iterator[tuple[_Run, Int64s, Int64s]]:
@@ -322,9 +322,9 @@ class Calls:
         new = ~self.window.promote(calls)
         self._keep_others(placement, calls, new)
         if not new.all():
-            of = np.flatnonzero(new)
-            calls = pick(calls, of)
-            names, threads, starts, ends = (c.take(of) for c in (names, threads, starts, ends))
+            rows = np.flatnonzero(new)
+            calls = pick(calls, rows)
+            names, threads, starts, ends = (c.take(rows) for c in (names, threads, starts, ends))
         launches = np.flatnonzero(self._kernel_launches.take(names))
         self.intervals.add(threads.take(launches), starts.take(launches))
         self._await(calls, 1)
@@ -418,8 +418,8 @@ class Calls:
         total = len(placement.secondary) + len(rows)
         if not total:
             return
-        found = np.zeros(total, SECONDARY)
-        domains, ranges = np.split(found, [len(placement.secondary)])
+        around = np.zeros(total, SECONDARY)
+        domains, ranges = np.split(around, [len(placement.secondary)])
         domains["sequence"] = calls["sequence"][placement.secondary]
         domains["instance"] = placement.secondary_instances
         domains["node"] = placement.secondary_nodes
@@ -433,7 +433,7 @@ class Calls:
         _, first = np.unique(np.stack((rows, nodes)), axis=1, return_index=True)
         ranges["repeated"][first] = False
         calls["outside"][rows] = False
-        found = found[np.concatenate((new[placement.secondary], new[rows]))]
-        found = found[np.argsort(found["sequence"], kind="stable")]
+        around = around[np.concatenate((new[placement.secondary], new[rows]))]
+        around = around[np.argsort(around["sequence"], kind="stable")]
         kept = self.secondary[self.secondary["sequence"] >= self.window.oldest_sequence]
-        self.secondary = np.concatenate((kept, found))[-MAX_SECONDARY:]
+        self.secondary = np.concatenate((kept, around))[-MAX_SECONDARY:]

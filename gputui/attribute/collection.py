@@ -54,8 +54,8 @@ class Collector(Protocol):
 def merge_parts(collected: Iterable[DeltaParts]) -> DeltaParts:
     """The parts of several collectors in one; what goes to the same field is added up in order."""
     merged: DeltaParts = {}
-    for parts in collected:
-        for name, value in parts.items():
+    for fields in collected:
+        for name, value in fields.items():
             merged[name] = merged[name] + value if name in merged else value
     return merged
 
@@ -67,6 +67,6 @@ _SILENT = {
 """Fields that a process has, too, in which nothing happens."""
 
 
-def has_news(parts: DeltaParts) -> bool:
+def has_news(fields: DeltaParts) -> bool:
     """Whether anything happened, or became known of what happened before."""
-    return any(value for name, value in parts.items() if name not in _SILENT)
+    return any(value for name, value in fields.items() if name not in _SILENT)

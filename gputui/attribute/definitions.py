@@ -66,21 +66,21 @@ class Threads:
         """Add THREAD_NAME records: the program's name wins over the system's."""
         columns = records["thread"].tolist(), records["name"].tolist(), records["sub"].tolist()
         for thread, number, sub in zip(*columns, strict=True):
-            known = self._names.get(thread)
-            if known is None and len(self._names) >= MAX_THREADS:
+            before = self._names.get(thread)
+            if before is None and len(self._names) >= MAX_THREADS:
                 continue
             name = self._strings.label(number)
             if sub != NAMED_BY_SYSTEM:
                 self._name(thread, name, "nvtx")
                 self._seen.pop(thread, None)
-            elif known is None or known[1] == "system":
+            elif before is None or before[1] == "system":
                 self._name(thread, name, "system")
 
     def see(self, threads: Iterable[int]) -> None:
         """Register active threads."""
         for thread in threads:
-            known = self._names.get(thread)
-            if (known is None or known[1] == "system") and len(self._seen) < MAX_THREADS:
+            before = self._names.get(thread)
+            if (before is None or before[1] == "system") and len(self._seen) < MAX_THREADS:
                 self._seen.setdefault(thread)
 
     def collect(self, now_ns: int) -> list[ThreadNamed]:
@@ -150,13 +150,13 @@ class Resources:
         """Devices that are new, names that are new or changed."""
         changed, self._changed = self._changed, {}
         devices, self._new_devices = self._new_devices, {}
-        found: list[DeviceDefined | ResourceNamed] = [
+        devices_and_names: list[DeviceDefined | ResourceNamed] = [
             DeviceDefined(
                 time_ns=now_ns, process=self._process, device=device, l2_cache_bytes=l2_bytes
             )
             for device, l2_bytes in devices.items()
         ]
-        return found + [
+        return devices_and_names + [
             ResourceNamed(
                 time_ns=now_ns,
                 process=self._process,
@@ -356,7 +356,7 @@ class Marks:
             key = self._key(records[these[0]], now_ns)
             numbers[these] = self._numbers[key]
             valued = these[types[these] != NO_PAYLOAD][-1:]
-            payload = [payload_of(int(types[at]), int(records["end"][at])) for at in valued]
+            payload = [payload_of(int(types[row]), int(records["end"][row])) for row in valued]
             self._add(key, count, first_ns, last_ns, payload[0] if payload else None)
         if self._trace is not None:
             self._trace.marks(records, moments, numbers)
@@ -409,6 +409,6 @@ class Marks:
     def _add(
         self, key: _Key, count: int, first_ns: int, last_ns: int, payload: Payload | None
     ) -> None:
-        known = self._new.get(key)
+        before = self._new.get(key)
         new = MarkDelta(*key, count, first_ns, last_ns, payload)
-        self._new[key] = new if known is None else merge(known, new)
+        self._new[key] = new if before is None else merge(before, new)

@@ -42,8 +42,8 @@ def grouped(
     keys: Int64s, values: Int64s, exact_limit: int = DELTA_VALUES
 ) -> Iterator[tuple[int, Distribution]]:
     """Each distinct key, in order, with the distribution of its values."""
-    different, parts = distributions(keys, values, exact_limit)
-    return zip(different.tolist(), parts, strict=True)
+    different, of_each = distributions(keys, values, exact_limit)
+    return zip(different.tolist(), of_each, strict=True)
 
 
 def in_buckets(values: Int64s) -> Distribution:
@@ -88,7 +88,7 @@ def distributions(
         values = values.copy()
         values[coarse] = bucket_middles(values[coarse])
     steps, firsts = _steps(starts, values)
-    parts = zip(
+    columns = zip(
         counts.tolist(),
         totals.tolist(),
         squares.tolist(),
@@ -98,7 +98,7 @@ def distributions(
         exact.tolist(),
         strict=True,
     )
-    return keys[starts], [Distribution(*part) for part in parts]
+    return keys[starts], [Distribution(*part) for part in columns]
 
 
 def sorted_pairs(keys: Int64s, values: Int64s) -> tuple[Int64s, Int64s]:
@@ -124,8 +124,8 @@ def _run_starts(starts: Int64s, values: Int64s) -> Int64s:
     begins = np.ones(len(values), np.bool_)
     begins[1:] = values[1:] != values[:-1]
     begins[starts] = True
-    found: Int64s = np.flatnonzero(begins)
-    return found
+    run_begins: Int64s = np.flatnonzero(begins)
+    return run_begins
 
 
 def _different(starts: Int64s, values: Int64s) -> Int64s:

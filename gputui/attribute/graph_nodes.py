@@ -74,12 +74,12 @@ class GraphNodes:
         """How many nodes are remembered."""
         return len(self._ids)
 
-    def feed(self, parts: Slots) -> None:
+    def feed(self, records: Slots) -> None:
         """Add the GRAPH_PART records of a batch, after its ranges."""
-        if not len(parts):
+        if not len(records):
             return
-        kinds = parts["sub"]
-        made = pick(parts, (kinds == GraphPart.GRAPH) | (kinds == GraphPart.NODE))
+        kinds = records["sub"]
+        made = pick(records, (kinds == GraphPart.GRAPH) | (kinds == GraphPart.NODE))
         if len(made):
             threads, times = made["thread"].astype(np.int64), times_ns(made["start"])
             around = place(self._stacks, self._main_thread, threads, times).nodes
@@ -89,8 +89,8 @@ class GraphNodes:
             )
             _shorten(self._began_in)
             self._add_nodes(pick(made, ~begun), around[~begun])
-        self._add_clones(pick(parts, kinds == GraphPart.CLONE))
-        self._gone |= dict.fromkeys(parts["e"][kinds == GraphPart.GONE].tolist())
+        self._add_clones(pick(records, kinds == GraphPart.CLONE))
+        self._gone |= dict.fromkeys(records["e"][kinds == GraphPart.GONE].tolist())
         _shorten(self._gone)
         self._make_room()
 
@@ -101,30 +101,32 @@ class GraphNodes:
         if not records["e"].any():  # graphs are numbered from 1
             return launches
         ids = node_ids(records)
-        at = np.flatnonzero(ids)
-        if not len(at):
+        rows = np.flatnonzero(ids)
+        if not len(rows):
             return launches
-        paths = self._find(ids[at])
+        paths = self._find(ids[rows])
         unseen = np.flatnonzero(paths == UNSEEN)
         if len(unseen):
-            paths[unseen] = self._name_unseen(ids[at[unseen]], records["e"][at[unseen]])
+            paths[unseen] = self._name_unseen(ids[rows[unseen]], records["e"][rows[unseen]])
 
         def define(key: int, first: int) -> int:
             launch = key >> _PATH_BITS
-            thread = self._nodes.thread[launch] or int(threads[at[first]])
+            thread = self._nodes.thread[launch] or int(threads[rows[first]])
             return self._phase(launch, self._paths[key & ((1 << _PATH_BITS) - 1)], thread, now_ns)
 
-        found = self._phases.lookup(launches[at] << _PATH_BITS | paths, define, lambda: -1)
+        numbers = self._phases.lookup(launches[rows] << _PATH_BITS | paths, define, lambda: -1)
         result = launches.copy()
-        result[at] = np.where(found < 0, launches[at], found)
+        result[rows] = np.where(numbers < 0, launches[rows], numbers)
         return result
 
     def _add_nodes(self, made: Slots, around: Int64s) -> None:
         """Nodes that a program added or captured, and the range around each."""
         if not len(made):
             return
-        graphs, of = np.unique(made["e"], return_inverse=True)
-        began_in = np.array([self._began_in.get(graph, NO_NODE) for graph in graphs.tolist()])[of]
+        graphs, graph_rows = np.unique(made["e"], return_inverse=True)
+        began_in = np.array([self._began_in.get(graph, NO_NODE) for graph in graphs.tolist()])[
+            graph_rows
+        ]
 
         def define(key: int, _first: int) -> int:
             return self._number(self._below(key >> 32, self._chain(key & 0xFFFF_FFFF)))
@@ -146,27 +148,27 @@ class GraphNodes:
         """A clone does what its original does, whatever is open where it is made."""
         ids, last = np.unique(ids[::-1], return_index=True)
         paths = paths[::-1][last]
-        at = np.searchsorted(self._ids, ids)
-        known = np.zeros(len(ids), np.bool_)
-        inside = at < len(self._ids)
-        known[inside] = self._ids[at[inside]] == ids[inside]
-        change = known.copy()
+        places = np.searchsorted(self._ids, ids)
+        is_defined = np.zeros(len(ids), np.bool_)
+        inside = places < len(self._ids)
+        is_defined[inside] = self._ids[places[inside]] == ids[inside]
+        change = is_defined.copy()
         if not cloned:
-            change[known] = ~self._cloned[at[known]]
-        self._path[at[change]] = paths[change]
-        self._cloned[at[change]] = cloned
-        new = ~known
-        self._ids = np.insert(self._ids, at[new], ids[new])
-        self._path = np.insert(self._path, at[new], paths[new].astype(np.int32))
-        self._cloned = np.insert(self._cloned, at[new], cloned)
+            change[is_defined] = ~self._cloned[places[is_defined]]
+        self._path[places[change]] = paths[change]
+        self._cloned[places[change]] = cloned
+        new = ~is_defined
+        self._ids = np.insert(self._ids, places[new], ids[new])
+        self._path = np.insert(self._path, places[new], paths[new].astype(np.int32))
+        self._cloned = np.insert(self._cloned, places[new], cloned)
 
     def _find(self, ids: Ids) -> Int64s:
-        found = np.full(len(ids), UNSEEN, np.int64)
+        paths = np.full(len(ids), UNSEEN, np.int64)
         if len(self._ids):
-            at = np.minimum(np.searchsorted(self._ids, ids), len(self._ids) - 1)
-            known = self._ids[at] == ids
-            found[known] = self._path[at[known]]
-        return found
+            places = np.minimum(np.searchsorted(self._ids, ids), len(self._ids) - 1)
+            is_defined = self._ids[places] == ids
+            paths[is_defined] = self._path[places[is_defined]]
+        return paths
 
     def _make_room(self) -> None:
         if len(self._ids) <= MAX_NODES:
@@ -178,17 +180,17 @@ class GraphNodes:
         self._cloned = self._cloned[keep]
 
     def _name_unseen(self, ids: Ids, graphs: npt.NDArray[np.uint32]) -> Int64s:
-        different, first, of = np.unique(ids, return_index=True, return_inverse=True)
+        different, first, rows = np.unique(ids, return_index=True, return_inverse=True)
         paths = np.zeros(len(different), np.int64)
-        for at in np.argsort(first).tolist():
+        for index in np.argsort(first).tolist():
             self._unseen += 1
-            name = f"graph {int(graphs[first[at]])}, node {int(different[at]) & 0xFFFF_FFFF}"
+            name = f"graph {int(graphs[first[index]])}, node {int(different[index]) & 0xFFFF_FFFF}"
             if self._unseen > MAX_UNSEEN:
                 name = FURTHER
-            paths[at] = self._number((Part(NO_NODE, Attributes(name)),))
+            paths[index] = self._number((Part(NO_NODE, Attributes(name)),))
         self._define(different, paths, cloned=True)
         self._make_room()
-        return paths[of]
+        return paths[rows]
 
     def _number(self, path: tuple[Part, ...]) -> int:
         number = self._numbers.setdefault(path, len(self._paths))
@@ -231,7 +233,7 @@ def node_ids(records: Slots) -> Ids:
     return ids
 
 
-def _shorten(known: dict[int, int] | dict[int, None]) -> None:
+def _shorten(entries: dict[int, int] | dict[int, None]) -> None:
     """Forget the oldest of too many."""
-    while len(known) > MAX_GRAPHS:
-        del known[next(iter(known))]
+    while len(entries) > MAX_GRAPHS:
+        del entries[next(iter(entries))]

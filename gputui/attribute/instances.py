@@ -49,14 +49,14 @@ class Nesting:
         """These `ids` (one per pair) began while the instance beside each was the innermost open
         one of another stack, or an open Start/End range.
         """
-        found: dict[int, list[int]] = {}
+        others_around: dict[int, list[int]] = {}
         for number, other in zip(ids.tolist(), around.tolist(), strict=True):
-            found.setdefault(number, []).append(other)
-        for number, others in found.items():
+            others_around.setdefault(number, []).append(other)
+        for number, others in others_around.items():
             self._around.setdefault(number, []).extend(others[-MAX_AROUND:])
             for other in others[-MAX_AROUND:]:
                 self._wait(other, number)
-        own = np.fromiter(found, np.int64, len(found))
+        own = np.fromiter(others_around, np.int64, len(others_around))
         self._instances.root[self._instances.rows(own)] = own
 
     def start_end(self, ids: Int64s) -> None:
@@ -131,13 +131,13 @@ class Nesting:
         above = 0
         root = -1
         if parent >= 0:
-            at = parent & instances.ROW
-            root = int(instances.root[at])
-            if not instances.start_end[at]:
-                above = int(instances.level[at])
+            parent_row = parent & instances.ROW
+            root = int(instances.root[parent_row])
+            if not instances.start_end[parent_row]:
+                above = int(instances.level[parent_row])
                 if root >= 0:
                     above += 1 - int(instances.level[root & instances.ROW])
-            instances.busy_children[at] += counts
+            instances.busy_children[parent_row] += counts
         node = int(instances.node[row])
         for name, count in below.items():
             self._add_levels(name, count * (link + above))
@@ -294,12 +294,12 @@ class Instances:
     def open(self, starts_ns: Int64s, levels: Int64s) -> Int64s:
         """The ids of new instances. Their node and parent have yet to be set."""
         count = len(starts_ns)
-        taken = self._free[len(self._free) - min(count, len(self._free)) :]
-        self._free = self._free[: len(self._free) - len(taken)]
-        fresh = count - len(taken)
+        reused = self._free[len(self._free) - min(count, len(self._free)) :]
+        self._free = self._free[: len(self._free) - len(reused)]
+        fresh = count - len(reused)
         if self._used + fresh > len(self.node):
             self._grow(self._used + fresh)
-        rows = np.concatenate((taken, np.arange(self._used, self._used + fresh)))
+        rows = np.concatenate((reused, np.arange(self._used, self._used + fresh)))
         self._used += fresh
         self.start_ns[rows] = starts_ns
         self.end_ns[rows] = LATEST_NS
@@ -355,9 +355,9 @@ class Instances:
     def alive(self, ids: Int64s) -> Bools:
         """Which ids still refer to an instance."""
         rows = self.rows(ids)
-        known = (ids >= 0) & (rows < self._used)
-        rows = np.where(known, rows, 0)
-        return known & (self.generation[rows] == ids >> _SLOT_BITS) if self._used else known
+        in_use = (ids >= 0) & (rows < self._used)
+        rows = np.where(in_use, rows, 0)
+        return in_use & (self.generation[rows] == ids >> _SLOT_BITS) if self._used else in_use
 
     def is_alive(self, number: int) -> bool:
         """Whether one id still refers to an instance."""
@@ -421,12 +421,12 @@ class Instances:
         """Which of the ready instances have a settled place in the tree."""
         placed = np.ones(len(ids), np.bool_)
         rows = self.rows(ids)
-        for at in np.flatnonzero(ready & (self.root[rows] == ids)).tolist():
-            number = int(ids[at])
-            late = now_ns - self.closed_ns[rows[at]] >= UNDECIDED_NS
+        for index in np.flatnonzero(ready & (self.root[rows] == ids)).tolist():
+            number = int(ids[index])
+            late = now_ns - self.closed_ns[rows[index]] >= UNDECIDED_NS
             parent = self.nesting.parent(number, self.now_ns, decide=everything or bool(late))
-            placed[at] = parent != UNDECIDED
-            if placed[at]:
+            placed[index] = parent != UNDECIDED
+            if placed[index]:
                 self.nesting.settle(number, parent)
         return placed
 

@@ -31,12 +31,12 @@ def covered_before(moments: Int64s, starts: Int64s, ends: Int64s) -> Int64s:
     if not len(starts):
         return np.zeros(len(moments), np.int64)
     sums = np.concatenate(([0], np.cumsum(ends - starts)))
-    at = np.searchsorted(starts, moments, side="right") - 1
-    inside = np.maximum(at, 0)
+    place = np.searchsorted(starts, moments, side="right") - 1
+    inside = np.maximum(place, 0)
     covered: Int64s = sums[inside] + np.clip(
         moments - starts[inside], 0, ends[inside] - starts[inside]
     )
-    return np.where(at < 0, 0, covered)
+    return np.where(place < 0, 0, covered)
 
 
 MOST_INTERVALS = 1 << 18
@@ -62,9 +62,9 @@ class Busy(NamedTuple):
 NEVER = Busy(np.empty(0, np.int64), np.empty(0, np.int64))
 
 
-def union(parts: Iterable[Busy]) -> Busy:
+def union(many: Iterable[Busy]) -> Busy:
     """When any of them ran something."""
-    starts, ends = (np.concatenate(column) for column in zip(*parts, strict=True))
+    starts, ends = (np.concatenate(column) for column in zip(*many, strict=True))
     order = np.argsort(starts, kind="stable")
     _, starts, ends = exclusive(starts[order], ends[order])
     return Busy(starts, ends)
@@ -176,19 +176,19 @@ class Holes:
         """A whole one, which ends after those before."""
         if len(self._ends) and end_ns < self._ends[-1]:
             return  # a clock that was set back
-        at = int(np.searchsorted(self._ends, start_ns))
-        if at < len(self._starts):
-            start_ns = min(start_ns, int(self._starts[at]))
-        self._starts = np.append(self._starts[:at], start_ns)[-MOST_HOLES:]
-        self._ends = np.append(self._ends[:at], end_ns)[-MOST_HOLES:]
+        place = int(np.searchsorted(self._ends, start_ns))
+        if place < len(self._starts):
+            start_ns = min(start_ns, int(self._starts[place]))
+        self._starts = np.append(self._starts[:place], start_ns)[-MOST_HOLES:]
+        self._ends = np.append(self._ends[:place], end_ns)[-MOST_HOLES:]
 
     def touch(self, starts_ns: Int64s, ends_ns: Int64s) -> Bools:
         """Which of these intervals share time with one."""
         touched = np.zeros(len(starts_ns), np.bool_)
         if len(self._starts):
-            at = np.searchsorted(self._ends, starts_ns, side="right")
-            starts = self._starts[np.minimum(at, len(self._starts) - 1)]
-            touched = (at < len(self._starts)) & (starts < ends_ns)
+            places = np.searchsorted(self._ends, starts_ns, side="right")
+            starts = self._starts[np.minimum(places, len(self._starts) - 1)]
+            touched = (places < len(self._starts)) & (starts < ends_ns)
         if self._open_ns is not None:
             touched |= ends_ns > self._open_ns
         return touched

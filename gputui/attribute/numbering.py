@@ -46,9 +46,9 @@ class Numbering:
         with self._lock:
             if mangled not in self._kernels and len(self._kernels) >= MAX_KERNELS:
                 mangled = OTHER_KERNELS
-            known = self._kernels.get(mangled)
-            if known is not None:
-                return known, mangled, False
+            number_before = self._kernels.get(mangled)
+            if number_before is not None:
+                return number_before, mangled, False
             number = len(self._kernels) + 1
             self._kernels[mangled] = number
             return number, mangled, True
@@ -56,9 +56,9 @@ class Numbering:
     def shape(self, kernel: int, geometry: Geometry) -> tuple[int, bool]:
         """The number of a kernel's launch shape and whether that is new; 0 if the table is full."""
         with self._lock:
-            known = self._shapes.get((kernel, geometry))
-            if known is not None:
-                return known, False
+            number_before = self._shapes.get((kernel, geometry))
+            if number_before is not None:
+                return number_before, False
             if len(self._shapes) >= MAX_SHAPES:
                 return 0, False
             number = len(self._shapes) + 1

@@ -212,8 +212,8 @@ class Launches:
         part["kernel"] = durations
         ends_ns = np.maximum(calls["end"], starts_ns + durations)
         part["total"] = durations_ns(calls["start"], ends_ns)
-        known = (calls["sequence"] >= 0) & (starts_ns > 0)
-        self._parts.append(part if known.all() else part[known])
+        is_complete = (calls["sequence"] >= 0) & (starts_ns > 0)
+        self._parts.append(part if is_complete.all() else part[is_complete])
 
     def collect_parts(self, collection: Collection) -> DeltaParts:
         """Launches since they were last reported, if that is LAUNCHES_NS ago, if there are more
@@ -224,10 +224,10 @@ class Launches:
         if not (collection.ended or is_due or sum(map(len, self._parts)) > LAUNCHES_KEPT):
             return {}
         self._collected_ns = now_ns
-        parts, self._parts = self._parts, []
-        if not any(map(len, parts)):
+        launches, self._parts = self._parts, []
+        if not any(map(len, launches)):
             return {}
-        launched = np.concatenate(parts)
+        launched = np.concatenate(launches)
         threads, thread_of = _numbered(launched["thread"])
         keys = (
             thread_of << _LAUNCH_THREAD_SHIFT

@@ -18,7 +18,7 @@ from gputui.attribute.arrays import (
     pick,
     sorted_columns,
     stack,
-    taken,
+    take_rows,
     times_ns,
 )
 from gputui.attribute.calls import NO_CALL, Calls, Found
@@ -110,13 +110,13 @@ class Waiting:
         self.ran = np.append(self.ran, ran)
         self.accounted = np.append(self.accounted, accounted)
 
-    def take(self, chosen: Bools) -> tuple[Slots, Bools, Bools]:
+    def remove(self, chosen: Bools) -> tuple[Slots, Bools, Bools]:
         """Remove some: their records, and what was counted of them."""
-        taken = pick(self.records, chosen), self.ran[chosen], self.accounted[chosen]
+        removed = pick(self.records, chosen), self.ran[chosen], self.accounted[chosen]
         kept = ~chosen
         self.records, self._read_ns = pick(self.records, kept), self._read_ns[kept]
         self.ran, self.accounted = self.ran[kept], self.accounted[kept]
-        return taken
+        return removed
 
     def answered(self, correlations: UInt32s) -> Bools:
         """Which have their call among these."""
@@ -157,14 +157,14 @@ class WrongCalls:
         self.since_ns: int | None = None
         """When most operations began to have a wrong call; None while few have."""
 
-    def among(self, records: Slots, found: Found) -> Bools:
+    def among(self, records: Slots, matched: Found) -> Bools:
         """Which operations have a call that was made after they began, or that launches one kernel
         and had it."""
         began = times_ns(records["start"])
-        later = (began > 0) & (found.calls["start"] > began + CLOCKS_NS)
-        again = ~found.first & (records["kind"] == RecordKind.KERNEL)
-        again &= self._calls.single_launches[found.calls["name"]]
-        wrong: Bools = found.found & (later | again)
+        later = (began > 0) & (matched.calls["start"] > began + CLOCKS_NS)
+        again = ~matched.first & (records["kind"] == RecordKind.KERNEL)
+        again &= self._calls.single_launches[matched.calls["name"]]
+        wrong: Bools = matched.is_known & (later | again)
         if wrong.any():
             self._count += (count := int(np.count_nonzero(wrong)))
             if self.since_ns is None and count > max(FEW, len(records) // 2):
@@ -240,20 +240,20 @@ class Operations:
         ran, accounted = counted, counted
         expired = None
         if len(waiting):
-            arrived = waiting.take(waiting.answered(new_calls["correlation"]))
-            expired = waiting.take(waiting.late(now_ns))
+            arrived = waiting.remove(waiting.answered(new_calls["correlation"]))
+            expired = waiting.remove(waiting.late(now_ns))
             records = stack((arrived[0], records))
             ran = np.concatenate((arrived[1], ran))
             accounted = np.concatenate((arrived[2], accounted))
         if len(records):
             correlations = np.ascontiguousarray(records["correlation"])
-            found = self._calls.window.find(correlations)
-            self._calls.answer(found.answered)
-            calls, first, kept = found.calls, found.first, found.found
+            matched = self._calls.window.find(correlations)
+            self._calls.answer(matched.answered)
+            calls, first, kept = matched.calls, matched.first, matched.is_known
             if not kept.all():
                 lost = ~kept
                 waiting.add(pick(records, lost), ran[lost], accounted[lost], now_ns)
-            wrong = self.wrong_calls.among(records, found)
+            wrong = self.wrong_calls.among(records, matched)
             if wrong.any():
                 self._give_up(pick(records, wrong), ran[wrong], accounted[wrong], now_ns)
                 kept = kept & ~wrong
@@ -279,14 +279,14 @@ class Operations:
             kernels = np.full(len(records), NO_KERNEL)
             is_kernel = are_kernels(records)
             kernels[is_kernel] = self._names.numbers(pick(records, is_kernel), now_ns)
-            found = timed(records, calls, kernels, nothing)
-            self._measure(records, calls, found, waiting.ran[chosen], ~due[chosen])
+            operations = timed(records, calls, kernels, nothing)
+            self._measure(records, calls, operations, waiting.ran[chosen], ~due[chosen])
             waiting.ran |= chosen
             waiting.accounted |= due
 
     def give_up_waiting(self, now_ns: int) -> None:
         """Nothing more will arrive: count what still waits for its call."""
-        self._give_up(*self._waiting.take(self._waiting.begun(None)), now_ns)
+        self._give_up(*self._waiting.remove(self._waiting.begun(None)), now_ns)
 
     def _give_up(self, records: Slots, ran: Bools, accounted: Bools, now_ns: int) -> None:
         if len(records):
@@ -308,79 +308,90 @@ class Operations:
         if not len(records):
             return
         kernels = np.full(len(records), NO_KERNEL)
-        found = timed(records, calls, kernels, first)
-        starts, ends, devices = found.starts, found.ends, found.devices
+        operations = timed(records, calls, kernels, first)
+        starts, ends, devices = operations.starts, operations.ends, operations.devices
         durations = durations_ns(starts, ends)
-        nodes, inherited = found.nodes, calls["inherited"]
-        phases = self._graph_nodes.phases(records, nodes, found.threads, now_ns)
+        nodes, inherited = operations.nodes, calls["inherited"]
+        phases = self._graph_nodes.phases(records, nodes, operations.threads, now_ns)
         replayed = (records["e"] != 0) & (phases == nodes)
         places = place_keys(phases, devices, inherited)
         is_kernel = are_kernels(records)
         shapes = np.zeros(len(records), np.int64)
-        at: slice | Int64s = slice(None)
+        kernel_rows: slice | Int64s = slice(None)
         ran_kernels, made = records, calls
         if not is_kernel.all():
-            memory, at = ~is_kernel, np.flatnonzero(is_kernel)
+            memory, kernel_rows = ~is_kernel, np.flatnonzero(is_kernel)
             self.memory_sums.add(places[memory], pick(records, memory), durations[memory])
-            ran_kernels, made = pick(records, at), pick(calls, at)
+            ran_kernels, made = pick(records, kernel_rows), pick(calls, kernel_rows)
         if len(ran_kernels):
-            of, took = self._names.numbers(ran_kernels, now_ns), durations[at]
-            kernels[at], shapes[at] = of, self.shapes.count(ran_kernels, of, now_ns)
-            self.kernel_sums.add_launched(places[at], of, took, made, replayed[at])
-            self.launches.add(made, devices[at], of, starts[at], took)
+            chosen, took = self._names.numbers(ran_kernels, now_ns), durations[kernel_rows]
+            kernels[kernel_rows], shapes[kernel_rows] = (
+                chosen,
+                self.shapes.count(ran_kernels, chosen, now_ns),
+            )
+            self.kernel_sums.add_launched(
+                places[kernel_rows], chosen, took, made, replayed[kernel_rows]
+            )
+            self.launches.add(made, devices[kernel_rows], chosen, starts[kernel_rows], took)
         if self._trace is not None:
             self._trace.operations(records, nodes, phases, inherited, is_kernel, kernels, shapes)
         # An operation without a time is counted, but has no place.
-        found = found._replace(nodes=phases)
+        operations = operations._replace(nodes=phases)
         if not starts.all():
-            of = np.flatnonzero(starts)
-            records, calls, found = pick(records, of), pick(calls, of), found.pick(of)
-            ran, accounted = ran[of], accounted[of]
-        self._measure(records, calls, found, ran, accounted)
+            chosen = np.flatnonzero(starts)
+            records, calls, operations = (
+                pick(records, chosen),
+                pick(calls, chosen),
+                operations.pick(chosen),
+            )
+            ran, accounted = ran[chosen], accounted[chosen]
+        self._measure(records, calls, operations, ran, accounted)
         instances = calls["instance"].copy()
-        self._launched.append(Launched(found.starts, found.ends, found.nodes, instances))
+        self._launched.append(
+            Launched(operations.starts, operations.ends, operations.nodes, instances)
+        )
         direct = np.flatnonzero(~calls["inherited"] & (instances >= 0))
-        own = taken(instances, direct)
+        own = take_rows(instances, direct)
         self._instances.add_operations(
             own,
-            taken(found.starts, direct),
-            taken(found.ends, direct),
-            taken(found.first, direct),
+            take_rows(operations.starts, direct),
+            take_rows(operations.ends, direct),
+            take_rows(operations.first, direct),
         )
-        self.range_kernels.add(own, taken(found.kernels, direct))
-        self._keep_secondary(calls["sequence"], found)
+        self.range_kernels.add(own, take_rows(operations.kernels, direct))
+        self._keep_secondary(calls["sequence"], operations)
 
     def _measure(
         self,
         records: Slots,
         calls: Slots,
-        found: TimedOperations,
+        operations: TimedOperations,
         ran: Bools,
         accounted: Bools,
     ) -> None:
         """Count when devices were busy, and account for it; not again what was counted already."""
-        origins = self._streams.origins(found.devices, found.streams, found.threads)
-        launches = np.flatnonzero(found.first & (found.kernels != NO_KERNEL))
+        origins = self._streams.origins(operations.devices, operations.streams, operations.threads)
+        launches = np.flatnonzero(operations.first & (operations.kernels != NO_KERNEL))
         self._streams.add(
             origins.take(launches),
-            found.starts.take(launches),
-            found.called_ns.take(launches),
-            found.returned_ns.take(launches),
+            operations.starts.take(launches),
+            operations.called_ns.take(launches),
+            operations.returned_ns.take(launches),
         )
         new = slice(None) if not ran.any() else np.flatnonzero(~ran)
         self._streams.add_busy(
-            Ran(found.starts[new], found.ends[new], found.devices[new], origins[new])
+            Ran(operations.starts[new], operations.ends[new], operations.devices[new], origins[new])
         )
         if accounted.any():
             new = np.flatnonzero(~accounted)
-            records, calls, found = pick(records, new), pick(calls, new), found.pick(new)
+            records, calls, operations = pick(records, new), pick(calls, new), operations.pick(new)
             origins = origins.take(new)
-        self._accounting.add_operations(records, calls, found, origins)
+        self._accounting.add_operations(records, calls, operations, origins)
 
     def _keep_secondary(
         self,
         sequences: Int64s,
-        found: TimedOperations,
+        operations: TimedOperations,
     ) -> None:
         if not len(self._calls.secondary):
             return
@@ -388,12 +399,14 @@ class Operations:
         if not len(secondary):
             return
         instances, nodes = secondary["instance"].copy(), secondary["node"].copy()
-        found = found.pick(rows)
-        self._instances.add_operations(instances, found.starts, found.ends, found.first)
-        self._gpu_time.add_secondary(nodes, found.starts, found.ends)
-        kernel, devices = found.kernels, found.devices
+        operations = operations.pick(rows)
+        self._instances.add_operations(
+            instances, operations.starts, operations.ends, operations.first
+        )
+        self._gpu_time.add_secondary(nodes, operations.starts, operations.ends)
+        kernel, devices = operations.kernels, operations.devices
         is_kernel = kernel != NO_KERNEL
-        durations = durations_ns(found.starts, found.ends)
+        durations = durations_ns(operations.starts, operations.ends)
         of_start_end = is_kernel & secondary["start_end"]
         if of_start_end.any():
             self.start_end_kernels.add(
@@ -416,8 +429,8 @@ class Operations:
 
     def take_launched(self) -> Launched:
         """All operations since the last call, sorted by start."""
-        parts, self._launched = self._launched, []
-        return Launched(*sorted_columns(parts, (np.int64,) * 4))
+        launched, self._launched = self._launched, []
+        return Launched(*sorted_columns(launched, (np.int64,) * 4))
 
     def collect_parts(self, _: Collection) -> DeltaParts:
         """How many operations were counted without a call."""

@@ -62,11 +62,11 @@ class GpuTime:
         # From the innermost level outwards, so that all operations of a node are counted together.
         for level in range(deepest, 0, -1):
             here = levels[at_nodes] == level
-            at = slice(None) if here.all() else here
-            covered = self._ranges.add(at_nodes[at], starts[at], ends[at])
+            here_rows = slice(None) if here.all() else here
+            covered = self._ranges.add(at_nodes[here_rows], starts[here_rows], ends[here_rows])
             busy_ns[covered.keys] = covered.busy_ns
             total_ns[covered.keys] = covered.total_ns
-            at_nodes[at] = nodes.parent[at_nodes[at]]
+            at_nodes[here_rows] = nodes.parent[at_nodes[here_rows]]
         return busy_ns, total_ns
 
 
@@ -155,10 +155,10 @@ def _newest_payloads(finalised: Finalised) -> dict[int, Payload | None]:
     nodes = finalised.nodes[has]
     last = has[np.flatnonzero(np.append(nodes[1:] != nodes[:-1], True))] if len(has) else has
     return {
-        int(finalised.nodes[at]): payload_of(
-            int(finalised.payload_types[at]), int(finalised.payloads[at])
+        int(finalised.nodes[row]): payload_of(
+            int(finalised.payload_types[row]), int(finalised.payloads[row])
         )
-        for at in last
+        for row in last
     }
 
 
@@ -207,19 +207,19 @@ class KernelsOfRanges:
         before = self._known
         rows = join(self._new, np.int64)
         self._new = []
-        found: list[Int64s] = []
+        pieces: list[Int64s] = []
         while len(rows):
             rows = distinct(rows)
             # Kernels an instance launched before were counted in its enclosing ranges then.
             rows = rows[~np.isin(rows, self._known, assume_unique=True)]
-            found.append(rows)
+            pieces.append(rows)
             self._known = np.concatenate((self._known, rows))
             parents = self._instances.parent[rows >> _KERNEL_BITS]
             alive = self._instances.alive(parents)
             kernels = rows[alive] & _KERNEL_MASK
             rows = self._instances.rows(parents[alive]) << _KERNEL_BITS | kernels
         self._remember()
-        fresh = join(found, np.int64)
+        fresh = join(pieces, np.int64)
         if not len(fresh):
             return
         nodes = self._instances.node[fresh >> _KERNEL_BITS]
@@ -312,9 +312,9 @@ class StartEndKernels:
 
     def gather(self) -> None:
         """Sum up new kernels; call before instances are finalised."""
-        parts, self._parts = self._parts, []
-        keys = join([part[0] for part in parts], np.int64)
-        durations = join([part[1] for part in parts], np.int64)
+        new, self._parts = self._parts, []
+        keys = join([part[0] for part in new], np.int64)
+        durations = join([part[1] for part in new], np.int64)
         for key, time in grouped(keys, durations):
             of_instance = self._of_instances.setdefault(key >> _ROW_SHIFT, {})
             name = (
@@ -341,11 +341,11 @@ class StartEndKernels:
         finalised, tree = collection.finalised, collection.nodes
         sums: dict[tuple[int, int, int, int], _Sum] = defaultdict(_Sum)
         instances: dict[tuple[int, int], list[int]] = defaultdict(lambda: [0, 0])
-        for at in np.flatnonzero(finalised.start_end).tolist():
-            of_instance = self._of_instances.pop(int(finalised.ids[at]) & Instances.ROW, {})
+        for row in np.flatnonzero(finalised.start_end).tolist():
+            of_instance = self._of_instances.pop(int(finalised.ids[row]) & Instances.ROW, {})
             self._count -= len(of_instance)
-            node = int(finalised.nodes[at])
-            elsewhere = bool(finalised.elsewhere[at])
+            node = int(finalised.nodes[row])
+            elsewhere = bool(finalised.elsewhere[row])
             launched = set()
             for (kernel, device, only_start_end), part in of_instance.items():
                 if elsewhere and not only_start_end:

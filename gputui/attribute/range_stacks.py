@@ -54,7 +54,7 @@ class Timeline:
         self._nodes[new] = nodes
         self._end += count
 
-    def at(self, times_ns: Int64s) -> tuple[Int64s, Int64s]:
+    def innermost_at(self, times_ns: Int64s) -> tuple[Int64s, Int64s]:
         """The innermost instance and its node at each moment, boundaries included.
 
         NO_INSTANCE and NO_NODE if nothing was open, or the moment is too old.
@@ -79,7 +79,7 @@ class Timeline:
         first = int(np.searchsorted(live, after_ns, side="right"))
         last = max(first, int(np.searchsorted(live, before_ns, side="left")))
         nodes = self._nodes[self._begin + first : self._begin + last]
-        before = self.at(np.array([after_ns]))[1]
+        before = self.innermost_at(np.array([after_ns]))[1]
         return live[first:last], np.concatenate((before, nodes)).astype(np.int64)
 
     def forget(self, before_ns: int) -> None:
@@ -261,7 +261,7 @@ def place(stacks: RangeStacks, main_thread: int, threads: Int64s, times_ns: Int6
     secondary_nodes: list[Int64s] = []
     for thread, rows in _by_thread(stacks, threads):
         for stack in stacks.of_thread(thread):
-            stack_instances, stack_nodes = stack.timeline.at(times_ns[rows])
+            stack_instances, stack_nodes = stack.timeline.innermost_at(times_ns[rows])
             first = nodes[rows] == NO_NODE
             inside = stack_nodes != NO_NODE
             chosen = first & inside & (stack.priority < _LIBRARY)
@@ -294,8 +294,8 @@ def _by_thread(stacks: RangeStacks, threads: Int64s) -> list[tuple[int, Int64s]]
         return []
     rows = rows[np.argsort(threads[rows], kind="stable")]
     starts = run_starts(threads[rows])
-    parts = np.split(rows, starts[1:])
-    return [(int(threads[part[0]]), part) for part in parts]
+    pieces = np.split(rows, starts[1:])
+    return [(int(threads[part[0]]), part) for part in pieces]
 
 
 def _inherit(
@@ -313,7 +313,7 @@ def _inherit(
         rows = np.flatnonzero((nodes == NO_NODE) & (threads != main_thread))
         if not len(rows):
             break
-        stack_instances, stack_nodes = stack.timeline.at(times_ns[rows])
+        stack_instances, stack_nodes = stack.timeline.innermost_at(times_ns[rows])
         inside = stack_nodes != NO_NODE
         instances[rows[inside]] = stack_instances[inside]
         nodes[rows[inside]] = stack_nodes[inside]

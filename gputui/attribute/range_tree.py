@@ -85,14 +85,14 @@ class Nodes:
         def define(key: int, first: int) -> int:
             attributes = describe(int(indices[first]))
             parent = key >> 32
-            known = self._by_name.get((parent, attributes.name))
-            if known is not None:
-                return known
+            node_before = self._by_name.get((parent, attributes.name))
+            if node_before is not None:
+                return node_before
             if self._count > MAX_NODES:
                 attributes = attributes._replace(name=without_numbers(attributes.name))
-                known = self._by_name.get((parent, attributes.name))
-                if known is not None:
-                    return known
+                node_before = self._by_name.get((parent, attributes.name))
+                if node_before is not None:
+                    return node_before
             if self._count > MAX_NODES + MAX_FOLDED or parent == self._too_many:
                 return self._overflow(now_ns)
             thread, domain = place(int(indices[first]))
@@ -108,8 +108,8 @@ class Nodes:
             different, first, place_of = np.unique(
                 keys[lost], return_index=True, return_inverse=True
             )
-            found = map(define, different.tolist(), lost[first].tolist())
-            nodes[lost] = np.fromiter(found, np.int64, len(different))[place_of]
+            found_nodes = map(define, different.tolist(), lost[first].tolist())
+            nodes[lost] = np.fromiter(found_nodes, np.int64, len(different))[place_of]
         return nodes
 
     def captured(
@@ -124,9 +124,9 @@ class Nodes:
         """The node below `parent` for what a CUDA graph does, defined if new; `parent` itself where
         there are too many. What the program did there itself has another node of that name.
         """
-        known = self._captured.get((parent, attributes.name))
-        if known is not None:
-            return known
+        node_before = self._captured.get((parent, attributes.name))
+        if node_before is not None:
+            return node_before
         if self._count > MAX_NODES + MAX_FOLDED or self.level[parent] >= MAX_CAPTURED_LEVEL:
             return parent
         graph: Literal["captured", "unseen"] = "captured" if is_seen else "unseen"
@@ -136,11 +136,11 @@ class Nodes:
 
     def around(self, node: int) -> list[int]:
         """A node and those around it, from the inside out; none of NO_NODE."""
-        found = []
+        path = []
         while node != NO_NODE:
-            found.append(node)
+            path.append(node)
             node = int(self.parent[node])
-        return found
+        return path
 
     def _overflow(self, now_ns: int) -> int:
         if self._too_many is None:

@@ -50,7 +50,7 @@ class Transitions:
     source: Int64s
 
     @classmethod
-    def of(cls, records: Slots, group: Int64s) -> Transitions:
+    def from_records(cls, records: Slots, group: Int64s) -> Transitions:
         return cls(
             group=group,
             level=records["d"].astype(np.int64) + 1,
@@ -76,14 +76,14 @@ class Transitions:
             return self
         # A pop of a range that was never seen open is left out; it refers to the ranges around it.
         unseen = ~self.is_push & (previous < needed)
-        at = np.minimum(previous, MAX_LEVEL)
+        depth = np.minimum(previous, MAX_LEVEL)
         to = np.minimum(needed - unseen, MAX_LEVEL)
-        counts = np.abs(to - at) + ~unseen
+        counts = np.abs(to - depth) + ~unseen
         source = np.repeat(self.source, counts)
         offset = np.arange(len(source)) - np.repeat(np.cumsum(counts) - counts, counts)
-        lost = offset < np.abs(to - at)[source]
-        opens = (to > at)[source]
-        levels = np.where(opens, at[source] + 1 + offset, at[source] - offset)
+        lost = offset < np.abs(to - depth)[source]
+        opens = (to > depth)[source]
+        levels = np.where(opens, depth[source] + 1 + offset, depth[source] - offset)
         return Transitions(
             group=self.group[source],
             level=np.where(lost, levels, self.level[source]),
@@ -164,11 +164,11 @@ class StartEndRanges:
             return
         ids, around = [], []
         for thread in np.unique(new["thread"]).tolist():
-            of = new[new["thread"] == thread]
+            of_thread = new[new["thread"] == thread]
             for stack in self._stacks.of_thread(thread):
-                inside, _ = stack.timeline.at(of["start"].copy())
+                inside, _ = stack.timeline.innermost_at(of_thread["start"].copy())
                 alive = self._instances.alive(inside)
-                ids.append(of["instance"][alive])
+                ids.append(of_thread["instance"][alive])
                 around.append(inside[alive])
         rows, others, _ = self.around(new["thread"].copy(), new["start"].copy())
         # Of two that began in the same nanosecond, the one that came first is outside.
@@ -186,31 +186,31 @@ class StartEndRanges:
         """
         recent = self._recent
         nothing = np.empty(0, np.int64)
-        parts = []
+        pieces = []
         room = MAX_PAIRS
         for thread in np.unique(threads).tolist() if len(recent) else ():
-            of = recent[recent["thread"] == thread][::-1]  # newest first
-            if not len(of):
+            of_thread = recent[recent["thread"] == thread][::-1]  # newest first
+            if not len(of_thread):
                 continue
-            at = np.flatnonzero(threads == thread)
-            times = moments_ns[at]
+            moment_rows = np.flatnonzero(threads == thread)
+            times = moments_ns[moment_rows]
             order = np.argsort(times, kind="stable")
-            at, times = at[order], times[order]
-            first = np.searchsorted(times, of["start"], side="left")
-            counts = np.searchsorted(times, of["end"], side="right") - first
+            moment_rows, times = moment_rows[order], times[order]
+            first = np.searchsorted(times, of_thread["start"], side="left")
+            counts = np.searchsorted(times, of_thread["end"], side="right") - first
             counts = np.maximum(counts, 0)
             fits = np.cumsum(counts) <= room
-            of, first, counts = of[fits], first[fits], counts[fits]
+            of_thread, first, counts = of_thread[fits], first[fits], counts[fits]
             total = int(counts.sum())
             room -= total
             offsets = np.arange(total) - np.repeat(np.cumsum(counts) - counts, counts)
-            rows = at[np.repeat(first, counts) + offsets]
-            found = of[np.repeat(np.arange(len(of)), counts)]
-            parts.append((rows, found["instance"], found["node"], found["start"]))
-        if not parts:
+            rows = moment_rows[np.repeat(first, counts) + offsets]
+            matches = of_thread[np.repeat(np.arange(len(of_thread)), counts)]
+            pieces.append((rows, matches["instance"], matches["node"], matches["start"]))
+        if not pieces:
             return nothing, nothing, nothing
         rows, instances, nodes, starts = (
-            np.concatenate(column) for column in zip(*parts, strict=True)
+            np.concatenate(column) for column in zip(*pieces, strict=True)
         )
         order = np.lexsort((starts, rows))
         return rows[order], instances[order], nodes[order]
@@ -268,10 +268,10 @@ class StartEndRanges:
         self._instances.end_thread[rows] = threads
         self._close(closed, times_ns(by["start"]), now_ns)
 
-    def _close(self, at: Int64s, ends_ns: Int64s, now_ns: int) -> None:
+    def _close(self, rows: Int64s, ends_ns: Int64s, now_ns: int) -> None:
         ends_ns = np.minimum(ends_ns, LATEST_NS - 1)
-        self._recent["end"][at] = ends_ns
-        closed = self._recent[at]
+        self._recent["end"][rows] = ends_ns
+        closed = self._recent[rows]
         self._instances.close(closed["instance"].copy(), ends_ns, now_ns)
         self._instances.count(closed["node"].copy(), durations_ns(closed["start"], ends_ns))
 
@@ -350,12 +350,12 @@ class Ranges:
         self._has_changed |= len(records) > 0
         while len(records):
             stacks = self.stacks.indices(records)
-            known = stacks != NO_STACK
+            has_stack = stacks != NO_STACK
             # Up to the first record without a stack; on the next try, idle ones have made room.
-            end = len(records) if known.all() else int(np.argmin(known))
+            end = len(records) if has_stack.all() else int(np.argmin(has_stack))
             if end == 0:
-                self.refused += int(np.count_nonzero(~known))
-                records, stacks = pick(records, known), stacks[known]
+                self.refused += int(np.count_nonzero(~has_stack))
+                records, stacks = pick(records, has_stack), stacks[has_stack]
                 end = len(records)
             order = np.argsort(stacks[:end].astype(np.uint16), kind="stable")
             if end:
@@ -366,7 +366,7 @@ class Ranges:
         firsts = run_starts(stack_of)
         stacks = [self.stacks[int(index)] for index in stack_of[firsts]]
         sizes = np.diff(np.append(firsts, len(records)))
-        moves = Transitions.of(records, np.repeat(np.arange(len(stacks)), sizes))
+        moves = Transitions.from_records(records, np.repeat(np.arange(len(stacks)), sizes))
         before = np.array([stack.depth for stack in stacks])
         depths = moves.depths()
         ends = np.append(firsts[1:], len(records)) - 1
@@ -388,20 +388,20 @@ class Ranges:
         wanted = np.where(moves.is_push, moves.level - 1, moves.level)
         wanted = np.where(tracked, wanted, MAX_LEVEL)
         position = np.arange(1, len(wanted) + 1)
-        found = _latest(keys, holders, moves.group, wanted, position)
-        found[wanted == 0] = NO_INSTANCE
+        holders_found = _latest(keys, holders, moves.group, wanted, position)
+        holders_found[wanted == 0] = NO_INSTANCE
 
-        self._instances.set_parents(new, found[pushes])
-        self._set_nodes(records, stacks, moves, pushes, new, found[pushes], now_ns)
+        self._instances.set_parents(new, holders_found[pushes])
+        self._set_nodes(records, stacks, moves, pushes, new, holders_found[pushes], now_ns)
 
         pops = np.flatnonzero(~moves.is_push & tracked)
-        innermost = found.copy()
+        innermost = holders_found.copy()
         innermost[pushes] = new
-        innermost[pops] = self._instances.parent[self._instances.rows(found[pops])]
+        innermost[pops] = self._instances.parent[self._instances.rows(holders_found[pops])]
         nodes = np.full(len(innermost), NO_NODE)
         inside = innermost >= 0
         nodes[inside] = self._instances.node[self._instances.rows(innermost[inside])]
-        self._close(found[pops], moves.times_ns[pops], moves.lost[pops], now_ns)
+        self._close(holders_found[pops], moves.times_ns[pops], moves.lost[pops], now_ns)
 
         firsts = np.searchsorted(moves.group, np.arange(len(stacks) + 1))
         for index, stack in enumerate(stacks):
@@ -433,13 +433,13 @@ class Ranges:
             if other is stack:
                 continue
             # Of two that began in the same nanosecond, the older stack's is outside.
-            found, _ = other.timeline.at(times_ns - (other.place > stack.place))
-            alive = self._instances.alive(found)
+            innermost, _ = other.timeline.innermost_at(times_ns - (other.place > stack.place))
+            alive = self._instances.alive(innermost)
             inside.append(ids[alive])
-            around.append(found[alive])
-        rows, found, _ = self.start_end.around(np.full(len(ids), stack.thread), times_ns)
+            around.append(innermost[alive])
+        rows, innermost, _ = self.start_end.around(np.full(len(ids), stack.thread), times_ns)
         inside.append(ids[rows])
-        around.append(found)
+        around.append(innermost)
         self._instances.nesting.cross(np.concatenate(inside), np.concatenate(around))
 
     def collect_parts(self, collection: Collection) -> DeltaParts:
@@ -524,10 +524,10 @@ class Ranges:
             return self._strings.range_attributes(records[source[index]])
 
         for value in np.flatnonzero(np.bincount(levels)).tolist():
-            at = np.flatnonzero(levels == value)
-            above = places[group[at]] if value == 1 else instances.node[parent_rows[at]]
-            instances.node[rows[at]] = self._nodes.resolve(
-                above, names[at], at, place, describe, now_ns
+            of_level = np.flatnonzero(levels == value)
+            above = places[group[of_level]] if value == 1 else instances.node[parent_rows[of_level]]
+            instances.node[rows[of_level]] = self._nodes.resolve(
+                above, names[of_level], of_level, place, describe, now_ns
             )
 
 

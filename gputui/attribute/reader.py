@@ -124,7 +124,7 @@ class CoreTime:
         """For how long each thread has run, and had no core, since it began."""
         before = self._readings
         if self._read_ns is not None:
-            pairs = [(new, before[one]) for one, new in readings.items() if one in before]
+            pairs = [(new, before[thread]) for thread, new in readings.items() if thread in before]
             self._new = CoreTimes(
                 self._new.run_ns + sum(max(0, new[0] - old[0]) for new, old in pairs),
                 self._new.wait_ns + sum(max(0, new[1] - old[1]) for new, old in pairs),
@@ -144,7 +144,7 @@ class CoreTime:
         self.kept = _NONE
 
     @property
-    def parts(self) -> DeltaParts:
+    def delta_parts(self) -> DeltaParts:
         """What was kept, by the field of CaptureDelta that it goes to."""
         return {
             "core_run_ns": self.kept.run_ns,
@@ -229,9 +229,9 @@ class AttachedProcess:
         together = self.process.accounting.collectives.threads[:MAX_THREADS]
         states = {thread: self._states.read(thread) for thread in {*watched, *together}}
         for thread in watched:
-            if (found := states[thread]) is not None:
-                self.process.accounting.add_state(thread, now_ns, *found)
-        read = {thread: found[:2] for thread in together if (found := states[thread]) is not None}
+            if (state := states[thread]) is not None:
+                self.process.accounting.add_state(thread, now_ns, *state)
+        read = {thread: state[:2] for thread in together if (state := states[thread]) is not None}
         self._core_time.add(now_ns, read)
         for sample in self._lines.read():
             leaf, fetches = LEAF_OF_KIND.get(sample.kind), sample.kind == FETCHES
@@ -243,17 +243,17 @@ class AttachedProcess:
             self._lines_seen.add(sample.line)
 
     def _new_lines(self, now_ns: int) -> list[AnyEvent]:
-        known = self._lines.lines
-        new = sorted(n for n in self._lines_seen - self._lines_defined if n in known)
+        lines = self._lines.lines
+        new = sorted(n for n in self._lines_seen - self._lines_defined if n in lines)
         self._lines_defined.update(new)
         return [
             LineDefined(
                 time_ns=now_ns,
                 process=self.process.number,
                 line=number,
-                path=known[number].path,
-                number=known[number].line,
-                function=known[number].function,
+                path=lines[number].path,
+                number=lines[number].line,
+                function=lines[number].function,
             )
             for number in new
         ]
@@ -264,7 +264,7 @@ class AttachedProcess:
         """
         began = time.thread_time_ns()
         self._process_waiting(now_ns)
-        report = self.process.accounting.collectives.take()
+        report = self.process.accounting.collectives.take_report()
         self._core_time.keep(bool(report.collectives or report.entered))
         until_ns = self.process.complete_until_ns(now_ns, ended)
         matching.add(self.process.number, report, until_ns)
@@ -295,7 +295,7 @@ class AttachedProcess:
             unread=unread,
             more={
                 "reader_cpu_ns": cpu_ns,
-                **self._core_time.parts,
+                **self._core_time.delta_parts,
                 **matching.take_parts(self.process.number),
             },
         )
@@ -411,8 +411,8 @@ class CaptureReader:
         """Read all rings, including new ones. Returns the number of slots read."""
         self._find()
         with self._finding:
-            found, self._found = self._found, []
-        for ring in found:
+            rings, self._found = self._found, []
+        for ring in rings:
             process = TracedProcess(
                 self._numbering.process(),
                 ring.facts.pid,
@@ -469,7 +469,10 @@ class CaptureReader:
         if self._max_cost_percent is None or not self._attached:
             return
         percent = self._max_cost_percent
-        wanted = max(one.process.windows.costs.period_ns(percent) for one in self._attached)
+        wanted = max(
+            process_attached.process.windows.costs.period_ns(percent)
+            for process_attached in self._attached
+        )
         for attached in self._attached:
             attached.ring.wish(wanted, attached.process.step_string)
 

@@ -138,8 +138,8 @@ class Strings:
 
     def number(self, label: str) -> int:
         """The first id of a label; NO_STRING if there is none."""
-        found = (number for number in self._texts if self.label(number) == label)
-        return next(found, NO_STRING)
+        matches = (number for number in self._texts if self.label(number) == label)
+        return next(matches, NO_STRING)
 
     def domain(self, number: int) -> str:
         """The name of a domain; id 0 is the default domain, whose name is empty."""

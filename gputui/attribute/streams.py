@@ -81,8 +81,8 @@ class Streams:
         self._ran.append(ran)
 
     def collect_parts(self, collection: Collection) -> DeltaParts:
-        parts, self._ran = self._ran, []
-        ran = Ran(*sorted_columns(parts, (np.int64,) * 4))
+        pieces, self._ran = self._ran, []
+        ran = Ran(*sorted_columns(pieces, (np.int64,) * 4))
         latencies, self._latencies = self._latencies, []
         if not len(ran.starts_ns):
             return {}
@@ -116,8 +116,8 @@ class Streams:
 
     def _idle(self, keys: Int64s, starts: Int64s, covered: Covered) -> dict[int, Distribution]:
         rows, gaps_ns = covered.gap_rows, covered.gaps_ns
-        known = ~self._holes.touch(starts[rows] - gaps_ns, starts[rows])
-        return coarse_distributions(keys[rows[known]], gaps_ns[known])
+        is_known = ~self._holes.touch(starts[rows] - gaps_ns, starts[rows])
+        return coarse_distributions(keys[rows[is_known]], gaps_ns[is_known])
 
     def _device_deltas(
         self, process: int, by_device: Covered, by_stream: Covered, idle: dict[int, Distribution]
@@ -172,8 +172,8 @@ class LaunchIntervals:
         if len(self._threads) > 1 or (starts_ns[1:] < starts_ns[:-1]).any():
             order = np.lexsort((starts_ns, numbers))
             numbers, starts_ns = numbers[order], starts_ns[order]
-        known = int(np.searchsorted(numbers, 0))
-        numbers, starts_ns = numbers[known:], starts_ns[known:]
+        first_known = int(np.searchsorted(numbers, 0))
+        numbers, starts_ns = numbers[first_known:], starts_ns[first_known:]
         if not len(numbers):
             return
         firsts = np.flatnonzero(np.concatenate(([True], numbers[1:] != numbers[:-1])))
@@ -189,11 +189,11 @@ class LaunchIntervals:
 
     def collect_parts(self, _: Collection) -> DeltaParts:
         """Launches of each thread, and the time between them."""
-        parts, self._parts = self._parts, []
+        pieces, self._parts = self._parts, []
         counts, self._counts = self._counts, np.zeros(self.MAX_THREADS, np.int64)
         intervals = coarse_distributions(
-            join([part[0] for part in parts], np.int64),
-            np.minimum(join([part[1] for part in parts], np.int64), LONGEST_NS),
+            join([part[0] for part in pieces], np.int64),
+            np.minimum(join([part[1] for part in pieces], np.int64), LONGEST_NS),
         )
         return {
             "launching_threads": tuple(

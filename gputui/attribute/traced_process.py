@@ -235,13 +235,15 @@ class Steps:
     def _host_spans(
         self, inside: Bools, node: int, start_ns: int, end_ns: int
     ) -> tuple[Int64s, Int64s, Int64s, Int64s]:
-        parts = []
+        pieces = []
         for part in self._instances:
             mask = (part.starts_ns >= start_ns) & (part.ends_ns <= end_ns) & inside[part.nodes]
-            parts.append(
+            pieces.append(
                 (part.nodes[mask], part.starts_ns[mask], part.ends_ns[mask], part.ids[mask])
             )
-        nodes, starts, ends, ids = (np.concatenate(columns) for columns in zip(*parts, strict=True))
+        nodes, starts, ends, ids = (
+            np.concatenate(columns) for columns in zip(*pieces, strict=True)
+        )
         # The step itself is the timeline's frame.
         frame = nodes == node
         order = np.lexsort((starts, self._nodes.level[nodes]))
@@ -249,12 +251,12 @@ class Steps:
         return nodes[order], starts[order], ends[order], ids[order]
 
     def _gpu_spans(self, inside: Bools, ids: Int64s, start_ns: int, duration_ns: int) -> GpuSpans:
-        parts = [(np.empty(0, np.int64),) * 3]
+        pieces = [(np.empty(0, np.int64),) * 3]
         for part in self._launched:
             mask = (part.starts_ns >= start_ns) & inside[part.nodes]
             mask[mask] = np.isin(part.instances[mask], ids)
-            parts.append((part.nodes[mask], part.starts_ns[mask], part.ends_ns[mask]))
-        nodes, starts, ends = (np.concatenate(columns) for columns in zip(*parts, strict=True))
+            pieces.append((part.nodes[mask], part.starts_ns[mask], part.ends_ns[mask]))
+        nodes, starts, ends = (np.concatenate(columns) for columns in zip(*pieces, strict=True))
         if not len(nodes):
             return nodes, starts, ends, ends
         order = np.argsort(starts, kind="stable")
@@ -284,10 +286,10 @@ def _thinned(spans: GpuSpans, most: int) -> GpuSpans:
     passed = starts - starts[0]
     groups = passed * most // (passed[-1] + 1)
     firsts = run_starts(groups)
-    of = np.repeat(np.arange(len(firsts)), np.diff(np.append(firsts, len(nodes))))
+    group_of = np.repeat(np.arange(len(firsts)), np.diff(np.append(firsts, len(nodes))))
     # Of each group, the node with the most time.
     size = int(nodes.max()) + 1
-    keys, rows = np.unique(of * size + nodes, return_inverse=True)
+    keys, rows = np.unique(group_of * size + nodes, return_inverse=True)
     spent = np.bincount(rows, busy, len(keys))
     group = keys // size
     order = np.lexsort((spent, group))
@@ -461,16 +463,16 @@ class TracedProcess:
         in the ring are among its losses; `more` are further fields of the CaptureDelta.
         """
         collection = self._finish_instances(now_ns, ended, open_until_ns, added, unread)
-        parts = merge_parts(collector.collect_parts(collection) for collector in self.collectors)
-        parts |= more or {}
+        fields = merge_parts(collector.collect_parts(collection) for collector in self.collectors)
+        fields |= more or {}
         step = self.steps.draw(collection)
         # Not before: accounting finds the ranges of past moments in the stacks' timelines.
         self.ranges.stacks.forget()
         if len(collection.finalised.ids):
             self.ranges.start_end.forget()
-        events = self._take_definitions(now_ns, [row.thread for row in parts["launching_threads"]])
-        opened: tuple[OpenRange, ...] = parts["open_ranges"]
-        if ended or self._records or has_news(parts) or opened != self._open:
+        events = self._take_definitions(now_ns, [row.thread for row in fields["launching_threads"]])
+        opened: tuple[OpenRange, ...] = fields["open_ranges"]
+        if ended or self._records or has_news(fields) or opened != self._open:
             events.append(
                 CaptureDelta(
                     time_ns=now_ns,
@@ -479,7 +481,7 @@ class TracedProcess:
                     callback_ns=added.callback_ns,
                     traced_ns=added.traced_ns,
                     paused_ns=added.paused_ns,
-                    **parts,
+                    **fields,
                 )
             )
         self._open, self._records = opened, 0

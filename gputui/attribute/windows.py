@@ -112,9 +112,9 @@ class WindowCosts:
                 continue
             likeliest = self._nodes.likeliest_step
             is_step = likeliest != NOT_A_STEP and int(self._nodes.step_rank[node]) == likeliest
-            found = is_step, -int(self._nodes.level[node])
-            if best is None or found > best:
-                best, self._node = found, node
+            rank = is_step, -int(self._nodes.level[node])
+            if best is None or rank > best:
+                best, self._node = rank, node
 
     @property
     def step(self) -> int | None:
@@ -123,7 +123,7 @@ class WindowCosts:
 
     def collect(self, now_ns: int, ended: bool) -> list[WindowCost]:
         """Windows whose surroundings are known by now."""
-        found: list[WindowCost] = []
+        costs: list[WindowCost] = []
         while self._waiting:
             window = self._waiting[0]
             after_ns = window.closed_ns + (window.closed_ns - window.opening_ns)
@@ -136,8 +136,8 @@ class WindowCosts:
             cost = self._compare(starts, window, following)
             self._before_ns = window.closed_ns
             if cost is not None:
-                found.append(cost)
-        return found
+                costs.append(cost)
+        return costs
 
     def _joined(self) -> Int64s:
         if not self._starts:
@@ -170,28 +170,28 @@ class WindowCosts:
         bare = bare[bare <= longest]
         edges = np.array([window.opening_ns, window.closed_ns])
         holds_edge = np.zeros(len(turns), np.bool_)
-        at = np.searchsorted(begins, edges, side="right") - 1
-        holds_edge[at[at >= 0]] = True
+        edge_turns = np.searchsorted(begins, edges, side="right") - 1
+        holds_edge[edge_turns[edge_turns >= 0]] = True
         counted = touched & ((turns <= longest) | holds_edge)
-        taken = np.minimum(turns[counted], int(usual) + STALL_NS)
-        bare_ns = len(taken) * float(bare.mean())
-        self._excesses.append(float(taken.sum()) - bare_ns)
+        counted_ns = np.minimum(turns[counted], int(usual) + STALL_NS)
+        bare_ns = len(counted_ns) * float(bare.mean())
+        self._excesses.append(float(counted_ns.sum()) - bare_ns)
         if self._before_ns == 0 and len(before) >= LEAST_TURNS <= len(after):
             # By the fastest turns: the machine, or the program, may have slowed down meanwhile.
-            fast, before_fast = (float(np.percentile(one, 10)) for one in (after, before))
+            fast, before_fast = (float(np.percentile(some, 10)) for some in (after, before))
             if before_fast and fast / before_fast - 1 < MOST_STANDING:
                 self.standing_ppm = round(1e6 * (fast / before_fast - 1))
-        return WindowCost(window.group, 1, len(taken), int(taken.sum()), round(bare_ns))
+        return WindowCost(window.group, 1, len(counted_ns), int(counted_ns.sum()), round(bare_ns))
 
     def period_ns(self, max_cost_percent: float) -> int:
         """How often a window may be opened: its excess, at the upper end of what it may be, is at
         most this share of the time. Until some were measured, one is taken to cost more than any
         program was seen to lose."""
-        known = [*self._excesses]
-        if len(known) >= FEWEST:
-            excess = fmean(known) + _NORMAL_80 * stdev(known) / math.sqrt(len(known))
+        excesses = [*self._excesses]
+        if len(excesses) >= FEWEST:
+            excess = fmean(excesses) + _NORMAL_80 * stdev(excesses) / math.sqrt(len(excesses))
         else:
-            excess = fmean([*known, FIRST_EXCESS_NS])
+            excess = fmean([*excesses, FIRST_EXCESS_NS])
         wanted = max(0.0, excess) / (max_cost_percent / 100)
         wanted = min(max(wanted, WINDOW_NS / SOON), LONGEST_PERIOD_NS)
         # Few different ones: the moments of windows follow from the period.
@@ -275,11 +275,11 @@ class Windows:
             return
         self._add_instances(finalised)
         if len(launched.starts_ns):
-            at = np.searchsorted(self._ons, launched.starts_ns, side="right") - 1
-            seen = (at >= 0) & self._are_known(at)
+            rows = np.searchsorted(self._ons, launched.starts_ns, side="right") - 1
+            seen = (rows >= 0) & self._are_known(rows)
             spent = durations_ns(launched.starts_ns[seen], launched.ends_ns[seen])
             self._count(
-                launched.nodes[seen], self._group(at[seen]), np.zeros(len(spent), np.int64), spent
+                launched.nodes[seen], self._group(rows[seen]), np.zeros(len(spent), np.int64), spent
             )
 
     def _add_instances(self, finalised: Finalised) -> None:
@@ -287,15 +287,17 @@ class Windows:
         first = np.searchsorted(self._offs, starts, side="right")
         last = np.searchsorted(self._ons, ends, side="right") - 1
         # Of instances that began before the oldest window known, the share is not known.
-        known = starts >= (self._ons[0] if self._forgotten else 0)
-        short = np.flatnonzero(known & (first == last) & self._are_known(first))
-        at = first[short]
-        traced = np.minimum(ends[short], self._offs[at]) - np.maximum(starts[short], self._ons[at])
+        in_reach = starts >= (self._ons[0] if self._forgotten else 0)
+        short = np.flatnonzero(in_reach & (first == last) & self._are_known(first))
+        of_window = first[short]
+        traced = np.minimum(ends[short], self._offs[of_window]) - np.maximum(
+            starts[short], self._ons[of_window]
+        )
         lengths = ends[short] - starts[short]
         ppm = np.where(lengths > 0, traced * _PPM // np.maximum(lengths, 1), _PPM)
         none = np.zeros(len(short), np.int64)
-        self._count(nodes[short], self._group(at), np.maximum(ppm, 0), none)
-        for row in np.flatnonzero(known & (first < last)).tolist():
+        self._count(nodes[short], self._group(of_window), np.maximum(ppm, 0), none)
+        for row in np.flatnonzero(in_reach & (first < last)).tolist():
             some = slice(int(first[row]), int(last[row]) + 1)
             traced = np.minimum(ends[row], self._offs[some]) - np.maximum(
                 starts[row], self._ons[some]
@@ -310,8 +312,10 @@ class Windows:
         """Which of these windows ended before attribution did."""
         if self._known_until_ns is None:
             return np.ones(len(windows), np.bool_)
-        known: Bools = windows < np.searchsorted(self._offs, self._known_until_ns, side="right")
-        return known
+        ended_before: Bools = windows < np.searchsorted(
+            self._offs, self._known_until_ns, side="right"
+        )
+        return ended_before
 
     def _count(self, nodes: Int64s, groups: Int64s, ppm: Int64s, gpu_ns: Int64s) -> None:
         few = nodes < MOST_NODES
@@ -323,10 +327,10 @@ class Windows:
         occurred = np.bincount(rows, ppm, len(keys)).astype(np.int64).tolist()
         sums = np.minimum(np.bincount(rows, gpu_ns, len(keys)), LATEST_NS)  # hostile durations
         spent = sums.astype(np.int64).tolist()
-        for key, one, other in zip(keys.tolist(), occurred, spent, strict=True):
+        for key, occurred_ppm, other in zip(keys.tolist(), occurred, spent, strict=True):
             pair = divmod(key, WINDOW_GROUPS)
             before = self._sums.get(pair, (0, 0))
-            self._sums[pair] = before[0] + one, before[1] + other
+            self._sums[pair] = before[0] + occurred_ppm, before[1] + other
 
     def collect_parts(self, collection: Collection) -> DeltaParts:
         """What was seen in windows, what they cost the program, and how many ended."""

@@ -144,8 +144,8 @@ def _compiler() -> list[str] | None:
     if chosen:
         return chosen
     for name in ("cc", "gcc", "clang"):
-        if found := shutil.which(name):
-            return [found]
+        if path := shutil.which(name):
+            return [path]
     return None
 
 

@@ -261,10 +261,10 @@ def _defined_names(path: Path) -> Iterator[bytes]:
         file.seek(sections_at)
         table = file.read(entry_bytes * count)
         sections = list(struct.iter_unpack("<IIQQQQIIQQ", table[: len(table) // 64 * 64]))
-        for _, kind, _, _, at, size, link, _, _, _ in sections:
+        for _, kind, _, _, offset, size, link, _, _, _ in sections:
             if kind != dynamic_symbols or size > most or link >= len(sections):
                 continue
-            file.seek(at)
+            file.seek(offset)
             symbols = file.read(size)
             file.seek(sections[link][4])
             names = file.read(min(sections[link][5], most))

@@ -385,15 +385,15 @@ class StringDefinitions:
             position = start + 1
             if length > STRING_BYTES_MAX:
                 continue
-            parts = -(-length // STRING_BYTES_PER_SLOT)
-            position, whole = _end_of_string(numbers, start, parts)
+            slots_left = -(-length // STRING_BYTES_PER_SLOT)
+            position, whole = _end_of_string(numbers, start, slots_left)
             if not whole and position == len(records):
                 self._carried = records[start:].copy()
                 records, keep = records[:start], keep[:start]
                 break
             keep[start:position] = False
             if whole:
-                slots = records[start + 1 : position].view(np.uint8).reshape(parts, SLOT_BYTES)
+                slots = records[start + 1 : position].view(np.uint8).reshape(slots_left, SLOT_BYTES)
                 text = slots[:, :STRING_BYTES_PER_SLOT].tobytes()[:length]
                 strings[int(records["name"][start])] = self._clean(
                     text.decode("utf-8", "replace"), STRING_BYTES_MAX
@@ -401,14 +401,14 @@ class StringDefinitions:
         return records[keep], strings
 
 
-def _end_of_string(numbers: npt.NDArray[np.uint32], start: int, parts: int) -> tuple[int, bool]:
+def _end_of_string(numbers: npt.NDArray[np.uint32], start: int, count: int) -> tuple[int, bool]:
     """Where the slots of the string at `start` end, and whether all of them are there.
 
     Slots are numbered, so a string whose writer was killed half-way swallows nothing else.
     """
-    end = start + 1 + parts
+    end = start + 1 + count
     first = int(numbers[start])
-    if end <= len(numbers) and int(numbers[end - 1]) == (first + parts) & 0xFFFFFFFF:
+    if end <= len(numbers) and int(numbers[end - 1]) == (first + count) & 0xFFFFFFFF:
         return end, True
     behind = numbers[start + 1 : end] - np.uint32(first)  # wraps, as the numbers do
-    return start + 1 + int(np.count_nonzero(behind <= parts)), False
+    return start + 1 + int(np.count_nonzero(behind <= count)), False

@@ -90,7 +90,7 @@ class Accounting:
     def add_recomputation(self, reading: LineReading) -> None:
         """Where a backward pass computed a forward pass again."""
         for device in self.devices.values():
-            device.time.blame.line_hits.append(LineHit.of(reading, RECOMPUTING))
+            device.time.blame.line_hits.append(LineHit.from_reading(reading, RECOMPUTING))
 
     def define_kernel(self, number: int, name: str) -> None:
         """A kernel's demangled name."""
@@ -116,13 +116,13 @@ class Accounting:
         self,
         records: Slots,
         calls: Slots,
-        found: TimedOperations,
+        timed: TimedOperations,
         origins: Int64s,
     ) -> None:
         """Operations with their calls, also as columns; the streams that they ran on."""
-        self.collectives.add_kernels(found)
-        operations = columns(records, found, self._kernels)
-        present = distinct(found.devices).tolist()
+        self.collectives.add_kernels(timed)
+        operations = columns(records, timed, self._kernels)
+        present = distinct(timed.devices).tolist()
         for device in present:
             if device not in self.devices:
                 if len(self.devices) >= MAX_DEVICES:
@@ -133,12 +133,12 @@ class Accounting:
                     device,
                     DeviceTime(self._threads, self._main_thread, phases, self.holes, self._kernels),
                 )
-            of = operations
+            its_own = operations
             if len(present) > 1:
-                of = operations.pick(np.flatnonzero(found.devices == device))
-            self.devices[device].add(of)
+                its_own = operations.pick(np.flatnonzero(timed.devices == device))
+            self.devices[device].add(its_own)
         graphs = self._graphs if self._has_graphs else None
-        self._launches.add(operations, records, calls, found, origins & STREAM, graphs)
+        self._launches.add(operations, records, calls, timed, origins & STREAM, graphs)
 
     def mark_steps(self, started_ns: Int64s) -> None:
         """Moments at which ranges began that name themselves steps: they win over what is found.
@@ -158,8 +158,8 @@ class Accounting:
         """Let each device know when the others of this process were busy."""
         needed_ns = min(device.time.accounted_ns for device in self.devices.values())
         for number, device in self.devices.items():
-            known = device.time.busy_after(self._busy.get(number, NEVER), until_ns)
-            self._busy[number] = known.after(needed_ns)
+            was_busy = device.time.busy_after(self._busy.get(number, NEVER), until_ns)
+            self._busy[number] = was_busy.after(needed_ns)
         for number, device in self.devices.items():
             device.time.siblings = union(
                 busy for other, busy in self._busy.items() if other != number
@@ -173,14 +173,14 @@ class Accounting:
         if steps_named:
             is_step = nodes.step_rank[finalised.nodes] == nodes.likeliest_step
             self.mark_steps(finalised.starts_ns[is_step])
-        parts = self.collect(collection.until_ns, steps_named)
-        parts["range_leaves"] = tuple(
+        fields = self.collect(collection.until_ns, steps_named)
+        fields["range_leaves"] = tuple(
             RangeLeaf(device, int(nodes.number[node]), leaf, ns)
             for device, steps in self.devices.items()
-            for (node, leaf), ns in steps.time.phases.take().items()
+            for (node, leaf), ns in steps.time.phases.take_sums().items()
             if ns
         )
-        return parts
+        return fields
 
     def collect(self, until_ns: int | None, steps_named: bool) -> DeltaParts:
         """Time by step and leaf up to `until_ns`, None at the end. `steps_named` means that the
@@ -190,7 +190,7 @@ class Accounting:
         else:
             if any(device.holds_much for device in self.devices.values()):
                 self._tracker.hurry()
-            new, ahead = self._launches.take(until_ns)
+            new, ahead = self._launches.take_before(until_ns)
             ended = until_ns is None
             marks, renewed = self._tracker.feed(new.tokens, new.starts, ahead, ended=ended)
             level = self._tracker.level
@@ -201,17 +201,17 @@ class Accounting:
         if len(self.devices) > 1:
             self._show_siblings(until_ns)
         may_wait = not steps_named and self._tracker.seen < WINDOW
-        parts = [
+        deltas = [
             part for device in self.devices.values() for part in device.collect(until_ns, may_wait)
         ]
         accounted = [device.time.accounted_ns for device in self.devices.values()]
         self._threads.forget(min(accounted, default=0))
         devices = self.devices.values()
         return {
-            "leaf_times": tuple(part for part in parts if isinstance(part, LeafTime)),
-            "loops": tuple(part for part in parts if isinstance(part, LoopDelta)),
-            "step_blocks": tuple(part for part in parts if isinstance(part, StepBlock)),
-            "line_samples": tuple(part for part in parts if isinstance(part, LineSamples)),
+            "leaf_times": tuple(part for part in deltas if isinstance(part, LeafTime)),
+            "loops": tuple(part for part in deltas if isinstance(part, LoopDelta)),
+            "step_blocks": tuple(part for part in deltas if isinstance(part, StepBlock)),
+            "line_samples": tuple(part for part in deltas if isinstance(part, LineSamples)),
             "line_launches": tuple(
                 launched for device in devices for launched in device.take_line_launches()
             ),
@@ -254,26 +254,28 @@ class Sharing:
         for member in members:
             for number, device in member.accounting.devices.items():
                 users[_gpu(number, member.visible)].append(_User(member, device))
-        for gpu, of in users.items():
-            if len(of) > 1 or self._busy[gpu].keys() - {of[0].member.number}:
-                self._exchange(self._busy[gpu], of)
+        for gpu, sharers in users.items():
+            if len(sharers) > 1 or self._busy[gpu].keys() - {sharers[0].member.number}:
+                self._exchange(self._busy[gpu], sharers)
             else:
-                of[0].device.time.others = of[0].device.until_ns = None
+                sharers[0].device.time.others = sharers[0].device.until_ns = None
 
     @staticmethod
     def _exchange(busy: dict[int, Busy], users: list[_User]) -> None:
         until_ns = min((u.member.until_ns for u in users if u.member.until_ns), default=None)
         needed_ns = min(user.device.time.accounted_ns for user in users)
         for member, device in users:
-            known = busy.get(member.number, NEVER)
+            was_busy = busy.get(member.number, NEVER)
             # Of one that ended, all: it is not there the next time.
-            busy[member.number] = device.time.busy_after(known, member.until_ns and until_ns)
+            busy[member.number] = device.time.busy_after(was_busy, member.until_ns and until_ns)
         for number in [*busy]:
             busy[number] = busy[number].after(needed_ns)
             if not len(busy[number].ends) and all(u.member.number != number for u in users):
                 del busy[number]
         for member, device in users:
-            others = [one for number, one in busy.items() if number != member.number]
+            others = [
+                busy_of_other for number, busy_of_other in busy.items() if number != member.number
+            ]
             device.time.others = union(others) if others else None
             device.until_ns = until_ns
 

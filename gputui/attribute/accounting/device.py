@@ -15,7 +15,15 @@ from gputui.attribute.accounting.gaps import Blame, Causes, Gaps, Samples
 from gputui.attribute.accounting.host_threads import Doing, HostThreads, Rows, spread
 from gputui.attribute.accounting.operations import Columns, Kernels, refine
 from gputui.attribute.accounting.step_rows import StreamOperations, thread_lanes, within_bytes
-from gputui.attribute.arrays import Int64s, UInt32s, differences, distinct, present, rows_of, taken
+from gputui.attribute.arrays import (
+    Int64s,
+    UInt32s,
+    differences,
+    distinct,
+    present,
+    rows_of,
+    take_rows,
+)
 from gputui.attribute.intervals import Busy, Holes, exclusive, union
 from gputui.attribute.range_stacks import NO_NODE, RangeStack, RangeStacks
 from gputui.attribute.records import Strings
@@ -52,7 +60,7 @@ class Tracks:
     @property
     def first_ns(self) -> int | None:
         """Where the first of them begins."""
-        firsts = [int(parts[0][0][0]) for parts in self._tracks.values() if parts]
+        firsts = [int(pieces[0][0][0]) for pieces in self._tracks.values() if pieces]
         return min(firsts, default=None)
 
     def add(self, leaf: int, starts: Int64s, ends: Int64s, amounts: Int64s) -> None:
@@ -61,18 +69,18 @@ class Tracks:
             self._tracks.setdefault(leaf, []).append((starts, ends, amounts))
             self._intervals += len(starts)
 
-    def take(self, boundaries: Int64s) -> npt.NDArray[np.int64]:
+    def take_up_to(self, boundaries: Int64s) -> npt.NDArray[np.int64]:
         """Time by leaf, and of the tracks beside, up to each boundary from the one before; the rest
         stays.
 
         Intervals that lie across a boundary are divided in proportion.
         """
         rows = np.zeros((len(boundaries), FETCHING + 1), np.int64)
-        for leaf, parts in self._tracks.items():
-            if not parts:
+        for leaf, pieces in self._tracks.items():
+            if not pieces:
                 continue
             kept: list[_Track] = []
-            for part in parts:
+            for part in pieces:
                 self._intervals -= len(part[0])
                 left = _take_of(part, boundaries, rows[:, leaf])
                 if len(left[0]):
@@ -84,8 +92,8 @@ class Tracks:
     def take_all(self) -> npt.NDArray[np.int64]:
         """Time by leaf, WAITED and FETCHING, of all that is held."""
         sums = np.zeros(FETCHING + 1, np.int64)
-        for leaf, parts in self._tracks.items():
-            sums[leaf] = sum(int(amounts.sum()) for _, _, amounts in parts)
+        for leaf, pieces in self._tracks.items():
+            sums[leaf] = sum(int(amounts.sum()) for _, _, amounts in pieces)
         self._tracks.clear()
         self._intervals = 0
         return sums
@@ -107,10 +115,10 @@ def _take_of(part: _Track, boundaries: Int64s, sums: Int64s) -> _Track:
     first = int(begun[-1])
     if not len(divided):
         return starts[first:], ends[first:], amounts[first:]
-    at, beyond = last.take(divided), beyond.take(divided)
-    share = beyond / (ends.take(at) - starts.take(at))
+    rows, beyond = last.take(divided), beyond.take(divided)
+    share = beyond / (ends.take(rows) - starts.take(rows))
     rest = np.zeros(len(boundaries) + 1, np.int64)
-    rest[divided + 1] = np.rint(amounts.take(at) * share)
+    rest[divided + 1] = np.rint(amounts.take(rows) * share)
     sums -= rest[1:] - rest[:-1]
     if int(divided[-1]) < len(boundaries) - 1:
         return starts[first:], ends[first:], amounts[first:]
@@ -154,26 +162,26 @@ class PhaseLeaves:
         self._idle: dict[int, dict[int, float]] = defaultdict(lambda: defaultdict(float))
         self._idle_ns: dict[int, int] = defaultdict(int)
 
-    def take(self) -> dict[tuple[int, int], int]:
+    def take_sums(self) -> dict[tuple[int, int], int]:
         """Node and leaf → ns since the last call; nothing as long as there are no ranges."""
         if not self._stacks.all():
             return {}
-        found = dict(self._busy)
+        sums_by_place = dict(self._busy)
         for node, causes in self._idle.items():
             # To the nanosecond: what rounding leaves is the largest cause's.
             rounded = {leaf: round(ns) for leaf, ns in causes.items()}
             largest = max(rounded, key=lambda leaf: rounded[leaf])
             rounded[largest] += self._idle_ns[node] - sum(rounded.values())
-            found |= {(node, leaf): ns for leaf, ns in rounded.items() if ns}
+            sums_by_place |= {(node, leaf): ns for leaf, ns in rounded.items() if ns}
         for sums in (self._busy, self._idle, self._idle_ns):
             sums.clear()
-        return found
+        return sums_by_place
 
-    def add_busy(self, parts: Sequence[tuple[int, Int64s, Int64s]]) -> None:
+    def add_busy(self, by_leaf: Sequence[tuple[int, Int64s, Int64s]]) -> None:
         """Operations by leaf: the innermost ranges that launched them, and how much counts."""
         sums = [
             (node, leaf, round(ns))
-            for leaf, nodes, exposed in parts
+            for leaf, nodes, exposed in by_leaf
             for node, ns in _by_node(nodes, exposed)
         ]
         for node, leaf, ns in sorted(sums):
@@ -181,7 +189,7 @@ class PhaseLeaves:
 
     def add_idle(
         self,
-        parts: Sequence[Share],
+        by_leaf: Sequence[Share],
         starts_ns: Int64s,
         lengths: Int64s,
         threads: UInt32s,
@@ -190,22 +198,24 @@ class PhaseLeaves:
         causes, which add up to the gaps."""
         if not self._stacks.all():
             self._idle_ns[NO_NODE] += int(lengths.sum())
-            for leaf, _, amounts in parts:
+            for leaf, _, amounts in by_leaf:
                 self._idle[NO_NODE][int(leaf)] += int(amounts.sum())
             return
         launched_by = distinct(threads).tolist()
         if len(launched_by) == 1:
-            self._share_out(launched_by[0], starts_ns, lengths, list(parts))
+            self._share_out(launched_by[0], starts_ns, lengths, list(by_leaf))
             return
         for thread in launched_by:
             its = threads == thread
-            of = np.flatnonzero(its)
+            rows_of_thread = np.flatnonzero(its)
             place = np.cumsum(its) - 1
             shares: list[Share] = []
-            for leaf, rows, amounts in parts:
+            for leaf, rows, amounts in by_leaf:
                 own = np.flatnonzero(its.take(rows))
                 shares.append((leaf, place.take(rows.take(own)), amounts.take(own)))
-            self._share_out(thread, starts_ns.take(of), lengths.take(of), shares)
+            self._share_out(
+                thread, starts_ns.take(rows_of_thread), lengths.take(rows_of_thread), shares
+            )
 
     def _share_out(
         self, thread: int, starts_ns: Int64s, lengths: Int64s, shares: list[Share]
@@ -224,14 +234,14 @@ class PhaseLeaves:
         for node, ns in left.items():
             self._idle_ns[node] += round(ns)
         # The cause of the most gaps, launching as a rule, has what the others leave.
-        most = max(range(len(shares)), key=lambda at: len(shares[at][1]))
-        found = [_overlaps(bounds, nodes, starts_ns, lengths, *amounts) if at != most else {}
-                 for at, (_, *amounts) in enumerate(shares)]  # fmt: skip
-        for sums in found:
+        most = max(range(len(shares)), key=lambda index: len(shares[index][1]))
+        overlaps = [_overlaps(bounds, nodes, starts_ns, lengths, *amounts) if index != most else {}
+                 for index, (_, *amounts) in enumerate(shares)]  # fmt: skip
+        for sums in overlaps:
             for node, ns in sums.items():
                 left[node] -= ns
-        found[most] = left
-        for (leaf, *_), sums in zip(shares, found, strict=True):
+        overlaps[most] = left
+        for (leaf, *_), sums in zip(shares, overlaps, strict=True):
             for node, ns in sums.items():
                 self._idle[node][int(leaf)] += ns
 
@@ -249,7 +259,7 @@ def _innermost(stacks: list[RangeStack], first_ns: int, last_ns: int) -> tuple[I
     for stack in stacks:
         outside = np.flatnonzero(nodes == NO_NODE)
         if len(outside):
-            nodes[outside] = stack.timeline.at(times[outside])[1]
+            nodes[outside] = stack.timeline.innermost_at(times[outside])[1]
     return np.concatenate((times, ends[1])), nodes
 
 
@@ -267,12 +277,14 @@ def _overlaps(
         return {}
     begins, lengths = starts_ns.take(rows), lengths.take(rows)
     ends = begins + lengths
-    of, at = spread(
+    intervals, pieces = spread(
         np.searchsorted(bounds, begins, side="right") - 1, np.searchsorted(bounds, ends)
     )
-    shared = np.minimum(bounds.take(at + 1), ends.take(of))
-    shared -= np.maximum(bounds.take(at), begins.take(of))
-    return dict(_sums(nodes.take(at), amounts.take(of) * (shared / lengths.take(of))))
+    shared = np.minimum(bounds.take(pieces + 1), ends.take(intervals))
+    shared -= np.maximum(bounds.take(pieces), begins.take(intervals))
+    return dict(
+        _sums(nodes.take(pieces), amounts.take(intervals) * (shared / lengths.take(intervals)))
+    )
 
 
 def _by_node(nodes: Int64s, amounts: Int64s) -> Iterable[tuple[int, float]]:
@@ -286,13 +298,13 @@ def _by_node(nodes: Int64s, amounts: Int64s) -> Iterable[tuple[int, float]]:
 def _sums(
     keys: Int64s, amounts: npt.NDArray[np.int64] | npt.NDArray[np.float64]
 ) -> Iterator[tuple[int, float]]:
-    found, places = None, keys
+    distinct_keys, places = None, keys
     if int(keys.max()) >= _FEW_NODES:
-        found, places = np.unique(keys, return_inverse=True)
+        distinct_keys, places = np.unique(keys, return_inverse=True)
     sums = np.bincount(places, amounts)
     some = np.flatnonzero(sums)
-    found = some if found is None else found[some]
-    return zip(found.tolist(), sums[some].tolist(), strict=True)
+    distinct_keys = some if distinct_keys is None else distinct_keys[some]
+    return zip(distinct_keys.tolist(), sums[some].tolist(), strict=True)
 
 
 def _own(stacks: list[RangeStack]) -> list[RangeStack]:
@@ -349,11 +361,11 @@ class DeviceTime:
         if len(operations.starts):
             self._waiting.append(operations)
 
-    def busy_after(self, known: Busy, until_ns: int | None) -> Busy:
+    def busy_after(self, was_busy: Busy, until_ns: int | None) -> Busy:
         """When the process ran something, up to a moment: what is known, and what came since."""
-        since_ns = int(known.ends[-1]) if len(known.ends) else 0
-        starts = [known.starts, *(np.maximum(part.starts, since_ns) for part in self._waiting)]
-        ends = [known.ends, *(part.ends for part in self._waiting)]
+        since_ns = int(was_busy.ends[-1]) if len(was_busy.ends) else 0
+        starts = [was_busy.starts, *(np.maximum(part.starts, since_ns) for part in self._waiting)]
+        ends = [was_busy.ends, *(part.ends for part in self._waiting)]
         begins, finishes = np.concatenate(starts), np.concatenate(ends)
         if until_ns is not None:
             finishes = np.minimum(finishes, until_ns)
@@ -371,8 +383,8 @@ class DeviceTime:
         """How many operations that are accounted for began before each boundary, since the one
         before; what began later stays."""
         begun = np.zeros(len(boundaries), np.int64)
-        parts, self._starts = self._starts, []
-        for starts in parts:
+        waiting, self._starts = self._starts, []
+        for starts in waiting:
             of_part = np.searchsorted(starts, boundaries)
             begun += of_part
             if of_part[-1] < len(starts):
@@ -384,58 +396,68 @@ class DeviceTime:
         before."""
         if not self._waiting:
             return
-        found = Columns.join(self._waiting)
+        operations = Columns.join(self._waiting)
         self._waiting = []
-        apart = found.are_apart
-        if not apart and (found.starts[1:] < found.starts[:-1]).any():
-            found = found.pick(np.argsort(found.starts, kind="stable"))
-            apart = found.are_apart
+        apart = operations.are_apart
+        if not apart and (operations.starts[1:] < operations.starts[:-1]).any():
+            operations = operations.pick(np.argsort(operations.starts, kind="stable"))
+            apart = operations.are_apart
         if until_ns is not None:
-            ready = int(np.searchsorted(found.starts, until_ns))
+            ready = int(np.searchsorted(operations.starts, until_ns))
             if apart:
-                running = np.arange(np.searchsorted(found.ends[:ready], until_ns, "right"), ready)
+                running = np.arange(
+                    np.searchsorted(operations.ends[:ready], until_ns, "right"), ready
+                )
             else:
-                running = np.flatnonzero(found.ends[:ready] > until_ns)
-            later = np.concatenate((running, np.arange(ready, len(found.starts))))
+                running = np.flatnonzero(operations.ends[:ready] > until_ns)
+            later = np.concatenate((running, np.arange(ready, len(operations.starts))))
             if len(later):
                 # What is still running goes on in the next round from here.
-                rest = found.pick(later)
+                rest = operations.pick(later)
                 self._waiting.append(
                     rest._replace(
                         starts=np.maximum(rest.starts, until_ns),
                         goes_on=rest.goes_on | (rest.starts < until_ns),
                     )
                 )
-                found = Columns._make(column[:ready] for column in found)
+                operations = Columns._make(column[:ready] for column in operations)
                 if len(running):
-                    found = found._replace(ends=np.minimum(found.ends, until_ns))
+                    operations = operations._replace(ends=np.minimum(operations.ends, until_ns))
         # What comes too late, in time that is already accounted for, is not counted twice.
-        if len(found.starts) and found.starts[0] < self.accounted_ns:
-            found = found.pick(np.flatnonzero(found.ends > self.accounted_ns))
-            found = found._replace(starts=np.maximum(found.starts, self.accounted_ns))
-        if not len(found.starts):
+        if len(operations.starts) and operations.starts[0] < self.accounted_ns:
+            operations = operations.pick(np.flatnonzero(operations.ends > self.accounted_ns))
+            operations = operations._replace(
+                starts=np.maximum(operations.starts, self.accounted_ns)
+            )
+        if not len(operations.starts):
             return
-        began = found.starts if not found.goes_on.any() else found.starts[~found.goes_on]
+        began = (
+            operations.starts
+            if not operations.goes_on.any()
+            else operations.starts[~operations.goes_on]
+        )
         self._starts.append(began)
         leaves = refine(
-            found.leaves,
-            found.starts,
-            found.ends,
-            found.streams,
-            found.codes,
-            lambda rows: self._kernels.widths(found.codes.take(rows), found.shapes.take(rows)),
+            operations.leaves,
+            operations.starts,
+            operations.ends,
+            operations.streams,
+            operations.codes,
+            lambda rows: self._kernels.widths(
+                operations.codes.take(rows), operations.shapes.take(rows)
+            ),
         )
-        threads: list[int] = distinct(found.threads).tolist()
-        self.samples.add(found, threads)
-        if apart or found.are_apart:
-            self._add_each(found.starts, found.ends, leaves, found.nodes)
-            reach = found.ends
+        threads: list[int] = distinct(operations.threads).tolist()
+        self.samples.add(operations, threads)
+        if apart or operations.are_apart:
+            self._add_each(operations.starts, operations.ends, leaves, operations.nodes)
+            reach = operations.ends
         else:
-            self._add_busy(found.starts, found.ends, leaves, found.nodes)
-            reach = np.maximum.accumulate(found.ends)
-        self._streams.add(found, int(reach[-1]))
-        self._add_gaps(found, reach, threads)
-        since_ns = self.accounted_ns or int(found.starts[0])
+            self._add_busy(operations.starts, operations.ends, leaves, operations.nodes)
+            reach = np.maximum.accumulate(operations.ends)
+        self._streams.add(operations, int(reach[-1]))
+        self._add_gaps(operations, reach, threads)
+        since_ns = self.accounted_ns or int(operations.starts[0])
         self.accounted_ns = max(self.accounted_ns, int(reach[-1]))
         self._add_waits({*threads, self._main_thread}, since_ns)
 
@@ -455,9 +477,9 @@ class DeviceTime:
         """Operations one after the other."""
         took = ends - starts
         if not took.all():
-            of = np.flatnonzero(took)
-            starts, ends, took = starts.take(of), ends.take(of), took.take(of)
-            leaves, nodes = leaves.take(of), nodes.take(of)
+            rows = np.flatnonzero(took)
+            starts, ends, took = starts.take(rows), ends.take(rows), took.take(rows)
+            leaves, nodes = leaves.take(rows), nodes.take(rows)
         by_leaf = []
         for leaf in present(leaves, LEAVES):
             its = leaves == leaf
@@ -467,10 +489,10 @@ class DeviceTime:
                 self.tracks.add(leaf, starts, ends, exposed)
                 by_leaf.append((leaf, nodes, exposed))
             else:
-                of = np.flatnonzero(its)
-                exposed = took.take(of)
-                self.tracks.add(leaf, starts.take(of), ends.take(of), exposed)
-                by_leaf.append((leaf, nodes.take(of), exposed))
+                rows = np.flatnonzero(its)
+                exposed = took.take(rows)
+                self.tracks.add(leaf, starts.take(rows), ends.take(rows), exposed)
+                by_leaf.append((leaf, nodes.take(rows), exposed))
         self.phases.add_busy(by_leaf)
 
     def _add_busy(
@@ -479,51 +501,55 @@ class DeviceTime:
         groups = _GROUP[leaves]
         above: list[Busy] = []
         for group in present(groups, _GROUPS):
-            at = np.flatnonzero(groups == group)
-            rows, begins, finishes = exclusive(starts.take(at), ends.take(at))
+            members = np.flatnonzero(groups == group)
+            rows, begins, finishes = exclusive(starts.take(members), ends.take(members))
             exposed = finishes - begins
             if above:
                 exposed -= union(above).covered(begins, finishes)
-            of = leaves.take(at).take(rows)
+            shown_leaves = leaves.take(members).take(rows)
             by_leaf = []
-            for leaf in present(of, LEAVES):
-                shown = np.flatnonzero((of == leaf) & (exposed > 0))
+            for leaf in present(shown_leaves, LEAVES):
+                shown = np.flatnonzero((shown_leaves == leaf) & (exposed > 0))
                 its = exposed.take(shown)
                 self.tracks.add(leaf, begins.take(shown), finishes.take(shown), its)
-                by_leaf.append((leaf, nodes.take(at.take(rows.take(shown))), its))
+                by_leaf.append((leaf, nodes.take(members.take(rows.take(shown))), its))
             self.phases.add_busy(by_leaf)
             above.append(Busy(begins, finishes))
 
-    def _add_gaps(self, found: Columns, reach: Int64s, threads: list[int]) -> None:
+    def _add_gaps(self, operations: Columns, reach: Int64s, threads: list[int]) -> None:
         """`reach` is how far operations go up to each, `threads` are all that launched any."""
         before = np.empty_like(reach)
-        before[0] = self.accounted_ns or found.starts[0]
+        before[0] = self.accounted_ns or operations.starts[0]
         before[1:] = reach[:-1]
-        lengths = found.starts - before
+        lengths = operations.starts - before
         rows = rows_of(lengths > 0)
         if not len(rows):
             return
-        a, b, lengths = taken(before, rows), taken(found.starts, rows), taken(lengths, rows)
+        a, b, lengths = (
+            take_rows(before, rows),
+            take_rows(operations.starts, rows),
+            take_rows(lengths, rows),
+        )
         holed = self.holes.touch(a, b)
         if holed.any():
             # What ran there is not known: it is on no leaf.
             rows, a, b, lengths = (column[~holed] for column in (rows, a, b, lengths))
-        called = taken(found.called_ns, rows)
+        called = take_rows(operations.called_ns, rows)
         causes = Causes(lengths)
         late = rows_of(called > a)
         if len(late) < len(rows):
             causes.add_whole(Leaf.UNKNOWN, np.flatnonzero(called == 0))
             causes.add_whole(Leaf.DEPENDENCY, np.flatnonzero((called != 0) & (called <= a)))
-        of = taken(rows, late)
+        launches = take_rows(rows, late)
         gaps = Gaps(
             late,
-            taken(a, late),
-            taken(np.minimum(called, b), late),
-            taken(found.returned_ns, of),
-            taken(b, late),
-            taken(lengths, late),
+            take_rows(a, late),
+            take_rows(np.minimum(called, b), late),
+            take_rows(operations.returned_ns, launches),
+            take_rows(b, late),
+            take_rows(lengths, late),
         )
-        launched_by = found.threads.take(of) if len(threads) > 1 else None
+        launched_by = operations.threads.take(launches) if len(threads) > 1 else None
         for thread in threads:
             its = gaps
             if launched_by is not None:
@@ -533,34 +559,34 @@ class DeviceTime:
         if self.siblings is not None:
             held = self.siblings.covered(a, b)
             causes.move(Leaf.SYNC, Leaf.DEPENDENCY, held / lengths)
-        parts = list(causes.found())
+        by_cause = list(causes.amounts_by_leaf())
         elsewhere = self.others.covered(a, b) if self.others is not None else None
         if elsewhere is not None:
-            parts = _without_others(parts, lengths, elsewhere)
+            by_cause = _without_others(by_cause, lengths, elsewhere)
         if causes.fetches:
             fetching = causes.fetching()
             if elsewhere is not None:
                 fetching = np.floor(fetching * (1.0 - elsewhere / lengths)).astype(np.int64)
             some = np.flatnonzero(fetching)
             self.tracks.add(FETCHING, a.take(some), b.take(some), fetching.take(some))
-        for leaf, at, amounts in parts:
-            self.tracks.add(leaf, taken(a, at), taken(b, at), amounts)
-        self.phases.add_idle(parts, a, lengths, taken(found.threads, rows))
+        for leaf, its_rows, amounts in by_cause:
+            self.tracks.add(leaf, take_rows(a, its_rows), take_rows(b, its_rows), amounts)
+        self.phases.add_idle(by_cause, a, lengths, take_rows(operations.threads, rows))
 
 
 def _without_others(
-    parts: list[tuple[Leaf, Rows, Int64s]], lengths: Int64s, held: Int64s
+    by_cause: list[tuple[Leaf, Rows, Int64s]], lengths: Int64s, held: Int64s
 ) -> list[tuple[Leaf, Rows, Int64s]]:
     """Causes of gaps in which other processes ran something for so long: that was no idle time."""
     if not held.any():
-        return parts
-    found: list[tuple[Leaf, Rows, Int64s]] = []
+        return by_cause
+    reduced: list[tuple[Leaf, Rows, Int64s]] = []
     left = lengths.copy()
     idle = 1.0 - held / lengths
-    for leaf, rows, amounts in parts:
-        of = np.floor(amounts * idle.take(rows)).astype(np.int64)
-        left[rows] -= of
-        some = np.flatnonzero(of)
-        found.append((leaf, rows.take(some), of.take(some)))
+    for leaf, rows, amounts in by_cause:
+        idle_ns = np.floor(amounts * idle.take(rows)).astype(np.int64)
+        left[rows] -= idle_ns
+        some = np.flatnonzero(idle_ns)
+        reduced.append((leaf, rows.take(some), idle_ns.take(some)))
     some = np.flatnonzero(left)
-    return [*found, (Leaf.PEER, some, left.take(some))]
+    return [*reduced, (Leaf.PEER, some, left.take(some))]

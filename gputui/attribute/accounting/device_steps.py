@@ -75,10 +75,10 @@ class Lanes:
         moments, the first of which began at `open_ns`, some are kept in parts on the way."""
         drawn = _drawn(open_ns, moments) if len(time.tracks) else []
         if not drawn:
-            return time.tracks.take(moments)
+            return time.tracks.take_up_to(moments)
         # The parts are cut with the steps: what ends a step ends its last part.
-        every = np.sort(np.concatenate((moments, *(_parts(*step)[:-1] for step in drawn))))
-        rows = time.tracks.take(every)
+        every = np.sort(np.concatenate((moments, *(_part_bounds(*step)[:-1] for step in drawn))))
+        rows = time.tracks.take_up_to(every)
         self._kept = []
         for start_ns, end_ns in drawn:
             last = int(np.searchsorted(every, end_ns))
@@ -88,7 +88,7 @@ class Lanes:
         ends = np.searchsorted(every, moments)
         return np.add.reduceat(rows, np.concatenate(([0], ends[:-1] + 1)))
 
-    def take(self, time_ns: int) -> list[StepLanes]:
+    def take_kept(self, time_ns: int) -> list[StepLanes]:
         """The steps that were kept since the last call, the usual one last."""
         kept, self._kept = self._kept, []
         return [replace(step, time_ns=time_ns) for step in kept]
@@ -96,14 +96,14 @@ class Lanes:
     def _in_parts(
         self, time: DeviceTime, start_ns: int, end_ns: int, rows: npt.NDArray[np.int64]
     ) -> StepLanes:
-        lengths = np.diff(_parts(start_ns, end_ns))
+        lengths = np.diff(_part_bounds(start_ns, end_ns))
         some = np.flatnonzero(rows[:, :LEAVES].any(axis=0))
         held = rows[:, some]
         shares = _thousandths(held, lengths[:, None])
-        of = dict(zip(some.tolist(), map(tuple, shares.T.tolist()), strict=True))
+        shares_by_leaf = dict(zip(some.tolist(), map(tuple, shares.T.tolist()), strict=True))
         busy = _thousandths(held[:, _IS_BUSY[some]].sum(axis=1), lengths)
-        idle = [part for part in of.items() if not _IS_BUSY[part[0]] and any(part[1])]
-        alone = of.get(Leaf.COMMUNICATION, ())
+        idle = [part for part in shares_by_leaf.items() if not _IS_BUSY[part[0]] and any(part[1])]
+        alone = shares_by_leaf.get(Leaf.COMMUNICATION, ())
         threads, streams = time.rows(bounds_of(start_ns, end_ns))
         return StepLanes(
             time_ns=0,
@@ -132,13 +132,13 @@ def _drawn(open_ns: int | None, moments: Int64s) -> list[tuple[int, int]]:
     stands_out = longest != usual and lengths[longest] > STANDS_OUT * middle
     chosen = [longest, usual] if stands_out else [usual]
     return [
-        (int(begins[at]), int(begins[at] + lengths[at]))
-        for at in chosen
-        if lengths[at] >= LEAST_PART_NS * LANE_PARTS
+        (int(begins[row]), int(begins[row] + lengths[row]))
+        for row in chosen
+        if lengths[row] >= LEAST_PART_NS * LANE_PARTS
     ]
 
 
-def _parts(start_ns: int, end_ns: int) -> Int64s:
+def _part_bounds(start_ns: int, end_ns: int) -> Int64s:
     """The bounds of its parts."""
     # A step may have any length in a damaged file: no product of it.
     each, rest = divmod(end_ns - start_ns, LANE_PARTS)
@@ -196,13 +196,13 @@ class DeviceSteps:
         """Moments at which steps begin; `renewed` ones stand for those known from there on."""
         if not len(boundaries):
             return
-        known, new = self._boundaries, np.asarray(boundaries, np.int64)
+        boundaries_before, new = self._boundaries, np.asarray(boundaries, np.int64)
         if renewed:
             self._restarts_ns = int(new[0])
-            known = known[known < new[0]]
+            boundaries_before = boundaries_before[boundaries_before < new[0]]
         if self._open_ns is not None:
             new = new[new > self._open_ns]
-        self._boundaries = distinct(np.concatenate((known, new)))
+        self._boundaries = distinct(np.concatenate((boundaries_before, new)))
 
     def collect(self, until_ns: int | None, may_wait: bool) -> list[Part]:
         """What is known up to `until_ns`; steps may wait for a better idea of what a step is."""
@@ -222,25 +222,25 @@ class DeviceSteps:
 
     def take_line_launches(self) -> list[LineLaunches]:
         """GPU time by the line that launched it, since the last call."""
-        found = [
+        launches = [
             LineLaunches(self._device, line, readings, gpu_ns)
             for line, (readings, gpu_ns) in sorted(self.time.samples.line_launches.items())
         ]
         self.time.samples.line_launches.clear()
-        return found
+        return launches
 
     def take_stretch(self) -> Stretch | None:
         """How far kernels were stretched since the last call; None if none were compared."""
         samples = self.time.samples
         if not samples.compared_ns:
             return None
-        found = Stretch(self._process, self._device, samples.compared_ns, samples.stretched_ns)
+        stretch = Stretch(self._process, self._device, samples.compared_ns, samples.stretched_ns)
         samples.compared_ns = samples.stretched_ns = 0
-        return found
+        return stretch
 
     def take_lanes(self, time_ns: int) -> list[StepLanes]:
         """The steps that were kept in parts since the last call."""
-        return self.lanes.take(time_ns)
+        return self.lanes.take_kept(time_ns)
 
     @property
     def holds_much(self) -> bool:
@@ -290,16 +290,16 @@ class DeviceSteps:
             self.time.blame.forget_lines(int(steps.ends[-1]))
             return deltas
         one_by_one = steps.each()
-        known: list[Classified] = []
+        classified: list[Classified] = []
         if self._restarts_ns is not None:
             # What repeated before is another loop than what does from here on.
             before = [step for step in one_by_one if step.start_ns < self._restarts_ns]
-            known += self._scopes.add(before)
+            classified += self._scopes.add(before)
             if len(before) < len(one_by_one):
-                known += self._scopes.restart()
+                classified += self._scopes.restart()
                 self._restarts_ns = None
             one_by_one = one_by_one[len(before) :]
-        return deltas + self._sum_up(known + self._scopes.add(one_by_one))
+        return deltas + self._sum_up(classified + self._scopes.add(one_by_one))
 
     def _give_up(self, ended: bool) -> list[Part]:
         """What is held has no steps, but for a last one that ended with the program."""
@@ -315,18 +315,18 @@ class DeviceSteps:
             return self._sum_up(self._scopes.add([Step(began_ns, end_ns, count, times)]))
         return self._without_steps(Scope.TAIL, times, count)
 
-    def _sum_up(self, known: list[Classified]) -> list[Part]:
+    def _sum_up(self, classified: list[Classified]) -> list[Part]:
         deltas: list[Part] = []
         groups: dict[tuple[int, Scope], list[Classified]] = {}
-        for entry in known:
+        for entry in classified:
             groups.setdefault((entry.loop, entry.scope), []).append(entry)
         for (loop, scope), entries in groups.items():
             slow = np.array([entry.slow for entry in entries])
-            steps = Steps.of([entry.step for entry in entries])
+            steps = Steps.from_steps([entry.step for entry in entries])
             pauses = groups.get((loop, Scope.PAUSE), ()) if scope is Scope.STEADY else ()
             deltas += self._sum(scope, loop, steps, slow, [entry.step for entry in pauses])
-        if known:
-            self.time.blame.forget_lines(max(entry.step.end_ns for entry in known))
+        if classified:
+            self.time.blame.forget_lines(max(entry.step.end_ns for entry in classified))
         return deltas
 
     def _sum(
@@ -374,8 +374,8 @@ class DeviceSteps:
         if not hits:
             return []
         moments = np.array([hit.time_ns for hit in hits])
-        at = np.searchsorted(starts, moments, side="right") - 1
-        within = (at >= 0) & (moments < ends[at])
+        steps = np.searchsorted(starts, moments, side="right") - 1
+        within = (steps >= 0) & (moments < ends[steps])
         counts = Counter[tuple[int, int]]()
         for hit in (hits[row] for row in np.flatnonzero(within).tolist()):
             place = hit.line, hit.leaf
@@ -431,5 +431,5 @@ def _spread(lengths: Int64s) -> Distribution:
     """Of one value, or more."""
     if len(distinct(lengths)) > EXACT_LENGTHS and lengths.min() >= FINE.exact_below:
         return in_buckets(lengths)
-    [(_, found)] = grouped(np.zeros(len(lengths), np.int64), lengths, EXACT_LENGTHS)
-    return found
+    [(_, distribution)] = grouped(np.zeros(len(lengths), np.int64), lengths, EXACT_LENGTHS)
+    return distribution

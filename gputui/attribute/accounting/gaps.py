@@ -14,7 +14,7 @@ import numpy.typing as npt
 from gputui.attribute.accounting.host_threads import LEAF_OF_CALL, Doing, HostThreads, Pieces, Rows
 from gputui.attribute.accounting.operations import FIRST_KERNEL, Columns
 from gputui.attribute.accounting.thread_readings import AWAY_LEAVES, COLUMN, LineHit
-from gputui.attribute.arrays import Int64s, rows_of, run_starts, taken
+from gputui.attribute.arrays import Int64s, rows_of, run_starts, take_rows
 from gputui.attribute.distributions import sorted_pairs
 from gputui.model.events import BESIDE_ASLEEP, BESIDE_RUNNING
 from gputui.model.leaves import Leaf
@@ -60,12 +60,12 @@ class Samples:
         self.compared_ns = self.stretched_ns = 0
         """Of the kernels that were compared with their like, not taken yet."""
 
-    def add(self, found: Columns, threads: list[int]) -> None:
+    def add(self, operations: Columns, threads: list[int]) -> None:
         """Operations of a round, which these threads launched."""
-        self._compare(found)
-        self._add_launches_of_lines(found, threads)
+        self._compare(operations)
+        self._add_launches_of_lines(operations, threads)
 
-    def _add_launches_of_lines(self, found: Columns, threads: list[int]) -> None:
+    def _add_launches_of_lines(self, operations: Columns, threads: list[int]) -> None:
         for thread in threads:
             # Autograd's threads run no Python: the line is that of who waits for them.
             times, lines = self._threads.lines.times_and_lines(thread)
@@ -73,25 +73,27 @@ class Samples:
                 times, lines = self._threads.lines.times_and_lines(self._main_thread)
             if not len(times):
                 continue
-            of = np.flatnonzero(found.threads == thread)
-            called = found.called_ns.take(of)
+            rows = np.flatnonzero(operations.threads == thread)
+            called = operations.called_ns.take(rows)
             reading = np.searchsorted(times - LAUNCHED_WITHIN_NS, called, side="right") - 1
             near = np.abs(called - times.take(reading)) < LAUNCHED_WITHIN_NS
-            reading, of = reading[near], of[near]
-            sums = np.bincount(reading, (found.ends - found.starts).take(of), len(times))
+            reading, rows = reading[near], rows[near]
+            sums = np.bincount(
+                reading, (operations.ends - operations.starts).take(rows), len(times)
+            )
             for row in np.flatnonzero(sums).tolist():
                 line = int(lines[row])
                 readings, gpu_ns = self.line_launches.get(line, (0, 0))
                 self.line_launches[line] = readings + 1, gpu_ns + int(sums[row])
 
-    def _compare(self, found: Columns) -> None:
+    def _compare(self, operations: Columns) -> None:
         """How far kernels are stretched, by some of them: 0.1 µs each."""
-        middle = len(found.starts) // 2
+        middle = len(operations.starts) // 2
         some = slice(max(0, middle - COMPARED // 2), middle + COMPARED // 2)
-        codes = found.codes[some]
-        whole = ~found.goes_on[some] & (codes >= FIRST_KERNEL)
-        took = (found.ends[some] - found.starts[some])[whole]
-        alike = codes[whole].astype(np.int64) << 32 | found.shapes[some][whole]
+        codes = operations.codes[some]
+        whole = ~operations.goes_on[some] & (codes >= FIRST_KERNEL)
+        took = (operations.ends[some] - operations.starts[some])[whole]
+        alike = codes[whole].astype(np.int64) << 32 | operations.shapes[some][whole]
         compared, stretched = stretch(alike, took)
         self.compared_ns += compared
         self.stretched_ns += stretched
@@ -155,7 +157,7 @@ class Causes:
 
     def add_whole(self, leaf: Leaf, rows: Rows) -> None:
         """Gaps that are one leaf's, each named once."""
-        self.add(leaf, rows, taken(self._lengths, rows))
+        self.add(leaf, rows, take_rows(self._lengths, rows))
 
     def add(self, leaf: Leaf, rows: Rows, amounts: Int64s) -> None:
         """`amounts` of the gaps at `rows`, which are in order, each named once."""
@@ -172,14 +174,14 @@ class Causes:
             self._parts.setdefault(to, []).append((rows, moved))
             self._parts.setdefault(leaf, []).append((rows, amounts - moved))
 
-    def found(self) -> Iterator[tuple[Leaf, Rows, Int64s]]:
+    def amounts_by_leaf(self) -> Iterator[tuple[Leaf, Rows, Int64s]]:
         """By leaf: rows in order, each once, and amounts above 0."""
-        for leaf, parts in self._parts.items():
-            if len(parts) == 1:
-                [(rows, amounts)] = parts
+        for leaf, pieces in self._parts.items():
+            if len(pieces) == 1:
+                [(rows, amounts)] = pieces
             else:
                 sums = np.zeros(len(self._lengths), np.int64)
-                for rows, amounts in parts:
+                for rows, amounts in pieces:
                     sums[rows] += amounts
                 rows = np.flatnonzero(sums)
                 amounts = sums.take(rows)
@@ -188,7 +190,7 @@ class Causes:
                 rows, amounts = rows.take(some), amounts.take(some)
             yield leaf, rows, amounts
         rows = rows_of(self._left)
-        yield Leaf.LAUNCH, rows, taken(self._left, rows)
+        yield Leaf.LAUNCH, rows, take_rows(self._left, rows)
 
 
 class Blame:
@@ -222,13 +224,13 @@ class Blame:
         beyond = gaps.ends.take(long) - called - LATENCY_NS
         late = np.flatnonzero(beyond > 0)
         causes.add(Leaf.DEPENDENCY, gaps.rows[long[late]], beyond[late])
-        for doing, (at, amounts) in pieces.items():
-            others = _others(at, restarted)
-            at, amounts = at[others], amounts[others]
+        for doing, (rows, amounts) in pieces.items():
+            others = _others(rows, restarted)
+            rows, amounts = rows[others], amounts[others]
             if doing == Doing.AWAY:
-                self._add_absence(causes, thread, gaps.pick(at), amounts)
+                self._add_absence(causes, thread, gaps.pick(rows), amounts)
             else:
-                causes.add(LEAF_OF_CALL[doing], gaps.rows[at], amounts)
+                causes.add(LEAF_OF_CALL[doing], gaps.rows[rows], amounts)
 
     def _read_lines(self, thread: int, kind: Doing, gaps: Gaps) -> None:
         """The lines at which a thread was in calls of a kind: they are what makes them. Of a worker
@@ -243,7 +245,7 @@ class Blame:
         self._lines_read_ns[thread, kind] = until_ns
         calls = self._threads.calls(thread, kind, since_ns, until_ns)
         hits = self._threads.lines.within(asked, *calls)
-        self.line_hits += [LineHit.of(hit, LEAF_OF_CALL[kind]) for hit in hits]
+        self.line_hits += [LineHit.from_reading(hit, LEAF_OF_CALL[kind]) for hit in hits]
 
     def _add_absence(self, causes: Causes, thread: int, gaps: Gaps, away: Int64s) -> None:
         """What a thread was at while it was `away` from CUDA in these gaps; where nothing is known,
@@ -253,7 +255,7 @@ class Blame:
         # A worker thread that does not run waits for the main thread: what that one is at decides.
         asked, worker = self._main_thread, thread if thread != self._main_thread else None
         hits = self._threads.lines.within(asked, gaps.starts, gaps.called_ns)
-        self.line_hits += map(LineHit.of, hits)
+        self.line_hits += map(LineHit.from_reading, hits)
         spoken = [hit.leaf for hit in hits if hit.leaf is not None]
         if fetching := sum(hit.fetches for hit in hits):
             causes.add_fetching(gaps.rows, np.floor(away * (fetching / len(hits))).astype(np.int64))
@@ -285,22 +287,22 @@ class Blame:
         ]
         # Several that compute share Python's lock: each runs a part of the time.
         if sum(ran for _, ran in others) > 0.5:
-            found, leaf = [one for one, ran in others if ran > RUNS], BESIDE_RUNNING
+            readings, leaf = [seen for seen, ran in others if ran > RUNS], BESIDE_RUNNING
         else:
-            found = [one for one, _ in others if one.leaf is None and not one.inside]
+            readings = [seen for seen, _ in others if seen.leaf is None and not seen.inside]
             leaf = BESIDE_ASLEEP
-        self.line_hits += [LineHit.of(one, leaf) for one in found]
+        self.line_hits += [LineHit.from_reading(seen, leaf) for seen in readings]
 
     def _follow(self, pieces: Pieces, gaps: Gaps) -> None:
         """A worker thread that was away (autograd's, between two backward passes) waited for the
         main thread: what that one did meanwhile decides, one step and no further."""
-        at, away = pieces.pop(Doing.AWAY)
-        starts, ends = gaps.starts.take(at), gaps.called_ns.take(at)
+        away_rows, away = pieces.pop(Doing.AWAY)
+        starts, ends = gaps.starts.take(away_rows), gaps.called_ns.take(away_rows)
         theirs, _ = self._threads.during(self._main_thread, starts, ends)
         share = away / (ends - starts)
         for doing, (rows, amounts) in theirs.items():
             moved = np.floor(amounts * share.take(rows)).astype(np.int64)
-            rows = at.take(rows)
+            rows = away_rows.take(rows)
             if doing in pieces:
                 sums = np.zeros(len(gaps.rows), np.int64)
                 sums[rows] = moved

@@ -148,7 +148,7 @@ class ThreadCalls:
         since_ns = self._known[-1].until_ns if self._known else int(calls.starts[0])
         stretches = _stretches(calls, since_ns)
         if stretches.min() < 0:
-            calls = _joined([*(known.calls for known in self._known), calls])
+            calls = _joined([*(period.calls for period in self._known), calls])
             calls = calls.pick(np.argsort(calls.starts, kind="stable"))
             inside = calls.starts[1:] < np.maximum.accumulate(calls.ends[:-1])
             calls = calls.pick(np.flatnonzero(np.concatenate(([True], ~inside))))
@@ -159,91 +159,93 @@ class ThreadCalls:
 
     def forget(self, before_ns: int) -> None:
         """Drop calls that ended before, and the oldest where they are too many."""
-        surplus = sum(len(known.calls.starts) for known in self._known) - MOST_CALLS
+        surplus = sum(len(period.calls.starts) for period in self._known) - MOST_CALLS
         while self._known and (surplus > 0 or self._known[0].until_ns < before_ns):
             surplus -= len(self._known.pop(0).calls.starts)
 
     def begun(self, since_ns: int, until_ns: int) -> int:
         """How many calls began within an interval."""
         begun = 0
-        for known in self._near(since_ns, until_ns):
-            first, beyond = np.searchsorted(known.calls.starts, (since_ns, until_ns)).tolist()
+        for period in self._near(since_ns, until_ns):
+            first, beyond = np.searchsorted(period.calls.starts, (since_ns, until_ns)).tolist()
             begun += beyond - first
         return begun
 
     def during(self, starts: Int64s, ends: Int64s) -> tuple[Pieces, Rows]:
         """Time of each kind but launching in intervals that are disjoint and in order, and the
         rows of those at whose start a wait was under way."""
-        parts = self._parts(int(starts[0]), int(ends[-1]))
-        first = np.searchsorted(ends, parts.starts, side="right")
-        at, rows = spread(first, _beyond(starts, first, parts.ends))
-        amounts = np.minimum(parts.ends.take(at), ends.take(rows))
-        amounts -= np.maximum(parts.starts.take(at), starts.take(rows))
-        kinds = parts.kinds.take(at)
-        found: Pieces = {}
+        stretches = self._stretches_between(int(starts[0]), int(ends[-1]))
+        first = np.searchsorted(ends, stretches.starts, side="right")
+        pieces, rows = spread(first, _beyond(starts, first, stretches.ends))
+        amounts = np.minimum(stretches.ends.take(pieces), ends.take(rows))
+        amounts -= np.maximum(stretches.starts.take(pieces), starts.take(rows))
+        kinds = stretches.kinds.take(pieces)
+        by_doing: Pieces = {}
         for kind in present(kinds, len(Doing)):
-            of = np.flatnonzero(kinds == kind)
-            found[kind] = _each_once(rows.take(of), amounts.take(of))
+            its = np.flatnonzero(kinds == kind)
+            by_doing[kind] = _each_once(rows.take(its), amounts.take(its))
         waits = np.flatnonzero(kinds == _WAITING)
-        waiting, begins = at.take(waits), starts.take(rows.take(waits))
-        begun = (parts.starts.take(waiting) <= begins) & (begins < parts.ends.take(waiting))
-        return found, rows.take(waits[begun])
+        waiting, begins = pieces.take(waits), starts.take(rows.take(waits))
+        begun = (stretches.starts.take(waiting) <= begins) & (begins < stretches.ends.take(waiting))
+        return by_doing, rows.take(waits[begun])
 
     def calls(self, kind: Doing, since_ns: int, until_ns: int) -> tuple[Int64s, Int64s]:
         """The calls of a kind that does not launch, as far as they lie in an interval, in order."""
         pieces = self._pieces_within(since_ns, until_ns)
-        at = np.flatnonzero(pieces.kinds == int(kind))
+        rows = np.flatnonzero(pieces.kinds == int(kind))
         return (
-            np.maximum(pieces.starts.take(at), since_ns),
-            np.minimum(pieces.ends.take(at), until_ns),
+            np.maximum(pieces.starts.take(rows), since_ns),
+            np.minimum(pieces.ends.take(rows), until_ns),
         )
 
     def _near(self, since_ns: int, until_ns: int) -> list[_Known]:
-        return [known for known in self._known
-                if known.since_ns < until_ns and known.until_ns > since_ns]  # fmt: skip
+        return [period for period in self._known
+                if period.since_ns < until_ns and period.until_ns > since_ns]  # fmt: skip
 
     def _pieces_within(self, since_ns: int, until_ns: int) -> Parts:
-        near = [known.pieces for known in self._near(since_ns, until_ns)]
+        near = [period.pieces for period in self._near(since_ns, until_ns)]
         starts, ends, kinds = _joined(near) if near else _NO_PARTS
-        of = slice(np.searchsorted(ends, since_ns, side="right"), np.searchsorted(starts, until_ns))
-        return Parts(starts[of], ends[of], kinds[of])
+        inside = slice(
+            np.searchsorted(ends, since_ns, side="right"), np.searchsorted(starts, until_ns)
+        )
+        return Parts(starts[inside], ends[inside], kinds[inside])
 
-    def _parts(self, since_ns: int, until_ns: int) -> Parts:
+    def _stretches_between(self, since_ns: int, until_ns: int) -> Parts:
         """What the thread did but launch, in order: other calls, and stretches outside CUDA."""
         if not self._known:
             return Parts(np.array([-_NEVER]), np.array([_NEVER]), _AWAY_ONCE)
-        found = self._pieces_within(since_ns, until_ns)
+        pieces = self._pieces_within(since_ns, until_ns)
         short_ns = self._short_ns(since_ns, until_ns)
         if short_ns > SHORT_NS:
-            is_long = found.ends - found.starts > short_ns
-            found = found.pick(np.flatnonzero((found.kinds != _AWAY) | is_long))
+            is_long = pieces.ends - pieces.starts > short_ns
+            pieces = pieces.pick(np.flatnonzero((pieces.kinds != _AWAY) | is_long))
         # Before the first call that is known, and after the last, the thread was away, as far as
         # anybody knows.
         first, last = self._known[0].calls.starts[:1], self._known[-1].calls.ends[-1:]
-        parts = [found]
+        joined = [pieces]
         if since_ns < first[0]:
-            parts.insert(0, Parts(np.array([-_NEVER]), first, _AWAY_ONCE))
+            joined.insert(0, Parts(np.array([-_NEVER]), first, _AWAY_ONCE))
         if until_ns > last[0]:
-            parts.append(Parts(last, np.array([_NEVER]), _AWAY_ONCE))
-        return _joined(parts)
+            joined.append(Parts(last, np.array([_NEVER]), _AWAY_ONCE))
+        return _joined(joined)
 
     def _short_ns(self, since_ns: int, until_ns: int) -> float:
         """Up to how long a stretch between calls is launching, there."""
         begins, ends = [_NO_PARTS.ends], [_NO_PARTS.starts]
-        for known in self._near(since_ns, until_ns):
-            some = slice(None, None, max(1, len(known.calls.starts) // _SOME))
-            begins.append(known.calls.ends[:-1][some])
-            ends.append(known.calls.starts[1:][some])
+        for period in self._near(since_ns, until_ns):
+            some = slice(None, None, max(1, len(period.calls.starts) // _SOME))
+            begins.append(period.calls.ends[:-1][some])
+            ends.append(period.calls.starts[1:][some])
         return _short(np.concatenate(begins), np.concatenate(ends))
 
 
 _NO_PARTS = Parts(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.int8))
 
 
-def _joined(parts: list[Parts]) -> Parts:
-    if len(parts) == 1:
-        return parts[0]
-    return Parts._make(map(np.concatenate, zip(*parts, strict=True)))
+def _joined(many: list[Parts]) -> Parts:
+    if len(many) == 1:
+        return many[0]
+    return Parts._make(map(np.concatenate, zip(*many, strict=True)))
 
 
 def _stretches(calls: Parts, reach_ns: int) -> Int64s:
@@ -285,11 +287,13 @@ def spread(first: Rows, beyond: Rows) -> tuple[Rows, Rows]:
     """The rows from each `first` to before its `beyond`, and to which of them each belongs."""
     count = beyond - first
     if not len(count) or count.max() <= 1:
-        of = np.flatnonzero(count > 0)
-        return of, first.take(of)
+        row_numbers = np.flatnonzero(count > 0)
+        return row_numbers, first.take(row_numbers)
     count = np.maximum(0, count)
-    of = np.repeat(np.arange(len(count)), count)
-    return of, np.arange(len(of)) + (first - np.cumsum(count) + count).take(of)
+    row_numbers = np.repeat(np.arange(len(count)), count)
+    return row_numbers, np.arange(len(row_numbers)) + (first - np.cumsum(count) + count).take(
+        row_numbers
+    )
 
 
 def _beyond(starts: Int64s, first: Rows, ends: Int64s) -> Rows:
@@ -336,9 +340,9 @@ class HostThreads:
 
     def calls_in(self, thread: int, since_ns: int, until_ns: int) -> int:
         """How many outermost calls of a thread began within an interval."""
-        found = self._threads[thread]
-        found.settle()
-        return found.begun(since_ns, until_ns)
+        calls = self._threads[thread]
+        calls.settle()
+        return calls.begun(since_ns, until_ns)
 
     def add_state(
         self, thread: int, time_ns: int, run_ns: int, delay_ns: int, asleep_in: Leaf
@@ -387,28 +391,28 @@ class HostThreads:
             if len(present) == 1:
                 self._threads[thread].add(Parts(starts, ends, kinds))
             else:
-                of = threads == thread
-                self._threads[thread].add(Parts(starts[of], ends[of], kinds[of]))
+                its = threads == thread
+                self._threads[thread].add(Parts(starts[its], ends[its], kinds[its]))
 
     def during(self, thread: int, starts: Int64s, ends: Int64s) -> tuple[Pieces, Rows]:
         """Time of each kind but launching in intervals that are disjoint and in order, and the
         rows of those at whose start a wait was under way."""
-        found = self._threads.get(thread)
-        if found is None:
+        calls_of_thread = self._threads.get(thread)
+        if calls_of_thread is None:
             return {Doing.AWAY: (np.arange(len(starts)), ends - starts)}, np.empty(0, np.intp)
-        found.settle()
-        return found.during(starts, ends)
+        calls_of_thread.settle()
+        return calls_of_thread.during(starts, ends)
 
     def calls(
         self, thread: int, kind: Doing, since_ns: int, until_ns: int
     ) -> tuple[Int64s, Int64s]:
         """When a thread was in calls of a kind that does not launch, within an interval and in
         order."""
-        found = self._threads.get(thread)
-        if found is None:
+        calls_of_thread = self._threads.get(thread)
+        if calls_of_thread is None:
             return np.empty(0, np.int64), np.empty(0, np.int64)
-        found.settle()
-        return found.calls(kind, since_ns, until_ns)
+        calls_of_thread.settle()
+        return calls_of_thread.calls(kind, since_ns, until_ns)
 
     def forget(self, before_ns: int) -> None:
         """Drop calls that ended before."""

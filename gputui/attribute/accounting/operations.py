@@ -58,11 +58,11 @@ class Columns(NamedTuple):
         return Columns._make(column.take(rows) for column in self)
 
     @classmethod
-    def join(cls, parts: list[Columns]) -> Columns:
+    def join(cls, columns: list[Columns]) -> Columns:
         """All of them, one after the other."""
-        if len(parts) == 1:
-            return parts[0]
-        return cls._make(np.concatenate(column) for column in zip(*parts, strict=True))
+        if len(columns) == 1:
+            return columns[0]
+        return cls._make(np.concatenate(column) for column in zip(*columns, strict=True))
 
 
 class Kernels:
@@ -85,8 +85,8 @@ class Kernels:
             self.cues = np.concatenate((self.cues, np.zeros_like(self.cues)))
             self.unlinked = np.concatenate((self.unlinked, np.zeros_like(self.unlinked)))
         self.leaves[number] = leaf_of_kernel(name)
-        known = self._numbers.setdefault(family(name), len(self._numbers))
-        self.families[number] = FIRST_KERNEL + known
+        families = self._numbers.setdefault(family(name), len(self._numbers))
+        self.families[number] = FIRST_KERNEL + families
         self.cues[number] = cue_of(name)
         self.unlinked[number] = name.startswith("triton_") or bool(CHANGES_LAYOUT.search(name))
 
@@ -108,12 +108,12 @@ class Kernels:
 
 def columns(
     records: Slots,
-    found: TimedOperations,
-    known: Kernels,
+    timed: TimedOperations,
+    defined: Kernels,
 ) -> Columns:
     """Operations as the accounting sees them."""
-    kernels = found.kernels
-    leaves = known.leaves.take(kernels, mode="clip")
+    kernels = timed.kernels
+    leaves = defined.leaves.take(kernels, mode="clip")
     codes = kernels.astype(np.uint32)
     codes += FIRST_KERNEL
     others = np.flatnonzero(kernels == NO_KERNEL)
@@ -126,15 +126,15 @@ def columns(
         pageable |= copied["destination_kind"] == _PAGEABLE
         leaves[others] = _COPY_LEAVES[pageable.view(np.uint8), directions]
     return Columns(
-        found.starts,
-        found.ends,
-        found.called_ns,
-        found.returned_ns,
-        found.threads,
-        found.streams,
+        timed.starts,
+        timed.ends,
+        timed.called_ns,
+        timed.returned_ns,
+        timed.threads,
+        timed.streams,
         codes,
         records["d"].copy(),
-        found.nodes,
+        timed.nodes,
         leaves,
         np.zeros(len(records), np.bool_),
     )
@@ -190,45 +190,45 @@ def refine(
     they go over as many elements of one size.
     """
     if (streams == streams[0]).all():
-        of = leaves.copy()
-        _mark_attention(of, streams, codes)
-        _mark_chains(of, starts, ends, streams, widths)
-        return of
+        refined = leaves.copy()
+        _mark_attention(refined, streams, codes)
+        _mark_chains(refined, starts, ends, streams, widths)
+        return refined
     order = np.argsort(streams, kind="stable")
-    of, streams = leaves[order], streams[order]
-    _mark_attention(of, streams, codes[order])
-    _mark_chains(of, starts[order], ends[order], streams, lambda rows: widths(order[rows]))
+    refined, streams = leaves[order], streams[order]
+    _mark_attention(refined, streams, codes[order])
+    _mark_chains(refined, starts[order], ends[order], streams, lambda rows: widths(order[rows]))
     out = np.empty_like(leaves)
-    out[order] = of
+    out[order] = refined
     return out
 
 
 def _mark_attention(
-    of: npt.NDArray[np.uint8], stream: npt.NDArray[np.uint32], codes: npt.NDArray[np.uint32]
+    leaves: npt.NDArray[np.uint8], stream: npt.NDArray[np.uint32], codes: npt.NDArray[np.uint32]
 ) -> None:
-    softmax = np.flatnonzero(of == _SOFTMAX)
+    softmax = np.flatnonzero(leaves == _SOFTMAX)
     if not len(softmax):
         return
-    products = np.isin(of, _PRODUCTS)
-    inside = np.isin(of, _INSIDE)
+    products = np.isin(leaves, _PRODUCTS)
+    inside = np.isin(leaves, _INSIDE)
     # The number of the last product, and of the last kernel that breaks a run, before each.
-    rows = np.arange(len(of))
+    rows = np.arange(len(leaves))
     last_product = np.maximum.accumulate(np.where(products, rows, -1))
     last_break = np.maximum.accumulate(np.where(~products & ~inside, rows, -1))
-    following = np.where(products, rows, len(of))
+    following = np.where(products, rows, len(leaves))
     next_product = np.minimum.accumulate(following[::-1])[::-1]
-    next_break = np.minimum.accumulate(np.where(~products & ~inside, rows, len(of))[::-1])[::-1]
-    for at in softmax.tolist():
-        first, last = int(last_product[at]), int(next_product[at])
+    next_break = np.minimum.accumulate(np.where(~products & ~inside, rows, len(leaves))[::-1])[::-1]
+    for row in softmax.tolist():
+        first, last = int(last_product[row]), int(next_product[row])
         if (
             first >= 0
-            and last < len(of)
+            and last < len(leaves)
             and _different(codes[first + 1 : last]) <= BETWEEN
-            and last_break[at] < first
-            and next_break[at] > last
+            and last_break[row] < first
+            and next_break[row] > last
             and stream[first] == stream[last]
         ):
-            of[first + 1 : last] = Leaf.ATTENTION_UNFUSED
+            leaves[first + 1 : last] = Leaf.ATTENTION_UNFUSED
 
 
 def _different(codes: npt.NDArray[np.uint32]) -> int:
@@ -239,13 +239,13 @@ def _different(codes: npt.NDArray[np.uint32]) -> int:
 
 
 def _mark_chains(
-    of: npt.NDArray[np.uint8],
+    leaves: npt.NDArray[np.uint8],
     starts: Int64s,
     ends: Int64s,
     streams: npt.NDArray[np.uint32],
     widths: Callable[[Rows], Int64s],
 ) -> None:
-    rows = np.flatnonzero(of == _ELEMENTWISE)
+    rows = np.flatnonzero(leaves == _ELEMENTWISE)
     rows = rows[ends.take(rows) - starts.take(rows) >= CHAIN_NS]
     if len(rows) < CHAIN:
         return
@@ -260,13 +260,13 @@ def _mark_chains(
     begins = np.flatnonzero(np.concatenate(([True], ~follows)))
     lengths = np.diff(np.append(begins, len(rows)))
     long = np.repeat(lengths >= CHAIN, lengths)
-    of[rows[long]] = Leaf.ELEMENTWISE_CHAIN
+    leaves[rows[long]] = Leaf.ELEMENTWISE_CHAIN
 
 
-def _as_many(one: Int64s, other: Int64s) -> Bools:
+def _as_many(first: Int64s, other: Int64s) -> Bools:
     """Whether two kernels go over as many elements: a thread of one takes as many as a thread of
     the other, or twice or four times as many where theirs are smaller (a cast of FP32 to BF16)."""
-    most, least = np.maximum(one, other), np.minimum(one, other)
+    most, least = np.maximum(first, other), np.minimum(first, other)
     alike: Bools = most == least
     for times in (2, 4):
         alike |= np.abs(most - times * least) <= times * BLOCK

@@ -78,15 +78,15 @@ def micro_batches(
     launches apart; None where they have one, or not always as many."""
     places = np.flatnonzero(cues & int(Cue.HEAD))
     losses, times = np.unique(tokens[places], return_counts=True)
-    found: list[int] = []
+    repeats: list[int] = []
     for token in losses[times >= len(marks) - 1][:MOST_LOSSES].tolist():
         its = places[tokens[places] == token]
         per_step = np.diff(np.searchsorted(its, marks))
         count = int(np.median(per_step))
         if count and (per_step == count).mean() >= STEADY_COUNT:
             near = np.diff(its) < APART * period / count
-            found.append(1 if near.mean() > 1 - STEADY_COUNT else count)
-    return min(found) if found and min(found) > 1 else None
+            repeats.append(1 if near.mean() > 1 - STEADY_COUNT else count)
+    return min(repeats) if repeats and min(repeats) > 1 else None
 
 
 # --- What repeats in a sequence of launches: layers, micro-batches, steps, requests.
@@ -134,13 +134,13 @@ class Anchor(NamedTuple):
     def places(self, tokens: Tokens, before: Tokens) -> Places:
         """Where it ends among tokens, given the GRAM - 1 before them."""
         *others, last = self.tokens
-        found = np.flatnonzero(tokens == np.uint32(last))
+        ends = np.flatnonzero(tokens == np.uint32(last))
         if others:
             joined = np.concatenate((before, tokens))
-            found = found[found + len(before) >= len(others)]
+            ends = ends[ends + len(before) >= len(others)]
             for back, token in enumerate(reversed(others), 1):
-                found = found[joined.take(found + (len(before) - back)) == np.uint32(token)]
-        return found
+                ends = ends[joined.take(ends + (len(before) - back)) == np.uint32(token)]
+        return ends
 
 
 @dataclass(slots=True)
@@ -225,12 +225,12 @@ def _near(buckets: _Buckets, bucket: int) -> list[_Context]:
 
 def _levels(tokens: Tokens, cues: Cues, buckets: _Buckets) -> list[Level]:
     different, numbers = np.unique(tokens, return_inverse=True)
-    found: list[Level] = []
+    levels: list[Level] = []
     for bucket in sorted(buckets):
         near = _near(buckets, bucket)
         first = min(buckets[bucket], key=lambda c: (c.spread, c.gram))
-        repeats = found and abs(found[-1].period - first.period) / first.period < 0.1
-        if repeats and len(near) <= found[-1].own:
+        repeats = levels and abs(levels[-1].period - first.period) / first.period < 0.1
+        if repeats and len(near) <= levels[-1].own:
             continue
         level = Level(
             first.period,
@@ -241,10 +241,10 @@ def _levels(tokens: Tokens, cues: Cues, buckets: _Buckets) -> list[Level]:
         )
         level.anchors = _anchors(tokens, first, near)
         if repeats:
-            found[-1] = level
+            levels[-1] = level
         else:
-            found.append(level)
-    return found
+            levels.append(level)
+    return levels
 
 
 def _periodic(keys: Hashes, gram: int) -> Iterator[tuple[int, _Context]]:
@@ -278,17 +278,17 @@ def _groups(keys: Hashes) -> tuple[Places, Places]:
 
 def _quantiles(values: Places, starts: Places, counts: Places) -> list[npt.NDArray[np.float64]]:
     """The tenth, the fiftieth and the ninetieth percentile of each run of values."""
-    of, at = spread(starts, starts + counts)
+    groups, rows = spread(starts, starts + counts)
     begins = np.cumsum(counts) - counts
-    _, runs = sorted_pairs(of, values[at]) if len(of) else (of, at)
-    found = []
+    _, runs = sorted_pairs(groups, values[rows]) if len(groups) else (groups, rows)
+    quantiles = []
     for share in (0.1, 0.5, 0.9):
         place = (counts - 1) * share
         below = place.astype(np.intp)
-        one = runs[begins + below]
+        lower = runs[begins + below]
         other = runs[begins + np.minimum(below + 1, counts - 1)]
-        found.append(one + (other - one) * (place - below))
-    return found
+        quantiles.append(lower + (other - lower) * (place - below))
+    return quantiles
 
 
 def _likeness(numbers: Places, different: int, marks: Places) -> npt.NDArray[np.float64]:
@@ -327,10 +327,10 @@ def _anchors(tokens: Tokens, first: _Context, near: list[_Context]) -> list[Anch
     chosen = [_anchor(tokens, first, 0.0)]
     for context in sorted(near, key=lambda c: (c.gram, c.spread)):
         after = np.searchsorted(first.places, context.places, side="right") - 1
-        known = after >= 0
-        if np.count_nonzero(known) < 2:
+        anchors = after >= 0
+        if np.count_nonzero(anchors) < 2:
             continue
-        offset = float(np.median(context.places[known] - first.places[after[known]]))
+        offset = float(np.median(context.places[anchors] - first.places[after[anchors]]))
         if any(abs(offset - anchor.offset) < first.period / 16 for anchor in chosen):
             continue
         chosen.append(_anchor(tokens, context, offset))
@@ -344,8 +344,8 @@ def _anchor(tokens: Tokens, context: _Context, offset: float) -> Anchor:
     return Anchor(tuple(tokens[end - context.gram : end].tolist()), offset)
 
 
-def _choose(found: list[Level]) -> Level | None:
-    good = [level for level in found if level.is_good]
+def _choose(levels: list[Level]) -> Level | None:
+    good = [level for level in levels if level.is_good]
     if not good:
         return None
     step = _most_of(good)

@@ -36,11 +36,11 @@ class StreamOperations:
         self._reach_ns: deque[int] = deque()
         self._held = 0
 
-    def add(self, found: Columns, reach_ns: int) -> None:
+    def add(self, operations: Columns, reach_ns: int) -> None:
         """Operations in order, after those before, that go on up to a moment."""
-        self._parts.append((found.starts, found.ends, found.streams))
+        self._parts.append((operations.starts, operations.ends, operations.streams))
         self._reach_ns.append(reach_ns)
-        self._held += len(found.starts)
+        self._held += len(operations.starts)
         while len(self._parts) > 1 and self._held - len(self._parts[0][0]) >= KEPT_OPERATIONS:
             self._held -= len(self._parts.popleft()[0])
             self._reach_ns.popleft()
@@ -55,7 +55,10 @@ class StreamOperations:
             for part, reach_ns in zip(self._parts, self._reach_ns, strict=True)
             if reach_ns > bounds[0] and part[0][0] < bounds[-1]
         ]
-        if len({stream for *_, of in near for stream in distinct(of).tolist()}) < 2:
+        if (
+            len({stream for *_, streams_near in near for stream in distinct(streams_near).tolist()})
+            < 2
+        ):
             return []
         starts, ends, streams = map(np.concatenate, zip(*near, strict=True))
         inside = np.flatnonzero((ends > bounds[0]) & (starts < bounds[-1]))
@@ -63,16 +66,16 @@ class StreamOperations:
         present = distinct(streams).tolist()
         if len(present) < 2:
             return []
-        found = []
+        lanes_of_streams = []
         for stream in present:
             its = np.flatnonzero(streams == stream)
             _, begins, finishes = exclusive(starts[its], ends[its])
             busy = np.diff(covered_before(bounds, begins, finishes))
             eighths = np.rint(8 * busy / np.maximum(1, np.diff(bounds))).clip(0, 8).astype(int)
             ink = "".join(EIGHTHS[level] for level in eighths.tolist())
-            found.append(StreamLane(int(stream), int(busy.sum()), pack(ink)))
-        found.sort(key=lambda lane: -lane.busy_ns)
-        return found[:MOST_STREAMS]
+            lanes_of_streams.append(StreamLane(int(stream), int(busy.sum()), pack(ink)))
+        lanes_of_streams.sort(key=lambda lane: -lane.busy_ns)
+        return lanes_of_streams[:MOST_STREAMS]
 
 
 def bounds_of(start_ns: int, end_ns: int) -> Int64s:
@@ -90,9 +93,9 @@ def thread_lanes(
     starts, ends = bounds[:-1], bounds[1:]
     calls = {thread: threads.calls_in(thread, int(bounds[0]), int(bounds[-1]))
              for thread in threads.launching}  # fmt: skip
-    launching = sorted((one for one in calls if calls[one]), key=lambda one: -calls[one])
-    silent = [one for one in threads.lines.threads if one not in launching]
-    ranked = sorted([*launching, *silent], key=lambda one: one != main_thread)
+    launching = sorted((lane for lane in calls if calls[lane]), key=lambda lane: -calls[lane])
+    silent = [lane for lane in threads.lines.threads if lane not in launching]
+    ranked = sorted([*launching, *silent], key=lambda lane: lane != main_thread)
     return [
         ThreadLane(thread, pack(_doing(threads, thread, starts, ends)),
                    threads.lines.newest(thread, int(bounds[0]), int(bounds[-1])))
@@ -112,7 +115,7 @@ def _doing(threads: HostThreads, thread: int, starts: Int64s, ends: Int64s) -> s
                 amounts[_ROW_OF[leaf], rows] += took * shares[:, column]
         elif kind in LEAF_OF_CALL:
             amounts[_ROW_OF[LEAF_OF_CALL[kind]], rows] += took
-    return "".join([_LETTERS[at] for at in amounts.argmax(axis=0).tolist()])
+    return "".join([_LETTERS[doing] for doing in amounts.argmax(axis=0).tolist()])
 
 
 def within_bytes(

@@ -68,7 +68,7 @@ class Steps(NamedTuple):
         return self.ends - self.starts
 
     @classmethod
-    def of(cls, steps: list[Step]) -> Steps:
+    def from_steps(cls, steps: list[Step]) -> Steps:
         """Steps one by one as columns."""
         starts, ends, operations, leaves = zip(*steps, strict=True)
         return cls(np.array(starts), np.array(ends), np.array(operations), np.array(leaves))
@@ -104,33 +104,33 @@ class StepScopes:
 
     def restart(self) -> list[Classified]:
         """Something else repeats from here on."""
-        known = self.end()
+        classified = self.end()
         self._begin_loop()
-        return known
+        return classified
 
     def add(self, steps: list[Step]) -> list[Classified]:
         """What is known now."""
-        found: list[Classified] = []
+        classified: list[Classified] = []
         for step in steps:
             if not self._settled:
                 self._early.append(step)
-                found += self._settle()
+                classified += self._settle()
                 continue
-            one = self._classify(step)
-            if one.scope is Scope.STEADY and step.length_ns > self._typical_ns / PAUSE:
-                found += [*self._odd, one]
+            judged = self._classify(step)
+            if judged.scope is Scope.STEADY and step.length_ns > self._typical_ns / PAUSE:
+                classified += [*self._odd, judged]
                 self._odd = []
                 continue
             # Five odd steps in a row that are like each other are the steps of another loop.
-            self._odd.append(one)
+            self._odd.append(judged)
             newest = [odd.step for odd in self._odd[-SETTLED_STEPS:]]
             if len(newest) == SETTLED_STEPS and _alike(newest, newest):
-                found += self._odd[:-SETTLED_STEPS]
+                classified += self._odd[:-SETTLED_STEPS]
                 self._begin_loop()
                 for again in newest:
                     self._early.append(again)
-                    found += self._settle()
-        return found
+                    classified += self._settle()
+        return classified
 
     def add_even(self, lengths: Int64s, operations: Int64s) -> Bools | None:
         """Many steps at once, where all of them are steady: which are slow. None where one is not
@@ -167,15 +167,15 @@ class StepScopes:
         first = 0 if not self._early or _alike(self._early[:1], self._early[1:]) else 1
         steady = self._early[first:]
         typical = median(step.length_ns for step in steady) if steady else 0.0
-        known = self._odd + [
+        classified = self._odd + [
             Classified(step, Scope.WARMUP, self.loop) for step in self._early[:first]
         ]
-        known += [
+        classified += [
             Classified(step, Scope.STEADY, self.loop, step.length_ns > SLOW * typical)
             for step in steady
         ]
         self._early, self._odd = [], []
-        return known
+        return classified
 
     def _begin_loop(self) -> None:
         self.loop += 1
@@ -278,16 +278,18 @@ def _divided(
     device: int, loop: int, steps: Steps, pauses: Sequence[Step], count: int
 ) -> list[StepBlock]:
     whole = len(steps.starts)
-    bounds = [whole * at // count for at in range(count + 1)]
+    bounds = [whole * cut // count for cut in range(count + 1)]
     of_pauses = np.searchsorted(
         steps.starts[bounds[1:-1]], [pause.start_ns for pause in pauses], side="right"
     ).tolist()
-    found = []
-    for at in range(count):
-        part = slice(bounds[at], bounds[at + 1])
+    blocks = []
+    for cut in range(count):
+        part = slice(bounds[cut], bounds[cut + 1])
         lengths = steps.lengths[part].tolist()
-        paused = [pause.leaves for pause, of in zip(pauses, of_pauses, strict=True) if of == at]
-        found.append(
+        paused = [
+            pause.leaves for pause, block in zip(pauses, of_pauses, strict=True) if block == cut
+        ]
+        blocks.append(
             StepBlock(
                 device,
                 loop,
@@ -299,15 +301,15 @@ def _divided(
                 _of_leaves(in_a_pause(np.sum(paused, axis=0))) if paused else (),
             )
         )
-    return found
+    return blocks
 
 
 def in_a_pause(leaves: Int64s) -> Int64s:
     """In a pause a queue or a socket that is read may be a server's, which has no requests."""
-    found = leaves.copy()
-    found[Leaf.INPUT] = min(leaves[Leaf.INPUT], leaves[FETCHING])
-    found[Leaf.WAIT] += leaves[Leaf.INPUT] - found[Leaf.INPUT]
-    return found
+    moved = leaves.copy()
+    moved[Leaf.INPUT] = min(leaves[Leaf.INPUT], leaves[FETCHING])
+    moved[Leaf.WAIT] += leaves[Leaf.INPUT] - moved[Leaf.INPUT]
+    return moved
 
 
 def longest_parts(lengths: Sequence[int], most: int) -> tuple[tuple[int, int], ...]:

@@ -50,11 +50,12 @@ class States:
         passed = time_ns - self.times[-1]
         run = min(passed, max(0, run_ns - self._last[0]))
         delay = min(passed - run, max(0, delay_ns - self._last[1]))
-        parts = {Leaf.HOST: run, Leaf.SCHEDULER: delay, asleep_in: passed - run - delay}
+        by_leaf = {Leaf.HOST: run, Leaf.SCHEDULER: delay, asleep_in: passed - run - delay}
         before = self.sums[-1]
         self.sums.append(
             tuple(
-                known + parts.get(leaf, 0) for known, leaf in zip(before, AWAY_LEAVES, strict=True)
+                before_ns + by_leaf.get(leaf, 0)
+                for before_ns, leaf in zip(before, AWAY_LEAVES, strict=True)
             )
         )
         self.times.append(time_ns)
@@ -113,7 +114,7 @@ class LineHit(NamedTuple):
     inside: tuple[int, ...]
 
     @staticmethod
-    def of(reading: LineReading, leaf: int | None = None) -> LineHit:
+    def from_reading(reading: LineReading, leaf: int | None = None) -> LineHit:
         """A reading as what its frames speak of, or as `leaf`."""
         if leaf is None:
             leaf = NO_LEAF if reading.leaf is None else int(reading.leaf)
@@ -141,10 +142,14 @@ class Inside:
 
     def mostly(self) -> tuple[int, int]:
         """The innermost that most readings are in, and how many are; 0 and 0 if there is none."""
-        found = [one for one, count in self._counts.items() if count >= MOSTLY * self._readings]
-        if not found:
+        functions = [
+            function for function, count in self._counts.items() if count >= MOSTLY * self._readings
+        ]
+        if not functions:
             return 0, 0
-        deepest = max(found, key=lambda one: self._depths[one] / self._counts[one])
+        deepest = max(
+            functions, key=lambda function: self._depths[function] / self._counts[function]
+        )
         return deepest, self._counts[deepest]
 
 
@@ -170,38 +175,38 @@ class LineReadings:
             return []
         first = bisect_left(readings, int(starts[0]), key=_moment)
         last = bisect_left(readings, int(ends.max()), key=_moment)
-        found = readings[first:last]
-        if not found:
+        near = readings[first:last]
+        if not near:
             return []
-        times = np.array([reading.time_ns for reading in found])
-        at = np.searchsorted(starts, times, side="right") - 1
-        inside = (at >= 0) & (times < ends[np.maximum(at, 0)])
-        return [found[row] for row in np.flatnonzero(inside).tolist()]
+        times = np.array([reading.time_ns for reading in near])
+        interval = np.searchsorted(starts, times, side="right") - 1
+        inside = (interval >= 0) & (times < ends[np.maximum(interval, 0)])
+        return [near[row] for row in np.flatnonzero(inside).tolist()]
 
     def beside(self, thread: int, time_ns: int) -> list[tuple[int, LineReading]]:
         """The other threads, and where they were when all were read at this moment."""
-        found: list[tuple[int, LineReading]] = []
+        others: list[tuple[int, LineReading]] = []
         for other, readings in self._of.items():
-            at = bisect_left(readings, time_ns, key=_moment)
-            if other != thread and at < len(readings) and readings[at].time_ns == time_ns:
-                found.append((other, readings[at]))
-        return found
+            place = bisect_left(readings, time_ns, key=_moment)
+            if other != thread and place < len(readings) and readings[place].time_ns == time_ns:
+                others.append((other, readings[place]))
+        return others
 
     def times_and_lines(self, thread: int) -> tuple[Int64s, Int64s]:
         """When a thread's line was read, in order, and the line."""
-        found = self._of.get(thread, ())
+        readings = self._of.get(thread, ())
         return (
-            np.array([reading.time_ns for reading in found], np.int64),
-            np.array([reading.line for reading in found], np.int64),
+            np.array([reading.time_ns for reading in readings], np.int64),
+            np.array([reading.line for reading in readings], np.int64),
         )
 
     def newest(self, thread: int, since_ns: int, until_ns: int) -> int | None:
         """The newest line of a thread within an interval, or shortly before."""
         readings = self._of.get(thread, [])
-        at = bisect_left(readings, until_ns, key=_moment) - 1
-        if at < 0 or readings[at].time_ns < since_ns - LINE_NS:
+        place = bisect_left(readings, until_ns, key=_moment) - 1
+        if place < 0 or readings[place].time_ns < since_ns - LINE_NS:
             return None
-        return readings[at].line
+        return readings[place].line
 
     def forget(self, before_ns: int) -> None:
         """Drop those before, where many are kept."""
@@ -397,15 +402,15 @@ class PythonLines:
         self._at += len(data)
         whole, _, self._rest = (self._rest + data).rpartition(b"\n")
         self._rest = self._rest[-4096:]
-        found: list[Sample] = []
+        samples: list[Sample] = []
         for text in whole.decode("utf-8", "replace").split("\n"):
             try:
-                self._parse(text, found)
+                self._parse(text, samples)
             except ValueError:
                 continue
-        return found
+        return samples
 
-    def _parse(self, text: str, found: list[Sample]) -> None:
+    def _parse(self, text: str, fields: list[Sample]) -> None:
         if text.startswith("d "):
             _, number, line, function, path = text.split(" ", 4)
             if len(self.lines) < MOST_LINES:
@@ -417,6 +422,6 @@ class PythonLines:
             for entry in entries:
                 thread, number, kind, functions = entry.split(":")
                 inside = functions.split(".", MOST_FUNCTIONS)[:MOST_FUNCTIONS] if functions else ()
-                found.append(
+                fields.append(
                     Sample(int(moment), int(thread), int(number), kind, tuple(map(int, inside)))
                 )

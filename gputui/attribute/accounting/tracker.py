@@ -54,10 +54,10 @@ class MainStream:
         if len(present) == 1 and not self._busy_ns:
             self._busy_ns[present[0]] = 0.0
             return
-        work = np.where(leaves == _COMMUNICATION, 0, ends - starts)
+        spent_ns = np.where(leaves == _COMMUNICATION, 0, ends - starts)
         for lane in present:
-            of = work if len(present) == 1 else work[lanes == lane]
-            self._busy_ns[lane] = self._busy_ns.get(lane, 0.0) + float(of.sum())
+            its_work = spent_ns if len(present) == 1 else spent_ns[lanes == lane]
+            self._busy_ns[lane] = self._busy_ns.get(lane, 0.0) + float(its_work.sum())
 
     def fade(self) -> None:
         """Let what comes count for more than what was."""
@@ -84,8 +84,8 @@ def until_next(is_main: Bools | None, count: int) -> Int64s:
         return np.broadcast_to(np.int64(0), count)
     rows = np.arange(count)
     following = np.where(is_main, rows, NEVER)
-    found: Int64s = np.minimum.accumulate(following[::-1])[::-1] - rows
-    return found
+    distances: Int64s = np.minimum.accumulate(following[::-1])[::-1] - rows
+    return distances
 
 
 # --- The launches of one process in the order of their calls, which is where steps are found.
@@ -136,14 +136,14 @@ class LaunchOrder:
         operations: Columns,
         records: Slots,
         calls: Slots,
-        found: TimedOperations,
+        timed: TimedOperations,
         lanes: Int64s,
         is_graph: Bools | None,
     ) -> None:
         """The operations that were `found` and are the first of their call, which is known, of
         those that `columns` made of the others; `lanes` number their streams, `is_graph` is by the
         call's name, None where none is."""
-        first = found.first
+        first = timed.first
         self._main.add(lanes, operations.starts, operations.ends, operations.leaves)
         launched = Launched(operations.called_ns, operations.starts, operations.codes, lanes)
         if is_graph is not None and (graphs := np.flatnonzero(is_graph.take(calls["name"]))).size:
@@ -169,18 +169,18 @@ class LaunchOrder:
         before_ns = moments_ns[0] if self._last_moment_ns is None else self._last_moment_ns
         self._last_moment_ns = int(moments_ns[-1])
         usual_ns = median(differences(moments_ns, before_ns))
-        at = np.searchsorted(called_ns, moments_ns)
+        rows = np.searchsorted(called_ns, moments_ns)
         following_ns = np.append(moments_ns[1:], moments_ns[-1] + int(usual_ns / 2))
-        moments_ns, at = moments_ns[at < len(called_ns)], at[at < len(called_ns)]
+        moments_ns, rows = moments_ns[rows < len(called_ns)], rows[rows < len(called_ns)]
         is_main = None
         if self._main.is_chosen:
             is_main = self._main.has(np.concatenate([part.lanes for part in late]))
         if is_main is not None:
-            main = at + until_next(is_main, len(called_ns)).take(at)
+            main = rows + until_next(is_main, len(called_ns)).take(rows)
             its = np.flatnonzero(main < len(called_ns))
             its = its[called_ns.take(main[its]) < following_ns.take(its)]
-            at[its] = main[its]
-        return distinct(starts.take(at))
+            rows[its] = main[its]
+        return distinct(starts.take(rows))
 
     def keep_newest(self) -> None:
         """Steps come as ranges: the launches that they may begin with stay."""
@@ -200,25 +200,25 @@ class LaunchOrder:
             surplus -= len(oldest.starts)
             del self._parts[0]
 
-    def take(self, until_ns: int | None) -> tuple[Launched, Int64s]:
+    def take_before(self, until_ns: int | None) -> tuple[Launched, Int64s]:
         """Those that were called before, in the order of their calls, and how many launches each is
         before the next one on the stream that paces the program."""
         self._settle()
-        known = _joined(self._parts)
-        ready = len(known.called_ns)
-        is_main = self._main.has(known.lanes)
+        launches = _joined(self._parts)
+        ready = len(launches.called_ns)
+        is_main = self._main.has(launches.lanes)
         self._main.fade()
         if until_ns is not None:
-            ready = int(np.searchsorted(known.called_ns, until_ns))
+            ready = int(np.searchsorted(launches.called_ns, until_ns))
             if is_main is not None:
                 # The last ones are followed by one there that may not be known yet.
                 mains = np.flatnonzero(is_main[:ready])
                 last = int(mains[-1]) if len(mains) else -1
-                old = int(np.searchsorted(known.called_ns[:ready], until_ns - FOLLOWS_NS))
+                old = int(np.searchsorted(launches.called_ns[:ready], until_ns - FOLLOWS_NS))
                 ready = min(ready, max(last + 1, old))
-        self._parts = [known.cut(ready)]
+        self._parts = [launches.cut(ready)]
         of_main = None if is_main is None else is_main[:ready]
-        return known.cut(0, ready), until_next(of_main, ready)
+        return launches.cut(0, ready), until_next(of_main, ready)
 
     def meanings(self, tokens: Tokens) -> tuple[Tokens, Cues]:
         """The tokens of their families, and what they say of where they stand in a step."""
@@ -245,10 +245,10 @@ class LaunchOrder:
         self._parts.append(part)
 
 
-def _joined(parts: list[Launched]) -> Launched:
-    if len(parts) == 1:
-        return parts[0]
-    return Launched._make(np.concatenate(column) for column in zip(*parts, strict=True))
+def _joined(launches: list[Launched]) -> Launched:
+    if len(launches) == 1:
+        return launches[0]
+    return Launched._make(np.concatenate(column) for column in zip(*launches, strict=True))
 
 
 # --- Where each step begins, launch by launch, once the repetition of a program is known.
@@ -350,16 +350,16 @@ class StepTracker:
                 self._lost_at = min(first, last) if silent else self._changed_at
                 self.level = None
                 self._next_try = self.seen
-        found: list[int] = []
+        begins: list[int] = []
         if len(marks):
             marks = np.clip(marks - base, 0, len(times) - 1)
-            found = _begins(marks, times, ahead, period)
+            begins = _begins(marks, times, ahead, period)
         is_whole = ended and self.seen <= self._window
         if is_whole or (self.seen >= self._next_try and self._may_discover()):
             renewed = self._discover()
             if renewed is not None:
                 return renewed, True
-        return found, False
+        return begins, False
 
     def hurry(self) -> None:
         """Look for what repeats now, if nobody has yet: the time axis is about to be given up."""
@@ -392,16 +392,17 @@ class StepTracker:
         guesses.sort()
         marks: list[int] = []
         last = float(self._last - base) if self._last is not None else -float("inf")
-        for at, fills_in in guesses:
-            late = at - last
+        for guess, fills_in in guesses:
+            late = guess - last
             if late <= level.period / 2:
                 continue
             if fills_in and (
-                late < FILLS_IN * level.period or bool((np.abs(main - at) < level.period / 2).any())
+                late < FILLS_IN * level.period
+                or bool((np.abs(main - guess) < level.period / 2).any())
             ):
                 continue
-            last = at
-            marks.append(base + round(at))
+            last = guess
+            marks.append(base + round(guess))
         if marks:
             self._last = marks[-1]
         return np.array(marks, np.int64)
@@ -494,21 +495,21 @@ class _Held:
         return self._column(1, count), self._column(2, count)
 
     def _column(self, column: int, count: int) -> npt.NDArray[Any]:
-        found: list[npt.NDArray[Any]] = []
+        parts_back: list[npt.NDArray[Any]] = []
         for part in reversed(self._parts):
             if count <= 0:
                 break
-            found.append(part[column][-count:])
-            count -= len(found[-1])
-        return np.concatenate(found[::-1]) if found else np.empty(0, np.uint32)
+            parts_back.append(part[column][-count:])
+            count -= len(parts_back[-1])
+        return np.concatenate(parts_back[::-1]) if parts_back else np.empty(0, np.uint32)
 
 
 def _begins(marks: Places, times: Int64s, ahead: Int64s, period: float) -> list[int]:
     """When steps begin that begin with these launches."""
     shifts = ahead[marks]  # broadcast, as a rule: take copies all of it
-    at = marks + np.where(shifts <= period / 2, shifts, 0)
-    found: list[int] = times.take(at, mode="clip").tolist()
-    return found
+    rows = marks + np.where(shifts <= period / 2, shifts, 0)
+    begins: list[int] = times.take(rows, mode="clip").tolist()
+    return begins
 
 
 def _still_goes_on(step: Level, seen: int) -> bool:
@@ -516,10 +517,10 @@ def _still_goes_on(step: Level, seen: int) -> bool:
     return seen - int(step.marks[-1]) <= LOST_PERIODS * step.period + 64
 
 
-def _is_same(one: Level, other: Level) -> bool:
-    contexts = {anchor.tokens for anchor in one.anchors}
+def _is_same(level: Level, other: Level) -> bool:
+    contexts = {anchor.tokens for anchor in level.anchors}
     return (
-        one.by_family == other.by_family
-        and abs(one.period - other.period) <= 0.1 * other.period
+        level.by_family == other.by_family
+        and abs(level.period - other.period) <= 0.1 * other.period
         and any(anchor.tokens in contexts for anchor in other.anchors)
     )

@@ -193,36 +193,36 @@ class LocalCollectives:
             else:
                 self._pop(thread, record, time_ns)
 
-    def add_kernels(self, found: TimedOperations) -> None:
+    def add_kernels(self, operations: TimedOperations) -> None:
         """Operations with their calls: the kernels among them."""
         if not self._has_nccl:
             return
-        kernels = found.kernels
-        if len(at := np.flatnonzero(self._is_nccl[kernels] & (kernels >= 0))):
+        kernels = operations.kernels
+        if len(rows := np.flatnonzero(self._is_nccl[kernels] & (kernels >= 0))):
             self._kernels += zip(
-                found.threads[at].tolist(),
-                found.called_ns[at].tolist(),
-                kernels[at].tolist(),
-                found.starts[at].tolist(),
-                found.ends[at].tolist(),
+                operations.threads[rows].tolist(),
+                operations.called_ns[rows].tolist(),
+                kernels[rows].tolist(),
+                operations.starts[rows].tolist(),
+                operations.ends[rows].tolist(),
                 strict=True,
             )
 
-    def take(self) -> Found:
+    def take_report(self) -> Found:
         """Everything new, in order of its start."""
         kernels, self._kernels = sorted(self._kernels, key=lambda kernel: kernel[3]), []
         for thread, called_ns, kernel, start_ns, end_ns in kernels:
             operations = self._operations(thread, called_ns)
             kind = self._kinds[kernel] or OTHER
             self._done.append(_of_kernel(operations, kind, start_ns, end_ns, self._ranks))
-        done, self._done = sorted(self._done, key=lambda one: one.start_ns), []
+        done, self._done = sorted(self._done, key=lambda collective: collective.start_ns), []
         entered, self._entered = self._entered, []
-        found = []
-        for one in done:
-            own_ns = max(0, one.start_ns - self._until_ns) if self._until_ns else 0
-            found.append(one._replace(own_ns=own_ns))
-            self._until_ns = max(self._until_ns, one.end_ns)
-        return Found(found, entered, dict(self._ranks), dict(self._own))
+        collectives = []
+        for collective in done:
+            own_ns = max(0, collective.start_ns - self._until_ns) if self._until_ns else 0
+            collectives.append(collective._replace(own_ns=own_ns))
+            self._until_ns = max(self._until_ns, collective.end_ns)
+        return Found(collectives, entered, dict(self._ranks), dict(self._own))
 
     def _operations(self, thread: int, called_ns: int) -> list[Operation]:
         """Those that a launch at `called_ns` ran; none where they were not seen."""
@@ -235,20 +235,20 @@ class LocalCollectives:
         launch = launches[place]
         if called_ns > launch.end_ns or not launch.groups:
             return []
-        found = launch.groups.pop(0)
+        oldest = launch.groups.pop(0)
         while launches and not launches[0].groups:
             launches.popleft()
-        return found
+        return oldest
 
     def _name(self, number: int, strings: Strings) -> tuple[str, str]:
         """A range's name, and the collective that it stands for."""
-        known = self._names.get(number)
-        if known is None:
+        name_and_kind = self._names.get(number)
+        if name_and_kind is None:
             name = strings.label(number)
-            known = name, kind_of(name)
+            name_and_kind = name, kind_of(name)
             if len(self._names) < MAX_NAMED:
-                self._names[number] = known
-        return known
+                self._names[number] = name_and_kind
+        return name_and_kind
 
     def _push(self, thread: _Thread, record: _Record, time_ns: int, strings: Strings) -> None:
         name, kind = self._name(record.name, strings)
@@ -319,10 +319,10 @@ _SIZES = {PayloadType.BYTES, PayloadType.UINT64, PayloadType.INT64}
 
 
 def _operation(record: _Record, kind: str) -> Operation:
-    known = record.sub & FLAG_COMMUNICATOR
-    partner = record.correlation - 1 if known and record.correlation else None
+    is_described = record.sub & FLAG_COMMUNICATOR
+    partner = record.correlation - 1 if is_described and record.correlation else None
     size = record.end if record.sub & FLAG_PAYLOAD and record.source_kind in _SIZES else 0
-    communicator = _named(record.value) if known else ""
+    communicator = _named(record.value) if is_described else ""
     return Operation(communicator, kind, size if size < 1 << 62 else 0, partner)
 
 
@@ -342,7 +342,9 @@ def _of_kernel(
             size //= len(partners)
     elif len(kinds) == 1:
         kind = kinds.pop()
-    known = [one for one in operations if one.partner is not None and kind in _BETWEEN_TWO]
+    between_two = [
+        asked for asked in operations if asked.partner is not None and kind in _BETWEEN_TWO
+    ]
     return Collective(
         communicator,
         kind,
@@ -351,6 +353,8 @@ def _of_kernel(
         end_ns,
         0,
         len(operations),
-        tuple((one.partner or 0, one.size_bytes) for one in known if one.kind == "send"),
-        tuple(one.partner or 0 for one in known if one.kind == "recv"),
+        tuple(
+            (asked.partner or 0, asked.size_bytes) for asked in between_two if asked.kind == "send"
+        ),
+        tuple(asked.partner or 0 for asked in between_two if asked.kind == "recv"),
     )

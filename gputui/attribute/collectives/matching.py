@@ -29,16 +29,16 @@ class _Begun(Protocol):
 _One = TypeVar("_One", bound=_Begun)
 
 
-def insert(queue: deque[_One], one: _One, most: int) -> None:
+def insert(queue: deque[_One], item: _One, most: int) -> None:
     """Put it where its start belongs: what came late lies before what was there. Of a full queue
     the oldest goes."""
-    at = len(queue)
-    while at and queue[at - 1].start_ns > one.start_ns:
-        at -= 1
-    if at == len(queue):
-        queue.append(one)
+    place = len(queue)
+    while place and queue[place - 1].start_ns > item.start_ns:
+        place -= 1
+    if place == len(queue):
+        queue.append(item)
     elif len(queue) < most:
-        queue.insert(at, one)
+        queue.insert(place, item)
 
 
 # --- Sends and receives matched between local ranks: who waits for whom.
@@ -93,13 +93,13 @@ class Peers:
         self._pairs: dict[_Pair, _Messages] = {}
         self._rows: dict[int, dict[int, PeerSums]] = defaultdict(lambda: defaultdict(PeerSums))
 
-    def add(self, process: int, found: Found) -> None:
+    def add(self, process: int, report: Found) -> None:
         """What a process did, in order."""
-        for one in found.collectives:
-            own = found.own.get(one.communicator)
-            if own is None or not (one.sent or one.received):
+        for collective in report.collectives:
+            own = report.own.get(collective.communicator)
+            if own is None or not (collective.sent or collective.received):
                 continue
-            self._add(process, own, one)
+            self._add(process, own, collective)
 
     def match(self, until_ns: int | None) -> None:
         """Compare what has ended before a moment, all of which has come (None: everything)."""
@@ -111,27 +111,29 @@ class Peers:
         """Processes with sums that were not taken."""
         return self._rows.keys()
 
-    def take(self, process: int) -> tuple[PeerDelta, ...]:
+    def take_peers(self, process: int) -> tuple[PeerDelta, ...]:
         """The sums of a process since the last time."""
         rows = self._rows.pop(process, {})
         return tuple(
             PeerDelta(peer=peer, **msgspec.structs.asdict(sums)) for peer, sums in rows.items()
         )
 
-    def _add(self, process: int, own: int, one: Collective) -> None:
-        pairs = [(one.communicator, own, to) for to, _ in one.sent]
-        pairs += [(one.communicator, source, own) for source in one.received]
+    def _add(self, process: int, own: int, collective: Collective) -> None:
+        pairs = [(collective.communicator, own, to) for to, _ in collective.sent]
+        pairs += [(collective.communicator, source, own) for source in collective.received]
         new = {pair for pair in pairs if pair not in self._pairs}
         if len(self._pairs) + len(new) > MAX_PAIRS:
             return
         self._pairs |= {pair: _Messages() for pair in new}
-        kernel = _Kernel(process, one.start_ns, one.end_ns, len(pairs))
-        for to, size_bytes in one.sent:
-            part = _Part(one.start_ns, kernel, size_bytes)
-            insert(self._pairs[one.communicator, own, to].sends, part, MAX_HELD_MESSAGES)
-        for source in one.received:
-            part = _Part(one.start_ns, kernel)
-            insert(self._pairs[one.communicator, source, own].receives, part, MAX_HELD_MESSAGES)
+        kernel = _Kernel(process, collective.start_ns, collective.end_ns, len(pairs))
+        for to, size_bytes in collective.sent:
+            part = _Part(collective.start_ns, kernel, size_bytes)
+            insert(self._pairs[collective.communicator, own, to].sends, part, MAX_HELD_MESSAGES)
+        for source in collective.received:
+            part = _Part(collective.start_ns, kernel)
+            insert(
+                self._pairs[collective.communicator, source, own].receives, part, MAX_HELD_MESSAGES
+            )
 
     def _match(self, messages: _Messages, until_ns: int | None) -> None:
         while messages.sends and messages.receives:
@@ -197,7 +199,7 @@ class _Communicator:
         self.settled_ns: int | None = None
         self.ranks = 0
 
-    def of(self, process: int) -> deque[Collective]:
+    def queue_of(self, process: int) -> deque[Collective]:
         """What is held of a process, which is of the communicator from here on."""
         return self.held.setdefault(process, deque(maxlen=MAX_HELD))
 
@@ -211,32 +213,32 @@ class Matching:
         self._rows: dict[int, dict[Key, CollectiveSums]] = defaultdict(dict)
         self.peers = Peers()
 
-    def add(self, process: int, found: Found, until_ns: int | None) -> None:
+    def add(self, process: int, report: Found, until_ns: int | None) -> None:
         """What a process did; it will report nothing more that ended before `until_ns` (None: at
         all)."""
         if until_ns is None:
             self._until_ns.pop(process, None)
         else:
             self._until_ns[process] = until_ns
-        self.peers.add(process, found)
-        for communicator, ranks in found.ranks.items():
+        self.peers.add(process, report)
+        for communicator, ranks in report.ranks.items():
             self._communicators[communicator].ranks = ranks
-        for operation in found.entered:
+        for operation in report.entered:
             sums = self._sums(process, operation.communicator, operation.kind, operation.size_bytes)
             sums.entered += 1
             sums.entered_ns = max(sums.entered_ns or 0, operation.time_ns)
             if operation.kind in SYNCHRONIZING:
-                self._communicators[operation.communicator].of(process)
-        for one in found.collectives:
-            sums = self._of(process, one)
-            sums.left += one.operations
+                self._communicators[operation.communicator].queue_of(process)
+        for collective in report.collectives:
+            sums = self._sums_of(process, collective)
+            sums.left += collective.operations
             sums.count += 1
-            sums.bytes += one.size_bytes
-            sums.time_ns += one.end_ns - one.start_ns
-            if one.kind in SYNCHRONIZING:
-                own = self._communicators[one.communicator]
-                insert(own.of(process), one, MAX_HELD)
-                own.newest_ns[process] = max(own.newest_ns[process], one.end_ns)
+            sums.bytes += collective.size_bytes
+            sums.time_ns += collective.end_ns - collective.start_ns
+            if collective.kind in SYNCHRONIZING:
+                own = self._communicators[collective.communicator]
+                insert(own.queue_of(process), collective, MAX_HELD)
+                own.newest_ns[process] = max(own.newest_ns[process], collective.end_ns)
 
     def match(self) -> None:
         """Compare what every process has reported by now."""
@@ -253,9 +255,12 @@ class Matching:
 
     def take_parts(self, process: int) -> DeltaParts:
         """The sums of a process since the last time, by the field of CaptureDelta they go to."""
-        return {"collectives": self.take(process), "peers": self.peers.take(process)}
+        return {
+            "collectives": self.take_collectives(process),
+            "peers": self.peers.take_peers(process),
+        }
 
-    def take(self, process: int) -> tuple[CollectiveDelta, ...]:
+    def take_collectives(self, process: int) -> tuple[CollectiveDelta, ...]:
         """Sums over collectives of a process since the last time."""
         rows = self._rows.pop(process, {})
         return tuple(
@@ -277,49 +282,53 @@ class Matching:
             first = min(heads, key=lambda process: heads[process].end_ns)
             end_ns = heads[first].end_ns
             together = {
-                process: one
-                for process, one in heads.items()
-                if one.start_ns <= end_ns + SLACK_NS
-                and (one.kind, one.operations) == (heads[first].kind, heads[first].operations)
+                process: collective
+                for process, collective in heads.items()
+                if collective.start_ns <= end_ns + SLACK_NS
+                and (collective.kind, collective.operations)
+                == (heads[first].kind, heads[first].operations)
             }
             waits_ns = _waits_ns(communicator, together, end_ns)
             if waits_ns and until_ns is not None and end_ns + waits_ns > until_ns:
                 return
             if len(together) < len(held):
-                self._of(first, held[first].popleft()).compared += 1
+                self._sums_of(first, held[first].popleft()).compared += 1
                 continue
             for process in together:
                 held[process].popleft()
             if communicator.settled_ns is None:
-                start_ns = min(one.start_ns for one in together.values())
+                start_ns = min(collective.start_ns for collective in together.values())
                 communicator.settled_ns = start_ns + SETTLING_NS
             self._compare(communicator, together)
 
-    def _compare(self, communicator: _Communicator, parts: dict[int, Collective]) -> None:
-        durations = {process: one.end_ns - one.start_ns for process, one in parts.items()}
+    def _compare(self, communicator: _Communicator, collectives: dict[int, Collective]) -> None:
+        durations = {
+            process: collective.end_ns - collective.start_ns
+            for process, collective in collectives.items()
+        }
         last = min(durations, key=lambda process: durations[process])
         transfer_ns = durations[last]
         cost_ns = min(ns for process, ns in durations.items() if process != last) - transfer_ns
         settled_ns = communicator.settled_ns or 0
         ranks = communicator.ranks or len(communicator.held)
-        own_ns = parts[last].own_ns - median(
-            one.own_ns for process, one in parts.items() if process != last
+        own_ns = collectives[last].own_ns - median(
+            collective.own_ns for process, collective in collectives.items() if process != last
         )
-        for process, one in parts.items():
-            sums = self._of(process, one)
+        for process, collective in collectives.items():
+            sums = self._sums_of(process, collective)
             sums.ranks = max(sums.ranks, ranks)
-            if one.start_ns < settled_ns:
+            if collective.start_ns < settled_ns:
                 continue
             sums.compared += 1
             sums.matched += 1
-            sums.matched_bytes += one.size_bytes
+            sums.matched_bytes += collective.size_bytes
             sums.matched_ns += durations[process]
             wait_ns = durations[process] - transfer_ns
             sums.wait_ns += wait_ns
             sums.wait_us2 += (wait_ns // 1000) ** 2
             sums.longest_wait_ns = max(sums.longest_wait_ns, wait_ns)
-            sums.first_ns = min(sums.first_ns or one.start_ns, one.start_ns)
-            sums.last_ns = max(sums.last_ns or 0, one.end_ns)
+            sums.first_ns = min(sums.first_ns or collective.start_ns, collective.start_ns)
+            sums.last_ns = max(sums.last_ns or 0, collective.end_ns)
             if process == last:
                 sums.last += 1
                 if own_ns >= cost_ns / 2:
@@ -328,8 +337,8 @@ class Matching:
                 else:
                     sums.inherited_ns += cost_ns
 
-    def _of(self, process: int, one: Collective) -> CollectiveSums:
-        return self._sums(process, one.communicator, one.kind, one.size_bytes)
+    def _sums_of(self, process: int, collective: Collective) -> CollectiveSums:
+        return self._sums(process, collective.communicator, collective.kind, collective.size_bytes)
 
     def _sums(self, process: int, communicator: str, kind: str, size_bytes: int) -> CollectiveSums:
         rows = self._rows[process]
@@ -346,6 +355,6 @@ def _waits_ns(communicator: _Communicator, together: dict[int, Collective], end_
     if missing:
         has_gone_on = all(communicator.newest_ns[rank] >= end_ns + LATE_NS for rank in missing)
         return 0 if has_gone_on else MISSING_NS
-    shortest_ns = min(one.end_ns - one.start_ns for one in together.values())
-    apart_ns = max(one.end_ns for one in together.values()) - end_ns
+    shortest_ns = min(collective.end_ns - collective.start_ns for collective in together.values())
+    apart_ns = max(collective.end_ns for collective in together.values()) - end_ns
     return 0 if apart_ns <= shortest_ns / 2 else LATE_NS

@@ -89,10 +89,10 @@ def _hook_modules(hook: Any, torch: Any) -> list[Any]:
             modules.pop()
             pop()
 
-    of = torch.nn.modules.module
-    first = of.register_module_forward_pre_hook(before)
+    hooks = torch.nn.modules.module
+    first = hooks.register_module_forward_pre_hook(before)
     try:
-        return [first, of.register_module_forward_hook(after, always_call=True)]
+        return [first, hooks.register_module_forward_hook(after, always_call=True)]
     except BaseException:
         first.remove()
         raise

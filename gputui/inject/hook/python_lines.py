@@ -113,9 +113,11 @@ class _Sampler(threading.Thread):
             if frame is None or number is None or thread is self:
                 continue
             line, kind, inside = self._place(frame, out)
-            for one in inside:
-                one.number = one.number or self._number(one.code, one.code.co_firstlineno, out)
-            functions = ".".join([str(one.number) for one in inside])
+            for function in inside:
+                function.number = function.number or self._number(
+                    function.code, function.code.co_firstlineno, out
+                )
+            functions = ".".join([str(function.number) for function in inside])
             entries.append(f"{number}:{line}:{kind}:{functions}")
         # What is left are threads that Python did not start, such as autograd's.
         for frame in list(frames.values())[:MOST_THREADS]:
@@ -144,31 +146,38 @@ class _Sampler(threading.Thread):
         return function
 
     def _place(self, frame: Any, out: list[str]) -> tuple[int, str, list[_Function]]:
-        found, kind = None, "-"
+        calling, kind = None, "-"
         innermost = frame
         reports = False
         depth = 0
         inside: list[_Function] = []
         while frame is not None and depth < DEPTH:
             function = self._function(frame.f_code)
-            of = function.kind
+            kind_of_function = function.kind
             reports = reports or function.reports
-            if of == "u":
-                found = found or frame
-            elif of != "d":
-                if kind == "-" or (kind, of) == ("q", "i"):  # a loader reads a queue of its own
-                    kind = of
-                if found is None:
+            if kind_of_function == "u":
+                calling = calling or frame
+            elif kind_of_function != "d":
+                if kind == "-" or (kind, kind_of_function) == (
+                    "q",
+                    "i",
+                ):  # a loader reads a queue of its own
+                    kind = kind_of_function
+                if calling is None:
                     inside.append(function)
             frame = frame.f_back
             depth += 1
         if kind == "h":
             kind = "w" if reports else "i"
-        at = found or innermost
-        if found is None:  # an import, say: there is no line that the libraries are called from
+        reported = calling or innermost
+        if calling is None:  # an import, say: there is no line that the libraries are called from
             inside = []
         inside.reverse()
-        return self._number(at.f_code, at.f_lineno or 0, out), kind, inside[:MOST_FUNCTIONS]
+        return (
+            self._number(reported.f_code, reported.f_lineno or 0, out),
+            kind,
+            inside[:MOST_FUNCTIONS],
+        )
 
     def _number(self, code: Any, line: int, out: list[str]) -> int:
         number = self._known.get((code, line))

@@ -48,12 +48,12 @@ class Ranges:
         self._handles: dict[str, Handle] = {}
 
     def handle(self, name: str) -> Handle | None:
-        known = self._handles.get(name)
-        if known is None:
-            known = self._define(name.encode("utf-8", "replace"))
-            if known is not None:
-                self._handles[name] = known
-        return known
+        number = self._handles.get(name)
+        if number is None:
+            number = self._define(name.encode("utf-8", "replace"))
+            if number is not None:
+                self._handles[name] = number
+        return number
 
     def around(self, function: Callable[..., Any], name: str) -> Callable[..., Any]:
         """`function` with a range around each call."""
@@ -134,7 +134,7 @@ def _module_name(path: tuple[str, ...], kind: str) -> str:
 
 def submodules(root: Any) -> list[tuple[tuple[str, ...], Any]]:
     """(path, module) of `root` and all in it, as named_modules has them, but without recursion."""
-    found: list[tuple[tuple[str, ...], Any]] = []
+    modules: list[tuple[tuple[str, ...], Any]] = []
     seen: set[int] = set()
     waiting: list[tuple[tuple[str, ...], Any]] = [((), root)]
     while waiting:
@@ -142,17 +142,17 @@ def submodules(root: Any) -> list[tuple[tuple[str, ...], Any]]:
         if module is None or id(module) in seen:
             continue
         seen.add(id(module))
-        found.append((path, module))
+        modules.append((path, module))
         for name, inner in reversed(module._modules.items()):
             # torch.compile puts its wrapper between a model and its name.
             waiting.append((path if name == "_orig_mod" else (*path, name), inner))
-    return found
+    return modules
 
 
 def compiling(torch: Any) -> Callable[[], bool]:
     compiler = getattr(torch, "compiler", None)
-    found = getattr(compiler, "is_compiling", None)
-    return found if found is not None else lambda: False
+    is_compiling = getattr(compiler, "is_compiling", None)
+    return is_compiling if is_compiling is not None else lambda: False
 
 
 def _wrap(ranges: Ranges, owner: Any, attribute: str, name: str) -> None:

@@ -168,7 +168,7 @@ def test_waits_are_counted_once_whatever_the_gpu_does() -> None:
         )
     )
     of.account(None)
-    steps = of.tracks.take(np.array([START + 5_000, START + 22_000, late + 20]))
+    steps = of.tracks.take_up_to(np.array([START + 5_000, START + 22_000, late + 20]))
     assert steps[:, WAITED].tolist() == [4_000, 9_000, 3_000]
 
 
@@ -330,7 +330,7 @@ def test_steps_share_out_what_lies_across_their_boundaries(
         of.add(operations(*rows))
         of.account(None)
         parts = [boundaries] if at_once else [np.array([ns]) for ns in boundaries.tolist()]
-        steps = np.concatenate([of.tracks.take(part) for part in parts])
+        steps = np.concatenate([of.tracks.take_up_to(part) for part in parts])
         counts = [count for part in parts for count in of.take_starts(part)]
         assert (np.abs(steps[:, :LEAVES].sum(axis=1) - lengths) <= len(Leaf)).all()
         rest = of.tracks.take_all()[:LEAVES].sum()

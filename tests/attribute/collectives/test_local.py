@@ -65,7 +65,7 @@ class Nccl:
     def found(self) -> list[Collective]:
         traced = Traced(self.program)
         traced.feed(self.records)
-        found = traced.process.accounting.collectives.take().collectives
+        found = traced.process.accounting.collectives.take_report().collectives
         return [
             one._replace(start_ns=one.start_ns - START_NS, end_ns=one.end_ns - START_NS)
             for one in found
@@ -180,7 +180,7 @@ def test_ranges_of_the_domain_comm_are_collectives_by_category() -> None:
             program.push(26, "step"),
         ]
     )
-    found = traced.process.accounting.collectives.take()
+    found = traced.process.accounting.collectives.take_report()
     [one] = found.collectives
     assert one == Collective("tp", "all_reduce", 4096, START_NS + 10, START_NS + 20, 0, 1)
     assert [(begun.communicator, begun.kind) for begun in found.entered] == [
@@ -189,7 +189,7 @@ def test_ranges_of_the_domain_comm_are_collectives_by_category() -> None:
     ]
     matching = Matching()
     matching.add(1, found, None)
-    assert {(row.kind, row.entered, row.left) for row in matching.take(1)} == {
+    assert {(row.kind, row.entered, row.left) for row in matching.take_collectives(1)} == {
         ("all_reduce", 1, 1),
         ("all_gather", 1, 0),
     }
@@ -207,6 +207,6 @@ def test_hostile_records_do_no_harm() -> None:
     strings.add(program.strings)
     local = LocalCollectives()
     local.add_ranges(raw, strings)
-    entered = local.take().entered
+    entered = local.take_report().entered
     assert len(entered) == int((raw["kind"] == RecordKind.RANGE_PUSH).sum())
     assert all(0 <= one.size_bytes < 1 << 62 for one in entered)

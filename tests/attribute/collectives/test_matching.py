@@ -59,7 +59,7 @@ class Job:
         for rank, found in enumerate(self.found):
             matching.add(rank + 1, Found(found, [], {}, {}), None)
         matching.match()
-        return folded([matching.take(rank + 1) for rank in range(self.ranks)])
+        return folded([matching.take_collectives(rank + 1) for rank in range(self.ranks)])
 
 
 def folded(sums: list[tuple[CollectiveDelta, ...]]) -> Run:
@@ -233,12 +233,12 @@ def test_what_comes_piece_by_piece_and_late_is_matched_the_same(held_back: bool)
             matching.add(rank + 1, Found(new, [], {}, {}), until_ns)
         matching.match()
         for rank in range(3):
-            parts[rank] += matching.take(rank + 1)
+            parts[rank] += matching.take_collectives(rank + 1)
     for rank in range(3):
         matching.add(rank + 1, Found([], [], {}, {}), None)
     matching.match()
     for rank in range(3):
-        parts[rank] += matching.take(rank + 1)
+        parts[rank] += matching.take_collectives(rank + 1)
     session_run = folded([tuple(part) for part in parts])
     assert matched(session_run) == whole
 
@@ -253,7 +253,7 @@ def test_a_lost_record_holds_up_the_others_for_a_second_only() -> None:
     for rank, found in enumerate(job.found):
         matching.add(rank + 1, Found(found, [], {}, {}), until_ns)
     matching.match()
-    run = folded([matching.take(1), matching.take(2)])
+    run = folded([matching.take_collectives(1), matching.take_collectives(2)])
     [row] = [row for key, row in run.collectives.items() if key.process == 2]
     settled = [one for one in job.found[1] if one.start_ns >= START_NS + SETTLING_NS]
     assert (row.compared, row.matched) == (len(settled), len(settled) - 1)

@@ -47,9 +47,9 @@ def session_of(found: list[list[Collective]]) -> Session:
     matching.match()
     session = Session.of([run_started(), *(attached(rank + 1, rank=rank) for rank in range(ranks))])
     for rank in range(ranks):
-        peers = matching.peers.take(rank + 1)
+        peers = matching.peers.take_peers(rank + 1)
         session.apply([CaptureDelta(time_ns=2, process=rank + 1, peers=peers)])
-    assert matching.peers.take(1) == ()
+    assert matching.peers.take_peers(1) == ()
     return session
 
 
@@ -94,4 +94,4 @@ def test_messages_without_a_counterpart_are_bounded_and_silent() -> None:
     matching.add(1, Found([one] * 30_000, [], {}, {"pp": 0}), None)
     # A process that never said which rank it is.
     matching.add(2, Found([one], [], {}, {}), None)
-    assert matching.peers.take(1) == matching.peers.take(2) == ()
+    assert matching.peers.take_peers(1) == matching.peers.take_peers(2) == ()
