@@ -29,9 +29,9 @@ def run(options: argparse.Namespace) -> int:
     mode = mode_of(options)
     check(options, mode, None)
     if asked_for(options):
-        from gputui.cli import hosts, record_hosts
+        from gputui.cli import live_hosts
 
-        show = record_hosts.record if mode == "record" else hosts.screen
+        show = live_hosts.record if mode == "record" else live_hosts.screen
         return show(options, _far_run(pids, options))
     from gputui.collect.attached_run import request_of_pid
     from gputui.collect.process_details import same_process

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import shlex
 import sys
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from gputui.base.errors import GputuiError
 from gputui.base.standard_streams import say
 from gputui.cli.declaration import Command
-from gputui.cli.options import MAIN, command
+from gputui.cli.options import MAIN
 from gputui.cli.values import UsageError
 
 if TYPE_CHECKING:
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from gputui.collect.hosts.link import HostLink
     from gputui.collect.hosts.masters import Masters
     from gputui.collect.hosts.target import Target
-    from gputui.tui.source import Source
 
 
 class NoHostError(GputuiError):
@@ -138,32 +137,6 @@ def words_there(
         if (option is None and word not in leave_out) or (option and option.name in taken):
             found += [word, *value]
     return found
-
-
-def screen(options: argparse.Namespace, run: FarRun | None, words: Sequence[str] = ()) -> int:
-    """Show all hosts, or the one that runs something; the exit status, that of the run if there is
-    one. `words` were typed. Raises UsageError, and NoHostError if not one can be reached.
-    """
-    from gputui.cli.screen import need_terminal, run_screen
-
-    need_terminal(options)
-    if run is not None and are_several(options):
-        from gputui.cli.job_on_hosts import screen_of_job
-
-        return screen_of_job(options, run)
-    attach_words = words_there(MAIN, words, command("attach"))
-    with connected(options, run, attach_words=attach_words) as fleet:
-
-        def connect(notify: Callable[[], None]) -> Source:
-            fleet.on_news(notify)
-            return fleet
-
-        several = len(fleet.links) > 1
-        shows_run = run is not None
-        status = run_screen(connect, options, shows_run=shows_run, shows_hosts=several)
-        links = list(fleet.links.values())
-    found = status_of(links, options)
-    return status or (0 if run is None else found)
 
 
 def status_of(links: Sequence[HostLink], options: argparse.Namespace) -> int:

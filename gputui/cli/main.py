@@ -27,11 +27,11 @@ def run(words: list[str], command: list[str] | None) -> int:
         if mode == "once":
             return hosts.print_once(options)
         run_there = hosts.far_run(options, words, command)
-        if mode == "record":
-            from gputui.cli.record_hosts import record as record_hosts
+        from gputui.cli import live_hosts
 
-            return record_hosts(options, run_there)
-        return hosts.screen(options, run_there, words)
+        if mode == "record":
+            return live_hosts.record(options, run_there)
+        return live_hosts.screen(options, run_there, words)
     if mode == "once":
         from gputui.cli.once import print_once, watch
 
@@ -51,8 +51,7 @@ def run(words: list[str], command: list[str] | None) -> int:
             status, why = refused
             say(why)
             return status
-    from gputui.cli.live import Watch, record, screen
-    from gputui.cli.requests import request_of
+    from gputui.cli.live import Watch, record, request_of, screen
 
     watching = Watch(options, request_of(options, command), words, command)
     return record(watching) if mode == "record" else screen(watching)

@@ -14,9 +14,9 @@ import pytest
 from gputui.cli.completion import FILES, candidates
 from gputui.cli.declaration import Command
 from gputui.cli.help import listing, pages, text_of
-from gputui.cli.manual import manual
 from gputui.cli.options import COMMANDS, MAIN, MODES
 from gputui.cli.parsing import parser_of
+from gputui.cli.reference import manual
 
 ROOT = Path(__file__).parents[2]
 EVERY = [MAIN, *COMMANDS]

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gputui.base.sanitize import sanitize
-from gputui.cli.requests import capture_options
+from gputui.cli.live import capture_options
 from gputui.cli.values import UsageError, seconds, share, size_bytes
 from gputui.collect.catalogue import CatalogueError, Parameter, parse_value
 from gputui.inject.options import FIRST_EXCESS_NS, CaptureOptions, TraceSampling

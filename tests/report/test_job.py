@@ -15,7 +15,7 @@ import pytest
 from gputui import read
 from gputui.attribute.reader import job_in
 from gputui.cli.dispatch import run as main
-from gputui.cli.output_name import expanded
+from gputui.cli.live import expanded
 from gputui.cli.values import UsageError
 from gputui.model.events import (
     AnyEvent,

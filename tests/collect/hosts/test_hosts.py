@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from gputui.cli import main, record_hosts
+from gputui.cli import live_hosts, main
 from gputui.cli.hosts import NoHostError
 from gputui.cli.values import UsageError
 from gputui.collect.hosts.clock import ClockEstimate
@@ -85,7 +85,7 @@ def test_hosts_are_recorded_each_into_its_file_and_alerts_are_printed(
         if "ALERT" in line and sum("ALERT" in one for one in lines) == 2:
             signal.raise_signal(signal.SIGINT)
 
-    monkeypatch.setattr(record_hosts, "say", say)
+    monkeypatch.setattr(live_hosts, "say", say)
     ways = [word for name in "ab" for word in ("--via", f"{misbehaving('answers')} {name}")]
     typed = ["--record", "--alert", "host.cpu_percent > 90", *ways]
     assert main.run([*typed, "-o", f"{tmp_path}/{{host}}.gputui"], None) == 0

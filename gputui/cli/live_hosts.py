@@ -1,14 +1,17 @@
-"""`--record` of other hosts: each into a file here, without a screen."""
+"""Watching other hosts: on the screen, or recorded without one, each into a file here."""
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
+import re
 import shlex
 import signal
 import sys
+import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,19 +19,22 @@ from typing import TYPE_CHECKING
 from gputui.base.notification import notify
 from gputui.base.standard_streams import columns, say
 from gputui.base.wake import Wake
-from gputui.cli.hosts import are_several, connected, status_of, targets_of
-from gputui.cli.live import limits_of
-from gputui.cli.output_name import expanded
+from gputui.cli.hosts import are_several, connected, status_of, targets_of, words_there
+from gputui.cli.live import expanded, limits_of, plain
+from gputui.cli.options import MAIN, command
+from gputui.cli.screen import need_terminal, run_screen
 from gputui.cli.values import UsageError
 from gputui.model import units
 from gputui.model.events import Alert, AnyEvent, ClockCompared, Header
 from gputui.model.link import ClockOffset, Link
+from gputui.playback.player import Playback
 from gputui.state.hosts import HostNews
 from gputui.store.journal import JournalWriter, default_path, make_folder
 
 if TYPE_CHECKING:
     from gputui.collect.hosts.far_options import FarRun
     from gputui.collect.hosts.fleet import Fleet
+    from gputui.tui.source import Source
 
 _COMPARED_NS = 60 * 10**9
 """Between two comparisons of clocks, unless one is twice as exact."""
@@ -60,6 +66,28 @@ def record(options: argparse.Namespace, run: FarRun | None) -> int:
     if run is not None:
         return status_of(links, options)
     return 0 if ok else 1
+
+
+def screen(options: argparse.Namespace, run: FarRun | None, words: Sequence[str] = ()) -> int:
+    """Show all hosts, or the one that runs something; the exit status, that of the run if there is
+    one. `words` were typed. Raises UsageError, and NoHostError if not one can be reached.
+    """
+    need_terminal(options)
+    if run is not None and are_several(options):
+        return screen_of_job(options, run)
+    attach_words = words_there(MAIN, words, command("attach"))
+    with connected(options, run, attach_words=attach_words) as fleet:
+
+        def connect(notify: Callable[[], None]) -> Source:
+            fleet.on_news(notify)
+            return fleet
+
+        several = len(fleet.links) > 1
+        shows_run = run is not None
+        status = run_screen(connect, options, shows_run=shows_run, shows_hosts=several)
+        links = list(fleet.links.values())
+    found = status_of(links, options)
+    return status or (0 if run is None else found)
 
 
 @contextmanager
@@ -242,3 +270,77 @@ def _summarize(path: Path) -> None:
     recorded = load(str(path))
     text = answer_text(recorded.session, recorded.run, columns(sys.stdout), ways_on(str(path)))
     print(text, end="", flush=True)
+
+
+class JobOnHosts(Playback):
+    """The copies as they grow, and the hosts on which the run can be ended."""
+
+    fleet: Fleet
+
+    def stop_run(self) -> None:
+        """Ask that the run be ended on each host: where the link is lost, as soon as it is back."""
+        for link in self.fleet.links.values():
+            if link.run_goes_on:
+                link.stop_run()
+
+    @property
+    def goes_on_at(self) -> dict[str, bool]:
+        """The hosts on which it goes on, and whether the link is up."""
+        links = self.fleet.links
+        return {name: link.is_up for name, link in links.items() if link.run_goes_on}
+
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """Those of the copies, and why a host is out of sight."""
+        links = self.fleet.links.items()
+        lost = [(name, link.failure) for name, link in links if link.failure and not link.is_over]
+        return (*(f"{name}: {failure.line}" for name, failure in lost), *super().remarks)
+
+    def look_again(self) -> None:
+        """A link is lost, or back."""
+        self._notify()
+
+
+def screen_of_job(options: argparse.Namespace, run: FarRun) -> int:
+    """Copy the recordings of all hosts here, and show them as one job; the exit status."""
+    typed = Path(run.recording).name
+    name = run.name or re.sub(r"^\d{8}-\d{6}-|(-[0-9a-f]{8})?\{.*", "", typed)
+    folder = default_path(name, time.time()).with_suffix("")
+    make_folder(folder)
+    try:
+        return _screen_of_job(options, run, folder)
+    finally:
+        with contextlib.suppress(OSError):
+            folder.rmdir()  # of what nothing came
+
+
+def _screen_of_job(options: argparse.Namespace, run: FarRun, folder: Path) -> int:
+    with (
+        files(options, lambda host: folder / f"{plain(host)}.gputui") as copies,
+        connected(options, run) as fleet,
+    ):
+        shown: list[JobOnHosts] = []
+
+        def on_link() -> None:
+            for one in shown:
+                one.look_again()
+
+        recorder = Recorder(options, fleet, copies, on_link=on_link)
+        recorder.take()  # each that is up has begun
+        copying = threading.Thread(target=recorder.run, name="copies", daemon=True)
+        copying.start()
+
+        def connect(notify: Callable[[], None]) -> Source:
+            job = JobOnHosts.open(str(folder), notify, follow=True)
+            job.fleet = fleet
+            shown.append(job)
+            return job
+
+        status = run_screen(connect, options, shows_run=True)
+        recorder.end()
+        copying.join()
+        links = list(fleet.links.values())
+    recorder.finish(shows_run=False)
+    say(f"see it again: gputui --replay {shlex.quote(str(folder))}")
+    found = status_of(links, options)
+    return status or found
