@@ -23,6 +23,7 @@ from gputui.attribute.trace_sink import TraceSink
 from gputui.base.sanitize import sanitize
 from gputui.model.cuda_names import demangle
 from gputui.model.events import (
+    OTHER_KERNELS,
     DeviceDefined,
     KernelDefined,
     LaunchShape,
@@ -34,7 +35,6 @@ from gputui.model.events import (
     ShapeLaunches,
     ThreadNamed,
 )
-from gputui.model.events.definitions import OTHER_KERNELS
 from gputui.model.merge import merge
 from gputui.model.naming import short_name
 from gputui.model.payloads import NO_PAYLOAD, payload_of

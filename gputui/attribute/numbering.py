@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import threading
 
-from gputui.model.events.definitions import MAX_KERNELS, MAX_SHAPES, OTHER_KERNELS
+from gputui.model.events import MAX_KERNELS, MAX_SHAPES, OTHER_KERNELS
 
 Geometry = tuple[int, int, int, int, int, int, int, int, int]
 """Grid x y z, block x y z, registers per thread, static and dynamic shared bytes per block."""

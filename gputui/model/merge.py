@@ -15,7 +15,7 @@ from typing import Any, TypeVar, get_args
 import msgspec
 
 from gputui.base.decoding import made_once
-from gputui.model.events.base import Rule
+from gputui.model.events import Rule
 from gputui.model.sketch import Accumulator
 from gputui.model.step_blocks import StepBlocks
 

@@ -11,7 +11,7 @@ from typing import Annotated, Any, NamedTuple, TypeVar, get_args, get_origin
 import msgspec
 
 from gputui.base.decoding import made_once
-from gputui.model.events.base import Numbered
+from gputui.model.events import Numbered
 
 Numbers = Mapping[Numbered, Callable[[int], int]]
 """The new number of each, by what it refers to."""

@@ -7,7 +7,7 @@ from enum import IntEnum
 
 import msgspec
 
-from gputui.model.events import AnyEvent, CaptureDelta, CaptureSum, MachineSample, RunEnded
+from gputui.model.events import WRITTEN_KINDS, CaptureDelta, CaptureSum, MachineSample, RunEnded
 from gputui.playback.pieces import Piece
 from gputui.store.journal.rotation import Repeats
 
@@ -37,11 +37,10 @@ _KINDS: dict[type[msgspec.Struct], Kind] = {
     RunEnded: Kind.RUN_ENDED,
 }
 _KINDS_BY_NAME = {
-    str(kind.__struct_config__.tag).encode(): _KINDS.get(kind, Kind.EVENT)
-    for kind in (*AnyEvent.__args__, CaptureSum)
+    str(kind.__struct_config__.tag).encode(): _KINDS.get(kind, Kind.EVENT) for kind in WRITTEN_KINDS
 }
 OF_PROCESSES = frozenset({Kind.CAPTURE, Kind.SUM})
-_REPEATED = frozenset(name.encode() for name in map(str, Repeats.KINDS))
+_REPEATED = frozenset(name.encode() for name in Repeats.KINDS)
 
 
 class Lines:

@@ -10,39 +10,11 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from gputui.model.events import (
-    CaptureDelta,
-    DeviceDefined,
-    GpuEnergy,
-    GpuStatus,
-    GpuUnavailable,
-    Header,
-    KernelDefined,
-    LaunchShape,
-    LineDefined,
-    MachineSample,
-    MarkDefined,
-    ProcessAttached,
-    RangeDefined,
-    ResourceNamed,
-    RunEnded,
-    RunStarted,
-    Scope,
-    ThreadNamed,
-)
+from gputui.model.events import About, AnyEvent, CaptureDelta, MachineSample, RunEnded, Scope
 from gputui.playback.opening import Recording, open_recording
 from gputui.state import Run, Session
 from gputui.state.fold_capture import gpu_of
 from gputui.store.journal import JournalError
-
-_DEFINES = (
-    *(Header, RunStarted, ProcessAttached, ThreadNamed, ResourceNamed, DeviceDefined, RangeDefined),
-    *(MarkDefined, KernelDefined, LaunchShape, LineDefined),
-)
-"""What later events refer to, whenever it came."""
-
-_READ = (MachineSample, GpuStatus, GpuEnergy, GpuUnavailable)
-"""What is of the moment when it was read."""
 
 Loops = Mapping[tuple[int, int], int]
 """The loop whose steps are counted, by process and the machine's index of the device."""
@@ -84,7 +56,7 @@ def _span(
     begins: list[int] = []
     ends: list[int] = []
     for event in recording:
-        if isinstance(event, _DEFINES):
+        if event.defines:
             session.apply((event,))
         if not isinstance(event, CaptureDelta):
             continue
@@ -126,7 +98,7 @@ def _folded(recording: Recording, number: int, span: tuple[int, int]) -> Stretch
                 continue
             first_ns, last_ns = min(first_ns, since_ns), max(last_ns, event.time_ns)
             session.apply((event,))
-        elif isinstance(event, _DEFINES) or (is_inside and isinstance(event, _READ)):
+        elif event.defines or (is_inside and _is_reading(event)):
             session.apply((event,))
     run = session.runs.get(number)
     if run is None or last_ns <= first_ns:
@@ -135,6 +107,11 @@ def _folded(recording: Recording, number: int, span: tuple[int, int]) -> Stretch
     run.started = replace(run.started, time_ns=first_ns)
     session.apply((RunEnded(time_ns=last_ns, run=number, reason="the end of the scope"),))
     return Stretch(session, run)
+
+
+def _is_reading(event: AnyEvent) -> bool:
+    """Whether it says how the machine or a GPU is at its moment."""
+    return isinstance(event, MachineSample) or event.about is About.GPU
 
 
 def _is_in(since_ns: int, until_ns: int, span: tuple[int, int]) -> bool:

@@ -17,8 +17,7 @@ import numpy as np
 
 from gputui import __version__
 from gputui.model.cuda_names import COPY_KINDS, MEMORY_KINDS
-from gputui.model.events import MarkDefined, RangeDefined
-from gputui.model.events.definitions import MAX_SHAPES
+from gputui.model.events import MAX_SHAPES, MarkDefined, RangeDefined
 from gputui.model.naming import NO_NAME, short_name
 from gputui.model.payloads import NAMES, NO_PAYLOAD, PayloadType, payload_number
 from gputui.render.atomic_write import atomic_write

@@ -6,9 +6,11 @@ hand it events; views read its attributes and never change them.
 
 from __future__ import annotations
 
-from gputui.state.alerts import AlertSpan, lasting_alerts
+from gputui.state import fold_runs as _fold_runs  # noqa: F401 (declares what it folds)
+from gputui.state.alerts import AlertSpan
 from gputui.state.captured import Device, Launched, LaunchTimes, Marks, Process, Range, TimeAndSize
 from gputui.state.fold_capture import MAX_LEVELS, MAX_PATH, gpu_of
+from gputui.state.fold_machine import lasting_alerts
 from gputui.state.gpu import Gpu, gpu_metrics, mig_metrics
 from gputui.state.keys import CollectiveKey, KernelKey, MemoryOperationKey
 from gputui.state.long_history import HISTORY_SAMPLES, Samples, Track

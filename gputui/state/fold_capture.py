@@ -5,11 +5,12 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
 from gputui.model.events import (
+    MAX_KERNELS,
+    OTHER_KERNELS,
     PHASE_STARTS,
     CaptureDelta,
     CaptureSum,
@@ -26,17 +27,14 @@ from gputui.model.events import (
     StepTimeline,
     ThreadNamed,
 )
-from gputui.model.events.definitions import MAX_KERNELS, OTHER_KERNELS
 from gputui.model.merge import merger_of
 from gputui.model.naming import is_kernel_launch
 from gputui.model.step_blocks import StepBlocks, blocks_of
 from gputui.model.visible_devices import read_visible_devices
 from gputui.state.captured import Launched, Process, Range
 from gputui.state.run import STEP_LANES, Run
+from gputui.state.session import Session, folds
 from gputui.state.tables import Places, fold_of
-
-if TYPE_CHECKING:
-    from gputui.state.session import Session
 
 MAX_THREADS = 4096
 """Threads of a process whose names are kept, and resources."""
@@ -54,6 +52,7 @@ MAX_PATH = 8192
 """Characters of a range's path; a range with a longer one is left out in the same way."""
 
 
+@folds(RangeDefined)
 def range_defined(session: Session, run: Run, event: RangeDefined) -> None:
     """A node of the range tree, below one that is known."""
     parent = run.ranges.get(event.parent)
@@ -80,6 +79,7 @@ def range_defined(session: Session, run: Run, event: RangeDefined) -> None:
     session.known_ranges.add(event.range)
 
 
+@folds(ThreadNamed)
 def thread_named(_: Session, run: Run, event: ThreadNamed) -> None:
     """What a thread is called."""
     threads = run.processes[event.process].threads
@@ -87,6 +87,7 @@ def thread_named(_: Session, run: Run, event: ThreadNamed) -> None:
         threads[event.thread] = event
 
 
+@folds(ResourceNamed)
 def resource_named(session: Session, run: Run, event: ResourceNamed) -> None:
     """What a device, context or stream is called."""
     resources = run.processes[event.process].resources
@@ -97,6 +98,7 @@ def resource_named(session: Session, run: Run, event: ResourceNamed) -> None:
         resources[key] = event
 
 
+@folds(DeviceDefined)
 def device_defined(session: Session, run: Run, event: DeviceDefined) -> None:
     """The L2 cache of a GPU; a MIG instance has a part of it."""
     if "MIG" in (run.processes[event.process].attached.visible_devices or ""):
@@ -106,6 +108,7 @@ def device_defined(session: Session, run: Run, event: DeviceDefined) -> None:
         gpu.facts = replace(gpu.facts, l2_cache_bytes=event.l2_cache_bytes)
 
 
+@folds(KernelDefined)
 def kernel_defined(session: Session, event: KernelDefined) -> None:
     """A kernel's name."""
     names = session.kernel_names
@@ -116,32 +119,38 @@ def kernel_defined(session: Session, event: KernelDefined) -> None:
         names[event.kernel] = replace(event, name=OTHER_KERNELS, mangled=OTHER_KERNELS)
 
 
+@folds(LineDefined)
 def line_defined(_: Session, run: Run, event: LineDefined) -> None:
     """A line of a Python program was seen for the first time."""
     if len(run.lines) < MAX_LINES:
         run.lines[event.process, event.line] = event
 
 
+@folds(LaunchShape)
 def launch_shape(session: Session, event: LaunchShape) -> None:
     """A launch shape was seen for the first time."""
     session.launch_shapes[event.shape] = event
 
 
+@folds(MarkDefined)
 def mark_defined(_: Session, run: Run, event: MarkDefined) -> None:
     """What marks of a name are."""
     run.mark_definitions[event.mark] = event
 
 
+@folds(Mark)
 def mark(_: Session, run: Run, event: Mark) -> None:
     """An instant with a name."""
     run.marks.append(event)
 
 
+@folds(StepTimeline)
 def step(_: Session, run: Run, event: StepTimeline) -> None:
     """The last whole step of a process."""
     run.steps[event.process] = event
 
 
+@folds(StepLanes)
 def lanes(session: Session, run: Run, event: StepLanes) -> None:
     """A step of a device in parts; of many the newest are kept, and the longest."""
     gpu = _Gpus(session, run, event.process)[event.device]
@@ -153,6 +162,7 @@ def lanes(session: Session, run: Run, event: StepLanes) -> None:
         kept.remove(next(one for one in kept if one.duration_ns <= usual))
 
 
+@folds(CaptureDelta, CaptureSum)
 def delta(session: Session, run: Run, event: CaptureDelta) -> None:
     """What one process did since its last delta; a sum of deltas is one too."""
     _count_launched(run, event)

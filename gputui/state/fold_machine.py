@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from msgspec.structs import replace
 
 from gputui.model.events import (
+    Alert,
     ClockCompared,
+    ClockRead,
     GpuEnergy,
     GpuSample,
     GpuStatus,
@@ -17,12 +17,11 @@ from gputui.model.events import (
     MachineSample,
 )
 from gputui.model.metrics import metrics_of
+from gputui.state.alerts import AlertSpan
 from gputui.state.gpu import Gpu
 from gputui.state.long_history import Samples
 from gputui.state.readings import THROTTLED, Readings, grown
-
-if TYPE_CHECKING:
-    from gputui.state.session import Session
+from gputui.state.session import Session, folds
 
 _TROUBLES = tuple((f, metric) for f, metric in metrics_of(GpuStatus).items() if metric.trouble)
 """Counters that should stand still."""
@@ -31,6 +30,7 @@ _TROUBLES = tuple((f, metric) for f, metric in metrics_of(GpuStatus).items() if 
 _ENERGY = "energy_joules"
 
 
+@folds(Header)
 def header(session: Session, event: Header) -> None:
     """The machine's facts; what is known of a GPU stays."""
     session.header = event
@@ -44,12 +44,14 @@ def header(session: Session, event: Header) -> None:
             known.facts = facts
 
 
+@folds(ClockCompared)
 def clock_compared(session: Session, event: ClockCompared) -> None:
     """The newest of each host."""
     own = session.header.host.hostname if session.header is not None else ""
     session.clocks[event.host or own] = event
 
 
+@folds(MachineSample)
 def sample(session: Session, event: MachineSample) -> None:
     """One tick: the newest values, the histories, and the readings of the current period."""
     session.samples += 1
@@ -98,6 +100,7 @@ def _read(readings: Readings, figures: GpuSample, before: GpuSample | None, time
             readings.suffered(index, f"{THROTTLED}{reason}", time_ns)
 
 
+@folds(GpuStatus)
 def gpu_status(session: Session, gpu: Gpu, event: GpuStatus) -> None:
     """What is read seldom of one GPU."""
     readings = session.current_readings
@@ -115,6 +118,7 @@ def gpu_status(session: Session, gpu: Gpu, event: GpuStatus) -> None:
     gpu.status = event
 
 
+@folds(GpuEnergy)
 def gpu_energy(session: Session, _: Gpu, event: GpuEnergy) -> None:
     """The energy counter of one GPU."""
     _count_energy(session, event.gpu, event.time_ns, event.joules)
@@ -137,6 +141,7 @@ def _count_energy(session: Session, gpu: int, time_ns: int, joules: float) -> No
     session.gpus[gpu].energy = time_ns, joules
 
 
+@folds(GpuUnavailable)
 def gpu_unavailable(session: Session, gpu: Gpu, event: GpuUnavailable) -> None:
     """Why figures of one GPU are missing."""
     lost = event.reasons.get("device")
@@ -145,6 +150,41 @@ def gpu_unavailable(session: Session, gpu: Gpu, event: GpuUnavailable) -> None:
     gpu.unavailable = dict(event.reasons)
 
 
+@folds(HostUnavailable)
 def host_unavailable(session: Session, event: HostUnavailable) -> None:
     """Why figures of the host are missing."""
     session.host_unavailable = dict(event.reasons)
+
+
+MAX_ALERTS = 1000
+"""Alerts kept, the newest."""
+
+
+@folds(Alert)
+def alert(session: Session, event: Alert) -> None:
+    """An alert begins or is over. What a file of a rotated recording repeats is known."""
+    lasting = next(
+        (
+            span
+            for span in reversed(session.alerts)
+            if span.lasts
+            and (span.raised.condition, span.raised.subject) == (event.condition, event.subject)
+        ),
+        None,
+    )
+    if lasting is None and event.raised:
+        session.alerts.append(AlertSpan(event, event.since_ns, event.worst))
+        del session.alerts[:-MAX_ALERTS]
+    elif lasting is not None and not event.raised:
+        lasting.until_ns = max(event.since_ns, lasting.since_ns)
+        lasting.worst = event.worst
+
+
+def lasting_alerts(session: Session) -> list[AlertSpan]:
+    """Those that are not over, the oldest first."""
+    return [span for span in session.alerts if span.lasts]
+
+
+@folds(ClockRead)
+def clock_read(_session: Session, _event: ClockRead) -> None:
+    """Nothing: it is about the link to this host, not about the host."""

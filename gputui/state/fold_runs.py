@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from gputui.model.events import (
     CaptureRefused,
     ProcessAttached,
@@ -20,11 +18,10 @@ from gputui.model.events import (
 from gputui.state.captured import Process
 from gputui.state.run import LogLine, Run
 from gputui.state.series import Reports
-
-if TYPE_CHECKING:
-    from gputui.state.session import Session
+from gputui.state.session import Session, folds
 
 
+@folds(RunStarted)
 def started(session: Session, event: RunStarted) -> None:
     """A new run, which is the newest from here on."""
     run = Run(event, updated_ns=event.time_ns, stage_started_ns=event.time_ns)
@@ -33,6 +30,7 @@ def started(session: Session, event: RunStarted) -> None:
         _say(run, event.time_ns, event.capture_unavailable_reason)
 
 
+@folds(RunProgress)
 def progress(_: Session, run: Run, event: RunProgress) -> None:
     """How far a run is, and since when it is in its stage."""
     if run.progress is None or run.progress.stage != event.stage:
@@ -40,6 +38,7 @@ def progress(_: Session, run: Run, event: RunProgress) -> None:
     run.progress = event
 
 
+@folds(RunMetrics)
 def metrics(_: Session, run: Run, event: RunMetrics) -> None:
     """Figures of a run; the newest of a name wins."""
     run.metrics.update(event.metrics)
@@ -48,12 +47,14 @@ def metrics(_: Session, run: Run, event: RunMetrics) -> None:
             run.reported.setdefault(name, Reports()).add(float(value))
 
 
+@folds(RunResult)
 def result(_: Session, run: Run, event: RunResult) -> None:
     """What a workload came to."""
     run.result = event
     run.metrics.update(event.results)
 
 
+@folds(RunOutput)
 def output(_: Session, run: Run, event: RunOutput) -> None:
     """Lines of the child."""
     for line in event.lines:
@@ -63,11 +64,13 @@ def output(_: Session, run: Run, event: RunOutput) -> None:
         _say(run, event.time_ns, f"{event.dropped_lines} lines left out here")
 
 
+@folds(RunAskedToEnd)
 def asked_to_end(_: Session, run: Run, event: RunAskedToEnd) -> None:
     """What happens to its processes from here on is no cause."""
     run.asked_ns = run.asked_ns or event.time_ns
 
 
+@folds(RunEnded)
 def ended(_: Session, run: Run, event: RunEnded) -> None:
     """The child is gone: no range of it is open any more."""
     run.ended = event
@@ -77,6 +80,7 @@ def ended(_: Session, run: Run, event: RunEnded) -> None:
         node.open_since_ns = None
 
 
+@folds(ProcessAttached)
 def process_attached(session: Session, run: Run, event: ProcessAttached) -> None:
     """A traced process; sent again when it initialises CUDA, and when its recording goes on."""
     known = run.processes.get(event.process)
@@ -92,16 +96,19 @@ def process_attached(session: Session, run: Run, event: ProcessAttached) -> None
     session.run_numbers[event.process] = event.run
 
 
+@folds(ProcessDetached)
 def process_detached(_: Session, run: Run, event: ProcessDetached) -> None:
     """A traced process that ended."""
     run.processes[event.process].detached = event
 
 
+@folds(ProcessOutOfSight)
 def process_out_of_sight(_: Session, run: Run, event: ProcessOutOfSight) -> None:
     """A traced process whose recording ended before it."""
     run.processes[event.process].out_of_sight_ns = event.time_ns
 
 
+@folds(CaptureRefused)
 def capture_refused(_: Session, run: Run, event: CaptureRefused) -> None:
     """Processes without a ring."""
     run.refused = event

@@ -1,16 +1,18 @@
-"""The state that views read, and which function folds which event into it."""
+"""The state that views read. What folds which event into it is in fold_machine, fold_runs and
+fold_capture: they import this module, and not the other way round."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
-from gputui.model import events
 from gputui.model.events import (
+    About,
     AnyEvent,
     ClockCompared,
+    Event,
     Header,
     HostSample,
     KernelDefined,
@@ -18,7 +20,6 @@ from gputui.model.events import (
     LaunchShape,
     ProcessSample,
 )
-from gputui.state import alerts, fold_capture, fold_machine, fold_runs
 from gputui.state.alerts import AlertSpan
 from gputui.state.gpu import Gpu
 from gputui.state.long_history import HISTORY_SAMPLES, Samples
@@ -127,19 +128,19 @@ class Session(msgspec.Struct, eq=False):
         return run if run is not None and process in run.processes else None
 
     def _fold(self, event: Any) -> None:
-        kind = type(event)
-        if kind in _FOLDS:
-            _FOLDS[kind](self, event)
-        elif kind in _FOLDS_OF_PROCESS:
-            self._fold_into(self.holder_of(event.process), _FOLDS_OF_PROCESS[kind], event)
-        elif kind in _FOLDS_OF_RUN:
-            self._fold_into(self.runs.get(event.run), _FOLDS_OF_RUN[kind], event)
+        fold, about = _folds[type(event)], event.about
+        if about is About.PROCESS:
+            self._fold_into(self.holder_of(event.process), fold, event)
+        elif about is About.RUN:
+            self._fold_into(self.runs.get(event.run), fold, event)
+        elif about is not About.GPU:
+            fold(self, event)
         elif event.gpu in self.gpus:
-            _FOLDS_OF_GPU[kind](self, self.gpus[event.gpu], event)
+            fold(self, self.gpus[event.gpu], event)
         else:
             self.unknown_references += 1
 
-    def _fold_into(self, run: Run | None, fold: _FoldOfRun, event: Any) -> None:
+    def _fold_into(self, run: Run | None, fold: Callable[..., None], event: Any) -> None:
         if run is None:
             self.unknown_references += 1
         else:  # it is known to be alive then
@@ -147,46 +148,19 @@ class Session(msgspec.Struct, eq=False):
             fold(self, run, event)
 
 
-_FoldOfRun = Callable[[Session, Run, Any], None]
+_folds: dict[type[Event], Callable[..., None]] = {}
 
-_FOLDS: dict[type, Callable[[Session, Any], None]] = {
-    events.Header: fold_machine.header,
-    events.MachineSample: fold_machine.sample,
-    events.HostUnavailable: fold_machine.host_unavailable,
-    events.ClockCompared: fold_machine.clock_compared,
-    events.Alert: alerts.alert,
-    events.RunStarted: fold_runs.started,
-    events.KernelDefined: fold_capture.kernel_defined,
-    events.LaunchShape: fold_capture.launch_shape,
-    events.ClockRead: lambda *_: None,  # about the link to this host, not about the host
-}
-_FOLDS_OF_GPU: dict[type, Callable[[Session, Gpu, Any], None]] = {
-    events.GpuStatus: fold_machine.gpu_status,
-    events.GpuEnergy: fold_machine.gpu_energy,
-    events.GpuUnavailable: fold_machine.gpu_unavailable,
-}
-_FOLDS_OF_RUN: dict[type, _FoldOfRun] = {
-    events.RunProgress: fold_runs.progress,
-    events.RunMetrics: fold_runs.metrics,
-    events.RunResult: fold_runs.result,
-    events.RunOutput: fold_runs.output,
-    events.RunAskedToEnd: fold_runs.asked_to_end,
-    events.RunEnded: fold_runs.ended,
-    events.ProcessAttached: fold_runs.process_attached,
-    events.CaptureRefused: fold_runs.capture_refused,
-}
-_FOLDS_OF_PROCESS: dict[type, _FoldOfRun] = {
-    events.ProcessDetached: fold_runs.process_detached,
-    events.ProcessOutOfSight: fold_runs.process_out_of_sight,
-    events.ThreadNamed: fold_capture.thread_named,
-    events.ResourceNamed: fold_capture.resource_named,
-    events.DeviceDefined: fold_capture.device_defined,
-    events.RangeDefined: fold_capture.range_defined,
-    events.MarkDefined: fold_capture.mark_defined,
-    events.LineDefined: fold_capture.line_defined,
-    events.CaptureDelta: fold_capture.delta,
-    events.CaptureSum: fold_capture.delta,
-    events.Mark: fold_capture.mark,
-    events.StepTimeline: fold_capture.step,
-    events.StepLanes: fold_capture.lanes,
-}
+Fold = TypeVar("Fold", bound=Callable[..., None])
+
+
+def folds(*kinds: type[Event]) -> Callable[[Fold], Fold]:
+    """Declare that a function folds these kinds of events into a session. It is called with
+    (session, event), with (session, gpu, event) where the kind is about a GPU, and with
+    (session, run, event) where it is about a run or a process.
+    """
+
+    def declare(fold: Fold) -> Fold:
+        _folds.update(dict.fromkeys(kinds, fold))
+        return fold
+
+    return declare

@@ -15,8 +15,7 @@ from typing import Any, NamedTuple, get_args
 import msgspec
 
 from gputui.base.decoding import made_once
-from gputui.model.events import CaptureDelta
-from gputui.model.events.base import Rule
+from gputui.model.events import CaptureDelta, Rule
 from gputui.model.merge import declared, key_fields, merger_of
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
-from gputui.model.events import AnyEvent, GpuStatus, GpuUnavailable, HostUnavailable, MachineSample
+from gputui.model.events import About, AnyEvent, HostUnavailable, MachineSample
 from gputui.state import Run, Session
 from gputui.state.hosts import HostNews, Hosts
 from gputui.tui.source import ManyHosts, Playback, Runner, Source
@@ -14,9 +14,6 @@ from gputui.tui.source import ManyHosts, Playback, Runner, Source
 if TYPE_CHECKING:
     from gputui.report.explain import Finding, Verdict
     from gputui.report.scope import RunScope
-
-_OF_THE_MACHINE = (MachineSample, GpuStatus, GpuUnavailable, HostUnavailable)
-
 
 WHOLE = "the whole run"
 
@@ -83,7 +80,8 @@ class Model:
         if self.session.run is not before:  # steps are numbered anew
             self._forget_scope()
         if (self.run is not None and self.run.is_active) or not all(
-            isinstance(event, _OF_THE_MACHINE) for event in events
+            event.about is About.GPU or isinstance(event, (MachineSample, HostUnavailable))
+            for event in events
         ):
             self.revision += 1
 

@@ -10,8 +10,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gputui.model.events import CaptureDelta, DeviceDelta, KernelDelta, MarkDelta, Payload
-from gputui.model.events.base import Amount, Key, Rule, Sum
+from gputui.model.events import (
+    Amount,
+    CaptureDelta,
+    DeviceDelta,
+    KernelDelta,
+    Key,
+    MarkDelta,
+    Payload,
+    Rule,
+    Sum,
+)
 from gputui.model.merge import declared, merge, rules
 from tests.events_for_tests import at, times
 from tests.store.test_journal_sums import deltas

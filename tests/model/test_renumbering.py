@@ -7,8 +7,7 @@ import inspect
 import msgspec
 
 from gputui.model import events
-from gputui.model.events import CaptureDelta, KernelDelta, OpenRange
-from gputui.model.events.base import Numbered
+from gputui.model.events import CaptureDelta, KernelDelta, Numbered, OpenRange
 from gputui.model.renumbering import _plan, renumbered
 from tests.events_for_tests import times
 

@@ -6,8 +6,7 @@ from functools import partial
 
 import pytest
 
-from gputui.model.events import CaptureDelta, KernelDefined, KernelDelta, RangeDelta
-from gputui.model.events.definitions import OTHER_KERNELS
+from gputui.model.events import OTHER_KERNELS, CaptureDelta, KernelDefined, KernelDelta, RangeDelta
 from gputui.render import formats
 from gputui.report import statistics
 from gputui.report.phases import phase_rows

@@ -12,12 +12,12 @@ import pytest
 from gputui.cli.dispatch import run as gputui
 from gputui.cli.reading import one_recording
 from gputui.cli.values import UsageError
-from gputui.model.events import AnyEvent, RunOutput
+from gputui.model.events import AnyEvent, LineDefined, RunOutput
 from gputui.playback.index import Index
 from gputui.playback.opening import open_recording
 from gputui.state import Session
 from gputui.store.journal import JournalError, JournalWriter, Limits, RotatedReader, open_journal
-from tests.events_for_tests import at, header, run_ended, run_started
+from tests.events_for_tests import at, defined, header, run_ended, run_started
 from tests.sessions_for_tests import contents
 from tests.store.test_journal_sums import BEGINNING, busy
 
@@ -62,6 +62,20 @@ def test_the_first_file_stands_for_all(tmp_path: Path, suffix: str) -> None:
         times, part = kernels.time, sums.kernels[key].time
         assert (part.count, part.total, part.median) == (times.count, times.total, times.median)
         assert part.deviation == pytest.approx(times.deviation)
+
+
+def test_a_line_that_a_later_file_repeats_is_recognized_however_it_is_read(tmp_path: Path) -> None:
+    """The repeated definitions behind it, too: they were counted as unknown references."""
+    path = tmp_path / "x.gputui"
+    line = LineDefined(time_ns=at(2), process=1, line=1, path="t.py", number=7, function="main")
+    events = [*BEGINNING, line, defined(9, "eval"), *TICKS, run_ended()]
+    assert len(record(path, Limits(rotate_bytes=40_000), events)) > 1
+    assert list(open_journal(path)) == events
+    with closing(Index(open_recording(str(path)))) as index:
+        index.build()
+        session, is_exact = index.state(len(index))
+    assert is_exact
+    assert session.unknown_references == 0
 
 
 def test_a_numbered_file_is_read_alone(tmp_path: Path) -> None:

@@ -14,6 +14,8 @@ class Alert(Event, frozen=True, kw_only=True, tag="alert"):
     limit while the alert lasted.
     """
 
+    repeated_for = ("condition", "subject")
+
     condition: str
     subject: str
     what: str

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from enum import Enum
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import msgspec
 from msgspec import Meta
@@ -88,7 +88,28 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=F
     """
 
 
+class About(Enum):
+    """What an event is about. What folds it is called with this, found by the event's number."""
+
+    SESSION = "what all runs of a session share: that a run began, the names of kernels"
+    MACHINE = "the machine, or the link to it"
+    GPU = "the GPU numbered `gpu`"
+    RUN = "the run numbered `run`"
+    PROCESS = "the traced process numbered `process`"
+
+
 class Event(Record, frozen=True, kw_only=True, omit_defaults=True, tag_field="event"):
-    """Something a source observed at `time_ns`."""
+    """Something a source observed at `time_ns`.
+
+    A subclass declares beside its fields what the fold, rotated recordings, and the merging of
+    several recordings need to know of its kind; none of them lists kinds.
+    """
+
+    about: ClassVar[About] = About.MACHINE
+    defines: ClassVar[bool] = False
+    """Whether later events refer to it, so that it has to be read whatever time is looked at."""
+    repeated_for: ClassVar[tuple[str, ...] | None] = None
+    """Every later file of a rotated recording begins with the newest event of each value of these
+    fields, while the run that it belongs to goes on. None: it is not repeated."""
 
     time_ns: Annotated[Moment, Max]

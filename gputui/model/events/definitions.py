@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 from msgspec import Meta
 
 from gputui.model.events.base import (
+    About,
     Amount,
     Event,
     Integer,
@@ -44,6 +45,10 @@ class ProcessAttached(Event, frozen=True, kw_only=True, tag="process_attached"):
     Sent again with the same number when its content changes.
     """
 
+    about = About.RUN
+    defines = True
+    repeated_for = ("process",)
+
     run: RunNumber
     process: ProcessNumber
     pid: Integer
@@ -75,6 +80,8 @@ class CaptureRefused(Event, frozen=True, kw_only=True, tag="capture_refused"):
     Sent again when there are more of them. `reason` is one line for people.
     """
 
+    about = About.RUN
+
     run: RunNumber
     processes: Amount
     reason: str
@@ -84,6 +91,8 @@ class ProcessDetached(Event, frozen=True, kw_only=True, tag="process_detached"):
     """The process ended or stopped writing. `clean` is False if it vanished without ending
     properly.
     """
+
+    about = About.PROCESS
 
     process: ProcessNumber
     clean: bool
@@ -97,6 +106,8 @@ class ProcessOutOfSight(Event, frozen=True, kw_only=True, tag="process_out_of_si
     Only in the merged session of several recordings, whose others may end later.
     """
 
+    about = About.PROCESS
+
     process: ProcessNumber
 
 
@@ -105,6 +116,10 @@ class ThreadNamed(Event, frozen=True, kw_only=True, tag="thread_named"):
 
     Sent again when the name changes.
     """
+
+    about = About.PROCESS
+    defines = True
+    repeated_for = ("process", "thread")
 
     process: ProcessNumber
     thread: Annotated[int, Meta(ge=0, le=2**32 - 1)]
@@ -119,6 +134,10 @@ class ResourceNamed(Event, frozen=True, kw_only=True, tag="resource_named"):
     None if the device of a stream is unknown. Sent again when the name changes.
     """
 
+    about = About.PROCESS
+    defines = True
+    repeated_for = ("process", "kind", "number", "device")
+
     process: ProcessNumber
     kind: Literal["device", "context", "stream"]
     number: Integer
@@ -130,6 +149,10 @@ class DeviceDefined(Event, frozen=True, kw_only=True, tag="device_defined"):
     """What the driver says of a CUDA device in a traced process that NVML does not: `device` is as
     the process numbers it, `l2_cache_bytes` CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE.
     """
+
+    about = About.PROCESS
+    defines = True
+    repeated_for = ("process", "device")
 
     process: ProcessNumber
     device: Integer
@@ -146,6 +169,10 @@ class RangeDefined(Event, frozen=True, kw_only=True, tag="range_defined"):
     top. `thread` is the operating system's thread id, 0 where it, and so what lies in what, is not
     known. `style` follows nsys.
     """
+
+    about = About.PROCESS
+    defines = True
+    repeated_for = ("range",)
 
     range: RangeNumber
     process: ProcessNumber
@@ -168,6 +195,10 @@ class MarkDefined(Event, frozen=True, kw_only=True, tag="mark_defined"):
     category are those of the first.
     """
 
+    about = About.PROCESS
+    defines = True
+    repeated_for = ("mark",)
+
     mark: MarkNumber
     process: ProcessNumber
     domain: str = ""
@@ -180,6 +211,10 @@ class MarkDefined(Event, frozen=True, kw_only=True, tag="mark_defined"):
 class LineDefined(Event, frozen=True, kw_only=True, tag="line_defined"):
     """A line of a Python program, seen for the first time; `line` numbers those of a process."""
 
+    about = About.PROCESS
+    defines = True
+    repeated_for = ("process", "line")
+
     process: ProcessNumber
     line: Integer
     path: str
@@ -189,6 +224,10 @@ class LineDefined(Event, frozen=True, kw_only=True, tag="line_defined"):
 
 class KernelDefined(Event, frozen=True, kw_only=True, tag="kernel_defined"):
     """A kernel name, seen for the first time. `kernel` numbers names from 1."""
+
+    about = About.SESSION
+    defines = True
+    repeated_for = ("kernel",)
 
     kernel: KernelNumber
     name: str
@@ -201,6 +240,10 @@ class LaunchShape(Event, frozen=True, kw_only=True, tag="launch_shape"):
 
     `grid` is in blocks and `block` in threads, each as (x, y, z); shared memory is per block.
     """
+
+    about = About.SESSION
+    defines = True
+    repeated_for = ("shape",)
 
     shape: Annotated[int, Meta(ge=1, le=2**31 - 1), Numbered.SHAPE]
     kernel: KernelNumber

@@ -9,6 +9,7 @@ from msgspec import Meta
 
 from gputui.model.events.base import (
     PHASE_STARTS,
+    About,
     Amount,
     Blocks,
     Event,
@@ -79,6 +80,8 @@ class CaptureDelta(Event, frozen=True, kw_only=True, tag="capture"):
     not for `paused_ns`. Threads that make collectives on the CPU ran for `core_run_ns` of
     `core_watched_ns`, and for `core_wait_ns` were ready to run and had no core.
     """
+
+    about = About.PROCESS
 
     process: Annotated[ProcessNumber, Key]
     ranges: Annotated[tuple[RangeDelta, ...], Parts] = ()

@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from gputui.model.events.base import Event, GpuIndex, Index, Integer, Moment, Record
+from gputui.model.events.base import About, Event, GpuIndex, Index, Integer, Moment, Record
 from gputui.model.metrics import (
     BITS,
     BYTES,
@@ -317,6 +317,8 @@ class GpuStatus(Event, frozen=True, kw_only=True, tag="gpu_status"):
     those of `--once --json`; reasons are in GpuUnavailable.
     """
 
+    about = About.GPU
+
     gpu: GpuIndex
     energy_joules: Annotated[float | None, Metric(
         "energy since driver load", "Energy since the driver was loaded", JOULES,
@@ -432,6 +434,8 @@ class GpuEnergy(Event, frozen=True, kw_only=True, tag="gpu_energy"):
     It starts when the driver is loaded; None of these come from a GPU that has no counter.
     """
 
+    about = About.GPU
+
     gpu: GpuIndex
     joules: float
 
@@ -442,6 +446,9 @@ class GpuUnavailable(Event, frozen=True, kw_only=True, tag="gpu_unavailable"):
     The names are those of `GpuSample`, `GpuStatus` and `GpuFacts`, prefixed with `mig.INDEX.` for
     an instance; `device` is included if one reason holds for the whole card (lost, or no answer).
     """
+
+    about = About.GPU
+    repeated_for = ("gpu",)
 
     gpu: GpuIndex
     reasons: dict[str, str]

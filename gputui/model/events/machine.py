@@ -27,6 +27,9 @@ class Header(Event, frozen=True, kw_only=True, tag="header"):
     clock from a pause.
     """
 
+    defines = True
+    repeated_for = ()
+
     schema: Integer
     gputui_version: str
     python_version: str
@@ -142,6 +145,8 @@ class HostUnavailable(Event, frozen=True, kw_only=True, tag="host_unavailable"):
 
     `processes.FIELD` is why that field is None for some process; `sampler` is why sampling ended.
     """
+
+    repeated_for = ()
 
     reasons: dict[str, str]
 

@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 import msgspec
 
 from gputui.model.events.base import (
+    About,
     Amount,
     Event,
     Index,
@@ -20,6 +21,8 @@ from gputui.model.events.deltas_work import Payload
 
 class Mark(Event, frozen=True, kw_only=True, tag="mark"):
     """An NVTX mark: an instant with a name."""
+
+    about = About.PROCESS
 
     process: ProcessNumber
     thread: Integer
@@ -78,6 +81,8 @@ class StepLanes(Event, frozen=True, kw_only=True, tag="step_lanes"):
     empty where none did. Of threads and streams there are as many as fit 150 bytes;
     streams only where the device had several."""
 
+    about = About.PROCESS
+
     process: ProcessNumber
     device: Integer
     start_ns: Moment
@@ -94,6 +99,8 @@ class StepTimeline(Event, frozen=True, kw_only=True, tag="step"):
 
     `spans_left_out` counts the spans beyond the limit.
     """
+
+    about = About.PROCESS
 
     process: ProcessNumber
     range: RangeNumber

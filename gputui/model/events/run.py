@@ -6,7 +6,7 @@ from typing import Literal
 
 import msgspec
 
-from gputui.model.events.base import Amount, Event, Integer, Moment, Record, RunNumber
+from gputui.model.events.base import About, Amount, Event, Integer, Moment, Record, RunNumber
 
 
 class RunStarted(Event, frozen=True, kw_only=True, tag="run_started"):
@@ -15,6 +15,10 @@ class RunStarted(Event, frozen=True, kw_only=True, tag="run_started"):
 
     `pid` is None when it could not be started; the RunEnded that follows says why.
     """
+
+    about = About.SESSION
+    defines = True
+    repeated_for = ("run",)
 
     run: RunNumber
     kind: Literal["workload", "command"]
@@ -38,6 +42,9 @@ class RunStarted(Event, frozen=True, kw_only=True, tag="run_started"):
 class RunProgress(Event, frozen=True, kw_only=True, tag="run_progress"):
     """A workload's progress: `done` of `total` `unit`s in `stage`."""
 
+    about = About.RUN
+    repeated_for = ("run",)
+
     run: RunNumber
     stage: str
     done: float
@@ -47,6 +54,8 @@ class RunProgress(Event, frozen=True, kw_only=True, tag="run_progress"):
 
 class RunMetrics(Event, frozen=True, kw_only=True, tag="run_metrics"):
     """Values reported by the workload; the newest value of a name wins."""
+
+    about = About.RUN
 
     run: RunNumber
     metrics: dict[str, float | Integer | str | bool | None]
@@ -74,6 +83,9 @@ class RunResult(Event, frozen=True, kw_only=True, tag="run_result"):
     defaults; `complete` is False for a partial result after a stop.
     """
 
+    about = About.RUN
+    repeated_for = ("run",)
+
     run: RunNumber
     complete: bool
     parameters: dict[str, str | Integer | float | bool | None]
@@ -88,6 +100,8 @@ class RunOutput(Event, frozen=True, kw_only=True, tag="run_output"):
     `dropped_lines` counts those left out because the child wrote faster than they can be kept.
     """
 
+    about = About.RUN
+
     run: RunNumber
     stream: Literal["stdout", "stderr"]
     lines: tuple[str, ...]
@@ -97,6 +111,9 @@ class RunOutput(Event, frozen=True, kw_only=True, tag="run_output"):
 class RunAskedToEnd(Event, frozen=True, kw_only=True, tag="run_asked_to_end"):
     """gputui first asked the child to end, as `asked_ns` of RunEnded has it, which may come long
     after, or never."""
+
+    about = About.RUN
+    repeated_for = ("run",)
 
     run: RunNumber
 
@@ -113,6 +130,8 @@ class RunEnded(Event, frozen=True, kw_only=True, tag="run_ended"):
     `continued`, `killed` and `left` are pids of its processes that could not end by themselves, at
     most 64 each: they were stopped (SIGSTOP), did not end of SIGTERM in time, or not of SIGKILL.
     """
+
+    about = About.RUN
 
     run: RunNumber
     exit_code: Integer | None = None

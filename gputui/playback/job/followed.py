@@ -15,12 +15,12 @@ from gputui.model.events import (
     AnyEvent,
     Header,
     MachineSample,
+    Numbered,
     ProcessAttached,
     RunEnded,
     RunOutput,
     RunStarted,
 )
-from gputui.model.events.base import Numbered
 from gputui.playback.job.machines import Machines
 from gputui.playback.job.member_events import Counter, MemberEvents, OneRun
 from gputui.playback.job.members import MOST, Member

@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterator
 from msgspec.structs import replace
 
 from gputui.model.events import (
+    KINDS,
+    About,
     Alert,
     AnyEvent,
     ClockCompared,
@@ -14,13 +16,13 @@ from gputui.model.events import (
     KernelDefined,
     LaunchShape,
     MachineSample,
+    Numbered,
     ProcessAttached,
     ProcessDetached,
     ProcessOutOfSight,
     RunEnded,
     RunStarted,
 )
-from gputui.model.events.base import Numbered
 from gputui.model.renumbering import renumbered
 from gputui.playback.job.machines import Machines
 from gputui.playback.job.members import Member
@@ -28,11 +30,7 @@ from gputui.playback.job.members import Member
 RUN = 1
 """The number of the job's run in the merged session."""
 
-_MACHINE = tuple(
-    kind
-    for kind in AnyEvent.__args__
-    if not {"run", "process", "kernel", "shape"} & set(kind.__struct_fields__)
-)
+_MACHINE = tuple(kind for kind in KINDS if kind.about in (About.MACHINE, About.GPU))
 """Events about a machine: of those that were recorded several times, one is enough."""
 
 

@@ -9,8 +9,7 @@ from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gputui.model.events import AnyEvent, Header
-from gputui.model.events.base import Numbered
+from gputui.model.events import AnyEvent, Header, Numbered
 from gputui.playback.job.machines import Machines
 from gputui.playback.job.member_events import Counter, MemberEvents, OneRun
 from gputui.playback.job.members import Member, Open, members_of

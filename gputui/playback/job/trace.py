@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from gputui.model.events.base import Numbered
+from gputui.model.events import Numbered
 from gputui.playback.job.member_events import MemberNumbers
 from gputui.playback.job.recording import JobRecording
 from gputui.playback.opening import open_import

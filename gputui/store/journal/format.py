@@ -61,7 +61,7 @@ Parts written as arrays list their fields in the order given here.
 
 
 def page() -> str:
-    kinds = (*events.AnyEvent.__args__, events.CaptureSum)
+    kinds = events.WRITTEN_KINDS
     parts = [
         value
         for module in _modules()

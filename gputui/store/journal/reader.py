@@ -8,14 +8,21 @@ import io
 import os
 from collections.abc import Generator, Iterator
 from pathlib import Path
-from typing import Any, BinaryIO, Protocol
+from typing import Any, BinaryIO, Protocol, Union
 
 import msgspec
 
 from gputui.base.decoding import convert, json_decoder
 from gputui.base.errors import GputuiError
 from gputui.base.sanitize import sanitize, sanitize_document
-from gputui.model.events import JOURNAL_SCHEMA, AnyEvent, CaptureSum, Header, RunEnded
+from gputui.model.events import (
+    JOURNAL_SCHEMA,
+    WRITTEN_KINDS,
+    AnyEvent,
+    CaptureSum,
+    Header,
+    RunEnded,
+)
 from gputui.store.errors import JournalError, reason
 from gputui.store.journal.compression import CompressionError, expanded, is_compressed
 from gputui.store.journal.held import SUM_BEGINS, HeldLines
@@ -28,17 +35,20 @@ _FOLLOW_S = 0.1
 
 HEADER_BEGINS = b'{"event":"header",'
 
-Written = AnyEvent | CaptureSum
-"""The possible events of a line."""
+Written = AnyEvent
+"""The possible events of a line: those that sources emit, and sums."""
 
-KNOWN_KINDS = frozenset(kind.__struct_config__.tag for kind in Written.__args__)
+_LINE: Any = Union[WRITTEN_KINDS]  # noqa: UP007 (of a tuple)
+"""The same for msgspec, which tells them apart by their tags."""
+
+KNOWN_KINDS = frozenset(kind.__struct_config__.tag for kind in WRITTEN_KINDS)
 
 
 @functools.cache
 def decoder() -> msgspec.json.Decoder[Written]:  # noqa: TID251 (the type alone)
     """Made when the first line comes: a screen shows its first frame before. Kept here, because
     looking a union up costs a hash of every member."""
-    return json_decoder(Written)
+    return json_decoder(_LINE)
 
 
 class JournalReader:
@@ -258,7 +268,7 @@ def decode(line: bytes) -> Written:
         return decoder().decode(line)
     # Only strings with escapes or beyond ASCII can carry control characters: sanitize those.
     document = sanitize_document(json_decoder(Any).decode(line))
-    event: Written = convert(document, Written, str_keys=True)
+    event: Written = convert(document, _LINE, str_keys=True)
     return event
 
 

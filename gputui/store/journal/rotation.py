@@ -7,25 +7,14 @@ from collections.abc import Hashable, Sequence
 import msgspec
 
 from gputui.model.events import (
+    KINDS,
+    About,
     Alert,
     AnyEvent,
-    DeviceDefined,
-    GpuUnavailable,
     Header,
-    HostUnavailable,
-    KernelDefined,
-    LaunchShape,
-    LineDefined,
-    MarkDefined,
     ProcessAttached,
-    RangeDefined,
-    ResourceNamed,
-    RunAskedToEnd,
     RunEnded,
-    RunProgress,
-    RunResult,
     RunStarted,
-    ThreadNamed,
 )
 
 _encoder = msgspec.json.Encoder()
@@ -57,89 +46,60 @@ class Limits(msgspec.Struct, frozen=True):
 
 
 class Preamble:
-    """What a file must begin with so that it can be read without the earlier ones: the header, the
-    reasons for missing readings, alerts that last, and the definitions of runs that go on.
+    """What a file must begin with so that it can be read without the earlier ones: the events whose
+    kind is `repeated_for` something, of the session and of runs that go on.
     """
 
-    KINDS = (
-        Header, GpuUnavailable, HostUnavailable, KernelDefined, LaunchShape, RunStarted,
-        RunAskedToEnd, RunProgress, RunResult, ProcessAttached, ThreadNamed, RangeDefined,
-        MarkDefined, ResourceNamed, DeviceDefined, Alert,
-    )  # fmt: skip
-    """The events it may hold."""
-
     def __init__(self) -> None:
-        self._header: Header | None = None
-        self._latest: dict[tuple[type, Hashable], AnyEvent] = {}
-        self._runs: dict[int, dict[tuple[type, Hashable], AnyEvent]] = {}
+        self._session: dict[Hashable, AnyEvent] = {}
+        self._runs: dict[int, dict[Hashable, AnyEvent]] = {}
         self._run_of_process: dict[int, int] = {}
-        self._kernels: list[AnyEvent] = []
         self._ended: set[int] = set()
 
     def see(self, events: Sequence[AnyEvent]) -> None:
         """Remember what later files need of `events`."""
         for event in events:
-            match event:
-                case Header():
-                    self._header = event
-                case GpuUnavailable():
-                    self._latest[type(event), event.gpu] = event
-                case HostUnavailable():
-                    self._latest[type(event), -1] = event
-                case Alert():
-                    key = type(event), (event.condition, event.subject)
-                    self._latest.pop(key, None)
-                    if event.raised:
-                        self._latest[key] = event
-                case KernelDefined() | LaunchShape():
-                    self._kernels.append(event)
-                case RunStarted():
-                    self._runs[event.run] = {(type(event), event.run): event}
-                case RunAskedToEnd() | RunProgress() | RunResult():
-                    self._of_run(event.run, event.run, event)
-                case ProcessAttached():
-                    self._run_of_process[event.process] = event.run
-                    self._of_run(event.run, event.process, event)
-                case ThreadNamed():
-                    run = self._run_of_process.get(event.process, -1)
-                    self._of_run(run, event.process << 32 | event.thread, event)
-                case LineDefined():
-                    run = self._run_of_process.get(event.process, -1)
-                    self._of_run(run, (type(event), event.process, event.line), event)
-                case ResourceNamed():
-                    run = self._run_of_process.get(event.process, -1)
-                    resource = event.process, event.kind, event.number, event.device
-                    self._of_run(run, resource, event)
-                case DeviceDefined():
-                    run = self._run_of_process.get(event.process, -1)
-                    self._of_run(run, (type(event), event.process, event.device), event)
-                case RangeDefined():
-                    run = self._run_of_process.get(event.process, -1)
-                    self._of_run(run, event.range, event)
-                case MarkDefined():
-                    run = self._run_of_process.get(event.process, -1)
-                    self._of_run(run, event.mark, event)
-                case RunEnded():
-                    self._ended.add(event.run)
+            if isinstance(event, RunEnded):
+                self._ended.add(event.run)
+            elif event.repeated_for is not None:
+                self._keep(event, event.repeated_for)
 
     def events(self) -> list[AnyEvent]:
-        """The events that the next file begins with. Runs that ended are dropped."""
+        """The events that the next file begins with, the header first."""
         for run in self._ended:
             self._runs.pop(run, None)
         self._ended.clear()
-        alive = [event for run in self._runs.values() for event in run.values()]
-        header = [self._header] if self._header is not None else []
-        return [*header, *self._latest.values(), *self._kernels, *alive]
+        of_session = sorted(self._session.values(), key=lambda event: type(event) is not Header)
+        return [*of_session, *(event for run in self._runs.values() for event in run.values())]
 
-    def _of_run(self, run: int, number: Hashable, event: AnyEvent) -> None:
-        if run in self._runs:
-            self._runs[run][type(event), number] = event
+    def _keep(self, event: AnyEvent, fields: tuple[str, ...]) -> None:
+        key = type(event), *(getattr(event, field) for field in fields)
+        if isinstance(event, RunStarted):
+            self._runs[event.run] = {key: event}
+            return
+        if isinstance(event, ProcessAttached):
+            self._run_of_process[event.process] = event.run
+        if event.about in (About.RUN, About.PROCESS):
+            run = self._runs.get(self._run_of(event))
+            if run is not None:
+                run[key] = event
+            return
+        if isinstance(event, Alert) and not event.raised:
+            self._session.pop(key, None)
+        else:
+            self._session[key] = event
+
+    def _run_of(self, event: AnyEvent) -> int:
+        run: int | None = getattr(event, "run", None)
+        return self._run_of_process.get(getattr(event, "process", 0), -1) if run is None else run
 
 
 class Repeats:
     """Recognizes what a file of a rotated recording repeats from earlier ones."""
 
-    KINDS = frozenset(kind.__struct_config__.tag for kind in Preamble.KINDS)
+    KINDS = frozenset(
+        str(kind.__struct_config__.tag) for kind in KINDS if kind.repeated_for is not None
+    )
     """The events it needs to see; of other kinds it only needs to know that they came."""
 
     def __init__(self) -> None:
@@ -154,7 +114,7 @@ class Repeats:
         """Whether this event was read before."""
         if self._known and _encoder.encode(event) in self._known:
             return True
-        if not isinstance(event, Preamble.KINDS):
+        if event.repeated_for is None:
             self.end()
         self._seen.see((event,))
         return False
