@@ -10,14 +10,15 @@ from msgspec import Struct
 
 from gputui.model.events import GpuSample, HostSample
 from gputui.model.metrics import charted
-from gputui.render.prometheus_metrics import Family, series_name
-from gputui.render.prometheus_samples import (
+from gputui.render.prometheus import (
     BUSY_SECONDS,
     CAUSE_SHARE,
     CPU_SECONDS,
     DROPPED,
     RUN_METRIC,
     STEP_SECONDS,
+    Family,
+    series_name,
 )
 
 _SCHEMA_VERSION = 39

@@ -15,7 +15,7 @@ from typing import Any
 
 from gputui.base.errors import WRONG_USAGE, GputuiError
 from gputui.base.sanitize import sanitize
-from gputui.render.prometheus_text import CONTENT_TYPE, prometheus_text
+from gputui.render.prometheus import CONTENT_TYPE, prometheus_text
 from gputui.state import Session
 
 LOOPBACK = "127.0.0.1"

@@ -85,7 +85,7 @@ from gputui.collect.nvml import device
 from gputui.model.events import GpuFacts, GpuSample, Header, HostFacts, HostSample, MachineSample
 from gputui.model.events import JOURNAL_SCHEMA, RunStarted
 from gputui.render.chrome import counter_lines
-from gputui.render.openmetrics import write_openmetrics
+from gputui.render.prometheus import write_openmetrics
 from gputui.render.formats.table import FORMAT
 from gputui.report.summary_document import summary_document
 from gputui.state import Session

@@ -31,8 +31,7 @@ from gputui.model.metrics import charted
 from gputui.model.units import percent
 from gputui.render import formats
 from gputui.render.html import FOLDED, TOP, line, timelines
-from gputui.render.prometheus_metrics import labels_text, series_name
-from gputui.render.prometheus_samples import figures
+from gputui.render.prometheus import figures, labels_text, series_name
 from gputui.report.phases import phase_rows
 from gputui.report.tables.workload import own_tables
 from gputui.state import HISTORY_SAMPLES, Session
@@ -265,7 +264,7 @@ def test_points_that_do_not_fit_the_memory_keep_their_order(
     h200_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole = exported(h200_path, "openmetrics", tmp_path / "whole.om").read_text()
-    monkeypatch.setattr("gputui.render.openmetrics.POINTS_IN_MEMORY", 100)
+    monkeypatch.setattr("gputui.render.prometheus.POINTS_IN_MEMORY", 100)
     assert exported(h200_path, "openmetrics", tmp_path / "x.om").read_text() == whole
 
 

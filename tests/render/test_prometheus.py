@@ -31,6 +31,7 @@ from gputui.model.events import (
 )
 from gputui.playback.loading import load
 from gputui.render.grafana import dashboard
+from gputui.render.prometheus import MOST_SERIES, prometheus_text
 from gputui.render.prometheus_server import (
     CONNECTIONS,
     AddressError,
@@ -38,7 +39,6 @@ from gputui.render.prometheus_server import (
     PrometheusError,
     parse_address,
 )
-from gputui.render.prometheus_text import MOST_SERIES, prometheus_text
 from gputui.state import Session
 from tests.events_for_tests import at, attached, gpu, header, run_started
 
@@ -352,7 +352,7 @@ def test_phases_of_too_many_ranges_are_left_out(
     h200: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert value(scrape(h200), "gputui_scrape_left_out_ranges") == 0
-    monkeypatch.setattr("gputui.render.prometheus_text.MOST_RANGES", 3)
+    monkeypatch.setattr("gputui.render.prometheus.MOST_RANGES", 3)
     families = scrape(h200)
     assert h200.run is not None
     assert value(families, "gputui_scrape_left_out_ranges") == len(h200.run.ranges) > 3

@@ -7,7 +7,7 @@ import msgspec
 
 from gputui.model.events import CaptureDelta, KernelDelta, RangeDelta
 from gputui.render import formats
-from gputui.render.prometheus_text import prometheus_text
+from gputui.render.prometheus import prometheus_text
 from gputui.report.phases import IN_ORDER, PhaseRow, phase_rows
 from gputui.report.registry import table
 from gputui.state import Run, Session

@@ -18,7 +18,7 @@ from gputui.model.events import (
     RangeDelta,
 )
 from gputui.model.kernel_categories import category
-from gputui.render.prometheus_text import prometheus_text
+from gputui.render.prometheus import prometheus_text
 from gputui.report.compare import compare
 from gputui.report.phases import PhaseRow, phase_rows
 from gputui.report.statistics import kernel_rows

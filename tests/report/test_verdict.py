@@ -37,7 +37,7 @@ from gputui.model.events import (
 )
 from gputui.model.leaves import LEAVES, Leaf
 from gputui.model.sketch import steps
-from gputui.render.prometheus_samples import figures
+from gputui.render.prometheus import figures
 from gputui.report.answer import interruptions
 from gputui.report.compare import Subject, compare
 from gputui.report.explain import conclusion, findings

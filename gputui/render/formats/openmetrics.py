@@ -13,7 +13,7 @@ def _write(source: Source, path: Path | None) -> Written:
     from gputui.playback.opening import open_recording, remarks
     from gputui.render.atomic_write import atomic_write
     from gputui.render.columnar import span_of
-    from gputui.render.openmetrics import write_openmetrics
+    from gputui.render.prometheus import write_openmetrics
 
     span = span_of(source)
     # Not summed: the progress of each phase at each sample is needed.
