@@ -28,7 +28,7 @@ from gputui.attribute.arrays import (
 )
 from gputui.attribute.collection import Collection, DeltaParts
 from gputui.attribute.distributions import grouped
-from gputui.attribute.instances import NO_INSTANCE, SETTLED_FLUSHES, Instances
+from gputui.attribute.instances import NO_INSTANCE, SETTLED_FLUSHES, RangeInstances
 from gputui.attribute.range_stacks import NO_NODE, Placement, RangeStacks, place
 from gputui.attribute.ranges import StartEndRanges
 from gputui.attribute.records import Strings
@@ -62,7 +62,7 @@ NO_CALL["outside"] = True
 
 
 @dataclass(slots=True)
-class Found:
+class MatchedCalls:
     """The calls of operations: for each whether there is one, the call (zeros if not), and whether
     it is the first operation of that call. `answered` are the calls whose first operations these
     were.
@@ -114,7 +114,7 @@ class CallWindow:
         while self._runs and (total > WINDOW_CALLS or self._runs[0].newest_ns < now_ns - WINDOW_NS):
             total -= len(self._runs.pop(0).calls)
 
-    def find(self, correlations: UInt32s) -> Found:
+    def find(self, correlations: UInt32s) -> MatchedCalls:
         """The newest call of each id."""
         is_known = np.zeros(len(correlations), np.bool_)
         first = np.zeros(len(correlations), np.bool_)
@@ -139,7 +139,7 @@ class CallWindow:
                 first[rows[fresh][where]] = True
                 run.calls["answered"][new] = True
                 answered.append(pick(run.calls, new))
-        return Found(is_known, calls, first, stack(answered or [NO_CALL[:0]]))
+        return MatchedCalls(is_known, calls, first, stack(answered or [NO_CALL[:0]]))
 
     def runtime_calls(self, correlations: UInt32s) -> Bools:
         """Which ids have a runtime call in the window."""
@@ -222,7 +222,7 @@ _NAME_BITS = 16
 _RUNTIME = 0
 
 
-class Calls:
+class CudaCalls:
     """The API records of one process."""
 
     def __init__(
@@ -230,7 +230,7 @@ class Calls:
         main_thread: int,
         stacks: RangeStacks,
         start_end: StartEndRanges,
-        instances: Instances,
+        instances: RangeInstances,
         strings: Strings,
         nested_ns: int,
         accounting: Accounting,

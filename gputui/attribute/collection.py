@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 from gputui.attribute.instances import Finalised
 from gputui.attribute.range_tree import Nodes
-from gputui.attribute.records import Launched
+from gputui.attribute.records import LaunchedOperations
 from gputui.ring.reader import RingHealth
 
 DeltaParts = dict[str, Any]
@@ -36,7 +36,7 @@ class Collection:
     ended: bool
     until_ns: int | None
     finalised: Finalised
-    launched: Launched
+    launched: LaunchedOperations
     known_until_ns: int | None
     ring: RingHealth
     unread: int

@@ -49,7 +49,7 @@ ASKED_AT_ONCE = 64
 """Threads whose system name is read in one tick, in turn: it can change."""
 
 
-class Threads:
+class ThreadNames:
     """The names of one process's threads. `ask` returns the system's name of a thread, or None."""
 
     def __init__(
@@ -319,7 +319,7 @@ _Key = tuple[str, str]
 """Domain and name."""
 
 
-class Marks:
+class MarkCounts:
     """Counts marks by domain and name. `newest` are marks to report one by one and `defined` are
     new names; the caller clears both. With `trace`, every mark goes there.
     """

@@ -43,7 +43,7 @@ _PATH_BITS = 32
 Ids = npt.NDArray[np.uint64]
 
 
-class Part(NamedTuple):
+class CapturedRange(NamedTuple):
     """A range of a path: its node in the tree, NO_NODE for what stands for an unseen node."""
 
     node: int
@@ -64,8 +64,8 @@ class GraphNodes:
         self._ids: Ids = np.empty(0, np.uint64)
         self._path: npt.NDArray[np.int32] = np.empty(0, np.int32)
         self._cloned: Bools = np.empty(0, np.bool_)
-        self._paths: list[tuple[Part, ...]] = [(), ()]
-        self._numbers: dict[tuple[Part, ...], int] = {(): NOTHING}
+        self._paths: list[tuple[CapturedRange, ...]] = [(), ()]
+        self._numbers: dict[tuple[CapturedRange, ...], int] = {(): NOTHING}
         self._of_places = KeyTable(MAX_PATHS)
         self._unseen = 0
         self._phases = KeyTable(2 * MAX_PATHS)
@@ -187,30 +187,30 @@ class GraphNodes:
             name = f"graph {int(graphs[first[index]])}, node {int(different[index]) & 0xFFFF_FFFF}"
             if self._unseen > MAX_UNSEEN:
                 name = FURTHER
-            paths[index] = self._number((Part(NO_NODE, Attributes(name)),))
+            paths[index] = self._number((CapturedRange(NO_NODE, Attributes(name)),))
         self._define(different, paths, cloned=True)
         self._make_room()
         return paths[rows]
 
-    def _number(self, path: tuple[Part, ...]) -> int:
+    def _number(self, path: tuple[CapturedRange, ...]) -> int:
         number = self._numbers.setdefault(path, len(self._paths))
         if number == len(self._paths):
             self._paths.append(path)
         return number
 
-    def _chain(self, node: int) -> tuple[Part, ...]:
+    def _chain(self, node: int) -> tuple[CapturedRange, ...]:
         """A node of the tree and those around it, the outermost first."""
         return tuple(
-            Part(around, self._nodes.attributes[around], self._nodes.domain[around])
+            CapturedRange(around, self._nodes.attributes[around], self._nodes.domain[around])
             for around in reversed(self._nodes.around(node))
         )
 
-    def _below(self, node: int, chain: tuple[Part, ...]) -> tuple[Part, ...]:
+    def _below(self, node: int, chain: tuple[CapturedRange, ...]) -> tuple[CapturedRange, ...]:
         """The part of a path that is not around `node`, nor that node itself."""
         outside = {*self._nodes.around(node)}
         return tuple(part for part in chain if part.node not in outside)
 
-    def _phase(self, launch: int, path: tuple[Part, ...], thread: int, now_ns: int) -> int:
+    def _phase(self, launch: int, path: tuple[CapturedRange, ...], thread: int, now_ns: int) -> int:
         path = self._below(launch, path)
         names = [self._nodes.attributes[n].name for n in reversed(self._nodes.around(launch))]
         captured = [part.attributes.name for part in path]

@@ -35,7 +35,7 @@ MAX_AROUND = 256
 class Nesting:
     """Instances that began inside ranges of other stacks, and Start/End ranges."""
 
-    def __init__(self, instances: Instances) -> None:
+    def __init__(self, instances: RangeInstances) -> None:
         self._instances = instances
         self._around: dict[int, list[int]] = {}
         self._inside: dict[int, set[int]] = {}
@@ -235,7 +235,7 @@ class Finalised:
     payload_types: npt.NDArray[np.uint8]
 
 
-class Instances:
+class RangeInstances:
     """A pool of reused rows. An id holds a row and how often it had been reused before, so that a
     stale id finds nothing rather than another instance.
     """

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from gputui.attribute.arrays import Bools, Int64s, KeyTable, Slots, UInt32s, durations_ns, join
-from gputui.attribute.calls import Calls
+from gputui.attribute.calls import CudaCalls
 from gputui.attribute.collection import Collection, DeltaParts
 from gputui.attribute.distributions import grouped
 from gputui.attribute.range_tree import Nodes
@@ -185,10 +185,10 @@ distributions, and no two calls take equally long.
 """
 
 
-class Launches:
+class LaunchSums:
     """The launches of one process since the last collection."""
 
-    def __init__(self, calls: Calls) -> None:
+    def __init__(self, calls: CudaCalls) -> None:
         self._calls = calls
         self._parts: list[Slots] = []
         self._reported = 0

@@ -21,16 +21,16 @@ from gputui.attribute.arrays import (
     take_rows,
     times_ns,
 )
-from gputui.attribute.calls import NO_CALL, Calls, Found
+from gputui.attribute.calls import NO_CALL, CudaCalls, MatchedCalls
 from gputui.attribute.collection import Collection, Collector, DeltaParts
 from gputui.attribute.definitions import KernelNames, Shapes
 from gputui.attribute.graph_nodes import GraphNodes
-from gputui.attribute.instances import Instances
-from gputui.attribute.operation_sums import KernelSums, Launches, MemorySums, place_keys
+from gputui.attribute.instances import RangeInstances
+from gputui.attribute.operation_sums import KernelSums, LaunchSums, MemorySums, place_keys
 from gputui.attribute.range_deltas import GpuTime, StartEndKernels
 from gputui.attribute.records import (
     NO_KERNEL,
-    Launched,
+    LaunchedOperations,
     Ran,
     TimedOperations,
     are_kernels,
@@ -151,13 +151,13 @@ FEW = 50
 class WrongCalls:
     """Finds them in one process."""
 
-    def __init__(self, calls: Calls) -> None:
+    def __init__(self, calls: CudaCalls) -> None:
         self._calls = calls
         self._count = 0
         self.since_ns: int | None = None
         """When most operations began to have a wrong call; None while few have."""
 
-    def among(self, records: Slots, matched: Found) -> Bools:
+    def among(self, records: Slots, matched: MatchedCalls) -> Bools:
         """Which operations have a call that was made after they began, or that launches one kernel
         and had it."""
         began = times_ns(records["start"])
@@ -180,13 +180,13 @@ class WrongCalls:
 # --- GPU operations: which call launched them, in which range, and their sums.
 
 
-class Operations:
+class GpuOperations:
     """The kernels, copies, memsets and graph launches of one process."""
 
     def __init__(
         self,
-        instances: Instances,
-        calls: Calls,
+        instances: RangeInstances,
+        calls: CudaCalls,
         names: KernelNames,
         streams: Streams,
         accounting: Accounting,
@@ -204,7 +204,7 @@ class Operations:
         self._gpu_time = gpu_time
         self._trace = trace
         self._waiting = Waiting()
-        self._launched: list[Launched] = []
+        self._launched: list[LaunchedOperations] = []
         self._unattributed = 0
         self.shapes = shapes
         self.times = PlausibleTimes()
@@ -212,7 +212,7 @@ class Operations:
         self.kernel_sums = KernelSums("kernels")
         self.secondary_sums = KernelSums("secondary_domain_kernels")
         self.memory_sums = MemorySums()
-        self.launches = Launches(calls)
+        self.launches = LaunchSums(calls)
         self.range_kernels = names.range_kernels
         self.start_end_kernels = StartEndKernels(instances, self.range_kernels)
 
@@ -348,7 +348,7 @@ class Operations:
         self._measure(records, calls, operations, ran, accounted)
         instances = calls["instance"].copy()
         self._launched.append(
-            Launched(operations.starts, operations.ends, operations.nodes, instances)
+            LaunchedOperations(operations.starts, operations.ends, operations.nodes, instances)
         )
         direct = np.flatnonzero(~calls["inherited"] & (instances >= 0))
         own = take_rows(instances, direct)
@@ -427,10 +427,10 @@ class Operations:
         self.start_end_kernels.gather()
         self.range_kernels.gather()
 
-    def take_launched(self) -> Launched:
+    def take_launched(self) -> LaunchedOperations:
         """All operations since the last call, sorted by start."""
         launched, self._launched = self._launched, []
-        return Launched(*sorted_columns(launched, (np.int64,) * 4))
+        return LaunchedOperations(*sorted_columns(launched, (np.int64,) * 4))
 
     def collect_parts(self, _: Collection) -> DeltaParts:
         """How many operations were counted without a call."""

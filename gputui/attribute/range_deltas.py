@@ -15,11 +15,11 @@ import numpy as np
 from gputui.attribute.arrays import Bools, Int64s, distinct, durations_ns, join
 from gputui.attribute.collection import Collection, DeltaParts
 from gputui.attribute.distributions import grouped
-from gputui.attribute.instances import Finalised, Instances
+from gputui.attribute.instances import Finalised, RangeInstances
 from gputui.attribute.intervals import Holes, Unions
 from gputui.attribute.range_stacks import NO_NODE
 from gputui.attribute.range_tree import Nodes
-from gputui.attribute.records import NO_KERNEL, Launched
+from gputui.attribute.records import NO_KERNEL, LaunchedOperations
 from gputui.model.events import Distribution, KernelDelta, Payload, RangeDelta, RangeKernels
 from gputui.model.payloads import payload_of
 from gputui.model.sketch import Accumulator
@@ -41,7 +41,7 @@ class GpuTime:
         """Add operations in domains other than the one they count in, in any order."""
         self._secondary.append((nodes, starts_ns, ends_ns))
 
-    def sum_by_node(self, nodes: Nodes, launched: Launched) -> tuple[Int64s, Int64s]:
+    def sum_by_node(self, nodes: Nodes, launched: LaunchedOperations) -> tuple[Int64s, Int64s]:
         """Busy time and sum of durations by node, including operations of its children and those
         of threads without ranges (autograd's), which nsys's projections leave out.
         """
@@ -76,7 +76,7 @@ class GpuTime:
 class RangeDeltas:
     """Time and occurrences of each range of one process; `lost` is when records were lost."""
 
-    def __init__(self, instances: Instances, lost: Holes) -> None:
+    def __init__(self, instances: RangeInstances, lost: Holes) -> None:
         self._instances = instances
         self._lost = lost
         self.gpu_time = GpuTime()
@@ -171,7 +171,7 @@ _KERNEL_MASK = (1 << _KERNEL_BITS) - 1
 class KernelsOfRanges:
     """Remembers the kernels already counted for instances not finalised yet."""
 
-    def __init__(self, instances: Instances) -> None:
+    def __init__(self, instances: RangeInstances) -> None:
         self._instances = instances
         self._new: list[Int64s] = []
         self._counted: tuple[list[int], ...] = ()
@@ -279,7 +279,7 @@ class _Sum:
 class StartEndKernels:
     """What the open Start/End ranges of one process launched."""
 
-    def __init__(self, instances: Instances, kernels: KernelsOfRanges) -> None:
+    def __init__(self, instances: RangeInstances, kernels: KernelsOfRanges) -> None:
         self._kernels = kernels
         self._instances = instances
         self._parts: list[tuple[Int64s, Int64s]] = []
@@ -342,7 +342,7 @@ class StartEndKernels:
         sums: dict[tuple[int, int, int, int], _Sum] = defaultdict(_Sum)
         instances: dict[tuple[int, int], list[int]] = defaultdict(lambda: [0, 0])
         for row in np.flatnonzero(finalised.start_end).tolist():
-            of_instance = self._of_instances.pop(int(finalised.ids[row]) & Instances.ROW, {})
+            of_instance = self._of_instances.pop(int(finalised.ids[row]) & RangeInstances.ROW, {})
             self._count -= len(of_instance)
             node = int(finalised.nodes[row])
             elsewhere = bool(finalised.elsewhere[row])

@@ -25,7 +25,7 @@ from gputui.attribute.arrays import (
     times_ns,
 )
 from gputui.attribute.collection import Collection, DeltaParts
-from gputui.attribute.instances import NO_INSTANCE, Instances
+from gputui.attribute.instances import NO_INSTANCE, RangeInstances
 from gputui.attribute.range_stacks import NO_NODE, NO_STACK, RangeStack, RangeStacks
 from gputui.attribute.range_tree import Nodes
 from gputui.attribute.records import Attributes, Strings
@@ -121,7 +121,7 @@ class StartEndRanges:
     """All Start/End ranges of one process."""
 
     def __init__(
-        self, nodes: Nodes, instances: Instances, stacks: RangeStacks, strings: Strings
+        self, nodes: Nodes, instances: RangeInstances, stacks: RangeStacks, strings: Strings
     ) -> None:
         self._nodes = nodes
         self._instances = instances
@@ -326,10 +326,10 @@ _POSITION_BITS = 32
 _LEVEL_BITS = 8
 
 
-class Ranges:
+class PushPopRanges:
     """All push/pop ranges of one process."""
 
-    def __init__(self, nodes: Nodes, instances: Instances, strings: Strings) -> None:
+    def __init__(self, nodes: Nodes, instances: RangeInstances, strings: Strings) -> None:
         self._nodes = nodes
         self._instances = instances
         self._strings = strings

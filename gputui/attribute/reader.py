@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from gputui.attribute.accounting.account import Member, Sharing
+from gputui.attribute.accounting.account import GpuSharing, SharingProcess
 from gputui.attribute.accounting.thread_readings import (
     FETCHES,
     LEAF_OF_KIND,
@@ -258,7 +258,7 @@ class AttachedProcess:
             for number in new
         ]
 
-    def prepare(self, matching: Matching, now_ns: int, ended: bool) -> Member:
+    def prepare(self, matching: Matching, now_ns: int, ended: bool) -> SharingProcess:
         """Process what waits, and hand over the collectives so far: those of all ranks are matched
         before any process is collected. Returns the process among those that may share its GPUs.
         """
@@ -270,7 +270,7 @@ class AttachedProcess:
         matching.add(self.process.number, report, until_ns)
         self._cpu_ns += time.thread_time_ns() - began
         visible = self.ring.facts.visible_devices
-        return Member(self.process.number, self.process.accounting, visible, until_ns)
+        return SharingProcess(self.process.number, self.process.accounting, visible, until_ns)
 
     def collect(self, run: int, now_ns: int, ended: bool, matching: Matching) -> list[AnyEvent]:
         """What is new, after `prepare`. With `ended`, for the last time: records still waiting are
@@ -396,7 +396,7 @@ class CaptureReader:
         self._max_cost_percent = max_cost_percent
         self._attached: list[AttachedProcess] = []
         self._matching = Matching()
-        self._sharing = Sharing()
+        self._sharing = GpuSharing()
         self._finding = threading.Lock()
         self._found: list[RingReader] = []
         self._watch: RingWatch | None = None

@@ -207,7 +207,7 @@ def timed(records: Slots, calls: Slots, kernels: Int64s, first: Bools) -> TimedO
     )
 
 
-class Launched(NamedTuple):
+class LaunchedOperations(NamedTuple):
     """Operations with the range that launched each, sorted by start.
 
     `nodes` and `instances` are the ones an operation counts in: the main thread's where its own has

@@ -17,18 +17,18 @@ import numpy as np
 
 from gputui.attribute.accounting.account import Accounting
 from gputui.attribute.arrays import Bools, Int64s, Slots, run_starts, times_ns
-from gputui.attribute.calls import NESTED_NS, Calls
+from gputui.attribute.calls import NESTED_NS, CudaCalls
 from gputui.attribute.collection import Collection, Collector, DeltaParts, has_news, merge_parts
-from gputui.attribute.definitions import KernelNames, Marks, Resources, Shapes, Threads
+from gputui.attribute.definitions import KernelNames, MarkCounts, Resources, Shapes, ThreadNames
 from gputui.attribute.graph_nodes import GraphNodes
-from gputui.attribute.instances import Finalised, Instances
+from gputui.attribute.instances import Finalised, RangeInstances
 from gputui.attribute.intervals import Holes
 from gputui.attribute.numbering import Numbering
-from gputui.attribute.operations import Operations
+from gputui.attribute.operations import GpuOperations
 from gputui.attribute.range_deltas import KernelsOfRanges, RangeDeltas
 from gputui.attribute.range_tree import Nodes
-from gputui.attribute.ranges import Ranges
-from gputui.attribute.records import Launched, RecordsByUse, Strings, separate_by_use
+from gputui.attribute.ranges import PushPopRanges
+from gputui.attribute.records import LaunchedOperations, RecordsByUse, Strings, separate_by_use
 from gputui.attribute.streams import Streams
 from gputui.attribute.trace_sink import TraceSink
 from gputui.attribute.windows import Windows
@@ -148,14 +148,14 @@ GpuSpans = tuple[Int64s, Int64s, Int64s, Int64s]
 """Node, start, end, and how long something ran in between."""
 
 
-class Steps:
+class StepTimelines:
     """Remembers what happened inside unfinished steps."""
 
     def __init__(self, process: int, nodes: Nodes) -> None:
         self._process = process
         self._nodes = nodes
         self._instances: list[Finalised] = []
-        self._launched: list[Launched] = []
+        self._launched: list[LaunchedOperations] = []
 
     def draw(self, collection: Collection) -> StepTimeline | None:
         """The newest step among the instances that just became complete, if there is one. What
@@ -165,7 +165,7 @@ class Steps:
         self._remember(collection.finalised, collection.launched)
         return self._timeline(collection.finalised, collection.now_ns)
 
-    def _remember(self, finalised: Finalised, launched: Launched) -> None:
+    def _remember(self, finalised: Finalised, launched: LaunchedOperations) -> None:
         if len(finalised.ids):
             self._instances.append(finalised)
         if len(launched.nodes):
@@ -336,22 +336,24 @@ class TracedProcess:
         self.number = number
         self._strings = strings = Strings()
         self._nodes = nodes = Nodes(number, pid, numbering, step_range)
-        self._instances = instances = Instances()
+        self._instances = instances = RangeInstances()
         self._trace = None
         if trace is not None:
             self._trace = TraceSink(trace, number, lambda: nodes.number)
-        self.ranges = Ranges(nodes, instances, strings)
+        self.ranges = PushPopRanges(nodes, instances, strings)
         stacks, start_end = self.ranges.stacks, self.ranges.start_end
         self.accounting = Accounting(number, pid, stacks, live=nested_ns > 0)
         """Where its time goes."""
         holes = self.accounting.holes
-        self.calls = Calls(pid, stacks, start_end, instances, strings, nested_ns, self.accounting)
+        self.calls = CudaCalls(
+            pid, stacks, start_end, instances, strings, nested_ns, self.accounting
+        )
         self.graph_nodes = GraphNodes(nodes, stacks, pid)
         self.streams = Streams(holes)
         self.losses = Losses(strings, holes)
         self.range_deltas = RangeDeltas(instances, self.losses.holes)
         self.names = KernelNames(strings, numbering, KernelsOfRanges(instances), self.accounting)
-        self.operations = Operations(
+        self.operations = GpuOperations(
             instances,
             self.calls,
             self.names,
@@ -362,12 +364,12 @@ class TracedProcess:
             Shapes(numbering, self.accounting.define_shape),
             self._trace,
         )
-        self.threads = Threads(number, strings, thread_name)
+        self.threads = ThreadNames(number, strings, thread_name)
         self.resources = Resources(number, strings)
-        self.steps = Steps(number, nodes)
+        self.steps = StepTimelines(number, nodes)
         self.windows = Windows(nodes, holes)
         """Where kernels are traced part of the time."""
-        self.marks = Marks(number, strings, numbering, self._trace)
+        self.marks = MarkCounts(number, strings, numbering, self._trace)
         # Any order will do: what must come before or after is in `collect`.
         self.collectors: tuple[Collector, ...] = (
             self.range_deltas,

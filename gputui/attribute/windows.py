@@ -19,7 +19,7 @@ from gputui.attribute.instances import Finalised
 from gputui.attribute.intervals import Holes
 from gputui.attribute.range_stacks import NO_NODE
 from gputui.attribute.range_tree import Nodes
-from gputui.attribute.records import Launched
+from gputui.attribute.records import LaunchedOperations
 from gputui.inject.options import FIRST_EXCESS_NS, WINDOW_NS
 from gputui.model.cuda_names import NOT_A_STEP
 from gputui.model.events import WINDOW_GROUPS, WindowCost, WindowWork
@@ -69,7 +69,7 @@ class WindowTimes(NamedTuple):
     group: int
 
 
-class WindowCosts:
+class WindowCostMeter:
     """Turns of one process in, what its windows cost out."""
 
     def __init__(self, nodes: Nodes) -> None:
@@ -224,7 +224,7 @@ class Windows:
         self._forgotten = 0
         self._opening_ns = 0
         self._sums: dict[tuple[int, int], tuple[int, int]] = {}
-        self.costs = WindowCosts(nodes)
+        self.costs = WindowCostMeter(nodes)
         self._closed = 0
         self._known_until_ns: int | None = None
 
@@ -268,7 +268,7 @@ class Windows:
         groups: Int64s = (windows + self._forgotten) % WINDOW_GROUPS
         return groups
 
-    def _add(self, finalised: Finalised, launched: Launched) -> None:
+    def _add(self, finalised: Finalised, launched: LaunchedOperations) -> None:
         """Instances that are complete, and operations with the ranges that launched them."""
         self.costs.add(finalised.nodes, finalised.starts_ns)
         if not len(self._ons):

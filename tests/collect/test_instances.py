@@ -15,7 +15,7 @@ from gputui.attribute.instances import (
     NO_INSTANCE,
     SETTLED_FLUSHES,
     Finalised,
-    Instances,
+    RangeInstances,
 )
 
 
@@ -23,15 +23,15 @@ def ints(*values: int) -> np.ndarray:
     return np.array(values, np.int64)
 
 
-def opened(instances: Instances, parent: int, start_ns: int, level: int, node: int) -> int:
+def opened(instances: RangeInstances, parent: int, start_ns: int, level: int, node: int) -> int:
     ids = instances.open(ints(start_ns), ints(level))
     instances.set_parents(ids, ints(parent))
     instances.node[instances.rows(ids)] = node
     return int(ids[0])
 
 
-def one(start_ns: int = 10) -> tuple[Instances, int]:
-    instances = Instances()
+def one(start_ns: int = 10) -> tuple[RangeInstances, int]:
+    instances = RangeInstances()
     return instances, opened(instances, NO_INSTANCE, start_ns, 1, 7)
 
 
@@ -51,7 +51,7 @@ def test_what_an_instance_launched_counts_in_all_around_it(
     parents: list[int], operations: list[tuple[int, int, int, bool]], before: int
 ) -> None:
     """`parents[i]` % i is the parent of instance i, itself the outermost where that is i."""
-    instances = Instances()
+    instances = RangeInstances()
     # Rows that were used before have nothing of their former selves.
     for _ in range(before):
         old = opened(instances, NO_INSTANCE, 1, 1, 1)
@@ -131,8 +131,8 @@ def test_an_id_kept_too_long_finds_nothing() -> None:
 
 
 def test_nothing_is_alive_before_the_first() -> None:
-    assert Instances().alive(ints(0, 5, NO_INSTANCE)).tolist() == [False] * 3
-    assert not Instances().is_alive(0)
+    assert RangeInstances().alive(ints(0, 5, NO_INSTANCE)).tolist() == [False] * 3
+    assert not RangeInstances().is_alive(0)
 
 
 @pytest.mark.parametrize(
@@ -197,7 +197,7 @@ def test_the_innermost_of_those_that_cannot_be_complete_goes_first() -> None:
 
 def test_when_too_many_wait_none_wait_any_longer() -> None:
     for count, complete in ((CLOSED_LIMIT, 0), (CLOSED_LIMIT + 1, CLOSED_LIMIT + 1)):
-        instances = Instances()
+        instances = RangeInstances()
         ids = instances.open(np.arange(count), np.ones(count, np.int64))
         instances.close(ids, np.arange(count) + 1, 0)
         assert len(instances.finalise(0, True, False).ids) == complete

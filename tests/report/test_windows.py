@@ -14,7 +14,7 @@ from gputui.attribute.instances import Finalised
 from gputui.attribute.intervals import Holes
 from gputui.attribute.numbering import Numbering
 from gputui.attribute.range_tree import Nodes
-from gputui.attribute.records import Attributes, Launched
+from gputui.attribute.records import Attributes, LaunchedOperations
 from gputui.attribute.windows import KEPT_STARTS, Windows
 from gputui.inject.options import FIRST_EXCESS_NS, WINDOW_NS
 from gputui.model.events import CaptureDelta, DeviceDelta, RangeDelta
@@ -123,7 +123,7 @@ def seen(of: Program) -> tuple[Run, Windows, Session]:
     gpu_ends = gpu_starts + of.gpu[traced].astype(np.int64)
     at_nodes = np.broadcast_to(np.arange(2, 6), of.gpu.shape)[traced].astype(np.int64)
     none = np.zeros(len(at_nodes), np.int64)
-    launched = Launched(gpu_starts, gpu_ends, at_nodes, none)
+    launched = LaunchedOperations(gpu_starts, gpu_ends, at_nodes, none)
     parts = watched.collect_parts(
         Collection(
             process=1, nodes=nodes, now_ns=int(ends.max()), ended=True, until_ns=None,

@@ -225,7 +225,7 @@ class Accounting:
 # they were busy before its own time is accounted for.
 
 
-class Member(NamedTuple):
+class SharingProcess(NamedTuple):
     """A process: its number, its account, CUDA_VISIBLE_DEVICES as it was, and before when all that
     had ended has come; None where it has ended."""
 
@@ -236,18 +236,18 @@ class Member(NamedTuple):
 
 
 class _User(NamedTuple):
-    member: Member
+    member: SharingProcess
     device: DeviceSteps
 
 
-class Sharing:
+class GpuSharing:
     """Processes of one machine in, each time before they are collected."""
 
     def __init__(self) -> None:
         self._busy: dict[str, dict[int, Busy]] = defaultdict(dict)
         """By GPU and process: of those that ended as well, as long as others need it."""
 
-    def exchange(self, members: Sequence[Member]) -> None:
+    def exchange(self, members: Sequence[SharingProcess]) -> None:
         """Show each process when the others on its GPUs were busy, and hold it back until that is
         known."""
         users: dict[str, list[_User]] = defaultdict(list)

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from gputui.attribute.accounting.gaps import Blame, Causes, Gaps, Samples
+from gputui.attribute.accounting.gaps import Blame, Causes, Gaps, OperationSamples
 from gputui.attribute.accounting.host_threads import Doing, HostThreads, Rows, spread
 from gputui.attribute.accounting.operations import Columns, Kernels, refine
 from gputui.attribute.accounting.step_rows import StreamOperations, thread_lanes, within_bytes
@@ -341,7 +341,7 @@ class DeviceTime:
         self._main_thread = main_thread
         self._waiting: list[Columns] = []
         self._starts: list[Int64s] = []
-        self.samples = Samples(threads, main_thread)
+        self.samples = OperationSamples(threads, main_thread)
         self.blame = Blame(threads, main_thread)
         self.phases = phases or PhaseLeaves(RangeStacks(Strings()), main_thread)
         self.holes = holes or Holes()

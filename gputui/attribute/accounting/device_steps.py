@@ -19,12 +19,12 @@ from gputui.attribute.accounting.steps import (
     Classified,
     LoopBlocks,
     Step,
-    Steps,
+    StepColumns,
     StepScopes,
     in_a_pause,
     longest_parts,
 )
-from gputui.attribute.accounting.thread_readings import Inside
+from gputui.attribute.accounting.thread_readings import InsideFunctions
 from gputui.attribute.arrays import Bools, Int64s, distinct, median
 from gputui.attribute.distributions import grouped, in_buckets
 from gputui.model.events import (
@@ -182,7 +182,7 @@ class DeviceSteps:
         self._blocks = LoopBlocks(device)
         self._restarts_ns: int | None = None
         self.lanes = Lanes(process, device)
-        self._inside: dict[tuple[int, int, int], Inside] = {}
+        self._inside: dict[tuple[int, int, int], InsideFunctions] = {}
         self.until_ns: int | None = None
         """Up to where it is known what other processes ran on the device."""
         self.micro_batches: int | None = None
@@ -274,11 +274,11 @@ class DeviceSteps:
         if not len(moments):
             return deltas
         begins = np.concatenate(([began_ns], moments[:-1]))
-        steps = Steps(begins, moments, counts, rows)
+        steps = StepColumns(begins, moments, counts, rows)
         holed = self.time.holes.touch(begins, moments)
         if holed.any():
             # A step of which a part is not known is none.
-            steps = Steps(*(column[~holed] for column in steps))
+            steps = StepColumns(*(column[~holed] for column in steps))
             if not len(steps.starts):
                 return deltas
             counts = steps.operations
@@ -322,7 +322,7 @@ class DeviceSteps:
             groups.setdefault((entry.loop, entry.scope), []).append(entry)
         for (loop, scope), entries in groups.items():
             slow = np.array([entry.slow for entry in entries])
-            steps = Steps.from_steps([entry.step for entry in entries])
+            steps = StepColumns.from_steps([entry.step for entry in entries])
             pauses = groups.get((loop, Scope.PAUSE), ()) if scope is Scope.STEADY else ()
             deltas += self._sum(scope, loop, steps, slow, [entry.step for entry in pauses])
         if classified:
@@ -330,7 +330,7 @@ class DeviceSteps:
         return deltas
 
     def _sum(
-        self, scope: Scope, loop: int, steps: Steps, slow: Bools, pauses: Sequence[Step] = ()
+        self, scope: Scope, loop: int, steps: StepColumns, slow: Bools, pauses: Sequence[Step] = ()
     ) -> list[Part]:
         lengths = steps.lengths
         leaves = steps.leaves.sum(axis=0)
@@ -380,7 +380,7 @@ class DeviceSteps:
         for hit in (hits[row] for row in np.flatnonzero(within).tolist()):
             place = hit.line, hit.leaf
             counts[place] += 1
-            self._inside.setdefault((loop, *place), Inside()).add(hit.inside)
+            self._inside.setdefault((loop, *place), InsideFunctions()).add(hit.inside)
         return [
             LineSamples(
                 self._process,

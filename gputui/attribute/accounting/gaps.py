@@ -49,7 +49,7 @@ def stretch(alike: Int64s, took: Int64s) -> tuple[int, int]:
     return int(sums[many].sum()), int((sums - usual * counts)[longer].sum())
 
 
-class Samples:
+class OperationSamples:
     """Operations of one process on one device in, sums that wait to be taken out."""
 
     def __init__(self, threads: HostThreads, main_thread: int) -> None:

@@ -54,7 +54,7 @@ class Step(NamedTuple):
         return self.end_ns - self.start_ns
 
 
-class Steps(NamedTuple):
+class StepColumns(NamedTuple):
     """Many of them, in order: a column a fact."""
 
     starts: Int64s
@@ -68,7 +68,7 @@ class Steps(NamedTuple):
         return self.ends - self.starts
 
     @classmethod
-    def from_steps(cls, steps: list[Step]) -> Steps:
+    def from_steps(cls, steps: list[Step]) -> StepColumns:
         """Steps one by one as columns."""
         starts, ends, operations, leaves = zip(*steps, strict=True)
         return cls(np.array(starts), np.array(ends), np.array(operations), np.array(leaves))
@@ -261,7 +261,7 @@ class LoopBlocks:
         """Whether the newest steps say more than they do."""
         return self._count < FEW
 
-    def divide(self, loop: int, steps: Steps, pauses: Sequence[Step]) -> list[StepBlock]:
+    def divide(self, loop: int, steps: StepColumns, pauses: Sequence[Step]) -> list[StepBlock]:
         """Blocks of the steps and the pauses among them; none where they are few: else the steps
         of one delta are a block."""
         if loop != self._loop:
@@ -275,7 +275,7 @@ class LoopBlocks:
 
 
 def _divided(
-    device: int, loop: int, steps: Steps, pauses: Sequence[Step], count: int
+    device: int, loop: int, steps: StepColumns, pauses: Sequence[Step], count: int
 ) -> list[StepBlock]:
     whole = len(steps.starts)
     bounds = [whole * cut // count for cut in range(count + 1)]

@@ -125,7 +125,7 @@ MOSTLY = 0.6
 """Part of a line's readings that are inside a function from which it stands for the line."""
 
 
-class Inside:
+class InsideFunctions:
     """In which function of a library a line of the program is, most of the time."""
 
     def __init__(self) -> None:
@@ -250,7 +250,7 @@ the file of the checkpoint before empty takes the disk's time."""
 _WAITS_FOR_DISK = "D"
 
 
-class Reading(NamedTuple):
+class ThreadReading(NamedTuple):
     """What one thread came to by now, and where it would count if it sleeps."""
 
     run_ns: int
@@ -269,7 +269,7 @@ class ThreadStates:
         self._writes = _OUTPUT_CALLS.get(machine, set())
         self._opens = _OPEN_CALLS.get(machine, {})
 
-    def read(self, thread: int) -> Reading | None:
+    def read(self, thread: int) -> ThreadReading | None:
         """None where the thread is gone, or is nobody's to look at."""
         try:
             schedule, status, call = self._files.get(thread) or self._open(thread)
@@ -279,7 +279,7 @@ class ThreadStates:
         except (OSError, ValueError):
             self._close(thread)
             return None
-        return Reading(run_ns, delay_ns, asleep_in)
+        return ThreadReading(run_ns, delay_ns, asleep_in)
 
     def close(self) -> None:
         """Let all descriptors go."""
@@ -359,7 +359,7 @@ FETCHES = "i"
 """The kind that fetches its input by itself: of a queue that is read nobody knows."""
 
 
-class Line(NamedTuple):
+class LineOfCode(NamedTuple):
     """A line of a program."""
 
     path: str
@@ -385,7 +385,7 @@ class PythonLines:
         self._path = folder / f"lines-{pid}"
         self._at = 0
         self._rest = b""
-        self.lines: dict[int, Line] = {}
+        self.lines: dict[int, LineOfCode] = {}
 
     def read(self) -> list[Sample]:
         """What is new."""
@@ -414,7 +414,7 @@ class PythonLines:
         if text.startswith("d "):
             _, number, line, function, path = text.split(" ", 4)
             if len(self.lines) < MOST_LINES:
-                self.lines[int(number)] = Line(
+                self.lines[int(number)] = LineOfCode(
                     sanitize(path, 512), int(line), sanitize(function, 128)
                 )
         elif text.startswith("s "):

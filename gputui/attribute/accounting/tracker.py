@@ -99,7 +99,7 @@ FOLLOWS_NS = 1_000_000_000
 _GRAPH = 1 << 24
 
 
-class Launched(NamedTuple):
+class OrderedLaunches(NamedTuple):
     """Launches: when each was called, when its first operation began on the device, its token, and
     the number of its stream."""
 
@@ -108,17 +108,17 @@ class Launched(NamedTuple):
     tokens: Tokens
     lanes: Int64s
 
-    def cut(self, first: int | np.intp, last: int | None = None) -> Launched:
+    def cut(self, first: int | np.intp, last: int | None = None) -> OrderedLaunches:
         """Those from `first` to before `last`."""
-        return Launched._make(column[first:last] for column in self)
+        return OrderedLaunches._make(column[first:last] for column in self)
 
-    def pick(self, rows: npt.NDArray[np.intp]) -> Launched:
+    def pick(self, rows: npt.NDArray[np.intp]) -> OrderedLaunches:
         """Some of them."""
-        return Launched._make(column.take(rows) for column in self)
+        return OrderedLaunches._make(column.take(rows) for column in self)
 
 
 _EMPTY = np.empty(0, np.int64)
-_NOTHING = Launched(_EMPTY, _EMPTY, np.empty(0, np.uint32), _EMPTY)
+_NOTHING = OrderedLaunches(_EMPTY, _EMPTY, np.empty(0, np.uint32), _EMPTY)
 
 
 class LaunchOrder:
@@ -129,7 +129,7 @@ class LaunchOrder:
         self._main = MainStream()
         self._last_moment_ns: int | None = None
         self._parts = [_NOTHING]
-        self._new: list[Launched] = []
+        self._new: list[OrderedLaunches] = []
 
     def add(
         self,
@@ -145,7 +145,7 @@ class LaunchOrder:
         call's name, None where none is."""
         first = timed.first
         self._main.add(lanes, operations.starts, operations.ends, operations.leaves)
-        launched = Launched(operations.called_ns, operations.starts, operations.codes, lanes)
+        launched = OrderedLaunches(operations.called_ns, operations.starts, operations.codes, lanes)
         if is_graph is not None and (graphs := np.flatnonzero(is_graph.take(calls["name"]))).size:
             tokens = launched.tokens.copy()
             tokens[graphs] = _GRAPH + (records["e"][graphs].astype(np.int64) & 0xFF_FFFF)
@@ -200,7 +200,7 @@ class LaunchOrder:
             surplus -= len(oldest.starts)
             del self._parts[0]
 
-    def take_before(self, until_ns: int | None) -> tuple[Launched, Int64s]:
+    def take_before(self, until_ns: int | None) -> tuple[OrderedLaunches, Int64s]:
         """Those that were called before, in the order of their calls, and how many launches each is
         before the next one on the stream that paces the program."""
         self._settle()
@@ -245,10 +245,10 @@ class LaunchOrder:
         self._parts.append(part)
 
 
-def _joined(launches: list[Launched]) -> Launched:
+def _joined(launches: list[OrderedLaunches]) -> OrderedLaunches:
     if len(launches) == 1:
         return launches[0]
-    return Launched._make(np.concatenate(column) for column in zip(*launches, strict=True))
+    return OrderedLaunches._make(np.concatenate(column) for column in zip(*launches, strict=True))
 
 
 # --- Where each step begins, launch by launch, once the repetition of a program is known.

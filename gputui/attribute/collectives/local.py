@@ -54,7 +54,7 @@ class Entered(NamedTuple):
     time_ns: int
 
 
-class Found(NamedTuple):
+class CollectiveReport(NamedTuple):
     """What came since the last time."""
 
     collectives: list[Collective]
@@ -208,7 +208,7 @@ class LocalCollectives:
                 strict=True,
             )
 
-    def take_report(self) -> Found:
+    def take_report(self) -> CollectiveReport:
         """Everything new, in order of its start."""
         kernels, self._kernels = sorted(self._kernels, key=lambda kernel: kernel[3]), []
         for thread, called_ns, kernel, start_ns, end_ns in kernels:
@@ -222,7 +222,7 @@ class LocalCollectives:
             own_ns = max(0, collective.start_ns - self._until_ns) if self._until_ns else 0
             collectives.append(collective._replace(own_ns=own_ns))
             self._until_ns = max(self._until_ns, collective.end_ns)
-        return Found(collectives, entered, dict(self._ranks), dict(self._own))
+        return CollectiveReport(collectives, entered, dict(self._ranks), dict(self._own))
 
     def _operations(self, thread: int, called_ns: int) -> list[Operation]:
         """Those that a launch at `called_ns` ran; none where they were not seen."""

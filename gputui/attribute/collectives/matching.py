@@ -14,7 +14,7 @@ from typing import NamedTuple, Protocol, TypeVar
 import msgspec
 
 from gputui.attribute.collection import DeltaParts
-from gputui.attribute.collectives.local import Collective, Found
+from gputui.attribute.collectives.local import Collective, CollectiveReport
 from gputui.model.collectives import SYNCHRONIZING, CollectiveSums, PeerSums, size_class
 from gputui.model.events import CollectiveDelta, PeerDelta
 
@@ -93,7 +93,7 @@ class Peers:
         self._pairs: dict[_Pair, _Messages] = {}
         self._rows: dict[int, dict[int, PeerSums]] = defaultdict(lambda: defaultdict(PeerSums))
 
-    def add(self, process: int, report: Found) -> None:
+    def add(self, process: int, report: CollectiveReport) -> None:
         """What a process did, in order."""
         for collective in report.collectives:
             own = report.own.get(collective.communicator)
@@ -213,7 +213,7 @@ class Matching:
         self._rows: dict[int, dict[Key, CollectiveSums]] = defaultdict(dict)
         self.peers = Peers()
 
-    def add(self, process: int, report: Found, until_ns: int | None) -> None:
+    def add(self, process: int, report: CollectiveReport, until_ns: int | None) -> None:
         """What a process did; it will report nothing more that ended before `until_ns` (None: at
         all)."""
         if until_ns is None:

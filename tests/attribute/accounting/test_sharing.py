@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from gputui.attribute.accounting.account import Member, Sharing
+from gputui.attribute.accounting.account import GpuSharing, SharingProcess
 from gputui.attribute.arrays import Slots
 from gputui.attribute.numbering import Numbering
 from gputui.attribute.traced_process import TracedProcess
@@ -48,7 +48,7 @@ def run_of(
     session = Session.of(
         [RunStarted(time_ns=T0, run=1, kind="command", name="", arguments=(), pid=1)]
     )
-    numbering, sharing = Numbering(), Sharing()
+    numbering, sharing = Numbering(), GpuSharing()
     traced = {number: TracedProcess(number, number, numbering) for number in parts}
     for number in parts:
         attached = ProcessAttached(
@@ -68,7 +68,9 @@ def run_of(
         last = {number: tick == ends.get(number, 3) for number in going}
         sharing.exchange(
             [
-                Member(n, one.accounting, visible[n], one.complete_until_ns(now_ns, last[n]))
+                SharingProcess(
+                    n, one.accounting, visible[n], one.complete_until_ns(now_ns, last[n])
+                )
                 for n, one in going.items()
             ]
         )

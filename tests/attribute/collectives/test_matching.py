@@ -11,7 +11,7 @@ from collections.abc import Iterable
 import numpy as np
 import pytest
 
-from gputui.attribute.collectives.local import Collective, Entered, Found
+from gputui.attribute.collectives.local import Collective, CollectiveReport, Entered
 from gputui.attribute.collectives.matching import SETTLING_NS, Matching
 from gputui.model.events import CaptureDelta, CollectiveDelta, ProcessAttached, RunStarted
 from gputui.report.explain.rank_waits import matched, why_not_matched
@@ -57,7 +57,7 @@ class Job:
         """What the session knows of it."""
         matching = matching or Matching()
         for rank, found in enumerate(self.found):
-            matching.add(rank + 1, Found(found, [], {}, {}), None)
+            matching.add(rank + 1, CollectiveReport(found, [], {}, {}), None)
         matching.match()
         return folded([matching.take_collectives(rank + 1) for rank in range(self.ranks)])
 
@@ -223,19 +223,19 @@ def test_what_comes_piece_by_piece_and_late_is_matched_the_same(held_back: bool)
     ]
     for rank in range(3):  # a range is not kept back
         begun = [Entered("world", "all_reduce", 4096, START_NS)]
-        matching.add(rank + 1, Found([], begun, {}, {}), START_NS)
+        matching.add(rank + 1, CollectiveReport([], begun, {}, {}), START_NS)
     while any(left):
         moment += 170_000_000
         for rank in job.random.permutation(3).tolist():
             until_ns = moment - rank * 40_000_000
             new = [one for one, comes_ns in left[rank] if comes_ns < until_ns]
             left[rank] = [pair for pair in left[rank] if pair[1] >= until_ns]
-            matching.add(rank + 1, Found(new, [], {}, {}), until_ns)
+            matching.add(rank + 1, CollectiveReport(new, [], {}, {}), until_ns)
         matching.match()
         for rank in range(3):
             parts[rank] += matching.take_collectives(rank + 1)
     for rank in range(3):
-        matching.add(rank + 1, Found([], [], {}, {}), None)
+        matching.add(rank + 1, CollectiveReport([], [], {}, {}), None)
     matching.match()
     for rank in range(3):
         parts[rank] += matching.take_collectives(rank + 1)
@@ -251,7 +251,7 @@ def test_a_lost_record_holds_up_the_others_for_a_second_only() -> None:
     matching = Matching()
     until_ns = job.found[0][-1].end_ns
     for rank, found in enumerate(job.found):
-        matching.add(rank + 1, Found(found, [], {}, {}), until_ns)
+        matching.add(rank + 1, CollectiveReport(found, [], {}, {}), until_ns)
     matching.match()
     run = folded([matching.take_collectives(1), matching.take_collectives(2)])
     [row] = [row for key, row in run.collectives.items() if key.process == 2]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gputui.attribute.collectives.local import Collective, Found
+from gputui.attribute.collectives.local import Collective, CollectiveReport
 from gputui.attribute.collectives.matching import Matching
 from gputui.model.events import CaptureDelta
 from gputui.report.registry import table
@@ -43,7 +43,7 @@ def session_of(found: list[list[Collective]]) -> Session:
     for half in (1, 0):
         for rank, made in enumerate(found):
             part = made[: len(made) // 2] if half == 0 else made[len(made) // 2 :]
-            matching.add(rank + 1, Found(part, [], {"pp": ranks}, {"pp": rank}), None)
+            matching.add(rank + 1, CollectiveReport(part, [], {"pp": ranks}, {"pp": rank}), None)
     matching.match()
     session = Session.of([run_started(), *(attached(rank + 1, rank=rank) for rank in range(ranks))])
     for rank in range(ranks):
@@ -91,7 +91,7 @@ def test_a_kernel_waits_for_the_last_of_its_partners() -> None:
 def test_messages_without_a_counterpart_are_bounded_and_silent() -> None:
     one = Collective("pp", "send", 1, START_NS, START_NS + 1, 0, 1, sent=((5, 1),))
     matching = Matching()
-    matching.add(1, Found([one] * 30_000, [], {}, {"pp": 0}), None)
+    matching.add(1, CollectiveReport([one] * 30_000, [], {}, {"pp": 0}), None)
     # A process that never said which rank it is.
-    matching.add(2, Found([one], [], {}, {}), None)
+    matching.add(2, CollectiveReport([one], [], {}, {}), None)
     assert matching.peers.take_peers(1) == matching.peers.take_peers(2) == ()
