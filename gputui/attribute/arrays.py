@@ -13,7 +13,7 @@ Int64s = npt.NDArray[np.int64]
 UInt32s = npt.NDArray[np.uint32]
 Integers = npt.NDArray[np.integer[Any]]
 Slots = npt.NDArray[np.void]
-"""Rows of `layout.SLOT`."""
+"""Rows of `ring.layout.SLOT` or of another structured type."""
 
 AnyInteger = TypeVar("AnyInteger", bound=np.integer[Any])
 
@@ -36,7 +36,7 @@ def durations_ns(starts: Int64s, ends: Int64s) -> Int64s:
 
 
 def run_starts(values: Integers) -> Int64s:
-    """Where a new value begins in a non-empty sorted array."""
+    """The rows at which a new value begins in a sorted array, which is not empty."""
     return np.flatnonzero(np.concatenate(([True], values[1:] != values[:-1])))
 
 

@@ -195,6 +195,7 @@ def _search(run: _Run, correlations: UInt32s) -> tuple[Bools, Int64s]:
 
 # --- CUDA calls: the range they were made in, how long they took, and what they launched.
 
+# Chosen, not measured.
 NESTED_NS = 2_000_000_000
 """How long a driver call waits for the runtime call around it, which returns later."""
 

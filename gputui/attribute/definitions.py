@@ -43,7 +43,7 @@ from gputui.ring.layout import NAMED_BY_SYSTEM, UNKNOWN_DEVICE, RecordKind, Reso
 # --- Thread names: from the program through NVTX, or from the system.
 
 MAX_THREADS = 4096
-"""Named threads per process."""
+"""Threads of a process whose names are kept."""
 
 ASKED_AT_ONCE = 64
 """Threads whose system name is read in one tick, in turn: it can change."""
@@ -77,7 +77,7 @@ class ThreadNames:
                 self._name(thread, name, "system")
 
     def see(self, threads: Iterable[int]) -> None:
-        """Register active threads."""
+        """Register threads that did something, so that the system is asked for their names."""
         for thread in threads:
             before = self._names.get(thread)
             if (before is None or before[1] == "system") and len(self._seen) < MAX_THREADS:
@@ -111,7 +111,7 @@ class ThreadNames:
 # --- The names a program gives its CUDA devices, contexts and streams, and what its devices are.
 
 MAX_RESOURCES = 4096
-"""Names kept per process."""
+"""Resources of a process whose names are kept."""
 
 _KINDS: dict[int, Literal["device", "context", "stream"]] = {
     Resource.DEVICE: "device",
@@ -247,7 +247,7 @@ class Shapes:
         self.defined: list[LaunchShape] = []
 
     def define(self, records: Slots) -> None:
-        """Add LAUNCH_SHAPE records."""
+        """Add LAUNCH_SHAPE records, each the geometry behind one of the ring's numbers."""
         for record in records:
             number = int(record["d"])
             if not 0 < number < MOST:
@@ -316,7 +316,7 @@ MAX_NAMES = 10_000
 OTHER_MARKS = "(other marks)"
 
 _Key = tuple[str, str]
-"""Domain and name."""
+"""The domain and the name of a mark."""
 
 
 class MarkCounts:

@@ -120,7 +120,7 @@ def sorted_pairs(keys: Int64s, values: Int64s) -> tuple[Int64s, Int64s]:
 
 
 def _run_starts(starts: Int64s, values: Int64s) -> Int64s:
-    """Where a new value begins, in groups that begin at `starts`."""
+    """The rows at which a new value begins, in groups of sorted values that begin at `starts`."""
     begins = np.ones(len(values), np.bool_)
     begins[1:] = values[1:] != values[:-1]
     begins[starts] = True
@@ -153,7 +153,7 @@ _TABLE_BUCKETS = 512
 """More buckets than 50-bit values fill."""
 
 _FIRST_BUCKET = math.ceil(math.log(COARSE.exact_below) / COARSE.log_gamma)
-"""Of the first value that has not its own."""
+"""The number of the bucket of the first value that has no bucket of its own."""
 
 _TABLE_MIDDLES = np.concatenate(
     (

@@ -60,7 +60,7 @@ class Nesting:
         self._instances.root[self._instances.rows(own)] = own
 
     def start_end(self, ids: Int64s) -> None:
-        """Register Start/End ranges."""
+        """Register Start/End ranges, whose place among other ranges has to be found."""
         self._around.update((number, []) for number in ids.tolist())
 
     def outgrown(self, closed: Int64s) -> None:
@@ -189,9 +189,11 @@ NO_INSTANCE = -1
 CLOSED_LIMIT = 1_000_000
 """Closed instances that may wait for their operations; beyond this, all are finalised."""
 
+# Chosen, not measured.
 HORIZON_NS = 10_000_000_000
 """How long a closed instance waits for operations that its calls announced."""
 
+# Chosen, not measured.
 UNDECIDED_NS = 2_000_000_000
 """How long it waits to learn which of several open ranges encloses it."""
 

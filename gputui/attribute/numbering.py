@@ -24,19 +24,19 @@ class Numbering:
         self._shapes: dict[tuple[int, Geometry], int] = {}
 
     def process(self) -> int:
-        """A new process number."""
+        """A number for a process that was attached or imported."""
         with self._lock:
             self._processes += 1
             return self._processes
 
     def range(self) -> int:
-        """A new range number."""
+        """A number for a node of a process's range tree."""
         with self._lock:
             self._ranges += 1
             return self._ranges
 
     def mark(self) -> int:
-        """A new mark number."""
+        """A number for a mark's domain and name."""
         with self._lock:
             self._marks += 1
             return self._marks

@@ -27,7 +27,7 @@ from gputui.ring.layout import RecordKind
 # --- Sums of kernels, copies and memsets by range, device and whether the range was inherited.
 
 MAX_THREADS = 4095
-"""Launching threads counted separately."""
+"""Launching threads whose kernels outside ranges are counted separately."""
 
 _MEMSET_CODE = 255
 _MOST_BYTES = np.uint64(1 << 50)

@@ -145,7 +145,7 @@ CLOCKS_NS = 1_000_000
 """The most that CUPTI is taken to be wrong by where it puts a GPU's times on the CPU's clock."""
 
 FEW = 50
-"""In one batch: a clock that was set does as much."""
+"""Wrong calls in one batch that are no alarm: a clock that was set causes as many."""
 
 
 class WrongCalls:

@@ -61,7 +61,7 @@ class Nodes:
         self.step_rank = np.full(256, NOT_A_STEP)
         self.likeliest_step = NOT_A_STEP
         self.defined: list[RangeDefined] = []
-        """Definitions not yet taken."""
+        """Definitions that have not been reported; the reader clears the list."""
 
     def __len__(self) -> int:
         return self._count

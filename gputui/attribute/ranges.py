@@ -132,7 +132,7 @@ class StartEndRanges:
         self._recent = np.empty(0, RECENT)
         self._new = np.empty(0, RECENT)
         self.refused = 0
-        """Starts over the limit."""
+        """Start/End ranges that were closed early to make room for newer ones."""
         self.has_changed = False
         """Whether ranges began or ended since their reader last set this to False."""
 

@@ -100,7 +100,10 @@ def job_in(environment: Mapping[str, str]) -> JobFacts | None:
 
 
 class CoreTimes(NamedTuple):
-    """Of `watched_ns`, summed over threads."""
+    """How long threads ran, and were ready without a core, of the time they were watched.
+
+    Run and wait are sums over threads; `watched_ns` is time that passed.
+    """
 
     run_ns: int = 0
     wait_ns: int = 0
@@ -183,7 +186,7 @@ class AttachedProcess:
         self._strings: dict[int, str] = {}
         self._slots = 0
         self._health = NO_RING
-        """As of the last delta."""
+        """The ring's counters as of the last delta."""
         self._cpu_ns = 0
         self.drained = False
         """Everything the process wrote has been read, and it writes no more."""
@@ -354,6 +357,7 @@ def _attachment(run: int, process: int, facts: RingFacts, now_ns: int) -> Proces
 
 # --- The source over all rings of one run: finds them, drains them, and emits events.
 
+# Chosen, not measured.
 POLL_S = 0.05
 IDLE_POLL_S = 0.25
 """How often rings are read; RingWatch empties those that fill up meanwhile."""

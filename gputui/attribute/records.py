@@ -186,7 +186,7 @@ class TimedOperations(NamedTuple):
     nodes: Int64s
 
     def pick(self, rows: Int64s) -> TimedOperations:
-        """Some of them: row numbers."""
+        """The operations of these row numbers."""
         return TimedOperations._make(column.take(rows) for column in self)
 
 

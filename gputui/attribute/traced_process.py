@@ -70,7 +70,7 @@ def keep_freed_memory() -> None:
 # --- What was lost of a process, by cause.
 
 MAX_DOMAINS = 64
-"""Domains counted separately."""
+"""Domains whose refused ranges are counted separately; further ones share a name."""
 
 OTHER_DOMAINS = "(other domains)"
 
@@ -87,7 +87,7 @@ class Losses:
         self._unknown = unknown
         self._flushed_ns = 0
         self.holes = Holes()
-        """When records were lost."""
+        """The intervals of time in which records were lost."""
         self._domains: set[str] = set()
         self._refused: Counter[tuple[Literal["domains", "deferred"], str]] = Counter()
         self._unplaced = 0
@@ -139,6 +139,7 @@ class Losses:
 
 # --- The last complete step of a process, as a timeline small enough to draw.
 
+# Chosen, not measured: more spans than a strip of the screen has columns.
 MAX_SPANS = 300
 MAX_ENTRIES = 400_000
 """Instances and operations remembered for an unfinished step, and those of one tick."""
@@ -343,7 +344,7 @@ class TracedProcess:
         self.ranges = PushPopRanges(nodes, instances, strings)
         stacks, start_end = self.ranges.stacks, self.ranges.start_end
         self.accounting = Accounting(number, pid, stacks, live=nested_ns > 0)
-        """Where its time goes."""
+        """The time of the process by device, step and leaf."""
         holes = self.accounting.holes
         self.calls = CudaCalls(
             pid, stacks, start_end, instances, strings, nested_ns, self.accounting

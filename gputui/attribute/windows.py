@@ -32,7 +32,8 @@ from gputui.ring.layout import WindowEdge
 # it. The mean excess of a window over the budget is how often one may come.
 
 LEAST_TURNS = 20
-"""Of a range, before it is taken for one that repeats; and around a window, to compare it with."""
+"""A range repeats if it has this many turns; a window is compared with at least as many around it.
+"""
 
 LONGEST_TURN_NS = WINDOW_NS // 2
 
@@ -47,12 +48,14 @@ MOST_STANDING = 0.3
 """CUPTI that stays in a program costs it less: a larger difference is the program's own."""
 
 KEPT_STARTS = 50_000
-"""Of turns, the newest: more than a window touches, and as many around it."""
+"""The newest starts of turns that are kept: more than a window touches and as many around it."""
 
+# Chosen, not measured: recent windows, so that a program that changes is followed.
 KEPT_EXCESSES = 32
 SOON = 0.8
 """The largest share of the time that windows take: the rest is what they are compared with."""
 
+# Chosen, not measured: a window every ten minutes still shows what a long run does.
 LONGEST_PERIOD_NS = 600_000_000_000
 FEWEST = 4
 """Windows from which their spread is known."""
@@ -84,7 +87,7 @@ class WindowCostMeter:
         """How much longer turns took after the first window than before it."""
 
     def add(self, nodes: Int64s, starts_ns: Int64s) -> None:
-        """Instances that are complete."""
+        """Add complete instances by their nodes; those of the range compared are its turns."""
         if not len(nodes):
             return
         if self._node is None:

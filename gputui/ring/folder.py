@@ -113,11 +113,11 @@ class RingWatch:
         self._thread = threading.Thread(target=self._run, name="ring watch", daemon=True)
 
     def start(self) -> None:
-        """Start the thread. Once."""
+        """Start the thread; call it only once."""
         self._thread.start()
 
     def add(self, ring: RingReader) -> None:
-        """Watch `ring` too."""
+        """Keep this ring from overflowing, too, until `remove`."""
         self._library.gputui_watch_add(self._handle, ring.handle)
 
     def remove(self, ring: RingReader) -> None:

@@ -59,7 +59,7 @@ class RecordKind(enum.IntEnum):
     RANGE_END = 5
     """`thread`, `start` (the moment), `value` the range's id."""
     MARK = 6
-    """As RANGE_PUSH; an instant."""
+    """A mark: as RANGE_PUSH, but of one instant."""
     THREAD_NAME = 7
     """`thread`, `name`; `sub` is NAMED_BY_SYSTEM if the program set no name: then the system's name
     of a thread at its first range or soon after its first CUDA call, and at its end if it made
@@ -188,7 +188,7 @@ class CudaState(enum.IntEnum):
     """The process has not initialised CUDA."""
     TRACING = 1
     OFF = 2
-    """Kernels were not requested."""
+    """The user did not ask for kernels, so CUDA is not traced."""
     FAILED = 3
     STARTING = 4
 

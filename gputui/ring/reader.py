@@ -78,7 +78,7 @@ def ring_library() -> ctypes.CDLL:
 # --- Reading a ring: what the capture library writes in one process, as NumPy records.
 
 Records = npt.NDArray[np.void]
-"""An array of `layout.SLOT`."""
+"""A one-dimensional array of `layout.SLOT`, one row a slot."""
 
 SLOTS_MAX = 1 << 26
 """Largest ring accepted (4 GiB): more than the library ever creates."""
@@ -402,7 +402,7 @@ class StringDefinitions:
 
 
 def _end_of_string(numbers: npt.NDArray[np.uint32], start: int, count: int) -> tuple[int, bool]:
-    """Where the slots of the string at `start` end, and whether all of them are there.
+    """The row after the last slot of the string at `start`, and whether all its slots are there.
 
     Slots are numbered, so a string whose writer was killed half-way swallows nothing else.
     """

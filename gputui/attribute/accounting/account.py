@@ -39,6 +39,7 @@ from gputui.model.leaves import Leaf
 
 # --- The time of one traced process: its steps, and what each device did in them.
 
+# Chosen: a bound, since a record may name any number.
 MAX_DEVICES = 64
 
 
@@ -59,7 +60,7 @@ class Accounting:
         self.devices: dict[int, DeviceSteps] = {}
         """The devices that ran something, by the program's own numbers."""
         self.holes = Holes()
-        """Where nothing is known of the devices."""
+        """The intervals in which nothing is known of the devices."""
         self.collectives = LocalCollectives()
         self._busy: dict[int, Busy] = {}
         # By the number of a call's name.
@@ -84,16 +85,16 @@ class Accounting:
         self._threads.add_state(thread, time_ns, run_ns, delay_ns, asleep_in)
 
     def add_line(self, thread: int, reading: LineReading) -> None:
-        """Where a Python thread was."""
+        """Add a reading of the line that a Python thread was at."""
         self._threads.lines.add(thread, reading)
 
     def add_recomputation(self, reading: LineReading) -> None:
-        """Where a backward pass computed a forward pass again."""
+        """Add a reading of a line at which a backward pass computed a forward pass again."""
         for device in self.devices.values():
             device.time.blame.line_hits.append(LineHit.from_reading(reading, RECOMPUTING))
 
     def define_kernel(self, number: int, name: str) -> None:
-        """A kernel's demangled name."""
+        """Note a kernel's demangled name, from which its leaf and its family follow."""
         self._kernels.define(number, name)
         self.collectives.define_kernel(number, name)
 

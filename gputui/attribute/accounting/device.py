@@ -59,7 +59,7 @@ class Tracks:
 
     @property
     def first_ns(self) -> int | None:
-        """Where the first of them begins."""
+        """The start of the earliest interval held; None if none is."""
         firsts = [int(pieces[0][0][0]) for pieces in self._tracks.values() if pieces]
         return min(firsts, default=None)
 
@@ -100,7 +100,7 @@ class Tracks:
 
 
 def _take_of(part: _Track, boundaries: Int64s, sums: Int64s) -> _Track:
-    """What is left of a part; what lies up to each boundary is added to `sums`."""
+    """Add what lies up to each boundary to `sums`, one row each; returns the rest of the piece."""
     starts, ends, amounts = part
     if starts[0] >= boundaries[-1]:
         return part
@@ -345,19 +345,19 @@ class DeviceTime:
         self.blame = Blame(threads, main_thread)
         self.phases = phases or PhaseLeaves(RangeStacks(Strings()), main_thread)
         self.holes = holes or Holes()
-        """Where nothing is known of the device."""
+        """The intervals in which nothing is known of the device."""
         self.others: Busy | None = None
         """When other traced processes ran something on the device."""
         self.siblings: Busy | None = None
         """When the process's other devices were busy."""
         self._streams = StreamOperations()
         self.tracks = Tracks()
-        """What is accounted for and not taken yet."""
+        """Time that is accounted for and waits until it is known where steps begin."""
         self.accounted_ns = 0
-        """Up to where the time axis has been accounted for; 0 before the first operation."""
+        """The moment up to which the time axis is accounted for; 0 before the first operation."""
 
     def add(self, operations: Columns) -> None:
-        """Operations, in any order."""
+        """Add operations of this device, in any order."""
         if len(operations.starts):
             self._waiting.append(operations)
 

@@ -159,6 +159,7 @@ Part = LeafTime | LineSamples | LoopDelta | StepBlock
 HELD_INTERVALS = 1 << 18
 """How much of the time axis waits for steps to be found in it, for HELD_NS at most."""
 
+# Chosen, not measured.
 NEWEST_STEPS = 16
 """Lengths of the newest steps that a delta carries one by one."""
 
@@ -184,12 +185,12 @@ class DeviceSteps:
         self.lanes = Lanes(process, device)
         self._inside: dict[tuple[int, int, int], InsideFunctions] = {}
         self.until_ns: int | None = None
-        """Up to where it is known what other processes ran on the device."""
+        """The moment up to which it is known what other processes ran on the device."""
         self.micro_batches: int | None = None
-        """Of a training step, if it has several."""
+        """How many micro-batches a training step has; None where it has one or is none."""
 
     def add(self, operations: Columns) -> None:
-        """Operations, in any order."""
+        """Add operations of this device, in any order."""
         self.time.add(operations)
 
     def mark(self, boundaries: Sequence[int] | Int64s, renewed: bool) -> None:
@@ -205,7 +206,8 @@ class DeviceSteps:
         self._boundaries = distinct(np.concatenate((boundaries_before, new)))
 
     def collect(self, until_ns: int | None, may_wait: bool) -> list[Part]:
-        """What is known up to `until_ns`; steps may wait for a better idea of what a step is."""
+        """The deltas up to `until_ns`; with `may_wait`, steps stay until it is clear how they
+        begin."""
         if until_ns is not None and self.until_ns is not None:
             self.time.account(min(until_ns, self.until_ns))
         else:
@@ -302,7 +304,8 @@ class DeviceSteps:
         return deltas + self._sum_up(classified + self._scopes.add(one_by_one))
 
     def _give_up(self, ended: bool) -> list[Part]:
-        """What is held has no steps, but for a last one that ended with the program."""
+        """Sum up what waited for steps outside of any, except a last step that ended with the
+        program."""
         if not len(self.time.tracks):
             return []
         began_ns, end_ns, self._open_ns = self._open_ns, self.time.accounted_ns, None
@@ -428,7 +431,7 @@ class DeviceSteps:
 
 
 def _spread(lengths: Int64s) -> Distribution:
-    """Of one value, or more."""
+    """The distribution of at least one length; of many different ones, in buckets."""
     if len(distinct(lengths)) > EXACT_LENGTHS and lengths.min() >= FINE.exact_below:
         return in_buckets(lengths)
     [(_, distribution)] = grouped(np.zeros(len(lengths), np.int64), lengths, EXACT_LENGTHS)

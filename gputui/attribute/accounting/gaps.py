@@ -58,7 +58,8 @@ class OperationSamples:
         self.line_launches: dict[int, tuple[int, int]] = {}
         """Line → readings and GPU time launched around them, not taken yet."""
         self.compared_ns = self.stretched_ns = 0
-        """Of the kernels that were compared with their like, not taken yet."""
+        """Time of the kernels compared with kernels of the same shape, since it was last
+        reported."""
 
     def add(self, operations: Columns, threads: list[int]) -> None:
         """Operations of a round, which these threads launched."""
@@ -106,10 +107,12 @@ _HOST, _WAIT = COLUMN[Leaf.HOST], COLUMN[Leaf.WAIT]
 RUNS = 0.1
 """Share of the time on a core from which a thread is one of those that run."""
 
+# Chosen, not measured.
 RESTART_NS = 1_000_000
 """A gap up to this long that begins in a call which waits for the GPU is the price of that call:
 the CPU has to wake, run on and launch again."""
 
+# Twice what launches to an idle GPU take: under 10 µs, docs/measuring.md.
 LATENCY_NS = 20_000
 """From a launch to its kernel's start on an idle GPU: more is a wait for something else."""
 
@@ -125,7 +128,7 @@ class Gaps(NamedTuple):
     lengths: Int64s
 
     def pick(self, rows: Rows) -> Gaps:
-        """Some of them."""
+        """The gaps of these row numbers."""
         return Gaps._make(column.take(rows) for column in self)
 
 

@@ -29,7 +29,7 @@ class Doing(IntEnum):
     """What a thread is at."""
 
     LAUNCHING = 0
-    """In a call that launches, or between two calls, shortly."""
+    """In a call that launches, or for a short time between two calls."""
     WAITING = 1
     """In a call that waits for the GPU."""
     ALLOCATING = 2
@@ -72,6 +72,7 @@ def kind_of_call(name: str) -> Doing:
 # makes thousands of calls a second with short stretches between: that is the rule, and only the
 # other pieces are looked up.
 
+# Chosen, not measured one by one: SHORT_NS says what lies on either side.
 SHORT_MOST_NS = 1_000_000
 SHORT_MEDIANS = 5
 """On a slow or crowded CPU dispatching takes longer: up to so many times the median time between
@@ -80,6 +81,7 @@ two calls counts as launching too, but never more than SHORT_MOST_NS."""
 MOST_CALLS = 1 << 19
 """Kept of a thread: one may poll for hours while nothing runs on the GPU."""
 
+# Chosen, not measured: a median of fewer is no more than an example.
 _ENOUGH = 64
 _SOME = 512
 """Least, and most, stretches between calls that the median is of."""
@@ -111,7 +113,7 @@ class Parts(NamedTuple):
     kinds: Kinds
 
     def pick(self, rows: Rows) -> Parts:
-        """Some of them: row numbers."""
+        """The calls or stretches of these row numbers."""
         return Parts._make(column.take(rows) for column in self)
 
 
@@ -136,7 +138,7 @@ class ThreadCalls:
         self._pending: list[Parts] = []
 
     def add(self, calls: Parts) -> None:
-        """Calls, in any order."""
+        """Add calls in any order: `settle` sorts them."""
         self._pending.append(calls)
 
     def settle(self) -> None:
@@ -230,7 +232,7 @@ class ThreadCalls:
         return _joined(joined)
 
     def _short_ns(self, since_ns: int, until_ns: int) -> float:
-        """Up to how long a stretch between calls is launching, there."""
+        """The longest time between two calls that counts as launching, within an interval."""
         begins, ends = [_NO_PARTS.ends], [_NO_PARTS.starts]
         for period in self._near(since_ns, until_ns):
             some = slice(None, None, max(1, len(period.calls.starts) // _SOME))
@@ -275,7 +277,8 @@ def _pieces(calls: Parts, stretches: Int64s) -> Parts:
 
 
 def _short(begins: Int64s, ends: Int64s) -> float:
-    """Up to how long a stretch between calls is launching, by all such stretches."""
+    """The longest time between two calls that counts as launching, by the lengths of all of
+    them."""
     if len(begins) < _ENOUGH:
         return SHORT_NS
     some = slice(None, None, -(-len(begins) // _SOME))
@@ -331,7 +334,7 @@ class HostThreads:
         self._threads: dict[int, ThreadCalls] = {}
         self._states: dict[int, States] = {}
         self.lines = LineReadings()
-        """Where the Python ones were."""
+        """Readings of the lines that Python threads were at."""
 
     @property
     def launching(self) -> list[int]:

@@ -54,7 +54,7 @@ class Columns(NamedTuple):
         return bool((self.starts[1:] >= self.ends[:-1]).all())
 
     def pick(self, rows: npt.NDArray[Any]) -> Columns:
-        """Some of them: row numbers."""
+        """The operations of these row numbers."""
         return Columns._make(column.take(rows) for column in self)
 
     @classmethod
@@ -78,7 +78,7 @@ class Kernels:
         self._threads = np.zeros(1, np.int64)
 
     def define(self, number: int, name: str) -> None:
-        """A kernel's demangled name."""
+        """Note a kernel's demangled name, from which its leaf and its family follow."""
         while number >= len(self.leaves):
             self.leaves = np.concatenate((self.leaves, np.full_like(self.leaves, Leaf.OTHER)))
             self.families = np.concatenate((self.families, np.zeros_like(self.families)))
@@ -146,7 +146,7 @@ _COPY_LEAVES[1, [_HOST_TO_DEVICE, _DEVICE_TO_HOST]] = Leaf.COPY_PAGEABLE
 """By whether pageable memory is involved, and by the code."""
 
 _COPY_CODES = np.minimum(np.arange(256), _MEMSET - 1).astype(np.uint8)
-"""By a copy's direction."""
+"""The leaf of a copy, by CUPTI's number of its direction."""
 
 
 # --- What kernels in a row are together: a chain that one kernel could do, attention by hand.

@@ -112,6 +112,8 @@ EVEN = 0.34
 COVER = 0.4
 """Least share of the window in which a context recurs."""
 
+# The thresholds of this section are chosen, not measured one by one: what they have to tell apart
+# is in tests/attribute/accounting/test_steps.py.
 ALIKE = 0.8
 SEGMENT_ALIKE = 0.7
 """Least likeness of the median segment, and of four segments out of five, to the typical one."""
@@ -119,6 +121,7 @@ SEGMENT_ALIKE = 0.7
 MORE = 1.5
 """How many times as many contexts families have to show."""
 
+# Chosen, not measured.
 GRAM = 4
 MOST_ANCHORS = 8
 _BUCKET = np.log(1.05)
@@ -132,7 +135,8 @@ class Anchor(NamedTuple):
     offset: float
 
     def places(self, tokens: Tokens, before: Tokens) -> Places:
-        """Where it ends among tokens, given the GRAM - 1 before them."""
+        """The rows at which this anchor ends in `tokens`; `before` are the GRAM - 1 tokens
+        before."""
         *others, last = self.tokens
         ends = np.flatnonzero(tokens == np.uint32(last))
         if others:

@@ -16,11 +16,13 @@ from gputui.model.events import StreamLane, ThreadLane
 from gputui.model.lane_letters import EIGHTHS, LETTER_OF, ROW_PARTS, pack
 from gputui.model.leaves import Leaf
 
+# Chosen, not measured.
 MOST_THREADS = 4
 MOST_STREAMS = 3
 
 MOST_BYTES = 150
-"""Of the rows of a step, beside their numbers: a step is kept about once a second."""
+"""The most that the rows of one step take, beside their numbers: one is kept about once a
+second."""
 
 KEPT_OPERATIONS = 1 << 15
 
@@ -79,7 +81,7 @@ class StreamOperations:
 
 
 def bounds_of(start_ns: int, end_ns: int) -> Int64s:
-    """Where the parts of a row begin, and the last ends."""
+    """The moments at which the parts of a row begin, and the end of the last."""
     return start_ns + (end_ns - start_ns) * np.arange(ROW_PARTS + 1, dtype=np.int64) // ROW_PARTS
 
 
@@ -121,7 +123,7 @@ def _doing(threads: HostThreads, thread: int, starts: Int64s, ends: Int64s) -> s
 def within_bytes(
     threads: list[ThreadLane], streams: list[StreamLane]
 ) -> tuple[tuple[ThreadLane, ...], tuple[StreamLane, ...]]:
-    """As many rows as a recording may take: threads and streams in turn, as they come."""
+    """As many rows as fit into MOST_BYTES: threads and streams in turn, in their order."""
     room = MOST_BYTES
     kept_threads: list[ThreadLane] = []
     kept_streams: list[StreamLane] = []

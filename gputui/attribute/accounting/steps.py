@@ -23,6 +23,7 @@ from gputui.model.step_kinds import PAUSE, PAUSE_NS, SLOW
 # --- Which steps are steady: set-up, warm-up, evaluation and pauses are no part of how a step
 # goes.
 
+# Chosen, not measured; five in a row keeps one lucky step of a warm-up from ending it.
 SETTLED_STEPS = 5
 SETTLED_WITHIN = 0.2
 """Warm-up ends with the first five steps in a row that lie within 20 % of the median of the last
@@ -35,6 +36,7 @@ WHOLE_WITHIN = 0.1
 """The last step ends with the program: it is one if it has this nearly the usual operations."""
 
 MOST_EARLY = 10_000
+# Chosen, not measured: few during warm-up, to follow it; more afterwards, to be steady.
 _WARMUP_MEDIAN = 20
 _TYPICAL_MEDIAN = 50
 
@@ -109,7 +111,7 @@ class StepScopes:
         return classified
 
     def add(self, steps: list[Step]) -> list[Classified]:
-        """What is known now."""
+        """Judge the steps that have ended; early ones wait until warm-up is over."""
         classified: list[Classified] = []
         for step in steps:
             if not self._settled:
@@ -258,7 +260,7 @@ class LoopBlocks:
 
     @property
     def are_few(self) -> bool:
-        """Whether the newest steps say more than they do."""
+        """Whether blocks are so few that the newest steps one by one say more than they do."""
         return self._count < FEW
 
     def divide(self, loop: int, steps: StepColumns, pauses: Sequence[Step]) -> list[StepBlock]:

@@ -26,8 +26,9 @@ AWAY_LEAVES = (Leaf.HOST, Leaf.SCHEDULER, Leaf.INPUT, Leaf.WAIT)
 """What a thread may be at while it is away from CUDA."""
 
 COLUMN = {leaf: column for column, leaf in enumerate(AWAY_LEAVES)}
-"""Where each stands in the shares of an interval."""
+"""The column of each leaf in the shares of an interval."""
 
+# At least 200 seconds of readings every 50 ms: accounting is seconds behind at most.
 READINGS_KEPT = 4096
 
 
@@ -154,7 +155,7 @@ class InsideFunctions:
 
 
 class LineReadings:
-    """Those of all threads of one process, in order."""
+    """The readings of all threads of one process, in order of time."""
 
     def __init__(self) -> None:
         self._of: dict[int, list[LineReading]] = {}
@@ -165,11 +166,11 @@ class LineReadings:
         return list(self._of)
 
     def add(self, thread: int, reading: LineReading) -> None:
-        """Where a thread was."""
+        """Add a reading of a thread, later than those before it."""
         self._of.setdefault(thread, []).append(reading)
 
     def within(self, thread: int, starts: Int64s, ends: Int64s) -> list[LineReading]:
-        """Those of a thread that lie in one of the intervals, which are in order."""
+        """A thread's readings that lie in one of the intervals, which are disjoint and in order."""
         readings = self._of.get(thread)
         if not readings or not len(starts):
             return []
@@ -282,7 +283,7 @@ class ThreadStates:
         return ThreadReading(run_ns, delay_ns, asleep_in)
 
     def close(self) -> None:
-        """Let all descriptors go."""
+        """Close the files of all threads; nothing can be read afterwards."""
         for thread in list(self._files):
             self._close(thread)
 
@@ -388,7 +389,7 @@ class PythonLines:
         self.lines: dict[int, LineOfCode] = {}
 
     def read(self) -> list[Sample]:
-        """What is new."""
+        """The samples that the process wrote since the last call, in its order."""
         try:
             descriptor = os.open(self._path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
         except OSError:

@@ -109,11 +109,11 @@ class OrderedLaunches(NamedTuple):
     lanes: Int64s
 
     def cut(self, first: int | np.intp, last: int | None = None) -> OrderedLaunches:
-        """Those from `first` to before `last`."""
+        """The launches from row `first` to before row `last`."""
         return OrderedLaunches._make(column[first:last] for column in self)
 
     def pick(self, rows: npt.NDArray[np.intp]) -> OrderedLaunches:
-        """Some of them."""
+        """The launches of these row numbers."""
         return OrderedLaunches._make(column.take(rows) for column in self)
 
 
@@ -367,7 +367,8 @@ class StepTracker:
             self._next_try = self.seen
 
     def _keeps_other_time(self, level: Level) -> bool:
-        """Whether the first anchor recurs at another distance by now: another loop has it too."""
+        """Whether the first anchor now recurs at another distance, because another loop has it,
+        too."""
         if len(self._distances) < CHANGED:
             return False
         return not 0.7 <= statistics.median(self._distances) / level.period <= 1.3
@@ -415,7 +416,7 @@ class StepTracker:
         return bool(distances.max() < FILLS_IN * period and distances[:-1].min() > period / 2)
 
     def _follow_main(self, mains: Places, period: float) -> None:
-        """Where the first anchor stands, which is where steps begin."""
+        """Remember where the first anchor stands: steps begin there, the others only fill in."""
         if not len(mains):
             return
         if self._last_main is not None:

@@ -79,6 +79,7 @@ COMM = "comm"
 MAX_LAUNCHES = 20_000
 """Launches of a thread that wait for their kernels: those of captured graphs wait for ever."""
 
+# Chosen, not measured: a bound for what a program can make up.
 MAX_NAMED = 1024
 _NEITHER, _NCCL, _COMM = 0, 1, 2
 _BETWEEN_TWO = ("send", "recv", "send_recv")
@@ -115,7 +116,7 @@ class _Launch(NamedTuple):
 
 
 class _Thread:
-    """Where one thread is among NCCL's ranges, and which of its launches wait for kernels."""
+    """The NCCL ranges a thread has open, and its launches whose kernels have not arrived."""
 
     def __init__(self) -> None:
         self.stack: list[tuple[str, int, Operation | None]] = []
@@ -152,11 +153,11 @@ class LocalCollectives:
 
     @property
     def threads(self) -> list[int]:
-        """Those that make collectives on the CPU."""
+        """The threads that make collectives on the CPU."""
         return [number for number, thread in self._threads.items() if thread.has_comm]
 
     def define_kernel(self, number: int, name: str) -> None:
-        """A kernel's demangled name."""
+        """Note a kernel's demangled name, which says whether it is one of NCCL's."""
         while number >= len(self._is_nccl):
             self._is_nccl = np.concatenate((self._is_nccl, np.zeros_like(self._is_nccl)))
         self._kinds += [None] * (number + 1 - len(self._kinds))
@@ -225,7 +226,7 @@ class LocalCollectives:
         return CollectiveReport(collectives, entered, dict(self._ranks), dict(self._own))
 
     def _operations(self, thread: int, called_ns: int) -> list[Operation]:
-        """Those that a launch at `called_ns` ran; none where they were not seen."""
+        """The operations that a launch at `called_ns` ran; none if their ranges were not seen."""
         if thread not in self._threads:
             return []
         launches = self._threads[thread].launches

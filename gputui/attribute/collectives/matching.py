@@ -200,7 +200,8 @@ class _Communicator:
         self.ranks = 0
 
     def queue_of(self, process: int) -> deque[Collective]:
-        """What is held of a process, which is of the communicator from here on."""
+        """The collectives of a process that wait to be matched; it becomes a member if it was
+        none."""
         return self.held.setdefault(process, deque(maxlen=MAX_HELD))
 
 
