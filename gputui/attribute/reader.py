@@ -31,6 +31,7 @@ from gputui.attribute.collection import DeltaParts
 from gputui.attribute.collectives.matching import Matching
 from gputui.attribute.numbering import Numbering
 from gputui.attribute.traced_process import BATCH_RECORDS, TracedProcess
+from gputui.base.masking import masked_line
 from gputui.base.sanitize import sanitize
 from gputui.model.events import (
     AnyEvent,
@@ -344,7 +345,7 @@ def _attachment(run: int, process: int, facts: RingFacts, now_ns: int) -> Proces
         rank=facts.rank,
         local_rank=facts.local_rank,
         job=job_of_process(facts.pid) if facts.rank is not None else None,
-        command=facts.command,
+        command=masked_line(facts.command),
         cuda_status=facts.cuda_text,
         cupti_version=facts.cupti_version,
         visible_devices=facts.visible_devices,

@@ -106,7 +106,7 @@ _OF_ATTACH = {
     "record", "output", "duration", "rotate", "max_size", "prometheus", "trace", "trace_limit",
     "interval", "only", "alert", "notify", "no_kernels", "trace_steps", "max_cost",
     "theme", "config", "no_color", "ascii", "reader", "energy_price", "kernel_category",
-    "host", "via", "there", "readonly",
+    "host", "via", "there", "readonly", "keep_arguments",
 }  # fmt: skip
 """The options of recordings and the screen that also fit a running process."""
 _OF_DETACH = {"readonly", "config"}
@@ -191,6 +191,8 @@ MAIN = Command(
         Option("annotate", "put ranges around torch modules, or operators too",
                "modules|autograd",
                choices=_one_of("modules", "autograd")),
+        Option("keep_arguments", "keep secrets in command lines (tokens, passwords) as they are",
+               set_in=_ANYWHERE),
         Option("readonly",
                "disable everything that starts, stops, signals or attaches to a process",
                set_in=_ANYWHERE),

@@ -88,6 +88,10 @@ def parse(command: Command, words: Sequence[str]) -> argparse.Namespace:
         from gputui.model import kernel_categories
 
         kernel_categories.configure(rules)
+    if getattr(options, "keep_arguments", False):
+        from gputui.base import masking
+
+        masking.configure(keep=True)
     return options
 
 

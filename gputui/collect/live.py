@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 import msgspec
 
 from gputui.attribute.numbering import Numbering
+from gputui.base.masking import masked_words
 from gputui.base.sanitize import sanitize
 from gputui.collect.machine_reader import bare_header
 from gputui.collect.sampler import Sampler
@@ -78,7 +79,7 @@ class Live:
         self._options = options
         self._interval_s = options.interval_s
         # An argument may be any bytes; unsanitized, they would make the journal unreadable.
-        self._arguments = tuple(map(sanitize, options.arguments))
+        self._arguments = tuple(map(sanitize, masked_words(options.arguments)))
         self._sampler = Sampler(
             options.interval_s, options.only, self._arguments, self._written, self._needs_energy
         )

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from gputui.base.masking import masked_words
 from gputui.base.sanitize import sanitize
 from gputui.collect.nvml.bindings import GpuProcess, ProcessUse
 from gputui.collect.nvml.reading import DeviceReading
@@ -238,7 +239,7 @@ def _command(process: psutil.Process) -> str:
     import psutil
 
     try:
-        command = " ".join(process.cmdline()) or process.name()
+        command = " ".join(masked_words(process.cmdline())) or process.name()
     except psutil.ZombieProcess:
         command = f"{process.name()} <defunct>"  # as ps shows it: ended, and not yet reaped
     except psutil.AccessDenied:

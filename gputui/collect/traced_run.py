@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from gputui.base.masking import masked_words
 from gputui.base.sanitize import sanitize
 from gputui.base.standard_streams import say
 from gputui.collect.child import memory_snapshot
@@ -234,7 +235,7 @@ class Run:
             run=self.number,
             kind=self.request.kind,
             name=sanitize(self.request.name, 200),
-            arguments=tuple(sanitize(word) for word in self.request.command),
+            arguments=tuple(sanitize(word) for word in masked_words(self.request.command)),
             parameters={
                 name: sanitize(value) if isinstance(value, str) else value
                 for name, value in self.request.parameters.items()

@@ -322,6 +322,20 @@ def test_a_command_keeps_its_streams_and_its_status(tmp_path: Path) -> None:
     assert {(line.stream, line.text) for line in run.log} >= {("stdout", "out"), ("stderr", "err")}
 
 
+@pytest.mark.parametrize("kept", [False, True])
+def test_secrets_of_a_command_line_are_recorded_only_where_that_is_asked_for(
+    tmp_path: Path, kept: bool
+) -> None:
+    path = tmp_path / "r.gputui"
+    words = ["--record", "-o", str(path), *["--keep-arguments"] * kept, "--"]
+    secrets = ["--token", "first-secret", "API_KEY=second-secret", "http://third-secret@box/a"]
+    assert gputui(*words, "true", *secrets, "plain").returncode == 0
+    recorded = path.read_text()
+    assert "plain" in recorded
+    for secret in ("first-secret", "second-secret", "third-secret"):
+        assert (secret in recorded) == kept
+
+
 def test_arguments_that_are_no_text_leave_the_recording_readable(tmp_path: Path) -> None:
     path = tmp_path / "x.gputui"
     done = gputui("--record", "-o", str(path), "--", "true", b"\xff")  # type: ignore[arg-type]

@@ -26,7 +26,7 @@ DEFAULTS = {
     "interval": 1.0, "theme": "gputui-dark", "readonly": False, "no_color": False, "ascii": False,
     "reader": False, "energy_price": None, "kernel_category": [], "alert": [],
     "notify": None, "max_cost": None,
-    "there": "gputui",
+    "there": "gputui", "keep_arguments": False,
 }  # fmt: skip
 
 
@@ -144,7 +144,7 @@ def test_flags_then_environment_then_file(folder: Path) -> None:
     assert load({"theme": "flag", "interval": None, "ascii": True}, environment, path) == {
         "interval": 2.0, "theme": "flag", "readonly": False, "no_color": True, "ascii": True,
         "reader": False, "energy_price": None, "kernel_category": [], "alert": [], "notify": None,
-        "max_cost": None, "there": "gputui",
+        "max_cost": None, "there": "gputui", "keep_arguments": False,
     }  # fmt: skip
 
 
