@@ -13,7 +13,8 @@ import numpy.typing as npt
 
 from gputui.attribute.arrays import Int64s, run_starts
 from gputui.model.events import Distribution
-from gputui.model.sketch import COARSE, FINE, Buckets, steps
+from gputui.model.sketch import steps
+from gputui.model.statistics import COARSE, FINE, Buckets
 
 DELTA_VALUES = 256
 """A delta with more distinct values than this is sent in buckets."""

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import re
 
-import msgspec
-
 OTHER = "other"
 
 SYNCHRONIZING = frozenset({"all_reduce", "all_gather", "reduce_scatter", "all_to_all", "barrier"})
@@ -22,41 +20,6 @@ _WORDS = {
     "gather": "gather",
 }  # fmt: skip
 _KERNEL = re.compile(r"^(?:void )?nccl[A-Za-z]*Kernel_([A-Za-z]+)")
-
-
-class CollectiveSums(msgspec.Struct):
-    """Collectives added up, as CollectiveDelta has them."""
-
-    entered: int = 0
-    left: int = 0
-    entered_ns: int | None = None
-    count: int = 0
-    bytes: int = 0
-    time_ns: int = 0
-    ranks: int = 0
-    compared: int = 0
-    matched: int = 0
-    matched_bytes: int = 0
-    matched_ns: int = 0
-    wait_ns: int = 0
-    last: int = 0
-    blame_ns: int = 0
-    inherited_ns: int = 0
-    first_ns: int | None = None
-    last_ns: int | None = None
-    longest_wait_ns: int = 0
-    longest_blame_ns: int = 0
-    wait_us2: int = 0
-
-
-class PeerSums(msgspec.Struct):
-    """Messages between two processes added up, as PeerDelta has them."""
-
-    messages: int = 0
-    bytes: int = 0
-    matched: int = 0
-    matched_ns: int = 0
-    wait_ns: int = 0
 
 
 def kind_of(name: str) -> str:

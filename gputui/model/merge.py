@@ -1,26 +1,27 @@
 """Merging what is about the same thing, by the rules that its fields declare.
 
-`rules(KernelDelta)` are those of a kind, `merge(a, b)` makes one event or part of two, and a
-Merger adds parts up in rows: of any class whose fields have the names of the part's, with an
-Accumulator for each Distribution. The session's tables, a recording's sums and the ranks of a job
-are all added up by it.
+`rules(KernelDelta)` are those of a kind, `merge(a, b)` makes one event or part of two, and a Merger
+adds parts up in rows. A row is the part itself, with all of its fields and properties, in a class
+that can grow (`row_type`). The session's tables, a recording's sums and the ranks of a job are all
+added up by it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Hashable, Iterable
 from operator import attrgetter
-from typing import Any, TypeVar, get_args
+from typing import Any, Generic, TypeVar, cast, get_args, get_type_hints
 
 import msgspec
 
 from gputui.base.decoding import made_once
-from gputui.model.events import Rule
+from gputui.model.events import CaptureDelta, OfProcess, Rule
 from gputui.model.sketch import Accumulator
 from gputui.model.step_blocks import StepBlocks
 
 _NESTED = (Rule.PARTS, Rule.BLOCKS)
 _Part = TypeVar("_Part", bound=msgspec.Struct)
+_Key = TypeVar("_Key", bound=Hashable)
 
 
 def declared(kind: type, wanted: type) -> dict[str, tuple[Any, Any]]:
@@ -59,6 +60,28 @@ def merge(first: _Part, second: _Part) -> _Part:
     return type(first)(**merger.frozen(row))
 
 
+def merged_by(
+    rows: Iterable[_Part], key: Callable[[_Part], _Key], kind: type[_Part]
+) -> dict[_Key, _Part]:
+    """Rows of a kind added up by a key of the caller's, in the order in which keys come first.
+
+    A row that is the only one of its key is not copied: it still grows in the table it is from.
+    """
+    merger = merger_of(kind)
+    merged: dict[_Key, _Part] = {}
+    copied: set[_Key] = set()
+    for row in rows:
+        place = key(row)
+        first = merged.setdefault(place, row)
+        if first is row:
+            continue
+        if place not in copied:
+            copied.add(place)
+            first = merged[place] = merger.start(first)
+        merger.add(first, row)
+    return merged
+
+
 class PartSums:
     """Parts of one kind, added up by what they are about."""
 
@@ -91,19 +114,18 @@ class PartSums:
         return tuple(self._kind(**self._merger.frozen(row)) for row in self._rows.values())
 
 
-class Merger:
+class Merger(Generic[_Part]):
     """Adds parts of one kind up in rows of one class."""
 
-    def __init__(self, kind: type[msgspec.Struct], row: type[Any]) -> None:
-        """Of `row` those fields are filled that `kind` has too; an Accumulator as a row takes the
-        one distribution of the kind."""
-        own_rows = row is _row_of(kind)
+    def __init__(self, kind: type[_Part], row: type[Any] | None = None) -> None:
+        """`row` is a class written by hand, of which those fields are added to that the kind has
+        too; without one, rows are made for the kind."""
         types = declared(kind, Rule)
-        self._row = row
+        self._row = row or row_type(kind)
         self._rules = {
             name: rule
             for name, rule in rules(kind).items()
-            if name in row.__struct_fields__ and (own_rows or rule not in _NESTED)
+            if row is None or (name in row.__struct_fields__ and rule not in _NESTED)
         }
         self._parts = {
             name: get_args(types[name][0])[0]
@@ -111,43 +133,37 @@ class Merger:
             if rule is Rule.PARTS
         }
         self._optional = {name for name, (of, _) in types.items() if type(None) in get_args(of)}
-        needed = {field.name for field in msgspec.structs.fields(row) if field.required}
-        self.makes_rows = needed <= self._rules.keys()
-        """Whether a part gives all that a row must have."""
-        self.start: Callable[[Any], Any] = self._start
-        """A row with what one part holds."""
-        self.add: Callable[[Any, Any], None] = self._adder()
+        self.add: Callable[[Any, _Part], None] = self._adder()
         """Add a part, the second, to a row."""
-        if row is Accumulator:
-            self.start, self.add = _of_one_sketch(kind)
+
+    def start(self, part: _Part) -> _Part:
+        """A row with what one part, or another row, holds."""
+        values: dict[str, Any] = {}
+        for name, rule in self._rules.items():
+            value = getattr(part, name)
+            if rule is Rule.SKETCH:
+                value = None if value is None else Accumulator.of((value,))
+            elif rule is Rule.PARTS:
+                value = PartSums(self._parts[name], value)
+            elif rule is Rule.BLOCKS:
+                value = StepBlocks()
+                value.add(cast("CaptureDelta", part))
+            values[name] = value
+        return cast("_Part", self._row(**values))
 
     def frozen(self, row: Any) -> dict[str, Any]:
         """The fields of a part that says what a row came to."""
         values = {name: getattr(row, name) for name in self._rules}
         for name, rule in self._rules.items():
-            if rule is Rule.BLOCKS:
-                values[name] = values[name].freeze()
-            elif rule is Rule.PARTS or rule is Rule.SKETCH:
-                sums = values[name]
-                is_none = name in self._optional and not sums.count
+            sums = values[name]
+            if rule is Rule.BLOCKS or rule is Rule.PARTS:
+                values[name] = sums.freeze()
+            elif rule is Rule.SKETCH:
+                is_none = sums is None or (name in self._optional and not sums.count)
                 values[name] = None if is_none else sums.freeze()
         return values
 
-    def _start(self, part: Any) -> Any:
-        values: dict[str, Any] = {}
-        for name, rule in self._rules.items():
-            value = getattr(part, name)
-            if rule is Rule.SKETCH:
-                value = Accumulator.of(() if value is None else (value,))
-            elif rule is Rule.PARTS:
-                value = PartSums(self._parts[name], value)
-            elif rule is Rule.BLOCKS:
-                value = StepBlocks()
-                value.add(part)
-            values[name] = value
-        return self._row(**values)
-
-    def _adder(self) -> Callable[[Any, Any], None]:
+    def _adder(self) -> Callable[[Any, _Part], None]:
         """This runs for each part of each tick: which fields are added how is sorted out once."""
 
         def named(*wanted: Rule) -> tuple[str, ...]:
@@ -161,7 +177,11 @@ class Merger:
             for name in sketches:
                 times = getattr(part, name)
                 if times is not None:
-                    getattr(row, name).add(times)
+                    known = getattr(row, name)
+                    if known is None:
+                        setattr(row, name, Accumulator.of((times,)))
+                    else:
+                        known.add(times)
             for name in sums:
                 amount = getattr(part, name)
                 if amount:
@@ -182,20 +202,37 @@ class Merger:
         return add
 
 
-def _of_one_sketch(
-    kind: type[msgspec.Struct],
-) -> tuple[Callable[[Any], Any], Callable[[Any, Any], None]]:
-    (name,) = (name for name, rule in rules(kind).items() if rule is Rule.SKETCH)
-    get = attrgetter(name)
-    return lambda part: Accumulator.of((get(part),)), lambda row, part: row.add(get(part))
-
-
-@made_once
-def merger_of(kind: type[msgspec.Struct], row: type[Any] | None = None) -> Merger:
+def merger_of(kind: type[_Part], row: type[Any] | None = None) -> Merger[_Part]:
     """The one that adds parts of a kind up, in rows of a class of their own where none is given."""
-    return Merger(kind, row or _row_of(kind))
+    return _merger_of(kind, row)
 
 
 @made_once
-def _row_of(kind: type[msgspec.Struct]) -> type[msgspec.Struct]:
-    return msgspec.defstruct(f"{kind.__name__}Row", [(name, Any) for name in rules(kind)])
+def _merger_of(kind: type[Any], row: type[Any] | None) -> Merger[Any]:
+    return Merger(kind, row)
+
+
+@made_once
+def row_type(kind: type[_Part]) -> type[_Part]:
+    """The class of the rows that parts of a kind are added up in: derived from the part's own, so
+    that whoever reads one reads the other.
+
+    Fields can be set, integers have no bounds, and an Accumulator stands for each Distribution
+    (both have what is read of them: gputui.model.statistics). Rows of parts that leave their
+    process to their delta (OfProcess) have it as a field.
+    """
+    hints = get_type_hints(kind)
+    growing: dict[Rule, Any] = {
+        Rule.SKETCH: Accumulator | None,
+        Rule.PARTS: PartSums,
+        Rule.BLOCKS: StepBlocks,
+    }
+    fields: list[tuple[str, Any] | tuple[str, Any, Any]] = [
+        (name, growing.get(rule, hints[name])) for name, rule in rules(kind).items()
+    ]
+    if issubclass(kind, OfProcess):
+        fields.append(("process", int, 0))
+    row = msgspec.defstruct(
+        f"{kind.__name__}Row", fields, bases=(kind,), frozen=False, kw_only=True, gc=False
+    )
+    return cast("type[_Part]", row)

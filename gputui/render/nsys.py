@@ -382,7 +382,7 @@ class NvtxRows:
         self._rows.insert("NVTX_EVENTS", "start eventType textId globalTid domainId", (
             (mark.time_ns - self._rows.base_ns, MARK, self._text(mark.name),
              self._rows.task(mark.process, mark.thread), self._domain(mark.process, mark.domain))
-            for mark in self._run.marks
+            for mark in self._run.newest_marks
         ))  # fmt: skip
 
     def write_names(self) -> None:
@@ -444,8 +444,8 @@ def write_facts(rows: Rows, session: Session, run: Run, dropped: int) -> None:
                 ((machine, *gpu) for gpu in _gpus(session)))  # fmt: skip
     # Devices are numbered as the machine's here, in every process.
     rows.insert("TARGET_INFO_CUDA_DEVICE", "gpuId cudaId pid", (
-        (key.device, key.device, run.processes[key.process].attached.pid)
-        for key in sorted(run.timing.devices)
+        (device, device, run.processes[process].attached.pid)
+        for process, device in sorted(run.timing.devices)
     ))  # fmt: skip
     facts = {
         "Hostname": header.host.hostname if header else None,

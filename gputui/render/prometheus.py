@@ -255,7 +255,7 @@ def _run(run: Run) -> Found:
 
 def _causes(run: Run) -> Found:
     """Every leaf of the time tree of each GPU, also those without time: a series must not end."""
-    for gpu in sorted({key.device for key in run.leaf_times}):
+    for gpu in sorted({time.device for time in run.leaf_times.values()}):
         tree = time_tree(run, gpu)
         if tree is None:
             continue

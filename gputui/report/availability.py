@@ -11,8 +11,6 @@ from collections.abc import Callable, Mapping, Sequence
 from gputui.model.step_kinds import HELD_NS
 from gputui.report.schema import ROWS
 from gputui.state import Run
-from gputui.state.keys import DeviceKey
-from gputui.state.timing import DeviceUse
 
 REASON = "not measured when this was recorded"
 """Why a figure is missing."""
@@ -24,10 +22,10 @@ def has_idle_times(run: Run, process: int, device: int) -> bool:
     They were introduced together with the figures of single streams, of which any work has at least
     one.
     """
-    use = run.timing.devices.get(DeviceKey(process, device), DeviceUse())
-    streams = run.timing.streams
-    return not use.operations or any(
-        (key.process, key.device) == (process, device) for key in streams
+    use = run.timing.devices.get((process, device))
+    return not (use and use.operations) or any(
+        (stream.process, stream.device) == (process, device)
+        for stream in run.timing.streams.values()
     )
 
 
@@ -47,7 +45,8 @@ def has_streams(run: Run) -> bool:
 def has_idle_ranges(run: Run) -> bool:
     """Whether the range in which a GPU was idle was recorded, if one was idle."""
     return bool(run.timing.idle_by_range() or not run.ranges) or all(
-        has_idle_times(run, *key) and not use.idle.total for key, use in run.timing.devices.items()
+        has_idle_times(run, use.process, use.device) and not (use.idle and use.idle.total)
+        for use in run.timing.devices.values()
     )
 
 

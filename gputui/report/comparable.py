@@ -7,8 +7,10 @@ import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
+from gputui.model.events import DeviceDelta
 from gputui.model.leaves import LEAVES
 from gputui.model.sketch import Accumulator
+from gputui.model.statistics import Statistics
 from gputui.report.energy import (
     RunEnergy,
     energy_joules,
@@ -23,7 +25,7 @@ from gputui.report.phases import PhaseRow, main_step, outside_ns, phase_rows
 from gputui.report.statistics import kernel_rows
 from gputui.report.subject import Subject
 from gputui.report.tables.memory import OUTSIDE
-from gputui.state import BatchMeans, Device, Reports, Run, Series
+from gputui.state import BatchMeans, Reports, Run, Series
 
 
 @dataclass(slots=True)
@@ -86,7 +88,7 @@ def _devices(subject: Subject) -> Entries:
     return found
 
 
-def _in_use(series: Series, device: Device | None) -> Mean | None:
+def _in_use(series: Series, device: DeviceDelta | None) -> Mean | None:
     """While the run used the GPU; its error from the readings of that time, in parts of it."""
     span = used_span(device)
     mean = series.mean(span)
@@ -131,7 +133,7 @@ def _mean(spread: BatchMeans) -> Mean | None:
     return _of_stretches(spread.average, spread)
 
 
-def _average(times: Accumulator, wider: float) -> Mean | None:
+def _average(times: Statistics, wider: float) -> Mean | None:
     """Of instances, `wider` times less certain than if they were independent."""
     if times.average is None:
         return None

@@ -91,9 +91,9 @@ def _slowdown_percent(run: Run, cupti_ns: int) -> float | None:
     """Of the process in which tracing took the largest part of the time on its GPUs."""
     operations: dict[int, int] = {}
     span_ns: dict[int, int] = {}
-    for (process, _), use in run.timing.devices.items():
-        operations[process] = operations.get(process, 0) + use.operations
-        span_ns[process] = max(span_ns.get(process, 0), use.span_ns)
+    for use in run.timing.devices.values():
+        operations[use.process] = operations.get(use.process, 0) + use.operations
+        span_ns[use.process] = max(span_ns.get(use.process, 0), use.span_ns)
     found = []
     for process, length_ns in span_ns.items():
         added_ns = operations[process] * cupti_ns + run.processes[process].callback_ns

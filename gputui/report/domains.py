@@ -15,7 +15,7 @@ DEFAULT = "default"
 def domains_of(run: Run) -> list[str]:
     """The domains that have ranges or marks, the default one first."""
     found = {node.definition.domain or DEFAULT for node in run.ranges.values()}
-    found |= {domain or DEFAULT for _, domain, _ in run.mark_counts}
+    found |= {mark.domain or DEFAULT for mark in run.marks.values()}
     return sorted(found, key=lambda name: (name != DEFAULT, name.lower()))
 
 
@@ -35,15 +35,15 @@ def of_domains(run: Run, domains: list[str]) -> Run:
             )
             for number, node in kept.items()
         },
-        mark_counts={
-            key: marks
-            for key, marks in run.mark_counts.items()
-            if (key[1] or DEFAULT).lower() in wanted
+        marks={
+            key: mark
+            for key, mark in run.marks.items()
+            if (mark.domain or DEFAULT).lower() in wanted
         },
-        marks=History(
+        newest_marks=History(
             Mark,
             MARKS,
-            (mark for mark in run.marks if (mark.domain or DEFAULT).lower() in wanted),
+            (mark for mark in run.newest_marks if (mark.domain or DEFAULT).lower() in wanted),
         ),
         roots=[number for number, node in kept.items() if node.definition.parent not in kept],
     )

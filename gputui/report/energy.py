@@ -17,9 +17,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from gputui.model.events import DeviceDelta
 from gputui.report.explain.time_tree import TimeTree, time_tree
 from gputui.report.windows import Estimates
-from gputui.state import Device, Readings, Run, Span, Total
+from gputui.state import Readings, Run, Span, Total
 
 COUNTER = "the driver's counter"
 POWER = "power samples, integrated"
@@ -52,7 +53,7 @@ def span_of(run: Run) -> Span:
     return run.started.time_ns, run.ended_ns
 
 
-def used_span(device: Device | None) -> Span | None:
+def used_span(device: DeviceDelta | None) -> Span | None:
     """From the first operation on a GPU to the end of the last; None if there is none."""
     if device is None or device.first_start_ns is None or device.last_end_ns is None:
         return None
@@ -94,7 +95,7 @@ def run_energy(run: Run) -> list[RunEnergy]:
 
 
 def _of_gpu(
-    run: Run, gpu: int, known: tuple[float, str], device: Device | None, tree: TimeTree | None
+    run: Run, gpu: int, known: tuple[float, str], device: DeviceDelta | None, tree: TimeTree | None
 ) -> RunEnergy:
     joules, source = known
     watts = joules * 1e9 / run.duration_ns if run.duration_ns else None

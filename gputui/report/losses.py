@@ -33,7 +33,7 @@ def lost_share(run: Run) -> float:
     lost = records = 0
     for process in run.processes.values():
         records += process.records
-        known = [one.records for (why, _), one in process.losses.items() if why in _ON_GPUS]
+        known = [loss.records for loss in process.losses.values() if loss.cause in _ON_GPUS]
         lost += sum(known) if process.losses else process.dropped
     return lost / (lost + records) if lost else 0.0
 
@@ -45,10 +45,10 @@ def why_lost(run: Run) -> str:
     causes: Counter[str] = Counter()
     domains: dict[str, Counter[str]] = {"domains": Counter(), "deferred": Counter()}
     for process in run.processes.values():
-        for (cause, domain), lost in process.losses.items():
-            causes[cause] += lost.records
-            if cause in domains:
-                domains[cause][domain or "default"] += lost.records
+        for loss in process.losses.values():
+            causes[loss.cause] += loss.records
+            if loss.cause in domains:
+                domains[loss.cause][loss.domain or "default"] += loss.records
     return "; ".join(
         f"{count(records)} {_of_domains(domains[cause]) if cause in domains else ''}{_WORDS[cause]}"
         for cause, records in causes.most_common()

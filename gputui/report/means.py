@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from gputui.model.sketch import Accumulator
+from gputui.model.statistics import Statistics
 
 FEWEST_BLOCKS = 4
 """Blocks that give the error of a mean; from fewer it would be of chance."""
@@ -41,7 +41,7 @@ def mean_of_blocks(blocks: Sequence[tuple[float, float]]) -> Mean:
     return Mean(mean, math.sqrt(squares * size / (size - 1)) / count, size - 1.0)
 
 
-def inflation(mean: Mean, single: Accumulator) -> float:
+def inflation(mean: Mean, single: Statistics) -> float:
     """How many times the error of a mean is that of as many independent instances, at least 1."""
     if mean.error is None or single.count < 2 or not single.deviation:
         return 1.0

@@ -72,8 +72,8 @@ def _largest(leaves: Mapping[Leaf, int], whole_ns: int, idle: bool) -> tuple[str
 def phase_causes(_session: Session, run: Run) -> list[PhaseCauses]:
     """The phases that used a GPU, parents before children."""
     own: dict[int, dict[Leaf, int]] = defaultdict(lambda: defaultdict(int))
-    for key, time in run.timing.range_leaves.items():
-        own[key.range][leaf_of_number(key.leaf)] += time.ns
+    for time in run.timing.range_leaves.values():
+        own[time.range][leaf_of_number(time.leaf)] += time.ns
     inclusive: dict[Phase, dict[Leaf, int]] = {}
     for phase in reversed(phase_tree(run, library_domains=False).phases) if own else ():
         leaves: dict[Leaf, int] = defaultdict(int)
@@ -93,9 +93,9 @@ def causes_of(run: Run, row: PhaseRow) -> PhaseCauses | None:
     """The same for one phase; None where it was not recorded, or no GPU did anything for it."""
     inside = ranges_below(row.phase)
     times: dict[Leaf, int] = defaultdict(int)
-    for key, time in run.timing.range_leaves.items():
-        if key.range in inside:
-            times[leaf_of_number(key.leaf)] += time.ns
+    for time in run.timing.range_leaves.values():
+        if time.range in inside:
+            times[leaf_of_number(time.leaf)] += time.ns
     return _of_phase(row, times) if any(times.values()) else None
 
 

@@ -3,28 +3,26 @@ as the whole one's: the time tree, the verdict and what a step takes follow."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from enum import Enum
+from operator import attrgetter
 from typing import Any, TypeVar
 
 import msgspec
 from msgspec.structs import replace
 
-from gputui.model.events import LoopDelta, Mark, Scope, StepBlock
+from gputui.model.events import Distribution, LeafTime, LoopDelta, Mark, Scope, StepBlock
 from gputui.model.leaves import Leaf
-from gputui.model.merge import declared, merger_of
-from gputui.model.sketch import Accumulator
+from gputui.model.merge import declared, key_fields, merged_by
 from gputui.model.step_blocks import StepBlocks
 from gputui.model.units import count
 from gputui.report.explain.rank_waits import matched, rank_processes, waits
 from gputui.report.explain.time_tree import exposed_of, main_loops, trees_without_waits
 from gputui.state import Run
 from gputui.state.history import History
-from gputui.state.keys import LeafKey, LoopKey
 from gputui.state.run import MARKS
-from gputui.state.tables import Of
-from gputui.state.timing import LeafNs, LoopSums
+from gputui.state.tables import Table, TableOf
 
 
 class Part(Enum):
@@ -80,7 +78,7 @@ def in_words(run: Run, scope: RunScope) -> str:
     return "all time since the first kernel" if scope.part is Part.RUN else scope.part.value
 
 
-Key = TypeVar("Key", LoopKey, LeafKey)
+_Row = TypeVar("_Row", LoopDelta, LeafTime)
 
 _NAMES = {Scope.WARMUP: "of warm-up", Scope.EVALUATION: "of evaluation", Scope.PAUSE: "pauses"}
 
@@ -90,24 +88,23 @@ def cut(run: Run, scope: RunScope) -> Run:
     if scope.part is Part.STEADY:
         return run
     if scope.part is Part.RUN:
-        return replace(run, loops=_merged((_unstepped(key), sums) for key, sums in
-                                          run.loops.items()), step_blocks={})  # fmt: skip
+        return replace(
+            run, loops=_merged(LoopDelta, run.loops.values(), _unstepped), step_blocks={}
+        )
     loops = main_loops(run)
     if scope.part is Part.STEPS:
         return _cut_to_steps(run, loops, scope)
 
-    def turned(key: Key) -> Key:
-        is_main = loops.get((key.process, key.device)) == key.loop and key.scope in TURNS
-        return key._replace(scope=Scope.STEADY) if is_main else key
+    def turned(row: LoopDelta | LeafTime) -> Scope:
+        is_main = loops.get((row.process, row.device)) == row.loop and row.scope in TURNS
+        return Scope.STEADY if is_main else row.scope
 
-    times: dict[LeafKey, LeafNs] = {}
-    for key, time in run.leaf_times.items():
-        to = turned(key)
-        times[to] = LeafNs(times[to].ns + time.ns) if to in times else LeafNs(time.ns)
     # The steady ones last: theirs are the newest lengths.
-    ordered = sorted(run.loops.items(), key=lambda one: one[0].scope == Scope.STEADY)
+    ordered = sorted(run.loops.values(), key=lambda loop: loop.scope == Scope.STEADY)
     return replace(
-        run, leaf_times=times, loops=_merged((turned(key), sums) for key, sums in ordered)
+        run,
+        leaf_times=_merged(LeafTime, run.leaf_times.values(), turned),
+        loops=_merged(LoopDelta, ordered, turned),
     )
 
 
@@ -120,12 +117,12 @@ def of_ranks(run: Run, ranks: Collection[int]) -> Run:
     }
 
     def own(table: dict[Any, Any]) -> dict[Any, Any]:
-        if hasattr(next(iter(table), None), "process"):
-            return {key: row for key, row in table.items() if key.process in processes}
-        return {key: row for key, row in table.items() if key.range in ranges}
+        if hasattr(next(iter(table.values()), None), "process"):
+            return {key: row for key, row in table.items() if row.process in processes}
+        return {key: row for key, row in table.items() if row.range in ranges}
 
     def tables(holder: msgspec.Struct) -> dict[str, Any]:
-        names = set(declared(type(holder), Of)) - {"ranges", "shapes"}
+        names = set(declared(type(holder), TableOf)) - {"shapes"}
         return {name: own(getattr(holder, name)) for name in names}
 
     own_tables = tables(run)
@@ -133,13 +130,14 @@ def of_ranks(run: Run, ranks: Collection[int]) -> Run:
     # all together.
     trees = {} if matched(run) else trees_without_waits(run)
     waited = waits(run, exposed_of(trees))
-    for key, time in list(own_tables["leaf_times"].items()):
-        place = key.process, key.device
-        if key.leaf == Leaf.COMMUNICATION and waited.get(place):
+    leaf_times: Table[LeafTime] = own_tables["leaf_times"]
+    for key, time in list(leaf_times.items()):
+        place = time.process, time.device
+        if time.leaf == Leaf.COMMUNICATION and waited.get(place):
             all_ns = trees[place].leaves[Leaf.COMMUNICATION]
             ns = min(time.ns, round(time.ns * waited[place] / all_ns))
-            own_tables["leaf_times"][key] = LeafNs(time.ns - ns)
-            own_tables["leaf_times"][key._replace(leaf=Leaf.RANK)] = LeafNs(ns)
+            leaf_times[key] = replace(time, ns=time.ns - ns)
+            leaf_times[*key[:-1], Leaf.RANK] = replace(time, leaf=Leaf.RANK, ns=ns)
     return replace(
         run,
         **own_tables,
@@ -153,38 +151,44 @@ def of_ranks(run: Run, ranks: Collection[int]) -> Run:
         steps={number: one for number, one in run.steps.items() if number in processes},
         step_blocks={n: one for n, one in run.step_blocks.items() if n in processes},
         step_lanes=[one for one in run.step_lanes if one.process in processes],
-        marks=History(Mark, MARKS, (one for one in run.marks if one.process in processes)),
+        newest_marks=History(
+            Mark, MARKS, (one for one in run.newest_marks if one.process in processes)
+        ),
     )
 
 
 def _cut_to_steps(run: Run, loops: dict[tuple[int, int], int], scope: RunScope) -> Run:
     """Of each block of steps the part that is in the scope: its steps are alike."""
-    times: dict[LeafKey, LeafNs] = {}
-    sums: dict[LoopKey, LoopSums] = {}
+    leaf_times: Table[LeafTime] = {}
+    kept_loops: Table[LoopDelta] = {}
     kept: dict[int, StepBlocks] = {}
     for (process, device), loop in loops.items():
         blocks = list(_within(_blocks(run, (process, device), loop), scope))
         steps, ns = sum(block.steps for block in blocks), sum(block.ns for block in blocks)
         if not steps:
             continue
-        for block in blocks:
-            for leaf, part_ns in block.leaves:
-                key = LeafKey(process, device, Scope.STEADY, loop, leaf)
-                times.setdefault(key, LeafNs()).ns += part_ns
-        whole = run.loops[LoopKey(process, device, Scope.STEADY, loop)]
+        steady = process, device, Scope.STEADY, loop
+        times: dict[int, int] = {}
+        for leaf, part_ns in (pair for block in blocks for pair in block.leaves):
+            times[leaf] = times.get(leaf, 0) + part_ns
+        for leaf, leaf_ns in times.items():
+            leaf_times[*steady, leaf] = LeafTime(*steady, leaf, leaf_ns)
+        whole = run.loops[steady]
         part = steps / max(1, whole.steps)
-        waited = None if whole.waited_ns is None else round(whole.waited_ns * part)
-        sums[LoopKey(process, device, Scope.STEADY, loop)] = LoopSums(
+        kept_loops[steady] = LoopDelta(
+            *steady,
             steps=steps,
             operations=round(whole.operations * part),
-            step_ns=Accumulator(count=steps, total=ns),
-            waited_ns=waited,
+            first_ns=0,
+            last_ns=0,
+            step_ns=Distribution(steps, ns, 0.0, 0, 0, ()),
+            waited_ns=None if whole.waited_ns is None else round(whole.waited_ns * part),
         )
         # Calls are counted over all steps of the run: so are the steps that they are shared among.
-        beside = LoopSums(steps=max(0, whole.steps - steps))
-        sums[LoopKey(process, device, Scope.EVALUATION, loop)] = beside
+        beside = process, device, Scope.EVALUATION, loop
+        kept_loops[beside] = LoopDelta(*beside, max(0, whole.steps - steps), 0, 0, 0)
         kept.setdefault(process, StepBlocks()).loops[device, loop] = blocks
-    return replace(run, leaf_times=times, loops=sums, step_blocks=kept)
+    return replace(run, leaf_times=leaf_times, loops=kept_loops, step_blocks=kept)
 
 
 def _within(blocks: Iterable[StepBlock], scope: RunScope) -> Iterable[StepBlock]:
@@ -216,21 +220,18 @@ def _turns_beside(run: Run, loops: dict[tuple[int, int], int]) -> dict[Scope, in
     """Turns of the main loops that are no steady steps, by what they are; of one device."""
     found: dict[Scope, int] = {}
     for kind in TURNS:
-        turns = [run.loops.get(LoopKey(*place, kind, loop)) for place, loop in loops.items()]
+        turns = [run.loops.get((*place, kind, loop)) for place, loop in loops.items()]
         found[kind] = max((sums.steps for sums in turns if sums is not None), default=0)
     return found
 
 
-def _unstepped(key: LoopKey) -> LoopKey:
-    return key._replace(scope=Scope.UNSTEPPED) if key.scope == Scope.STEADY else key
+def _unstepped(row: LoopDelta) -> Scope:
+    return Scope.UNSTEPPED if row.scope == Scope.STEADY else row.scope
 
 
-def _merged(parts: Iterable[tuple[LoopKey, LoopSums]]) -> dict[LoopKey, LoopSums]:
-    merger = merger_of(LoopDelta, LoopSums)
-    found: dict[LoopKey, LoopSums] = {}
-    for key, sums in parts:
-        if key in found:
-            merger.add(found[key], sums)
-        else:
-            found[key] = merger.start(sums)
-    return found
+def _merged(
+    kind: type[_Row], rows: Iterable[_Row], scope_of: Callable[[_Row], Scope]
+) -> Table[_Row]:
+    """With other scopes, those that come to the same as one."""
+    moved = [replace(row, scope=scope_of(row)) for row in rows]
+    return merged_by(moved, attrgetter(*key_fields(kind)), kind)

@@ -11,7 +11,8 @@ from typing import Any, Literal, TypeVar
 
 from gputui.model.kernel_categories import category
 from gputui.model.naming import short_name
-from gputui.model.sketch import Accumulator, Totals
+from gputui.model.sketch import Totals
+from gputui.model.statistics import Statistics
 from gputui.report.schema import Cell, Column, count, percent, time
 from gputui.state import Run, Session
 
@@ -33,7 +34,7 @@ class TableRow:
     name: str
     label: str
     """What kind of thing has this name; empty where only the name says it."""
-    times: Accumulator
+    times: Statistics
     percent: float
 
     @property
@@ -111,9 +112,9 @@ def kernel_rows(
     """Kernels by name; with `ranges`, those that count in one of these range nodes."""
     wanted = None if ranges is None else set(ranges)
     sums: Totals[Key] = Totals()
-    for key, kernels in run.kernels.items():
-        if wanted is None or key.phase in wanted:
-            sums.add((kernel_name(session, key.kernel, names), ""), kernels.time)
+    for kernels in run.kernels.values():
+        if wanted is None or kernels.phase in wanted:
+            sums.add((kernel_name(session, kernels.kernel, names), ""), kernels.time)
     return statistics_rows(sums)
 
 
@@ -134,8 +135,8 @@ def memory_time_rows(run: Run) -> list[TableRow]:
 def memory_size_rows(run: Run) -> list[TableRow]:
     """Bytes of copies and memsets by operation; `total`, `average` … are bytes."""
     sums: Totals[Key] = Totals()
-    for key, both in run.memory_operations.items():
-        sums.add((key.operation, _OPERATION), both.size)
+    for both in run.memory_operations.values():
+        sums.add((both.operation, _OPERATION), both.size)
     return statistics_rows(sums)
 
 
@@ -156,28 +157,28 @@ _OPERATION = "MEMORY_OPER"
 
 def _gpu_sums(session: Session, run: Run, names: NameStyle) -> Totals[Key]:
     sums: Totals[Key] = Totals()
-    for key, kernels in run.kernels.items():
-        sums.add((kernel_name(session, key.kernel, names), "CUDA_KERNEL"), kernels.time)
+    for kernels in run.kernels.values():
+        sums.add((kernel_name(session, kernels.kernel, names), "CUDA_KERNEL"), kernels.time)
     _add_operations(sums, run)
     return sums
 
 
 def _add_operations(sums: Totals[Key], run: Run) -> None:
-    for key, both in run.memory_operations.items():
-        sums.add((key.operation, _OPERATION), both.time)
+    for both in run.memory_operations.values():
+        sums.add((both.operation, _OPERATION), both.time)
 
 
 def _add_calls(sums: Totals[Key], run: Run) -> None:
-    for key, times in run.api.items():
-        sums.add((key.name, "CUDA_API"), times)
+    for calls in run.api.values():
+        sums.add((calls.name, "CUDA_API"), calls.time)
 
 
 def kernel_sums(run: Run) -> dict[int, tuple[int, int]]:
     """How often each kernel ran, and its ns, by its number."""
     sums: dict[int, tuple[int, int]] = {}
-    for key, kernels in run.kernels.items():
-        instances, total = sums.get(key.kernel, (0, 0))
-        sums[key.kernel] = instances + kernels.time.count, total + kernels.time.total
+    for kernels in run.kernels.values():
+        instances, total = sums.get(kernels.kernel, (0, 0))
+        sums[kernels.kernel] = instances + kernels.time.count, total + kernels.time.total
     return sums
 
 
@@ -245,7 +246,7 @@ _SPREAD: tuple[tuple[str, str, Callable[[TableRow], Cell], str, Any, int, str, i
 
 
 def spread_columns(
-    get: Callable[[R], Accumulator],
+    get: Callable[[R], Statistics],
     title: str,
     key: str,
     meaning: str,

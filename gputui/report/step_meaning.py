@@ -68,9 +68,7 @@ def _main_loops(tree: TimeTree) -> set[tuple[int, int]]:
 
 def _micro_batches(run: Run, tree: TimeTree) -> int | None:
     main = _main_loops(tree)
-    found = (
-        sums.micro_batches for key, sums in run.loops.items() if (key.device, key.loop) in main
-    )
+    found = (sums.micro_batches for sums in run.loops.values() if (sums.device, sums.loop) in main)
     return max((one for one in found if one), default=None)
 
 
@@ -78,7 +76,7 @@ def _turns(run: Run, tree: TimeTree) -> int:
     """How often the main loops went round: a program has others, before and after."""
     main = _main_loops(tree)
     return sum(
-        sums.steps for key, sums in run.loops.items() if not main or (key.device, key.loop) in main
+        sums.steps for sums in run.loops.values() if not main or (sums.device, sums.loop) in main
     )
 
 

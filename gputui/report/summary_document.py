@@ -296,8 +296,8 @@ def _process(row: TracedRow) -> TracedProcess:
         ended=moment(process.ended_ns) if process.ended_ns else None,
         state=row.how_ended,
         losses=[
-            Loss(cause, domain, lost.records)
-            for (cause, domain), lost in sorted(process.losses.items())
+            Loss(lost.cause, lost.domain, lost.records)
+            for _, lost in sorted(process.losses.items())
         ],
         resources=[
             Resource(kind, number, gpu, named.name)

@@ -49,10 +49,10 @@ class Estimates:
     def __init__(self, run: Run) -> None:
         self._run = run
         self._seen: dict[int, dict[int, tuple[float, float]]] = {}
-        for key, sums in run.window_work.items():
-            of = self._seen.setdefault(key.range, {})
-            of[key.group] = sums.occurrences_ppm / _PPM, float(sums.gpu_ns)
-        self._groups = sorted({key.group for key in run.window_work})
+        for sums in run.window_work.values():
+            of = self._seen.setdefault(sums.range, {})
+            of[sums.group] = sums.occurrences_ppm / _PPM, float(sums.gpu_ns)
+        self._groups = sorted({sums.group for sums in run.window_work.values()})
         self._sums = {number: self._sum(number) for number in self._seen}
         self._whole = self._together(self._sums.values())
         busy = sum(device.busy_ns for device in run.devices.values())
@@ -178,7 +178,7 @@ def tracing_cost(run: Run) -> TracingCost | None:
 
 
 def _cost(run: Run, number: int, process: Process) -> TracingCost:
-    costs = [sums for key, sums in run.window_costs.items() if key.process == number]
+    costs = [sums for sums in run.window_costs.values() if sums.process == number]
     percent = error = floor = None
     elapsed_ns = process.traced_ns + process.paused_ns
     if costs and elapsed_ns:

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 from gputui.state import fold_runs as _fold_runs  # noqa: F401 (declares what it folds)
 from gputui.state.alerts import AlertSpan
-from gputui.state.captured import Device, Launched, LaunchTimes, Marks, Process, Range, TimeAndSize
+from gputui.state.captured import Launched, Process, Range
 from gputui.state.fold_capture import MAX_LEVELS, MAX_PATH, gpu_of
 from gputui.state.fold_machine import lasting_alerts
 from gputui.state.gpu import Gpu, gpu_metrics, mig_metrics
-from gputui.state.keys import CollectiveKey, KernelKey, MemoryOperationKey
 from gputui.state.long_history import HISTORY_SAMPLES, Samples, Track
 from gputui.state.readings import Occupant, Readings
 from gputui.state.remarks import remarks
@@ -22,8 +21,7 @@ from gputui.state.session import Session
 
 __all__ = [
     "HISTORY_SAMPLES", "LOG_LINES", "MARKS", "MAX_LEVELS", "MAX_PATH", "AlertSpan", "BatchMeans",
-    "CollectiveKey", "Device", "Gpu", "KernelKey", "LaunchTimes", "Launched", "LogLine", "Marks",
-    "MemoryOperationKey", "Occupant", "Process", "Range", "Readings", "Reports", "Run", "Samples",
-    "Series", "Session", "Span", "TimeAndSize", "Total", "Track", "gpu_metrics", "gpu_of",
+    "Gpu", "Launched", "LogLine", "Occupant", "Process", "Range", "Readings", "Reports", "Run",
+    "Samples", "Series", "Session", "Span", "Total", "Track", "gpu_metrics", "gpu_of",
     "lasting_alerts", "mig_metrics", "remarks",
 ]  # fmt: skip

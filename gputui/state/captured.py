@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
 import msgspec
 
 from gputui.model.events import (
+    Loss,
     Payload,
     ProcessAttached,
     ProcessDetached,
@@ -15,8 +14,7 @@ from gputui.model.events import (
     ThreadNamed,
 )
 from gputui.model.sketch import Accumulator
-from gputui.state.keys import LossKey
-from gputui.state.tables import Of
+from gputui.state.tables import Table
 
 
 class Launched(msgspec.Struct, array_like=True):
@@ -63,66 +61,6 @@ class Range(msgspec.Struct):
     open_since_ns: int | None = None
 
 
-class LaunchTimes(msgspec.Struct):
-    """From the call to the kernel's end, as LaunchDelta has it."""
-
-    total: Accumulator = msgspec.field(default_factory=Accumulator)
-    call: Accumulator = msgspec.field(default_factory=Accumulator)
-    queue: Accumulator = msgspec.field(default_factory=Accumulator)
-    kernel_time: Accumulator = msgspec.field(default_factory=Accumulator)
-
-
-class KernelTimes(msgspec.Struct):
-    """As KernelDelta, added up."""
-
-    time: Accumulator = msgspec.field(default_factory=Accumulator)
-    repeats: int = 0
-
-
-class Instances(msgspec.Struct):
-    """How many instances of a range launched a kernel, as RangeKernels has it."""
-
-    instances: int = 0
-    base_repeats: int = 0
-
-
-class ShapeCount(msgspec.Struct):
-    """How many kernels were launched in one launch shape."""
-
-    launches: int
-
-
-class LostRecords(msgspec.Struct):
-    """How many records were lost for one reason."""
-
-    records: int
-
-
-class TimeAndSize(msgspec.Struct):
-    """Durations and bytes of one kind of memory operation."""
-
-    time: Accumulator = msgspec.field(default_factory=Accumulator)
-    size: Accumulator = msgspec.field(default_factory=Accumulator)
-
-
-class Marks(msgspec.Struct):
-    """Marks of one process, domain and name. `payload` is the newest."""
-
-    count: int
-    first_ns: int
-    last_ns: int
-    payload: Payload | None = None
-
-
-class Device(msgspec.Struct):
-    """What the captured processes did to one GPU."""
-
-    busy_ns: int = 0
-    operations: int = 0
-    first_start_ns: int | None = None
-    last_end_ns: int | None = None
-
-
 class Process(msgspec.Struct):
     """A traced process of a run."""
 
@@ -158,7 +96,7 @@ class Process(msgspec.Struct):
     """What its threads are called, by their ids."""
     resources: dict[tuple[str, int, int | None], ResourceNamed] = {}
     """By kind, number and the machine's index of the device."""
-    losses: Annotated[dict[LossKey, LostRecords], Of("losses")] = {}
+    losses: Table[Loss] = {}
     """The parts of `dropped`; older recordings lack them."""
 
     @property

@@ -22,6 +22,7 @@ from gputui.model.events import (
     Mark,
     MarkDefined,
     RangeDefined,
+    RangeDelta,
     ResourceNamed,
     StepLanes,
     StepTimeline,
@@ -141,7 +142,7 @@ def mark_defined(_: Session, run: Run, event: MarkDefined) -> None:
 @folds(Mark)
 def mark(_: Session, run: Run, event: Mark) -> None:
     """An instant with a name."""
-    run.marks.append(event)
+    run.newest_marks.append(event)
 
 
 @folds(StepTimeline)
@@ -178,6 +179,12 @@ def delta(session: Session, run: Run, event: CaptureDelta) -> None:
         session.kernel_names,
         session.other_kernels,
     )
+    add_to_range = merger_of(RangeDelta, Range).add
+    for part in event.ranges:
+        if (node := run.ranges.get(part.range)) is not None:
+            add_to_range(node, part)
+        else:
+            session.unknown_references += 1
     for tables in (run, run.timing, process):
         session.unknown_references += fold_of(type(tables))(tables, event, places)
     for block in blocks_of(event):

@@ -2,69 +2,47 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Literal
 
 import msgspec
 
-from gputui.model.collectives import CollectiveSums, PeerSums
 from gputui.model.events import (
+    ApiDelta,
     CaptureRefused,
+    CollectiveDelta,
     DeviceDelta,
+    KernelDelta,
+    LaunchDelta,
+    LeafTime,
     LineDefined,
+    LineLaunches,
+    LineSamples,
+    LoopDelta,
     Mark,
     MarkDefined,
+    MarkDelta,
+    MemoryOperationDelta,
+    PeerDelta,
+    RangeKernels,
     RunEnded,
     RunProgress,
     RunResult,
     RunStarted,
+    ShapeLaunches,
     StepLanes,
     StepTimeline,
+    Stretch,
+    WindowCost,
+    WindowWork,
 )
-from gputui.model.merge import merger_of
-from gputui.model.sketch import Accumulator
+from gputui.model.merge import merged_by
 from gputui.model.step_blocks import StepBlocks
-from gputui.state.captured import (
-    Device,
-    Instances,
-    KernelTimes,
-    LaunchTimes,
-    Marks,
-    Process,
-    Range,
-    ShapeCount,
-    TimeAndSize,
-)
+from gputui.state.captured import Process, Range
 from gputui.state.history import History
-from gputui.state.keys import (
-    ApiKey,
-    CollectiveKey,
-    DeviceKey,
-    KernelKey,
-    LaunchedLineKey,
-    LaunchKey,
-    LeafKey,
-    LineKey,
-    LoopKey,
-    MarkKey,
-    MemoryOperationKey,
-    PeerKey,
-    RangeKernel,
-    WindowCostKey,
-    WindowWorkKey,
-)
 from gputui.state.readings import Readings
 from gputui.state.series import Reports
-from gputui.state.tables import Of
-from gputui.state.timing import (
-    GpuTiming,
-    LaunchedGpuTime,
-    LeafNs,
-    LineCount,
-    LoopSums,
-    Stretched,
-    WindowCosts,
-    WindowSums,
-)
+from gputui.state.tables import Table
+from gputui.state.timing import GpuTiming
 
 LOG_LINES = 5000
 """Lines of a child's output kept in memory; the journal has them all."""
@@ -102,34 +80,29 @@ class Run(msgspec.Struct):
     log_lines: int = 0
     processes: dict[int, Process] = {}
     refused: CaptureRefused | None = None
-    ranges: Annotated[dict[int, Range], Of("ranges")] = {}
+    ranges: dict[int, Range] = {}
     roots: list[int] = []
-    kernels: Annotated[dict[KernelKey, KernelTimes], Of("kernels")] = {}
-    secondary_domain_kernels: Annotated[
-        dict[KernelKey, KernelTimes], Of("secondary_domain_kernels")
-    ] = {}
+    kernels: Table[KernelDelta] = {}
+    secondary_domain_kernels: Table[KernelDelta] = {}
     """Counted again in the ranges of further domains; `kernels` holds each kernel once."""
-    range_kernels: Annotated[dict[RangeKernel, Instances], Of("range_kernels")] = {}
-    launches: Annotated[dict[LaunchKey, LaunchTimes], Of("launches")] = {}
-    shapes: Annotated[dict[int, ShapeCount], Of("shapes")] = {}
-    """By the launch shape's number."""
-    memory_operations: Annotated[
-        dict[MemoryOperationKey, TimeAndSize], Of("memory_operations")
-    ] = {}
-    api: Annotated[dict[ApiKey, Accumulator], Of("api")] = {}
+    range_kernels: Table[RangeKernels] = {}
+    launches: Table[LaunchDelta] = {}
+    shapes: Table[ShapeLaunches] = {}
+    memory_operations: Table[MemoryOperationDelta] = {}
+    api: Table[ApiDelta] = {}
     timing: GpuTiming = msgspec.field(default_factory=GpuTiming)
     """Launch latency, queues, gaps and streams."""
-    collectives: Annotated[dict[CollectiveKey, CollectiveSums], Of("collectives")] = {}
-    peers: Annotated[dict[PeerKey, PeerSums], Of("peers")] = {}
-    leaf_times: Annotated[dict[LeafKey, LeafNs], Of("leaf_times")] = {}
-    loops: Annotated[dict[LoopKey, LoopSums], Of("loops")] = {}
+    collectives: Table[CollectiveDelta] = {}
+    peers: Table[PeerDelta] = {}
+    leaf_times: Table[LeafTime] = {}
+    loops: Table[LoopDelta] = {}
     step_blocks: dict[int, StepBlocks] = {}
     """By process: its steady steps in order. Devices are the machine's."""
-    line_samples: Annotated[dict[LineKey, LineCount], Of("line_samples")] = {}
-    line_launches: Annotated[dict[LaunchedLineKey, LaunchedGpuTime], Of("line_launches")] = {}
-    stretches: Annotated[dict[DeviceKey, Stretched], Of("stretches")] = {}
-    window_work: Annotated[dict[WindowWorkKey, WindowSums], Of("window_work")] = {}
-    window_costs: Annotated[dict[WindowCostKey, WindowCosts], Of("window_costs")] = {}
+    line_samples: Table[LineSamples] = {}
+    line_launches: Table[LineLaunches] = {}
+    stretches: Table[Stretch] = {}
+    window_work: Table[WindowWork] = {}
+    window_costs: Table[WindowCost] = {}
     lines: dict[tuple[int, int], LineDefined] = {}
     """Lines of Python programs, by process and number."""
     readings: Readings = msgspec.field(default_factory=Readings)
@@ -137,9 +110,9 @@ class Run(msgspec.Struct):
     steps: dict[int, StepTimeline] = {}
     step_lanes: list[StepLanes] = []
     """Steps in parts, in order: the newest, and the longest. Devices are the machine's."""
-    marks: History[Mark] = msgspec.field(default_factory=lambda: History(Mark, MARKS))
-    """The newest; `mark_counts` counts all."""
-    mark_counts: Annotated[dict[MarkKey, Marks], Of("marks")] = {}
+    newest_marks: History[Mark] = msgspec.field(default_factory=lambda: History(Mark, MARKS))
+    marks: Table[MarkDelta] = {}
+    """All of them, counted."""
     mark_definitions: dict[int, MarkDefined] = {}
     """By number; older recordings have none."""
     phase_starts: list[tuple[int, str]] = []
@@ -153,16 +126,9 @@ class Run(msgspec.Struct):
     """Whether the processes of others were left out."""
 
     @property
-    def devices(self) -> dict[int, Device]:
+    def devices(self) -> dict[int, DeviceDelta]:
         """What all processes did to each GPU, by the machine's index."""
-        merger = merger_of(DeviceDelta, Device)
-        found: dict[int, Device] = {}
-        for key, use in self.timing.devices.items():
-            if key.device in found:
-                merger.add(found[key.device], use)
-            else:
-                found[key.device] = merger.start(use)
-        return found
+        return merged_by(self.timing.devices.values(), lambda use: use.device, DeviceDelta)
 
     @property
     def on_gpu_ns(self) -> tuple[int, int]:

@@ -1,28 +1,42 @@
 """The tables that capture deltas fill: found by their declarations, added up by the fields' rules.
 
-`kernels: Annotated[dict[KernelKey, KernelTimes], Of("kernels")]` has a row for each KernelKey
-among the parts in `CaptureDelta.kernels`. Keys and rows take the part's fields by their names;
-`process` is the delta's where parts have none, and `device`, which is a process's own number, is
-the machine's index.
+`kernels: Table[KernelDelta] = {}` in a run, or in another struct of the session, holds the parts in
+`CaptureDelta.kernels`, merged. A row is a part that grows: it has all fields of the part. In it
+`process` is the delta's, and `device`, which is a process's own number, is the machine's index.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from operator import attrgetter
-from typing import Any, NamedTuple, get_args
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypeVar
 
 import msgspec
 
 from gputui.base.decoding import made_once
-from gputui.model.events import CaptureDelta, Rule
-from gputui.model.merge import declared, key_fields, merger_of
+from gputui.model.events import CaptureDelta, OfProcess
+from gputui.model.merge import declared, key_fields, merger_of, row_type
+
+_Part = TypeVar("_Part", bound=msgspec.Struct)
 
 
-class Of(msgspec.Struct, frozen=True):
-    """A table of the parts in this field of CaptureDelta."""
+class TableOf(msgspec.Struct, frozen=True):
+    """What a field is that was declared as a Table: its rows are parts of this kind."""
 
-    field: str
+    kind: type[Any]
+
+
+if TYPE_CHECKING:
+    Table = dict[tuple[Any, ...], _Part]
+    """Rows by what they are about: the process, where it belongs to that, and the fields of the
+    part with the rule Key, in their order. What is in the key is in the row, too."""
+else:
+
+    class Table:
+        """As above, with the class of the rows as that which msgspec decodes."""
+
+        def __class_getitem__(cls, kind: type[Any]) -> Any:
+            return Annotated[dict[tuple, row_type(kind)], TableOf(kind)]
 
 
 class Places(NamedTuple):
@@ -44,16 +58,15 @@ Fold = Callable[[Any, CaptureDelta, Places], int]
 
 @made_once
 def fold_of(holder: type[msgspec.Struct]) -> Fold:
-    """The fold of the tables that a class declares."""
+    """The fold of the tables that a class declares, each under the name of the delta's field."""
     tables = [
-        (name, mark.field, _table_fold(mark.field, *get_args(table)))
-        for name, (table, mark) in declared(holder, Of).items()
+        (name, _table_fold(mark.kind)) for name, (_, mark) in declared(holder, TableOf).items()
     ]
 
     def fold(tables_of: Any, delta: CaptureDelta, places: Places) -> int:
         unknown = 0
-        for name, field, fold_parts in tables:
-            parts = getattr(delta, field)
+        for name, fold_parts in tables:
+            parts = getattr(delta, name)
             if parts:
                 unknown += fold_parts(getattr(tables_of, name), parts, places)
         return unknown
@@ -62,60 +75,44 @@ def fold_of(holder: type[msgspec.Struct]) -> Fold:
 
 
 def _table_fold(
-    field: str, key: type[Any], row: type[Any]
-) -> Callable[[dict[Any, Any], Iterable[Any], Places], int]:
-    kind = get_args(declared(CaptureDelta, Rule)[field][0])[0]
-    merger = merger_of(kind, row)
-    key_of = _key_maker(kind, key)
-    makes_rows, start, add = merger.makes_rows, merger.start, merger.add
-    in_range = "range" in key_fields(kind)
-    has_kernel = "kernel" in key_fields(kind)
+    kind: type[Any],
+) -> Callable[[dict[tuple[Any, ...], Any], Iterable[Any], Places], int]:
+    merger = merger_of(kind)
+    start, add = merger.start, merger.add
+    own = [name for name in key_fields(kind) if name != "process"]
+    of_process = issubclass(kind, OfProcess) or "process" in key_fields(kind)
+    get: Callable[[Any], tuple[Any, ...]] = attrgetter(*own) if len(own) > 1 else _only(own[0])
+    device = own.index("device") if "device" in own else None
+    kernel = own.index("kernel") if "kernel" in own else None
+    in_range = "range" in own
 
-    def fold(rows: dict[Any, Any], parts: Iterable[Any], places: Places) -> int:
+    def fold(rows: dict[tuple[Any, ...], Any], parts: Iterable[Any], places: Places) -> int:
         unknown = 0
-        if has_kernel and places.other_kernels is not None:
-            parts = _within_limit(parts, places.kernels, places.other_kernels)
+        process, gpus, ranges, kernels, other, *_ = places
         for part in parts:
-            if in_range and part.range and part.range not in places.ranges:
+            if in_range and part.range and part.range not in ranges:
                 unknown += 1
                 continue
-            number = key_of(part, places)
-            known = rows.get(number)
-            if known is not None:
-                add(known, part)
-            elif makes_rows:
-                rows[number] = start(part)
-            else:
-                unknown += 1
+            key = get(part)
+            if device is not None and (index := gpus[key[device]]) != key[device]:
+                key = *key[:device], index, *key[device + 1 :]
+            if kernel is not None and other is not None and key[kernel] not in kernels:
+                key = *key[:kernel], other, *key[kernel + 1 :]
+            place = (process, *key) if of_process else key
+            row = rows.get(place)
+            if row is not None:
+                add(row, part)
+                continue
+            row = rows[place] = start(part)  # what it is about, as the session numbers it:
+            if of_process:
+                row.process = process
+            if device is not None:
+                row.device = key[device]
+            if kernel is not None:
+                row.kernel = key[kernel]
         return unknown
 
     return fold
-
-
-def _within_limit(parts: Iterable[Any], kernels: Container[int], other: int) -> Iterator[Any]:
-    for part in parts:
-        yield part if part.kernel in kernels else msgspec.structs.replace(part, kernel=other)
-
-
-def _key_maker(kind: type[msgspec.Struct], key: type[Any]) -> Callable[[Any, Places], Any]:
-    if key is int:
-        (name,) = key_fields(kind)
-        return lambda part, _: getattr(part, name)
-    names: tuple[str, ...] = getattr(key, "_fields", None) or key.__struct_fields__
-    of_process = names[0] == "process"
-    own = names[1:] if of_process else names
-    get: Callable[[Any], tuple[Any, ...]] = attrgetter(*own) if len(own) > 1 else _only(own[0])
-    device = own.index("device") if "device" in own else None
-    # A NamedTuple's own constructor is a call in Python.
-    make = key if issubclass(key, msgspec.Struct) else lambda *values: tuple.__new__(key, values)
-
-    def key_of(part: Any, places: Places) -> Any:
-        values = get(part)
-        if device is not None and (index := places.gpus[values[device]]) != values[device]:
-            values = *values[:device], index, *values[device + 1 :]
-        return make(places.process, *values) if of_process else make(*values)
-
-    return key_of
 
 
 def _only(name: str) -> Callable[[Any], tuple[Any]]:

@@ -251,44 +251,45 @@ class Traced:
     def account(self) -> Account:
         """The session's state in the terms of the reference."""
         run, result = self.run, Account()
-        for key, counted in run.kernels.items():
+        for counted in run.kernels.values():
             part = counted.time
-            name = self.session.kernel_names[key.kernel].mangled
-            place = self.place(key.range)
-            kernel = place, key.inherited, name, key.device
+            name = self.session.kernel_names[counted.kernel].mangled
+            place = self.place(counted.range)
+            kernel = place, counted.inherited, name, counted.device
             count, total = result.kernels.get(kernel, (0, 0))
             result.kernels[kernel] = count + part.count, total + part.total
-            if key.thread:
-                outside = key.thread, name
+            if counted.thread:
+                outside = counted.thread, name
                 result.outside[outside] = result.outside.get(outside, 0) + part.count
-        for key, counted in run.secondary_domain_kernels.items():
+        for counted in run.secondary_domain_kernels.values():
             part = counted.time
-            if key.thread:
-                outside = key.thread, self.session.kernel_names[key.kernel].mangled
+            if counted.thread:
+                outside = counted.thread, self.session.kernel_names[counted.kernel].mangled
                 result.outside[outside] = result.outside.get(outside, 0) + part.count
                 continue
             result.repeats += counted.repeats
-            kernel = self.place(key.range), self.session.kernel_names[key.kernel].mangled
+            kernel = self.place(counted.range), self.session.kernel_names[counted.kernel].mangled
             count, total = result.beside.get(kernel, (0, 0))
             result.beside[kernel] = count + part.count, total + part.total
-        for (number, kernel_number), instances in run.range_kernels.items():
-            kernel = self.place(number), self.session.kernel_names[kernel_number].mangled
+        for instances in run.range_kernels.values():
+            mangled = self.session.kernel_names[instances.kernel].mangled
+            kernel = self.place(instances.range), mangled
             result.kernel_instances[kernel] = instances.instances
-        for launch, times in run.launches.items():
-            name = self.session.kernel_names[launch.kernel].mangled
-            launched = launch.thread, launch.device, name
+        for times in run.launches.values():
+            name = self.session.kernel_names[times.kernel].mangled
+            launched = times.thread, times.device, name
             count, total = result.launches.get(launched, (0, 0))
             result.launches[launched] = count + times.total.count, total + times.kernel_time.total
-        for copy, both in run.memory_operations.items():
-            result.copies[self.place(copy.range), copy.inherited, copy.operation] = (
+        for both in run.memory_operations.values():
+            result.copies[self.place(both.range), both.inherited, both.operation] = (
                 both.time.count,
                 both.time.total,
                 both.size.total,
             )
-        for call, part in run.api.items():
-            result.calls[self.place(call.range), call.inherited, call.name] = (
-                part.count,
-                part.total,
+        for part in run.api.values():
+            result.calls[self.place(part.range), part.inherited, part.name] = (
+                part.time.count,
+                part.time.total,
             )
         for number, node in run.ranges.items():
             place = self.place(number)

@@ -187,7 +187,7 @@ def test_ranges_deeper_than_is_kept_belong_to_the_deepest_kept(program):
     traced = Traced(program)
     run = traced.finish(*records, program.kernel(deep + 5, deep + 9, 1))
     assert len(run.ranges) == MAX_LEVEL
-    assert [run.ranges[key.range].depth for key in run.kernels] == [MAX_LEVEL - 1]
+    assert [run.ranges[row.range].depth for row in run.kernels.values()] == [MAX_LEVEL - 1]
     assert all(node.cpu.count == 1 for node in run.ranges.values())
 
 
@@ -436,8 +436,11 @@ def test_memory_operations_are_named_as_nsys_names_them(program):
                      destination_kind=5),
     )  # fmt: skip
     assert {
-        (key.operation, key.source_kind, key.destination_kind): (both.time.total, both.size.total)
-        for key, both in run.memory_operations.items()
+        (both.operation, both.source_kind, both.destination_kind): (
+            both.time.total,
+            both.size.total,
+        )
+        for both in run.memory_operations.values()
     } == {
         ("[CUDA memcpy Host-to-Device]", "pageable", "device"): (2, 100),
         ("[CUDA memcpy Device-to-Host]", "device", "pinned"): (1, 50),
@@ -668,7 +671,7 @@ def test_marks_are_instants(program):
     mark = program.slot(RecordKind.MARK, start=5, name=program.id("loaded"), a=program.id("app"),
                         thread=101)  # fmt: skip
     run = traced.finish(mark)
-    (found,) = run.marks
+    (found,) = run.newest_marks
     assert found == Mark(time_ns=found.time_ns, process=1, thread=101, domain="app", name="loaded")
 
 
@@ -677,7 +680,7 @@ def test_marks_of_too_many_names_are_counted_together(program):
     run = Traced(program).finish(
         *(program.slot(RecordKind.MARK, name=program.id(name)) for name in [*names, names[0]])
     )
-    counts = {name: found.count for (_, _, name), found in run.mark_counts.items()}
+    counts = {found.name: found.count for found in run.marks.values()}
     assert len(counts) == MAX_NAMES + 1
     assert (counts[names[0]], counts[names[1]], counts[OTHER_MARKS]) == (2, 1, 2)
 
@@ -688,7 +691,7 @@ def test_ranges_and_marks_without_a_name_are_not_those_whose_name_was_lost(progr
     push = program.push(4, "x")
     push["name"] = 0
     run = Traced(program).finish(lost, nameless, push, program.pop(5))
-    assert [mark.name for mark in run.marks] == ["(name lost)", "(no name)"]
+    assert [mark.name for mark in run.newest_marks] == ["(name lost)", "(no name)"]
     assert [row.path for row in phase_rows(run)] == ["(no name)"]
 
 
@@ -706,11 +709,11 @@ def test_any_payload_of_a_ring_is_kept_or_left_out(payloads):
     traced = Traced(program)
     run = traced.finish(*records)
     known = [kind for kind, _ in payloads if kind in PAYLOAD_NAMES]
-    told = [mark.payload.type for mark in run.marks if mark.payload]
+    told = [mark.payload.type for mark in run.newest_marks if mark.payload]
     assert told == [PAYLOAD_NAMES[kind] for kind in known]
     if known:
         [node] = run.ranges.values()
-        assert node.payload == run.mark_counts[1, "", "m"].payload
+        assert node.payload == run.marks[1, "", "m"].payload
     again = msgspec.json.decode(msgspec.json.encode(traced.events), type=list[AnyEvent])
     assert again == traced.events
 

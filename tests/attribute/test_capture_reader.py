@@ -114,7 +114,7 @@ def test_what_a_process_waited_for_is_told_though_it_ended_first(tmp_path, progr
     assert sum(isinstance(event, ProcessDetached) for event in events) == 1
     run = fold(events + reader.finish(now_ns)).run
     assert run
-    rows = {run.processes[key.process].attached.rank: row for key, row in run.collectives.items()}
+    rows = {run.processes[row.process].attached.rank: row for row in run.collectives.values()}
     settled = turns - 10  # what came after the communicator's first second
     assert {rank: row.matched for rank, row in rows.items()} == {0: settled, 1: settled}
     assert {rank: row.wait_ns for rank, row in rows.items()} == {0: settled * 11_750_000, 1: 0}

@@ -13,7 +13,6 @@ from gputui.attribute.distributions import coarse_distributions
 from gputui.attribute.streams import MAX_STREAMS
 from gputui.model.events import OTHER_STREAMS, Distribution
 from gputui.model.leaves import LEAVES, Leaf
-from gputui.state.timing import StreamKey
 from tests.attribute.capture_program import MAIN, Program, Traced
 
 
@@ -32,7 +31,7 @@ def test_latency_is_from_the_call_to_the_first_kernel_and_the_queue_from_its_ret
         program.call(300, 310, 3, name="cudaMemcpyAsync_v3020"),
         program.copy(400, 410, 3),
     )
-    times = run.timing.streams[StreamKey(1, 0, 0)]
+    times = run.timing.streams[1, 0, 0]
     assert (times.operations, times.busy_ns) == (4, 80 + 10 + 10 + 10)
     assert (times.latency.count, times.latency.total) == (2, 20 + 70)
     assert (times.queue.count, times.queue.total) == (2, 0 + 60)
@@ -59,8 +58,8 @@ def test_idle_time_lies_in_the_range_that_the_launching_thread_was_in(program):
     shares = {run.ranges[n].path if n else None: ns for n, ns in found.items()}
     assert shares == {"step/data": 600, "step": 60, None: 40}
     leaves = {
-        (run.ranges[key.range].path if key.range else None, LEAVES[Leaf(key.leaf)].key): time.ns
-        for key, time in run.timing.range_leaves.items()
+        (run.ranges[time.range].path if time.range else None, LEAVES[Leaf(time.leaf)].key): time.ns
+        for time in run.timing.range_leaves.values()
     }
     # Until the call is launching, and its latency; time of the GPU's is the range's that launched.
     assert leaves == {
@@ -94,7 +93,7 @@ def test_streams_that_run_together_overlap(program):
     )
     assert run.timing.devices[1, 0].overlap_ns == 50 + 10
     assert run.timing.devices[1, 0].busy_ns == 160
-    assert {key.stream: t.busy_ns for key, t in run.timing.streams.items()} == {7: 120, 13: 100}
+    assert {t.stream: t.busy_ns for t in run.timing.streams.values()} == {7: 120, 13: 100}
 
 
 def test_an_operation_left_behind_with_a_time_that_no_clock_showed_is_counted_only(program):
@@ -122,7 +121,7 @@ def test_gaps_between_two_collections_count_once(program):
     traced.feed([program.call(80, 85, 2), program.kernel(90, 95, 2)])
     run = traced.finish()
     assert (run.timing.devices[1, 0].idle.count, run.timing.devices[1, 0].idle.total) == (1, 70)
-    assert run.timing.threads[1, MAIN].interval.total == 80
+    assert run.timing.launching_threads[1, MAIN].interval.total == 80
 
 
 def test_launch_intervals_are_of_one_thread_and_of_launches_alone(program):
@@ -133,7 +132,9 @@ def test_launch_intervals_are_of_one_thread_and_of_launches_alone(program):
         program.call(40, 45, 4, thread=100),
         program.call(70, 75, 5, thread=101),
     )
-    threads = {tid: (t.launches, t.interval.total) for (_, tid), t in run.timing.threads.items()}
+    threads = {
+        t.thread: (t.launches, t.interval.total) for t in run.timing.launching_threads.values()
+    }
     assert threads == {100: (2, 40), 101: (2, 60)}
 
 
@@ -144,8 +145,8 @@ def test_thousands_of_streams_take_bounded_room(program):
         for i in range(3 * MAX_STREAMS)
     )
     run = traced.finish(seconds=100)
-    others = [key for key in run.timing.streams if key.stream == OTHER_STREAMS]
-    assert {key.device for key in others} == {0, 1}
+    others = [row for row in run.timing.streams.values() if row.stream == OTHER_STREAMS]
+    assert {row.device for row in others} == {0, 1}
     assert len(run.timing.streams) == MAX_STREAMS + 2
     assert sum(t.operations for t in run.timing.streams.values()) == 3 * MAX_STREAMS
 

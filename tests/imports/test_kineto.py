@@ -87,7 +87,7 @@ def test_kernels_belong_to_the_ranges_around_their_launch(tmp_path: Path, name: 
     assert calls == {"cudaLaunchKernel": 4, "cudaMemcpyAsync": 2, "cudaMemsetAsync": 2}
     sizes = {row.name: row.total for row in memory_size_rows(run)}
     assert sizes == {"[CUDA memcpy Host-to-Device]": 8192, "[CUDA memset]": 128}
-    [copy] = [key for key in run.memory_operations if "memcpy" in key.operation]
+    [copy] = [row for row in run.memory_operations.values() if "memcpy" in row.operation]
     assert (copy.source_kind, copy.destination_kind) == ("pageable", "device")
     [use] = run.timing.devices.values()
     assert use.busy_ns == 2 * (100 + 50 + 50 + 10) * US + 10

@@ -300,8 +300,11 @@ def test_memory_operations_keep_their_kinds(tmp_path: Path) -> None:
                value=0, memKind=2, **common)  # fmt: skip
     _, run = read_whole(export.write(tmp_path / "r.sqlite"))
     found = {
-        (key.operation, key.source_kind, key.destination_kind): (both.time.total, both.size.total)
-        for key, both in run.memory_operations.items()
+        (both.operation, both.source_kind, both.destination_kind): (
+            both.time.total,
+            both.size.total,
+        )
+        for both in run.memory_operations.values()
     }
     assert found == {
         ("[CUDA memcpy Host-to-Device]", "pinned", "device"): (20, 4096),
@@ -324,7 +327,7 @@ def test_domains_categories_marks_and_start_end_ranges(tmp_path: Path) -> None:
     load = next(node for node in run.ranges.values() if node.definition.name == "load")
     assert (load.definition.domain, load.definition.category) == ("mine", "io")
     assert (load.definition.style, load.cpu.total) == ("StartEnd", 80)
-    assert [(mark.name, mark.time_ns, mark.payload) for mark in run.marks] == [
+    assert [(mark.name, mark.time_ns, mark.payload) for mark in run.newest_marks] == [
         ("here", EPOCH_NS + 20, Payload("uint64", 2**64 - 1)),
         ("(no name)", EPOCH_NS + 21, Payload("float", 0.5)),
     ]

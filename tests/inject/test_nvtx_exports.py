@@ -126,7 +126,7 @@ def test_an_export_read_again_says_the_same(attributes: Path, tmp_path: Path) ->
     first, again = load(str(attributes)).run, load(str(out)).run
 
     def told(run):
-        marks = [(m.domain, m.name, m.payload) for m in run.marks if m.payload]
+        marks = [(m.domain, m.name, m.payload) for m in run.newest_marks if m.payload]
         ranges = [(row.path, row.domain, row.category, row.payload) for row in phase_rows(run)]
         return [mark for mark in marks if mark[2].type != "bytes"], sorted(ranges, key=str)
 
@@ -142,7 +142,9 @@ for value in (float("nan"), float("inf"), float("-inf"), 2**62, {"a": 1}):
 
 def test_payloads_that_json_has_no_numbers_for(tmp_path: Path) -> None:
     path = recorded(tmp_path, sys.executable, "-c", NOT_NUMBERS)
-    values = [mark.payload.value if mark.payload else None for mark in load(str(path)).run.marks]
+    values = [
+        mark.payload.value if mark.payload else None for mark in load(str(path)).run.newest_marks
+    ]
     assert values[:4] == ["nan", "inf", "-inf", 2**62]
     out = tmp_path / "t.json"
     assert gputui(["export", str(path), "--format", "chrome", "-o", str(out)]) == 0

@@ -16,7 +16,8 @@ from gputui.attribute.distributions import (
     in_buckets,
 )
 from gputui.model.events import Distribution
-from gputui.model.sketch import COARSE, EXACT_VALUES, FINE, Accumulator, Totals, steps
+from gputui.model.sketch import EXACT_VALUES, Accumulator, Totals, steps
+from gputui.model.statistics import COARSE, FINE
 from tests.events_for_tests import times
 
 durations = st.lists(st.integers(0, 10**13), min_size=1, max_size=300)

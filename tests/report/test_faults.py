@@ -296,7 +296,7 @@ def test_blocking_launches_are_named() -> None:
 def test_waits_among_launches_are_counted_and_come_first() -> None:
     """A step that reads a value for every few kernels cannot be captured into a CUDA graph."""
     session, run = fault("two-launches")
-    waits = sum(times.count for key, times in run.api.items() if "Synchronize" in key.name)
+    waits = sum(c.time.count for c in run.api.values() if "Synchronize" in c.name)
     main = max(run.loops.values(), key=lambda sums: sums.operations)
     others = sum(sums.steps for sums in run.loops.values()) - main.steps
     found = conclusion(session, run)

@@ -55,6 +55,6 @@ def test_tables_of_nsys_have_them_under_the_launch(session: Session) -> None:
         node.definition.range for node in session.run.ranges.values() if node.definition.graph
     }
     assert captured
-    assert not captured & {key.range for key in session.run.kernels}
+    assert not captured & {row.range for row in session.run.kernels.values()}
     projected = {number for number, node in session.run.ranges.items() if node.projected.count}
     assert not captured & projected

@@ -280,7 +280,7 @@ def _below(session: Session, path: str) -> list[int]:
 
 def test_every_kernel_on_an_h200_lies_inside_a_range(h200: Session) -> None:
     assert h200.run is not None
-    assert all(key.range for key in h200.run.kernels)
+    assert all(row.range for row in h200.run.kernels.values())
     roots = sum(row.kernels for row in phase_rows(h200.run) if row.depth == 0)
     assert roots == sum(kernels.time.count for kernels in h200.run.kernels.values()) == 10578
 

@@ -365,7 +365,7 @@ def test_where_the_loops_own_collectives_waited_beside_it_nobody_is_named() -> N
 def test_two_baselines_of_one_rank_do_not_make_it_late(late_ms: int, named: dict[int, str]) -> None:
     """In barriers that are like those of the loop, and without a GPU that says what is a step."""
     _, run = on_cores([0, late_ms * 1_000_000], [0, 0], [40, 40])
-    (waits,) = (sums for key, sums in run.collectives.items() if key.process == 2 - bool(named))
+    (waits,) = (sums for sums in run.collectives.values() if sums.process == 2 - bool(named))
     for ns in (BASELINE_NS, BASELINE_NS // 4):
         waits.wait_ns += ns
         waits.wait_us2 += (ns // 1000) ** 2
@@ -377,7 +377,7 @@ def test_a_baseline_that_other_ranks_wait_for_is_no_lateness_and_its_steps_are_t
     """Too few collectives to be compared: that a rank waits is known from its Python lines."""
     session, run = job([rank(), rank()])
     for of in (run.leaf_times, run.loops):
-        for key in [key for key in of if key.process == 2]:
+        for key in [key for key, row in of.items() if row.process == 2]:
             del of[key]  # type: ignore[attr-defined]
     waiting = LeafTime(2, 1, Scope.UNSTEPPED, 0, Leaf.RANK, STEPS * STEP_NS)
     few = CollectiveDelta(communicator="a", kind="all_reduce", size_class=3, count=3, ranks=2)
@@ -590,7 +590,7 @@ def test_who_may_be_last_by_chance_is_not_named_late(
     """Of the time as late in every step as in a few of them, where both ranks lacked cores."""
     lengths = ([0, 20], [core_wait_ms + 1, core_wait_ms], [40, 40])
     _, run = on_cores(*([ms * 1_000_000 for ms in each] for each in lengths))
-    (waits,) = (sums for key, sums in run.collectives.items() if key.process == 1)
+    (waits,) = (sums for sums in run.collectives.values() if sums.process == 1)
     waits.wait_us2 = times * (waits.wait_ns // 1000 // times) ** 2
     assert who(run) == named
 

@@ -29,20 +29,20 @@ def held(run: Run, inherited: bool) -> dict[int, list[int]]:
     """Kernels, their time, launches and copied bytes of each range, from the run's tables."""
     sums: dict[int, list[int]] = {number: [0, 0, 0, 0] for number in run.ranges}
     nowhere = [0, 0, 0, 0]
-    for key, kernels in run.kernels.items():
-        if key.inherited == inherited:
-            sums.get(key.range, nowhere)[0] += kernels.time.count
-            sums.get(key.range, nowhere)[1] += kernels.time.total
-    for key, kernels in run.secondary_domain_kernels.items():
+    for kernels in run.kernels.values():
+        if kernels.inherited == inherited:
+            sums.get(kernels.range, nowhere)[0] += kernels.time.count
+            sums.get(kernels.range, nowhere)[1] += kernels.time.total
+    for kernels in run.secondary_domain_kernels.values():
         if not inherited:
-            sums.get(key.range, nowhere)[0] += kernels.time.count - kernels.repeats
-            sums.get(key.range, nowhere)[1] += kernels.time.total
-    for call, calls in run.api.items():
-        if call.inherited == inherited and is_kernel_launch(call.name):
-            sums.get(call.range, nowhere)[2] += calls.count
-    for copy, both in run.memory_operations.items():
-        if copy.inherited == inherited and "memcpy" in copy.operation:
-            sums.get(copy.range, nowhere)[3] += both.size.total
+            sums.get(kernels.range, nowhere)[0] += kernels.time.count - kernels.repeats
+            sums.get(kernels.range, nowhere)[1] += kernels.time.total
+    for calls in run.api.values():
+        if calls.inherited == inherited and is_kernel_launch(calls.name):
+            sums.get(calls.range, nowhere)[2] += calls.time.count
+    for both in run.memory_operations.values():
+        if both.inherited == inherited and "memcpy" in both.operation:
+            sums.get(both.range, nowhere)[3] += both.size.total
     return sums
 
 

@@ -325,7 +325,7 @@ def test_captured_deltas_add_up() -> None:
     assert (step.gpu_busy_ns, step.gpu_total_ns) == (14, 18)
     assert run.ranges[1].open_since_ns == at(2)
     assert [kernels.time.total for kernels in run.kernels.values()] == [14]
-    assert [times.count for times in run.api.values()] == [4]
+    assert [calls.time.count for calls in run.api.values()] == [4]
     assert run.devices[0].operations == 4
     assert (run.processes[1].records, run.processes[1].dropped) == (22, 2)
     assert session.unknown_references == 0
@@ -394,7 +394,7 @@ def test_device_numbers_stand_for_what_the_process_could_see() -> None:
     assert session.run is not None
     assert {index: d.busy_ns for index, d in session.run.devices.items()} == {3: 1, 2: 2, 0: 3}
     # The first process sees one GPU alone: its number 1 names none, and stays as it is.
-    assert {key.process: key.device for key in session.run.kernels} == {1: 1, 2: 0, 3: 1}
+    assert {row.process: row.device for row in session.run.kernels.values()} == {1: 1, 2: 0, 3: 1}
 
 
 def test_a_process_on_a_mig_instance_is_on_the_gpu_that_holds_it() -> None:
@@ -412,7 +412,7 @@ def test_a_process_on_a_mig_instance_is_on_the_gpu_that_holds_it() -> None:
         CaptureDelta(time_ns=at(4), process=1, kernels=(kernel,)),
     )
     assert session.run is not None
-    assert [key.device for key in session.run.kernels] == [1]
+    assert [row.device for row in session.run.kernels.values()] == [1]
 
 
 def test_ranges_nested_without_end_stop_at_a_level_and_the_rest_is_counted() -> None:

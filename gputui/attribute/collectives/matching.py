@@ -11,11 +11,9 @@ from dataclasses import dataclass
 from statistics import median
 from typing import NamedTuple, Protocol, TypeVar
 
-import msgspec
-
 from gputui.attribute.collection import DeltaParts
 from gputui.attribute.collectives.local import Collective, CollectiveReport
-from gputui.model.collectives import SYNCHRONIZING, CollectiveSums, PeerSums, size_class
+from gputui.model.collectives import SYNCHRONIZING, size_class
 from gputui.model.events import CollectiveDelta, PeerDelta
 
 # --- Keeping what ranks did in order of time, whenever it is learnt of.
@@ -91,7 +89,7 @@ class Peers:
 
     def __init__(self) -> None:
         self._pairs: dict[_Pair, _Messages] = {}
-        self._rows: dict[int, dict[int, PeerSums]] = defaultdict(lambda: defaultdict(PeerSums))
+        self._rows: dict[int, dict[int, PeerDelta]] = defaultdict(dict)
 
     def add(self, process: int, report: CollectiveReport) -> None:
         """What a process did, in order."""
@@ -113,10 +111,14 @@ class Peers:
 
     def take_peers(self, process: int) -> tuple[PeerDelta, ...]:
         """The sums of a process since the last time."""
-        rows = self._rows.pop(process, {})
-        return tuple(
-            PeerDelta(peer=peer, **msgspec.structs.asdict(sums)) for peer, sums in rows.items()
-        )
+        return tuple(self._rows.pop(process, {}).values())
+
+    def _row(self, process: int, peer: int) -> PeerDelta:
+        rows = self._rows[process]
+        row = rows.get(peer)
+        if row is None:
+            row = rows[peer] = PeerDelta(peer=peer)
+        return row
 
     def _add(self, process: int, own: int, collective: Collective) -> None:
         pairs = [(collective.communicator, own, to) for to, _ in collective.sent]
@@ -149,12 +151,12 @@ class Peers:
                 kernel.missing -= 1
                 if partner.start_ns > kernel.last_ns:
                     kernel.last_ns, kernel.last = partner.start_ns, partner.process
-                row = self._rows[kernel.process][partner.process]
+                row = self._row(kernel.process, partner.process)
                 row.messages += 1
                 row.bytes += size_bytes if kernel is sender else 0
                 if not kernel.missing and not kernel.is_first:
                     came_ns = min(kernel.last_ns, kernel.end_ns)
-                    waited = self._rows[kernel.process][kernel.last]
+                    waited = self._row(kernel.process, kernel.last)
                     waited.wait_ns += max(0, came_ns - kernel.start_ns)
                     waited.matched_ns += kernel.end_ns - kernel.start_ns
                     waited.matched += 1
@@ -211,7 +213,7 @@ class Matching:
     def __init__(self) -> None:
         self._communicators: dict[str, _Communicator] = defaultdict(_Communicator)
         self._until_ns: dict[int, int] = {}
-        self._rows: dict[int, dict[Key, CollectiveSums]] = defaultdict(dict)
+        self._rows: dict[int, dict[Key, CollectiveDelta]] = defaultdict(dict)
         self.peers = Peers()
 
     def add(self, process: int, report: CollectiveReport, until_ns: int | None) -> None:
@@ -263,16 +265,7 @@ class Matching:
 
     def take_collectives(self, process: int) -> tuple[CollectiveDelta, ...]:
         """Sums over collectives of a process since the last time."""
-        rows = self._rows.pop(process, {})
-        return tuple(
-            CollectiveDelta(
-                communicator=communicator,
-                kind=kind,
-                size_class=size,
-                **msgspec.structs.asdict(sums),
-            )
-            for (communicator, kind, size), sums in rows.items()
-        )
+        return tuple(self._rows.pop(process, {}).values())
 
     def _match(self, communicator: _Communicator, until_ns: int | None) -> None:
         held = communicator.held
@@ -338,15 +331,19 @@ class Matching:
                 else:
                     sums.inherited_ns += cost_ns
 
-    def _sums_of(self, process: int, collective: Collective) -> CollectiveSums:
+    def _sums_of(self, process: int, collective: Collective) -> CollectiveDelta:
         return self._sums(process, collective.communicator, collective.kind, collective.size_bytes)
 
-    def _sums(self, process: int, communicator: str, kind: str, size_bytes: int) -> CollectiveSums:
+    def _sums(self, process: int, communicator: str, kind: str, size_bytes: int) -> CollectiveDelta:
         rows = self._rows[process]
         key = (communicator, kind, size_class(size_bytes))
         if key not in rows and len(rows) >= MAX_ROWS:
             key = _OTHERS
-        return rows.setdefault(key, CollectiveSums())
+        row = rows.get(key)
+        if row is None:
+            communicator, kind, size = key
+            row = rows[key] = CollectiveDelta(communicator=communicator, kind=kind, size_class=size)
+        return row
 
 
 def _waits_ns(communicator: _Communicator, together: dict[int, Collective], end_ns: int) -> int:

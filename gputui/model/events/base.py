@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from enum import Enum
-from typing import Annotated, ClassVar
+from typing import TYPE_CHECKING, Annotated, ClassVar
 
 import msgspec
 from msgspec import Meta
@@ -79,6 +79,19 @@ class Rule(Enum):
 Key, Sum, Min, Max = Rule.KEY, Rule.SUM, Rule.MIN, Rule.MAX
 Newest, Sketch, Parts = Rule.NEWEST, Rule.SKETCH, Rule.PARTS
 Blocks = Rule.BLOCKS
+
+
+class OfProcess:
+    """A part of a delta that leaves its process to the delta. What the session keeps of it is kept
+    by process, and has `process` among its fields (gputui.model.merge.row_type)."""
+
+    __slots__ = ()
+
+    if TYPE_CHECKING:
+
+        @property
+        def process(self) -> int:
+            """Of rows only."""
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):

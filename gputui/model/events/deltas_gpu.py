@@ -15,6 +15,7 @@ from gputui.model.events.base import (
     Min,
     Moment,
     Newest,
+    OfProcess,
     ProcessNumber,
     RangeNumber,
     Sketch,
@@ -40,8 +41,13 @@ class DeviceDelta(msgspec.Struct, frozen=True, kw_only=True, array_like=True, gc
     idle: Annotated[Distribution | None, Sketch] = None
     overlap_ns: Annotated[Amount, Sum] = 0
 
+    @property
+    def span_ns(self) -> int:
+        """From the first operation's start to the last one's end."""
+        return max(0, self.last_end_ns - self.first_start_ns)
 
-class StreamDelta(msgspec.Struct, frozen=True, array_like=True, gc=False):
+
+class StreamDelta(OfProcess, msgspec.Struct, frozen=True, array_like=True, gc=False):
     """What ran on one stream. Values of its distributions are buckets, within 5 %.
 
     `latency` is from a launch call's start to the start of the first kernel it launched, `queue`
@@ -61,7 +67,7 @@ class StreamDelta(msgspec.Struct, frozen=True, array_like=True, gc=False):
 OTHER_STREAMS = -1
 
 
-class ThreadLaunches(msgspec.Struct, frozen=True, array_like=True, gc=False):
+class ThreadLaunches(OfProcess, msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Launch calls of one thread; `interval` is from one's start to the next's, within 5 %."""
 
     thread: Annotated[Integer, Key]
@@ -69,7 +75,7 @@ class ThreadLaunches(msgspec.Struct, frozen=True, array_like=True, gc=False):
     interval: Annotated[Distribution | None, Sketch] = None
 
 
-class RangeLeaf(msgspec.Struct, frozen=True, array_like=True, gc=False):
+class RangeLeaf(OfProcess, msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Time of a device under one leaf (model.leaves), by range: what ran, by the innermost range
     that launched it; idle time, by the innermost range open meanwhile on the thread that launched
     what came next. 0 is outside every range. All of them add up to the device's time. None are
@@ -140,6 +146,11 @@ class LoopDelta(msgspec.Struct, frozen=True, array_like=True, gc=False):
     longest: Annotated[tuple[tuple[Amount, Amount], ...], Newest] = ()
     micro_batches: Annotated[Amount | None, Newest] = None
 
+    @property
+    def usual_ns(self) -> float:
+        """What the turns would take if each were the usual one."""
+        return ((self.step_ns.median if self.step_ns else None) or 0.0) * self.steps
+
 
 class StepBlock(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Consecutive steady steps of a loop on one device: how many, their time, and its leaves as
@@ -160,7 +171,7 @@ class StepBlock(msgspec.Struct, frozen=True, array_like=True, gc=False):
     paused: tuple[tuple[Integer, Amount], ...] = ()
 
 
-class LineLaunches(msgspec.Struct, frozen=True, array_like=True, gc=False):
+class LineLaunches(OfProcess, msgspec.Struct, frozen=True, array_like=True, gc=False):
     """GPU time that was launched within 0.25 ms of a reading that saw a thread at a line.
 
     Readings come at even distances, so that lines share these sums as they share all GPU time.

@@ -16,6 +16,7 @@ from gputui.model.events.base import (
     Min,
     Moment,
     Newest,
+    OfProcess,
     ProcessNumber,
     RangeNumber,
     ShapeNumber,
@@ -23,9 +24,10 @@ from gputui.model.events.base import (
     Step,
     Sum,
 )
+from gputui.model.statistics import FINE, Statistics
 
 
-class Distribution(msgspec.Struct, frozen=True, array_like=True, gc=False):
+class Distribution(Statistics, msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Durations (ns) or sizes (bytes) as a mergeable sum.
 
     `squares` is Σ(x − mean)². `values` are the distinct values in order: the values themselves
@@ -45,6 +47,21 @@ class Distribution(msgspec.Struct, frozen=True, array_like=True, gc=False):
     values: Annotated[tuple[Step, ...], Meta(max_length=8192)]
     exact: bool = True
     buckets: Annotated[tuple[Amount, ...], Meta(max_length=8192)] = ()
+
+    def counted(self) -> list[tuple[int, int]]:
+        """(value, how often it came) in ascending order."""
+        if self.buckets:
+            first, *counts = self.buckets
+            return [pair for pair in zip(FINE.middles[first:], counts, strict=False) if pair[1]]
+        pairs: list[tuple[int, int]] = []
+        value = 0
+        for step in self.values:
+            if step >= 0:
+                value += step
+                pairs.append((value, 1))
+            elif pairs:
+                pairs[-1] = value, -step
+        return pairs
 
 
 class Payload(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -113,6 +130,11 @@ class KernelDelta(msgspec.Struct, frozen=True, kw_only=True, array_like=True, gc
     captured: Annotated[RangeNumber, Key] = 0
     replayed: Annotated[Amount, Sum] = 0
 
+    @property
+    def phase(self) -> int:
+        """The range in which phases count it."""
+        return self.captured or self.range
+
 
 class RangeKernels(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """How many instances of a range launched a kernel that they had not launched before, directly
@@ -168,6 +190,11 @@ class MemoryOperationDelta(msgspec.Struct, frozen=True, kw_only=True, array_like
     size: Annotated[Distribution, Sketch]
     captured: Annotated[RangeNumber, Key] = 0
 
+    @property
+    def phase(self) -> int:
+        """The range in which phases count it."""
+        return self.captured or self.range
+
 
 class ApiDelta(msgspec.Struct, frozen=True, kw_only=True, array_like=True, gc=False):
     """CUDA calls that returned, by name and by innermost range of the calling thread."""
@@ -179,7 +206,7 @@ class ApiDelta(msgspec.Struct, frozen=True, kw_only=True, array_like=True, gc=Fa
     time: Annotated[Distribution, Sketch]
 
 
-class MarkDelta(msgspec.Struct, frozen=True, array_like=True, gc=False):
+class MarkDelta(OfProcess, msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Marks of one domain and name; the `Mark` events beside them are the newest of a tick.
     `payload` is that of the newest mark that had one.
     """
@@ -192,7 +219,7 @@ class MarkDelta(msgspec.Struct, frozen=True, array_like=True, gc=False):
     payload: Annotated[Payload | None, Newest] = None
 
 
-class CollectiveDelta(msgspec.Struct, frozen=True, kw_only=True, array_like=True, gc=False):
+class CollectiveDelta(OfProcess, msgspec.Struct, kw_only=True, array_like=True, gc=False):
     """Collectives of one process by communicator, kind and size.
 
     `size_class` n holds messages of 2ⁿ⁻¹ up to 2ⁿ bytes. `entered` operations were begun, the
@@ -234,7 +261,7 @@ class CollectiveDelta(msgspec.Struct, frozen=True, kw_only=True, array_like=True
     """The squares of the waits, in µs²: a few long ones may be chance, many alike are not."""
 
 
-class PeerDelta(msgspec.Struct, frozen=True, kw_only=True, array_like=True, gc=False):
+class PeerDelta(OfProcess, msgspec.Struct, kw_only=True, array_like=True, gc=False):
     """Messages (sends and receives) between the process and another local one, `peer`.
 
     `messages` went to and fro, of which `bytes` were sent to it. In `matched` kernels, which took

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import msgspec
 
-from gputui.model.events.base import Amount, Integer, Key, RangeNumber, Sum
+from gputui.model.events.base import Amount, Integer, Key, OfProcess, RangeNumber, Sum
 
 WINDOW_GROUPS = 64
 """Windows of tracing are summed up in so many groups, each window in the next one's turn: what an
@@ -30,7 +30,7 @@ class WindowWork(msgspec.Struct, frozen=True, array_like=True, gc=False):
     gpu_ns: Annotated[Amount, Sum] = 0
 
 
-class WindowCost(msgspec.Struct, frozen=True, array_like=True, gc=False):
+class WindowCost(OfProcess, msgspec.Struct, frozen=True, array_like=True, gc=False):
     """What windows of tracing cost: the turns of a range that they touched took `taken_ns`, as many
     turns around them `bare_ns`."""
 

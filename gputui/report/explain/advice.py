@@ -75,8 +75,8 @@ def launch_advice(run: Run, names: Mapping[int, KernelDefined]) -> str | None:
 def _counts(run: Run, names: Mapping[int, KernelDefined]) -> Counter[_Kind]:
     """How many kernels of each kind ran."""
     counts = Counter[_Kind]()
-    for key, times in run.kernels.items():
-        if (known := names.get(key.kernel)) is not None:
+    for times in run.kernels.values():
+        if (known := names.get(times.kernel)) is not None:
             counts[_kind(known.name)] += times.time.count
     return counts
 
@@ -92,7 +92,7 @@ def _of_kernels(counts: Counter[_Kind]) -> str | None:
 def replays_graphs(run: Run) -> bool:
     """Whether the steps replay CUDA graphs."""
     steps = all_steps(run)
-    replays = sum(times.count for key, times in run.api.items() if "GraphLaunch" in key.name)
+    replays = sum(c.time.count for c in run.api.values() if "GraphLaunch" in c.name)
     return steps > 0 and replays >= IN_USE * steps
 
 
@@ -216,8 +216,8 @@ def _plans(run: Run, names: Mapping[int, KernelDefined]) -> bool:
     steps = all_steps(run)
     calls = sum(
         times.time.count
-        for key, times in run.kernels.items()
-        if (known := names.get(key.kernel)) is not None and _OF_CUDNN.search(known.name)
+        for times in run.kernels.values()
+        if (known := names.get(times.kernel)) is not None and _OF_CUDNN.search(known.name)
     )
     return calls > 0 and calls >= steps
 
@@ -242,8 +242,8 @@ def _tuning_advice(run: Run, names: Mapping[int, KernelDefined]) -> str | None:
     """Where steps time the algorithms of convolutions; None elsewhere."""
     steps = all_steps(run)
     counts = Counter[str]()
-    for key, times in run.api.items():
-        counts[key.name] += times.count
+    for calls in run.api.values():
+        counts[calls.name] += calls.time.count
     tries = min(counts["cudaEventSynchronize"], counts["cudaDeviceSynchronize"])
     if not steps or tries < TRIES * steps:
         return None

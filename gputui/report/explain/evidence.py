@@ -35,8 +35,8 @@ def copies_back(run: Run, tree: TimeTree) -> bool:
     """Whether pageable copies are from the GPU: as long, over the run, as all are in its steps."""
     back_ns = sum(
         both.time.total
-        for key, both in run.memory_operations.items()
-        if "Device-to-Host" in key.operation and key.destination_kind == "pageable"
+        for both in run.memory_operations.values()
+        if "Device-to-Host" in both.operation and both.destination_kind == "pageable"
     )
     return 0 < BACK * tree.leaves.get(Leaf.COPY_PAGEABLE, 0) <= back_ns
 
@@ -75,9 +75,9 @@ ONE_PHASE = 0.8
 
 def _in_one_phase(run: Run, leaf: Leaf) -> str | None:
     times = Counter[str]()
-    for key, time in run.timing.range_leaves.items():
-        if key.leaf == leaf:
-            known = run.ranges.get(key.range)
+    for time in run.timing.range_leaves.values():
+        if time.leaf == leaf:
+            known = run.ranges.get(time.range)
             times[known.path if known is not None else ""] += time.ns
     name, ns = times.most_common(1)[0] if times else ("", 0)
     if not name or ns < ONE_PHASE * times.total():

@@ -18,7 +18,6 @@ from gputui.model.events import Scope
 from gputui.model.leaves import LEAVES, Leaf, idle_sum, is_kernel, leaf_of_number
 from gputui.report.explain.rank_waits import Place, ranks_of
 from gputui.state import Run
-from gputui.state.keys import DeviceKey, LoopKey
 
 LEAST_TURNS = 3
 """Steps without which a share would be of chance."""
@@ -49,7 +48,7 @@ def waits_a_step(run: Run) -> float:
 
 
 def _waits(run: Run) -> int:
-    return sum(times.count for key, times in run.api.items() if _kind_of_call(key.name) == "wait")
+    return sum(c.time.count for c in run.api.values() if _kind_of_call(c.name) == "wait")
 
 
 def waits_among_launches(run: Run) -> float | None:
@@ -70,12 +69,12 @@ it launches kernels."""
 def reading_share(run: Run, process: int) -> float:
     """Of the time between launches, what goes into reading values back, by the calls for it."""
     calls: dict[str, int] = defaultdict(int)
-    for key, times in run.api.items():
-        if key.process == process:
-            calls[_kind_of_call(key.name)] += times.count
+    for call in run.api.values():
+        if call.process == process:
+            calls[_kind_of_call(call.name)] += call.time.count
     read = calls["wait"] + min(calls["wait"], calls["copy"])
     whole = sum(calls.values())
-    steps = sum(sums.steps for key, sums in run.loops.items() if key.process == process)
+    steps = sum(loop.steps for loop in run.loops.values() if loop.process == process)
     if calls["wait"] < MANY_WAITS * steps or read < READING * whole:
         return 0.0
     return read / whole if whole else 0.0
@@ -106,13 +105,13 @@ def taken_by_others(run: Run, process: int, device: int) -> float:
 
 def shares_with_itself(run: Run) -> bool:
     """Whether processes of the run with work of their own share a GPU."""
-    places = {(key.process, key.device) for key in run.leaf_times}
+    places = {(time.process, time.device) for time in run.leaf_times.values()}
     return any(_used_by_siblings(run, *place) >= USED_BY_ANOTHER for place in places)
 
 
 def _stretched(run: Run, process: int, device: int) -> float:
     """Share of its kernels' time by which they are longer than the same kernels can be."""
-    found = run.stretches.get(DeviceKey(process, device))
+    found = run.stretches.get((process, device))
     return found.stretched_ns / found.compared_ns if found and found.compared_ns else 0.0
 
 
@@ -131,10 +130,10 @@ def _used_by_siblings(run: Run, process: int, device: int) -> float:
         return 0.0
     host = run.processes[process].attached.host
     wall_ns, busy_ns = 0, dict.fromkeys(run.processes, 0)
-    for key, time in run.leaf_times.items():
-        if key.device == device and key.process in busy_ns:
-            busy_ns[key.process] += time.ns if is_kernel(leaf_of_number(key.leaf)) else 0
-            wall_ns += time.ns if key.process == process else 0
+    for time in run.leaf_times.values():
+        if time.device == device and time.process in busy_ns:
+            busy_ns[time.process] += time.ns if is_kernel(leaf_of_number(time.leaf)) else 0
+            wall_ns += time.ns if time.process == process else 0
     used = sum(
         ns * (1.0 - _stretched(run, number, device))
         for number, ns in busy_ns.items()
@@ -154,9 +153,9 @@ def scope_of(
 ) -> tuple[int | None, tuple[Scope, ...]]:
     """The main loop of a device, and what of it counts; (None, everything) without steps."""
     steady = {
-        key.loop: sums
-        for key, sums in run.loops.items()
-        if (key.process, key.device) == (process, device) and Scope(key.scope) is Scope.STEADY
+        sums.loop: sums
+        for sums in run.loops.values()
+        if (sums.process, sums.device) == (process, device) and sums.scope is Scope.STEADY
     }
     times: dict[int, dict[Scope, int]] = defaultdict(lambda: defaultdict(int))
     for (loop, scope), of in parts.items():
@@ -170,7 +169,7 @@ def scope_of(
         main = max(loops, key=lambda loop: (steady[loop].usual_ns, loop))
         counted_ns = times[main][Scope.STEADY]
         # Many pauses are how a loop goes (a server between requests); one is what came before it.
-        pauses = run.loops.get(LoopKey(process, device, Scope.PAUSE, main))
+        pauses = run.loops.get((process, device, Scope.PAUSE, main))
         if pauses is not None and pauses.steps >= LEAST_PAUSES:
             counted_ns += times[main][Scope.PAUSE]
         if counted_ns >= LEAST_SHARE * sum(sum(of.values()) for of in parts.values()):

@@ -15,12 +15,11 @@ from gputui.model.events import (
     NO_LEAF,
     OUTSIDE_STEPS,
     RECOMPUTING,
+    LineSamples,
     Scope,
 )
 from gputui.model.leaves import Leaf
 from gputui.state import Run
-from gputui.state.keys import LineKey
-from gputui.state.timing import LineCount
 
 LEAST_SAMPLES = 10
 """Readings of the program's line that make an estimate."""
@@ -103,27 +102,34 @@ def line_shares(
     return found
 
 
-def _readings(run: Run, leaf: Leaf | None) -> Iterator[tuple[int, int, LineCount]]:
+class _Seen(NamedTuple):
+    samples: int
+    inside: int = 0
+    inside_samples: int = 0
+
+
+def _readings(run: Run, leaf: Leaf | None) -> Iterator[tuple[int, int, _Seen]]:
     """The process, the number of the line in it, and how often it was read for a leaf."""
     if leaf is Leaf.LAUNCH:
-        for place, launched in run.line_launches.items():
-            yield place.process, place.line, LineCount(launched.readings)
+        for launched in run.line_launches.values():
+            yield launched.process, launched.line, _Seen(launched.readings)
         return
     leaf = _READ_AS.get(leaf, leaf) if leaf is not None else None
     counted = _counted(run)
-    is_said = leaf in _CALLS or any(key.leaf == leaf for key in counted)
+    is_said = leaf in _CALLS or any(line.leaf == leaf for line in counted)
     said = leaf if is_said else NO_LEAF
-    for key, seen in counted.items():
-        own = key.leaf not in (*_CALLS, BESIDE_RUNNING, BESIDE_ASLEEP, RECOMPUTING)
-        if own if leaf is None else key.leaf == said:
-            yield key.process, key.line, seen
+    for line in counted:
+        own = line.leaf not in (*_CALLS, BESIDE_RUNNING, BESIDE_ASLEEP, RECOMPUTING)
+        if own if leaf is None else line.leaf == said:
+            yield line.process, line.line, _Seen(line.samples, line.inside, line.inside_samples)
 
 
-def _counted(run: Run) -> dict[LineKey, LineCount]:
+def _counted(run: Run) -> list[LineSamples]:
     """The readings in steps, or where there are none, all."""
-    if any(sums.steps for key, sums in run.loops.items() if Scope(key.scope) is Scope.STEADY):
-        return {key: seen for key, seen in run.line_samples.items() if key.loop != OUTSIDE_STEPS}
-    return run.line_samples
+    has_steps = any(loop.steps for loop in run.loops.values() if loop.scope == Scope.STEADY)
+    return [
+        line for line in run.line_samples.values() if not has_steps or line.loop != OUTSIDE_STEPS
+    ]
 
 
 class Beside(NamedTuple):
@@ -146,12 +152,12 @@ def beside(run: Run, leaves: Mapping[Leaf, int]) -> Beside | None:
     of its readings found it asleep."""
     counts: dict[int, Counter[tuple[str, str]]] = defaultdict(Counter)
     silent = 0
-    for key, seen in _counted(run).items():
-        line = _defined(run, key.process, key.line)
-        if key.leaf == NO_LEAF:
+    for seen in _counted(run):
+        line = _defined(run, seen.process, seen.line)
+        if seen.leaf == NO_LEAF:
             silent += seen.samples
         elif line is not None and not _INSTALLED.match(line.path):
-            counts[key.leaf][line.function, PurePath(line.path).name] += seen.samples
+            counts[seen.leaf][line.function, PurePath(line.path).name] += seen.samples
     away_ns = sum(leaves.get(leaf, 0) for leaf in (Leaf.HOST, Leaf.SCHEDULER, Leaf.WAIT))
     asleep = silent * leaves.get(Leaf.WAIT, 0) / away_ns if away_ns else 0.0
     for leaf in (BESIDE_RUNNING, BESIDE_ASLEEP):
@@ -165,9 +171,9 @@ def recomputed(run: Run) -> str | None:
     """The program's line in the forward passes that backward passes compute again, the most
     frequent one, empty where all is a library's; None where too few readings saw that."""
     counts = Counter[_Line | None]()
-    for key, seen in _counted(run).items():
-        if key.leaf == RECOMPUTING:
-            counts[_defined(run, key.process, key.line)] += seen.samples
+    for seen in _counted(run):
+        if seen.leaf == RECOMPUTING:
+            counts[_defined(run, seen.process, seen.line)] += seen.samples
     if sum(counts.values()) < LEAST_RECOMPUTED:
         return None
     own = (one for one, _ in counts.most_common() if one and not _INSTALLED.match(one.path))

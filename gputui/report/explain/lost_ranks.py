@@ -41,16 +41,16 @@ def hangs(run: Run, aborted: Collection[int]) -> tuple[Finding, ...]:
     newest: dict[str, int] = defaultdict(int)
     kinds: dict[str, str] = {}
     ranks: dict[str, int] = defaultdict(int)
-    for key, sums in run.collectives.items():
-        if key.process not in ranked:
+    for sums in run.collectives.values():
+        if sums.process not in ranked:
             continue
-        name = key.communicator
-        entered[name][key.process] += sums.entered
-        inside[name][key.process] += sums.entered - sums.left
+        name = sums.communicator
+        entered[name][sums.process] += sums.entered
+        inside[name][sums.process] += sums.entered - sums.left
         ranks[name] = max(ranks[name], sums.ranks)
         if (sums.entered_ns or 0) > newest[name]:
             newest[name] = sums.entered_ns or 0
-            kinds[name] = key.kind
+            kinds[name] = sums.kind
     ended = {
         process: detached
         for process in ranked
@@ -259,7 +259,7 @@ the one that had begun fewer collectives: the others waited for it."""
 
 
 def _entered(run: Run, process: int) -> int:
-    return sum(sums.entered for key, sums in run.collectives.items() if key.process == process)
+    return sum(sums.entered for sums in run.collectives.values() if sums.process == process)
 
 
 def _first(run: Run, ended_ns: Mapping[int, int]) -> int:
@@ -411,11 +411,11 @@ def clocks_ahead_ns(run: Run) -> Mapping[str, int]:
     """
     ranked = rank_processes(run)
     entered: dict[str, dict[int, tuple[int, int]]] = defaultdict(dict)
-    for key, sums in run.collectives.items():
-        if key.process in ranked:
-            count, newest_ns = entered[key.communicator].get(key.process, (0, 0))
+    for sums in run.collectives.values():
+        if sums.process in ranked:
+            count, newest_ns = entered[sums.communicator].get(sums.process, (0, 0))
             newest_ns = max(newest_ns, sums.entered_ns or 0)
-            entered[key.communicator][key.process] = count + sums.entered, newest_ns
+            entered[sums.communicator][sums.process] = count + sums.entered, newest_ns
     for of in entered.values():
         counts = {count for count, _ in of.values()}
         if len(of) < len(ranked) or len(counts) > 1 or min(counts) < LEAST_COLLECTIVES:

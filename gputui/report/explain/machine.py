@@ -299,9 +299,9 @@ def allocator_thrash(_session: Session, run: Run) -> Iterator[Finding]:
     share = tree.share(tree.leaves.get(Leaf.ALLOCATION, 0))
     steps = all_steps(run)
     calls = sum(
-        times.count
-        for key, times in run.api.items()
-        if key.name.startswith(("cudaMalloc", "cudaFree", "cuMemAlloc", "cuMemFree"))
+        call.time.count
+        for call in run.api.values()
+        if call.name.startswith(("cudaMalloc", "cudaFree", "cuMemAlloc", "cuMemFree"))
     )
     if not THRASH_SHARE <= share < SPEAKS or calls < THRASH_CALLS * steps:
         return

@@ -293,8 +293,8 @@ def _cpu_by_phase(rank: RankTime) -> Phases:
     found: dict[str, float] = defaultdict(float)
     times = [
         row
-        for key, row in run.collectives.items()
-        if key.process == process and row.first_ns is not None and row.last_ns is not None
+        for row in run.collectives.values()
+        if row.process == process and row.first_ns is not None and row.last_ns is not None
     ]
     window_ns = max((row.last_ns or 0 for row in times), default=0) - min(
         (row.first_ns or 0 for row in times), default=0
@@ -333,9 +333,9 @@ def _idle_by_phase(rank: RankTime) -> Phases:
 
 def _kernels_by_phase(rank: RankTime) -> Phases:
     found: dict[int, int] = defaultdict(int)
-    for key, row in rank.run.kernels.items():
-        if (key.process, key.device) == (rank.process, rank.device):
-            found[key.phase] += row.time.total
+    for row in rank.run.kernels.values():
+        if (row.process, row.device) == (rank.process, rank.device):
+            found[row.phase] += row.time.total
     return _by_path(rank, found)
 
 
@@ -357,10 +357,8 @@ def _by_path(rank: RankTime, by_range: Mapping[int, int]) -> Phases:
 
 
 def _span_ns(rank: RankTime) -> int:
-    uses = rank.run.timing.devices.items()
-    return sum(
-        use.span_ns for key, use in uses if (key.process, key.device) == (rank.process, rank.device)
-    )
+    use = rank.run.timing.devices.get((rank.process, rank.device))
+    return 0 if use is None else use.span_ns
 
 
 def _slow_clock(one: RankTime, others: Sequence[RankTime]) -> str | None:

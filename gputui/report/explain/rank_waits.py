@@ -9,13 +9,13 @@ is waiting.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
-from gputui.model.collectives import SYNCHRONIZING, CollectiveSums
-from gputui.model.events import Scope
+from gputui.model.collectives import SYNCHRONIZING
+from gputui.model.events import CollectiveDelta, Scope
 from gputui.model.leaves import Leaf
-from gputui.state import CollectiveKey, Run
+from gputui.state import Run
 
 _TOGETHER = (Leaf.RANK, Leaf.COMMUNICATION)
 """What only processes of one job have."""
@@ -29,8 +29,8 @@ def ranks_of(run: Run) -> dict[int, int]:
     known = {number: one.rank for number, one in attached.items() if one.rank is not None}
     if known or len(attached) < 2:
         return known
-    together = {key.process for key in run.collectives}
-    together |= {key.process for key in run.leaf_times if key.leaf in _TOGETHER}
+    together = {row.process for row in run.collectives.values()}
+    together |= {time.process for time in run.leaf_times.values() if time.leaf in _TOGETHER}
     families = defaultdict[tuple[int, str | None], list[tuple[int, int]]](list)
     for number in together & attached.keys():
         one = attached[number]
@@ -62,7 +62,9 @@ def rank_processes(run: Run) -> dict[int, int]:
     of_rank: dict[int, list[int]] = {}
     for process, rank in ranks_of(run).items():
         of_rank.setdefault(rank, []).append(process)
-    working = {key.process for key in run.collectives} | {key.process for key in run.leaf_times}
+    working = {row.process for row in run.collectives.values()} | {
+        time.process for time in run.leaf_times.values()
+    }
     return {
         process: rank
         for rank, processes in of_rank.items()
@@ -169,33 +171,31 @@ def _compared(run: Run) -> dict[int, Matched | str]:
     """By process, what its collectives say, or why they say nothing."""
     if len(hosts(run)) > 1:
         return {}  # collectives are matched among the ranks of a host
-    rows: dict[int, dict[CollectiveKey, CollectiveSums]] = {
-        process: {} for process in ranks_of(run)
-    }
-    for key, row in run.collectives.items():
-        if key.process in rows:
-            rows[key.process][key] = row
+    rows: dict[int, list[CollectiveDelta]] = {process: [] for process in ranks_of(run)}
+    for row in run.collectives.values():
+        if row.process in rows:
+            rows[row.process].append(row)
     return {process: _of_rank(run, process, own) for process, own in rows.items() if own}
 
 
-def _of_rank(run: Run, process: int, rows: Mapping[CollectiveKey, CollectiveSums]) -> Matched | str:
-    of_loop = {key: row for key, row in rows.items() if row.count >= LEAST_COLLECTIVES}
-    together = [row for row in of_loop.values() if row.matched >= LEAST_COLLECTIVES]
-    compared = sum(row.compared for row in rows.values())
-    found = sum(row.matched for row in rows.values())
+def _of_rank(run: Run, process: int, rows: Sequence[CollectiveDelta]) -> Matched | str:
+    of_loop = [row for row in rows if row.count >= LEAST_COLLECTIVES]
+    together = [row for row in of_loop if row.matched >= LEAST_COLLECTIVES]
+    compared = sum(row.compared for row in rows)
+    found = sum(row.matched for row in rows)
     if found < MATCHED * compared:
         return f"{100 * found / compared:.0f} % of the collectives were found on all ranks"
-    if not compared and any(row.ranks > 1 for row in rows.values()):
+    if not compared and any(row.ranks > 1 for row in rows):
         return FIRST_SECOND
     if not together:
         return f"fewer than {LEAST_COLLECTIVES} collectives of a kind and size were compared"
-    whole = sum(row.count for key, row in of_loop.items() if key.kind in SYNCHRONIZING)
+    whole = sum(row.count for row in of_loop if row.kind in SYNCHRONIZING)
     if found < COMPARED * whole:
         return f"{100 * found / whole:.0f} % of the collectives came after the first second"
     exposed = _exposed(run, process, of_loop)
     if exposed is None:
         return "collectives ran longer beside the steps than in them"
-    others_ns = sum(row.time_ns for key, row in of_loop.items() if key.kind not in SYNCHRONIZING)
+    others_ns = sum(row.time_ns for row in of_loop if row.kind not in SYNCHRONIZING)
     waited_ns = sum(row.wait_ns for row in together)
     whole_ns = sum(row.matched_ns for row in together) + others_ns
     return Matched(
@@ -210,20 +210,18 @@ def _of_rank(run: Run, process: int, rows: Mapping[CollectiveKey, CollectiveSums
     )
 
 
-def _exposed(
-    run: Run, process: int, of_loop: Mapping[CollectiveKey, CollectiveSums]
-) -> float | None:
+def _exposed(run: Run, process: int, of_loop: Sequence[CollectiveDelta]) -> float | None:
     """Which share of a process's collectives `of_loop` ran alone: all of them without a GPU. With
     steps, in those; None where they ran alone for longer beside the steps, so that most of their
     waits may be there."""
     all_ns = _alone_ns(run, process, tuple(Scope))
-    loop_ns = sum(row.time_ns for row in of_loop.values())
+    loop_ns = sum(row.time_ns for row in of_loop)
     if all_ns is None or not loop_ns:
         return 1.0
     in_steps = sum(
         loop.steps
-        for key, loop in run.loops.items()
-        if key.process == process and key.scope == Scope.STEADY
+        for loop in run.loops.values()
+        if loop.process == process and loop.scope == Scope.STEADY
     )
     if in_steps < LEAST_STEPS:
         return min(1.0, all_ns / loop_ns)
@@ -235,16 +233,16 @@ def _exposed(
 
 
 def _collectives_ns(run: Run, process: int) -> int:
-    return sum(row.time_ns for key, row in run.collectives.items() if key.process == process)
+    return sum(row.time_ns for row in run.collectives.values() if row.process == process)
 
 
 def _alone_ns(run: Run, process: int, scopes: Collection[Scope]) -> int | None:
     """How long collectives ran while nothing else did; None without a GPU."""
-    times = {key: time.ns for key, time in run.leaf_times.items() if key.process == process}
+    times = [time for time in run.leaf_times.values() if time.process == process]
     if not times:
         return None
     return sum(
-        ns for key, ns in times.items() if key.leaf == Leaf.COMMUNICATION and key.scope in scopes
+        time.ns for time in times if time.leaf == Leaf.COMMUNICATION and time.scope in scopes
     )
 
 
@@ -253,7 +251,7 @@ def hidden_share(run: Run, process: int) -> float | None:
     where collectives or the GPU were not seen."""
     alone_ns = _alone_ns(run, process, tuple(Scope))
     whole_ns = _collectives_ns(run, process)
-    all_ns = sum(time.ns for key, time in run.leaf_times.items() if key.process == process)
+    all_ns = sum(time.ns for time in run.leaf_times.values() if time.process == process)
     if alone_ns is None or not whole_ns or not all_ns:
         return None
     return max(0, whole_ns - alone_ns) / all_ns
@@ -335,7 +333,5 @@ def _may_be_summed(run: Run) -> bool:
     if not run.leaf_times:
         return False  # which are beside other work is not known without a GPU
     whole_ns = sum(row.time_ns for row in run.collectives.values())
-    together_ns = sum(
-        row.time_ns for key, row in run.collectives.items() if key.kind in SYNCHRONIZING
-    )
+    together_ns = sum(row.time_ns for row in run.collectives.values() if row.kind in SYNCHRONIZING)
     return together_ns >= SYNCHRONIZED * whole_ns

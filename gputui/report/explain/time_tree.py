@@ -19,6 +19,7 @@ from msgspec.structs import replace
 from gputui.model.events import Scope, StepBlock
 from gputui.model.leaves import LEAVES, Leaf, idle_sum, is_kernel, leaf_of_number
 from gputui.model.sketch import Accumulator
+from gputui.model.statistics import Statistics
 from gputui.model.units import duration, percent
 from gputui.report.explain.finding import Finding
 from gputui.report.explain.leaves import (
@@ -250,9 +251,9 @@ def _by_place(run: Run) -> dict[Place, dict[tuple[int, Scope], dict[Leaf, int]]]
     by_device: dict[Place, dict[tuple[int, Scope], dict[Leaf, int]]] = defaultdict(
         lambda: defaultdict(dict)
     )
-    for key, time in run.leaf_times.items():
-        of = by_device[key.process, key.device][key.loop, Scope(key.scope)]
-        leaf = leaf_of_number(key.leaf)
+    for time in run.leaf_times.values():
+        of = by_device[time.process, time.device][time.loop, Scope(time.scope)]
+        leaf = leaf_of_number(time.leaf)
         of[leaf] = of.get(leaf, 0) + time.ns
     return by_device
 
@@ -268,7 +269,7 @@ def _device_tree(
     leaves: dict[Leaf, int] = defaultdict(int)
     beside: dict[Scope, int] = defaultdict(int)
     paused: Mapping[Leaf, int] = {}
-    lengths: list[Accumulator] = []
+    lengths: list[Statistics] = []
     newest: tuple[int, ...] = ()
     blocks: list[tuple[StepBlock, ...]] = []
     steps = operations = slow_steps = slow_ns = pauses = 0
@@ -286,26 +287,27 @@ def _device_tree(
             beside[scope] += sum(of.values())
             if loop == main and scope is Scope.PAUSE:
                 paused = of
-    for of_loop, sums in run.loops.items():
-        if (of_loop.process, of_loop.device) != (process, device):
+    for sums in run.loops.values():
+        if (sums.process, sums.device) != (process, device):
             continue
-        if main is not None and of_loop.loop != main:
+        if main is not None and sums.loop != main:
             continue
-        if of_loop.scope == Scope.PAUSE:
+        if sums.scope == Scope.PAUSE:
             pauses += sums.steps
-        if Scope(of_loop.scope) not in scopes:
+        if Scope(sums.scope) not in scopes:
             continue
         operations += sums.operations
         if sums.waited_ns is not None:
             waited_ns = (waited_ns or 0) + sums.waited_ns
-        began_ns, ended_ns = sums.first_ns or 0, sums.last_ns or 0
+        began_ns, ended_ns = sums.first_ns, sums.last_ns
         first_ns = min(first_ns or began_ns, began_ns)
         last_ns = max(last_ns, ended_ns)
         if main is not None:
             steps += sums.steps
             slow_steps += sums.slow_steps
             slow_ns += sums.slow_ns
-            lengths.append(sums.step_ns)
+            if sums.step_ns is not None:
+                lengths.append(sums.step_ns)
             newest = sums.newest
     if waited_ns is not None:
         # A step takes the longer of the GPU's work and the CPU's: without its synchronizing calls

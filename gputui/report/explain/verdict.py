@@ -238,7 +238,7 @@ def _finding(
 def _of_ranks(run: Run, cause: Cause) -> Cause:
     if not all_ranks_seen(run):
         return SOME_RANKS
-    on_gpu = any(key.leaf is Leaf.COMMUNICATION for key in run.leaf_times)
+    on_gpu = any(time.leaf == Leaf.COMMUNICATION for time in run.leaf_times.values())
     return cause if on_gpu or run.collectives else UNSEEN_COLLECTIVES
 
 

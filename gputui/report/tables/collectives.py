@@ -6,7 +6,8 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from gputui.model.collectives import CollectiveSums, PeerSums, bus_factor, total_bytes
+from gputui.model.collectives import bus_factor, total_bytes
+from gputui.model.events import CollectiveDelta, PeerDelta
 from gputui.report.explain.rank_waits import FIRST_SECOND, MATCHED, ranks_of
 from gputui.report.schema import (
     RANK,
@@ -21,7 +22,7 @@ from gputui.report.schema import (
     text,
     time,
 )
-from gputui.state import CollectiveKey, Run, Session
+from gputui.state import Run, Session
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,8 +33,7 @@ class CollectiveRow:
     pid: int
     ranks: int
     group: str
-    key: CollectiveKey
-    sums: CollectiveSums
+    sums: CollectiveDelta
 
     @property
     def transfer_ns(self) -> int | None:
@@ -43,13 +43,13 @@ class CollectiveRow:
     @property
     def algorithm_rate(self) -> float | None:
         """Bytes a second of the whole operation, without waiting; None where unknown."""
-        whole = total_bytes(self.key.kind, self.sums.matched_bytes, self.ranks)
+        whole = total_bytes(self.sums.kind, self.sums.matched_bytes, self.ranks)
         return 1e9 * whole / self.transfer_ns if self.transfer_ns and whole else None
 
     @property
     def bus_rate(self) -> float | None:
         """Bytes a second that each rank's link carries, as nccl-tests counts them."""
-        factor = bus_factor(self.key.kind, self.ranks)
+        factor = bus_factor(self.sums.kind, self.ranks)
         if self.algorithm_rate is None or not factor:
             return None
         return self.algorithm_rate * factor
@@ -58,8 +58,8 @@ class CollectiveRow:
 def collective_rows(_session: Session, run: Run) -> list[CollectiveRow]:
     """Those that ended, the longest of each rank first."""
     members: dict[str, set[int]] = defaultdict(set)
-    for key in run.collectives:
-        members[key.communicator].add(key.process)
+    for sums in run.collectives.values():
+        members[sums.communicator].add(sums.process)
     ranks = ranks_of(run)
     groups = {
         name: _group({ranks[one] for one in of if one in ranks})
@@ -68,14 +68,13 @@ def collective_rows(_session: Session, run: Run) -> list[CollectiveRow]:
     }
     rows = [
         CollectiveRow(
-            ranks.get(key.process),
-            run.processes[key.process].attached.pid,
-            sums.ranks or len(members[key.communicator]),
-            groups.get(key.communicator, ""),
-            key,
+            ranks.get(sums.process),
+            run.processes[sums.process].attached.pid,
+            sums.ranks or len(members[sums.communicator]),
+            groups.get(sums.communicator, ""),
             sums,
         )
-        for key, sums in run.collectives.items()
+        for sums in run.collectives.values()
         if sums.count
     ]
     return sorted(rows, key=lambda row: (-1 if row.rank is None else row.rank, -row.sums.time_ns))
@@ -98,7 +97,7 @@ def _note(_run: Run, rows: Sequence[CollectiveRow]) -> str:
     found = sum(row.sums.matched for row in rows)
     if compared and found < MATCHED * compared:
         return f"only {100 * found / compared:.0f} % found on all ranks: waits are not compared"
-    unknown = sum(row.sums.count for row in rows if not row.key.communicator)
+    unknown = sum(row.sums.count for row in rows if not row.sums.communicator)
     if unknown:
         return (
             f"{unknown:,} without a communicator: replayed from a CUDA graph, of NCCL before 2.25, "
@@ -125,8 +124,8 @@ COLLECTIVES: TableSpec[CollectiveRow] = TableSpec(
     columns=(
         RANK,
         number("PID", "pid", lambda row: row.pid, "The process", priority=9),
-        text("Kind", "kind", lambda row: row.key.kind, "What it does"),
-        text("Communicator", "communicator", lambda row: row.key.communicator,
+        text("Kind", "kind", lambda row: row.sums.kind, "What it does"),
+        text("Communicator", "communicator", lambda row: row.sums.communicator,
              "NCCL's id, or the category of the range", priority=4),
         text("Group", "group", lambda row: row.group,
              "The ranks of the communicator that were seen", seen=if_differs, flexible=False,
@@ -179,26 +178,26 @@ class PeerRow:
     rank: int | None
     pid: int
     peer: int | None
-    sums: PeerSums
+    sums: PeerDelta
     chain: tuple[int, ...]
 
 
 def peer_rows(_session: Session, run: Run) -> list[PeerRow]:
     """By rank, whom it waits for most first."""
     waits: dict[int, dict[int, int]] = defaultdict(dict)
-    for key, sums in run.peers.items():
-        waits[key.process][key.peer] = sums.wait_ns
+    for sums in run.peers.values():
+        waits[sums.process][sums.peer] = sums.wait_ns
     ranks = ranks_of(run)
     rows = [
         PeerRow(
-            ranks.get(key.process),
-            run.processes[key.process].attached.pid,
-            ranks.get(key.peer),
+            ranks.get(sums.process),
+            run.processes[sums.process].attached.pid,
+            ranks.get(sums.peer),
             sums,
-            tuple(ranks[one] for one in _chain(waits, key.process, key.peer) if one in ranks),
+            tuple(ranks[one] for one in _chain(waits, sums.process, sums.peer) if one in ranks),
         )
-        for key, sums in run.peers.items()
-        if key.peer in run.processes
+        for sums in run.peers.values()
+        if sums.peer in run.processes
     ]
     return sorted(rows, key=lambda row: (-1 if row.rank is None else row.rank, -row.sums.wait_ns))
 

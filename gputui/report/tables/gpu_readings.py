@@ -10,11 +10,11 @@ from typing import NamedTuple
 import msgspec
 
 from gputui.model import units
-from gputui.model.events import GpuSample, HostSample
+from gputui.model.events import DeviceDelta, GpuSample, HostSample
 from gputui.model.metrics import Metric, metrics_of
 from gputui.report.energy import energy_joules, span_of, used_span
 from gputui.report.schema import Column, TableSpec, count, if_any, text
-from gputui.state import Device, Readings, Run, Series, Session, Span
+from gputui.state import Readings, Run, Series, Session, Span
 
 
 class Reading(NamedTuple):
@@ -142,7 +142,7 @@ class DeviceReadings(msgspec.Struct, frozen=True):
 
 
 def device_readings(
-    session: Session, readings: Readings, captured: Mapping[int, Device] | None, span: Span
+    session: Session, readings: Readings, captured: Mapping[int, DeviceDelta] | None, span: Span
 ) -> list[DeviceReadings]:
     rows = []
     for index, gpu in sorted(session.gpus.items()):

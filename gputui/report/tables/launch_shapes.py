@@ -44,8 +44,8 @@ def shape_rows(session: Session, run: Run) -> list[ShapeRow]:
 
 def _rows(session: Session, run: Run) -> Iterator[ShapeRow]:
     capability = _capability(session, run)
-    for number, counted in run.shapes.items():
-        shape = session.launch_shapes.get(number)
+    for counted in run.shapes.values():
+        shape = session.launch_shapes.get(counted.shape)
         if shape is not None:
             held = occupancy(
                 capability,

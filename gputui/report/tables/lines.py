@@ -30,8 +30,8 @@ class LineRow:
 def line_rows(run: Run) -> list[LineRow]:
     """The lines that launch, the largest first."""
     sums: dict[tuple[int, int], list[int]] = defaultdict(lambda: [0, 0])
-    for key, seen in run.line_launches.items():
-        of = sums[key.process, key.line]
+    for seen in run.line_launches.values():
+        of = sums[seen.process, seen.line]
         of[0] += seen.readings
         of[1] += seen.gpu_ns
     whole, readings = sum(of[1] for of in sums.values()), sum(of[0] for of in sums.values())

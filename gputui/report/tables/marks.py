@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import heapq
 from dataclasses import dataclass
+from typing import Any
 
 import msgspec
 
-from gputui.model.events import Payload
+from gputui.model.events import MarkDelta, Payload
+from gputui.model.merge import merger_of
 from gputui.model.naming import is_library_domain
 from gputui.model.payloads import payload_text
 from gputui.report.domains import DEFAULT
 from gputui.report.schema import Cell, TableSpec, count, if_any, number, text, time
-from gputui.state import Marks, Run
+from gputui.state import Run
+from gputui.state.tables import Table
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +54,8 @@ def newest_marks(run: Run, most: int, *, library_domains: bool = False) -> list[
     """
     found: dict[tuple[str, str], NewestMark] = {}
     began_ns = run.started.time_ns
-    for (_, domain, name), marks in (run.mark_counts or _kept(run)).items():
+    for marks in (run.marks or _kept(run)).values():
+        domain, name = marks.domain, marks.name
         last_ns = max(0, marks.last_ns - began_ns)
         known = found.get((domain, name))
         if known is None:
@@ -77,7 +81,8 @@ def mark_rows(run: Run) -> list[MarkRow]:
         for known in run.mark_definitions.values()
         if known.category_id is not None
     }
-    for (process, domain, name), marks in (run.mark_counts or _kept(run)).items():
+    for marks in (run.marks or _kept(run)).values():
+        process, domain, name = marks.process, marks.domain, marks.name
         attached = run.processes[process].attached
         first_ns, last_ns = (max(0, at - began_ns) for at in (marks.first_ns, marks.last_ns))
         rows.append(
@@ -98,9 +103,9 @@ def mark_rows(run: Run) -> list[MarkRow]:
 
 def marks_note(run: Run) -> str:
     """The note beside counts that may not cover all marks."""
-    if run.mark_counts or not run.marks:
+    if run.marks or not run.newest_marks:
         return ""
-    return f"only of the newest {len(run.marks)}: an older gputui did not count them"
+    return f"only of the newest {len(run.newest_marks)}: an older gputui did not count them"
 
 
 class PayloadValue(msgspec.Struct, frozen=True):
@@ -157,13 +162,16 @@ MARKS: TableSpec[MarkRow] = TableSpec(
 TABLES = (MARKS,)
 
 
-def _kept(run: Run) -> dict[tuple[int, str, str], Marks]:
-    found: dict[tuple[int, str, str], Marks] = {}
-    for mark in run.marks:
+def _kept(run: Run) -> Table[MarkDelta]:
+    merger = merger_of(MarkDelta)
+    rows: Table[MarkDelta] = {}
+    for mark in run.newest_marks:
+        part = MarkDelta(mark.domain, mark.name, 1, mark.time_ns, mark.time_ns, mark.payload)
         key = mark.process, mark.domain, mark.name
-        marks = found.setdefault(key, Marks(0, mark.time_ns, mark.time_ns))
-        marks.count += 1
-        marks.first_ns = min(marks.first_ns, mark.time_ns)
-        marks.last_ns = max(marks.last_ns, mark.time_ns)
-        marks.payload = mark.payload or marks.payload
-    return found
+        if key in rows:
+            merger.add(rows[key], part)
+        else:
+            row: Any = merger.start(part)
+            row.process = mark.process
+            rows[key] = row
+    return rows

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Literal
 
+from gputui.model.events import MemoryOperationDelta
 from gputui.report.phase_tree import PhaseKey, phase_tree, phases_around
 from gputui.report.phases import PhaseRow, phase_rows
 from gputui.report.schema import (
@@ -30,7 +31,7 @@ from gputui.report.schema import (
     time,
 )
 from gputui.report.statistics import TableRow, api_rows
-from gputui.state import Gpu, MemoryOperationKey, Run, TimeAndSize
+from gputui.state import Gpu, Run
 
 _ALLOCATION = re.compile(r"^(cudaMalloc|cudaHostAlloc|cudaHostRegister|cuMemAlloc|cuMemCreate)")
 _RELEASE = re.compile(r"^(cudaFree|cudaHostUnregister|cuMemFree|cuMemRelease)")
@@ -93,8 +94,8 @@ class Transfer:
 def transfers(run: Run) -> list[Transfer]:
     """What was copied and set, by operation and kinds of memory; most bytes first."""
     found: dict[tuple[str, str | None, str | None], Transfer] = {}
-    for key, both in run.memory_operations.items():
-        ends = (key.operation, key.source_kind, key.destination_kind)
+    for both in run.memory_operations.values():
+        ends = (both.operation, both.source_kind, both.destination_kind)
         row = found.setdefault(ends, Transfer(*ends))
         row.count += both.size.count
         row.total_bytes += both.size.total
@@ -120,12 +121,12 @@ class Traffic:
         """Bytes in one direction."""
         return self.moved_bytes.get(direction, 0)
 
-    def add_operation(self, key: MemoryOperationKey, both: TimeAndSize) -> None:
+    def add_operation(self, both: MemoryOperationDelta) -> None:
         """Add copies or memsets of one kind."""
-        way: Direction = next((to for part, to in _DIRECTIONS if part in key.operation), "other")
+        way: Direction = next((to for part, to in _DIRECTIONS if part in both.operation), "other")
         self.moved_bytes[way] = self.moved_bytes.get(way, 0) + both.size.total
         self.moving_ns += both.time.total
-        if "pageable" in (key.source_kind, key.destination_kind):
+        if "pageable" in (both.source_kind, both.destination_kind):
             self.pageable_bytes += both.size.total
 
     def add_call(self, name: str, calls: int, total_ns: int) -> None:
@@ -174,13 +175,13 @@ def phase_memory(run: Run) -> list[PhaseMemory]:
             return (sums.setdefault(None, Traffic()),)
         return [sums.setdefault(one.key, Traffic()) for one in phases_around(phase)]
 
-    for key, both in run.memory_operations.items():
-        for traffic in of(key.phase):
-            traffic.add_operation(key, both)
-    for call, times in run.api.items():
+    for both in run.memory_operations.values():
+        for traffic in of(both.phase):
+            traffic.add_operation(both)
+    for call in run.api.values():
         if is_allocation(call.name) or is_release(call.name):
             for traffic in of(call.range):
-                traffic.add_call(call.name, times.count, times.total)
+                traffic.add_call(call.name, call.time.count, call.time.total)
     rows = [PhaseMemory(row, sums[row.key]) for row in phase_rows(run) if row.key in sums]
     return [*rows, PhaseMemory(None, sums[None])] if None in sums else rows
 

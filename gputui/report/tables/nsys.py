@@ -15,8 +15,10 @@ from typing import Any
 import msgspec
 
 from gputui.model import units
-from gputui.model.events import LAUNCH_UNKNOWN
+from gputui.model.events import LAUNCH_UNKNOWN, KernelDelta, LaunchDelta
+from gputui.model.merge import merged_by
 from gputui.model.sketch import Accumulator, Totals
+from gputui.model.statistics import Statistics
 from gputui.report.availability import REASON, empty_of_kernels
 from gputui.report.schema import Column, TableSpec, count, number, text, time
 from gputui.report.statistics import (
@@ -34,7 +36,7 @@ from gputui.report.statistics import (
     statistics_columns,
     statistics_rows,
 )
-from gputui.state import KernelKey, LaunchTimes, Range, Run, Session
+from gputui.state import Range, Run, Session
 
 STYLES: tuple[NameStyle, ...] = ("full", "base", "mangled")
 
@@ -208,33 +210,37 @@ _Key = tuple[int, int, int, str, str]
 @dataclass(frozen=True, slots=True)
 class _Row:
     key: _Key
-    times: LaunchTimes
+    times: LaunchDelta
 
     @property
     def exact(self) -> bool:
         """Whether all its medians are."""
         times = self.times
-        return all(one.exact for one in (times.total, times.call, times.queue, times.kernel_time))
+        spreads = (times.total, times.call, times.queue, times.kernel_time)
+        return all(spread is None or spread.exact for spread in spreads)
 
 
 def _rows(style: NameStyle, session: Session, run: Run) -> list[_Row]:
-    sums: dict[_Key, LaunchTimes] = defaultdict(LaunchTimes)
-    for key, times in run.launches.items():
-        pid = run.processes[key.process].attached.pid
-        label = kernel_name(session, key.kernel, style)
-        entry = sums[pid, key.thread, key.device, key.name, label]
-        for name in ("total", "call", "queue", "kernel_time"):
-            getattr(entry, name).add(getattr(times, name))
+    def key_of(times: LaunchDelta) -> _Key:
+        pid = run.processes[times.process].attached.pid
+        label = kernel_name(session, times.kernel, style)
+        return pid, times.thread, times.device, times.name, label
+
+    sums = merged_by(run.launches.values(), key_of, LaunchDelta)
     rows = [_Row(*item) for item in sums.items()]
     return sorted(rows, key=lambda row: (-(row.times.total.average or 0.0), row.key))
 
 
 def _spread(
-    get: Callable[[_Row], Accumulator], letter: str, key: str, meaning: str, priority: int
+    get: Callable[[_Row], Statistics], letter: str, key: str, meaning: str, priority: int
 ) -> tuple[Column[_Row], ...]:
     *columns, deviation = spread_columns(get, letter, key, meaning, priority=priority)
     # Of no launch it is 0, as nsys prints it.
     return *columns, msgspec.structs.replace(deviation, value=lambda row: get(row).deviation or 0.0)
+
+
+def _queue(row: _Row) -> Statistics:
+    return row.times.queue or Accumulator()
 
 
 def _spec(style: NameStyle) -> TableSpec[_Row]:
@@ -248,11 +254,11 @@ def _spec(style: NameStyle) -> TableSpec[_Row]:
             number("TID", "tid", lambda row: row.key[1], "The launching thread"),
             number("DevId", "gpu", lambda row: row.key[2], "The GPU's index"),
             count("Count", "count", lambda row: row.times.total.count, "Launches"),
-            count("QCount", "queued", lambda row: row.times.queue.count,
+            count("QCount", "queued", lambda row: _queue(row).count,
                   "Launches that waited in the queue"),
             *_spread(lambda row: row.times.total, "T", "total", "Call's start to kernel's end", 1),
             *_spread(lambda row: row.times.call, "A", "call", "In the launch call", 3),
-            *_spread(lambda row: row.times.queue, "Q", "queue", "Call's end to kernel's start", 5),
+            *_spread(_queue, "Q", "queue", "Call's end to kernel's start", 5),
             *_spread(lambda row: row.times.kernel_time, "K", "kernel", "Running", 1),
             text("API Name", "call", lambda row: row.key[3], "The launching function"),
             text("Kernel Name", "name", lambda row: row.key[4], "The kernel"),
@@ -400,20 +406,20 @@ def _kernels(style: NameStyle, session: Session, run: Run) -> list[_Kernels]:
         return sums.setdefault((*place, label), _Kernels(*place, label))
 
     for kernels in (run.kernels, run.secondary_domain_kernels):
-        for key, counted in kernels.items():
-            label = kernel_name(session, key.kernel, style)
+        for counted in kernels.values():
+            label = kernel_name(session, counted.kernel, style)
             part = counted.time
             different = part.count - counted.repeats
-            places = list(_ranges_of(run, key))
+            places = list(_ranges_of(run, counted))
             for where in places:
                 of(where, label).time.add(part)
             for where in set(places):
                 of(where, label).kernels += different
     instances_of: dict[tuple[str, str, int | None, int | None, str], int] = defaultdict(int)
-    for (node_number, kernel), counts in run.range_kernels.items():
-        node = run.ranges.get(node_number)
+    for counts in run.range_kernels.values():
+        node = run.ranges.get(counts.range)
         if node is not None:
-            label = kernel_name(session, kernel, style)
+            label = kernel_name(session, counts.kernel, style)
             repeats = counts.base_repeats if style == "base" else 0
             instances_of[*_place(run, node), label] += counts.instances - repeats
     rows = {key: row for key, row in sums.items() if row.time.count}
@@ -466,7 +472,7 @@ def _kernels_by_range(style: NameStyle) -> TableSpec[_Kernels]:
     )
 
 
-def _ranges_of(run: Run, key: KernelKey) -> Iterator[_Place]:
+def _ranges_of(run: Run, key: KernelDelta) -> Iterator[_Place]:
     if key.thread == LAUNCH_UNKNOWN:
         yield "", "", None, None
     elif key.thread:

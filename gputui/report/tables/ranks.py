@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from operator import attrgetter
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
 from gputui.model.leaves import LEAVES, Leaf
-from gputui.model.sketch import Accumulator
+from gputui.model.statistics import Statistics
 from gputui.model.units import duration
 from gputui.report.explain.rank_causes import RankTime
 from gputui.report.explain.rank_waits import (
@@ -33,6 +32,7 @@ from gputui.report.statistics import (
 )
 from gputui.report.tables.nsys import API, KERNELS, MEMORY_TIME, by_rank
 from gputui.state import Run, Session
+from gputui.state.tables import Table
 
 
 def rank_rows(_session: Session, run: Run) -> list[RankTime]:
@@ -154,9 +154,6 @@ class RankRow(TableRow):
 ALIKE = 1.05
 """Ranks whose times are less than this many times one another have the same of it."""
 
-Key = TypeVar("Key")
-Sums = TypeVar("Sums")
-
 
 def _rows(session: Session, run: Run, field: str,
           rows_of: Callable[[Session, Run], list[TableRow]]) -> list[RankRow]:  # fmt: skip
@@ -185,7 +182,7 @@ class RankSum(NamedTuple):
         return self.total_ns / self.launches if self.launches else 0.0
 
 
-def rank_sums(run: Run, parts: Iterable[tuple[str, int, Accumulator]]) -> dict[str, list[RankSum]]:
+def rank_sums(run: Run, parts: Iterable[tuple[str, int, Statistics]]) -> dict[str, list[RankSum]]:
     """By name, of names, processes and times, the rank with most time first; nothing where there
     is only one rank."""
     sums: dict[str, dict[int, list[int]]] = defaultdict(dict)
@@ -219,13 +216,13 @@ def most(rows: Sequence[RankSum]) -> str:
     return f"rank {first.rank} {times:.2f}×" if times >= ALIKE else "alike"
 
 
-def _of_ranks(run: Run, sums: Mapping[Key, Sums]) -> dict[int, dict[Key, Sums]]:
-    found: dict[int, dict[Key, Sums]] = defaultdict(dict)
-    process_of, ranks = attrgetter("process"), ranks_of(run)
-    for key, one in sums.items():
-        if (rank := ranks.get(process_of(key))) is not None:
-            found[rank][key] = one
-    return found
+def _of_ranks(run: Run, table: Table[Any]) -> dict[int, Table[Any]]:
+    by_ranks: dict[int, Table[Any]] = defaultdict(dict)
+    ranks = ranks_of(run)
+    for key, row in table.items():
+        if (rank := ranks.get(row.process)) is not None:
+            by_ranks[rank][key] = row
+    return by_ranks
 
 
 def _spec(whole: TableSpec[TableRow], field: str, counted: str,

@@ -7,8 +7,8 @@ from typing import Any
 
 import msgspec
 
-from gputui.model.events import OTHER_STREAMS
-from gputui.model.sketch import Accumulator
+from gputui.model.events import OTHER_STREAMS, DeviceDelta
+from gputui.model.statistics import Statistics
 from gputui.report.availability import (
     REASON,
     empty_of_kernels,
@@ -32,8 +32,6 @@ from gputui.report.schema import (
     time,
 )
 from gputui.state import Run
-from gputui.state.keys import DeviceKey
-from gputui.state.timing import DeviceUse
 
 
 class Spread(msgspec.Struct, frozen=True):
@@ -122,8 +120,8 @@ def _whose(run: Run, process: int) -> tuple[int | None, int]:
     return attached.rank, attached.pid
 
 
-def _spread(times: Accumulator) -> Spread | None:
-    if not times.count:
+def _spread(times: Statistics | None) -> Spread | None:
+    if times is None or not times.count:
         return None
     return Spread(times.count, times.total, times.average, times.median, times.minimum,
                   times.maximum, times.deviation)  # fmt: skip
@@ -132,13 +130,11 @@ def _spread(times: Accumulator) -> Spread | None:
 def device_timings(run: Run) -> list[DeviceTiming]:
     """By process and device."""
     ranges = has_idle_ranges(run)
-    return [
-        _device(run, process, device, use, ranges)
-        for (process, device), use in sorted(run.timing.devices.items())
-    ]
+    return [_device(run, use, ranges) for _, use in sorted(run.timing.devices.items())]
 
 
-def _device(run: Run, process: int, device: int, use: DeviceUse, ranges: bool) -> DeviceTiming:
+def _device(run: Run, use: DeviceDelta, ranges: bool) -> DeviceTiming:
+    process, device = use.process, use.device
     measured = has_idle_times(run, process, device)
     absent = (() if measured else ("overlap_ns", "idle")) + (() if ranges else ("idle_ranges",))
     return DeviceTiming(
@@ -165,15 +161,16 @@ def _idle_ranges(run: Run, idle: Mapping[int, int]) -> list[IdleRange]:
 def stream_timings(run: Run) -> list[StreamTiming]:
     """In no order."""
     rows = []
-    for key, times in run.timing.streams.items():
-        process = run.processes.get(key.process)
-        span_ns = run.timing.devices.get(DeviceKey(key.process, key.device), DeviceUse()).span_ns
+    for times in run.timing.streams.values():
+        process = run.processes.get(times.process)
+        use = run.timing.devices.get((times.process, times.device))
+        span_ns = use.span_ns if use is not None else 0
         rows.append(
             StreamTiming(
-                *_whose(run, key.process),
-                key.device,
-                None if key.stream == OTHER_STREAMS else key.stream,
-                process.stream_name(key.device, key.stream) if process else None,
+                *_whose(run, times.process),
+                times.device,
+                None if times.stream == OTHER_STREAMS else times.stream,
+                process.stream_name(times.device, times.stream) if process else None,
                 times.operations,
                 times.busy_ns,
                 100.0 * times.busy_ns / span_ns if span_ns else None,
@@ -188,8 +185,10 @@ def stream_timings(run: Run) -> list[StreamTiming]:
 def thread_timings(run: Run) -> list[ThreadTiming]:
     """In no order."""
     return [
-        ThreadTiming(*_whose(run, process), tid, times.launches, _spread(times.interval))
-        for (process, tid), times in run.timing.threads.items()
+        ThreadTiming(
+            *_whose(run, times.process), times.thread, times.launches, _spread(times.interval)
+        )
+        for times in run.timing.launching_threads.values()
     ]
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from gputui.model.sketch import Accumulator
+from gputui.model.statistics import Statistics
 from gputui.model.units import count, duration, percent, size
 from gputui.report.phase_tree import phase_path
 from gputui.report.schema import Column
@@ -253,7 +253,7 @@ class KernelsView(TableView):
         """A kernel, by its full name, or a copy."""
         name, run = str(key), self.model.run
         self.tab = 2 * (run is not None and any(one.operation == name for one in
-                                                run.memory_operations))  # fmt: skip
+                                                run.memory_operations.values()))  # fmt: skip
         super().show_item(key)
 
     def _phases(self, tables: Tables, name: str) -> list[tuple[str, int, int]]:
@@ -273,20 +273,20 @@ class KernelsView(TableView):
             entry[1] += total
         return sorted(((p, c, t) for p, (c, t) in paths.items()), key=lambda entry: -entry[2])
 
-    def _times(self, tables: Tables) -> Iterator[tuple[str, int, int, Accumulator]]:
+    def _times(self, tables: Tables) -> Iterator[tuple[str, int, int, Statistics]]:
         """The name, process, phase and times of each part of what the tab lists."""
         run = tables.run
         if self.tab == 0:
             names = tables.session.kernel_names
-            for kernel, of in run.kernels.items():
+            for kernel in run.kernels.values():
                 if kernel.kernel in names:
-                    yield names[kernel.kernel].name, kernel.process, kernel.phase, of.time
+                    yield names[kernel.kernel].name, kernel.process, kernel.phase, kernel.time
         elif self.tab == 1:
-            for call, times in run.api.items():
-                yield call.name, call.process, call.range, times
+            for call in run.api.values():
+                yield call.name, call.process, call.range, call.time
         else:
-            for key, both in run.memory_operations.items():
-                yield key.operation, key.process, key.phase, both.time
+            for both in run.memory_operations.values():
+                yield both.operation, both.process, both.phase, both.time
 
 
 def _categories(shares: Sequence[tuple[str, float]], width: int) -> Row:

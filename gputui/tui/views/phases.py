@@ -163,7 +163,7 @@ class PhasesView(TableView):
         """Show or hide the ranges of NCCL, CUB and their like."""
         run = self.model.run
         if run is None or not (
-            library_roots(run) or any(is_library_domain(domain) for _, domain, _ in run.mark_counts)
+            library_roots(run) or any(is_library_domain(mark.domain) for mark in run.marks.values())
         ):
             return "no library (NCCL, CUB) wrote a range or a mark here"
         self.libraries = not self.libraries

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from gputui.model.sketch import FINE, Accumulator
+from gputui.model.sketch import Accumulator
+from gputui.model.statistics import FINE
 from gputui.model.step_kinds import SLOW
 from gputui.model.units import count, duration
 from gputui.tui.widgets.canvas import Row, bar

@@ -69,7 +69,7 @@ def step_marks(step: StepTimeline, run: Run, columns: int, *, libraries: bool) -
     """The kept marks of the step's process between its start and its end, each in its place and
     with its name where there is room; empty where there are none."""
     places: dict[int, str] = {}
-    for mark in run.marks:
+    for mark in run.newest_marks:
         offset = mark.time_ns - step.start_ns
         if (
             mark.process == step.process

@@ -148,10 +148,10 @@ def allocation_details(row: TableRow, run: Run) -> tuple[Row, ...]:
         ("longest", duration(row.maximum)),
     )
     made: dict[str, int] = {}
-    for key, times in run.api.items():
-        if key.name == row.name:
-            path = phase_path(run, key.range) or OUTSIDE
-            made[path] = made.get(path, 0) + times.count
+    for call in run.api.values():
+        if call.name == row.name:
+            path = phase_path(run, call.range) or OUTSIDE
+            made[path] = made.get(path, 0) + call.time.count
     rows: list[Row] = [*labelled(pairs, 22), (), (("called in", "label"),)]
     for path, calls in sorted(made.items(), key=lambda item: -item[1])[:12]:
         rows.append(((f"{count(calls):>7} ×  ", "value"), (path, "text")))

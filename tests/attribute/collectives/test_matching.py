@@ -254,7 +254,7 @@ def test_a_lost_record_holds_up_the_others_for_a_second_only() -> None:
         matching.add(rank + 1, CollectiveReport(found, [], {}, {}), until_ns)
     matching.match()
     run = folded([matching.take_collectives(1), matching.take_collectives(2)])
-    [row] = [row for key, row in run.collectives.items() if key.process == 2]
+    [row] = [row for row in run.collectives.values() if row.process == 2]
     settled = [one for one in job.found[1] if one.start_ns >= START_NS + SETTLING_NS]
     assert (row.compared, row.matched) == (len(settled), len(settled) - 1)
     assert named(run) == [1]

@@ -1,0 +1,127 @@
+"""What is read of a distribution of integers (nanoseconds, bytes), whether it still grows
+(gputui.model.sketch.Accumulator) or has come in an event (gputui.model.events.Distribution).
+
+The buckets that stand for many different values have a constant relative width (DDSketch: Masson,
+Rim and Lee 2019).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+
+class Buckets:
+    """Bucket i holds the values over γⁱ⁻¹ up to γⁱ; values under `exact_below` have their own.
+
+    A value is at most (γ − 1)/(γ + 1) from its bucket's middle, and half a unit more where that is
+    rounded.
+    """
+
+    def __init__(self, gamma: float, exact_below: int) -> None:
+        self.gamma = gamma
+        self.log_gamma = math.log(gamma)
+        self.exact_below = exact_below
+
+    def middle(self, value: int) -> int:
+        """What stands for a value."""
+        if value < self.exact_below:
+            return value
+        return self._middle(math.ceil(math.log(value) / self.log_gamma))
+
+    @cached_property
+    def middles(self) -> list[int]:
+        """What stands for the values of each bucket, as far as 64 bits go."""
+        return [self._middle(index) for index in range(math.ceil(63 / math.log2(self.gamma)))]
+
+    def _middle(self, index: int) -> int:
+        return round(2.0 * math.pow(self.gamma, index) / (self.gamma + 1.0))
+
+
+FINE = Buckets(1.018, 1000)
+"""Within 1 %."""
+
+COARSE = Buckets(1.1, 32)
+"""Within 5 %, for numerous things that travel every tick."""
+
+
+class Statistics:
+    """Mean, deviation and percentiles of a distribution, in the unit of its values."""
+
+    __slots__ = ()
+
+    if TYPE_CHECKING:
+        # Fields of the classes that derive from this one.
+
+        @property
+        def count(self) -> int:
+            """How many values there are."""
+
+        @property
+        def total(self) -> int:
+            """Their sum."""
+
+        @property
+        def minimum(self) -> int | None:
+            """The smallest; None if there is none."""
+
+        @property
+        def maximum(self) -> int | None:
+            """The largest; None if there is none."""
+
+        @property
+        def squares(self) -> float:
+            """Σ(x − mean)²."""
+
+        @property
+        def exact(self) -> bool:
+            """Whether values are themselves, not the middles of their buckets."""
+
+    def counted(self) -> Iterable[tuple[int, int]]:
+        """(value, how often it came) in ascending order."""
+        raise NotImplementedError
+
+    @property
+    def average(self) -> float | None:
+        """The mean; None if empty."""
+        return self.total / self.count if self.count else None
+
+    @property
+    def median(self) -> float | None:
+        """The middle value, for an even count the mean of the two middle ones, as in nsys.
+
+        Exact while `exact`, otherwise within 1 %.
+        """
+        return self.percentile(50.0)
+
+    def percentile(self, percent: float) -> float | None:
+        """The value below or at which `percent` of all lie, interpolated between neighbours; None
+        if empty."""
+        if not self.count:
+            return None
+        position = percent / 100.0 * (self.count - 1)
+        low = math.floor(position)
+        first = self._at(low)
+        if position == low:
+            return first
+        return first + (self._at(low + 1) - first) * (position - low)
+
+    @property
+    def deviation(self) -> float | None:
+        """The sample standard deviation (n − 1); 0 for a single value, None if empty."""
+        if not self.count:
+            return None
+        if self.count == 1:
+            return 0.0
+        return math.sqrt(max(0.0, self.squares) / (self.count - 1))
+
+    def _at(self, index: int) -> float:
+        seen = 0
+        for value, count in self.counted():
+            seen += count
+            if index < seen:
+                # A bucket's middle can lie outside the observed range; the true value cannot.
+                return float(min(max(value, self.minimum or 0), self.maximum or 0))
+        return float(self.maximum or 0)
