@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from gputui.cli.values import UsageError, seconds
 
 if TYPE_CHECKING:
-    from gputui.collect.live import LiveOptions
+    from gputui.collect.live import Live, LiveOptions
     from gputui.collect.run_request import RunRequest
     from gputui.collect.traced_run import Run
     from gputui.inject.options import CaptureOptions, TraceSampling
+    from gputui.state import Session
     from gputui.store.journal import Limits
     from gputui.tui.source import Source
 
@@ -63,6 +64,7 @@ def record(watch: Watch) -> int:
                     limits,
                     options.prometheus,
                     options.notify,
+                    options.keep_running,
                 )
             )
         except JournalError as error:
@@ -90,11 +92,15 @@ def screen(watch: Watch) -> int:
             shown.take_back()
         raise
     runs: list[Run] = []
+    live: Live | None = None
+    told: list[Callable[[], None]] = []
 
     def connect(notify: Callable[[], None]) -> Source:
         # Imported behind the first frame: NVML, NumPy and psutil take longer than drawing it.
         from gputui.collect.nvml.bindings import start_driver
 
+        nonlocal live
+        told.append(notify)
         start_driver()
         import time
 
@@ -112,17 +118,28 @@ def screen(watch: Watch) -> int:
             if watching.trace is not None:
                 watching.trace.discard()
             raise
-        live = Live(notify, recording, watching)
+        live = Live(lambda: told[-1](), recording, watching)
         if request is not None:
             runs.append(live.start_run(request))
         return live
 
-    status = run_screen(connect, options, shows_run=request is not None, shown=shown)
-    if status or watch.command is None or not runs:
+    def go_on(why: str | None, session: Session | None) -> int | None:
+        if live is None or live.run is None or live.run.ended is not None:
+            return None
+        from gputui.cli.record import record_on
+
+        return record_on(live, why, session, told.append, options.notify, options.keep_running)
+
+    shows_run = request is not None
+    status = run_screen(connect, options, shows_run=shows_run, shown=shown, go_on=go_on)
+    if status or request is None or request.pid is not None or not runs:
         return status
     from gputui.cli.exit_status import exit_status
 
-    return exit_status(runs[0].request.kind, runs[0].ended)
+    ended = runs[0].ended
+    if request.kind == "workload" and ended is not None and ended.stopped:
+        return status  # by the person, who saw it
+    return exit_status(request.kind, ended)
 
 
 def _check_only(options: argparse.Namespace) -> None:

@@ -57,7 +57,7 @@ def run(words: list[str], command: list[str] | None) -> int:
     return record(watching) if mode == "record" else screen(watching)
 
 
-_OF_THIS_MACHINE = ("watch", "speed", "start", "prometheus")
+_OF_THIS_MACHINE = ("watch", "speed", "start", "prometheus", "keep_running")
 """Options that do nothing with other hosts."""
 
 

@@ -104,7 +104,7 @@ started after eval "$(gputui env)"."""
 
 _OF_ATTACH = {
     "record", "output", "duration", "rotate", "max_size", "prometheus", "trace", "trace_limit",
-    "interval", "only", "alert", "notify", "no_kernels", "trace_steps", "max_cost",
+    "interval", "only", "alert", "notify", "keep_running", "no_kernels", "trace_steps", "max_cost",
     "theme", "config", "no_color", "ascii", "reader", "energy_price", "kernel_category",
     "host", "via", "there", "readonly", "keep_arguments",
 }  # fmt: skip
@@ -163,6 +163,9 @@ MAIN = Command(
                parse=size_bytes, default="1G", needs="trace"),
         _ALERT,
         _NOTIFY,
+        Option("keep_running",
+               "a run outlives the terminal: a hang-up (SIGHUP, a lost ssh) leaves it recorded",
+               modes=_RECORDS),
         Option("no_tour", "the demo's recordings, without turning from view to view",
                modes=("demo",)),
         Option("speed", "0.25 to 64 times", "X", parse=speed, modes=("replay",)),

@@ -9,12 +9,12 @@ import stat
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from gputui.base.notification import notify
 from gputui.base.sanitize import cut_to_width, sanitize
@@ -57,23 +57,29 @@ class RecordOptions:
     """Host and port of the Prometheus endpoint."""
     notify: str | None = None
     """How the terminal notifies of alerts."""
+    keep_running: bool = False
+    """Whether a hang-up ends nothing."""
 
 
 class _Recorder:
     """One headless recording, driven from the main thread."""
 
-    def __init__(self, options: RecordOptions) -> None:
+    def __init__(
+        self,
+        options: RecordOptions,
+        live: Live,
+        session: Session | None,
+        wake: Wake,
+        exporter: Exporter | None = None,
+    ) -> None:
+        """`live` calls `wake.set`. Without a session, nothing is shown of it."""
         self._options = options
-        self._wake = Wake()
-        self._session = Session()
-        self._exporter = _exporter(self._session, options.prometheus)
-        try:
-            self._journal = JournalWriter(options.path, options.limits)
-        except JournalError:
-            if self._exporter is not None:
-                self._exporter.close()
-            raise
-        self._live = Live(self._wake.set, self._journal, options.live)
+        self._wake = wake
+        self._session = session or Session()
+        self._is_blind = session is None
+        self._exporter = exporter
+        self._journal = live.recording
+        self._live = live
         self._signals: list[int] = []
         self._time_is_up = False
         self._hint_at = math.inf
@@ -82,12 +88,14 @@ class _Recorder:
         self._is_shown = options.path is None and stat.S_ISFIFO(os.fstat(1).st_mode)
         self._progress = ProgressLine(hidden=self._is_shown)
 
-    def run(self) -> int:
-        """Record until the run, the duration or the user ends it; the exit status."""
-        previous = {number: signal.signal(number, self._on_signal) for number in _SIGNALS}
+    def run(self, *, starts: bool = True) -> int:
+        """Record until the run, the duration or the user ends it; the exit status. `starts` is
+        false for a source that runs already."""
+        previous = {number: self._hear(number) for number in _SIGNALS}
         try:
-            self._live.start()
-            if self._options.request is not None:
+            if starts:
+                self._live.start()
+            if starts and self._options.request is not None:
                 self._live.start_run(self._options.request)
             self._loop()
         finally:
@@ -97,8 +105,17 @@ class _Recorder:
                 self._exporter.close()
             for number, handler in previous.items():
                 signal.signal(number, handler)
-        self._take()
+        self._look()
         return self._finish(gone)
+
+    def _hear(self, number: int) -> Any:
+        """Have a signal end this, but a hang-up that --keep-running or nohup says to outlive; what
+        was done at it before."""
+        if number == signal.SIGHUP and (
+            self._options.keep_running or signal.getsignal(number) == signal.SIG_IGN
+        ):
+            return signal.signal(number, signal.SIG_IGN)
+        return signal.signal(number, self._on_signal)
 
     def _close(self) -> bool:
         """End the run and finish the recording; whether the run's processes are gone.
@@ -135,15 +152,13 @@ class _Recorder:
                 return
             hint_in = self._hint()
             self._wake.wait(hint_in if left is None else min(left, hint_in or left))
-            self._take()
-            self._remark()
-            self._progress.show(self._session)
+            self._look()
             while handled < len(self._signals):
                 handled += 1
                 if not self._handle(self._signals[handled - 1], handled):
                     return
-            run = self._session.run
-            if self._options.request is not None and run is not None and run.ended:
+            run = self._live.run
+            if self._options.request is not None and run is not None and run.ended is not None:
                 return
             if self._journal.failure and self._options.path is None and not self._goes_on():
                 return
@@ -184,6 +199,23 @@ class _Recorder:
         )
         return None
 
+    def _look(self) -> None:
+        """Fold in what came, and show it. Whatever fails of that, the run and its recording go
+        on."""
+        if self._is_blind:
+            self._live.hub.take()
+            return
+        try:
+            self._take()
+            self._remark()
+            self._progress.show(self._session)
+        except Exception as error:
+            from gputui.tui.errors import crash_line
+
+            self._is_blind = True
+            self._progress.clear()
+            say(f"{crash_line(error)}: nothing more is shown; recording goes on")
+
     def _take(self) -> None:
         events = self._live.hub.take()
         with self._exporter.lock if self._exporter else nullcontext():
@@ -212,11 +244,10 @@ class _Recorder:
 
     def _finish(self, gone: bool) -> int:
         run = self._session.run
-        self._remark()
         ok = True
         for notice in self._journal.notices:
             say(notice)
-        trace = self._options.live.trace
+        trace = self._live.trace
         if trace is not None:
             say(trace.failure or f"traced {trace.path}")
             if trace.dropped:
@@ -228,7 +259,11 @@ class _Recorder:
         elif self._options.path is not None and self._was_refused:
             self._options.path.unlink(missing_ok=True)  # there is nothing in it
         elif self._options.path is not None:
-            say(f"recorded {self._options.path} ({units.size(self._journal.bytes_written)})")
+            say(f"recorded {self._options.path} ({units.size(self._journal.bytes_written or 0)})")
+        if self._is_blind:
+            known = self._live.run
+            status = 1 if known is None else exit_status(known.request.kind, known.ended)
+            return status if status or (ok and gone) else 1
         if run is not None and self._options.path is not None:
             taken = snapshot_path(self._options.path, run.started.run)
             if taken.exists():
@@ -308,7 +343,45 @@ def record(options: RecordOptions) -> int:
     """Record with `options`; the exit status. Raises JournalError if it cannot write,
     PrometheusError if it cannot serve.
     """
-    return _Recorder(options).run()
+    wake, session = Wake(), Session()
+    exporter = _exporter(session, options.prometheus)
+    try:
+        journal = JournalWriter(options.path, options.limits)
+    except JournalError:
+        if exporter is not None:
+            exporter.close()
+        raise
+    live = Live(wake.set, journal, options.live)
+    return _Recorder(options, live, session, wake, exporter).run()
+
+
+def record_on(
+    live: Live,
+    why: str | None,
+    session: Session | None,
+    tell: Callable[[Callable[[], None]], None],
+    notify: str | None,
+    keep_running: bool,
+) -> int:
+    """Go on without a screen with the run of one that has failed of `why`, or whose terminal is
+    gone; the exit status. The run ends by itself or by a signal. `tell` has `live` call what it is
+    given when there is news; `session` is what the screen knew, None where that is not to be
+    trusted.
+    """
+    run = live.run
+    assert run is not None
+    wake = Wake()
+    tell(wake.set)
+    wake.set()  # the screen may not have answered the last news
+    path, name = live.recording.path, run.request.name
+    what = f"{name} goes on and is recorded in {path}" if path else f"{name} goes on, not recorded"
+    ends = "Ctrl-C detaches from it" if run.request.pid is not None else "Ctrl-C ends it"
+    say(f"the screen failed: {why}. {what}; {ends}" if why else f"the terminal is gone: {what}")
+    # What the run was asked for is the screen's: of it only the program matters here.
+    options = RecordOptions(
+        path, LiveOptions(), run.request, notify=notify, keep_running=keep_running
+    )
+    return _Recorder(options, live, session, wake).run(starts=False)
 
 
 _LONGEST_ETA_NS = 1000 * 3600e9

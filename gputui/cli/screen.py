@@ -15,6 +15,7 @@ from gputui.cli.values import UsageError
 
 if TYPE_CHECKING:
     from gputui.tui.early import Shown
+    from gputui.tui.running import GoOn
     from gputui.tui.source import Connect, Source
 
 
@@ -98,9 +99,10 @@ def run_screen(
     shows_hosts: bool = False,
     shown: Shown | None = None,
     folder: Path | None = None,
+    go_on: GoOn = lambda _why, _session: None,
 ) -> int:
     """Run the screen on what `connect` opens behind its first frame, which may be `shown`
-    already; the exit status."""
+    already; the exit status. `go_on` goes on with a run that the screen leaves behind."""
     if options.no_color or not has_colors():
         os.environ["NO_COLOR"] = "1"
     from gputui.tui.running import run_app
@@ -117,5 +119,6 @@ def run_screen(
         readonly=options.readonly,
         notify=options.notify,
         folder=folder,
+        keep_running=getattr(options, "keep_running", False),
     )
-    return run_app(connect, look, shown=shown)
+    return run_app(connect, look, shown=shown, go_on=go_on)

@@ -122,6 +122,16 @@ class Live:
         return self.recording.bytes_written, trace.bytes_written if trace else None
 
     @property
+    def run(self) -> Run | None:
+        """The newest run, which may have ended; None before the first."""
+        return self._run
+
+    @property
+    def trace(self) -> TraceWriter | None:
+        """The trace that is written."""
+        return self._options.trace
+
+    @property
     def interval_s(self) -> float:
         """Seconds between samples. Setting an impossible one raises ValueError."""
         return self._interval_s

@@ -69,6 +69,7 @@ class GputuiApp(Visits):
         self.options = options or Options()
         super().__init__(driver_class, ascii_only=self.options.ascii)
         self.animation_level = "none"
+        self.outlives_terminal = self.options.keep_running
         self._news = News() if self.options.reader else None
         self.set_class(self.options.reader, FOR_READERS)
         self.model = Model(session, readonly=self.options.readonly)
@@ -298,10 +299,14 @@ class GputuiApp(Visits):
         source = self.home_source
         return source.recording if isinstance(source, Runner) else None
 
-    def close_source(self) -> bool:
-        """Close the source, also one that is just being made; whether nothing is left behind."""
+    def await_source(self) -> None:
+        """Wait for one that is just being made."""
         if self._connecting is not None:
             self._connecting.join(_CLOSE_WAIT_S)
+
+    def close_source(self) -> bool:
+        """Close the source, also one that is just being made; whether nothing is left behind."""
+        self.await_source()
         if self._home is not None and self._source is not None:
             self._source.close()
         source = self.home_source

@@ -4,23 +4,47 @@ from __future__ import annotations
 
 import gc
 import os
+import signal
 import sys
+import termios
+from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from gputui.tui.early import Connection
 from gputui.tui.source import Connect, Options
 
 if TYPE_CHECKING:
+    from gputui.state import Session
     from gputui.tui.app import GputuiApp
     from gputui.tui.early import Shown
 
+_LEAVES = (
+    b"\x1b[?2004l\x1b[?1006l\x1b[?1002l\x1b[?1000l\x1b[?7h\x1b[<u\x1b[?1049l\x1b[?25h\x1b[?1004l"
+)
+"""Undoes what the driver asks the terminal for: pasting in brackets, the mouse, lines that do not
+wrap, the keyboard protocol, the other screen, no cursor, words of the focus."""
 
-def run_app(connect: Connect, options: Options | None = None, *, shown: Shown | None = None) -> int:
+
+GoOn = Callable[["str | None", "Session | None"], "int | None"]
+"""Goes on without the screen with a run that is still active, and gives the exit status; None where
+there is none. Its arguments are what the screen failed of, None where only its terminal is gone,
+and what was shown, None where that is unknown."""
+
+
+def run_app(
+    connect: Connect,
+    options: Options | None = None,
+    *,
+    shown: Shown | None = None,
+    go_on: GoOn = lambda _why, _session: None,
+) -> int:
     """Show what a source emits until the person quits; gives the exit status.
 
     `connect` is called in a thread once the first frame is drawn, or at once where that is `shown`.
-    The source is closed, and the terminal restored, however this ends. Status 2 without a terminal,
-    1 after a failure.
+    The terminal is restored however this ends. Where a person or a signal ended it, the source is
+    closed, and a run with it; after a failure of the screen, whatever it is, `go_on` goes on with
+    the run first. Status 2 without a terminal, 1 after a failure.
     """
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         sys.stderr.write(
@@ -35,33 +59,84 @@ def run_app(connect: Connect, options: Options | None = None, *, shown: Shown | 
     gc.disable()
     options = options or Options()
     begun = Connection(connect) if shown is not None else None
-    app = None
+    app: GputuiApp | None = None
+    crash: BaseException | None = None
+    is_closed = False
     clean = True
+    put_back = _terminal_keeper()
     try:
         # Loaded while the driver starts.
+        from asyncio import CancelledError
+
         from gputui.state import Session
         from gputui.tui.app import GputuiApp
         from gputui.tui.errors import crash_line
         from gputui.tui.terminal import Terminal
 
-        connect = begun.connect if begun is not None else connect
-        app = GputuiApp(connect, Session(), options, driver_class=Terminal, starts=begun is None)
+        to = begun.connect if begun is not None else connect
+        app = GputuiApp(to, Session(), options, driver_class=Terminal, starts=begun is None)
         if shown is not None:
             shown.hand_over()
-        app.run(mouse=not app.options.reader)
+        try:
+            app.run(mouse=not app.options.reader)
+        except (Exception, CancelledError) as error:
+            app.crash = app.crash or error
+        crash = app.crash
+        if not app.is_wished:
+            put_back(app)
+            app.await_source()
+            gc.enable()  # the first frame may not have come
+            why = None if app.outlives_terminal else "it ended by itself"
+            status = go_on(crash_line(crash) if crash else why, _session_of(app))
+            if status is not None:
+                is_closed = True
+                return status
     finally:
         if app is not None:
-            clean = app.close_source()
+            put_back(app)
+            clean = is_closed or app.close_source()
         elif shown is not None:
             shown.take_back()
-    if app.crash is not None:
-        sys.stderr.write(f"gputui: {crash_line(app.crash)}\n")
+    if crash is not None:
+        sys.stderr.write(f"gputui: {crash_line(crash)}\n")
         return 1
     if app.model.failure:
         sys.stderr.write(f"gputui: {app.model.failure}\n")
         return 1
     _leave(app)
     return 0 if clean else 1
+
+
+def _terminal_keeper() -> Callable[[GputuiApp], None]:
+    """What puts the terminal back as it is now where the screen could not do so itself."""
+    modes = None
+    with suppress(termios.error):
+        modes = termios.tcgetattr(0)
+
+    def put_back(app: GputuiApp) -> None:
+        from gputui.tui.terminal import Terminal
+
+        driver = app._driver
+        if not isinstance(driver, Terminal) or not driver.is_entered:
+            return
+        with suppress(Exception):
+            driver.disable_input()  # its thread would go on reading
+        with suppress(OSError, termios.error):
+            if modes is not None:
+                termios.tcsetattr(0, termios.TCSANOW, modes)
+            os.write(1, _LEAVES)
+        for number in (signal.SIGTSTP, signal.SIGCONT, signal.SIGWINCH):
+            signal.signal(number, signal.SIG_DFL)
+        driver.is_entered = False
+
+    return put_back
+
+
+def _session_of(app: GputuiApp) -> Session | None:
+    try:
+        return app.last_session()
+    except Exception:  # the failure itself may be in what was shown
+        return None
 
 
 def _leave(app: GputuiApp) -> None:

@@ -264,3 +264,5 @@ class Options(msgspec.Struct, frozen=True):
     """How the terminal notifies of alerts."""
     folder: Path | None = None
     """Whose recordings are listed; None for where runs are recorded."""
+    keep_running: bool = False
+    """Whether a run goes on without the screen once the terminal is gone."""

@@ -2,9 +2,12 @@
 
 Textual's own driver reads in a loop that never ends once standard input is at its end, and its
 writer thread dies of the first failed write, after which the 31st write blocks for ever. Here
-the end of input, or a failed write, makes the program quit. It draws on standard output, so that
-standard error can go to a file. Where the line is slower than what is drawn, frames wait until the
-last one is out; the mouse reports clicks, drags and the wheel, not each movement.
+the end of input, or a failed write, is a hang-up. What cannot be parsed is dropped: Textual's
+parser fails of a key code beyond Unicode, and takes an empty text, as half a character decodes to,
+for the end of input. The terminal's size is asked of the kernel alone, never taken from the input,
+where anybody could write it. It draws on standard output, so that standard error can go to a file.
+Where the line is slower than what is drawn, frames wait until the last one is out; the mouse
+reports clicks, drags and the wheel, not each movement.
 """
 
 from __future__ import annotations
@@ -13,24 +16,33 @@ import codecs
 import contextlib
 import os
 import selectors
+import signal
 import sys
 import threading
+from functools import partial
 from typing import IO, TYPE_CHECKING, Any
 
+from textual import events
 from textual._xterm_parser import XTermParser
 from textual.drivers.linux_driver import LinuxDriver
+from textual.message import Message
+from textual.messages import InBandWindowResize
 
 from gputui.tui.early import ENDING_SIGNALS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable, Iterator
 
-    from textual.app import App
+    from gputui.tui.ending import Ending
 
 _WAIT_S = 0.1
 _TICKS = 10
 """An Escape may begin a sequence: it is a key once nothing came for this many waits, or sooner.
 From then on nothing wakes the thread but input, or the end."""
+
+_MOST_COLUMNS, _MOST_LINES = 1600, 500
+"""What an 8K display holds in the smallest legible font. A terminal that says it is larger (up to
+65,535 of both, 4 GB of cells) is drawn on in part."""
 
 _MOUSE_ON = "\x1b[?1000h\x1b[?1002h\x1b[?1006h"
 _MOUSE_OFF = "\x1b[?1006l\x1b[?1002l\x1b[?1000l"
@@ -52,7 +64,9 @@ class ForgivingFile:
             self.is_writing = True
             try:
                 return self._file.write(text)
-            except (OSError, ValueError):
+            except UnicodeError:  # a lone surrogate: the text is at fault, not the terminal
+                return self.write(text.encode("ascii", "replace").decode())
+            except Exception:  # Textual's thread of writing must outlive it, or all writes block
                 self._give_up()
             finally:
                 self.is_writing = False
@@ -64,7 +78,7 @@ class ForgivingFile:
             self.is_writing = True
             try:
                 self._file.flush()
-            except (OSError, ValueError):
+            except Exception:
                 self._give_up()
             finally:
                 self.is_writing = False
@@ -83,12 +97,52 @@ class ForgivingFile:
             lost()
 
 
+class Keys:
+    """Bytes from a terminal → events. Nothing that it is fed makes it fail or stop."""
+
+    def __init__(self, debug: bool = False) -> None:
+        self._debug = debug
+        self._parser = XTermParser(debug)
+        self._decode = codecs.getincrementaldecoder("utf-8")(errors="replace").decode
+
+    def feed(self, data: bytes) -> Iterator[Message]:
+        """The events of the data, and of what came before and was incomplete."""
+        for character in self._decode(data):  # one by one: of what fails the rest is kept
+            yield from self._parsed(partial(self._parser.feed, character))
+
+    def tick(self) -> Iterator[Message]:
+        """Those of an Escape after which nothing came."""
+        yield from self._parsed(self._parser.tick)
+
+    def _parsed(self, parse: Callable[[], Iterable[Message]]) -> Iterator[Message]:
+        try:
+            parsed = [event for event in parse() if _is_usable(event)]
+        except Exception:  # of any kind: its generator ended with it
+            self._parser = XTermParser(self._debug)
+        else:
+            yield from parsed
+
+
+def _is_usable(event: Message) -> bool:
+    if isinstance(event, events.Key):
+        text = event.character or ""
+        return not any("\ud800" <= character <= "\udfff" for character in text)
+    if isinstance(event, events.MouseEvent):
+        return event.x < _MOST_COLUMNS and event.y < _MOST_LINES
+    return not isinstance(event, events.Resize | InBandWindowResize)
+
+
 class Terminal(LinuxDriver):
-    """Textual's driver, quitting when the terminal is gone."""
+    """Textual's driver, which tells the application when the terminal is gone."""
+
+    _app: Ending
+    is_entered = False
+    """Whether the terminal is in the state that the screen needs."""
+    _suspends = False
 
     def __init__(
         self,
-        app: App[Any],
+        app: Ending,
         *,
         debug: bool = False,
         mouse: bool = True,
@@ -107,16 +161,42 @@ class Terminal(LinuxDriver):
         """Switch the terminal over; from before that on, a signal quits as the key does."""
         if threading.current_thread() is threading.main_thread():
             for number in ENDING_SIGNALS:
-                self._loop.add_signal_handler(number, self._app.exit)
+                if number == signal.SIGHUP and self._app.outlives_terminal:
+                    # Not by the loop, whose end sets the default again: the next would kill.
+                    signal.signal(number, lambda *_: self._terminal_lost())
+                elif number == signal.SIGHUP:
+                    self._loop.add_signal_handler(number, self._app.hang_up)
+                else:
+                    self._loop.add_signal_handler(number, self._app.exit)
+        self.is_entered = True
         super().start_application_mode()  # type: ignore[no-untyped-call]
+
+    def suspend_application_mode(self) -> None:
+        """Put the terminal back until the program is continued."""
+        self._suspends = True
+        super().suspend_application_mode()
+        self._suspends = False
+
+    def stop_application_mode(self) -> None:
+        """Put the terminal back. At the end a Ctrl-Z or another size means nothing to the screen
+        any more: Textual's handlers would draw by a loop that has ended."""
+        if threading.current_thread() is threading.main_thread() and not self._suspends:
+            for number in (signal.SIGTSTP, signal.SIGCONT, signal.SIGWINCH):
+                signal.signal(number, signal.SIG_DFL)
+        super().stop_application_mode()
+        self.is_entered = False
 
     def _get_terminal_size(self) -> tuple[int, int]:
         """The terminal's own: exported COLUMNS and LINES, which Textual prefers, do not change
         with the window."""
+        size: tuple[int, ...] = ()
         with contextlib.suppress(OSError):
-            if all(size := tuple(os.get_terminal_size(self.fileno))):
-                return size[0], size[1]
-        return super()._get_terminal_size()
+            size = tuple(os.get_terminal_size(self.fileno))
+        columns, lines = size if size and all(size) else super()._get_terminal_size()
+        return min(columns, _MOST_COLUMNS), min(lines, _MOST_LINES)
+
+    def _query_in_band_window_resize(self) -> None:
+        """Not asked: the signal and the kernel say the size."""
 
     @property
     def is_behind(self) -> bool:
@@ -136,17 +216,24 @@ class Terminal(LinuxDriver):
 
     def _terminal_lost(self) -> None:
         with contextlib.suppress(RuntimeError):  # the loop may have ended meanwhile
-            self._loop.call_soon_threadsafe(self._app.exit)
+            self._loop.call_soon_threadsafe(self._app.hang_up)
 
     def disable_input(self) -> None:
         """End the thread that reads keys."""
         os.write(self._waker, b"\0")
         super().disable_input()
 
+    def _run_input_thread(self) -> None:
+        """Read keys; a failure of that is one of the screen, where Textual forgets which."""
+        try:
+            self.run_input_thread()
+        except Exception as error:
+            with contextlib.suppress(RuntimeError):  # the loop may have ended meanwhile
+                self._loop.call_soon_threadsafe(self._app._handle_exception, error)
+
     def run_input_thread(self) -> None:
         """Read keys until the program quits or the input ends."""
-        parser = XTermParser(self._debug)
-        decode = codecs.getincrementaldecoder("utf-8")(errors="replace").decode
+        keys = Keys(self._debug)
         with selectors.DefaultSelector() as selector:
             selector.register(self.fileno, selectors.EVENT_READ)
             selector.register(self._woken, selectors.EVENT_READ)
@@ -165,7 +252,11 @@ class Terminal(LinuxDriver):
                     if not data:
                         self._terminal_lost()
                         return
-                    for event in parser.feed(decode(data)):
-                        self.process_message(event)
-                for event in parser.tick():
-                    self.process_message(event)
+                    self._pass_on(keys.feed(data))
+                self._pass_on(keys.tick())
+
+    def _pass_on(self, parsed: Iterator[Message]) -> None:
+        for event in parsed:
+            # Whatever it fails of, the keys after it count; a loop that has ended takes none.
+            with contextlib.suppress(Exception):
+                self.process_message(event)

@@ -179,6 +179,8 @@ def test_nothing_typed_ends_a_run_without_its_question(tmp_path: Path) -> None:
         opens(b"q", b"end it and quit")
         closes(b"nn")
         opens(b"q", b"end it and quit")
+        closes(b"\r")  # the key for everything ends nothing
+        opens(b"q", b"end it and quit")
         os.write(terminal, b"y")
         with contextlib.suppress(OSError):  # its terminal is gone with it
             until(lambda: False)

@@ -29,7 +29,7 @@ RESTORED = (
 )
 
 PROGRAM = """
-import signal, sys
+import os, signal, sys
 from gputui.collect.glance import Glance
 from gputui.collect.nvml.bindings import Memory
 from gputui.tui.early import Shown
@@ -43,6 +43,9 @@ class Source(scripted.ScriptedSource):
             self.hub.take = lambda: 1 / 0
         self.give(scripted.gpu_session(1, quiet=3, ended=False))
     def close(self):
+        if "late" in sys.argv:  # the screen's loop has ended
+            for number in (signal.SIGWINCH, signal.SIGCONT):
+                os.kill(os.getpid(), number)
         open(sys.argv[1], "w").write("closed")
         return True
 
@@ -204,6 +207,16 @@ def test_ctrl_c_quits(tmp_path: Path) -> None:
     os.write(screen.master, b"\x03")
     assert screen.ended() == 0
     assert LEAVES_ALTERNATE_SCREEN in screen.seen
+
+
+def test_a_resize_or_a_continuation_after_the_last_frame_means_nothing(tmp_path: Path) -> None:
+    screen = Screen(tmp_path / "note", "late")
+    screen.read_until(b"H200")
+    os.write(screen.master, b"\x03")
+    assert screen.ended() == 0
+    assert b"Traceback" not in screen.seen
+    assert screen.seen.count(ENTERS_ALTERNATE_SCREEN) == 1
+    assert screen.is_restored()
 
 
 def test_a_terminal_that_vanishes_ends_the_program(tmp_path: Path) -> None:

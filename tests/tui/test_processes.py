@@ -189,6 +189,7 @@ async def test_a_signal_is_sent_after_a_question_that_names_its_target(
         assert f"python job{victim.pid}.py" in shown.text
         await shown.press("escape")
         assert victim.poll() is None
+        await shown.press("K", "enter")  # none is chosen yet
         await shown.press("K", "k", "enter")
         await shown.until(lambda: "SIGKILL was sent" in shown.text)
         assert victim.wait() == -9
@@ -204,7 +205,8 @@ async def test_a_process_is_attached_to_after_a_question_that_names_it(
         assert f"process {victim.pid} of ada: python job{victim.pid}.py" in shown.text
         await shown.press("escape")
         assert shown.source.attached == []
-        await shown.press("a", "enter")
+        await shown.press("a", "enter")  # is no
+        await shown.press("a", "y")
         await shown.until(lambda: "x detaches" in shown.text)
         assert shown.source.attached == [victim.pid]
 
@@ -213,7 +215,7 @@ async def test_nothing_is_attached_to_that_is_gone_or_not_ours_to_touch(
     show: Show, victim: subprocess.Popen[bytes]
 ) -> None:
     async with show([on_gpu(victim, other=True)], (120, 40)) as shown:
-        await shown.press("down", "a", "enter")
+        await shown.press("down", "a", "y")
         await shown.until(lambda: "another has its pid now" in shown.text)
         assert shown.source.attached == []
     async with show([on_gpu(victim)], (120, 40), options=Options(readonly=True)) as shown:
@@ -223,7 +225,7 @@ async def test_nothing_is_attached_to_that_is_gone_or_not_ours_to_touch(
 
 async def test_no_signal_to_a_reused_pid(show: Show, victim: subprocess.Popen[bytes]) -> None:
     async with show([on_gpu(victim, other=True)], (120, 40)) as shown:
-        await shown.press("down", "K", "enter")
+        await shown.press("down", "K", "down", "enter")
         await shown.until(lambda: "another has its pid now" in shown.text)
         assert victim.poll() is None
 

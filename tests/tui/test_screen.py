@@ -310,7 +310,9 @@ async def test_stop_asks_first(show: Show) -> None:
     async with show(scripted.gpu_session(1, quiet=2, ended=False)) as shown:
         await shown.press("x", "escape")
         assert shown.source.stops == 0
-        await shown.press("x", "enter")
+        await shown.press("x", "enter")  # is no
+        assert shown.source.stops == 0
+        await shown.press("x", "y")
         assert shown.source.stops == 1
 
 

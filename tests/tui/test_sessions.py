@@ -199,11 +199,32 @@ async def test_deleting_asks_first(show: Show, folder: Path) -> None:
         await choose(shown, "small")
         await shown.press("D")
         assert str(folder / "small.gputui")[-30:] in "".join(shown.text.split("\n"))
-        await shown.press("n")
-        assert (folder / "small.gputui").exists()
-        await shown.press("D", "y")
+        for no in ("n", "enter", "escape"):
+            await shown.press(no)
+            assert shown.app.screen is shown.app.main
+            assert (folder / "small.gputui").exists()
+            await shown.press("D")
+        await shown.press("y")
         await shown.until(lambda: not (folder / "small.gputui").exists())
         await shown.until(lambda: files(shown) == 4)
+
+
+async def test_what_lies_elsewhere_is_neither_renamed_nor_deleted(
+    show: Show, folder: Path, tmp_path: Path
+) -> None:
+    """It is not gputui's: somebody's own data, or another program's."""
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    kept = shutil.copy(folder / "small.gputui", elsewhere)
+    async with show(LIVE, (120, 40), options=Options(folder=elsewhere)) as shown:
+        await shown.press("7")
+        await shown.until(lambda: files(shown) == 1)
+        await choose(shown, "small")
+        for key, what in (("R", "rename"), ("D", "delete")):
+            await shown.press(key)
+            assert f"cannot {what} it: only those in gputui's own folder" in shown.lines[-1]
+            await shown.press("y")
+    assert Path(kept).exists()
 
 
 async def test_a_rotated_recording_is_listed_and_deleted_as_one(show: Show, folder: Path) -> None:

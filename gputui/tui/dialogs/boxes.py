@@ -10,7 +10,7 @@ from gputui.tui.widgets.view import Details
 
 
 class Question(Dialog[bool]):
-    """Yes or no. Enter is yes, Escape is no."""
+    """Yes or no. Only y is yes: Enter, the key for everything, must not end a run."""
 
     widest = 64
 
@@ -24,13 +24,13 @@ class Question(Dialog[bool]):
         return [((self._title, "title"),), (), *wrap(self._text, width)]
 
     def footer(self, width: int) -> list[Row]:
-        return key_hints(width, ("y Enter", self._yes), ("n Esc", "no"))
+        return key_hints(width, ("y", self._yes), ("n Esc Enter", "no"))
 
     def key(self, key: str, character: str | None) -> None:
         del character
-        if key in ("y", "Y", "enter"):
+        if key in ("y", "Y"):
             self.dismiss(True)
-        elif key in ("n", "N", "escape", "q"):
+        elif key in ("n", "N", "escape", "q", "enter"):
             self.dismiss(False)
 
 

@@ -23,7 +23,7 @@ class SignalDialog(Dialog[str | None]):
     def __init__(self, process: ProcessRow) -> None:
         super().__init__()
         self._process = process
-        self._chosen = 0
+        self._chosen: int | None = None
         self._first_line = 0
 
     def rows(self, width: int) -> list[Row]:
@@ -51,8 +51,8 @@ class SignalDialog(Dialog[str | None]):
         return rows
 
     def footer(self, width: int) -> list[Row]:
-        name = CHOICES[self._chosen][0]
-        return key_hints(width, ("Enter", f"send {name}"), ("↑ ↓", "choose"), ("Esc", "send none"))
+        sends = "send none" if self._chosen is None else f"send {CHOICES[self._chosen][0]}"
+        return key_hints(width, ("Enter", sends), ("↑ ↓", "choose"), ("Esc", "send none"))
 
     def clicked(self, line: int) -> None:
         """A signal: only chosen, as by its letter."""
@@ -61,14 +61,19 @@ class SignalDialog(Dialog[str | None]):
             self.draw()
 
     def key(self, key: str, character: str | None) -> None:
-        """A letter only chooses: nothing is sent without Enter."""
+        """A letter only chooses: nothing is sent without Enter, nor by Enter alone."""
         del character
         if key in ("escape", "q", "n"):
             self.dismiss(None)
         elif key == "enter":
-            self.dismiss(CHOICES[self._chosen][0])
+            self.dismiss(None if self._chosen is None else CHOICES[self._chosen][0])
         else:
             letters = {letter: number for number, (_, letter, _) in enumerate(CHOICES)}
             step = {"up": -1, "down": 1}.get(key, 0)
-            self._chosen = letters.get(key.lower(), (self._chosen + step) % len(CHOICES))
+            before = self._chosen
+            if step:
+                first = 0 if step > 0 else len(CHOICES) - 1
+                self._chosen = first if before is None else (before + step) % len(CHOICES)
+            else:
+                self._chosen = letters.get(key.lower(), before)
             self.draw()

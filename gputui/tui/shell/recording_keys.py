@@ -8,7 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar, cast
 
 from gputui.base.sanitize import sanitize
+from gputui.store.errors import JournalError
 from gputui.store.library import Entry, belongings, delete, rename
+from gputui.store.places import default_folder
 from gputui.tui import scenes
 from gputui.tui.dialogs.prompt import Prompt
 from gputui.tui.recording_library import RecordingLibrary
@@ -110,7 +112,7 @@ class RecordingKeys(TableView):
             return
 
         def answered(name: str | None) -> None:
-            if name is not None:
+            if name is not None and name.strip() != recording_name(entry.path):
                 self._change(
                     lambda: rename(entry.path, name.strip()),
                     lambda new: f"renamed to {recording_name(new)}",
@@ -149,11 +151,21 @@ class RecordingKeys(TableView):
             self.refuse(f"cannot {what} it: gputui is read-only")
         elif entry.path.parent == scenes.FOLDER:
             self.refuse(f"cannot {what} it: it belongs to the demo")
+        elif not self._is_own(entry.path):
+            self.refuse(f"cannot {what} it: only those in gputui's own folder are changed here")
         elif entry.path == self.current:
             self.refuse(f"it is being recorded here: {what} it after the end")
         else:
             return entry
         return None
+
+    @staticmethod
+    def _is_own(path: Path) -> bool:
+        """Whether it lies where gputui itself records: what else there is may be anybody's."""
+        try:
+            return path.parent.resolve() == default_folder().resolve()
+        except (JournalError, OSError, RuntimeError):
+            return False
 
     def _change(self, work: Callable[[], T], told: Callable[[T], str]) -> None:
         """Change a file in a thread, then read the folder again."""
