@@ -6,6 +6,8 @@ its names is used: the program itself starts without it.
 
 from __future__ import annotations
 
+from gputui.base.version import VERSION
+
 TYPE_CHECKING = False  # typing's own takes longer to import than all else that --version needs
 if TYPE_CHECKING:
     from gputui.library import (
@@ -19,7 +21,7 @@ if TYPE_CHECKING:
         read,
     )
 
-__version__ = "0.1.0"
+__version__ = VERSION
 
 __all__ = [
     "Comparison", "Error", "MissingPackageError", "Recording", "Run", "compare", "devices", "read",

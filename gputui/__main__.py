@@ -9,9 +9,9 @@ def main() -> int:
     """Run the program; the exit status."""
     # Shells and scripts ask for the version often: answered before anything else is imported.
     if sys.argv[1:] in (["--version"], ["-V"]):
-        from gputui import __version__
+        from gputui.base.version import VERSION
 
-        print(f"gputui {__version__}")
+        print(f"gputui {VERSION}")
         return 0
     from gputui.cli.dispatch import run
 

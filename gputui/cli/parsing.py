@@ -8,8 +8,8 @@ import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
-from gputui import __version__
 from gputui.base.errors import did_you_mean
+from gputui.base.version import VERSION
 from gputui.cli.declaration import Command
 from gputui.cli.options import COMMANDS, MAIN, MODES
 from gputui.cli.settings import resolve
@@ -61,7 +61,7 @@ def parser_of(command: Command) -> Parser:
                 *option.flags, dest=option.name, action="store_true", default=None, help=help_text
             )
     if is_main:
-        parser.add_argument("-V", "--version", action="version", version=f"gputui {__version__}")
+        parser.add_argument("-V", "--version", action="version", version=f"gputui {VERSION}")
     return parser
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from gputui import __version__
+from gputui.base.version import VERSION
 from gputui.cli.declaration import Argument, Command, Option
 from gputui.cli.doctor import DoctorDocument
 from gputui.cli.options import COMMANDS, MAIN, MODES
@@ -134,7 +134,7 @@ def manual() -> str:
 
 def _lines() -> Iterator[str]:
     yield '.\\" Made by `python -m gputui.cli.reference` from gputui/cli/options.py.'
-    yield f'.TH GPUTUI 1 "" "gputui {__version__}" "User Commands"'
+    yield f'.TH GPUTUI 1 "" "gputui {VERSION}" "User Commands"'
     yield from (".SH NAME", r"gputui \- see inside an LLM workload on NVIDIA GPUs")
     yield ".SH SYNOPSIS"
     for mode in MODES:

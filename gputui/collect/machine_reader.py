@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-import gputui
+from gputui.base.version import VERSION
 from gputui.collect.clock_steps import ClockSteps
 from gputui.collect.host import Host, host_facts
 from gputui.collect.nvml.gpus import Nvml
@@ -40,7 +40,7 @@ def bare_header(arguments: Sequence[str], interval_s: float, reason: str | None)
     return Header(
         time_ns=time.time_ns(),
         schema=JOURNAL_SCHEMA,
-        gputui_version=gputui.__version__,
+        gputui_version=VERSION,
         python_version=platform.python_version(),
         monotonic_ns=time.monotonic_ns(),
         arguments=tuple(arguments),

@@ -23,7 +23,8 @@ MAGIC = 0x475550574F524431
 VERSION = 1
 BYTES = 4096
 LAYOUT_VERSION = 2
-"""Of the ring (layout.h), which a library of another gputui might write in its own way."""
+"""Of the ring (src/layout.h, gputui.ring.layout), which a library of another gputui might write in
+its own way. Here because this package cannot import gputui.ring; a test compares it with the C."""
 
 PYTHON_NONE, PYTHON_WAITS, PYTHON_HOOKED, PYTHON_FAILED = range(4)
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from gputui import __version__
+from gputui.base.version import VERSION
 from gputui.model.cuda_names import COPY_KINDS, MEMORY_KINDS
 from gputui.model.events import MAX_SHAPES, MarkDefined, RangeDefined
 from gputui.model.naming import NO_NAME, short_name
@@ -461,7 +461,7 @@ def write_facts(rows: Rows, session: Session, run: Run, dropped: int) -> None:
     capture += [(f"PROCESS_0:ARGUMENT_{i}", word) for i, word in enumerate(words[1:])]
     rows.insert("META_DATA_CAPTURE", "name value", capture)
     rows.insert("META_DATA_EXPORT", "name value", [
-        ("EXPORT_PRODUCT_NAME", "gputui"), ("EXPORT_PRODUCT_VERSION", __version__),
+        ("EXPORT_PRODUCT_NAME", "gputui"), ("EXPORT_PRODUCT_VERSION", VERSION),
         ("EXPORT_SCHEMA_VERSION", SCHEMA),
         ("GPUTUI_DROPPED_RECORDS", str(dropped)),
     ])  # fmt: skip

@@ -23,7 +23,6 @@ from gputui.model.payloads import NO_PAYLOAD
 # order and moves `tail`. A full ring drops the record and counts it.
 
 MAGIC = 0x4755_5052_494E_4731
-LAYOUT_VERSION = 2
 HEADER_BYTES = 4096
 SLOT_BYTES = 64
 STRING_BYTES_PER_SLOT = 60

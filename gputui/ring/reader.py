@@ -23,10 +23,10 @@ from gputui.base.errors import GputuiError
 from gputui.base.sanitize import sanitize
 from gputui.inject.build import RING
 from gputui.inject.environment import library_path, missing_library_reason
+from gputui.inject.word import LAYOUT_VERSION
 from gputui.ring.layout import (
     HEADER,
     HEADER_BYTES,
-    LAYOUT_VERSION,
     MAGIC,
     SLOT,
     SLOT_BYTES,

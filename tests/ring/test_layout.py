@@ -8,6 +8,7 @@ import subprocess
 import pytest
 
 from gputui.inject.build import CAPTURE, RING, Library, build
+from gputui.inject.word import LAYOUT_VERSION
 from gputui.model.payloads import PayloadType
 from gputui.ring import layout
 from gputui.ring.reader import FUNCTIONS
@@ -35,7 +36,7 @@ def test_numbers_are_the_same(described):
     numbers = {name: int(value) for name, value in described.items() if "." not in name}
     expected = {
         "RING_MAGIC": layout.MAGIC,
-        "LAYOUT_VERSION": layout.LAYOUT_VERSION,
+        "LAYOUT_VERSION": LAYOUT_VERSION,
         "HEADER_BYTES": layout.HEADER_BYTES,
         "SLOT_BYTES": layout.SLOT_BYTES,
         "STRING_BYTES_PER_SLOT": layout.STRING_BYTES_PER_SLOT,

@@ -13,11 +13,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gputui.inject.word import LAYOUT_VERSION
 from gputui.ring.folder import RingFolder
 from gputui.ring.layout import (
     HEADER,
     HEADER_BYTES,
-    LAYOUT_VERSION,
     MAGIC,
     SLOT,
     SLOT_BYTES,

@@ -11,8 +11,8 @@ from typing import BinaryIO, TypeVar
 
 import msgspec
 
-import gputui
 from gputui.base.decoding import json_decoder
+from gputui.base.version import VERSION
 from gputui.collect.hosts.pipe import SilentError
 from gputui.model.events import JOURNAL_SCHEMA
 
@@ -36,7 +36,7 @@ class Hello(msgspec.Struct, frozen=True):
 
 def hello_line(token: str, recording: str = "", error: str = "") -> bytes:
     """The line of this gputui."""
-    hello = Hello(JOURNAL_SCHEMA, gputui.__version__, recording, error)
+    hello = Hello(JOURNAL_SCHEMA, VERSION, recording, error)
     return _BEGINS + token.encode() + b" " + msgspec.json.encode(hello) + b"\n"
 
 

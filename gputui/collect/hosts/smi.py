@@ -8,8 +8,8 @@ import time
 from collections.abc import Iterator
 from typing import BinaryIO
 
-import gputui
 from gputui.base.sanitize import sanitize
+from gputui.base.version import VERSION
 from gputui.model.events import (
     JOURNAL_SCHEMA,
     AnyEvent,
@@ -84,7 +84,7 @@ def _first(
     yield Header(
         time_ns=now_ns,
         schema=JOURNAL_SCHEMA,
-        gputui_version=gputui.__version__,
+        gputui_version=VERSION,
         python_version="",
         monotonic_ns=time.monotonic_ns(),
         interval_s=interval_s,

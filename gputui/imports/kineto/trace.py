@@ -12,8 +12,8 @@ from pathlib import Path
 
 import numpy as np
 
-from gputui import __version__
 from gputui.base.sanitize import sanitize
+from gputui.base.version import VERSION
 from gputui.imports.kineto.nesting import as_rows
 from gputui.imports.kineto.reading import KinetoReading
 from gputui.imports.kineto.table import Table, amount, number
@@ -126,7 +126,7 @@ class KinetoTrace:
         return Header(
             time_ns=self._clock.at(self._clock.first),
             schema=JOURNAL_SCHEMA,
-            gputui_version=__version__,
+            gputui_version=VERSION,
             python_version="",
             monotonic_ns=0,
             arguments=("torch.profiler",),

@@ -11,8 +11,8 @@ from contextlib import ExitStack
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from gputui import __version__
 from gputui.base.sanitize import sanitize
+from gputui.base.version import VERSION
 from gputui.imports.nsys.database import Database
 from gputui.imports.nsys.names import Names
 from gputui.imports.nsys.ranges import IS_EVENT
@@ -113,7 +113,7 @@ class NsysReport:
         return Header(
             time_ns=self._clock.at(min(0, self._clock.first)),
             schema=JOURNAL_SCHEMA,
-            gputui_version=__version__,
+            gputui_version=VERSION,
             python_version="",
             monotonic_ns=0,
             arguments=("nsys", self._facts("META_DATA_EXPORT").get("EXPORT_PRODUCT_VERSION", "")),

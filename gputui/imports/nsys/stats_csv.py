@@ -11,8 +11,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from gputui import __version__
 from gputui.base.sanitize import sanitize
+from gputui.base.version import VERSION
 from gputui.imports.nsys.csv_events import StatsEvents
 from gputui.imports.nsys.csv_reports import REPORTS
 from gputui.imports.nsys.csv_rows import read_rows
@@ -43,7 +43,7 @@ class NsysTables:
         self.header = Header(
             time_ns=self._time_ns,
             schema=JOURNAL_SCHEMA,
-            gputui_version=__version__,
+            gputui_version=VERSION,
             python_version="",
             monotonic_ns=0,
             arguments=("nsys", "stats"),
