@@ -6,8 +6,7 @@ What a run needs is imported when one is started: the first reading of the machi
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -26,33 +25,8 @@ if TYPE_CHECKING:
     from gputui.collect.forecast import Forecaster
     from gputui.collect.run_request import RunRequest
     from gputui.collect.traced_run import Run
+    from gputui.store.journal.recorder import RecordingWriter
     from gputui.store.trace import TraceWriter
-
-
-class Recording(Protocol):
-    """A journal, as seen by the live source and its users."""
-
-    @property
-    def path(self) -> Path | None:
-        """The file; None if there is none."""
-
-    @property
-    def bytes_written(self) -> int | None:
-        """Bytes written to disk so far; None before it begins."""
-
-    @property
-    def failure(self) -> str | None:
-        """Why recording has stopped; None while it works."""
-
-    @property
-    def notices(self) -> Sequence[str]:
-        """What was left out or removed to make room, one line each."""
-
-    def write(self, events: Sequence[AnyEvent]) -> None:
-        """Append events."""
-
-    def close(self) -> None:
-        """Finish the file."""
 
 
 class LiveOptions(msgspec.Struct, frozen=True):
@@ -72,7 +46,7 @@ class Live:
     """Watches the machine and runs children, one at a time. `notify` as in Hub."""
 
     def __init__(
-        self, notify: Callable[[], None], recording: Recording, options: LiveOptions
+        self, notify: Callable[[], None], recording: RecordingWriter, options: LiveOptions
     ) -> None:
         self.recording = recording
         self.hub = Hub(notify, recording, options.watch)

@@ -22,8 +22,8 @@ from gputui.playback.fold import Decoded, Fold, Kept
 from gputui.playback.line_index import LineIndex
 from gputui.playback.lines import Kind
 from gputui.playback.moments import Moment, Notes, OpenRanges
-from gputui.playback.opening import Recording
 from gputui.state import Session
+from gputui.store.journal.reader import RecordingReader
 
 SNAPSHOTS = 384
 """States kept; beyond this every second one is dropped and the spacing doubles."""
@@ -51,7 +51,7 @@ class Index:
 
     def __init__(
         self,
-        recording: Recording,
+        recording: RecordingReader,
         *,
         live: bool = False,
         notify: Callable[[], None] = lambda: None,

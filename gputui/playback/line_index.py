@@ -18,10 +18,9 @@ from typing import BinaryIO
 
 from gputui.model.events import AnyEvent, CaptureSum
 from gputui.playback.lines import OF_PROCESSES, Kind, Lines
-from gputui.playback.opening import Recording
 from gputui.playback.pieces import Piece, pieces_of
 from gputui.store.journal import JournalReader, RotatedReader
-from gputui.store.journal.reader import DamagedError
+from gputui.store.journal.reader import DamagedError, RecordingReader
 
 _LAST_NS = 2**63 - 1
 _BATCH_BYTES = 1 << 20
@@ -44,7 +43,7 @@ class _Part:
 class LineIndex:
     """The lines of a recording by number, from 0, and by time. One thread reads, any may query."""
 
-    def __init__(self, recording: Recording, *, live: bool = False) -> None:
+    def __init__(self, recording: RecordingReader, *, live: bool = False) -> None:
         """Closes `recording`. With `live`, every line is announced as soon as it is there."""
         self._recording = recording
         self._lines = Lines(rotated=isinstance(recording, RotatedReader))

@@ -9,9 +9,10 @@ from pathlib import Path
 
 from gputui.model.units import moment
 from gputui.playback.job import members_of
-from gputui.playback.opening import Recording, open_recording, remarks
+from gputui.playback.opening import open_recording, remarks
 from gputui.state import Run, Session
 from gputui.store.journal import JournalError
+from gputui.store.journal.reader import RecordingReader
 
 LISTED = 20
 """Runs listed in the error for a missing run."""
@@ -54,7 +55,9 @@ def is_of_one_job(folder: Path) -> bool:
     return bool(members) and not left_out and all(one.rank is None for one in members)
 
 
-def fold(recording: Recording, number: int | None = None, *, raw_names: bool = False) -> Loaded:
+def fold(
+    recording: RecordingReader, number: int | None = None, *, raw_names: bool = False
+) -> Loaded:
     """The same for an open recording. Raises JournalError."""
     session = Session.of(recording)
     for run in session.runs.values():

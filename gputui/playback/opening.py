@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, Literal
 
 from gputui.base.standard_streams import standard_input
-from gputui.model.events import AnyEvent, Header
 from gputui.store.journal import JournalError, JournalReader, open_journal
 from gputui.store.journal.compression import CompressionError, expanded, is_compressed
-from gputui.store.journal.reader import HEADER_BEGINS
+from gputui.store.journal.reader import HEADER_BEGINS, RecordingReader
 from gputui.store.regular_file import open_regular
 
 if TYPE_CHECKING:
@@ -27,32 +25,7 @@ _CHROME_SUFFIXES = (".json", ".json.gz", ".json.zst")
 _HEAD_BYTES = 1 << 16
 
 
-class Recording(Protocol):
-    """The events of a session, oldest first, read once.
-
-    `skipped` counts events this version does not know, `damage` says where and why reading ended
-    early; both change while iterating. Whoever opens one closes it.
-    """
-
-    name: str
-    header: Header
-
-    @property
-    def skipped(self) -> int:
-        """Events left out so far."""
-
-    @property
-    def damage(self) -> str | None:
-        """Where and why reading ended early, in one line; None if it did not."""
-
-    def __iter__(self) -> Iterator[AnyEvent]:
-        """The events, the header first."""
-
-    def close(self) -> None:
-        """Close its files; may be called more than once."""
-
-
-def open_recording(path: str, *, summed: bool = False) -> Recording:
+def open_recording(path: str, *, summed: bool = False) -> RecordingReader:
     """What is at `path`; "-" is a journal on standard input. `summed` is for callers that fold all
     of it and only look at the end: a journal then opens much faster.
 
@@ -88,7 +61,7 @@ def check_readable(path: str) -> None:
         open_recording(path).close()
 
 
-def _job(folder: Path, *, summed: bool) -> Recording:
+def _job(folder: Path, *, summed: bool) -> RecordingReader:
     from gputui.playback.job import open_job
 
     in_sums = partial(open_recording, summed=True)
@@ -121,7 +94,7 @@ def open_import(path: Path, trace: TraceWriter | None = None) -> NsysReport | Ki
     return None
 
 
-def remarks(recording: Recording) -> tuple[str, ...]:
+def remarks(recording: RecordingReader) -> tuple[str, ...]:
     """Remarks about a recording after reading it, one line each."""
     found = [*getattr(recording, "left_out", ())]
     found += [recording.damage] if recording.damage else []

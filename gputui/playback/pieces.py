@@ -10,9 +10,8 @@ from typing import Protocol
 import msgspec
 
 from gputui.model.events import AnyEvent, CaptureSum
-from gputui.playback.opening import Recording
 from gputui.store.journal import JournalReader, RotatedReader
-from gputui.store.journal.reader import decode
+from gputui.store.journal.reader import RecordingReader, decode
 
 _encoder = msgspec.json.Encoder()
 
@@ -30,7 +29,7 @@ class Piece(Protocol):
 class _Encoded:
     """The events of a source other than a journal, as lines."""
 
-    def __init__(self, recording: Recording) -> None:
+    def __init__(self, recording: RecordingReader) -> None:
         self._recording = recording
 
     def lines(self) -> Iterator[bytes]:
@@ -41,7 +40,7 @@ class _Encoded:
         return decode(line)
 
 
-def pieces_of(recording: Recording) -> Iterator[Piece]:
+def pieces_of(recording: RecordingReader) -> Iterator[Piece]:
     if isinstance(recording, JournalReader | RotatedReader):
         return recording.pieces()
     return iter((_Encoded(recording),))

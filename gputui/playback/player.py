@@ -12,11 +12,12 @@ from gputui.model.hub import Hub
 from gputui.playback.emitter import Emitter
 from gputui.playback.index import Index
 from gputui.playback.moments import Moment
-from gputui.playback.opening import Recording, open_recording, remarks
+from gputui.playback.opening import open_recording, remarks
 from gputui.playback.requests import Requests
 from gputui.playback.targets import Place, Targets
 from gputui.state import Session
 from gputui.store.journal import open_journal
+from gputui.store.journal.reader import RecordingReader
 
 
 class Playback:
@@ -28,7 +29,7 @@ class Playback:
 
     def __init__(
         self,
-        recording: Recording,
+        recording: RecordingReader,
         notify: Callable[[], None],
         *,
         speed: float = 1.0,
@@ -78,7 +79,7 @@ class Playback:
         if follow and path != "-":
             stop = threading.Event()
             place = Path(path)
-            followed: Recording
+            followed: RecordingReader
             if place.is_dir():
                 from gputui.playback.job import FollowedJob
 

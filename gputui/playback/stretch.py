@@ -11,10 +11,11 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from gputui.model.events import About, AnyEvent, CaptureDelta, MachineSample, RunEnded, Scope
-from gputui.playback.opening import Recording, open_recording
+from gputui.playback.opening import open_recording
 from gputui.state import Run, Session
 from gputui.state.fold_capture import gpu_of
 from gputui.store.journal import JournalError
+from gputui.store.journal.reader import RecordingReader
 
 Loops = Mapping[tuple[int, int], int]
 """The loop whose steps are counted, by process and the machine's index of the device."""
@@ -39,7 +40,7 @@ def read_stretch(path: str, number: int, loops: Loops, first: int, last: int) ->
         return _folded(recording, number, span)
 
 
-def _opened(path: str) -> Recording:
+def _opened(path: str) -> RecordingReader:
     recording = open_recording(path)
     if recording.damage:  # files that are missing: steps would be counted wrong
         recording.close()
@@ -48,7 +49,7 @@ def _opened(path: str) -> Recording:
 
 
 def _span(
-    recording: Recording, number: int, loops: Loops, first: int, last: int
+    recording: RecordingReader, number: int, loops: Loops, first: int, last: int
 ) -> tuple[int, int] | None:
     """From when to when these steps went on, as if those of one reading were equally long."""
     session = Session()
@@ -80,7 +81,7 @@ def _span(
     return (min(begins), max(ends)) if begins else None
 
 
-def _folded(recording: Recording, number: int, span: tuple[int, int]) -> Stretch:
+def _folded(recording: RecordingReader, number: int, span: tuple[int, int]) -> Stretch:
     begin_ns, end_ns = span
     session = Session()
     read_ns: dict[int, int] = {}

@@ -28,7 +28,6 @@ from gputui.tui.source import (
     ManyHosts,
     Options,
     Playback,
-    Recording,
     Runner,
 )
 from gputui.tui.themes import THEMES
@@ -40,6 +39,7 @@ if TYPE_CHECKING:
     from textual.timer import Timer
 
     from gputui.state import Run, Session
+    from gputui.store.journal.recorder import RecordingWriter
 
 MOST_HELD_EVENTS = 20_000
 """A paused screen holds this many events back; with more it folds them in, unseen."""
@@ -294,7 +294,7 @@ class GputuiApp(Visits):
         return session
 
     @property
-    def recording(self) -> Recording | None:
+    def recording(self) -> RecordingWriter | None:
         """Where what went on live is recorded."""
         source = self.home_source
         return source.recording if isinstance(source, Runner) else None

@@ -5,12 +5,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from gputui.base.sanitize import sanitize
 from gputui.model.events import Alert, AnyEvent
 from gputui.report.alerts import alert_text
 from gputui.tui.model import Model
-from gputui.tui.source import Playback, Recording
+from gputui.tui.source import Playback
+
+if TYPE_CHECKING:
+    from gputui.store.journal.recorder import RecordingWriter
 
 _LONGEST = 1000
 
@@ -49,14 +53,14 @@ class Remarks:
         folder = str(Path(playback.name).parent)
         self._note(text if folder == "." else text.replace(f"{folder}/", ""), playback.has_ended)
 
-    def of_recording(self, recording: Recording) -> None:
+    def of_recording(self, recording: RecordingWriter) -> None:
         """Why it stopped, and what was left out or removed to make room."""
         self._note(recording.failure or "", False)
         if len(recording.notices) > self._told:
             self._told = len(recording.notices)
             self._say(sanitize(recording.notices[-1]))
 
-    def of_home(self, recording: Recording) -> None:
+    def of_home(self, recording: RecordingWriter) -> None:
         """Why the background recording stopped: reported once; the screen shows another source."""
         if recording.failure is not None and not self._told_home:
             self._told_home = True

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from gputui.model.events import AnyEvent
     from gputui.state import Session
     from gputui.state.hosts import HostNews
+    from gputui.store.journal.recorder import RecordingWriter
 else:
     _ProtocolMeta = type(Protocol)
 
@@ -60,22 +61,6 @@ class Source(Protocol):
         """Stop; whether nothing is left behind."""
 
 
-class Recording(Protocol):
-    """The journal a live source writes."""
-
-    @property
-    def path(self) -> Path | None:
-        """The file; None if there is none."""
-
-    @property
-    def failure(self) -> str | None:
-        """Why recording has stopped; None while it works."""
-
-    @property
-    def notices(self) -> Sequence[str]:
-        """What was left out or removed to make room, one line each."""
-
-
 class Asked(Protocol):
     """Where a form asks what a run would need: see collect.forecast.Forecaster."""
 
@@ -94,7 +79,7 @@ class Runner(Source, Protocol, metaclass=_ByClass):
     """
 
     interval_s: float
-    recording: Recording
+    recording: RecordingWriter
 
     def catalogue(self) -> Catalogue: ...
 

@@ -47,7 +47,7 @@ _BEFORE_RANKS = 10_000
 
 
 class FollowedJob:
-    """The events of all members, about in order of time, as they come: see Recording and
+    """The events of all members, about in order of time, as they come: see RecordingReader and
     JobRecording. Recordings that begin later join, and `stop` ends it.
 
     The job is that of the first rank seen, the newest recordings looked at first.

@@ -17,7 +17,7 @@ from gputui.store.library import files
 from gputui.store.places import SUFFIXES
 
 if TYPE_CHECKING:
-    from gputui.playback.opening import Recording
+    from gputui.store.journal.reader import RecordingReader
 
 MOST = 4096
 """Recordings of a job."""
@@ -27,7 +27,7 @@ OTHER_TOOLS = (".nsys-rep", ".json", ".json.gz")
 
 _NUMBER = re.compile(r"[0-9]{1,6}")
 
-Open = Callable[[str], "Recording"]
+Open = Callable[[str], "RecordingReader"]
 
 
 @dataclass(slots=True)

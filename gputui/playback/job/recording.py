@@ -15,7 +15,7 @@ from gputui.playback.job.member_events import Counter, MemberEvents, OneRun
 from gputui.playback.job.members import Member, Open, members_of
 
 if TYPE_CHECKING:
-    from gputui.playback.opening import Recording
+    from gputui.store.journal.reader import RecordingReader
 
 
 def open_job(folder: Path, opened: Open, facts: Open) -> JobRecording | None:
@@ -26,7 +26,7 @@ def open_job(folder: Path, opened: Open, facts: Open) -> JobRecording | None:
 
 
 class JobRecording:
-    """The events of all members in order of time, with numbers of one session: see Recording.
+    """The events of all members in order of time, with numbers of one session: see RecordingReader.
 
     Of several runs in a member the job's is taken. Members keep their own clocks. `left_out` is a
     line for each recording that is not of the job.
@@ -39,7 +39,7 @@ class JobRecording:
         self.members = tuple(members)
         self.left_out = tuple(left_out)
         with contextlib.ExitStack() as files:
-            self._recordings: list[Recording] = [
+            self._recordings: list[RecordingReader] = [
                 files.enter_context(contextlib.closing(opened(str(one.path)))) for one in members
             ]
             self._files = files.pop_all()

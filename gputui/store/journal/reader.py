@@ -51,6 +51,31 @@ def decoder() -> msgspec.json.Decoder[Written]:  # noqa: TID251 (the type alone)
     return json_decoder(_LINE)
 
 
+class RecordingReader(Protocol):
+    """The events of a session, oldest first, read once.
+
+    `skipped` counts events this version does not know, `damage` says where and why reading ended
+    early; both change while iterating. Whoever opens one closes it.
+    """
+
+    name: str
+    header: Header
+
+    @property
+    def skipped(self) -> int:
+        """Events left out so far."""
+
+    @property
+    def damage(self) -> str | None:
+        """Where and why reading ended early, in one line; None if it did not."""
+
+    def __iter__(self) -> Iterator[AnyEvent]:
+        """The events, the header first."""
+
+    def close(self) -> None:
+        """Close its files; may be called more than once."""
+
+
 class JournalReader:
     """Reads the events of one recording, oldest first, once.
 

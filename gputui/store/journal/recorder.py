@@ -5,12 +5,39 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 from pathlib import Path
+from typing import Protocol
 
 from gputui.model.events import AnyEvent, RunStarted
 from gputui.store.errors import JournalError, TakenError
 from gputui.store.journal.rotation import Limits, Preamble
 from gputui.store.journal.writer import JournalWriter
 from gputui.store.places import make_folder
+
+
+class RecordingWriter(Protocol):
+    """What a live source writes its events to, whether it records every event or each run."""
+
+    @property
+    def path(self) -> Path | None:
+        """The file; None if there is none."""
+
+    @property
+    def bytes_written(self) -> int | None:
+        """Bytes written to disk so far; None before it begins."""
+
+    @property
+    def failure(self) -> str | None:
+        """Why recording has stopped; None while it works."""
+
+    @property
+    def notices(self) -> Sequence[str]:
+        """What was left out or removed to make room, one line each."""
+
+    def write(self, events: Sequence[AnyEvent]) -> None:
+        """Append events."""
+
+    def close(self) -> None:
+        """Finish the file."""
 
 
 class RunRecorder:
