@@ -107,10 +107,6 @@ def main() -> None:
         path.write_text(text, encoding="utf-8")
 
 
-if __name__ == "__main__":
-    main()
-
-
 _VARIABLES = {
     "NO_COLOR": "not empty: draw without colours, whatever else is set",
     "CUDA_VISIBLE_DEVICES": "show these GPUs only, matched by UUID",
@@ -203,3 +199,7 @@ def _roff(text: str) -> str:
     """Text with what roff reads as its own made harmless."""
     text = text.replace("\\", "\\e").replace("-", "\\-")
     return "\n".join(f"\\&{line}" if line[:1] in (".", "'") else line for line in text.split("\n"))
+
+
+if __name__ == "__main__":
+    main()
