@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +12,11 @@ import msgspec
 from gputui.attribute.numbering import Numbering
 from gputui.collect.run_request import RunRequest
 from gputui.collect.traced_run import Run as TracedRun
-from gputui.model.events import AnyEvent
+from gputui.model.events import AnyEvent, KernelDefined
 from gputui.model.sketch import Accumulator
 from gputui.playback.loading import Loaded, load
 from gputui.playback.opening import open_recording
+from gputui.report.explain import Analysis
 from gputui.state import Run, Session
 from gputui.state.history import History
 from tests.events_for_tests import header
@@ -51,6 +52,11 @@ def traced(command: Sequence[str]) -> tuple[Session, Run]:
     child.start()
     assert child.join(60)
     return folded(events)
+
+
+def analysed(run: Run, names: Mapping[int, KernelDefined] | None = None) -> Analysis:
+    """The analysis of a run whose session has nothing but these names of kernels."""
+    return Analysis(Session(kernel_names=dict(names or {})), run)
 
 
 def contents(session: Session) -> dict[str, Any]:

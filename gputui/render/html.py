@@ -14,6 +14,7 @@ from gputui.model.metrics import Metric, Unit, charted
 from gputui.render.summary import title_of
 from gputui.render.text_tables import header, shortened
 from gputui.report.answer import Group
+from gputui.report.explain.analysis import Analysis
 from gputui.report.explain.time_tree import time_tree
 from gputui.report.phases import phase_rows, share_of
 from gputui.report.roofline import Roof, roofline
@@ -379,7 +380,7 @@ def _time(run: Run) -> Iterator[str]:
 
 
 def _roofs(session: Session, run: Run) -> Iterator[str]:
-    rows = roofline(session, run)
+    rows = roofline(Analysis(session, run))
     charts = [roof([row for row in rows if row.gpu == gpu]) for gpu in {row.gpu: 0 for row in rows}]
     if any(charts):
         yield "<h2>How near the limits</h2><div class='charts'>"

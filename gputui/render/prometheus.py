@@ -27,7 +27,7 @@ from gputui.model.events import (
 )
 from gputui.model.leaves import LEAVES
 from gputui.model.metrics import Metric, metrics_of
-from gputui.report.explain.time_tree import time_tree
+from gputui.report.explain.analysis import Analysis
 from gputui.report.phases import PhaseRow, phase_rows
 from gputui.state import Gpu, Run, Session, mig_metrics
 
@@ -178,7 +178,7 @@ def figures(session: Session, phases: Iterable[PhaseRow]) -> Found:
     run = session.run
     if run is not None:
         yield from _run(run)
-        yield from _causes(run)
+        yield from _causes(Analysis(session, run))
         yield from _phases(run, phases)
 
 
@@ -253,10 +253,11 @@ def _run(run: Run) -> Found:
         yield labels + who, [(_RECORDS, process.records), (DROPPED, process.dropped)]
 
 
-def _causes(run: Run) -> Found:
+def _causes(analysis: Analysis) -> Found:
     """Every leaf of the time tree of each GPU, also those without time: a series must not end."""
+    run = analysis.run
     for gpu in sorted({time.device for time in run.leaf_times.values()}):
-        tree = time_tree(run, gpu)
+        tree = analysis.tree_of_gpu(gpu)
         if tree is None:
             continue
         labels = (*_labels(run), ("gpu", str(gpu)))

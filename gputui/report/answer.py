@@ -12,11 +12,18 @@ from gputui.model import units
 from gputui.model.leaves import LEAVES
 from gputui.report.alerts import about
 from gputui.report.availability import why_unaccounted
-from gputui.report.energy import run_energy, span_of, used_span
-from gputui.report.explain import Finding, Verdict, conclusion, findings, machine_findings
+from gputui.report.energy import RunEnergy, run_energy, span_of, used_span
+from gputui.report.explain import (
+    Analysis,
+    Finding,
+    MachineAnalysis,
+    Verdict,
+    conclusion,
+    findings,
+    machine_findings,
+)
 from gputui.report.explain.evidence import IN_FEW_STEPS
-from gputui.report.explain.time_tree import TimeTree, gpu_works
-from gputui.report.explain.verdict import verdict
+from gputui.report.explain.time_tree import TimeTree, gpu_works, time_tree
 from gputui.report.job import clocks_line, job_of
 from gputui.report.phase_estimates import shares_error_points
 from gputui.report.phases import LEAST_LEVEL, PhaseRow, phase_rows, share_of
@@ -118,7 +125,7 @@ Group = list[Line]
 
 def answer(session: Session, run: Run | None) -> list[Group]:
     """What a run did, or the machine where none was recorded; groups are never empty."""
-    groups = _of_machine(session) if run is None else _of_run(session, run)
+    groups = _of_machine(session) if run is None else _of_run(Analysis(session, run))
     return [group for group in groups if group]
 
 
@@ -143,10 +150,8 @@ def _why_not(run: Run) -> Group:
     return [Line("No verdict", "Nothing ran on a GPU.")]
 
 
-def also(session: Session, run: Run | None, found: Verdict | None) -> Group:
+def also(rest: Iterable[Finding], found: Verdict | None) -> Group:
     """The findings that do not lead, and facts."""
-    readings = session.readings
-    rest = machine_findings(session, readings) if run is None else findings(session, run)
     led = found.findings[0].cause if found is not None and found.findings else ""
     lines: Group = []
     for one in rest:
@@ -169,8 +174,9 @@ def _sentences(evidence: Iterable[str]) -> list[str]:
     return [f"{one}." for one in evidence]
 
 
-def _of_run(session: Session, run: Run) -> list[Group]:
-    found = conclusion(session, run)
+def _of_run(analysis: Analysis) -> list[Group]:
+    session, run = analysis.session, analysis.run
+    found = conclusion(analysis)
     tree = found.tree if found is not None else None
     where: Group = []
     if tree is not None:
@@ -179,8 +185,9 @@ def _of_run(session: Session, run: Run) -> list[Group]:
         where.append(Line("reported", figures, 4))
     if phases := _phases(run):
         where.append(Line("by phase", phases, 3))
-    for gpu in (sorted(run.devices) or sorted(session.gpus))[:MOST_GPUS]:
-        if figures := _gpu(session, run.readings, gpu, run):
+    energies = run_energy(run, analysis.tree)
+    for gpu in (sorted(analysis.devices) or sorted(session.gpus))[:MOST_GPUS]:
+        if figures := _gpu(session, run.readings, gpu, run, energies):
             where.append(Line(f"GPU {gpu}", figures, 5))
     notes = [Line("note", remark.line, 1) for remark in remarks(run)]
     if clocks := clocks_line(session, run):
@@ -194,14 +201,16 @@ def _of_run(session: Session, run: Run) -> list[Group]:
         _alerts(session, run),
         why(found) if found is not None else _why_not(run),
         where,
-        also(session, run, found) + [Line("also", one, 6) for one in interruptions(found)] + notes,
+        also(findings(analysis), found)
+        + [Line("also", one, 6) for one in interruptions(found)]
+        + notes,
     ]
 
 
 def _of_machine(session: Session) -> list[Group]:
     length = units.duration(session.readings.duration_ns)
     gpus = [
-        Line(f"GPU {gpu}", _gpu(session, session.readings, gpu, None), 5)
+        Line(f"GPU {gpu}", _gpu(session, session.readings, gpu, None, ()), 5)
         for gpu in sorted(session.gpus)[: 2 * MOST_GPUS]
     ]
     samples = units.count(session.readings.samples)
@@ -209,7 +218,7 @@ def _of_machine(session: Session) -> list[Group]:
         [Line("", f"machine only: no run was recorded · {length}, {samples} samples")],
         _alerts(session, None),
         gpus,
-        also(session, None, None),
+        also(machine_findings(MachineAnalysis(session)), None),
     ]
 
 
@@ -328,7 +337,13 @@ def _level(rows: Sequence[PhaseRow]) -> list[PhaseRow]:
     return []
 
 
-def _gpu(session: Session, readings: Readings, gpu: int, run: Run | None) -> str:
+def _gpu(
+    session: Session,
+    readings: Readings,
+    gpu: int,
+    run: Run | None,
+    energies: Iterable[RunEnergy],
+) -> str:
     known = session.gpus.get(gpu)
     parts = [known.facts.name] if known is not None else []
     memory = readings.series(gpu, "memory_used_bytes")
@@ -338,7 +353,7 @@ def _gpu(session: Session, readings: Readings, gpu: int, run: Run | None) -> str
         parts.append(f"{units.size(int(memory.maximum))}{of} at most")
     if means := _means(readings, gpu, run):
         parts.append(means)
-    energy = [one for one in run_energy(run) if one.gpu == gpu] if run is not None else []
+    energy = [one for one in energies if one.gpu == gpu]
     if energy and energy[0].token_joules is not None:
         parts.append(f"{units.joules(energy[0].token_joules)}/token")
     elif energy and energy[0].step_joules is not None:
@@ -368,8 +383,7 @@ def _means(readings: Readings, gpu: int, run: Run | None) -> str:
 
 def short_line(run: Run) -> list[str]:
     """Where the time goes, in the words of one line while a run goes on."""
-    found = verdict(run)
-    tree = found.tree if found is not None else None
+    tree = time_tree(run)
     if tree is None:
         return []
     parts = [f"step {units.duration(tree.newest[-1])}"] if tree.newest else []

@@ -78,7 +78,7 @@ def _devices(subject: Subject) -> Entries:
         for index in sorted({index for index, _, _ in readings.gpu_series()}):
             energy = energy_joules(readings, index, span)
             _figure(found, f"gpu{index}", "energy_joules", _value(energy[0] if energy else None))
-    for one in run_energy(subject.run) if subject.run else ():
+    for one in run_energy(subject.run, subject.tree) if subject.run else ():
         for name, amount in _ENERGIES.items():
             _figure(found, f"gpu{one.gpu}", name, _value(amount(one)))
     for index, device in sorted(devices.items()):
@@ -218,7 +218,7 @@ def _phases(subject: Subject) -> Entries:
         name = f"{rank}{domain}{row.path}"
         groups.setdefault(name, []).append(row)
     found = {name: _phase(subject, name, rows) for name, rows in groups.items()}
-    joules = joules_per_kernel_ns(subject.run)
+    joules = joules_per_kernel_ns(subject.run, subject.tree)
     for name, entry in found.items():
         kernel_ns = sum(row.kernel_ns for row in groups[name])
         if joules is not None and kernel_ns:

@@ -18,7 +18,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from gputui.model.events import DeviceDelta
-from gputui.report.explain.time_tree import TimeTree, time_tree
+from gputui.report.explain.time_tree import TimeTree
 from gputui.report.windows import Estimates
 from gputui.state import Readings, Run, Span, Total
 
@@ -82,10 +82,9 @@ class RunEnergy:
     token_joules: float | None = None
 
 
-def run_energy(run: Run) -> list[RunEnergy]:
-    """Of each GPU whose power or energy was read while the run went on."""
+def run_energy(run: Run, tree: TimeTree | None) -> list[RunEnergy]:
+    """Of each GPU whose power or energy was read while the run went on. `tree` is the run's."""
     readings, devices = run.readings, run.devices
-    tree = time_tree(run)
     found = []
     for gpu in sorted(readings.gpus):
         known = energy_joules(readings, gpu, span_of(run))
@@ -166,9 +165,11 @@ def _figure(metrics: Mapping[str, object], name: str) -> float | None:
     return float(value) if is_number else None  # type: ignore[arg-type]
 
 
-def joules_per_kernel_ns(run: Run) -> float | None:
+def joules_per_kernel_ns(run: Run, tree: TimeTree | None) -> float | None:
     """What a nanosecond of a kernel costs on the run's GPUs, in the mean; None if unknown."""
-    known = {one.gpu: one.busy_joules for one in run_energy(run) if one.busy_joules is not None}
+    known = {
+        one.gpu: one.busy_joules for one in run_energy(run, tree) if one.busy_joules is not None
+    }
     whole_ns = sum(kernel.time.total for kernel in run.kernels.values())
     if not whole_ns or run.devices.keys() - known.keys():
         return None

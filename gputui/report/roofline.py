@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from gputui.model.events import GpuFacts
 from gputui.model.kernel_categories import category
 from gputui.report.energy import energy_joules
-from gputui.report.explain.time_tree import TimeTree, time_tree
+from gputui.report.explain.analysis import Analysis
+from gputui.report.explain.time_tree import TimeTree
 from gputui.report.phases import PhaseRow
 from gputui.report.statistics import kernel_name, kernel_sums
 from gputui.state import Run, Session, Span
@@ -81,21 +82,24 @@ class Roof:
         return name if by[name] >= 1.0 else "neither"
 
 
-def roofline(session: Session, run: Run) -> list[Roof]:
+def roofline(analysis: Analysis) -> list[Roof]:
     """The steady steps first, then the outermost phases in which samples were taken."""
+    session, run = analysis.session, analysis.run
     of_phases = phase_spans(run).items()
     return [
-        *steady_roofs(session, run),
+        *steady_roofs(analysis),
         *(roof for name, spans in of_phases for roof in _on_each_gpu(session, run, name, spans)),
     ]
 
 
-def steady_roofs(session: Session, run: Run) -> list[Roof]:
+def steady_roofs(analysis: Analysis) -> list[Roof]:
     """Of the steady steps; none where none were found."""
-    tree = time_tree(run)
+    tree = analysis.tree
     if tree is None or not tree.has_steps:
         return []
-    return _on_each_gpu(session, run, steady_scope(tree), [(tree.first_ns, tree.last_ns)])
+    return _on_each_gpu(
+        analysis.session, analysis.run, steady_scope(tree), [(tree.first_ns, tree.last_ns)]
+    )
 
 
 def steady_scope(tree: TimeTree) -> str:

@@ -17,8 +17,8 @@ from gputui.model.leaves import Leaf
 from gputui.model.merge import declared, key_fields, merged_by
 from gputui.model.step_blocks import StepBlocks
 from gputui.model.units import count
-from gputui.report.explain.rank_waits import matched, rank_processes, waits
-from gputui.report.explain.time_tree import exposed_of, main_loops, trees_without_waits
+from gputui.report.explain.rank_waits import matched, rank_processes
+from gputui.report.explain.time_tree import device_trees, main_loops
 from gputui.state import Run
 from gputui.state.history import History
 from gputui.state.run import MARKS
@@ -128,13 +128,16 @@ def of_ranks(run: Run, ranks: Collection[int]) -> Run:
     own_tables = tables(run)
     # What ranks wait for one another is known of each if collectives were matched, else only of
     # all together.
-    trees = {} if matched(run) else trees_without_waits(run)
-    waited = waits(run, exposed_of(trees))
+    trees = {} if matched(run) else device_trees(run, {})
+    waited = {
+        place: sum(moved.ns for moved in tree.moves if moved.target is Leaf.RANK)
+        for place, tree in trees.items()
+    }
     leaf_times: Table[LeafTime] = own_tables["leaf_times"]
     for key, time in list(leaf_times.items()):
         place = time.process, time.device
         if time.leaf == Leaf.COMMUNICATION and waited.get(place):
-            all_ns = trees[place].leaves[Leaf.COMMUNICATION]
+            all_ns = trees[place].leaves[Leaf.COMMUNICATION] + waited[place]
             ns = min(time.ns, round(time.ns * waited[place] / all_ns))
             leaf_times[key] = replace(time, ns=time.ns - ns)
             leaf_times[*key[:-1], Leaf.RANK] = replace(time, leaf=Leaf.RANK, ns=ns)

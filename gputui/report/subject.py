@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 
-from gputui.report.explain.time_tree import TimeTree, time_tree
+from gputui.report.explain.analysis import Analysis
+from gputui.report.explain.time_tree import TimeTree
 from gputui.report.means import inflation
 from gputui.state import Readings, Run, Session
 
@@ -26,7 +27,7 @@ class Subject:
     @cached_property
     def tree(self) -> TimeTree | None:
         """Where its time went, None where no operation was captured."""
-        return None if self.run is None else time_tree(self.run)
+        return None if self.run is None else Analysis(self.session, self.run).tree
 
     @cached_property
     def steps(self) -> float:

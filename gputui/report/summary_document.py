@@ -11,7 +11,13 @@ from gputui.model.events import SCHEMA_VERSION, ResultTable
 from gputui.model.units import moment
 from gputui.report.cost import Cost, cost_of
 from gputui.report.energy import span_of
-from gputui.report.explain import conclusion, findings, machine_findings
+from gputui.report.explain import (
+    Analysis,
+    MachineAnalysis,
+    conclusion,
+    findings,
+    machine_findings,
+)
 from gputui.report.explain.finding import FindingDocument, finding_documents
 from gputui.report.explain.verdict import VerdictDocument, verdict_document
 from gputui.report.job import Job, job_of
@@ -200,6 +206,7 @@ def _run_summary(session: Session, run: Run) -> Document:
     reasons = {
         name: table.unavailable[ROWS] for name, table in tables.items() if ROWS in table.unavailable
     }
+    analysis = Analysis(session, run)
     summary = Summary(
         run=_run(session, run),
         metrics=dict(run.metrics),
@@ -208,8 +215,8 @@ def _run_summary(session: Session, run: Run) -> Document:
         | {name: value for name, value in run.metrics.items() if is_memory_metric(name)},
         devices=device_readings(session, run.readings, run.devices, span_of(run)),
         timing=timing_of(run),
-        verdict=verdict_document(conclusion(session, run)),
-        findings=finding_documents(findings(session, run)),
+        verdict=verdict_document(conclusion(analysis)),
+        findings=finding_documents(findings(analysis)),
         dropped_events=sum(process.dropped for process in run.processes.values()),
         overhead=cost_of(session, run),
         unavailable=reasons,
@@ -236,7 +243,7 @@ def _machine_summary(session: Session) -> Document:
         devices=device_readings(session, readings, None, (readings.first_ns, readings.last_ns)),
         timing=None,
         verdict=None,
-        findings=finding_documents(machine_findings(session, readings)),
+        findings=finding_documents(machine_findings(MachineAnalysis(session))),
         dropped_events=None,
         overhead=None,
         unavailable=dict.fromkeys(missing, NO_RUN),

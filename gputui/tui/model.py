@@ -12,7 +12,7 @@ from gputui.state.hosts import HostNews, Hosts
 from gputui.tui.source import ManyHosts, Playback, Runner, Source
 
 if TYPE_CHECKING:
-    from gputui.report.explain import Finding, Verdict
+    from gputui.report.explain import Analysis, Finding, Verdict
     from gputui.report.scope import RunScope
 
 WHOLE = "the whole run"
@@ -67,6 +67,7 @@ class Model:
     """The steps that were read again, or why they are not."""
     _cut: tuple[int, Run | None] = (-1, None)
     _found: tuple[int, Verdict | None, Sequence[Finding]] = (-1, None, ())
+    _analyses: tuple[int, dict[int, Analysis]] = (-1, {})
     revision: int = 0
     """Changes whenever the run's data may have changed: views cache by this. The run's own times do
     not suffice: a jump in a recording returns to the same moment.
@@ -222,13 +223,26 @@ class Model:
         if self._found[0] != self.revision:
             from gputui.report.explain import conclusion, findings
 
-            run, verdict = self.session.run, None
-            known: Sequence[Finding] = ()
-            if run is not None:
-                known = findings(self.session, run)
-                verdict = conclusion(self.session, run, known)
-            self._found = self.revision, verdict, known
+            if (run := self.session.run) is None:
+                self._found = self.revision, None, ()
+            else:
+                analysis = self.analysis(run)
+                self._found = self.revision, conclusion(analysis), findings(analysis)
         return self._found[1:]
+
+    def analysis(self, run: Run, session: Session | None = None) -> Analysis:
+        """What is worked out of a run, or of a part of one, as it is at this revision: all who draw
+        it share that, and none keeps it. `session` is another than the model's where some steps
+        were read again."""
+        from gputui.report.explain import Analysis
+
+        if self._analyses[0] != self.revision:
+            self._analyses = self.revision, {}
+        # An analysis keeps its run alive, so that the number is of no other one.
+        known = self._analyses[1].get(id(run))
+        if known is None:
+            known = self._analyses[1][id(run)] = Analysis(session or self.session, run)
+        return known
 
     @property
     def interval_s(self) -> float:

@@ -46,14 +46,15 @@ def read_facts(path: Path) -> RunFacts:
     from gputui.report.alike import step_kind
     from gputui.report.comparable import step_mean
     from gputui.report.energy import run_energy
-    from gputui.report.explain import conclusion
+    from gputui.report.explain import Analysis, conclusion
     from gputui.report.subject import Subject
 
     loaded = load(str(path))
     run = loaded.run
     if run is None:
         return RunFacts()
-    found = conclusion(loaded.session, run)
+    analysis = Analysis(loaded.session, run)
+    found = conclusion(analysis)
     tree = found.tree if found is not None else None
     rates = [name for name in run.metrics if name.endswith("_per_s") and "bytes" not in name]
     rates.sort(key=lambda name: (name != "tokens_per_s", name))
@@ -61,7 +62,9 @@ def read_facts(path: Path) -> RunFacts:
     rate = float(value) if isinstance(value, int | float) else None
     subject = Subject("", loaded.session, run)
     step, kind = step_mean(subject), step_kind(subject)
-    joules = [one.token_joules for one in run_energy(run) if one.token_joules is not None]
+    joules = [
+        one.token_joules for one in run_energy(run, analysis.tree) if one.token_joules is not None
+    ]
     token_joules = sum(joules) if joules else None
     cause = ""
     if found is not None and found.findings:

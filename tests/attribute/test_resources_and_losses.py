@@ -14,7 +14,7 @@ from gputui.attribute.traced_process import MAX_DOMAINS, OTHER_DOMAINS, TracedPr
 from gputui.model.events import CaptureDelta, DeviceDefined, ResourceNamed, RunStarted
 from gputui.render.chrome import write_chrome
 from gputui.render.nsys import write_nsys
-from gputui.report.explain import findings
+from gputui.report.explain import Analysis, findings
 from gputui.report.losses import lost_count, why_lost
 from gputui.report.registry import run_tables
 from gputui.report.tables.timing import timing_of
@@ -125,7 +125,9 @@ def test_losses_are_told_by_cause_and_domain() -> None:
         "3 in domains a, b: a thread had ranges open in 32 others; "
     )
     assert why_lost(run) == words + "2 because CUPTI's buffers were full"
-    [lost] = [found for found in findings(traced.session, run) if found.cause == "lost_records"]
+    [lost] = [
+        found for found in findings(Analysis(traced.session, run)) if found.cause == "lost_records"
+    ]
     assert why_lost(run) in lost.sentence
 
 

@@ -24,8 +24,8 @@ from msgspec.structs import replace
 
 from gputui.model.events import AnyEvent, CaptureDelta
 from gputui.playback.opening import open_recording
-from gputui.report.explain.ranks import lateness
 from gputui.state import Session
+from tests.sessions_for_tests import analysed
 
 PROGRAM = Path(__file__).with_name("programs") / "late_trials_rank.py"
 INTERVAL_S = 0.1
@@ -95,7 +95,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as name:
         for trial, session in sessions(*recorded(options.keep or Path(name), options)):
             assert session.run is not None
-            found = lateness(session.run)
+            found = analysed(session.run).lateness
             named = sorted(one.time.rank for one in found.late) if found else []
             share = f"{100 * found.share:.1f} %" if found else "-"
             is_right = named == trial.late

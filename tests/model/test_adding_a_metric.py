@@ -59,12 +59,12 @@ TABLES = (
 _RULE = """
 from collections.abc import Iterator
 
-from gputui.report.explain.finding import Finding, MachineRule
-from gputui.state import Readings, Session
+from gputui.report.explain.analysis import MachineAnalysis, MachineRule
+from gputui.report.explain.finding import Finding
 
 
-def optical_flow(session: Session, readings: Readings) -> Iterator[Finding]:
-    for gpu, field, series in readings.gpu_series():
+def optical_flow(analysis: MachineAnalysis) -> Iterator[Finding]:
+    for gpu, field, series in analysis.readings.gpu_series():
         if field == "ofa_percent" and series.average > 45:
             yield Finding(
                 cause="optical_flow", word="optical flow",

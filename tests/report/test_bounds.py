@@ -20,6 +20,7 @@ from gputui.model.events import (
 )
 from gputui.model.leaves import Leaf, leaf_of_kernel
 from gputui.playback.loading import Loaded, load
+from gputui.report.explain import Analysis
 from gputui.report.explain.time_tree import time_tree
 from gputui.report.phase_causes import PhaseCauses, causes_of, phase_causes
 from gputui.report.phases import phase_rows
@@ -138,7 +139,7 @@ def test_every_phase_has_its_own_tree() -> None:
 
 def test_the_roofline_of_a_real_decode(demo: Loaded) -> None:
     assert demo.run is not None
-    rows = {row.scope: row for row in roofline(demo.session, demo.run)}
+    rows = {row.scope: row for row in roofline(Analysis(demo.session, demo.run))}
     decode = rows["decode"]
     assert decode.limit == "neither"
     assert decode.samples == 7
@@ -161,7 +162,7 @@ def test_the_roofline_of_a_real_decode(demo: Loaded) -> None:
 def test_the_limit_of_known_programs(name: str, limit: str) -> None:
     loaded = load(str(DATA / "faults" / f"{name}.gputui.gz"))
     assert loaded.run is not None
-    assert roofline(loaded.session, loaded.run)[0].limit == limit
+    assert roofline(Analysis(loaded.session, loaded.run))[0].limit == limit
 
 
 def test_tensor_cores_are_judged_by_the_type_of_the_products() -> None:
@@ -205,14 +206,14 @@ def test_a_card_without_counters_has_power_but_no_limit() -> None:
     )
     steps = replace(delta({Leaf.MATMUL: 1.0}), devices=(used,))
     session, run = a_run(header(gpu()), steps, *readings)
-    [found] = roofline(session, run)
+    [found] = roofline(Analysis(session, run))
     assert (found.scope, found.samples, found.watts) == ("steady steps", 5, pytest.approx(100.0))
     assert (found.limit, found.peak_flops_per_s, found.flops_per_byte) == (None, None, None)
 
 
 def test_nothing_read_is_nothing_shown() -> None:
     session, run = a_run(header(gpu()), delta({Leaf.MATMUL: 1.0}))
-    assert roofline(session, run) == []
+    assert roofline(Analysis(session, run)) == []
     assert phase_causes(session, run) == []
 
 

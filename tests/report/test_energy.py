@@ -32,16 +32,28 @@ from gputui.model.price import Price, configure
 from gputui.render.text_tables import to_csv
 from gputui.report.answer import answer
 from gputui.report.compare import compare
-from gputui.report.energy import COUNTER, POWER, joules_per_kernel_ns, run_energy
+from gputui.report.energy import (
+    COUNTER,
+    POWER,
+    RunEnergy,
+    joules_per_kernel_ns,
+    run_energy,
+)
+from gputui.report.explain.time_tree import time_tree
 from gputui.report.subject import Subject
 from gputui.report.summary_document import summary_document
 from gputui.report.tables.gpu_readings import DEVICES
 from gputui.report.workload_metrics import metric_text
+from gputui.state import Run
 from gputui.state.series import POINTS, Integral
 from tests.events_for_tests import at, attached, defined, gpu, header, run_ended, run_started, times
 from tests.sessions_for_tests import folded
 
 IDLE_W, BUSY_W = 80.0, 400.0
+
+
+def energies(run: Run) -> list[RunEnergy]:
+    return run_energy(run, time_tree(run))
 
 
 def test_rest_in_use_is_that_of_a_gpu_in_use() -> None:
@@ -60,9 +72,9 @@ def test_rest_in_use_is_that_of_a_gpu_in_use() -> None:
                 event = replace(event, gpus=(sample,))
             yield event
 
-    (row,) = run_energy(folded(found(active=True))[1])
+    (row,) = energies(folded(found(active=True))[1])
     assert row.busy_joules == pytest.approx(2 * 400 + 120 - 120, rel=0.02)
-    (row,) = run_energy(folded(found(active=False))[1])
+    (row,) = energies(folded(found(active=False))[1])
     assert row.busy_joules == pytest.approx(2 * 400 + 120 - 70, rel=0.02)
 
 
@@ -76,9 +88,9 @@ def test_kernels_take_no_more_than_the_limit() -> None:
                 event = replace(event, gpus=(replace(sample, power_limit_watts=watts),))
             yield event
 
-    (row,) = run_energy(folded(limited(700.0))[1])
+    (row,) = energies(folded(limited(700.0))[1])
     assert row.busy_joules == pytest.approx(3 * BUSY_W - IDLE_W, rel=1e-6)
-    (row,) = run_energy(folded(limited(450.0))[1])
+    (row,) = energies(folded(limited(450.0))[1])
     assert row.busy_joules == pytest.approx(2 * 450)
     assert row.used_idle_joules == pytest.approx(3 * BUSY_W - 2 * 450)
 
@@ -137,7 +149,7 @@ def events(counter: bool = True, every: float = 0.5, extra: float = 10.0) -> Ite
 
 
 def test_the_counter_gives_the_energy_of_a_run_to_its_edges() -> None:
-    (row,) = run_energy(folded(events())[1])
+    (row,) = energies(folded(events())[1])
     assert row.source == COUNTER
     # 8 s at rest and 3 s at work, as added up by hand.
     assert row.joules == pytest.approx(5 * IDLE_W + 3 * BUSY_W, rel=1e-6)
@@ -170,7 +182,7 @@ def test_power_is_one_figure_for_each_time() -> None:
             yield event
 
     session, run = folded(lagging())
-    (row,) = run_energy(run)
+    (row,) = energies(run)
     assert row.used_watts is not None
     assert row.watts is not None
     document = summary_document(session, run)
@@ -188,7 +200,7 @@ def test_power_is_one_figure_for_each_time() -> None:
 
 
 def test_power_is_integrated_where_there_is_no_counter() -> None:
-    (row,) = run_energy(folded(events(counter=False))[1])
+    (row,) = energies(folded(events(counter=False))[1])
     assert row.source == POWER
     assert row.joules == pytest.approx(5 * IDLE_W + 3 * BUSY_W)
 
@@ -201,7 +213,7 @@ def test_a_counter_read_every_five_seconds_is_not_carried_on() -> None:
         GpuEnergy(time_ns=at(second), gpu=0, joules=joules(second)) for second in (0.2, 5.0)
     ]
     found = sorted([*old[1:], *sparse], key=lambda event: event.time_ns)
-    (row,) = run_energy(folded(iter([old[0], *found]))[1])
+    (row,) = energies(folded(iter([old[0], *found]))[1])
     assert row.joules == pytest.approx(5 * IDLE_W + 3 * BUSY_W, rel=0.01)
     assert row.source == f"{COUNTER}; power samples for the other 4.0 s"
 
@@ -209,7 +221,7 @@ def test_a_counter_read_every_five_seconds_is_not_carried_on() -> None:
 def test_the_reading_after_the_end_counts_to_the_end() -> None:
     found = [one for one in events() if not isinstance(one, GpuEnergy) or one.time_ns < at(8.6)
              or one.time_ns > at(9.4)]  # fmt: skip
-    (row,) = run_energy(folded(iter(found))[1])
+    (row,) = energies(folded(iter(found))[1])
     assert row.source == COUNTER
     assert row.joules == pytest.approx(5 * IDLE_W + 3 * BUSY_W, rel=1e-6)
 
@@ -227,14 +239,14 @@ def test_a_token(metrics: dict[str, float], joules_a_token: float | None) -> Non
     found = [*events()]
     at_end = next(n for n, one in enumerate(found) if isinstance(one, RunEnded))
     found.insert(at_end, RunMetrics(time_ns=at(8.9), run=1, metrics=dict(metrics)))
-    (row,) = run_energy(folded(iter(found))[1])
+    (row,) = energies(folded(iter(found))[1])
     assert row.token_joules == (joules_a_token and pytest.approx(joules_a_token, rel=1e-6))
 
 
 def test_phases_tables_json_compare_and_cost() -> None:
     session, run = folded(events())
     busy = 3 * BUSY_W - IDLE_W
-    assert joules_per_kernel_ns(run) == pytest.approx(busy / 2e9, rel=1e-6)
+    assert joules_per_kernel_ns(run, time_tree(run)) == pytest.approx(busy / 2e9, rel=1e-6)
     configure(Price(0.36, "EUR"))
     try:
         document = summary_document(session, run)
@@ -270,8 +282,8 @@ def test_phases_tables_json_compare_and_cost() -> None:
 def test_without_readings_there_is_no_energy() -> None:
     only = [one for one in events() if not isinstance(one, GpuEnergy | MachineSample)]
     run = folded(iter(only))[1]
-    assert run_energy(run) == []
-    assert joules_per_kernel_ns(run) is None
+    assert energies(run) == []
+    assert joules_per_kernel_ns(run, time_tree(run)) is None
     assert run.readings.series(0, "power_watts") is None
 
 

@@ -24,7 +24,7 @@ from gputui.model.events import (
     MachineSample,
 )
 from gputui.model.leaves import Leaf
-from gputui.report.explain import Finding, conclusion, findings
+from gputui.report.explain import Analysis, Finding, conclusion, findings
 from gputui.state import Run, Session
 from gputui.tui.widgets.verdict import evidence as where_shown
 from gputui.tui.widgets.view import Lead
@@ -41,7 +41,7 @@ DEVICE = replace(
 def found(*events: AnyEvent, facts: GpuFacts = DEVICE) -> dict[str, Finding]:
     """By cause."""
     session, run = a_run(header(facts), *events)
-    return {one.cause: one for one in findings(session, run)}
+    return {one.cause: one for one in findings(Analysis(session, run))}
 
 
 def steps_of(lengths: Sequence[float]) -> list[AnyEvent]:
@@ -116,7 +116,7 @@ def test_kernels_that_a_better_way_has_none_of(
     name: str, share: float, cause: str | None, leaves: dict[Leaf, float]
 ) -> None:
     session, run = with_kernel(name, share, leaves)
-    answer = conclusion(session, run)
+    answer = conclusion(Analysis(session, run))
     assert answer is not None
     assert [one.cause for one in answer.findings] == ([cause] if cause else [])
     if cause:
@@ -130,7 +130,7 @@ def test_a_model_in_full_precision_is_told_once() -> None:
     """Its matrix products take more than its attention: that is the cause of both."""
     leaves = {Leaf.MATMUL_SIMT: 0.6, Leaf.ATTENTION: 0.4}
     session, run = with_kernel(ATTENTION_FP32, 0.4, leaves)
-    assert [one.cause for one in findings(session, run)] == ["busy.matmul_simt"]
+    assert [one.cause for one in findings(Analysis(session, run))] == ["busy.matmul_simt"]
 
 
 def with_counters(
@@ -152,7 +152,7 @@ def with_counters(
         replace(delta(leaves), devices=(USED,), kernels=(ran,)),
         *samples(*[reading] * 5),
     )
-    found = conclusion(session, run)
+    found = conclusion(Analysis(session, run))
     assert found is not None
     return [one.cause for one in found.findings]
 
@@ -189,10 +189,10 @@ def test_of_a_leaf_and_a_fact_that_save_as_much_the_leaf_leads(idle: float, firs
     """The tree shows it: a headline of 22 % in no table stood over another cause of 22 %."""
     leaves = {Leaf.MATMUL: 0.95 - idle, Leaf.ALLOCATION: idle, Leaf.DEPENDENCY: 0.05}
     session, run = with_kernel(LAYOUT, 0.22 * 0.95 / (0.95 - idle), leaves)
-    answer = conclusion(session, run)
+    answer = conclusion(Analysis(session, run))
     assert answer is not None
     assert answer.findings[0].cause == first
-    assert {one.cause for one in findings(session, run)} == {"idle.alloc", "layout"}
+    assert {one.cause for one in findings(Analysis(session, run))} == {"idle.alloc", "layout"}
 
 
 # --- forward passes that are computed again ----------------------------------------------------
@@ -220,13 +220,13 @@ def test_gradient_checkpointing_with_memory_to_spare(
     )
     reading = GpuSample(index=0, memory_used_bytes=peak_gib << 30)
     session, run = a_run(header(DEVICE), line, steps, *samples(*[reading] * 3))
-    answer = conclusion(session, run)
+    answer = conclusion(Analysis(session, run))
     assert answer is not None
     assert [one.cause for one in answer.findings] == ["recomputation"] * is_found
     if is_found:
         assert "20.0 GiB of 80.0 GiB" in answer.headline
         assert answer.findings[0].evidence == ("Computed again: t.py:7 forward",)
-        assert answer.findings[0].share == pytest.approx(0.25 * 0.95)
+        assert answer.findings[0].share_percent == pytest.approx(25 * 0.95)
 
 
 # --- steps that grow ---------------------------------------------------------------------------
@@ -277,16 +277,16 @@ def test_steps_of_the_same_work_on_a_slower_cpu_do_not_grow(leaf: Leaf) -> None:
 
 def test_growing_steps_are_the_answer_where_no_leaf_is() -> None:
     session, run = a_run(header(DEVICE), *steps_of([1 + 0.02 * block for block in range(30)]))
-    answer = conclusion(session, run)
+    answer = conclusion(Analysis(session, run))
     assert answer is not None
     assert answer.word == "STEPS GROW"
     slow = {Leaf.LAUNCH: 0.8, Leaf.MATMUL: 0.2}
     grows = [delta(slow, count=10, length=1 + 0.02 * block) for block in range(30)]
     session, run = a_run(header(DEVICE), *grows)
-    answer = conclusion(session, run)
+    answer = conclusion(Analysis(session, run))
     assert answer is not None
     assert answer.word == "LAUNCH-BOUND"
-    assert "steps_grow" in {one.cause for one in findings(session, run)}
+    assert "steps_grow" in {one.cause for one in findings(Analysis(session, run))}
 
 
 def test_growth_is_seen_in_the_newest_steps_of_a_single_delta() -> None:
@@ -403,7 +403,7 @@ def test_a_gpu_too_hot_is_told_once_and_is_the_answer_where_no_leaf_is() -> None
     hot = replace(READING, sm_clock_mhz=800, throttle_reasons=both, temperature_celsius=88)
     events = [header(DEVICE), delta(BUSY), *samples(*[hot] * 5), device_work()]
     session, run = a_run(*events)
-    assert [one.cause for one in findings(session, run)] == ["throttled"]
-    answer = conclusion(session, run)
+    assert [one.cause for one in findings(Analysis(session, run))] == ["throttled"]
+    answer = conclusion(Analysis(session, run))
     assert answer is not None
     assert answer.word == "GPU 0 THROTTLED"

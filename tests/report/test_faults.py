@@ -10,7 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from gputui.model.leaves import Leaf
-from gputui.report.explain import conclusion, findings
+from gputui.report.explain import Analysis, conclusion, findings
 from gputui.report.explain.advice import (
     BETWEEN_NODES,
     COMPILE_WHOLE,
@@ -30,14 +30,13 @@ from gputui.report.explain.advice import (
 )
 from gputui.report.explain.causes import CAUSES
 from gputui.report.explain.evidence import REDUCE_FIRST
-from gputui.report.explain.time_tree import device_trees
 from gputui.report.explain.verdict import Verdict, verdict
 from gputui.report.phase_causes import phase_causes
 from gputui.report.tables.time import leaf_rows
 from gputui.state import Run, Session
 from gputui.state.remarks import remarks
 from tests.conftest import DATA
-from tests.sessions_for_tests import loaded_once
+from tests.sessions_for_tests import analysed, loaded_once
 
 FOLDER = DATA / "faults"
 DEMO = DATA.parents[1] / "gputui" / "demo"
@@ -126,7 +125,7 @@ def fault(name: str) -> tuple[Session, Run]:
 
 
 def verdict_on(name: str) -> Verdict:
-    found = verdict(fault(name)[1])
+    found = verdict(analysed(fault(name)[1]))
     assert found is not None
     return found
 
@@ -147,7 +146,7 @@ def test_one_cause_is_found_once() -> None:
     and grow, the usual ones do not. Where copies take 91 %, half of the kernels' time is little."""
     for name in ("checkpoint_each", "pageable_images", "logits"):
         session, run = fault(name)
-        assert [one.cause for one in findings(session, run)] == [FIRST[name]]
+        assert [one.cause for one in findings(Analysis(session, run))] == [FIRST[name]]
     [found] = verdict_on("checkpoint_each").findings
     assert found.gain == pytest.approx(1 / (1 - 0.508 - 0.179 - 0.086), rel=0.01)
     assert found.evidence == (
@@ -158,7 +157,7 @@ def test_one_cause_is_found_once() -> None:
         "The GPU idles 77 % of each step while the program is at one line: 65.5 ms of 84.7 ms "
         "(CPU code 51 %, input 18 %, CPU waiting 9 %)."
     )
-    assert found.share == pytest.approx(1 - 1 / found.gain)
+    assert found.share_percent == pytest.approx(100 * found.saves)
     assert found.covers == ("idle.input", "idle.wait")
     said = verdict_on("checkpoint_each").headline
     assert said == f"{found.sentence} Mostly at checkpoint_each.py:10."
@@ -166,20 +165,20 @@ def test_one_cause_is_found_once() -> None:
     [found] = verdict_on("logits").findings
     assert found.evidence == ("In 97 % of 30 samples the program was at variants.py:485 step",)
     assert "(pageable copies 52 %, CPU code 41 %, CPU waiting 1 %)" in found.sentence
-    assert found.share == pytest.approx(1 - 1 / found.gain)
+    assert found.share_percent == pytest.approx(100 * found.saves)
     assert found.advice == REDUCE_FIRST
     assert verdict_on("save_each_ten").findings[0].advice == SAVE
     assert verdict_on("embedding_on_cpu").findings[0].advice == COMPUTE
     # Plans for each new length and size, most of them made by autograd's thread.
-    assert findings(*fault("varied_docs"))[0].advice.startswith(PLANS)
-    assert findings(*fault("crops"))[0].advice.startswith(FEW_SIZES)
+    assert findings(Analysis(*fault("varied_docs")))[0].advice.startswith(PLANS)
+    assert findings(Analysis(*fault("crops")))[0].advice.startswith(FEW_SIZES)
     assert verdict_on("offload_layers").findings[0].advice == CAUSES[Leaf.COPY_PAGEABLE].advice
 
 
 def test_setting_up_again_once_a_rank_is_no_habit() -> None:
     """Four ranks train by one scheme, then by another: four or five pauses each, 47 % of the time,
     in which they were at no one line."""
-    found = verdict(recording(DATA / "ranks" / "nobody.gputui.gz")[1])
+    found = verdict(analysed(recording(DATA / "ranks" / "nobody.gputui.gz")[1]))
     assert found is not None
     assert (found.word, found.findings) == ("HEALTHY", ())
 
@@ -201,7 +200,7 @@ def test_what_another_thread_does_while_the_launching_one_sleeps_is_named() -> N
 def test_copies_on_the_gpu_lead_where_they_are_most_of_its_work() -> None:
     """Each token repeats the cache's heads four times, on an H200 that works 88 % of each step."""
     session, run = fault("repeated_heads")
-    found = conclusion(session, run)
+    found = conclusion(Analysis(session, run))
     assert found is not None
     assert [one.cause for one in found.findings] == ["copies"]
     assert "68 % of each step: 18.1 ms of 26.7 ms" in found.headline
@@ -218,7 +217,7 @@ def test_kernels_that_use_little_of_the_gpu_that_they_fill(
     name: str, kernel: str, advice: str
 ) -> None:
     """A cumulative sum along 8,192 values, and distances without a matrix product, on an H200."""
-    found = conclusion(*fault(name))
+    found = conclusion(Analysis(*fault(name)))
     assert found is not None
     [one] = found.findings
     assert one.cause == "slow_kernels"
@@ -229,7 +228,7 @@ def test_kernels_that_use_little_of_the_gpu_that_they_fill(
 
 def test_forward_passes_that_are_computed_again_while_memory_is_left() -> None:
     """A LoRA fine-tuning on an H200: 131 ms a step with gradient checkpointing, 100 without."""
-    found = conclusion(*fault("checkpointing"))
+    found = conclusion(Analysis(*fault("checkpointing")))
     assert found is not None
     [one] = found.findings
     assert one.cause == "recomputation"
@@ -247,7 +246,7 @@ def test_what_only_some_steps_have_is_said_so() -> None:
 
 def test_the_phase_says_what_is_waited_for_where_no_line_does() -> None:
     """A server between requests: no lock, and no queue."""
-    found = verdict(recording(DATA / "h200-serve.gputui.gz")[1])
+    found = verdict(analysed(recording(DATA / "h200-serve.gputui.gz")[1]))
     assert found is not None
     assert found.findings[0].cause == "idle.wait"
     assert found.findings[0].evidence[0] == "93 % of it is in the phase wait"
@@ -256,11 +255,11 @@ def test_the_phase_says_what_is_waited_for_where_no_line_does() -> None:
 def test_memory_that_grows_is_found_beside_the_tree() -> None:
     """16 million floats are kept in every step."""
     session, run = fault("leak")
-    [found] = findings(session, run)
+    [found] = findings(Analysis(session, run))
     assert found.cause == "memory_grows"
     assert "never falls: full" in found.sentence
     assert found.sentence.endswith(" s later.")  # the run has ended
-    answer = conclusion(session, run)
+    answer = conclusion(Analysis(session, run))
     assert answer is not None
     assert answer.findings == (found,)
     assert answer.speed.startswith("Nothing stands out: the GPU works 81 % of each step")
@@ -269,15 +268,15 @@ def test_memory_that_grows_is_found_beside_the_tree() -> None:
 def test_advice_knows_what_launches() -> None:
     """An optimizer that goes tensor by tensor, and a program that replays CUDA graphs."""
     session, run = fault("optimizer")
-    assert launch_advice(run, session.kernel_names) == ONE_BY_ONE
-    assert launch_advice(run, {}) is None
-    found = conclusion(session, run)
+    assert launch_advice(analysed(run, session.kernel_names)) == ONE_BY_ONE
+    assert launch_advice(analysed(run, {})) is None
+    found = conclusion(Analysis(session, run))
     assert found is not None
     assert found.findings[0].advice == ONE_BY_ONE
     session, run = fault("launch")
-    assert launch_advice(run, session.kernel_names) == WITHOUT_OPTIMIZER
+    assert launch_advice(analysed(run, session.kernel_names)) == WITHOUT_OPTIMIZER
     session, run = recording(DEMO / "graphs.gputui.gz")
-    assert launch_advice(run, session.kernel_names) == GRAPHS_IN_USE
+    assert launch_advice(analysed(run, session.kernel_names)) == GRAPHS_IN_USE
 
 
 def test_blocking_launches_are_named() -> None:
@@ -287,7 +286,7 @@ def test_blocking_launches_are_named() -> None:
     [process] = run.processes.values()
     before, process.attached = process.attached, replace(process.attached, launch_blocking=True)
     try:
-        assert launch_advice(run, session.kernel_names) == UNBLOCK
+        assert launch_advice(analysed(run, session.kernel_names)) == UNBLOCK
         assert "CUDA_LAUNCH_BLOCKING" in [remark.about for remark in remarks(run)]
     finally:
         process.attached = before  # others have the same
@@ -299,7 +298,7 @@ def test_waits_among_launches_are_counted_and_come_first() -> None:
     waits = sum(c.time.count for c in run.api.values() if "Synchronize" in c.name)
     main = max(run.loops.values(), key=lambda sums: sums.operations)
     others = sum(sums.steps for sums in run.loops.values()) - main.steps
-    found = conclusion(session, run)
+    found = conclusion(Analysis(session, run))
     assert found is not None
     [number] = re.findall(r" operations a step, some (\d+) waits", found.findings[0].evidence[0])
     assert (waits - others) / main.steps <= int(number) <= waits / main.steps
@@ -325,7 +324,7 @@ def test_work_that_grows_step_by_step_leads_over_a_smaller_leaf() -> None:
     """The whole text again for each token: 512 to 1,088 tokens. Steps are too uneven to show it,
     the GPU's work in them is not."""
     session, run = fault("no_cache")
-    found = conclusion(session, run)
+    found = conclusion(Analysis(session, run))
     assert found is not None
     assert found.findings[0].cause == "steps_grow"
     assert "4.02 ms to 8.59 ms" in found.headline
@@ -334,14 +333,14 @@ def test_work_that_grows_step_by_step_leads_over_a_smaller_leaf() -> None:
     # attention grows.
     for name in ("lstm_loop", "lightning_train", "no_cache-cure"):
         session, run = fault(name)
-        assert "steps_grow" not in {one.cause for one in findings(session, run)}
+        assert "steps_grow" not in {one.cause for one in findings(Analysis(session, run))}
 
 
 def test_a_text_gone_through_again_leads_over_what_cudnn_plans_for_its_lengths() -> None:
     """The whole text again for each token, without Hugging Face: 512 to 768 tokens of 32 melodies.
     Both go with a KV cache."""
     session, run = fault("prefix_each_token")
-    found = conclusion(session, run)
+    found = conclusion(Analysis(session, run))
     assert found is not None
     first, second = found.findings[:2]
     assert (first.cause, second.cause) == ("steps_grow", "idle.host")
@@ -350,12 +349,12 @@ def test_a_text_gone_through_again_leads_over_what_cudnn_plans_for_its_lengths()
     assert PLANS in second.advice
     # With a cache cuDNN plans, too, but no step multiplies more than the one before.
     session, run = fault("hf_generate")
-    assert "steps_grow" not in {one.cause for one in findings(session, run)}
+    assert "steps_grow" not in {one.cause for one in findings(Analysis(session, run))}
 
 
 def test_operators_that_xla_compiled_one_by_one_belong_into_one_function() -> None:
     session, run = fault("jax_operators")
-    found = conclusion(session, run)
+    found = conclusion(Analysis(session, run))
     assert found is not None
     [first] = found.findings
     assert (first.cause, first.advice) == ("idle.launch", COMPILE_WHOLE)
@@ -365,8 +364,8 @@ def test_operators_that_xla_compiled_one_by_one_belong_into_one_function() -> No
 def test_growing_steps_lead_over_the_memory_that_they_fill() -> None:
     """The same on an H200: PyTorch keeps blocks for each new length, 105 of 140 GiB in the end."""
     session, run = fault("no_cache_and_memory")
-    assert {"steps_grow", "memory_grows"} < {one.cause for one in findings(session, run)}
-    found = conclusion(session, run)
+    assert {"steps_grow", "memory_grows"} < {one.cause for one in findings(Analysis(session, run))}
+    found = conclusion(Analysis(session, run))
     assert found is not None
     assert [one.cause for one in found.findings if one.leads] == ["steps_grow"]
     assert found.word == "STEPS GROW"
@@ -380,7 +379,7 @@ def test_a_wait_in_each_of_few_operations_is_not_the_one_that_a_step_needs() -> 
 
 def test_what_a_library_does_at_the_one_line_of_the_program_is_named() -> None:
     session, run = fault("hf_generate")
-    found = conclusion(session, run)
+    found = conclusion(Analysis(session, run))
     assert found is not None
     assert found.findings[0].evidence == (
         "In 100 % of 51 samples the program was at hf_generate.py:7 <module>, mostly in "
@@ -410,7 +409,7 @@ def test_shares_sum_to_a_hundred(path: Path) -> None:
         assert rows == []
         return
     assert sum(row.share_percent for row in rows) == pytest.approx(100.0, abs=0.1)
-    for tree in device_trees(run).values():
+    for tree in analysed(run).device_trees.values():
         assert sum(tree.leaves.values()) == tree.wall_ns
     for phase in phase_causes(session, run):
         # Older recordings do not say why a GPU idled for a phase, and nothing of libraries' ranges.

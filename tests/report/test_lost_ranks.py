@@ -18,7 +18,7 @@ from gputui.model.events import (
     RunEnded,
     RunOutput,
 )
-from gputui.report.explain import conclusion
+from gputui.report.explain import Analysis, conclusion
 from gputui.report.explain.finding import Finding
 from gputui.report.explain.lost_ranks import lost_ranks
 from gputui.state import Session
@@ -30,7 +30,7 @@ RANKS = 4
 def found(*events: AnyEvent) -> list[Finding]:
     session = Session.of([run_started(), *(attached(rank + 1, rank=rank) for rank in range(RANKS))])
     session.apply(events)
-    return list(lost_ranks(session, session.runs[1]))
+    return list(lost_ranks(Analysis(session, session.runs[1])))
 
 
 def collective(
@@ -182,7 +182,7 @@ def test_ranks_of_a_host_hang_for_as_long_as_they_were_seen(
     ended = [last(rank, seen_until) for rank in (2, 3)] if last and seen_until else []
     in_it = [collective(rank, 21, 20, 5) for rank in (0, 1)]
     session.apply([run_started(), *ranks, *before, *in_it, later(17), *ended])
-    (one,) = lost_ranks(session, session.runs[1])
+    (one,) = lost_ranks(Analysis(session, session.runs[1]))
     assert one.headline == headline
     assert ("cannot be told" in one.sentence) == headline.endswith("out of sight")
 
@@ -227,13 +227,13 @@ def test_who_vanished_once_the_run_was_asked_to_end_did_not_die(
     ended = RunEnded(time_ns=at(7), run=1, exit_code=1, reason="", asked_ns=at(asked_at))
     session.apply([header(), run_started(), *ranks, *vanished, ended])
     run = session.runs[1]
-    found = conclusion(session, run)
+    found = conclusion(Analysis(session, run))
     assert (found.word if found is not None else None) == word
     assert run.outcome == "stopped"
     session = Session()  # so far, or gputui was killed meanwhile
     asked = RunAskedToEnd(time_ns=at(asked_at), run=1)
     session.apply([header(), run_started(), *ranks, *vanished[: RANKS - 1], asked])
-    found = conclusion(session, session.runs[1])
+    found = conclusion(Analysis(session, session.runs[1]))
     assert (found.word if found is not None else None) == word
 
 

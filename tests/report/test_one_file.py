@@ -38,21 +38,45 @@ TABLES = (LENGTHS,)
 """
 
 RULE = """
-from gputui.report.explain.finding import Finding, RunRule
+from gputui.report.explain.analysis import RunRule
+from gputui.report.explain.finding import Finding
 
 
-def many_records(session, run):
-    records = sum(process.records for process in run.processes.values())
-    yield Finding("many_records", "h", f"{records} records", "nothing", records, 0, "a test")
+def many_records(analysis):
+    records = sum(process.records for process in analysis.run.processes.values())
+    yield Finding(
+        cause="many_records",
+        word="many records",
+        sentence=f"{records} records",
+        advice="nothing",
+        value=records,
+        threshold=0,
+        source="a test",
+        evidence=("All of them",),
+        view="processes",
+        leads=True,
+        ends_run=True,
+        explains=("launch_bound_twice",),
+    )
 
 
-RULES = (RunRule(5, many_records),)
+def launch_bound_twice(analysis):
+    yield Finding(
+        cause="launch_bound_twice", word="launches", sentence="Many launches", advice="nothing",
+        value=1, threshold=0, source="a test", leads=True, urgent=True,
+    )
+
+
+RULES = (RunRule(5, many_records), RunRule(6, launch_bound_twice))
 """
 
 LOOK = """
 import contextlib, io, json, sys
 from gputui.cli.dispatch import run as gputui
 from gputui.cli.reference import schemas, tables_page
+from gputui.playback.loading import load
+from gputui.report.explain import Analysis, conclusion
+from gputui.tui.widgets.verdict import evidence
 
 def printed(*words):
     out = io.StringIO()
@@ -61,6 +85,8 @@ def printed(*words):
     return out.getvalue()
 
 demo = sys.argv[1]
+loaded = load(demo)
+analysis = Analysis(loaded.session, loaded.run)
 one = ["summary", demo, "--table", "process_lengths", "--format"]
 json.dump({
     **{name: printed(*one, name) for name in ("csv", "json", "md", "table")},
@@ -70,6 +96,9 @@ json.dump({
     "list": printed("summary", demo, "--table", "nothing"),
     "schema": schemas()["summary"]["properties"].get("process_lengths"),
     "page": tables_page(),
+    "word": conclusion(analysis).word,
+    "view": evidence(conclusion(analysis).findings[0]).view,
+    "lead": [one.cause for one in conclusion(analysis).findings if one.leads],
 }, sys.stdout)
 """
 
@@ -120,4 +149,9 @@ def test_a_rule_of_one_file_is_in_the_findings(found: dict[str, Any]) -> None:
     rules = [one["cause"] for one in json.loads(found["document"])["findings"]]
     assert "many_records" in rules
     assert rules.index("many_records") == 0
-    assert " records\n                 Try: Nothing." in found["summary"]
+    assert "MANY RECORDS" in found["summary"]
+    assert " records All of them." in found["summary"]
+    # It leads, the finding that it explains no longer does, and the screen knows its view.
+    assert found["word"] == "MANY RECORDS"
+    assert found["lead"] == ["many_records"]
+    assert found["view"] == "processes"

@@ -6,6 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from gputui.model.events import AnyEvent, CaptureDelta, CollectiveDelta
+from gputui.report.explain import Analysis
 from gputui.report.explain.lost_ranks import clocks_apart, late_starts
 from gputui.state import Session
 from tests.events_for_tests import at, attached, run_started
@@ -45,5 +46,8 @@ def test_late_starts_and_clocks_that_are_apart(
         events.append(CaptureDelta(time_ns=at(95), process=rank + 1, collectives=(sums,)))
     session = Session()
     session.apply(events)
-    found = [*late_starts(session, session.runs[1]), *clocks_apart(session, session.runs[1])]
+    found = [
+        *late_starts(Analysis(session, session.runs[1])),
+        *clocks_apart(Analysis(session, session.runs[1])),
+    ]
     assert [one.word for one in found] == said

@@ -28,12 +28,13 @@ from gputui.model.events import (
 from gputui.model.leaves import Leaf
 from gputui.model.sketch import steps
 from gputui.model.step_blocks import StepBlocks
-from gputui.report.explain import findings
-from gputui.report.explain.ranks import Lateness, late_over_steps, lateness, rank_times
+from gputui.report.explain import Analysis, findings
+from gputui.report.explain.ranks import Lateness, late_over_steps
 from gputui.report.explain.time_tree import time_tree
 from gputui.report.explain.verdict import verdict
 from gputui.report.registry import table
 from gputui.state import Run, Session
+from tests.sessions_for_tests import analysed
 
 STEPS = 60
 STEP_NS = 116_000_000
@@ -107,12 +108,12 @@ def rank(jitter: random.Random | None = None, **more: int) -> dict[Leaf, int]:
 
 
 def who(run: Run) -> dict[int, str | None]:
-    found = lateness(run)
+    found = analysed(run).lateness
     return {one.time.rank: one.cause for one in found.late} if found else {}
 
 
 def late(run: Run) -> Lateness:
-    found = lateness(run)
+    found = analysed(run).lateness
     assert found is not None
     return found
 
@@ -168,23 +169,23 @@ def test_two_late_ranks_are_both_named() -> None:
     ranks[2], ranks[5] = rank(wait=20_000_000), rank(matmul=23_000_000)
     session, run = job(ranks)
     assert who(run) == {2: "host", 5: "more work"}
-    found = verdict(run)
+    found = verdict(analysed(run))
     assert found is not None
     assert found.word == "RANKS 2 AND 5 ARE LATE"
-    assert findings(session, run)[0].cause == "idle.rank"
+    assert findings(Analysis(session, run))[0].cause == "idle.rank"
 
 
 @pytest.mark.parametrize("seed", range(20))
 def test_nobody_late_is_nobody_named(seed: int) -> None:
     jitter = random.Random(seed)
     _, run = job([rank(jitter) for _ in range(jitter.choice((2, 4, 8)))])
-    assert lateness(run) is None
+    assert analysed(run).lateness is None
 
 
 def test_one_early_rank_makes_nobody_late() -> None:
     _, run = job([rank(wait=40_000_000) for _ in range(3)] + [rank()])
-    assert lateness(run) is None
-    found = verdict(run)
+    assert analysed(run).lateness is None
+    found = verdict(analysed(run))
     assert found is not None
     assert "no one rank is late" in " ".join(one.sentence for one in found.findings)
 
@@ -204,8 +205,8 @@ def test_collectives_that_pass_through_the_cpu_are_no_imbalance() -> None:
         for one in job_events([rank(), rank()])
     ]
     run = Session.of(events).runs[1]
-    assert lateness(run) is None
-    found = verdict(run)
+    assert analysed(run).lateness is None
+    found = verdict(analysed(run))
     assert found is not None
     assert found.word == "COLLECTIVES WAIT"
     assert "no one rank is late" in found.headline
@@ -215,25 +216,25 @@ def test_collectives_that_pass_through_the_cpu_are_no_imbalance() -> None:
 @pytest.mark.parametrize(("late_ns", "named"), [(1_000_000, False), (2_000_000, True)])
 def test_little_lateness_is_not_named(late_ns: int, named: bool) -> None:
     _, run = job([rank(), rank(wait=late_ns)])
-    assert (lateness(run) is not None) is named
+    assert (analysed(run).lateness is not None) is named
 
 
 def test_lateness_below_a_finding_stands_beside_the_verdict() -> None:
     session, run = job([rank(), rank(wait=2_500_000)])
-    found = verdict(run)
+    found = verdict(analysed(run))
     assert found is not None
     assert [one.cause for one in found.findings] == ["busy.comm"]
-    assert [one.cause for one in findings(session, run)] == ["busy.comm", "late_rank"]
+    assert [one.cause for one in findings(Analysis(session, run))] == ["busy.comm", "late_rank"]
 
 
 def test_too_few_steps_or_one_rank_name_nobody() -> None:
-    assert lateness(job([rank(), rank(wait=40_000_000)], count=19)[1]) is None
-    assert lateness(job([rank()])[1]) is None
+    assert analysed(job([rank(), rank(wait=40_000_000)], count=19)[1]).lateness is None
+    assert analysed(job([rank()])[1]).lateness is None
 
 
 def test_waiting_for_another_rank_is_idle_time_and_all_adds_up() -> None:
     session, run = job([rank(), rank(wait=43_000_000)])
-    waiting, late = [one.tree for one in sorted(rank_times(run), key=lambda one: one.rank)]
+    waiting, late = [one.tree for one in sorted(analysed(run).ranks, key=lambda one: one.rank)]
     assert waiting is not None
     assert late is not None
     for tree in (waiting, late):
@@ -345,7 +346,7 @@ def test_a_wait_beside_the_loop_makes_nobody_late_in_it(
         [(matched_rows(STEPS, late_ns), once), (matched_rows(STEPS, 0),)], late_ns
     )
     assert who(run) == named
-    waiting = max(rank_times(run), key=lambda one: -one.rank).tree
+    waiting = max(analysed(run).ranks, key=lambda one: -one.rank).tree
     assert waiting is not None
     assert waiting.leaves.get(Leaf.RANK, 0) == pytest.approx(STEPS * late_ns, rel=0.01)
     if named:
@@ -357,8 +358,8 @@ def test_where_the_loops_own_collectives_waited_beside_it_nobody_is_named() -> N
     _, run = waiting_once(
         [(matched_rows(STEPS, 0, "all_reduce", BASELINE_NS),), (matched_rows(STEPS, 0),)]
     )
-    assert lateness(run) is None
-    assert all(Leaf.RANK not in one.tree.leaves for one in rank_times(run) if one.tree)
+    assert analysed(run).lateness is None
+    assert all(Leaf.RANK not in one.tree.leaves for one in analysed(run).ranks if one.tree)
 
 
 @pytest.mark.parametrize(("late_ms", "named"), [(0, {}), (80, {1: "host"})])
@@ -387,7 +388,7 @@ def test_a_baseline_that_other_ranks_wait_for_is_no_lateness_and_its_steps_are_t
             CaptureDelta(time_ns=2, process=2, collectives=(few,), leaf_times=(waiting,)),
         ]
     )
-    assert lateness(run) is None
+    assert analysed(run).lateness is None
     tree = time_tree(run)
     assert tree is not None
     assert Leaf.RANK not in tree.leaves
@@ -408,7 +409,7 @@ def test_nobody_is_late_by_sums_where_a_clock_was_set(set_ns: int, is_named: boo
         if is_named
         else "which rank is late is not known: a host's clock was set by 1.00 s while it ran"
     )
-    assert any(one.cause == "clock_set" for one in findings(session, run))
+    assert any(one.cause == "clock_set" for one in findings(Analysis(session, run)))
 
 
 def test_ranks_of_different_loops_have_no_step_in_common() -> None:
@@ -426,7 +427,7 @@ def test_ranks_of_different_loops_have_no_step_in_common() -> None:
 
 def test_what_makes_a_rank_late_is_reported_once() -> None:
     _, run = job([rank(), rank(wait=80_000_000)])
-    found = verdict(run)
+    found = verdict(analysed(run))
     assert found is not None
     assert found.word == "RANK 1 IS LATE"
     assert [one.cause for one in found.findings] == ["idle.rank"]
@@ -443,8 +444,8 @@ def test_in_a_pipeline_who_waits_little_is_not_late() -> None:
             communicator="a", kind="send_recv", size_class=9, count=900, time_ns=900_000_000
         )
         session.apply([CaptureDelta(time_ns=2, process=process, collectives=(sent,))])
-    assert lateness(run) is None
-    assert Leaf.RANK not in rank_times(run)[0].tree.leaves  # type: ignore[union-attr]
+    assert analysed(run).lateness is None
+    assert Leaf.RANK not in analysed(run).ranks[0].tree.leaves  # type: ignore[union-attr]
 
 
 def test_what_one_rank_does_besides_does_not_make_it_late() -> None:
@@ -468,7 +469,7 @@ def test_what_one_rank_does_besides_does_not_make_it_late() -> None:
             last_ns=1 + STEPS * 62_000_000,
         )
         session.apply([CaptureDelta(time_ns=2, process=process, collectives=(matched,))])
-    found = lateness(run)
+    found = analysed(run).lateness
     assert found is not None
     assert [one.time.rank for one in found.late] == [3]
     hidden = {row["rank"]: row["hidden_percent"] for row in table(session, run, "ranks").records()}
@@ -513,7 +514,7 @@ def test_lateness_over_the_steps_says_since_when() -> None:
             leaves = ((int(Leaf.COMMUNICATION), count * wait * 1_000_000),)
             block = StepBlock(place, 0, count, count * STEP_NS, leaves)
             run.step_blocks[place + 1].append(block)
-    late = late_over_steps(rank_times(run), 6)
+    late = late_over_steps(analysed(run).ranks, 6)
     assert late == {(2, 1): [0, 0, 8e6], (1, 0): [0, 0, 0]}
     rows = {row["rank"]: row["late_in_order_ns"] for row in table(session, run, "ranks").records()}
     assert rows == {0: [0, 0, 0], 1: [0, 0, 8e6]}
@@ -573,7 +574,7 @@ def test_who_had_no_core_is_not_named_late(
     times = ([ms * 1_000_000 for ms in each] for each in (late_ms, core_wait_ms, ran_ms))
     session, run = on_cores(*times)
     assert who(run) == named
-    found = [one for one in findings(session, run) if one.cause == "ranks_lack_cores"]
+    found = [one for one in findings(Analysis(session, run)) if one.cause == "ranks_lack_cores"]
     note = table(session, run, "ranks").note
     assert note.startswith(f"no rank is named late: {why}" if why else "")
     assert [one.sentence for one in found] == ([f"N{note[1:]}."] if why else [])

@@ -10,11 +10,11 @@ import pytest
 
 from gputui.playback.loading import load
 from gputui.report.answer import answer
-from gputui.report.explain import findings
-from gputui.report.explain.ranks import lateness, rank_times
+from gputui.report.explain import Analysis, findings
 from gputui.report.tables.ranks import why_unknown
 from gputui.state import Run, Session
 from tests.conftest import DATA
+from tests.sessions_for_tests import analysed
 
 
 def of(name: str) -> tuple[Session, Run]:
@@ -44,23 +44,23 @@ def of(name: str) -> tuple[Session, Run]:
     ids=["host", "work"],
 )
 def test_the_late_one_is_named_with_the_cause(name: str, word: str, evidence: str) -> None:
-    found = lateness(of(name)[1])
+    found = analysed(of(name)[1]).lateness
     assert found is not None
     assert (found.word, found.evidence) == (word, (evidence,))
 
 
 def test_where_nobody_was_late_nobody_is_named() -> None:
     session, run = of("nobody")
-    assert lateness(run) is None
-    assert why_unknown(run, rank_times(run)) == ""
-    assert not [one for one in findings(session, run) if "rank" in one.cause]
+    assert analysed(run).lateness is None
+    assert why_unknown(run, analysed(run).ranks) == ""
+    assert not [one for one in findings(Analysis(session, run)) if "rank" in one.cause]
 
 
 def test_a_few_collectives_of_a_short_run_name_nobody_and_it_says_why() -> None:
     """Only its last, smallest ones were compared: in these two CPUs launched more slowly."""
     _, run = of("comm")
-    assert lateness(run) is None
-    assert why_unknown(run, rank_times(run)) == (
+    assert analysed(run).lateness is None
+    assert why_unknown(run, analysed(run).ranks) == (
         "which rank is late is not known: 26 % of the collectives came after the first second"
     )
 
@@ -74,7 +74,7 @@ def test_a_few_collectives_of_a_short_run_name_nobody_and_it_says_why() -> None:
     ids=["hang", "kill"],
 )
 def test_a_lost_rank_is_named(name: str, sentence: str) -> None:
-    found = [one.sentence for one in findings(*of(name)) if "rank" in one.cause]
+    found = [one.sentence for one in findings(Analysis(*of(name))) if "rank" in one.cause]
     assert found == [sentence]
 
 

@@ -13,6 +13,7 @@ from gputui.report.step_meaning import step_meaning
 from gputui.state import Run, Session
 from gputui.store.journal import JournalReader
 from tests.conftest import DATA
+from tests.sessions_for_tests import analysed
 
 LAUNCH, RANKS = "faults/launch.gputui.gz", "ranks/late_work.gputui.gz"
 STEPS = 36_465
@@ -61,7 +62,7 @@ def test_warm_up_and_the_rest_of_the_run_can_be_taken_in() -> None:
     assert trees[1].step_ns.count == STEPS + 2
     assert trees[2].wall_ns == sum(time.ns for time in run.leaf_times.values())
     assert not trees[2].beside_ns
-    found = verdict(cut(run, everything))
+    found = verdict(analysed(cut(run, everything)))
     assert found is not None
     assert found.headline.endswith("of the time since its first kernel.")
 

@@ -40,7 +40,7 @@ from gputui.model.sketch import steps
 from gputui.render.prometheus import figures
 from gputui.report.answer import interruptions
 from gputui.report.compare import Subject, compare
-from gputui.report.explain import conclusion, findings
+from gputui.report.explain import Analysis, conclusion, findings
 from gputui.report.explain.advice import (
     APART,
     COMPUTE,
@@ -61,6 +61,7 @@ from gputui.report.summary_document import summary_document
 from gputui.report.tables.time import leaf_rows
 from gputui.state import Run, Session
 from tests.events_for_tests import gpu, header, times
+from tests.sessions_for_tests import analysed
 
 STEPS = 100
 STEP_NS = 10_000_000
@@ -108,7 +109,7 @@ def delta(
 
 def verdict_on(shares: dict[Leaf, float]) -> Verdict:
     _, run = a_run(delta(shares))
-    found = verdict(run)
+    found = verdict(analysed(run))
     assert found is not None
     return found
 
@@ -141,11 +142,11 @@ def test_launching_that_is_reading_values_is_synchronizing(read: int, first: Lea
     )
     shares = {Leaf.LAUNCH: 0.4, Leaf.SYNC: 0.25, Leaf.MATMUL: 0.35}
     _, run = a_run(replace(delta(shares), api=api))
-    found = verdict(run)
+    found = verdict(analysed(run))
     assert found is not None
     assert found.findings[0].cause == LEAVES[first].key
     moved = 0.4 * 0.5 if first is Leaf.SYNC else 0.0
-    share = {one.cause: one.share for one in found.findings}
+    share = {one.cause: (one.share_percent or 0.0) / 100 for one in found.findings}
     assert share["idle.launch"] == pytest.approx(0.4 - moved)
 
 
@@ -161,7 +162,7 @@ def test_the_main_loop_is_the_one_whose_usual_steps_take_longest() -> None:
         leaf_times=(LeafTime(1, 0, Scope.STEADY, 0, Leaf.HOST, 30 * WALL_NS),),
     )
     _, run = a_run(slow, delta({Leaf.INPUT: 0.6, Leaf.MATMUL: 0.4}, loop=1))
-    found = verdict(run)
+    found = verdict(analysed(run))
     assert found is not None
     assert found.findings[0].cause == "idle.input"
 
@@ -227,7 +228,7 @@ def test_a_server_without_requests_is_no_fault() -> None:
         delta({Leaf.MATMUL: 0.7, Leaf.SYNC: 0.3}, count=20),
         delta({Leaf.WAIT: 1.0}, Scope.PAUSE, count=80),
     )
-    found = verdict(run)
+    found = verdict(analysed(run))
     assert found is not None
     assert (found.word, found.findings) == ("WAITS FOR WORK", ())
     assert interruptions(found) == []
@@ -253,7 +254,7 @@ def test_what_a_loop_does_in_its_pauses_counts_where_it_is_a_habit(
         delta({Leaf.HOST: 0.8, Leaf.COPY_PAGEABLE: 0.2}, Scope.PAUSE, count=saves, length=length),
     )
     share = 100 * saves * length / (saves * length + STEPS)
-    found = verdict(run)
+    found = verdict(analysed(run))
     assert found is not None
     assert [one.cause for one in found.findings] == cause
     strict = Condition.parse("idle.host>20%").tripped(compare([Subject("", Session(), run)] * 2))
@@ -276,7 +277,7 @@ def test_a_stretch_of_work_is_no_pause() -> None:
         delta({Leaf.MATMUL: 0.95, Leaf.SYNC: 0.05}),
         delta({Leaf.MATMUL: 0.7, Leaf.LAUNCH: 0.3}, Scope.PAUSE, count=1, length=STEPS / 4),
     )
-    assert interruptions(verdict(run)) == [
+    assert interruptions(verdict(analysed(run))) == [
         "Work that is in no step takes 20 % of the loop's time (matmul 70 %, launch-bound 30 % of "
         "it)."
     ]
@@ -299,15 +300,15 @@ def test_slow_steps_are_worth_a_sentence_where_they_take_time(
     steady = delta({Leaf.MATMUL: 1.0 - idle, Leaf.SYNC: idle})
     few = delta({Leaf.MATMUL: 1.0 - idle, Leaf.SYNC: idle}, count=slow, length=3.0)
     few = replace(few, loops=(replace(few.loops[0], slow_steps=slow, slow_ns=slow * 3 * STEP_NS),))
-    found = verdict(a_run(steady, few)[1])
+    found = verdict(analysed(a_run(steady, few)[1]))
     assert interruptions(found) == says
     longer = replace(steady, loops=(replace(steady.loops[0], slow_steps=1, slow_ns=19_000_000),))
-    assert interruptions(verdict(a_run(longer)[1])) == []  # 0.9 %
+    assert interruptions(verdict(analysed(a_run(longer)[1]))) == []  # 0.9 %
 
 
 def test_without_steps_the_scope_is_all_time_since_the_first_kernel() -> None:
     _, run = a_run(delta({Leaf.LAUNCH: 1.0}, Scope.UNSTEPPED, count=2))
-    found = verdict(run)
+    found = verdict(analysed(run))
     assert found is not None
     assert "of the time since its first kernel" in found.headline
 
@@ -394,15 +395,15 @@ def test_processes_of_a_run_with_work_of_their_own_take_a_gpu_from_each_other(
 
 
 def tree_findings(run: Run) -> tuple[Finding, ...]:
-    of = verdict(run)
+    of = verdict(analysed(run))
     assert of is not None
     return of.findings
 
 
 def test_nothing_captured_is_no_verdict() -> None:
     session, run = a_run()
-    assert verdict(run) is None
-    assert findings(session, run) == []
+    assert verdict(analysed(run)) is None
+    assert findings(Analysis(session, run)) == []
     assert leaf_rows(run) == []
 
 
@@ -465,7 +466,7 @@ def test_lost_records_are_a_hole_and_no_idle_time(lost: int, word: str) -> None:
             losses=(Loss("ring", "", lost),),
         )
     )
-    found = verdict(run)
+    found = verdict(analysed(run))
     assert found is not None
     assert found.word == word
     if word == "INCOMPLETE":
@@ -481,7 +482,7 @@ def test_lost_ranges_leave_the_time_of_the_gpu_alone() -> None:
             losses=(Loss("deferred", "x", 900),),
         )
     )
-    found = verdict(run)
+    found = verdict(analysed(run))
     assert found is not None
     assert found.word == "LAUNCH-BOUND"
 
@@ -489,7 +490,7 @@ def test_lost_ranges_leave_the_time_of_the_gpu_alone() -> None:
 def test_busy_leaves_speak_in_spite_of_a_hole() -> None:
     shares = {Leaf.MATMUL_SIMT: 0.5, Leaf.LAUNCH: 0.5}
     _, run = a_run(replace(delta(shares), records=800, dropped=200))
-    found = verdict(run)
+    found = verdict(analysed(run))
     assert found is not None
     assert [one.cause for one in found.findings] == ["busy.matmul_simt"]
 
@@ -539,9 +540,9 @@ def test_memory_that_grows_leads_where_it_is_full_soon_and_does_not_grow_that_ju
             for number, used in enumerate(gib)
         ]
     )
-    names = [one.cause for one in findings(session, run)]
+    names = [one.cause for one in findings(Analysis(session, run))]
     assert ("memory_grows" in names) is found
-    answer = conclusion(session, run)
+    answer = conclusion(Analysis(session, run))
     assert answer is not None
     assert answer.word == ("MEMORY OF GPU 0 GROWS" if leads else "LAUNCH-BOUND")
     assert names[0] == answer.findings[0].cause
@@ -571,7 +572,7 @@ def test_advice_knows_that_cudnn_plans_attention(name: str, calls: int, found: b
     kernel = KernelDelta(process=1, range=0, kernel=1, device=0, time=times(*[1000] * calls))
     _, run = a_run(replace(delta({Leaf.HOST: 0.8, Leaf.ATTENTION: 0.2}), kernels=(kernel,)))
     defined = KernelDefined(time_ns=1, kernel=1, name=name, mangled=name)
-    answer = verdict(run, {1: defined})
+    answer = verdict(analysed(run, {1: defined}))
     assert answer is not None
     assert answer.findings[0].advice.startswith(PLANS) is found
 
@@ -586,7 +587,9 @@ def test_advice_knows_that_convolutions_are_tuned(leaf: Leaf, events: int, found
     )
     _, run = a_run(replace(delta({leaf: 0.8, Leaf.MATMUL: 0.2}), api=api))
     name = "sm90_xmma_fprop_implicit_gemm_bf16bf16_bf16f32_f32_nhwckrsc_nhwc"
-    answer = verdict(run, {1: KernelDefined(time_ns=1, kernel=1, name=name, mangled=name)})
+    answer = verdict(
+        analysed(run, {1: KernelDefined(time_ns=1, kernel=1, name=name, mangled=name)})
+    )
     assert answer is not None
     assert (answer.findings[0].advice == TUNES) is found
 
@@ -594,11 +597,13 @@ def test_advice_knows_that_convolutions_are_tuned(leaf: Leaf, events: int, found
 def test_where_no_line_is_frequent_the_function_is_named() -> None:
     shares = {Leaf.HOST: 0.9, Leaf.MATMUL: 0.1}
     seen = [(None, line, 5) for line in range(1, 5)]
-    answer = verdict(at_lines(shares, *seen))
+    answer = verdict(analysed(at_lines(shares, *seen)))
     assert answer is not None
     says = "In 100 % of 20 samples the program was in f (t.py)"
     assert answer.findings[0].evidence == (says,)
-    assert verdict(at_lines(shares, *seen, function="<module>")).findings[0].evidence == ()  # type: ignore[union-attr]
+    assert (
+        verdict(analysed(at_lines(shares, *seen, function="<module>"))).findings[0].evidence == ()
+    )  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize(
@@ -625,7 +630,7 @@ def test_what_a_thread_that_sleeps_may_wait_for_is_named(
 ) -> None:
     """Another thread of the program, at whichever of its lines."""
     beside = [(other, 2, readings // 2), (other, 3, readings // 2)]
-    answer = verdict(at_lines({Leaf.WAIT: 0.9, Leaf.MATMUL: 0.1}, (None, 1, 12), *beside))
+    answer = verdict(analysed(at_lines({Leaf.WAIT: 0.9, Leaf.MATMUL: 0.1}, (None, 1, 12), *beside)))
     assert answer is not None
     [one] = answer.findings
     mine = "In 100 % of 12 samples the program was at t.py:1 f"
@@ -642,7 +647,7 @@ def test_lines_outside_of_steps_count_where_there_are_none(scope: Scope, evidenc
             line_samples=(LineSamples(1, 0, OUTSIDE_STEPS, 1, 12),),
         ),
     )
-    answer = verdict(run)
+    answer = verdict(analysed(run))
     assert answer is not None
     assert bool(answer.findings[0].evidence) is evidence
 
@@ -652,7 +657,7 @@ def test_validation_between_bursts_of_training_is_other_work() -> None:
         delta({Leaf.MATMUL: 0.95, Leaf.SYNC: 0.05}),
         delta({Leaf.MATMUL: 0.9, Leaf.LAUNCH: 0.1}, Scope.PAUSE, count=6, length=STEPS / 2),
     )
-    answer = verdict(run)
+    answer = verdict(analysed(run))
     assert answer is not None
     assert (answer.word, [one.cause for one in answer.findings]) == ("OTHER WORK", ["other_work"])
     assert "75 % of the time" in answer.headline
@@ -681,7 +686,7 @@ def test_advice_goes_by_the_line(path: str, function: str, readings: int, advice
             line_samples=(LineSamples(1, 0, 0, 1, readings),),
         ),
     )
-    answer = verdict(run)
+    answer = verdict(analysed(run))
     assert answer is not None
     assert answer.findings[0].advice == advice
 
@@ -701,7 +706,7 @@ def test_the_line_that_synchronizes_is_named() -> None:
             ),
         ),
     )
-    answer = verdict(run)
+    answer = verdict(analysed(run))
     assert answer is not None
     assert {one.cause: one.place for one in answer.findings} == {
         "idle.sync": "t.py:3 step",
@@ -736,7 +741,7 @@ def test_advice_goes_by_what_a_library_does_for_the_line(
             line_samples=(LineSamples(1, 0, 0, 1, 10, inside=2, inside_samples=9),),
         ),
     )
-    answer = verdict(run)
+    answer = verdict(analysed(run))
     assert answer is not None
     assert answer.findings[0].advice == advice
 
@@ -766,7 +771,7 @@ def at_lines(
 def test_two_lines_are_named_where_each_has_a_third(second: int, says: str) -> None:
     """A model's forward pass, and the choice of a token on the CPU."""
     run = at_lines({Leaf.HOST: 0.9, Leaf.MATMUL: 0.1}, (None, 1, 12), (None, 2, second))
-    answer = verdict(run)
+    answer = verdict(analysed(run))
     assert answer is not None
     assert answer.findings[0].evidence == (says,)
 
@@ -779,7 +784,7 @@ def test_what_compiles_waits_at_the_same_line_for_threads_that_do(
 ) -> None:
     """The backward pass is compiled by autograd's thread, or by processes."""
     shares = {Leaf.COMPILE: 0.5, Leaf.WAIT: 0.4, Leaf.MATMUL: 0.1}
-    answer = verdict(at_lines(shares, (Leaf.COMPILE, 1, 50), (None, line, 40)))
+    answer = verdict(analysed(at_lines(shares, (Leaf.COMPILE, 1, 50), (None, line, 40))))
     assert answer is not None
     first = answer.findings[0]
     assert [one.cause for one in answer.findings] == causes
@@ -802,6 +807,6 @@ def test_ranks_at_one_line_are_at_one_line() -> None:
     )
     beside = CaptureDelta(time_ns=1, process=2, line_samples=(others,))
     _, run = a_run(other, *lines, replace(delta(shares), line_samples=(mine,)), beside)
-    answer = verdict(run)
+    answer = verdict(analysed(run))
     assert answer is not None
     assert answer.findings[0].evidence == ("In 100 % of 20 samples the program was at t.py:7 f",)

@@ -108,20 +108,29 @@ async def test_a_chart_of_a_single_step_gives_way_to_how_steps_are_spread(show: 
 
 
 def test_a_fact_that_leads_says_what_of_the_speed_and_where_it_is_seen() -> None:
-    leak = Finding("memory_grows", "", "It grows.", "look for it", 1, 1, "")
+    leak = Finding(
+        cause="memory_grows",
+        view="memory",
+        word="",
+        sentence="It grows.",
+        advice="look for it",
+        value=1,
+        threshold=1,
+        source="",
+    )
     found = Verdict("MEMORY GROWS", "It grows.", (leak,), speed="Nothing stands out.")
     text = "\n".join("".join(part for part, _ in row) for row in
                      verdict_rows(found, 80, 24, is_chosen=True))  # fmt: skip
     assert text.startswith(" MEMORY GROWS   It grows. ")
     assert "Enter shows where\n Try   look for it.\n Speed Nothing stands out." in text
     assert evidence(leak) == Lead("memory")
-    slow = replace(leak, sentence="The CPU is slow. " * 9, place="train.py:7 step")
+    slow = msgspec.structs.replace(leak, sentence="The CPU is slow. " * 9, place="train.py:7 step")
     rows = verdict_rows(Verdict("CPU-BOUND", slow.told, (slow,)), 80, 24, is_chosen=True)
     assert "".join(part for part, _ in rows[1]).endswith("… Mostly at train.py:7 step.")
-    long = replace(slow, place=f"train.py:7 {'step' * 99}")
+    long = msgspec.structs.replace(slow, place=f"train.py:7 {'step' * 99}")
     rows = verdict_rows(Verdict("CPU-BOUND", long.told, (long,)), 80, 24, is_chosen=True)
     assert max(row_width(row) for row in rows) <= 80
-    many = replace(leak, advice="more of them, " * 9, gain=5.3)
+    many = msgspec.structs.replace(leak, advice="more of them, " * 9, gain=5.3)
     [_, _, row] = verdict_rows(Verdict("SLOW", "It is.", (many,)), 80, 24, is_chosen=True)
     assert "".join(part for part, _ in row).endswith("… At most 5.3× faster.")
 

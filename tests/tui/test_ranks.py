@@ -19,11 +19,11 @@ from gputui.model.events import (
     StepLanes,
 )
 from gputui.model.leaves import Leaf
-from gputui.report.explain.ranks import rank_times
 from gputui.state import Session
 from gputui.tui.widgets.rank_lanes import aligned_by, lanes_together
 from tests.events_for_tests import at, attached, header, run_started, times
 from tests.report.test_ranks import job_events, rank
+from tests.sessions_for_tests import analysed
 from tests.tui.conftest import Show
 
 RANKS = [rank() for _ in range(8)]
@@ -180,6 +180,6 @@ def test_hosts_lie_on_one_axis_if_their_clocks_are_known_well_enough(
     assert session.run is not None
     offsets_ns, said = aligned_by(session, session.run)
     assert said == note
-    ranks = sorted(rank_times(session.run), key=lambda one: one.rank)
+    ranks = sorted(analysed(session.run).ranks, key=lambda one: one.rank)
     lanes = lanes_together(session.run, ranks, offsets_ns)
     assert [lane.offset_ns for lane in lanes] == [0, offset_ns]

@@ -2,7 +2,11 @@
 
 `conclusion` is the answer: the leaves of the time tree whose cure would gain most. `findings` are
 these with facts beside the tree: lost records, memory that grows or is almost full, clocks that
-were held down. A module of this package lists its rules in RULES: adding one touches no other file.
+were held down. All are functions of an `Analysis`, and computed once for each.
+
+A module of this package lists its rules in RULES. A finding says itself which view shows it,
+whether it leads, which others follow from it and what shows it: adding a rule touches no other
+file.
 """
 
 from __future__ import annotations
@@ -10,102 +14,93 @@ from __future__ import annotations
 import importlib
 import pkgutil
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import cache
 from typing import TypeVar
 
-from gputui.model.leaves import LEAVES, Leaf
-from gputui.report.explain.advice import is_of_plans
-from gputui.report.explain.finding import Finding, MachineRule, RunRule, times_faster
-from gputui.report.explain.time_tree import time_tree
-from gputui.report.explain.trends import work_trend
+from msgspec.structs import replace
+
+from gputui.report.explain.analysis import (
+    Analysis,
+    MachineAnalysis,
+    MachineRule,
+    RunRule,
+    computed_once,
+)
+from gputui.report.explain.finding import Finding
 from gputui.report.explain.verdict import Verdict, verdict
-from gputui.state import Readings, Run, Session
 
-R = TypeVar("R", RunRule, MachineRule)
-
-__all__ = ["Finding", "Verdict", "conclusion", "findings", "machine_findings"]
-
-
-def findings(session: Session, run: Run) -> list[Finding]:
-    """The findings, in the order to look at them."""
-    found = [found for rule in _rules(RunRule) for found in rule.find(session, run)]
-    found = _plans_of_growth(run, _growth_once(found)) + machine_findings(session, run.readings)
-    first = _leading(found)
-    return [*first, *(one for one in found if one not in first)]
+__all__ = [
+    "Analysis",
+    "Finding",
+    "MachineAnalysis",
+    "Verdict",
+    "conclusion",
+    "findings",
+    "machine_findings",
+    "verdict",
+]
 
 
-def conclusion(
-    session: Session, run: Run, among: Sequence[Finding] | None = None
-) -> Verdict | None:
+@computed_once
+def findings(analysis: Analysis) -> list[Finding]:
+    """The findings of a run and of the machine while it went on, in the order to look at them."""
+    of_run = [finding for rule in _rules(RunRule) for finding in rule.find(analysis)]
+    every = _without_consequences(of_run) + machine_findings(analysis)
+    first = _leading(every)
+    return [*first, *(finding for finding in every if finding not in first)]
+
+
+@computed_once
+def machine_findings(analysis: MachineAnalysis) -> list[Finding]:
+    """The findings that need no run, only readings."""
+    return [finding for rule in _rules(MachineRule) for finding in rule.find(analysis)]
+
+
+@computed_once
+def conclusion(analysis: Analysis) -> Verdict | None:
     """The answer: the verdict on where the time goes, or a fact that matters where no leaf of the
     time tree does, that ends the run or soon will, or whose cure saves more than any leaf's by
-    LARGER; None where no operation was captured and no such fact is known. `among` are the run's
-    findings, where they are known."""
-    found = verdict(run, session.kernel_names)
-    facts = _leading(findings(session, run) if among is None else among)
+    LARGER; None where no operation was captured and no such fact is known."""
+    of_leaves = verdict(analysis)
+    facts = _leading(findings(analysis))
     if not facts:
-        return found
-    if found is None:
+        return of_leaves
+    if of_leaves is None:
         return Verdict(facts[0].word.upper(), facts[0].sentence, facts)
+    has_share = of_leaves.findings or facts[0].share_percent is not None
     return Verdict(
         facts[0].word.upper(),
         facts[0].sentence,
-        (*facts, *found.findings),
-        found.tree,
-        "" if found.findings or facts[0].share is not None else found.headline,
+        (*facts, *of_leaves.findings),
+        of_leaves.tree,
+        "" if has_share else of_leaves.headline,
     )
 
 
-def _growth_once(found: list[Finding]) -> list[Finding]:
-    """Steps that grow say why memory does: it holds what each step goes through again. They are as
-    urgent then, and lead over it."""
-    causes = {one.cause for one in found}
-    if not {"steps_grow", "memory_grows"} <= causes:
-        return found
-    urgent = any(one.urgent for one in found if one.cause == "memory_grows")
+def _without_consequences(every: list[Finding]) -> list[Finding]:
+    """What one finding explains neither leads nor is urgent beside it; where that was urgent, the
+    one that explains it is."""
+    causes = {finding.cause for finding in every}
+    explained = {cause for finding in every for cause in finding.explains if cause in causes}
+    urgent = {finding.cause for finding in every if finding.urgent}
     return [
-        replace(one, urgent=urgent)
-        if one.cause == "steps_grow"
-        else replace(one, leads=False, urgent=False)
-        if one.cause == "memory_grows"
-        else one
-        for one in found
+        replace(finding, urgent=not urgent.isdisjoint(finding.explains))
+        if explained.intersection(finding.explains)
+        else replace(finding, leads=False, urgent=False)
+        if finding.cause in explained
+        else finding
+        for finding in every
     ]
 
 
-def _plans_of_growth(run: Run, found: list[Finding]) -> list[Finding]:
-    """Steps that grow by a text gone through again give attention a new length each time: what the
-    CPU plans for it goes with them where they are cured."""
-    grows = next((one for one in found if one.cause == "steps_grow"), None)
-    planned = next((one for one in found if one.cause == _HOST and is_of_plans(one.advice)), None)
-    if grows is None or planned is None:
-        return found
-    tree = time_tree(run)
-    if tree is None or work_trend(tree) is None:
-        return found
-    share = f"{100 * planned.recoverable:.0f} % of each step"
-    also = f"For each length cuDNN plans attention anew: {share}, under CPU code."
-    both = replace(
-        grows,
-        sentence=f"{grows.sentence} {also}",
-        gain=times_faster(_saves(grows) + planned.recoverable),
-    )
-    return [both if one is grows else one for one in found]
-
-
-_HOST = LEAVES[Leaf.HOST].key
-
-
-def _leading(found: Sequence[Finding]) -> tuple[Finding, ...]:
+def _leading(every: Sequence[Finding]) -> tuple[Finding, ...]:
     """The facts that are the answer rather than the leaves among these."""
-    leaves = [one for one in found if one.share is not None and not one.leads]
-    most = max(map(_saves, leaves), default=None)
+    leaves = [one for one in every if one.share_percent is not None and not one.leads]
+    most = max((one.saves for one in leaves), default=None)
     return tuple(
         one
-        for one in found
-        if one.leads
-        and (one.ends_run or one.urgent or most is None or _saves(one) >= most + LARGER)
+        for one in every
+        if one.leads and (one.ends_run or one.urgent or most is None or one.saves >= most + LARGER)
     )
 
 
@@ -114,21 +109,13 @@ LARGER = 0.05
 one that the tree shows does."""
 
 
-def _saves(one: Finding) -> float:
-    """Share of the time that goes where it is cured."""
-    return 1.0 - 1.0 / (one.gain or 1.0)
-
-
-def machine_findings(session: Session, readings: Readings) -> list[Finding]:
-    """The findings that need no run, only readings."""
-    return [found for rule in _rules(MachineRule) for found in rule.find(session, readings)]
+Rule = TypeVar("Rule", RunRule, MachineRule)
 
 
 @cache
-def _rules(kind: type[R]) -> tuple[R, ...]:
+def _rules(kind: type[Rule]) -> tuple[Rule, ...]:
     """Every rule of a kind, found in RULES of this package's modules, in their order."""
     names = sorted(module.name for module in pkgutil.iter_modules(__path__))
     modules = [importlib.import_module(f"{__name__}.{name}") for name in names]
-    found = [rule for module in modules for rule in getattr(module, "RULES", ())]
-    rules = (rule for rule in found if isinstance(rule, kind))
-    return tuple(sorted(rules, key=lambda rule: rule.order))
+    every = [rule for module in modules for rule in getattr(module, "RULES", ())]
+    return tuple(sorted((one for one in every if isinstance(one, kind)), key=lambda one: one.order))

@@ -11,11 +11,11 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Literal
 
-from gputui.model.events import KernelDefined
 from gputui.model.leaves import Leaf, leaf_of_kernel
+from gputui.report.explain.analysis import Analysis
 from gputui.report.explain.causes import CAUSES
 from gputui.report.explain.leaves import all_steps, shares_with_itself, waits_among_launches
-from gputui.report.explain.lines import MOSTLY, LikeliestLine, beside, line_shares
+from gputui.report.explain.lines import MOSTLY, LikeliestLine, beside
 from gputui.state import Run
 
 IN_USE = 0.5
@@ -57,11 +57,12 @@ _BACKWARD = re.compile(r"backward|bwd|_grad", re.I)
 _OF_A_TENSOR = re.compile(r"lerp_scalar_kernel|addcdiv_cuda_kernel|addcmul_cuda_kernel")
 
 
-def launch_advice(run: Run, names: Mapping[int, KernelDefined]) -> str | None:
+def launch_advice(analysis: Analysis) -> str | None:
     """Better than what is true of any program; None where nothing is known."""
+    run = analysis.run
     if run.launches_block:
         return UNBLOCK
-    counts = _counts(run, names)
+    counts = _counts(analysis)
     if counts and counts["xla"] >= counts.total() / 2:
         return COMPILE_WHOLE
     if replays_graphs(run):
@@ -72,12 +73,13 @@ def launch_advice(run: Run, names: Mapping[int, KernelDefined]) -> str | None:
     return FEWER_WAITS + (advice or CAUSES[Leaf.LAUNCH].advice)
 
 
-def _counts(run: Run, names: Mapping[int, KernelDefined]) -> Counter[_Kind]:
+def _counts(analysis: Analysis) -> Counter[_Kind]:
     """How many kernels of each kind ran."""
     counts = Counter[_Kind]()
-    for times in run.kernels.values():
-        if (known := names.get(times.kernel)) is not None:
-            counts[_kind(known.name)] += times.time.count
+    names = analysis.kernel_names
+    for number, (count, _) in analysis.kernel_sums.items():
+        if number in names:
+            counts[_kind(names[number].name)] += count
     return counts
 
 
@@ -171,16 +173,16 @@ _COMPUTES = re.compile(r"\(torch/nn/functional")
 """One whose functions take long only where their tensors are the CPU's."""
 
 
-def host_advice(run: Run, names: Mapping[int, KernelDefined]) -> str:
+def host_advice(analysis: Analysis) -> str:
     """Better than what is true of any program, where the line or the kernels say more."""
-    lines = line_shares(run, leaf=Leaf.HOST)
+    lines = analysis.lines(Leaf.HOST)
     advice = next((advice for advice, says in _SAYS.items() if _mostly(says, lines)), None)
     if advice is None and lines:
         advice = next((one for one in (LOAD, SAVE) if _SAYS[one].search(lines[0].function)), None)
     if advice is None and lines and _LAUNCHES.search(lines[0].inside):
-        advice = launch_advice(run, names) or CAUSES[Leaf.LAUNCH].advice
+        advice = launch_advice(analysis) or CAUSES[Leaf.LAUNCH].advice
     may = not lines or _MAY_ATTEND.search(f"{lines[0].where} {lines[0].inside}") is not None
-    if advice not in (LOAD, SAVE) and may and _plans(run, names):
+    if advice not in (LOAD, SAVE) and may and _plans(analysis):
         in_attention = any("attention" in line.inside for line in lines[:1])
         return IN_ATTENTION if in_attention else PLANS + (advice or LESS)
     if any(_CONVOLVES.search(line.inside) for line in lines[:2]):
@@ -195,12 +197,12 @@ def is_of_plans(advice: str) -> bool:
     return advice.startswith(_NO_CUDNN)
 
 
-def wait_advice(run: Run, leaves: Mapping[Leaf, int]) -> str | None:
+def wait_advice(analysis: Analysis, leaves: Mapping[Leaf, int]) -> str | None:
     """Where what it waits for is a report of the program's, or another thread of it; None
     elsewhere."""
-    if (other := beside(run, leaves)) is not None:
+    if (other := beside(analysis.run, leaves)) is not None:
         return (IN_A_PROCESS if other.ran else LET_GO).format(where=other.where)
-    lines = line_shares(run, leaf=Leaf.WAIT)[:1]
+    lines = analysis.lines(Leaf.WAIT)[:1]
     says = _SAYS[SAVE]
     reports = any(says.search(line.where) or says.search(line.function) for line in lines)
     return SAVE if reports else None
@@ -211,13 +213,13 @@ def _mostly(says: re.Pattern[str], lines: list[LikeliestLine]) -> bool:
     return bool(lines) and seen >= MOSTLY * lines[0].samples
 
 
-def _plans(run: Run, names: Mapping[int, KernelDefined]) -> bool:
+def _plans(analysis: Analysis) -> bool:
     """Whether cuDNN's attention runs each step."""
-    steps = all_steps(run)
+    steps, names = all_steps(analysis.run), analysis.kernel_names
     calls = sum(
-        times.time.count
-        for times in run.kernels.values()
-        if (known := names.get(times.kernel)) is not None and _OF_CUDNN.search(known.name)
+        count
+        for number, (count, _) in analysis.kernel_sums.items()
+        if number in names and _OF_CUDNN.search(names[number].name)
     )
     return calls > 0 and calls >= steps
 
@@ -238,11 +240,11 @@ takes both, and a step has several convolutions."""
 APART = "give each of the program's processes a GPU of its own, or run one after the other"
 
 
-def _tuning_advice(run: Run, names: Mapping[int, KernelDefined]) -> str | None:
+def _tuning_advice(analysis: Analysis) -> str | None:
     """Where steps time the algorithms of convolutions; None elsewhere."""
-    steps = all_steps(run)
+    steps, names = all_steps(analysis.run), analysis.kernel_names
     counts = Counter[str]()
-    for calls in run.api.values():
+    for calls in analysis.run.api.values():
         counts[calls.name] += calls.time.count
     tries = min(counts["cudaEventSynchronize"], counts["cudaDeviceSynchronize"])
     if not steps or tries < TRIES * steps:
@@ -250,18 +252,16 @@ def _tuning_advice(run: Run, names: Mapping[int, KernelDefined]) -> str | None:
     return TUNES if any(_CONVOLUTION.search(known.name) for known in names.values()) else None
 
 
-def better_advice(
-    run: Run, leaves: Mapping[Leaf, int], names: Mapping[int, KernelDefined], leaf: Leaf
-) -> str | None:
+def better_advice(analysis: Analysis, leaves: Mapping[Leaf, int], leaf: Leaf) -> str | None:
     """What the kernels, calls and lines of a run say of a leaf of its tree; None where nothing."""
-    if leaf in _OF_TUNING and (tunes := _tuning_advice(run, names)) is not None:
+    if leaf in _OF_TUNING and (tunes := _tuning_advice(analysis)) is not None:
         return tunes
     if leaf is Leaf.LAUNCH:
-        return launch_advice(run, names)
+        return launch_advice(analysis)
     if leaf is Leaf.SHARED:
-        return APART if shares_with_itself(run) else None
-    if leaf is Leaf.DEPENDENCY and replays_graphs(run):
+        return APART if shares_with_itself(analysis.run) else None
+    if leaf is Leaf.DEPENDENCY and replays_graphs(analysis.run):
         return BETWEEN_NODES
     if leaf is Leaf.WAIT:
-        return wait_advice(run, leaves)
-    return host_advice(run, names) if leaf is Leaf.HOST else None
+        return wait_advice(analysis, leaves)
+    return host_advice(analysis) if leaf is Leaf.HOST else None

@@ -5,10 +5,12 @@ copied back; and which leaves have one cause together.
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from gputui.model.leaves import LEAVES, Leaf
 from gputui.report.explain.advice import SAVE
+from gputui.report.explain.analysis import Analysis
 from gputui.report.explain.finding import Finding, times_faster
 from gputui.report.explain.leaves import waits_among_launches
 from gputui.report.explain.lines import (
@@ -16,8 +18,6 @@ from gputui.report.explain.lines import (
     MOSTLY,
     LikeliestLine,
     beside,
-    likeliest_line,
-    line_shares,
 )
 from gputui.report.explain.time_tree import TimeTree, in_words
 from gputui.state import Run
@@ -41,14 +41,14 @@ def copies_back(run: Run, tree: TimeTree) -> bool:
     return 0 < BACK * tree.leaves.get(Leaf.COPY_PAGEABLE, 0) <= back_ns
 
 
-def evidence(run: Run, tree: TimeTree, leaf: Leaf) -> tuple[str, ...]:
+def evidence(analysis: Analysis, tree: TimeTree, leaf: Leaf) -> tuple[str, ...]:
     """What stands beside the finding that a leaf is."""
     if leaf not in AT_A_LINE:
         return ()
     if leaf is Leaf.LAUNCH:
-        return tuple(filter(None, (_size(run, tree), where(run, leaf))))
-    place = where(run, leaf) or _in_one_phase(run, leaf)
-    other = _beside(run, tree) if leaf is Leaf.WAIT else None
+        return tuple(filter(None, (_size(analysis.run, tree), where(analysis, leaf))))
+    place = where(analysis, leaf) or _in_one_phase(analysis.run, leaf)
+    other = _beside(analysis.run, tree) if leaf is Leaf.WAIT else None
     return tuple(filter(None, (place, other, _in_few_steps(tree, leaf))))
 
 
@@ -104,10 +104,10 @@ def _in_few_steps(tree: TimeTree, leaf: Leaf) -> str | None:
     return f"{IN_FEW_STEPS}: {tree.slow_steps:,} of {tree.steps:,} {are} slow"
 
 
-def where(run: Run, leaf: Leaf | None = None) -> str | None:
+def where(analysis: Analysis, leaf: Leaf | None = None) -> str | None:
     """At which line of the program the CPU was, or at which two, for one leaf if there is one; None
     where too little was seen, or it was all over the program."""
-    known = line_shares(run, leaf=leaf)
+    known = analysis.lines(leaf)
     lines = [line for line in known[:2] if line.seen >= NAMED * line.samples]
     if not lines:
         return _in_function(known)
@@ -139,9 +139,9 @@ NAMED = 1 / 3
 """Share of the readings from which a line is named, of the two most frequent ones."""
 
 
-def place_of(run: Run, leaf: Leaf) -> str:
+def place_of(analysis: Analysis, leaf: Leaf) -> str:
     """The line that a leaf is at, as a rule; empty where there is none."""
-    line = likeliest_line(run, leaf=leaf) if leaf in AT_A_LINE else None
+    line = next(iter(analysis.lines(leaf)), None) if leaf in AT_A_LINE else None
     return _place(line) if line is not None and line.seen >= MOSTLY * line.samples else ""
 
 
@@ -158,17 +158,17 @@ _COPIES = LEAVES[Leaf.COPY_PAGEABLE].key
 _COMPILING = LEAVES[Leaf.COMPILE].key
 
 
-def each_cause_once(run: Run, tree: TimeTree, found: list[Finding]) -> list[Finding]:
+def each_cause_once(analysis: Analysis, tree: TimeTree, found: list[Finding]) -> list[Finding]:
     """Findings, the largest first, without those that one before stands for: saving a model
     computes, reads and waits at one line; logits are copied back and worked on at one; what
     compiles waits for threads and processes that do."""
     compiling = [Leaf.COMPILE] if found and found[0].cause == _COMPILING else []
     copied = [Leaf.COPY_PAGEABLE] if any(one.cause == _COPIES for one in found) else []
-    if compiling or (copied and not copies_back(run, tree)):
+    if compiling or (copied and not copies_back(analysis.run, tree)):
         copied = []
     keys = {LEAVES[leaf].key: leaf for leaf in (*_AT_ONE_LINE, *copied, *compiling)}
     together = [one for one in found if one.cause in keys]
-    line = likeliest_line(run)
+    line = next(iter(analysis.lines()), None)
     if len(together) < 2 or line is None or line.seen < ONE_LINE * line.samples:
         return found
     first = together[0]
@@ -177,7 +177,7 @@ def each_cause_once(run: Run, tree: TimeTree, found: list[Finding]) -> list[Find
         for key, leaf in keys.items()
         if key != first.cause
     }
-    shown = where(run) or ""
+    shown = where(analysis) or ""
     is_shown = any(line.where in one for one in first.evidence)
     known = first.evidence if is_shown else (shown, *first.evidence)
     leaves = [leaf for leaf in keys.values() if tree.leaves.get(leaf)]
@@ -202,8 +202,8 @@ def each_cause_once(run: Run, tree: TimeTree, found: list[Finding]) -> list[Find
         first,
         sentence=f"{what}{time} ({named}).",
         value=100 * recoverable,
-        share=tree.share(ns),
-        ns_per_step=tree.a_step(ns),
+        share_percent=100 * tree.share(ns),
+        step_ns=tree.a_step(ns),
         recoverable=recoverable,
         gain=times_faster(recoverable),
         advice=advice,

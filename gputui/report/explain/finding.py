@@ -1,56 +1,71 @@
-"""A finding, and the rules that find some."""
+"""A finding, as people and programs read it, and the words that several rules use."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from gputui.state import Readings, Run, Session
 
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """Something that costs time, or that a person must know, and what to try.
-
-    `cause` is a leaf's key or a rule's name, `word` what a screen says of it in a few words.
-    `value` and `threshold` share a unit. Of a leaf there is more: its share of the wall time, its
-    time a step, the share that goes where it is cured, and how many times shorter a step is then
-    at most (`gain`).
+class FindingDocument(msgspec.Struct, frozen=True, kw_only=True, rename={"advice": "try"}):
+    """A finding, for programs. `cause` is a leaf of the time tree, whose share of the wall time,
+    time a step and bound are given, or the name of a rule. `value` and `threshold` share a unit.
+    `with_pauses` is whether the share is of the loop with its pauses, and not of its steps.
     """
 
     cause: str
     word: str
+    share_percent: float | None = None
+    with_pauses: bool = False
+    step_ns: float | None = None
+    gain: float | None = None
     sentence: str
     advice: str
+    evidence: tuple[str, ...] = ()
     value: float
     threshold: float
     source: str
-    share: float | None = None
-    ns_per_step: float | None = None
-    with_pauses: bool = False
-    """Whether the share is of the loop with its pauses, and not of its steps."""
+
+
+class Finding(FindingDocument, frozen=True, kw_only=True):
+    """Something that costs time, or that a person must know, and what to try; beside its document
+    what decides its place among others, and where a screen shows it.
+
+    `word` is what a screen says of it in a few words, `sentence` has the figure. `gain` is how many
+    times shorter a step is at most once the cause is cured, `recoverable` the share of the time, 0
+    to 1, that goes then.
+    """
+
     recoverable: float = 0.0
-    gain: float = 1.0
-    evidence: tuple[str, ...] = ()
     place: str = ""
     """The line of the program that it is at, as a rule."""
     kernel: str = ""
     """Of several kernels that it is about, the one that takes longest."""
     covers: tuple[str, ...] = ()
     """The leaves that it is about besides its cause: share, time and gain are of them together."""
+    view: str = ""
+    """The name of the screen's view that shows what it is about; empty where none does."""
     leads: bool = False
     """Whether a fact is the answer where no leaf is."""
     urgent: bool = False
     """Whether the run will soon end for it: it comes before what only takes time."""
     ends_run: bool = False
     """Whether the run did not go on for it: then it is the answer, whatever leaves there are."""
+    explains: tuple[str, ...] = ()
+    """Causes of other findings that follow from this one: they no longer lead, and where one of
+    them is urgent this one is."""
 
     @property
     def headline(self) -> str:
         """For a screen that shows other things too."""
-        return self.word if self.share is None else f"{self.word}: {100 * self.share:.0f} %"
+        return (
+            self.word if self.share_percent is None else f"{self.word}: {self.share_percent:.0f} %"
+        )
+
+    @property
+    def saves(self) -> float:
+        """Share of the time, 0 to 1, that goes where it is cured, by its gain."""
+        return 1.0 - 1.0 / (self.gain or 1.0)
 
     @property
     def told(self) -> str:
@@ -65,7 +80,7 @@ class Finding:
     @property
     def bound(self) -> str:
         """What curing it gains at most, empty where that is little, unknown or nearly no bound."""
-        if not WORTH_SAYING <= self.gain <= SAYS_NOTHING:
+        if self.gain is None or not WORTH_SAYING <= self.gain <= SAYS_NOTHING:
             return ""
         return f"At most {self.gain:.{int(self.gain < TENS)}f}× faster."
 
@@ -77,66 +92,16 @@ TENS = 9.95
 """Gain from which a bound has no decimals."""
 
 
-def times_faster(recoverable: float) -> float:
-    """How many times shorter a step is without this share of the time, at most."""
-    return 1.0 / (1.0 - min(recoverable, 0.999))
+def times_faster(recoverable: float) -> float | None:
+    """How many times shorter a step is without this share of the time, at most; None where it is
+    not shorter."""
+    return 1.0 / (1.0 - min(recoverable, 0.999)) if recoverable > 0 else None
 
 
-@dataclass(frozen=True, slots=True)
-class RunRule:
-    """A rule about a run. `order` is its place among the findings."""
-
-    order: int
-    find: Callable[[Session, Run], Iterable[Finding]]
-
-
-@dataclass(frozen=True, slots=True)
-class MachineRule:
-    """A rule about readings of the machine, which needs no run."""
-
-    order: int
-    find: Callable[[Session, Readings], Iterable[Finding]]
-
-
-class FindingDocument(msgspec.Struct, frozen=True, rename={"advice": "try"}):
-    """A finding for programs. `cause` is a leaf of the time tree, whose share of the wall time,
-    time a step and bound are given, or the name of a rule. `value` and `threshold` share a unit.
-    `with_pauses` is whether the share is of the loop with its pauses, and not of its steps.
-    """
-
-    cause: str
-    word: str
-    share_percent: float | None
-    with_pauses: bool
-    step_ns: float | None
-    gain: float | None
-    sentence: str
-    advice: str
-    evidence: list[str]
-    value: float
-    threshold: float
-    source: str
-
-
-def finding_documents(found: Iterable[Finding]) -> list[FindingDocument]:
-    """For programs."""
-    return [
-        FindingDocument(
-            one.cause,
-            one.word,
-            None if one.share is None else 100 * one.share,
-            one.with_pauses,
-            one.ns_per_step,
-            one.gain if one.gain > 1.0 else None,
-            one.sentence,
-            one.advice,
-            list(one.evidence),
-            one.value,
-            one.threshold,
-            one.source,
-        )
-        for one in found
-    ]
+def finding_documents(findings: Iterable[Finding]) -> list[FindingDocument]:
+    """The findings without what only gputui itself needs of them."""
+    names = FindingDocument.__struct_fields__
+    return [FindingDocument(**{name: getattr(one, name) for name in names}) for one in findings]
 
 
 def gpu_names(indices: Iterable[int]) -> str:

@@ -13,12 +13,11 @@ from dataclasses import dataclass
 from gputui.model.leaves import CHANGES_LAYOUT, LEAVES, Leaf, is_kernel, leaf_of_kernel
 from gputui.model.naming import short_name
 from gputui.model.units import count, percent
-from gputui.report.explain.finding import MOST_NAMED, Finding, RunRule, times_faster
-from gputui.report.explain.time_tree import in_words, of_scope, time_tree
-from gputui.report.explain.verdict import SPEAKS, kernels_share, verdict
+from gputui.report.explain.analysis import Analysis, RunRule, computed_once
+from gputui.report.explain.finding import MOST_NAMED, Finding, times_faster
+from gputui.report.explain.time_tree import in_words, of_scope
+from gputui.report.explain.verdict import SPEAKS, verdict
 from gputui.report.roofline import Roof, steady_roofs
-from gputui.report.statistics import kernel_sums
-from gputui.state import Run, Session
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,16 +114,21 @@ _CAUSES = (
 )
 
 
-def named(session: Session, run: Run) -> Iterator[Finding]:
+@computed_once
+def named(analysis: Analysis) -> tuple[Finding, ...]:
     """Those whose cure would gain as much as a leaf needs to be a finding."""
-    tree = time_tree(run)
+    return tuple(_named(analysis))
+
+
+def _named(analysis: Analysis) -> Iterator[Finding]:
+    tree = analysis.tree
     if tree is None:
         return
-    of_kernels = kernels_share(tree)
-    sums = kernel_sums(run)
+    of_kernels = tree.kernels_share
+    sums = analysis.kernel_sums
     whole_ns = sum(ns for _, ns in sums.values())
     for cause in _CAUSES:
-        names = session.kernel_names
+        names = analysis.kernel_names
         of = [n for n in sums if n in names and cause.kernels.search(names[n].name)]
         of.sort(key=lambda number: -sums[number][1])
         share = of_kernels * sum(sums[number][1] for number in of) / whole_ns if whole_ns else 0.0
@@ -132,15 +136,15 @@ def named(session: Session, run: Run) -> Iterator[Finding]:
         said = cause.told_by is not None and tree.share(tree.leaves.get(cause.told_by, 0)) > share
         if gain >= SPEAKS and share >= cause.usual and not said:
             yield Finding(
-                cause.key,
-                cause.word,
-                cause.sentence.format(share=of_scope(tree, share)),
-                cause.advice,
-                100 * gain,
-                100 * SPEAKS,
-                cause.source,
-                share=share,
-                ns_per_step=tree.a_step(share * tree.wall_ns),
+                cause=cause.key,
+                word=cause.word,
+                sentence=cause.sentence.format(share=of_scope(tree, share)),
+                advice=cause.advice,
+                value=100 * gain,
+                threshold=100 * SPEAKS,
+                source=cause.source,
+                share_percent=100 * share,
+                step_ns=tree.a_step(share * tree.wall_ns),
                 recoverable=gain,
                 gain=times_faster(gain),
                 evidence=(
@@ -213,12 +217,12 @@ _OTHERWISE = (
 )
 
 
-def slow_kernels(session: Session, run: Run) -> Iterator[Finding]:
+def slow_kernels(analysis: Analysis) -> Iterator[Finding]:
     """Named where no leaf and no name says what the kernels are at."""
-    tree = time_tree(run)
-    if tree is None or (kernels := kernels_share(tree)) < MOSTLY_KERNELS:
+    tree = analysis.tree
+    if tree is None or (kernels := tree.kernels_share) < MOSTLY_KERNELS:
         return
-    known = [use for roof in steady_roofs(session, run) if (use := _use(roof)) is not None]
+    known = [use for roof in steady_roofs(analysis) if (use := _use(roof)) is not None]
     if not known:
         return
     active, tensor, memory = (sum(column) / len(known) for column in zip(*known, strict=True))
@@ -226,11 +230,11 @@ def slow_kernels(session: Session, run: Run) -> Iterator[Finding]:
     gain = kernels * (1.0 - used / USUAL)
     if active < 100 * FILLED * kernels or used >= USED or gain < SPEAKS:
         return
-    if _explained(session, run) >= kernels / 4:
+    if _explained(analysis) >= kernels / 4:
         return
-    sums = kernel_sums(run)
+    sums = analysis.kernel_sums
     whole_ns = sum(ns for _, ns in sums.values())
-    names = {n: session.kernel_names[n].name for n in sums if n in session.kernel_names}
+    names = {n: analysis.kernel_names[n].name for n in sums if n in analysis.kernel_names}
     longest = names[max(names, key=lambda number: sums[number][1])] if names else ""
     shares = (
         (name, kernels * ns / whole_ns)
@@ -239,17 +243,23 @@ def slow_kernels(session: Session, run: Run) -> Iterator[Finding]:
     told = ", ".join(f"{name} {100 * share:.0f} %" for name, share in shares if share >= TOLD)
     scope, _ = in_words(tree, ())
     yield Finding(
-        "slow_kernels",
-        "slow kernels",
-        f"Kernels run {100 * kernels:.0f} % of {scope} and use little of the GPU: its tensor cores "
-        f"{tensor:.0f} % of the time, {memory:.0f} % of its memory bandwidth.",
-        next((advice for name, advice in _ADVICE if name.search(longest)), _OTHERWISE),
-        100 * gain,
-        100 * SPEAKS,
-        "tensor activity and memory use over SM activity, by the GPU's counters: 0.73 and more in "
-        "programs without a fault",
-        share=kernels,
-        ns_per_step=tree.a_step(kernels * tree.wall_ns),
+        cause="slow_kernels",
+        word="slow kernels",
+        sentence=(
+            f"Kernels run {100 * kernels:.0f} % of {scope} and use little of the GPU: "
+            "its tensor cores "
+            f"{tensor:.0f} % of the time, {memory:.0f} % of its memory bandwidth."
+        ),
+        advice=next((advice for name, advice in _ADVICE if name.search(longest)), _OTHERWISE),
+        value=100 * gain,
+        threshold=100 * SPEAKS,
+        source=(
+            "tensor activity and memory use over SM activity, by the GPU's counters: "
+            "0.73 and more in "
+            "programs without a fault"
+        ),
+        share_percent=100 * kernels,
+        step_ns=tree.a_step(kernels * tree.wall_ns),
         recoverable=gain,
         gain=times_faster(gain),
         evidence=(f"The longest: {told}",) if told else (),
@@ -268,12 +278,12 @@ def _use(roof: Roof) -> tuple[float, float, float] | None:
     return active, tensor, memory
 
 
-def _explained(session: Session, run: Run) -> float:
+def _explained(analysis: Analysis) -> float:
     """Share of the time in kernels that other findings are about."""
-    found = verdict(run, session.kernel_names)
+    found = verdict(analysis)
     kernels = {meaning.key for leaf, meaning in LEAVES.items() if is_kernel(leaf)}
     leaves = [one for one in found.findings if one.cause in kernels] if found is not None else []
-    return sum(one.share or 0.0 for one in (*leaves, *named(session, run)))
+    return sum((one.share_percent or 0.0) / 100 for one in (*leaves, *named(analysis)))
 
 
 RULES = (RunRule(12, named), RunRule(14, slow_kernels))

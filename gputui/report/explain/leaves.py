@@ -1,23 +1,122 @@
-"""What of a device's time counts, and under which leaf: its main loop, time lost to other
-processes, values that are read back, and several processes of a run on one GPU.
+"""Under which leaf a device's time stands in the time tree: here, and nowhere after it.
 
-Each of several processes on a GPU sees the whole time of the device: what it ran itself, when the
-others ran something (PEER), and when nobody did. The device's tree is the mean of what they see, by
-the length of what each saw, with the others' time under the leaves that they have: an instant in
-which several ran something counts for each of them in equal parts, and idle time for those that
-might have ended it.
+The capture counts each nanosecond of a device by what it saw of that device and its process
+(attribute.accounting). `settle` then moves time from one leaf to another where records of another
+kind, or of other processes and ranks, say more. Each move keeps its reason, so that `moves` of a
+time tree answer why it is, say, launch-bound:
+
+- kernels to SHARED: a process that is not the run's, or no rank of its job, had the GPU meanwhile;
+- SYNC to LAUNCH: what the CPU did not spend in synchronizing calls;
+- LAUNCH to SYNC: launching that is reading values back, by the calls for it;
+- COMMUNICATION to RANK: what collectives waited for another rank.
+
+`together` makes one tree of a GPU that several processes of a run use. Each of them sees the whole
+time of the device: what it ran itself, when the others ran something (PEER), and when nobody did.
+The device's tree is the mean of what they see, by the length of what each saw, with the others'
+time under the leaves that they have: an instant in which several ran something counts for each of
+them in equal parts, and idle time for those that might have ended it.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from gputui.model.events import Scope
+from msgspec.structs import replace
+
+from gputui.model.events import Scope, StepBlock
 from gputui.model.leaves import LEAVES, Leaf, idle_sum, is_kernel, leaf_of_number
-from gputui.report.explain.rank_waits import Place, ranks_of
+from gputui.report.explain.rank_waits import Exposed, Matched, Place, ranks_of, waits
 from gputui.state import Run
+
+
+class Moved(NamedTuple):
+    """Time that the capture counted under one leaf and that is another's, and why."""
+
+    source: Leaf
+    target: Leaf
+    ns: int
+    why: str
+
+
+class Counted(NamedTuple):
+    """What the capture counted of one process on a device."""
+
+    parts: Sequence[Mapping[Leaf, int]]
+    """Time by leaf, of each loop and scope that counts."""
+    steps: int
+    waited_ns: int | None
+    """How long the process was in synchronizing calls meanwhile; None where that is unknown."""
+
+
+class Settled:
+    """The leaves of one process on a device, in ns, and what was moved between them."""
+
+    def __init__(self) -> None:
+        self.leaves: dict[Leaf, int] = {}
+        self.moves: list[Moved] = []
+        self.waits_are_known = False
+        """Whether it is known how long collectives waited for other ranks."""
+
+    def move(self, source: Leaf, target: Leaf, ns: int, why: str) -> None:
+        """Counts so much of one leaf's time under another."""
+        self.leaves[target] = self.leaves.get(target, 0) + ns
+        if ns:
+            self.leaves[source] -= ns
+            self.moves.append(Moved(source, target, ns, why))
+
+
+def settle(
+    run: Run, counted: Mapping[Place, Counted], by_match: Mapping[int, Matched]
+) -> dict[Place, Settled]:
+    """The leaves of each process and device as the time tree has them. `by_match` is what matched
+    collectives say of each process (`rank_waits.matched`)."""
+    settled = {place: _of_process(run, place, known) for place, known in counted.items()}
+    exposed = {
+        place: Exposed(counted[place].steps, own.leaves.get(Leaf.COMMUNICATION, 0))
+        for place, own in settled.items()
+    }
+    for place, ns in waits(run, exposed, by_match).items():
+        # Collectives that other work hides make nobody wait.
+        waited_ns = min(ns, exposed[place].collectives_ns)
+        settled[place].waits_are_known = True
+        # Where nobody waited, readers of a device's tree find a RANK of 0.
+        settled[place].move(
+            Leaf.COMMUNICATION, Leaf.RANK, waited_ns, "collectives waited for another rank"
+        )
+    return settled
+
+
+def _of_process(run: Run, place: Place, counted: Counted) -> Settled:
+    """What records of the process itself and of others on its GPU say."""
+    settled = Settled()
+    taken = taken_by_others(run, *place)
+    for part in counted.parts:
+        for leaf, ns in part.items():
+            settled.leaves[leaf] = settled.leaves.get(leaf, 0) + ns
+            if taken and is_kernel(leaf):
+                settled.move(leaf, Leaf.SHARED, round(ns * taken), "another process had the GPU")
+    if counted.waited_ns is not None:
+        # A step takes the longer of the GPU's work and the CPU's: without its synchronizing calls
+        # it cannot gain more than the CPU spends in them. What is beyond is the CPU's slowness.
+        beyond_ns = max(0, settled.leaves.get(Leaf.SYNC, 0) - counted.waited_ns)
+        settled.move(Leaf.SYNC, Leaf.LAUNCH, beyond_ns, "the CPU was in no synchronizing call")
+    reading_ns = round(reading_share(run, place[0]) * settled.leaves.get(Leaf.LAUNCH, 0))
+    settled.move(Leaf.LAUNCH, Leaf.SYNC, reading_ns, "most calls read values back and wait")
+    settled.leaves = {leaf: ns for leaf, ns in settled.leaves.items() if ns}
+    return settled
+
+
+def settled_block(block: StepBlock, transfer_ns: float) -> StepBlock:
+    """A block of steps with all of its exposed collectives beyond so much a step as waiting for
+    another rank: steps all transfer as much."""
+    leaves = dict(block.leaves)
+    both_ns = leaves.get(Leaf.COMMUNICATION, 0)
+    leaves[Leaf.COMMUNICATION] = min(both_ns, round(transfer_ns * block.steps))
+    leaves[Leaf.RANK] = both_ns - leaves[Leaf.COMMUNICATION]
+    return replace(block, leaves=tuple((leaf, ns) for leaf, ns in leaves.items() if ns))
+
 
 LEAST_TURNS = 3
 """Steps without which a share would be of chance."""

@@ -19,10 +19,10 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from statistics import median, median_low
 
 from gputui.model.units import duration
-from gputui.report.explain.finding import MOST_NAMED, Finding, RunRule, capital, rank_names
+from gputui.report.explain.analysis import Analysis, RunRule
+from gputui.report.explain.finding import MOST_NAMED, Finding, capital, rank_names
 from gputui.report.explain.rank_waits import LEAST_COLLECTIVES, hosts, rank_processes
-from gputui.report.explain.time_tree import time_tree
-from gputui.state import Run, Session
+from gputui.state import Run
 
 HANGS_NS = 10_000_000_000
 HANGS_STEPS = 20
@@ -31,10 +31,11 @@ HANGS_STEPS = 20
 EVEN_STEPS = "give every rank as many steps as the others, with uneven data too"
 
 
-def hangs(run: Run, aborted: Collection[int]) -> tuple[Finding, ...]:
+def hangs(analysis: Analysis, aborted: Collection[int]) -> tuple[Finding, ...]:
     """Who has not begun a collective that the others are in, on any communicator. Ranks that
     `aborted` were in it until they failed.
     """
+    run = analysis.run
     ranked = rank_processes(run)
     entered: dict[str, dict[int, int]] = defaultdict(lambda: defaultdict(int))
     inside: dict[str, dict[int, int]] = defaultdict(lambda: defaultdict(int))
@@ -56,7 +57,7 @@ def hangs(run: Run, aborted: Collection[int]) -> tuple[Finding, ...]:
         for process in ranked
         if (detached := run.processes[process].detached) is not None
     }
-    tree = time_tree(run)
+    tree = analysis.tree
     usual_ns = (tree.step_ns.median or 0.0) if tree is not None else 0.0
     least_ns = max(HANGS_NS, HANGS_STEPS * usual_ns)
     for name, counts in entered.items():
@@ -169,13 +170,13 @@ def _are(ranked: dict[int, int], waiting: list[int]) -> str:
 
 def _hang_finding(word: str, sentence: str, advice: str, for_ns: int, least_ns: float) -> Finding:
     return Finding(
-        "rank_hangs",
-        word,
-        sentence,
-        advice,
-        for_ns / 1e9,
-        least_ns / 1e9,
-        "seconds since the newest collective was begun",
+        cause="rank_hangs",
+        word=word,
+        sentence=sentence,
+        advice=advice,
+        value=for_ns / 1e9,
+        threshold=least_ns / 1e9,
+        source="seconds since the newest collective was begun",
         leads=True,
         ends_run=True,
     )
@@ -202,10 +203,11 @@ _ABORTED = re.compile(
 """What a rank fails with because another one is gone, or because all were stopped."""
 
 
-def lost_ranks(session: Session, run: Run) -> Iterator[Finding]:
+def lost_ranks(analysis: Analysis) -> Iterator[Finding]:
     """One finding at most: the first cause, not what followed from it."""
+    run = analysis.run
     _, aborted = _errors(run)  # no longer in the collective, for whose sake they failed
-    yield from _failed(run) or hangs(run, aborted) or _ended_early(run) or _died(session, run)
+    yield from _failed(run) or hangs(analysis, aborted) or _ended_early(run) or _died(analysis)
 
 
 def _failed(run: Run) -> tuple[Finding, ...]:
@@ -269,8 +271,9 @@ def _first(run: Run, ended_ns: Mapping[int, int]) -> int:
     return min(at_once, key=lambda process: (_entered(run, process), ended_ns[process]))
 
 
-def _died(session: Session, run: Run) -> tuple[Finding, ...]:
+def _died(analysis: Analysis) -> tuple[Finding, ...]:
     """The first to vanish, while others went on."""
+    run = analysis.run
     ranked = rank_processes(run)
     gone = {
         process: detached.time_ns
@@ -285,7 +288,7 @@ def _died(session: Session, run: Run) -> tuple[Finding, ...]:
     still = sum(run.processes[process].detached is None for process in ranked)
     if not still and len(gone) < 2 and run.ended is not None and run.ended.exit_code == 0:
         return ()
-    since_ns = max(0, session.time_ns - gone[first])
+    since_ns = max(0, analysis.session.time_ns - gone[first])
     others = "1 other still runs" if still == 1 else f"{still} others still run"
     went_on = f"; {others}, {duration(since_ns)} later" if still else ""
     return (
@@ -326,7 +329,17 @@ def _ended_early(run: Run) -> tuple[Finding, ...]:
 
 
 def _finding(rule: str, word: str, sentence: str, advice: str) -> Finding:
-    return Finding(rule, word, sentence, advice, 1, 0, "gputui", leads=True, ends_run=True)
+    return Finding(
+        cause=rule,
+        word=word,
+        sentence=sentence,
+        advice=advice,
+        value=1,
+        threshold=0,
+        source="gputui",
+        leads=True,
+        ends_run=True,
+    )
 
 
 LATE_START_NS = 10_000_000_000
@@ -336,8 +349,9 @@ APART_NS = 10_000_000_000
 """From here on times of two hosts are of two clocks: NTP keeps them within milliseconds."""
 
 
-def late_starts(_session: Session, run: Run) -> Iterator[Finding]:
+def late_starts(analysis: Analysis) -> Iterator[Finding]:
     """Ranks for whose start the others waited."""
+    run = analysis.run
     ranked = rank_processes(run)
     ahead = clocks_ahead_ns(run)
     are_several = len(hosts(run)) > 1
@@ -357,47 +371,57 @@ def late_starts(_session: Session, run: Run) -> Iterator[Finding]:
     who = rank_names(late, MOST_NAMED)
     longest_ns = max(late.values())
     yield Finding(
-        "rank_began_late",
-        f"{who} began late",
-        f"{capital(who)} began {duration(longest_ns)} after the others, which wait for "
-        "all ranks before the first step",
-        "look at what comes before its first import: the launcher, a container, the file system",
-        longest_ns / 1e9,
-        LATE_START_NS / 1e9,
-        "seconds after the median of the other ranks' starts",
+        cause="rank_began_late",
+        word=f"{who} began late",
+        sentence=(
+            f"{capital(who)} began {duration(longest_ns)} after the others, which wait for "
+            "all ranks before the first step"
+        ),
+        advice=(
+            "look at what comes before its first import: the launcher, a container, the file system"
+        ),
+        value=longest_ns / 1e9,
+        threshold=LATE_START_NS / 1e9,
+        source="seconds after the median of the other ranks' starts",
     )
 
 
-def clocks_apart(_session: Session, run: Run) -> Iterator[Finding]:
+def clocks_apart(analysis: Analysis) -> Iterator[Finding]:
     """Hosts whose clock is far from that of most."""
-    for host, ns in sorted(clocks_ahead_ns(run).items()):
+    for host, ns in sorted(clocks_ahead_ns(analysis.run).items()):
         if abs(ns) < APART_NS:
             continue
         way = "ahead of" if ns > 0 else "behind"
         yield Finding(
-            "clock_apart",
-            f"clock of {host} apart",
-            f"The clock of {host} is {duration(abs(ns))} {way} the other hosts': its times and "
-            "theirs are apart by as much",
-            "set the hosts' clocks by NTP or PTP (chronyc tracking)",
-            abs(ns) / 1e9,
-            APART_NS / 1e9,
-            "seconds between the hosts' times of the same collective",
+            cause="clock_apart",
+            word=f"clock of {host} apart",
+            sentence=(
+                f"The clock of {host} is {duration(abs(ns))} {way} the other hosts': its times and "
+                "theirs are apart by as much"
+            ),
+            advice="set the hosts' clocks by NTP or PTP (chronyc tracking)",
+            value=abs(ns) / 1e9,
+            threshold=APART_NS / 1e9,
+            source="seconds between the hosts' times of the same collective",
         )
 
 
-def clocks_set(_session: Session, run: Run) -> Iterator[Finding]:
+def clocks_set(analysis: Analysis) -> Iterator[Finding]:
     """Clocks that were set while the run went on."""
+    run = analysis.run
     if run.clock_set_ns:
         yield Finding(
-            "clock_set",
-            "a clock was set",
-            f"A host's clock was set by {duration(run.clock_set_ns)} while it ran: what went on "
-            "then looks longer or shorter by as much",
-            "let NTP settle before a run (chronyc waitsync)",
-            run.clock_set_ns / 1e9,
-            0,
-            "seconds between the wall clock and one that is never set",
+            cause="clock_set",
+            word="a clock was set",
+            sentence=(
+                f"A host's clock was set by {duration(run.clock_set_ns)} while it "
+                "ran: what went on "
+                "then looks longer or shorter by as much"
+            ),
+            advice="let NTP settle before a run (chronyc waitsync)",
+            value=run.clock_set_ns / 1e9,
+            threshold=0,
+            source="seconds between the wall clock and one that is never set",
         )
 
 

@@ -12,10 +12,9 @@ from gputui.model import units
 from gputui.model.events import GpuSample
 from gputui.model.leaves import Leaf
 from gputui.model.throttling import HARMLESS_THROTTLING
+from gputui.report.explain.analysis import Analysis, MachineAnalysis, MachineRule, RunRule
 from gputui.report.explain.finding import (
     Finding,
-    MachineRule,
-    RunRule,
     capital,
     gpu_names,
     percents,
@@ -23,27 +22,29 @@ from gputui.report.explain.finding import (
 )
 from gputui.report.explain.leaves import all_steps
 from gputui.report.explain.lines import recomputed
-from gputui.report.explain.time_tree import time_tree
-from gputui.report.explain.verdict import SPEAKS, kernels_share
+from gputui.report.explain.verdict import SPEAKS
 from gputui.report.losses import lost_count, why_lost
-from gputui.state import Gpu, Readings, Run, Session
+from gputui.state import Gpu, Readings
 
 
-def lost_records(_session: Session, run: Run) -> Iterator[Finding]:
+def lost_records(analysis: Analysis) -> Iterator[Finding]:
     """Records lost because the ring or the library could not hold them."""
+    run = analysis.run
     dropped = lost_count(run)
     if dropped:
         why = f" ({reason})" if (reason := why_lost(run)) else ""
         lost = "1 record was lost" if dropped == 1 else f"{dropped:,} records were lost"
         yield Finding(
-            "lost_records",
-            lost.replace(" was", "").replace(" were", ""),
-            f"{lost}{why}: counts and sums are too low.",
-            "raise GPUTUI_RING_BYTES if the ring was full; ranges "
-            "over 128 deep, 32 domains per thread or 100,000 open are always left out",
-            dropped,
-            0,
-            "gputui's own count",
+            cause="lost_records",
+            word=lost.replace(" was", "").replace(" were", ""),
+            sentence=f"{lost}{why}: counts and sums are too low.",
+            advice=(
+                "raise GPUTUI_RING_BYTES if the ring was full; ranges "
+                "over 128 deep, 32 domains per thread or 100,000 open are always left out"
+            ),
+            value=dropped,
+            threshold=0,
+            source="gputui's own count",
         )
 
 
@@ -52,17 +53,17 @@ HELD = 0.9
 70 to 95 %, and says so)."""
 
 
-def throttled(session: Session, readings: Readings) -> Iterator[Finding]:
+def throttled(analysis: MachineAnalysis) -> Iterator[Finding]:
     """Clocks held down by heat or by a fault; a reason that left the clock where it was is none."""
     found: dict[tuple[str, ...], dict[int, float]] = {}
     clocks: dict[tuple[str, ...], list[float]] = {}
-    for index, reasons in _reasons(readings).items():
-        clock = _clock_share(session, readings, index, set(reasons))
+    for index, reasons in _reasons(analysis.readings).items():
+        clock = _clock_share(analysis, index, set(reasons))
         if clock is not None and clock >= HELD:
             continue
         if clock is not None:
             clocks.setdefault(tuple(reasons), []).append(clock)
-        spread = readings.series(index, "temperature_celsius")
+        spread = analysis.readings.series(index, "temperature_celsius")
         most = max(reasons.values())
         samples = max(most, spread.count if spread else 0)
         found.setdefault(tuple(reasons), {})[index] = 100.0 * most / samples
@@ -73,15 +74,18 @@ def throttled(session: Session, readings: Readings) -> Iterator[Finding]:
         low = min(clocks.get(why, ()), default=None)
         down = f", down to {100 * low:.0f} % of the highest" if low is not None else ""
         yield Finding(
-            "throttled",
-            f"{gpus} throttled",
-            f"{capital(whose)} were throttled in "
-            f"{percents(list(on_gpus.values()))} of the samples{most_on}{down}: "
-            f"{', '.join(why)}.",
-            "look at cooling and power supply: air, fans, dust, neighbours",
-            on_gpus[worst],
-            0,
-            "NVML clocks event reasons, median SM clock under them",
+            cause="throttled",
+            view="devices",
+            word=f"{gpus} throttled",
+            sentence=(
+                f"{capital(whose)} were throttled in "
+                f"{percents(list(on_gpus.values()))} of the samples{most_on}{down}: "
+                f"{', '.join(why)}."
+            ),
+            advice="look at cooling and power supply: air, fans, dust, neighbours",
+            value=on_gpus[worst],
+            threshold=0,
+            source="NVML clocks event reasons, median SM clock under them",
             leads=low is not None,
         )
 
@@ -95,11 +99,10 @@ def _reasons(readings: Readings) -> dict[int, dict[str, int]]:
     return found
 
 
-def _clock_share(
-    session: Session, readings: Readings, index: int, reasons: set[str]
-) -> float | None:
+def _clock_share(analysis: MachineAnalysis, index: int, reasons: set[str]) -> float | None:
     """The median clock of a GPU while one of the reasons held it, of its highest."""
-    gpu = session.gpus.get(index)
+    readings = analysis.readings
+    gpu = analysis.session.gpus.get(index)
     highest = gpu.facts.max_sm_clock_mhz if gpu is not None else None
     if gpu is None or not highest:
         return None
@@ -117,12 +120,12 @@ BUSY = 0.5
 LEAST_READINGS = 3
 
 
-def held_clock(session: Session, run: Run) -> Iterator[Finding]:
+def held_clock(analysis: Analysis) -> Iterator[Finding]:
     """A clock below the card's highest in steady steps, for a reason that can be changed."""
-    tree = time_tree(run)
+    tree = analysis.tree
     if tree is None or tree.share(tree.idle_ns) > 1 - BUSY:
         return
-    for index, gpu in sorted(session.gpus.items()):
+    for index, gpu in sorted(analysis.session.gpus.items()):
         samples = [
             sample
             for moment_ns, sample in gpu.samples.history
@@ -130,7 +133,7 @@ def held_clock(session: Session, run: Run) -> Iterator[Finding]:
         ]
         clocks = [sample.sm_clock_mhz for sample in samples if sample.sm_clock_mhz is not None]
         highest = gpu.facts.max_sm_clock_mhz
-        if index not in run.devices or len(clocks) < LEAST_READINGS or not highest:
+        if index not in analysis.devices or len(clocks) < LEAST_READINGS or not highest:
             continue
         clock = median(clocks)
         if clock >= HELD * highest:
@@ -141,13 +144,14 @@ def held_clock(session: Session, run: Run) -> Iterator[Finding]:
             continue
         why, advice = found
         yield Finding(
-            "held_clock",
-            f"GPU {index} at {clock:.0f} of {highest} MHz",
-            f"GPU {index} runs at {clock:.0f} of {highest} MHz while it works: {why}.",
-            advice,
-            100 * clock / highest,
-            100 * HELD,
-            "median SM clock of the steady steps, nvmlDeviceGetMaxClockInfo",
+            cause="held_clock",
+            view="devices",
+            word=f"GPU {index} at {clock:.0f} of {highest} MHz",
+            sentence=f"GPU {index} runs at {clock:.0f} of {highest} MHz while it works: {why}.",
+            advice=advice,
+            value=100 * clock / highest,
+            threshold=100 * HELD,
+            source="median SM clock of the steady steps, nvmlDeviceGetMaxClockInfo",
         )
 
 
@@ -174,17 +178,17 @@ COPIES = 0.05
 """Share of the wall time in copies over the bus from which its link matters."""
 
 
-def slow_link(session: Session, run: Run) -> Iterator[Finding]:
+def slow_link(analysis: Analysis) -> Iterator[Finding]:
     """A PCIe link that is narrower or slower than card and slot allow, where copies wait for it."""
-    tree = time_tree(run)
+    tree = analysis.tree
     if tree is None:
         return
     share = tree.share(sum(tree.leaves.get(leaf, 0) for leaf in _OVER_THE_BUS))
     if share < COPIES:
         return
-    for index, gpu in sorted(session.gpus.items()):
+    for index, gpu in sorted(analysis.session.gpus.items()):
         facts, status = gpu.facts, gpu.status
-        if index not in run.devices or status is None:
+        if index not in analysis.devices or status is None:
             continue
         # An idle link falls back to a lower generation, but keeps its lanes.
         in_use = tree.first_ns <= status.time_ns <= tree.last_ns
@@ -195,14 +199,17 @@ def slow_link(session: Session, run: Run) -> Iterator[Finding]:
         parts = [f"{lanes} lanes"] if lanes else []
         parts += [f"generation {speed}"] if speed else []
         yield Finding(
-            "slow_link",
-            f"PCIe link of GPU {index} slow",
-            f"GPU {index}'s PCIe link runs at {' and '.join(parts)}, and copies over it take "
-            f"{100 * share:.0f} % of the time.",
-            "look at the slot, the riser and the BIOS; other devices may share the lanes",
-            100 * share,
-            100 * COPIES,
-            "nvmlDeviceGetCurrPcieLinkWidth and -Generation against their maximum",
+            cause="slow_link",
+            view="devices",
+            word=f"PCIe link of GPU {index} slow",
+            sentence=(
+                f"GPU {index}'s PCIe link runs at {' and '.join(parts)}, and copies over it take "
+                f"{100 * share:.0f} % of the time."
+            ),
+            advice="look at the slot, the riser and the BIOS; other devices may share the lanes",
+            value=100 * share,
+            threshold=100 * COPIES,
+            source="nvmlDeviceGetCurrPcieLinkWidth and -Generation against their maximum",
         )
 
 
@@ -222,14 +229,14 @@ SOON_S = 60.0
 """From memory that is full this soon a run must be saved, whatever else could make it faster."""
 
 
-def memory_grows(session: Session, run: Run) -> Iterator[Finding]:
+def memory_grows(analysis: Analysis) -> Iterator[Finding]:
     """Memory that grows in steady state and never falls."""
-    tree = time_tree(run)
+    tree = analysis.tree
     if tree is None or not tree.steps:
         return
-    for index, gpu in sorted(session.gpus.items()):
-        used_bytes = run.readings.series(index, _USED)
-        if used_bytes is None or index not in run.devices:
+    for index, gpu in sorted(analysis.session.gpus.items()):
+        used_bytes = analysis.readings.series(index, _USED)
+        if used_bytes is None or index not in analysis.devices:
             continue
         # Means of up to 256 stretches: this is asked every second, for each GPU.
         stretches = used_bytes.integral.rates(tree.first_ns, tree.last_ns)
@@ -253,36 +260,42 @@ def memory_grows(session: Session, run: Run) -> Iterator[Finding]:
         if total:
             left_s = (total - last) / a_second
             left, urgent = f"{left_s:.0f} s", left_s < SOON_S
-            full = f": full in {left}" if run.is_active else f": full {left} later"
+            full = f": full in {left}" if analysis.run.is_active else f": full {left} later"
         yield Finding(
-            "memory_grows",
-            f"memory of GPU {index} grows",
-            f"GPU {index}'s memory grows by {units.size(a_second)}/s and never falls{full}.",
-            "look for what is kept from step to step: outputs, losses with their graph, a cache",
-            last - first,
-            GROWS_BYTES,
-            "NVML memory in use during the steady steps",
+            cause="memory_grows",
+            view="memory",
+            word=f"memory of GPU {index} grows",
+            sentence=(
+                f"GPU {index}'s memory grows by {units.size(a_second)}/s and never falls{full}."
+            ),
+            advice=(
+                "look for what is kept from step to step: outputs, losses with their graph, a cache"
+            ),
+            value=last - first,
+            threshold=GROWS_BYTES,
+            source="NVML memory in use during the steady steps",
             leads=True,
             urgent=urgent,
         )
 
 
-def memory_full(session: Session, readings: Readings) -> Iterator[Finding]:
+def memory_full(analysis: MachineAnalysis) -> Iterator[Finding]:
     """A GPU whose memory is almost full."""
-    for index, name, series in readings.gpu_series():
-        gpu = session.gpus.get(index)
+    for index, name, series in analysis.readings.gpu_series():
+        gpu = analysis.session.gpus.get(index)
         total = gpu.facts.memory_total_bytes if gpu else None
         if name == _USED and total:
             used = 100.0 * series.maximum / total
             if used > 90:
                 yield Finding(
-                    "memory_full",
-                    f"memory of GPU {index} {used:.0f} % full",
-                    f"GPU {index}'s memory was {used:.0f} % full.",
-                    "a smaller batch, a shorter context, lower precision, checkpointing",
-                    used,
-                    90,
-                    "PyTorch profiler's memory recommendation",
+                    cause="memory_full",
+                    view="memory",
+                    word=f"memory of GPU {index} {used:.0f} % full",
+                    sentence=f"GPU {index}'s memory was {used:.0f} % full.",
+                    advice="a smaller batch, a shorter context, lower precision, checkpointing",
+                    value=used,
+                    threshold=90,
+                    source="PyTorch profiler's memory recommendation",
                 )
 
 
@@ -291,30 +304,35 @@ THRASH_SHARE = 0.05
 """Calls a step, and share of the wall time, from which allocating in each step is worth knowing."""
 
 
-def allocator_thrash(_session: Session, run: Run) -> Iterator[Finding]:
+def allocator_thrash(analysis: Analysis) -> Iterator[Finding]:
     """Steps that allocate and free, where that is no finding of the time tree."""
-    tree = time_tree(run)
+    tree = analysis.tree
     if tree is None or not tree.has_steps:
         return
     share = tree.share(tree.leaves.get(Leaf.ALLOCATION, 0))
-    steps = all_steps(run)
+    steps = all_steps(analysis.run)
     calls = sum(
         call.time.count
-        for call in run.api.values()
+        for call in analysis.run.api.values()
         if call.name.startswith(("cudaMalloc", "cudaFree", "cuMemAlloc", "cuMemFree"))
     )
     if not THRASH_SHARE <= share < SPEAKS or calls < THRASH_CALLS * steps:
         return
     yield Finding(
-        "allocator_thrash",
-        f"{calls / steps:.1f} allocations a step",
-        f"Each step allocates or frees GPU memory {calls / steps:.1f} times, which takes "
-        f"{100 * share:.0f} % of it.",
-        "no torch.cuda.empty_cache() in the loop; "
-        "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True where sizes vary",
-        100 * share,
-        100 * THRASH_SHARE,
-        "cudaMalloc and cudaFree by the steps, and idle.alloc",
+        cause="allocator_thrash",
+        view="memory",
+        word=f"{calls / steps:.1f} allocations a step",
+        sentence=(
+            f"Each step allocates or frees GPU memory {calls / steps:.1f} times, which takes "
+            f"{100 * share:.0f} % of it."
+        ),
+        advice=(
+            "no torch.cuda.empty_cache() in the loop; "
+            "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True where sizes vary"
+        ),
+        value=100 * share,
+        threshold=100 * THRASH_SHARE,
+        source="cudaMalloc and cudaFree by the steps, and idle.alloc",
     )
 
 
@@ -328,38 +346,48 @@ as long. Steps of two trainings took 131 and 123 ms with it, 100 and 97 without 
 _NO_MODEL = (Leaf.OPTIMIZER, Leaf.COMMUNICATION)
 
 
-def recomputation(session: Session, run: Run) -> Iterator[Finding]:
+def recomputation(analysis: Analysis) -> Iterator[Finding]:
     """Gradient checkpointing where most of the memory is left."""
-    tree = time_tree(run)
-    if tree is None or (line := recomputed(run)) is None:
+    tree = analysis.tree
+    if tree is None or (line := recomputed(analysis.run)) is None:
         return
     used: list[tuple[float, int]] = []
-    for index in run.devices:
-        gpu, memory = session.gpus.get(index), run.readings.series(index, _USED)
+    for index in analysis.devices:
+        gpu = analysis.session.gpus.get(index)
+        memory = analysis.readings.series(index, _USED)
         total = gpu.facts.memory_total_bytes if gpu is not None else None
         if memory is None or not memory.count or not total:
             return
         used.append((memory.maximum, total))
     if not used or any(most > (1 - LEFT) * total for most, total in used):
         return
-    model = kernels_share(tree) - sum(tree.share(tree.leaves.get(leaf, 0)) for leaf in _NO_MODEL)
+    model = tree.kernels_share - sum(tree.share(tree.leaves.get(leaf, 0)) for leaf in _NO_MODEL)
     share = AGAIN * model
     if share < SPEAKS:
         return
     most, total = max(used)
     yield Finding(
-        "recomputation",
-        "recomputation",
-        "Backward passes compute forward passes again (gradient checkpointing), and memory peaks "
-        f"at {units.size(most)} of {units.size(total)}.",
-        "no gradient checkpointing (gradient_checkpointing=False, no torch.utils.checkpoint), or "
-        "for as few layers as memory asks for",
-        100 * share,
-        100 * SPEAKS,
-        "a second forward pass is a quarter of forward, forward and backward; lines of autograd's "
-        "threads",
-        share=share,
-        ns_per_step=tree.a_step(share * tree.wall_ns),
+        cause="recomputation",
+        word="recomputation",
+        sentence=(
+            "Backward passes compute forward passes again (gradient checkpointing), "
+            "and memory peaks "
+            f"at {units.size(most)} of {units.size(total)}."
+        ),
+        advice=(
+            "no gradient checkpointing (gradient_checkpointing=False, no "
+            "torch.utils.checkpoint), or "
+            "for as few layers as memory asks for"
+        ),
+        value=100 * share,
+        threshold=100 * SPEAKS,
+        source=(
+            "a second forward pass is a quarter of forward, forward and backward; "
+            "lines of autograd's "
+            "threads"
+        ),
+        share_percent=100 * share,
+        step_ns=tree.a_step(share * tree.wall_ns),
         recoverable=share,
         gain=times_faster(share),
         evidence=(f"Computed again: {line}",) if line else (),

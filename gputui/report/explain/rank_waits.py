@@ -257,13 +257,14 @@ def hidden_share(run: Run, process: int) -> float | None:
     return max(0, whole_ns - alone_ns) / all_ns
 
 
-def waits(run: Run, exposed: Mapping[Place, Exposed]) -> dict[Place, int]:
+def waits(
+    run: Run, exposed: Mapping[Place, Exposed], by_match: Mapping[int, Matched]
+) -> dict[Place, int]:
     """The part of each rank's exposed collectives that is waiting, in ns.
 
     Empty where it cannot be known: fewer than two ranks are seen, they do different loops, or
     took too few steps.
     """
-    by_match = matched(run)
     if by_match:
         return {
             place: round(by_match[place[0]].waited * part.collectives_ns)

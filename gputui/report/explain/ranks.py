@@ -36,11 +36,10 @@ from gputui.report.explain.rank_waits import (
     LEAST_COLLECTIVES,
     STEPS_ALIKE,
     Matched,
-    matched,
     may_be_compared,
     ranks_of,
 )
-from gputui.report.explain.time_tree import device_trees, exposed_of
+from gputui.report.explain.time_tree import TimeTree, exposed_of
 from gputui.state import Run
 
 APART = 0.5
@@ -98,15 +97,15 @@ class Lateness:
         return rank_names(one.time.rank for one in self.late)
 
 
-def rank_times(run: Run) -> list[RankTime]:
-    """Each rank and device, the latest first."""
+def rank_times(
+    run: Run, device_trees: Mapping[tuple[int, int], TimeTree], by_match: Mapping[int, Matched]
+) -> list[RankTime]:
+    """Each rank and device, the latest first. `by_match` is what matched collectives say of each
+    process (`rank_waits.matched`)."""
     found: list[RankTime] = []
-    by_match = matched(run)
     ranks = ranks_of(run)
     trees = {
-        place: tree
-        for place, tree in device_trees(run).items()
-        if place[0] in ranks and tree.wall_ns
+        place: tree for place, tree in device_trees.items() if place[0] in ranks and tree.wall_ns
     }
     is_known = any(Leaf.RANK in tree.leaves for tree in trees.values())
     is_known = is_known and may_be_compared(run, exposed_of(trees))
@@ -131,13 +130,9 @@ def in_order(found: Sequence[RankTime]) -> list[RankTime]:
     return sorted(found, key=lambda one: (-(one.late or 0.0), one.rank, one.device or 0))
 
 
-def lateness(run: Run) -> Lateness | None:
-    """Who is late; None where nobody is, or where it cannot be told who."""
-    return lateness_of(rank_times(run), matched(run))
-
-
 def lateness_of(ranks: Sequence[RankTime], by_match: Mapping[int, Matched]) -> Lateness | None:
-    """The same of ranks in order; `by_match` by process, where collectives were matched."""
+    """Who is late; None where nobody is, or where it cannot be told who. `by_match` is by process,
+    where collectives were matched."""
     last = _last(ranks, by_match)
     named = [one for one, lacked in last.ranks if not lacked]
     if not named:

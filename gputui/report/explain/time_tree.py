@@ -14,8 +14,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from msgspec.structs import replace
-
 from gputui.model.events import Scope, StepBlock
 from gputui.model.leaves import LEAVES, Leaf, idle_sum, is_kernel, leaf_of_number
 from gputui.model.sketch import Accumulator
@@ -25,13 +23,15 @@ from gputui.report.explain.finding import Finding
 from gputui.report.explain.leaves import (
     LEAST_PAUSES,
     LEAST_TURNS,
+    Counted,
+    Moved,
     Part,
-    reading_share,
     scope_of,
-    taken_by_others,
+    settle,
+    settled_block,
     together,
 )
-from gputui.report.explain.rank_waits import Exposed, Place, beside_the_loop, waits
+from gputui.report.explain.rank_waits import Exposed, Matched, Place, beside_the_loop, matched
 from gputui.report.means import FEWEST_BLOCKS, Mean, mean_of_blocks
 from gputui.state import Run
 
@@ -65,6 +65,8 @@ class TimeTree:
     with_pauses: bool = False
     blocks: tuple[tuple[StepBlock, ...], ...] = ()
     """The steps of the main loop in order, of each device."""
+    moves: tuple[Moved, ...] = ()
+    """What of the leaves the capture counted under another one, and why it was moved."""
     of_processes: float = 1.0
     """The devices' time over that of all processes on them, which is more where several share
     one."""
@@ -116,6 +118,11 @@ class TimeTree:
         return idle_sum(self.leaves)
 
     @property
+    def kernels_share(self) -> float:
+        """Share of the time, 0 to 1, in which kernels ran."""
+        return self.share(sum(ns for leaf, ns in self.leaves.items() if is_kernel(leaf)))
+
+    @property
     def slowed_ns(self) -> float:
         """What slow steps take longer than usual ones."""
         return max(0.0, self.slow_ns - self.slow_steps * (self.step_ns.median or 0.0))
@@ -124,18 +131,6 @@ class TimeTree:
     def step_mean_ns(self) -> float:
         """Mean length of a step."""
         return self.step_ns.total / self.step_ns.count if self.step_ns.count else 0.0
-
-    def waiting(self, ns: int) -> TimeTree:
-        """The same where so much of its exposed collectives was waiting for another rank: idle
-        time. Steps all transfer as much."""
-        both_ns = self.leaves.get(Leaf.COMMUNICATION, 0)
-        ns = min(ns, both_ns)  # collectives that other work hides make nobody wait
-        a_step_ns = (both_ns - ns) / max(1, self.steps)
-        leaves = {**self.leaves, Leaf.RANK: self.leaves.get(Leaf.RANK, 0) + ns}
-        if ns:
-            leaves[Leaf.COMMUNICATION] = both_ns - ns
-        blocks = [[_waiting(block, a_step_ns) for block in blocks] for blocks in self.blocks]
-        return dataclasses.replace(self, leaves=leaves, blocks=tuple(map(tuple, blocks)))
 
     def share(self, ns: float) -> float:
         """Of the wall time, 0 to 1."""
@@ -146,18 +141,13 @@ class TimeTree:
         return ns / (self.steps * self.of_processes) if self.steps else None
 
 
-def _waiting(block: StepBlock, transfer_ns: float) -> StepBlock:
-    """With all of its exposed collectives beyond so much a step as waiting for another rank."""
-    leaves = dict(block.leaves)
-    both_ns = leaves.get(Leaf.COMMUNICATION, 0)
-    leaves[Leaf.COMMUNICATION] = min(both_ns, round(transfer_ns * block.steps))
-    leaves[Leaf.RANK] = both_ns - leaves[Leaf.COMMUNICATION]
-    return replace(block, leaves=tuple((leaf, ns) for leaf, ns in leaves.items() if ns))
-
-
 def time_tree(run: Run, gpu: int | None = None) -> TimeTree | None:
     """The tree of a run, or of one GPU in it; None where no operation was captured."""
-    trees = device_trees(run)
+    return tree_of(run, device_trees(run, matched(run)), gpu)
+
+
+def tree_of(run: Run, trees: Mapping[Place, TimeTree], gpu: int | None = None) -> TimeTree | None:
+    """The same from the trees of all devices (`device_trees`)."""
     if gpu is None:
         trees = _in_the_loop(run, trees)
     trees = {place: tree for place, tree in trees.items() if gpu in (None, place[1])}
@@ -194,6 +184,7 @@ def time_tree(run: Run, gpu: int | None = None) -> TimeTree | None:
         pauses=sum(tree.pauses for tree in trees.values()),
         paused=dict(paused),
         blocks=tuple(blocks for tree in trees.values() for blocks in tree.blocks),
+        moves=tuple(moved for tree in trees.values() for moved in tree.moves),
         of_processes=wall_ns / seen_ns,
     )
 
@@ -209,18 +200,27 @@ def _in_the_loop(run: Run, trees: Mapping[Place, TimeTree]) -> dict[Place, TimeT
     return {place: tree for place, tree in trees.items() if waiting.get(place, 0.0) < MOSTLY}
 
 
-def shared_gpus(run: Run) -> list[Part]:
+def shared_gpus(run: Run, trees: Mapping[Place, TimeTree]) -> list[Part]:
     """What each process has of a GPU that several of the run used at once, by GPU."""
-    seen = {place: tree.leaves for place, tree in device_trees(run).items()}
+    seen = {place: tree.leaves for place, tree in trees.items()}
     return sorted(together(run, seen).values(), key=lambda part: (part.gpu, part.process))
 
 
-def device_trees(run: Run) -> dict[Place, TimeTree]:
-    """The tree of each device of each process, empty ones too. What collectives waited for other
-    ranks is idle time there."""
-    trees = trees_without_waits(run)
-    for place, waited_ns in waits(run, exposed_of(trees)).items():
-        trees[place] = trees[place].waiting(waited_ns)
+def device_trees(run: Run, by_match: Mapping[int, Matched]) -> dict[Place, TimeTree]:
+    """The tree of each device of each process, empty ones too. `by_match` is what matched
+    collectives say of each process (`rank_waits.matched`)."""
+    devices = {place: _device(run, *place, parts) for place, parts in _by_place(run).items()}
+    settled = settle(run, {place: counted for place, (_, counted) in devices.items()}, by_match)
+    trees: dict[Place, TimeTree] = {}
+    for place, (tree, _) in devices.items():
+        leaves, moves = settled[place].leaves, settled[place].moves
+        blocks = tree.blocks
+        if settled[place].waits_are_known:
+            transfer_ns = leaves.get(Leaf.COMMUNICATION, 0) / max(1, tree.steps)
+            blocks = tuple(tuple(settled_block(one, transfer_ns) for one in row) for row in blocks)
+        trees[place] = dataclasses.replace(
+            tree, wall_ns=sum(leaves.values()), leaves=leaves, moves=tuple(moves), blocks=blocks
+        )
     return trees
 
 
@@ -228,16 +228,11 @@ Key = TypeVar("Key")
 
 
 def exposed_of(trees: Mapping[Key, TimeTree]) -> dict[Key, Exposed]:
-    """The exposed collectives of each."""
+    """The steps of each, and how long collectives ran in them while nothing else did."""
     return {
         place: Exposed(tree.steps, tree.leaves.get(Leaf.COMMUNICATION, 0))
         for place, tree in trees.items()
     }
-
-
-def trees_without_waits(run: Run) -> dict[Place, TimeTree]:
-    """The same, collectives counted as communication however long they waited."""
-    return {place: _device_tree(run, *place, parts) for place, parts in _by_place(run).items()}
 
 
 def main_loops(run: Run) -> dict[Place, int]:
@@ -258,15 +253,15 @@ def _by_place(run: Run) -> dict[Place, dict[tuple[int, Scope], dict[Leaf, int]]]
     return by_device
 
 
-def _device_tree(
+def _device(
     run: Run,
     process: int,
     device: int,
     parts: dict[tuple[int, Scope], dict[Leaf, int]],
-) -> TimeTree:
+) -> tuple[TimeTree, Counted]:
+    """The tree of a process on a device, still without leaves, and what was counted of these."""
     main, scopes = scope_of(run, process, device, parts)
-    taken = taken_by_others(run, process, device)
-    leaves: dict[Leaf, int] = defaultdict(int)
+    inside: list[Mapping[Leaf, int]] = []
     beside: dict[Scope, int] = defaultdict(int)
     paused: Mapping[Leaf, int] = {}
     lengths: list[Statistics] = []
@@ -277,16 +272,13 @@ def _device_tree(
     waited_ns: int | None = None
     if main is not None and process in run.step_blocks:
         blocks.append(tuple(run.step_blocks[process].loops.get((device, main), ())))
-    for (loop, scope), of in parts.items():
+    for (loop, scope), leaves in parts.items():
         if (main is None or loop == main) and scope in scopes:
-            for leaf, ns in of.items():
-                shared = round(ns * taken) if is_kernel(leaf) else 0
-                leaves[leaf] += ns - shared
-                leaves[Leaf.SHARED] += shared
+            inside.append(leaves)
         else:
-            beside[scope] += sum(of.values())
+            beside[scope] += sum(leaves.values())
             if loop == main and scope is Scope.PAUSE:
-                paused = of
+                paused = leaves
     for sums in run.loops.values():
         if (sums.process, sums.device) != (process, device):
             continue
@@ -309,18 +301,9 @@ def _device_tree(
             if sums.step_ns is not None:
                 lengths.append(sums.step_ns)
             newest = sums.newest
-    if waited_ns is not None:
-        # A step takes the longer of the GPU's work and the CPU's: without its synchronizing calls
-        # it cannot gain more than the CPU spends in them. What is beyond is the CPU's slowness.
-        beyond_ns = max(0, leaves[Leaf.SYNC] - waited_ns)
-        leaves[Leaf.SYNC] -= beyond_ns
-        leaves[Leaf.LAUNCH] += beyond_ns
-    reading_ns = round(reading_share(run, process) * leaves[Leaf.LAUNCH])
-    leaves[Leaf.LAUNCH] -= reading_ns
-    leaves[Leaf.SYNC] += reading_ns
-    return TimeTree(
-        wall_ns=sum(leaves.values()),
-        leaves={leaf: ns for leaf, ns in leaves.items() if ns},
+    tree = TimeTree(
+        wall_ns=0,
+        leaves={},
         devices=1,
         steps=steps,
         operations=operations,
@@ -335,6 +318,7 @@ def _device_tree(
         paused=dict(paused),
         blocks=tuple(blocks),
     )
+    return tree, Counted(inside, steps, waited_ns)
 
 
 WAITS_FOR_WORK = 0.5
@@ -370,15 +354,20 @@ def gpu_works(tree: TimeTree) -> bool:
 def other_work(share: float) -> Finding:
     """What the GPU does in so much of the time where it works in the pauses."""
     return Finding(
-        "other_work",
-        "OTHER WORK",
-        f"Between bursts of steps the GPU works on something else, {100 * share:.0f} % of the "
-        "time.",
-        "if that is validation, validate less often or on fewer batches (eval_steps, "
-        "val_check_interval, limit_val_batches)",
-        100 * share,
-        100 * WAITS_FOR_WORK,
-        "time between the steps of the main loop in which the GPU is mostly busy",
+        cause="other_work",
+        view="timeline",
+        word="OTHER WORK",
+        sentence=(
+            f"Between bursts of steps the GPU works on something else, {100 * share:.0f} % of the "
+            "time."
+        ),
+        advice=(
+            "if that is validation, validate less often or on fewer batches (eval_steps, "
+            "val_check_interval, limit_val_batches)"
+        ),
+        value=100 * share,
+        threshold=100 * WAITS_FOR_WORK,
+        source="time between the steps of the main loop in which the GPU is mostly busy",
     )
 
 

@@ -10,9 +10,11 @@ from typing import NamedTuple
 
 from gputui.model.leaves import LEAVES, Leaf
 from gputui.model.units import duration
-from gputui.report.explain.finding import Finding, RunRule
-from gputui.report.explain.time_tree import TimeTree, time_tree
-from gputui.state import Run, Session
+from gputui.report.explain.advice import is_of_plans
+from gputui.report.explain.analysis import Analysis, RunRule
+from gputui.report.explain.finding import Finding, times_faster
+from gputui.report.explain.time_tree import TimeTree
+from gputui.report.explain.verdict import verdict
 
 LEAST_STEPS = 20
 """Steps that make a trend."""
@@ -61,9 +63,9 @@ class Trend(NamedTuple):
     steps: int
 
 
-def steps_grow(_session: Session, run: Run) -> Iterator[Finding]:
+def steps_grow(analysis: Analysis) -> Iterator[Finding]:
     """Steps that take longer and longer, or give the GPU more and more to compute."""
-    tree = time_tree(run)
+    tree = analysis.tree
     if tree is None:
         return
     if (found := step_trend(tree)) is not None:
@@ -73,19 +75,43 @@ def steps_grow(_session: Session, run: Run) -> Iterator[Finding]:
     else:
         return
     grown_ns = (found.last_ns - found.first_ns) / 2
+    gain = tree.step_mean_ns / max(found.first_ns, tree.step_mean_ns - grown_ns)
+    also = ""
+    if (planned := _plans_of_growth(analysis, tree)) is not None:
+        share = f"{100 * planned.recoverable:.0f} % of each step"
+        also = f" For each length cuDNN plans attention anew: {share}, under CPU code."
+        gain = times_faster(1.0 - 1.0 / (gain or 1.0) + planned.recoverable) or 1.0
     yield Finding(
-        "steps_grow",
-        "steps grow",
-        f"Each step {what.format(more=duration(found.ns_per_step))}: "
-        f"{duration(found.first_ns)} to {duration(found.last_ns)} within {found.steps:,} steps.",
-        "in a decoder keep a KV cache (use_cache=True); else look for a text, list or graph that "
-        "each step goes through again",
-        100 * (found.last_ns / found.first_ns - 1),
-        100 * MOVED,
-        "Theil-Sen slope over the steps, Kendall's test at 99 %",
-        gain=tree.step_mean_ns / max(found.first_ns, tree.step_mean_ns - grown_ns),
+        cause="steps_grow",
+        view="timeline",
+        word="steps grow",
+        sentence=(
+            f"Each step {what.format(more=duration(found.ns_per_step))}: "
+            f"{duration(found.first_ns)} to {duration(found.last_ns)} within {found.steps:,} steps."
+            f"{also}"
+        ),
+        advice=(
+            "in a decoder keep a KV cache (use_cache=True); else look for a text, list or graph "
+            "that each step goes through again"
+        ),
+        value=100 * (found.last_ns / found.first_ns - 1),
+        threshold=100 * MOVED,
+        source="Theil-Sen slope over the steps, Kendall's test at 99 %",
+        gain=gain if gain > 1.0 else None,
         leads=True,
+        # Memory then holds what each step goes through again.
+        explains=("memory_grows",),
     )
+
+
+def _plans_of_growth(analysis: Analysis, tree: TimeTree) -> Finding | None:
+    """The finding that the CPU plans attention for each new length: where steps grow by a text
+    gone through again they give attention these lengths, and the plans go with them."""
+    found = verdict(analysis)
+    if found is None or work_trend(tree) is None:
+        return None
+    host = (one for one in found.findings if one.cause == LEAVES[Leaf.HOST].key)
+    return next((one for one in host if is_of_plans(one.advice)), None)
 
 
 def step_trend(tree: TimeTree) -> Trend | None:

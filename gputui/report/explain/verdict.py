@@ -7,27 +7,24 @@ flicker between two causes of like size (`Headline`).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
 import msgspec
 
-from gputui.model.events import KernelDefined
-from gputui.model.leaves import LEAVES, Leaf, is_kernel
+from gputui.model.leaves import LEAVES, Leaf
 from gputui.report.explain.advice import better_advice
+from gputui.report.explain.analysis import Analysis, RunRule, computed_once
 from gputui.report.explain.causes import CAUSES, SOME_RANKS, UNSEEN_COLLECTIVES, Cause
 from gputui.report.explain.evidence import each_cause_once, evidence, place_of, where
-from gputui.report.explain.finding import Finding, RunRule, capital, times_faster
+from gputui.report.explain.finding import Finding, capital, times_faster
 from gputui.report.explain.leaves import MANY_WAITS, waits_a_step, waits_among_launches
 from gputui.report.explain.rank_causes import LEAST_LATE
-from gputui.report.explain.rank_waits import all_ranks_seen, matched
+from gputui.report.explain.rank_waits import all_ranks_seen
 from gputui.report.explain.ranks import (
     Lateness,
     lack_of_cores,
-    lateness,
-    lateness_of,
-    rank_times,
 )
 from gputui.report.explain.time_tree import (
     WAITS_FOR_WORK,
@@ -37,12 +34,11 @@ from gputui.report.explain.time_tree import (
     other_work,
     paused_share,
     sleeps,
-    time_tree,
     with_pauses,
 )
 from gputui.report.losses import lost_share, why_lost
 from gputui.report.step_meaning import LAYER
-from gputui.state import Run, Session
+from gputui.state import Run
 
 SPEAKS = 0.10
 """Recoverable share of the wall time from which a leaf is a finding (TraceML 10 %, TensorFlow 5,
@@ -81,20 +77,20 @@ class Verdict:
     """Whether the headline says how much of the time pauses take."""
 
 
-def verdict(run: Run, names: Mapping[int, KernelDefined] | None = None) -> Verdict | None:
-    """What a run is bound by, None where no operation was captured. With the kernels' `names` the
-    advice knows what launches."""
-    tree = time_tree(run)
+@computed_once
+def verdict(analysis: Analysis) -> Verdict | None:
+    """What a run is bound by, None where no operation was captured."""
+    tree = analysis.tree
     if tree is None:
         return None
     paused = paused_share(tree)
     if paused >= WAITS_FOR_WORK and sleeps(tree):
         sentence = f"The program sleeps {100 * paused:.0f} % of the time: the GPU gets no work."
-        if line := where(run):
+        if line := where(analysis):
             sentence += f" {line}."
         return Verdict("WAITS FOR WORK", sentence, tree=tree, says_pauses=True)
-    hole = _hole(run, tree)
-    found = _findings(run, with_pauses(tree) or tree, names or {})
+    hole = _hole(analysis.run, tree)
+    found = _findings(analysis, with_pauses(tree) or tree)
     if hole is not None:
         # Work that was not seen looks like idle time.
         found = [one for one in found if not one.cause.startswith("idle.")]
@@ -135,12 +131,13 @@ def _hole(run: Run, tree: TimeTree) -> tuple[str, str] | None:
     return None
 
 
-def _findings(run: Run, tree: TimeTree, names: Mapping[int, KernelDefined]) -> list[Finding]:
+def _findings(analysis: Analysis, tree: TimeTree) -> list[Finding]:
+    run = analysis.run
     waits = waits_a_step(run) if tree.steps else float("inf")
     idle = tree.share(tree.idle_ns)
     known = 1.0 - tree.share(tree.leaves.get(Leaf.UNKNOWN, 0))
     sizes: list[tuple[float, Leaf, Cause]] = []
-    late = lateness(run)
+    late = analysis.lateness
     if late is not None and late.share < SPEAKS:
         late = None
     for leaf, whole_ns in tree.leaves.items():
@@ -152,17 +149,17 @@ def _findings(run: Run, tree: TimeTree, names: Mapping[int, KernelDefined]) -> l
         recoverable = tree.share(ns) * cause.recoverable
         if parent < PARENT or recoverable < SPEAKS or tree.share(ns) < cause.usual:
             continue
-        if leaf in _BALANCE and kernels_share(tree) < SPEAKS:
+        if leaf in _BALANCE and tree.kernels_share < SPEAKS:
             continue
         one = A_LAYERS_WAIT if tree.operations <= LAYER * tree.steps else ONE_WAIT
         if leaf is Leaf.SYNC and waits < MANY_WAITS and recoverable < one:
             continue
         sizes.append((recoverable, leaf, cause))
     sizes.sort(key=lambda size: -size[0])
-    found = [_finding(run, tree, names, *size) for size in sizes]
+    found = [_finding(analysis, tree, *size) for size in sizes]
     if (waits_among_launches(run) or 0.0) >= EVERY_FEW:
         found = _waits_first(found)
-    found = each_cause_once(run, tree, found)[:MOST]
+    found = each_cause_once(analysis, tree, found)[:MOST]
     return found if late is None else [_late_finding(tree, late), *found][:MOST]
 
 
@@ -186,24 +183,18 @@ def _late_finding(tree: TimeTree, late: Lateness) -> Finding:
         value=100 * late.share,
         threshold=100 * SPEAKS,
         source=_LATE_SOURCE,
-        share=tree.share(ns),
+        share_percent=100 * tree.share(ns),
         with_pauses=tree.with_pauses,
-        ns_per_step=tree.a_step(ns),
+        step_ns=tree.a_step(ns),
         recoverable=late.share,
         gain=times_faster(late.share),
         evidence=late.evidence,
     )
 
 
-def kernels_share(tree: TimeTree) -> float:
-    """Share of the time in which kernels ran."""
-    return tree.share(sum(ns for leaf, ns in tree.leaves.items() if is_kernel(leaf)))
-
-
 def _finding(
-    run: Run,
+    analysis: Analysis,
     tree: TimeTree,
-    names: Mapping[int, KernelDefined],
     recoverable: float,
     leaf: Leaf,
     cause: Cause,
@@ -211,7 +202,7 @@ def _finding(
     ns = tree.leaves[leaf]
     scope, time = in_words(tree, [leaf])
     if leaf is Leaf.RANK:
-        cause = _of_ranks(run, cause)
+        cause = _of_ranks(analysis.run, cause)
     sentence = cause.sentence.format(
         share=f"{100 * tree.share(ns):.0f} %",
         scope=scope,
@@ -221,17 +212,17 @@ def _finding(
         cause=LEAVES[leaf].key,
         word=cause.word,
         sentence=sentence,
-        advice=better_advice(run, tree.leaves, names, leaf) or cause.advice,
+        advice=better_advice(analysis, tree.leaves, leaf) or cause.advice,
         value=100 * recoverable,
         threshold=100 * max(SPEAKS, cause.usual * cause.recoverable),
         source=cause.source or "recoverable share of the wall time",
-        share=tree.share(ns),
+        share_percent=100 * tree.share(ns),
         with_pauses=tree.with_pauses,
-        ns_per_step=tree.a_step(ns),
+        step_ns=tree.a_step(ns),
         recoverable=recoverable,
         gain=times_faster(recoverable),
-        evidence=evidence(run, tree, leaf),
-        place=place_of(run, leaf),
+        evidence=evidence(analysis, tree, leaf),
+        place=place_of(analysis, leaf),
     )
 
 
@@ -269,41 +260,45 @@ def _mixed(tree: TimeTree, of: str) -> str:
     return f"The GPU idles {100 * tree.share(tree.idle_ns):.0f} % of {of}: {parts}."
 
 
-def late_beside(_session: Session, run: Run) -> Iterator[Finding]:
+def late_beside(analysis: Analysis) -> Iterator[Finding]:
     """A rank that is late, and costs less than a finding, or has no GPU; or why none is named."""
-    ranks, by_match = rank_times(run), matched(run)
-    late = lateness_of(ranks, by_match)
-    if late is not None and (late.share < SPEAKS or time_tree(run) is None):
+    late = analysis.lateness
+    if late is not None and (late.share < SPEAKS or analysis.tree is None):
         yield Finding(
-            "late_rank",
-            late.word.lower(),
-            late.sentence,
-            late.advice,
-            100 * late.share,
-            100 * LEAST_LATE,
-            _LATE_SOURCE,
+            cause="late_rank",
+            view="ranks",
+            word=late.word.lower(),
+            sentence=late.sentence,
+            advice=late.advice,
+            value=100 * late.share,
+            threshold=100 * LEAST_LATE,
+            source=_LATE_SOURCE,
             evidence=late.evidence,
-            leads=time_tree(run) is None,
+            leads=analysis.tree is None,
         )
-    elif unnamed := lack_of_cores(ranks, by_match):
+    elif unnamed := lack_of_cores(analysis.ranks, analysis.matched):
         share, why = unnamed
         yield Finding(
-            "ranks_lack_cores",
-            "ranks lack CPU cores",
-            f"{capital(why)}.",
-            "no more ranks and threads than cores (OMP_NUM_THREADS), or cores of its own for each",
-            100 * share,
-            100 * LEAST_LATE,
-            "run_delay of /proc/PID/task/TID/schedstat",
+            cause="ranks_lack_cores",
+            view="ranks",
+            word="ranks lack CPU cores",
+            sentence=f"{capital(why)}.",
+            advice=(
+                "no more ranks and threads than cores (OMP_NUM_THREADS), or cores of its "
+                "own for each"
+            ),
+            value=100 * share,
+            threshold=100 * LEAST_LATE,
+            source="run_delay of /proc/PID/task/TID/schedstat",
         )
 
 
 _LATE_SOURCE = "time that the other ranks wait for it in collectives"
 
 
-def causes(session: Session, run: Run) -> tuple[Finding, ...]:
+def causes(analysis: Analysis) -> tuple[Finding, ...]:
     """The verdict's findings, as they stand among others."""
-    found = verdict(run, session.kernel_names)
+    found = verdict(analysis)
     return found.findings if found is not None else ()
 
 

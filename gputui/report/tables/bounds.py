@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from gputui.model import units
 from gputui.model.leaves import LEAVES
 from gputui.report.availability import REASON
+from gputui.report.explain.analysis import Analysis
 from gputui.report.phase_causes import PhaseCauses, phase_causes
 from gputui.report.roofline import Roof, roofline
 from gputui.report.schema import (
@@ -133,7 +134,7 @@ ROOFLINE: TableSpec[Roof] = TableSpec(
         rate("Memory Roof", "peak_bytes_per_s", lambda row: row.peak_bytes_per_s,
              "Bus width × twice the highest clock", kind=float | None, priority=5),
     ),
-    rows=roofline,
+    rows=lambda session, run: roofline(Analysis(session, run)),
     order=46,
     in_summary=True,
     document="roofline",

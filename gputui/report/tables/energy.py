@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from gputui.model import units
 from gputui.model.price import cost, cost_text
 from gputui.report.energy import RunEnergy, joules_per_kernel_ns, run_energy
+from gputui.report.explain.time_tree import time_tree
 from gputui.report.phases import phase_rows
 from gputui.report.schema import ROWS, Column, TableSpec, count, if_any, text, time
 from gputui.report.windows import Estimates
@@ -56,7 +57,7 @@ GPU_ENERGY: TableSpec[RunEnergy] = TableSpec(
         text("Source", "source", lambda row: row.source,
              "The driver's counter, or its samples of power where that is missing", priority=4),
     ),
-    rows=lambda _session, run: run_energy(run),
+    rows=lambda _session, run: run_energy(run, time_tree(run)),
     order=780,
     in_summary=True,
     document="energy",
@@ -76,7 +77,7 @@ class PhaseEnergy:
 
 
 def _phases(_session: Session, run: Run) -> list[PhaseEnergy]:
-    per_ns = joules_per_kernel_ns(run)
+    per_ns = joules_per_kernel_ns(run, time_tree(run))
     if per_ns is None:
         return []
     return [
@@ -91,7 +92,7 @@ def _no_phases(run: Run, rows: Sequence[object]) -> Mapping[str, str]:
         return {}
     if Estimates.of(run) is not None:
         return {ROWS: WINDOWS}
-    return _why_none(run, run_energy(run)) or {ROWS: "no phase ran a kernel"}
+    return _why_none(run, run_energy(run, time_tree(run))) or {ROWS: "no phase ran a kernel"}
 
 
 PHASE_ENERGY: TableSpec[PhaseEnergy] = TableSpec(

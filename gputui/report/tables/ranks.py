@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from gputui.model.leaves import LEAVES, Leaf
 from gputui.model.statistics import Statistics
 from gputui.model.units import duration
+from gputui.report.explain.analysis import Analysis
 from gputui.report.explain.rank_causes import RankTime
 from gputui.report.explain.rank_waits import (
     hidden_share,
@@ -20,7 +21,7 @@ from gputui.report.explain.rank_waits import (
     was_clock_set,
     why_not_matched,
 )
-from gputui.report.explain.ranks import lack_of_cores, late_over_steps, rank_times
+from gputui.report.explain.ranks import lack_of_cores, late_over_steps
 from gputui.report.schema import RANK, Column, TableSpec, if_any, number, percent, text, time
 from gputui.report.statistics import (
     TableRow,
@@ -35,9 +36,14 @@ from gputui.state import Run, Session
 from gputui.state.tables import Table
 
 
-def rank_rows(_session: Session, run: Run) -> list[RankTime]:
+def rank_rows(session: Session, run: Run) -> list[RankTime]:
     """Nothing where there is only one rank to look at."""
-    times = rank_times(run)
+    return ranks_side_by_side(Analysis(session, run))
+
+
+def ranks_side_by_side(analysis: Analysis) -> list[RankTime]:
+    """The same of a run that is analysed already."""
+    times = analysis.ranks
     late = late_over_steps(times)
     for one in times:
         one.late_in_order_ns = late.get((one.process, one.device or 0))

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from gputui.model import units
 from gputui.model.leaves import LEAVES
 from gputui.report.availability import REASON
-from gputui.report.explain.time_tree import shared_gpus, time_tree
+from gputui.report.explain.rank_waits import matched
+from gputui.report.explain.time_tree import device_trees, shared_gpus, time_tree
 from gputui.report.schema import RANK, ROWS, Column, TableSpec, number, percent, text, time
 from gputui.state import Run, Session
 
@@ -99,7 +100,7 @@ class SharedRow:
 
 
 def _shared_rows(_session: Session, run: Run) -> list[SharedRow]:
-    parts = shared_gpus(run)
+    parts = shared_gpus(run, device_trees(run, matched(run)))
     walls: dict[int, int] = defaultdict(int)
     for part in parts:
         walls[part.gpu] += part.busy_ns + part.idle_ns

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, cast
 
 from gputui.model.leaves import LEAF_OF_KEY, LEAVES, Leaf
 from gputui.report.energy import run_energy
-from gputui.report.explain.time_tree import TimeTree, time_tree
+from gputui.report.explain.time_tree import TimeTree
 from gputui.report.explain.verdict import Headline, verdict
 from gputui.report.phases import in_main_step, main_step, phase_rows
 from gputui.report.statistics import kernel_rows
@@ -189,12 +189,13 @@ class OverviewView(View):
                 concluded, others = self.model.found
                 found = self._headline.of(run, concluded)
             else:  # facts beside the time tree are of the whole run
-                found = verdict(scoped, session.kernel_names)
+                found = verdict(self.model.analysis(scoped))
                 others = [*found.findings] if found is not None else []
             if found is None:  # what the first steps seem to say is no verdict
                 others = [one for one in others if one.cause not in LEAF_OF_KEY]
             led = found.findings[0].cause if found is not None and found.findings else ""
-            tree = found.tree if found is not None else time_tree(scoped)
+            tree = found.tree if found is not None else self.model.analysis(scoped).tree
+            of_tables = self.model.analysis(tables.run, tables.session)
             phases = phase_rows(tables.run)
             self._read = Read(
                 self.model.revision,
@@ -203,7 +204,7 @@ class OverviewView(View):
                 tuple(one for one in others if one.cause != led),
                 short.telling(tables.run, in_main_step(run, phases)),
                 tuple(kernel_rows(tables.session, tables.run)),
-                tuple(run_energy(tables.run)),
+                tuple(run_energy(tables.run, of_tables.tree)),
                 step_meaning(run, tree) if tree is not None else "",
                 tables,
                 main_step(run, phases),

@@ -9,9 +9,9 @@ from gputui.model.leaves import LEAVES
 from gputui.model.units import duration, percent
 from gputui.report.explain.finding import MOST_NAMED, capital, rank_names
 from gputui.report.explain.rank_causes import RankTime
-from gputui.report.explain.rank_waits import matched, rank_processes, why_not_matched
-from gputui.report.explain.ranks import Lateness, late_over_steps, lateness_of
-from gputui.report.tables.ranks import RANKS, rank_rows, why_unknown
+from gputui.report.explain.rank_waits import rank_processes, why_not_matched
+from gputui.report.explain.ranks import Lateness, late_over_steps
+from gputui.report.tables.ranks import RANKS, ranks_side_by_side, why_unknown
 from gputui.state import Run
 from gputui.tui.model import Model
 from gputui.tui.widgets.canvas import Row, chosen_row, fit, heading, wrap
@@ -191,8 +191,9 @@ class RanksView(View):
         run = self.model.session.run
         assert run is not None
         if self._read is None or self._read[0] != self.model.revision:
-            ranks = rank_rows(self.model.session, run)
-            self._read = self.model.revision, ranks, lateness_of(ranks, matched(run))
+            analysis = self.model.analysis(run)
+            ranks = ranks_side_by_side(analysis)
+            self._read = self.model.revision, ranks, analysis.lateness if ranks else None
         return self._read[1], self._read[2]
 
     def _table(self, width: int, window: slice, top: int) -> list[Row]:

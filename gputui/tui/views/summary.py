@@ -10,7 +10,7 @@ from textual import events
 
 from gputui.model.units import count, duration, parameter, percent, quantity, size
 from gputui.report.cost import cost_of
-from gputui.report.explain import findings
+from gputui.report.explain import Analysis, findings
 from gputui.report.phases import PhaseRow, main_step, phase_rows
 from gputui.report.schema import Column
 from gputui.report.statistics import (
@@ -133,7 +133,7 @@ def summary_rows(
     rows = [heading("Run" if run.ended or lost_end else "Run so far", width)]
     rows += _facts(session, run, width, state(run, lost_end=lost_end).cell)
     rows += [*problems(run, width, remark)]
-    found = findings(session, run)
+    found = findings(Analysis(session, run))
     if found:
         rows += [(), heading("Findings", width)]
         for finding in found:

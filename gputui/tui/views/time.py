@@ -7,9 +7,8 @@ from functools import partial
 
 from gputui.model.leaves import COPIES, LEAVES, Leaf, leaf_of_kernel
 from gputui.model.units import duration, percent
-from gputui.report.explain import Verdict
+from gputui.report.explain import Verdict, verdict
 from gputui.report.explain.time_tree import TimeTree
-from gputui.report.explain.verdict import verdict
 from gputui.report.phases import in_main_step, outside_ns, phase_rows
 from gputui.report.statistics import TableRow, kernel_rows, memory_time_rows
 from gputui.report.step_meaning import scope_words
@@ -194,9 +193,9 @@ class TimeView(View):
             kernels: dict[Leaf, list[TableRow]] = {}
             for row in kernel_rows(self.model.session, run):
                 kernels.setdefault(leaf_of_kernel(row.name), []).append(row)
-            session, scoped = self.model.session, self.model.scoped or run
-            is_all = scoped is session.run
-            found = self.model.found[0] if is_all else verdict(scoped, session.kernel_names)
+            scoped = self.model.scoped or run
+            is_all = scoped is self.model.session.run
+            found = self.model.found[0] if is_all else verdict(self.model.analysis(scoped))
             self._read = (self.model.revision, found, kernels)
         return self._read[1], self._read[2]
 

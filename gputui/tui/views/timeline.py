@@ -10,7 +10,7 @@ from textual import events
 
 from gputui.model.leaves import LEAVES, Leaf
 from gputui.model.units import count, duration
-from gputui.report.explain.time_tree import TimeTree, device_trees
+from gputui.report.explain.time_tree import TimeTree
 from gputui.report.phases import main_step, phase_rows
 from gputui.state import Run
 from gputui.tui.model import Model
@@ -77,7 +77,7 @@ class TimelineView(StretchView):
             return no_run(self.model, width, height)
         part = self.model.scope.part if self.model.scope is not None else None
         turns = self.model.scoped if part is not None and part.name == "TURNS" else None
-        known = device_trees(turns or run)
+        known = self.model.analysis(turns or run).device_trees
         trees = {place: tree for place, tree in known.items() if tree.wall_ns}
         rows = scope_rows(self.model, width)
         if trees:

@@ -9,7 +9,6 @@ from rich.cells import cell_len
 
 from gputui.model.units import MISSING, joules, percent, watts
 from gputui.report.energy import RunEnergy, used_span
-from gputui.report.explain.time_tree import device_trees
 from gputui.state import Gpu, Run
 from gputui.tui.model import Model, Tables
 from gputui.tui.widgets.canvas import Row
@@ -34,7 +33,7 @@ def gpu_panel(
     """The GPU that the run uses most; the first one where that is unknown."""
     gpus, run = model.session.gpus, tables.run
     of = "whole run" if tables.session is model.session else "scope"
-    devices = run.devices
+    devices = model.analysis(run, tables.session).devices
     used = max(devices, key=lambda index: devices[index].busy_ns, default=None)
     gpu = gpus.get(used) if used is not None else None
     gpu = gpu or next(iter(gpus.values()))
@@ -42,7 +41,7 @@ def gpu_panel(
     if is_narrow:  # one column: the 100 % bar is just above
         return _panel(gpu, run, of, own, None, width, height, model.interval_s, pairs=True)
     busy = None
-    for (_, device), tree in device_trees(model.scoped or run).items():
+    for (_, device), tree in model.analysis(model.scoped or run).device_trees.items():
         if device == gpu.facts.index and tree.wall_ns:
             busy = 100 * (1 - tree.share(tree.idle_ns))
     return _panel(gpu, run, of, own, busy, width, height, model.interval_s, pairs=width >= 90)

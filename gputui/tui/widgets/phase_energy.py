@@ -25,7 +25,9 @@ class PhaseEnergy:
         revision = self._model.revision
         if self._read[0] != revision:
             power = _watts(tables, rows)
-            self._read = revision, joules_per_kernel_ns(tables.run), power
+            tree = self._model.analysis(tables.run, tables.session).tree
+            per_ns = joules_per_kernel_ns(tables.run, tree)
+            self._read = revision, per_ns, power
         _, per_ns, power = self._read
         columns: list[Column[PhaseRow]] = []
         if power:

@@ -13,20 +13,6 @@ _WHERE = "Enter shows where"
 LOW = 30
 """Rows below which the head is as short as it can be."""
 
-_VIEW_OF_FACT = {
-    "memory_grows": "memory",
-    "memory_full": "memory",
-    "allocator_thrash": "memory",
-    "steps_grow": "timeline",
-    "throttled": "devices",
-    "held_clock": "devices",
-    "slow_link": "devices",
-    "late_rank": "ranks",
-    "ranks_lack_cores": "ranks",
-    "other_work": "timeline",
-}
-"""Which view shows what a finding beside the time tree is about."""
-
 
 def verdict_rows(found: Verdict, width: int, height: int, *, is_chosen: bool) -> list[Row]:
     """The answer, for a screen of that height."""
@@ -81,8 +67,8 @@ def evidence(finding: Finding) -> Lead | Details:
         return Lead("time", finding.cause)
     if finding.kernel:
         return Lead("kernels", finding.kernel)
-    if finding.cause in _VIEW_OF_FACT:
-        return Lead(_VIEW_OF_FACT[finding.cause])
+    if finding.view:
+        return Lead(finding.view)
     rows: list[Row] = [((finding.sentence, "text"),), *(((f"{one}.", "text"),) for one in
                        finding.evidence), ((f"Try: {finding.advice}.", "text"),),
                        ((f"Measured by: {finding.source}", "dim"),)]  # fmt: skip

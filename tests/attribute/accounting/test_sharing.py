@@ -11,9 +11,10 @@ from gputui.attribute.numbering import Numbering
 from gputui.attribute.traced_process import TracedProcess
 from gputui.model.events import ProcessAttached, RunStarted
 from gputui.model.leaves import LEAVES, Leaf
-from gputui.report.explain.time_tree import device_trees, shared_gpus, time_tree
+from gputui.report.explain.time_tree import shared_gpus, time_tree
 from gputui.ring.layout import SLOT, RecordKind
 from gputui.state import Run, Session
+from tests.sessions_for_tests import analysed
 
 MS = 1_000_000
 T0 = 1_700_000_000_000_000_000
@@ -89,12 +90,12 @@ def test_the_tree_of_a_shared_gpu_adds_up_to_its_time() -> None:
     assert tree.devices == 1
     assert sum(tree.leaves.values()) == tree.wall_ns
     busy = {1: 10, 2: 6}
-    for part in shared_gpus(run):
+    for part in shared_gpus(run, analysed(run).device_trees):
         assert part.busy_ns / tree.wall_ns == pytest.approx(busy[part.process] / 20, abs=0.01)
     assert tree.share(tree.idle_ns) == pytest.approx(0.2, abs=0.01)
     assert Leaf.PEER not in tree.leaves
     # Each process for itself: the GPU was not idle while the other had it.
-    for (process, _), its in device_trees(run).items():
+    for (process, _), its in analysed(run).device_trees.items():
         other = its.share(its.leaves[Leaf.PEER])
         assert other == pytest.approx(busy[3 - process] / 20, abs=0.01)
 
@@ -104,7 +105,7 @@ def test_what_runs_at_once_is_shared_out() -> None:
     tree = time_tree(run)
     assert tree is not None
     assert tree.share(tree.idle_ns) == pytest.approx(0.25, abs=0.01)
-    first, other = shared_gpus(run)
+    first, other = shared_gpus(run, analysed(run).device_trees)
     assert first.busy_ns == pytest.approx(other.busy_ns, rel=0.02)
     assert first.idle_ns + other.idle_ns == pytest.approx(tree.idle_ns, rel=1e-6)
     assert not any(LEAVES[leaf].key == "busy.peer" for leaf in tree.leaves)
@@ -113,13 +114,13 @@ def test_what_runs_at_once_is_shared_out() -> None:
 def test_two_gpus_of_one_number_are_two() -> None:
     """CUDA numbers what it may see."""
     run = run_of({1: EACH, 2: OTHER}, {1: "0", 2: "1"})
-    assert shared_gpus(run) == []
-    assert all(Leaf.PEER not in tree.leaves for tree in device_trees(run).values())
+    assert shared_gpus(run, analysed(run).device_trees) == []
+    assert all(Leaf.PEER not in tree.leaves for tree in analysed(run).device_trees.values())
 
 
 def test_a_process_that_ends_holds_nobody_back_and_all_it_ran_is_known() -> None:
     run = run_of({1: (10, 20), 2: (0, 10)}, {1: None, 2: None}, ends={1: 1})
-    its = device_trees(run)[2, 0]
+    its = analysed(run).device_trees[2, 0]
     # Its last kernel ran on after what had come of the other process when it was collected.
     assert its.leaves[Leaf.PEER] == 50 * 10 * MS
     assert sum(its.leaves.values()) == its.wall_ns == (100 * 20 - 10) * MS

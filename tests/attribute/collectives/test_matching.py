@@ -15,9 +15,9 @@ from gputui.attribute.collectives.local import Collective, CollectiveReport, Ent
 from gputui.attribute.collectives.matching import SETTLING_NS, Matching
 from gputui.model.events import CaptureDelta, CollectiveDelta, ProcessAttached, RunStarted
 from gputui.report.explain.rank_waits import matched, why_not_matched
-from gputui.report.explain.ranks import lateness
 from gputui.report.registry import table
 from gputui.state import Run, Session
+from tests.sessions_for_tests import analysed
 
 LAYERS = 6
 STEPS = 30
@@ -86,7 +86,7 @@ def folded(sums: list[tuple[CollectiveDelta, ...]]) -> Run:
 
 
 def named(run: Run) -> list[int]:
-    found = lateness(run)
+    found = analysed(run).lateness
     return [] if found is None else [one.time.rank for one in found.late]
 
 

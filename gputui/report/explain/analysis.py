@@ -1,0 +1,126 @@
+"""What is worked out of a run once: the rules, documents and screens all read it here.
+
+An analysis is of its session as it is at one moment. Whoever folds further events into the session
+makes a new one (the screen one a revision of its model): none is changed, so none can be stale.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property, wraps
+from typing import Any, TypeVar
+
+from gputui.model.events import DeviceDelta, KernelDefined
+from gputui.model.leaves import Leaf
+from gputui.report.explain.finding import Finding
+from gputui.report.explain.lines import LikeliestLine, line_shares
+from gputui.report.explain.rank_causes import RankTime
+from gputui.report.explain.rank_waits import Matched, Place, matched
+from gputui.report.explain.ranks import Lateness, lateness_of, rank_times
+from gputui.report.explain.time_tree import TimeTree, device_trees, tree_of
+from gputui.report.statistics import kernel_sums
+from gputui.state import Readings, Run, Session
+
+
+class MachineAnalysis:
+    """What rules about the machine read, where a run went on (its `readings`) or where none did."""
+
+    def __init__(self, session: Session, readings: Readings | None = None) -> None:
+        self.session = session
+        self.readings = session.readings if readings is None else readings
+        self.results: dict[Callable[..., object], Any] = {}
+        """Of functions that are `computed_once`."""
+
+
+class Analysis(MachineAnalysis):
+    """What rules about a run read: its time trees, ranks and sums, each computed when it is first
+    asked for. `verdict`, `findings` and `conclusion` are functions of it, computed once too."""
+
+    def __init__(self, session: Session, run: Run) -> None:
+        super().__init__(session, run.readings)
+        self.run = run
+        self._lines: dict[Leaf | None, list[LikeliestLine]] = {}
+
+    @property
+    def kernel_names(self) -> Mapping[int, KernelDefined]:
+        """The kernels' names by their numbers."""
+        return self.session.kernel_names
+
+    @cached_property
+    def devices(self) -> dict[int, DeviceDelta]:
+        """What all processes did to each GPU, by the machine's index."""
+        return self.run.devices
+
+    @cached_property
+    def matched(self) -> dict[int, Matched]:
+        """What matched collectives say of each process."""
+        return matched(self.run)
+
+    @cached_property
+    def device_trees(self) -> dict[Place, TimeTree]:
+        """The time tree of each device of each process, empty ones too."""
+        return device_trees(self.run, self.matched)
+
+    @cached_property
+    def tree(self) -> TimeTree | None:
+        """Where the run's time went; None where no operation was captured."""
+        return tree_of(self.run, self.device_trees)
+
+    def tree_of_gpu(self, gpu: int) -> TimeTree | None:
+        """The same for one GPU."""
+        return tree_of(self.run, self.device_trees, gpu)
+
+    @cached_property
+    def kernel_sums(self) -> Mapping[int, tuple[int, int]]:
+        """How often each kernel ran and its time in ns, by its number."""
+        return kernel_sums(self.run)
+
+    @cached_property
+    def ranks(self) -> list[RankTime]:
+        """Each rank and device, the latest first."""
+        return rank_times(self.run, self.device_trees, self.matched)
+
+    @cached_property
+    def lateness(self) -> Lateness | None:
+        """Which rank is late; None where nobody is, or where it cannot be told who."""
+        return lateness_of(self.ranks, self.matched)
+
+    def lines(self, leaf: Leaf | None = None) -> list[LikeliestLine]:
+        """The program's lines, the most frequent one first: see `line_shares`."""
+        if leaf not in self._lines:
+            self._lines[leaf] = line_shares(self.run, leaf=leaf)
+        return self._lines[leaf]
+
+
+A = TypeVar("A", bound=MachineAnalysis)
+Result = TypeVar("Result")
+
+
+def computed_once(compute: Callable[[A], Result]) -> Callable[[A], Result]:
+    """Keeps the result of a function of an analysis with the analysis."""
+
+    @wraps(compute)
+    def result_of(analysis: A) -> Result:
+        if compute not in analysis.results:
+            analysis.results[compute] = compute(analysis)
+        result: Result = analysis.results[compute]
+        return result
+
+    return result_of
+
+
+@dataclass(frozen=True, slots=True)
+class RunRule:
+    """A rule about a run. `order` is its place among the findings."""
+
+    order: int
+    find: Callable[[Analysis], Iterable[Finding]]
+
+
+@dataclass(frozen=True, slots=True)
+class MachineRule:
+    """A rule about readings of the machine, which needs no run."""
+
+    order: int
+    find: Callable[[MachineAnalysis], Iterable[Finding]]
