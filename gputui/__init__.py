@@ -6,8 +6,6 @@ its names is used: the program itself starts without it.
 
 from __future__ import annotations
 
-from gputui.base.version import VERSION
-
 TYPE_CHECKING = False  # typing's own takes longer to import than all else that --version needs
 if TYPE_CHECKING:
     from gputui.library import (
@@ -21,7 +19,7 @@ if TYPE_CHECKING:
         read,
     )
 
-__version__ = VERSION
+__version__: str
 
 __all__ = [
     "Comparison", "Error", "MissingPackageError", "Recording", "Run", "compare", "devices", "read",
@@ -29,12 +27,15 @@ __all__ = [
 
 
 def __getattr__(name: str) -> object:
-    if name not in __all__:
-        raise AttributeError(f"module 'gputui' has no attribute {name!r}")
     from importlib import import_module
 
+    if name == "__version__":
+        # The name alone loads nothing else: a test counts the modules.
+        return str(import_module("gputui.base.version").VERSION)
+    if name not in __all__:
+        raise AttributeError(f"module 'gputui' has no attribute {name!r}")
     return getattr(import_module("gputui.library"), name)
 
 
 def __dir__() -> list[str]:
-    return sorted([*globals(), *__all__])
+    return sorted([*globals(), "__version__", *__all__])
