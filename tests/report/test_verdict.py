@@ -60,6 +60,7 @@ from gputui.report.gate import Condition
 from gputui.report.summary_document import summary_document
 from gputui.report.tables.time import leaf_rows
 from gputui.state import Run, Session
+from gputui.tui.model import Model
 from tests.events_for_tests import gpu, header, times
 from tests.sessions_for_tests import analysed
 
@@ -148,6 +149,12 @@ def test_launching_that_is_reading_values_is_synchronizing(read: int, first: Lea
     moved = 0.4 * 0.5 if first is Leaf.SYNC else 0.0
     share = {one.cause: (one.share_percent or 0.0) / 100 for one in found.findings}
     assert share["idle.launch"] == pytest.approx(0.4 - moved)
+    # The tree answers itself why: what was moved, from where, and for what reason.
+    assert found.tree is not None
+    assert [(one.source, one.target, one.why) for one in found.tree.moves] == (
+        [(Leaf.LAUNCH, Leaf.SYNC, "most calls read values back and wait")] if moved else []
+    )
+    assert sum(one.ns for one in found.tree.moves) == pytest.approx(moved * WALL_NS)
 
 
 def test_the_main_loop_is_the_one_whose_usual_steps_take_longest() -> None:
@@ -810,3 +817,28 @@ def test_ranks_at_one_line_are_at_one_line() -> None:
     answer = verdict(analysed(run))
     assert answer is not None
     assert answer.findings[0].evidence == ("In 100 % of 20 samples the program was at t.py:7 f",)
+
+
+def test_an_analysis_computes_its_verdict_once_and_another_one_its_own() -> None:
+    session, run = a_run(delta({Leaf.LAUNCH: 0.6, Leaf.MATMUL: 0.4}))
+    first = Analysis(session, run)
+    before = conclusion(first)
+    assert before is not None
+    assert before is verdict(first)
+    assert findings(first) is findings(first)
+    session.apply([delta({Leaf.HOST: 0.9, Leaf.MATMUL: 0.1}, count=10 * STEPS)])
+    after = conclusion(Analysis(session, run))
+    assert after is not None
+    assert (before.word, after.word) == ("LAUNCH-BOUND", "CPU-BOUND")
+
+
+def test_the_screen_shares_an_analysis_until_the_run_changes() -> None:
+    session, run = a_run(delta({Leaf.LAUNCH: 0.6, Leaf.MATMUL: 0.4}))
+    model = Model(session)
+    first = model.analysis(run)
+    assert model.analysis(run) is first
+    assert model.found[0] is conclusion(first)
+    model.apply([delta({Leaf.HOST: 0.9, Leaf.MATMUL: 0.1}, count=10 * STEPS)])
+    assert model.analysis(run) is not first
+    assert model.found[0] is not None
+    assert model.found[0].word == "CPU-BOUND"
