@@ -133,23 +133,30 @@ class Merger(Generic[_Part]):
             if rule is Rule.PARTS
         }
         self._optional = {name for name, (of, _) in types.items() if type(None) in get_args(of)}
+        self._fields: Callable[[Any], tuple[Any, ...]] = attrgetter(*self._rules)
+        self._growing = [
+            (place, name, rule)
+            for place, (name, rule) in enumerate(self._rules.items())
+            if rule in (Rule.SKETCH, *_NESTED)
+        ]
         self.add: Callable[[Any, _Part], None] = self._adder()
         """Add a part, the second, to a row."""
 
     def start(self, part: _Part) -> _Part:
         """A row with what one part, or another row, holds."""
-        values: dict[str, Any] = {}
-        for name, rule in self._rules.items():
-            value = getattr(part, name)
+        values = [*self._fields(part)]
+        for place, name, rule in self._growing:
+            value = values[place]
             if rule is Rule.SKETCH:
-                value = None if value is None else Accumulator.of((value,))
+                if value is not None:
+                    values[place] = sums = Accumulator()
+                    sums.add(value)
             elif rule is Rule.PARTS:
-                value = PartSums(self._parts[name], value)
-            elif rule is Rule.BLOCKS:
-                value = StepBlocks()
-                value.add(cast("CaptureDelta", part))
-            values[name] = value
-        return cast("_Part", self._row(**values))
+                values[place] = PartSums(self._parts[name], value)
+            else:
+                values[place] = blocks = StepBlocks()
+                blocks.add(cast("CaptureDelta", part))
+        return cast("_Part", self._row(*values))
 
     def frozen(self, row: Any) -> dict[str, Any]:
         """The fields of a part that says what a row came to."""
@@ -173,7 +180,7 @@ class Merger(Generic[_Part]):
         blocks = named(Rule.BLOCKS)
         others = [(name, self._rules[name]) for name in named(Rule.MIN, Rule.MAX, Rule.NEWEST)]
 
-        def add(row: Any, part: Any) -> None:
+        def add_sums(row: Any, part: Any) -> None:
             for name in sketches:
                 times = getattr(part, name)
                 if times is not None:
@@ -186,6 +193,9 @@ class Merger(Generic[_Part]):
                 amount = getattr(part, name)
                 if amount:
                     setattr(row, name, (getattr(row, name) or 0) + amount)
+
+        def add(row: Any, part: Any) -> None:
+            add_sums(row, part)
             for name, rule in others:
                 value, known = getattr(part, name), getattr(row, name)
                 if value is not None and (
@@ -199,7 +209,7 @@ class Merger(Generic[_Part]):
             for name in blocks:
                 getattr(row, name).add(part)
 
-        return add
+        return add if others or parts or blocks else add_sums
 
 
 def merger_of(kind: type[_Part], row: type[Any] | None = None) -> Merger[_Part]:
@@ -232,7 +242,5 @@ def row_type(kind: type[_Part]) -> type[_Part]:
     ]
     if issubclass(kind, OfProcess):
         fields.append(("process", int, 0))
-    row = msgspec.defstruct(
-        f"{kind.__name__}Row", fields, bases=(kind,), frozen=False, kw_only=True, gc=False
-    )
+    row = msgspec.defstruct(f"{kind.__name__}Row", fields, bases=(kind,), frozen=False, gc=False)
     return cast("type[_Part]", row)

@@ -88,7 +88,8 @@ def _table_fold(
 
     def fold(rows: dict[tuple[Any, ...], Any], parts: Iterable[Any], places: Places) -> int:
         unknown = 0
-        process, gpus, ranges, kernels, other, *_ = places
+        process, gpus, ranges, kernels, other = places
+        prefix = (process,) if of_process else ()
         for part in parts:
             if in_range and part.range and part.range not in ranges:
                 unknown += 1
@@ -98,12 +99,13 @@ def _table_fold(
                 key = *key[:device], index, *key[device + 1 :]
             if kernel is not None and other is not None and key[kernel] not in kernels:
                 key = *key[:kernel], other, *key[kernel + 1 :]
-            place = (process, *key) if of_process else key
+            place = prefix + key
             row = rows.get(place)
             if row is not None:
                 add(row, part)
                 continue
-            row = rows[place] = start(part)  # what it is about, as the session numbers it:
+            row = rows[place] = start(part)
+            # The row has the key's numbers, which are the session's, not the part's.
             if of_process:
                 row.process = process
             if device is not None:
