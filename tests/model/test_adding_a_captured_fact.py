@@ -1,0 +1,148 @@
+"""A captured fact is added in four files, its part, its collector, where it is kept and its table:
+the recipe of docs, carried out on a copy of the package.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import gputui
+
+_PART = '''from gputui.model.events.base import OfProcess, Sketch
+from gputui.model.events.deltas_work import Distribution
+
+
+class SmallCopies(OfProcess, msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """Copies of at most 4 KiB to or from a device."""
+
+    device: Annotated[Integer, Key]
+    copies: Annotated[Amount, Sum]
+    time: Annotated[Distribution, Sketch]
+
+
+'''
+_FIELD = "    small_copies: Annotated[tuple[SmallCopies, ...], Parts] = ()\n"
+_IMPORT = "from gputui.model.events import SmallCopies\n"
+_COLLECTED = """        is_small = join([row[2] for row in rows], np.int64) <= 4096
+        devices = join([row[0] for row in rows], np.int64) >> _DEVICE_SHIFT & 0xFF
+        durations = join([row[1] for row in rows], np.int64)
+        small = tuple(
+            SmallCopies(device, time.count, time)
+            for device, time in grouped(devices[is_small], durations[is_small])
+        )
+        return {"memory_operations": deltas, "small_copies": small}
+"""
+_KEPT = "    small_copies: Table[SmallCopies] = {}\n"
+_CHANGED = (
+    ("model/events/deltas.py", "class CaptureDelta(Event", _PART, ""),
+    ("model/events/deltas.py", "\n\nclass CaptureSum(", _FIELD, ""),
+    ("attribute/operation_sums.py", "from gputui.model.sketch", _IMPORT, ""),
+    (
+        "attribute/operation_sums.py",
+        '        return {"memory_operations": deltas}\n',
+        _COLLECTED,
+        '        return {"memory_operations": deltas}\n',
+    ),
+    ("state/run.py", "from gputui.model.merge", _IMPORT, ""),
+    ("state/run.py", "    lines: dict[tuple[int, int], LineDefined]", _KEPT, ""),
+)
+"""File, where the new lines stand before, those, and what they replace."""
+
+_TABLE = """
+from gputui.report.schema import TableSpec, count, number, time
+from gputui.state import Run, Session
+
+
+def _rows(session: Session, run: Run):
+    return sorted(run.small_copies.values(), key=lambda row: (row.process, row.device))
+
+
+TABLES = (
+    TableSpec(
+        key="small_copies",
+        title="Small Copies",
+        meaning="Copies of at most 4 KiB.",
+        columns=(
+            number("Process", "process", lambda row: row.process, "Its number"),
+            number("GPU", "gpu", lambda row: row.device, "The GPU's index"),
+            count("Copies", "copies", lambda row: row.copies, "How many"),
+            time("Median", "median_ns", lambda row: row.time.median, "Of a copy"),
+        ),
+        rows=_rows,
+        order=901,
+        in_summary=True,
+        document="small_copies",
+    ),
+)
+"""
+
+_CHECK = """
+import gputui
+from gputui.model.events import CaptureDelta
+from gputui.model.merge import merge
+from gputui.playback.checkpoint import Checkpoint
+from gputui.render.formats.table import FORMAT
+from gputui.report.summary_document import summary_document
+from gputui.store.journal import format
+from tests.attribute.capture_program import MAIN, Program, Traced
+
+assert gputui.__file__.startswith(FOLDER), gputui.__file__
+program = Program()
+traced = Traced(program)
+for second in range(2):
+    begin = second * 1000
+    traced.feed([
+        program.call(begin + 10, begin + 12, 3 * second + 1, name="cudaMemcpyAsync_v3020"),
+        program.copy(begin + 20, begin + 50, 3 * second + 1, size=4096),
+        program.call(begin + 60, begin + 62, 3 * second + 2, name="cudaMemcpyAsync_v3020"),
+        program.copy(begin + 70, begin + 90, 3 * second + 2, size=8),
+        program.call(begin + 100, begin + 110, 3 * second + 3, name="cudaMemcpyAsync_v3020"),
+        program.copy(begin + 120, begin + 900, 3 * second + 3, size=1 << 20),
+    ], second)
+    traced.collect(second, ended=second == 1)
+first, second = (e for e in traced.events if isinstance(e, CaptureDelta) and e.small_copies)
+assert [part.copies for part in (*first.small_copies, *second.small_copies)] == [2, 2]
+[both] = merge(first, second).small_copies
+assert (both.device, both.copies, both.time.median) == (0, 4, 25)
+
+for session in (traced.session, Checkpoint(traced.session).session()):
+    run = session.run
+    row = run.small_copies[1, 0]
+    assert (row.process, row.device, row.copies) == (1, 0, 4)
+    assert (row.time.count, row.time.total, row.time.minimum) == (4, 100, 20)
+    assert summary_document(session, run)["small_copies"] == [
+        {"process": 1, "gpu": 0, "copies": 4, "median_ns": 25}
+    ]
+    text = FORMAT.text(session, run, None)
+    assert "Small Copies\\n────────────\\nProcess  GPU  Copies  Median" in text, text
+    assert "      1    0       4   25 ns" in text, text
+assert "### SmallCopies" in format.page()
+"""
+
+
+def test_a_captured_fact_is_its_part_its_collector_its_place_and_its_table(tmp_path: Path) -> None:
+    package = tmp_path / "gputui"
+    source = Path(gputui.__file__).parent
+    shutil.copytree(source, package, ignore=shutil.ignore_patterns("__pycache__"))
+    for name, before, added, replaced in _CHANGED:
+        path = package / name
+        text = path.read_text(encoding="utf-8")
+        assert text.count(before) == 1, (name, before)
+        place = text.index(before)
+        rest = text[place + len(replaced) :]
+        path.write_text(f"{text[:place]}{added}{rest}", encoding="utf-8")
+    (package / "report/tables/small_copies.py").write_text(_TABLE, encoding="utf-8")
+    assert len({name for name, *_ in _CHANGED}) + 1 == 4
+    done = subprocess.run(
+        [sys.executable, "-B", "-c", f"FOLDER = {str(tmp_path)!r}\n{_CHECK}"],
+        env=os.environ | {"PYTHONPATH": f"{tmp_path}:{Path(__file__).parents[2]}"},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
