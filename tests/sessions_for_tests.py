@@ -10,8 +10,8 @@ from typing import Any
 import msgspec
 
 from gputui.attribute.numbering import Numbering
-from gputui.collect.run_request import RunRequest
 from gputui.collect.traced_run import Run as TracedRun
+from gputui.collect.traced_run import RunRequest
 from gputui.model.events import AnyEvent, KernelDefined
 from gputui.model.sketch import Accumulator
 from gputui.playback.loading import Loaded, load

@@ -12,7 +12,7 @@ from gputui.cli.options import MAIN
 from gputui.cli.values import UsageError, count
 
 if TYPE_CHECKING:
-    from gputui.collect.hosts.far_options import FarRun
+    from gputui.collect.hosts.pipe import FarRun
 
 
 def run(options: argparse.Namespace) -> int:
@@ -33,8 +33,8 @@ def run(options: argparse.Namespace) -> int:
 
         show = live_hosts.record if mode == "record" else live_hosts.screen
         return show(options, _far_run(pids, options))
-    from gputui.collect.attached_run import request_of_pid
     from gputui.collect.process_details import same_process
+    from gputui.collect.traced_run import request_of_pid
 
     if options.started is not None:
         same_process(pids[0], options.started)
@@ -85,7 +85,7 @@ def _processes_of(options: argparse.Namespace) -> list[int]:
 def _far_run(pids: list[int], options: argparse.Namespace) -> FarRun:
     from msgspec.structs import replace
 
-    from gputui.collect.hosts.far_options import RECORDING, begun_now
+    from gputui.collect.hosts.pipe import RECORDING, begun_now
 
     attach = declared.command("attach") or MAIN
     words = words_there(attach, sys.argv[2:], leave_out=options.pid)

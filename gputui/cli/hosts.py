@@ -17,10 +17,9 @@ from gputui.cli.options import MAIN
 from gputui.cli.values import UsageError
 
 if TYPE_CHECKING:
-    from gputui.collect.hosts.far_options import FarRun
-    from gputui.collect.hosts.fleet import Fleet
+    from gputui.collect.hosts.fleet import Fleet, Masters
     from gputui.collect.hosts.link import HostLink
-    from gputui.collect.hosts.masters import Masters
+    from gputui.collect.hosts.pipe import FarRun
     from gputui.collect.hosts.target import Target
 
 
@@ -69,9 +68,8 @@ def connected(
     if options.readonly and run is not None and not run.recording:
         raise UsageError(f"{options.set_by['readonly']} starts nothing, on other hosts neither")
     from gputui.collect.hosts.far_end import has_zstandard
-    from gputui.collect.hosts.far_options import FarOptions
-    from gputui.collect.hosts.fleet import Fleet
-    from gputui.collect.hosts.masters import Masters
+    from gputui.collect.hosts.fleet import Fleet, Masters
+    from gputui.collect.hosts.pipe import FarOptions
 
     targets = targets_of(options)
     there = _there(options)
@@ -103,7 +101,7 @@ def far_run(
     options: argparse.Namespace, words: Sequence[str], program: Sequence[str] | None
 ) -> FarRun | None:
     """What to run there, or to follow, as `words` and `program` were typed; None for nothing."""
-    from gputui.collect.hosts.far_options import NODE, RECORDING, FarRun, begun_now
+    from gputui.collect.hosts.pipe import NODE, RECORDING, FarRun, begun_now
 
     if options.replay:
         return FarRun(recording=options.replay, is_of_all=NODE in options.replay)
@@ -144,7 +142,7 @@ def status_of(links: Sequence[HostLink], options: argparse.Namespace) -> int:
     goes on is printed.
     """
     from gputui.cli.exit_status import exit_status
-    from gputui.collect.hosts.far_options import NODE
+    from gputui.collect.hosts.pipe import NODE
 
     ended = [(link.run_started, link.run_ended) for link in links]
     going = [link for link in links if link.run_goes_on]

@@ -13,8 +13,7 @@ from gputui.cli.values import UsageError, seconds
 
 if TYPE_CHECKING:
     from gputui.collect.live import Live, LiveOptions
-    from gputui.collect.run_request import RunRequest
-    from gputui.collect.traced_run import Run
+    from gputui.collect.traced_run import Run, RunRequest
     from gputui.inject.options import CaptureOptions, TraceSampling
     from gputui.state import Session
     from gputui.store.journal import Limits
@@ -97,7 +96,7 @@ def screen(watch: Watch) -> int:
 
     def connect(notify: Callable[[], None]) -> Source:
         # Imported behind the first frame: NVML, NumPy and psutil take longer than drawing it.
-        from gputui.collect.nvml.bindings import start_driver
+        from gputui.collect.nvml.driver_calls import start_driver
 
         nonlocal live
         told.append(notify)
@@ -204,13 +203,13 @@ def limits_of(options: argparse.Namespace) -> Limits:
 def request_of(options: argparse.Namespace, command: list[str] | None) -> RunRequest | None:
     """The requested workload or command, None without one. Raises UsageError and CatalogueError."""
     if command:
-        from gputui.collect.run_request import RunRequest
+        from gputui.collect.traced_run import RunRequest
 
         return RunRequest.of_command(command)
     if not options.workload:
         return None
     from gputui.collect.catalogue import load_catalogue, parse_parameters
-    from gputui.collect.run_request import RunRequest
+    from gputui.collect.traced_run import RunRequest
 
     words: dict[str, str] = {}
     for word in options.parameter:

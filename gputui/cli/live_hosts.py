@@ -32,8 +32,8 @@ from gputui.state.hosts import HostNews
 from gputui.store.journal import JournalWriter, default_path, make_folder
 
 if TYPE_CHECKING:
-    from gputui.collect.hosts.far_options import FarRun
     from gputui.collect.hosts.fleet import Fleet
+    from gputui.collect.hosts.pipe import FarRun
     from gputui.tui.source import Source
 
 _COMPARED_NS = 60 * 10**9

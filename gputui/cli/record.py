@@ -23,7 +23,7 @@ from gputui.base.wake import Wake
 from gputui.cli.exit_status import exit_status
 from gputui.collect.child.process import ENDING_S, GRACE_S
 from gputui.collect.live import Live, LiveOptions
-from gputui.collect.run_request import RunRequest
+from gputui.collect.traced_run import RunRequest
 from gputui.model import units
 from gputui.model.events import Alert
 from gputui.report.workload_metrics import metric_text
@@ -295,7 +295,7 @@ class _Recorder:
         request, run = self._options.request, self._session.run
         if request is None or request.pid is None or run is None or run.ended is None:
             return False
-        from gputui.collect.attached_run import REFUSED
+        from gputui.collect.traced_run import REFUSED
 
         return run.ended.exit_code == REFUSED and not run.processes
 

@@ -26,19 +26,19 @@ def _run(options: argparse.Namespace) -> int:
     try:
         return _followed(options)
     except GputuiError as error:  # the near end may not retry, nor take it for a cut
-        from gputui.collect.hosts.hello import hello_line
+        from gputui.collect.hosts.pipe import hello_line
 
         os.write(1, hello_line(options.token, error=str(error)))
         return error.exit_status
 
 
 def _followed(options: argparse.Namespace) -> int:
-    from gputui.collect.hosts import far_run
+    from gputui.collect.hosts import far_end
 
     if options.file:
-        path = far_run.recording_at(options.file)
+        path = far_end.recording_at(options.file)
     else:
         if not re.fullmatch(r"\d{1,10}-[0-9a-f]{1,16}", options.run_id):
             raise UsageError(f"--run-id {options.run_id}: give SECONDS-HEX")
-        path = far_run.begin(options.run_id, options.name or "run", options.words)
-    return far_run.follow(options.token, path, options.offset or 0, zstandard=options.zstandard)
+        path = far_end.begin(options.run_id, options.name or "run", options.words)
+    return far_end.follow(options.token, path, options.offset or 0, zstandard=options.zstandard)

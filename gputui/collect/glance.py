@@ -9,7 +9,8 @@ import os
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, TypeVar
 
-from gputui.collect.nvml.bindings import DriverError, Handle, Library, Memory
+from gputui.collect.nvml.bindings import Library, Memory
+from gputui.collect.nvml.driver_calls import DriverError, Handle
 from gputui.collect.nvml.opening import open_library
 
 T = TypeVar("T")

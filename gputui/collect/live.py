@@ -21,10 +21,8 @@ from gputui.model.events import AnyEvent
 from gputui.model.hub import Hub
 
 if TYPE_CHECKING:
-    from gputui.collect.catalogue import Catalogue, Value
-    from gputui.collect.forecast import Forecaster
-    from gputui.collect.run_request import RunRequest
-    from gputui.collect.traced_run import Run
+    from gputui.collect.catalogue import Catalogue, Forecaster, Value
+    from gputui.collect.traced_run import Run, RunRequest
     from gputui.store.journal.recorder import RecordingWriter
     from gputui.store.trace import TraceWriter
 
@@ -123,7 +121,7 @@ class Live:
 
     def forecaster(self) -> Forecaster:
         """Says what runs of workloads would need; to be closed."""
-        from gputui.collect.forecast import Forecaster
+        from gputui.collect.catalogue import Forecaster
 
         return Forecaster()
 
@@ -131,13 +129,13 @@ class Live:
         self, name: str, parameters: Mapping[str, Value], step_range: str | None = None
     ) -> None:
         """Start a workload of the catalogue; an active run is ended first."""
-        from gputui.collect.run_request import RunRequest
+        from gputui.collect.traced_run import RunRequest
 
         self.start_run(RunRequest.of_workload(name, parameters, step_range))
 
     def attach(self, pid: int) -> None:
         """Attach to a process; an active run is ended first. Raises AttachError without one."""
-        from gputui.collect.attached_run import request_of_pid
+        from gputui.collect.traced_run import request_of_pid
 
         # Programs that were not made to be looked at seldom have ranges of their own.
         self.start_run(
@@ -156,7 +154,7 @@ class Live:
         self._runs += 1
         kind = Run
         if request.pid is not None:
-            from gputui.collect.attached_run import AttachedRun
+            from gputui.collect.traced_run import AttachedRun
 
             kind = AttachedRun
         self._run = kind(

@@ -1,19 +1,20 @@
-"""The whole machine as events: what the sampler's thread does at its start and at each tick."""
+"""The whole machine as events, for the sampler's thread: its GPUs, the host around them, and steps
+of the wall clock meanwhile.
+"""
 
 from __future__ import annotations
 
 import os
 import platform
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import msgspec
 
 from gputui.base.version import VERSION
-from gputui.collect.clock_steps import ClockSteps
 from gputui.collect.host import Host, host_facts
+from gputui.collect.nvml.device import Turns
 from gputui.collect.nvml.gpus import Nvml
-from gputui.collect.nvml.turns import Turns
 from gputui.collect.processes import ProcessTable
 from gputui.collect.written import NOTHING_WRITTEN, Written
 from gputui.model.events import (
@@ -25,13 +26,55 @@ from gputui.model.events import (
     MachineSample,
 )
 
+# Wall clocks that are set while gputui watches, as by NTP after a start with a wrong time.
+
+LEAST_NS = 50_000_000
+
+"""What NTP corrects it slews, at most 0.5 ms a second, unless it is off by more (ntpd 128 ms)."""
+
+_CLOSE_NS = 5_000_000
+
+"""Two readings this far apart, or more, had another process between them."""
+
+
+def _steady_ns() -> int:
+    # Not CLOCK_MONOTONIC, which stands still while the machine sleeps.
+    return time.clock_gettime_ns(time.CLOCK_BOOTTIME)
+
+
+class ClockSteps:
+    """How far the wall clock ran away from one that is never set, from reading to reading."""
+
+    def __init__(
+        self, wall: Callable[[], int] = time.time_ns, steady: Callable[[], int] = _steady_ns
+    ) -> None:
+        self._wall, self._steady = wall, steady
+        self._ahead_ns: int | None = None
+
+    def read(self) -> int | None:
+        """How far it was set since the last reading; None where it was not."""
+        before_ns = self._steady()
+        wall_ns = self._wall()
+        if self._steady() - before_ns >= _CLOSE_NS:
+            return None  # the next reading has it
+        ahead_ns = wall_ns - before_ns
+        step_ns = 0 if self._ahead_ns is None else ahead_ns - self._ahead_ns
+        self._ahead_ns = ahead_ns
+        return step_ns if abs(step_ns) >= LEAST_NS else None
+
+
+# The whole machine as events: what the sampler's thread does at its start and at each tick.
+
 PROCESSES_EVERY_NS = 1_900_000_000
+
 """Listing processes costs as much as four ticks without. Two seconds, less a tick's jitter."""
 
 ENERGY_S = 0.1
+
 """How long to wait for the energy counters; the slowest call measured took 0.034 s."""
 
 FIRST_STATUS_S = 0.5
+
 """How long the first tick waits for slow readings, so that `--once` has them."""
 
 

@@ -1,5 +1,6 @@
 """The records of a file, in order of time, through the attribution that live capture goes through:
-a kernel belongs to the range around its launch.
+a kernel belongs to the range around its launch. What importers of every format share: ranges as
+pushes and pops, strings and launch shapes by number.
 """
 
 from __future__ import annotations
@@ -10,19 +11,237 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from gputui.attribute.arrays import Int64s, Slots
+from gputui.attribute.arrays import LATEST_NS, Int64s, Slots, UInt32s
+from gputui.attribute.definitions import MOST
 from gputui.attribute.numbering import Numbering
 from gputui.attribute.traced_process import TracedProcess
-from gputui.imports.shapes import LaunchShapes
-from gputui.imports.texts import Texts
 from gputui.model.events import AnyEvent, ProcessAttached, ProcessDetached
-from gputui.ring.layout import RecordKind
+from gputui.model.payloads import NO_PAYLOAD
+from gputui.ring.layout import FLAG_COLORED, FLAG_PAYLOAD, SLOT, STRING_BYTES_MAX, RecordKind
 from gputui.store.trace import TraceWriter
+
+# Launch shapes of a report, numbered like a process's shapes in the capture library.
+
+_LOW = 0xFFFF_FFFF
+
+
+class LaunchShapes:
+    """Numbers of the distinct shapes, and the records that define them."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[tuple[int, ...], int] = {}
+
+    def of(self, names: UInt32s, rows: Int64s) -> Int64s:
+        """The number of each kernel's shape, 0 if the report does not have it.
+
+        `rows` has grid x y z, block x y z, registers, static and dynamic shared bytes.
+        """
+        numbers = np.zeros(len(rows), np.int64)
+        told = np.flatnonzero(rows[:, 0] > 0)
+        if len(told):
+            whole = np.column_stack((names[told], np.clip(rows[told], 0, _LOW)))
+            keys, places = np.unique(whole, axis=0, return_inverse=True)
+            found = np.array([self._number(tuple(key)) for key in keys.tolist()], np.int64)
+            numbers[told] = found[places.reshape(-1)]
+        return numbers
+
+    def _number(self, key: tuple[int, ...]) -> int:
+        number = self._numbers.get(key, 0)
+        if not number and len(self._numbers) < MOST - 1:
+            number = self._numbers[key] = len(self._numbers) + 1
+        return number
+
+    def records(self, numbers: list[int]) -> Slots:
+        """The records that define these shapes."""
+        records = np.zeros(len(numbers), SLOT)
+        if not numbers:
+            return records
+        keys = list(self._numbers)
+        name, *geometry = np.array([keys[number - 1] for number in numbers], np.uint64).T
+        records["kind"] = RecordKind.LAUNCH_SHAPE
+        records["d"] = numbers
+        records["name"] = name
+        records["start"] = geometry[0] | geometry[1] << np.uint64(32)
+        records["end"] = geometry[2] | geometry[3] << np.uint64(32)
+        records["value"] = geometry[4] | geometry[5] << np.uint64(32)
+        for name, column in zip("abc", geometry[6:], strict=True):
+            records[name] = column
+        return records
+
+
+# Strings of an imported file, numbered from 1 like a process's strings in the capture library.
+
+MAX_TEXTS = 400_000
+
+"""Distinct strings kept; any further ones are lost."""
+
+
+class Texts:
+    """Texts by number."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[str, int] = {}
+        self.texts: dict[int, str] = {}
+
+    def of_text(self, text: str) -> int:
+        """The number of a text, which is new if it was not seen before."""
+        number = self._numbers.get(text)
+        if number is not None:
+            return number
+        text = text[:STRING_BYTES_MAX]
+        number = self._numbers.get(text)
+        if number is None:
+            if len(self._numbers) >= MAX_TEXTS:
+                return MAX_TEXTS + 1
+            number = len(self._numbers) + 1
+            self._numbers[text] = number
+            self.texts[number] = text
+        return number
+
+
+# Ranges with both ends as the pushes, pops, starts, ends and marks behind them.
+#
+# Files store a range as one row. Rows of a thread and domain nest, so sorting both ends restores
+# the order of pushes and pops, and counting them gives the levels.
+
+ABSENT = -(1 << 63)
+
+"""Represents a missing number in a column of integers."""
+
+THREAD = 0xFFFFFF
+
+"""The bits of a task that are its thread: tids end at 2²²."""
+
+_RGB = 0xFFFFFF
+
+_U32 = 0xFFFF_FFFF
+
+
+@dataclass(slots=True)
+class RangeRows:
+    """Columns of the rows that are ranges or marks, with the names they refer to."""
+
+    start: Int64s
+    end: Int64s
+    kind: Int64s
+    category: Int64s
+    color: Int64s
+    name: Int64s
+    task: Int64s
+    """The thread; above its lowest bits, the process as the file numbers it."""
+    domain: Int64s
+    """The number of the domain's name, 0 for the default one."""
+    end_task: Int64s
+    """The thread that ended it."""
+    category_id: Int64s
+    payload_type: Int64s
+    payload: Int64s
+    """As in a ring record, but signed."""
+
+
+class RangeRecords:
+    """The range records of a file, in order of time."""
+
+    def __init__(self, rows: RangeRows, base_ns: int) -> None:
+        """`base_ns` is where the file's clock begins, since the epoch."""
+        self._base_ns = base_ns
+        self._rows = rows
+        self._steps = _Steps.of(self._rows)
+        self._next = 0
+
+    @property
+    def last_ns(self) -> int:
+        """The last moment of any range or mark, of any process; 0 if there is none."""
+        times = self._steps.time
+        return min(max(0, int(times[-1]) + self._base_ns), LATEST_NS) if len(times) else 0
+
+    def take(self, until: int) -> tuple[Slots, Int64s]:
+        """The records up to a moment of the file's clock, and the task of each."""
+        steps, rows = self._steps, self._rows
+        end = int(np.searchsorted(steps.time, until, side="right"))
+        part = slice(self._next, max(self._next, end))
+        self._next = part.stop
+        row = steps.row[part]
+        records = np.zeros(len(row), SLOT)
+        kind = steps.kind[part]
+        opens = (kind != RecordKind.RANGE_POP) & (kind != RecordKind.RANGE_END)
+        records["kind"] = kind
+        ends = kind == RecordKind.RANGE_END
+        records["thread"] = np.where(ends, rows.end_task[row], rows.task[row]) & THREAD
+        records["start"] = np.clip(steps.time[part] + self._base_ns, 0, LATEST_NS)
+        records["a"] = rows.domain[row]
+        records["d"] = steps.level[part]
+        records["value"] = row
+        records["name"][opens] = rows.name[row][opens]
+        records["b"][opens] = rows.category[row][opens]
+        colored = opens & (rows.color[row] != ABSENT)
+        records["sub"][colored] = FLAG_COLORED
+        records["c"][colored] = (rows.color[row] & _RGB)[colored]
+        records["e"][opens] = np.maximum(rows.category_id[row], 0)[opens] & _U32
+        told = opens & (rows.payload_type[row] != NO_PAYLOAD)
+        records["sub"][told] |= FLAG_PAYLOAD
+        records["source_kind"][told] = rows.payload_type[row][told]
+        records["end"][told] = rows.payload[row][told].view(np.uint64)
+        return records, rows.task[row]
+
+
+@dataclass(slots=True)
+class _Steps:
+    """Events in order: when, of which row, and for pushes and pops at which level."""
+
+    time: Int64s
+    kind: Int64s
+    row: Int64s
+    level: Int64s
+
+    @classmethod
+    def of(cls, rows: RangeRows) -> _Steps:
+        every = np.arange(len(rows.start))
+        closed = every[(rows.kind != RecordKind.MARK) & (rows.end != ABSENT)]
+        row = np.concatenate((every, closed))
+        is_end = np.arange(len(row)) >= len(every)
+        start, end = rows.start[row], np.maximum(rows.start[row], rows.end[row])
+        time = np.where(is_end, end, start)
+        empty = (end == start) & (rows.end[row] != ABSENT)
+        # At the same moment: first ends of earlier ranges, innermost first; then starts, outermost
+        # first; a range of zero length ends before the next begins.
+        phase = ~is_end | empty
+        first = np.where(phase, -end, -start)
+        second = np.where(is_end & ~empty, -row, 2 * row + is_end)
+        order = np.lexsort((second, first, phase, time))
+        row, is_end, time = row[order], is_end[order], time[order]
+        begin = rows.kind[row]
+        ends = np.where(begin == RecordKind.RANGE_PUSH, RecordKind.RANGE_POP, RecordKind.RANGE_END)
+        kind = np.where(is_end, ends, begin)
+        return cls(time, kind, row, _levels(rows, row, kind))
+
+
+def _levels(rows: RangeRows, row: Int64s, kind: Int64s) -> Int64s:
+    """How many ranges of the same stack are open around each push, and around each pop's range."""
+    level = np.zeros(len(row), np.int64)
+    nests = np.flatnonzero((kind == RecordKind.RANGE_PUSH) | (kind == RecordKind.RANGE_POP))
+    if not len(nests):
+        return level
+    order = nests[np.lexsort((rows.domain[row[nests]], rows.task[row[nests]]))]
+    task, domain = rows.task[row[order]], rows.domain[row[order]]
+    pushes = kind[order] == RecordKind.RANGE_PUSH
+    depth = np.cumsum(np.where(pushes, 1, -1))
+    new = np.flatnonzero(np.r_[True, (task[1:] != task[:-1]) | (domain[1:] != domain[:-1])])
+    before = np.r_[0, depth[:-1]]
+    depth = depth - np.repeat(before[new], np.diff(np.r_[new, len(order)]))
+    level[order] = np.where(pushes, depth - 1, depth)
+    return level
+
+
+# The records of a file, in order of time, through the attribution that live capture goes through:
+# a kernel belongs to the range around its launch.
 
 MAX_PROCESSES = 1024
 
 TICKS = 600
+
 SHORTEST_TICK_NS = 100_000_000
+
 """A file is divided into at most this many ticks, none shorter than this."""
 
 

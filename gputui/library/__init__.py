@@ -6,9 +6,7 @@
 from __future__ import annotations
 
 from gputui.base.errors import GputuiError as Error
-from gputui.library.comparison import Comparison, compare
-from gputui.library.machine import devices
-from gputui.library.recording import Recording, Run, read
+from gputui.library.recording import Comparison, Recording, Run, compare, devices, read
 from gputui.render.columnar import MissingPackageError
 
 __all__ = [

@@ -1,9 +1,11 @@
-"""Recordings and their runs, read into data frames."""
+"""Recordings and their runs read into data frames, runs side by side, and readings of this machine:
+what `import gputui` offers. Nothing here runs a program or writes a file.
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from functools import cached_property
@@ -11,10 +13,29 @@ from pathlib import Path
 from typing import Any, get_type_hints
 
 from gputui.base.errors import GputuiError as Error
-from gputui.library.frames import Frame, Row, Rows, framed
-from gputui.render.columnar import Frames, frames_package
+from gputui.render.columnar import Frames, frame, frames_package
 from gputui.state import Run as State
 from gputui.state import Session
+
+# What tables come as.
+
+Row = dict[str, Any]
+
+Rows = tuple[Mapping[str, Any], list[Row]]
+
+"""The type of each column, by name, and the rows."""
+
+Frame = Any
+
+"""A pandas.DataFrame or a polars.DataFrame."""
+
+
+def framed(rows: Rows, frames: Frames | None) -> Frame:
+    """`rows` as a frame of the package that was asked for. Raises MissingPackageError."""
+    return frame(*rows, frames_package(frames))
+
+
+# Recordings and their runs, read into data frames.
 
 
 def read(path: str | os.PathLike[str], *, frames: Frames | None = None) -> Recording:
@@ -238,6 +259,7 @@ class Run:
 
 
 _TABLES = {"phases": "phases", "kernels": "cuda_gpu_kern_sum", "api": "cuda_api_sum"}
+
 """Attribute → table."""
 
 
@@ -270,3 +292,126 @@ def _samples(name: str, span: tuple[int, int] | None) -> Rows:
 
     with closing(open_recording(name, summed=True)) as recording:
         return SAMPLE_COLUMNS, list(sample_rows(samples_of(recording, span, Session())))
+
+
+# Runs side by side.
+
+
+def compare(
+    baseline: str | os.PathLike[str] | Run,
+    *others: str | os.PathLike[str] | Run,
+    frames: Frames | None = None,
+) -> Comparison:
+    """How runs differ from the first: of a path the newest run is taken, of the machine where it
+    holds none. Raises Error, in one line, where one cannot be read or there is nothing to compare.
+    """
+    from gputui.playback.loading import load
+    from gputui.report.compare import compare as compared
+    from gputui.report.subject import Subject
+
+    if not others:
+        raise Error("compare() needs two runs or more")
+    subjects = []
+    for one in (baseline, *others):
+        if isinstance(one, Run):
+            label = f"{one.recording} #{one.number}"
+            subjects.append(Subject(label, one._part.session, one._state))
+        else:
+            loaded = load(os.fspath(one))
+            subjects.append(Subject(loaded.name, loaded.session, loaded.run))
+    return Comparison(compared(subjects), frames)
+
+
+class Comparison:
+    """Runs side by side; the first is the baseline."""
+
+    def __init__(self, compared: Any, frames: Frames | None) -> None:
+        self._compared = compared
+        self._frames = frames
+        self.remarks: tuple[str, ...] = tuple(compared.remarks)
+        """What cannot be compared, and why."""
+
+    @property
+    def figures(self) -> Frame:
+        """A row for each figure of each run after the first: its value in the baseline and there,
+        the difference, and whether that is more than noise."""
+        return framed((_FIGURES, self.rows()), self._frames)
+
+    def rows(self) -> list[Row]:
+        """The same as a list of dictionaries."""
+        subjects = self._compared.subjects
+        rows: list[Row] = []
+        for item in self._compared.items:
+            for figure in item.figures.values():
+                for index in range(1, len(subjects)):
+                    found = figure.difference(index)
+                    base, value = figure.values[0], figure.values[index]
+                    cells = (
+                        item.kind, item.name, item.was, figure.name, subjects[index].label,
+                        base.amount if base else None, value.amount if value else None,
+                        *((found.absolute, found.percent, found.noise, found.beyond_noise)
+                          if found else (None,) * 4),
+                    )  # fmt: skip
+                    rows.append(dict(zip(_FIGURES, cells, strict=True)))
+        return rows
+
+    def failures(self, *conditions: str) -> list[str]:
+        """A line for each of the conditions, as `gputui compare --fail-if` takes them, that holds
+        of a run after the first. Raises Error where one makes no sense."""
+        from gputui.report.gate import Condition
+
+        parsed = [Condition.parse(text) for text in conditions]
+        return [line for condition in parsed for line in condition.tripped(self._compared)]
+
+    def document(self) -> Row:
+        """All of it, as `gputui compare --format json` has it."""
+        import msgspec
+
+        from gputui.render.comparison import comparison_document
+
+        document: Row = msgspec.to_builtins(comparison_document(self._compared))
+        return document
+
+
+_FIGURES: dict[str, type] = {
+    "kind": str, "name": str, "was": str, "figure": str, "run": str, "baseline": float,
+    "value": float, "difference": float, "difference_percent": float, "noise": float,
+    "beyond_noise": bool,
+}  # fmt: skip
+
+
+# Readings of this machine.
+
+
+def devices(
+    interval_s: float = 1.0, count: int | None = None, only: Sequence[int] | None = None
+) -> Iterator[Row]:
+    """Readings of this machine's GPUs as they are taken: each interval one a device, `count` times
+    or for ever. Each has the names and units of `gputui --once --json`, and `time`.
+
+    `only` are NVML indexes; None takes what CUDA_VISIBLE_DEVICES says. Raises Error where there is
+    no GPU, it cannot be read any more, or the interval is impossible.
+    """
+    from gputui.collect.sampler import Sampler, emissions
+    from gputui.model.events import Header, HostUnavailable, MachineSample
+    from gputui.report.machine_now import machine_document
+
+    try:
+        sampler = Sampler(interval_s, only)
+    except ValueError as error:
+        raise Error(str(error)) from None
+    session = Session()
+    taken = 0
+    with closing(emissions(sampler)) as emitted:
+        while count is None or taken < count:
+            events = next(emitted)
+            session.apply(events)
+            for event in events:
+                if isinstance(event, Header) and event.gpu_unavailable_reason:
+                    raise Error(f"no GPU: {event.gpu_unavailable_reason}")
+                if isinstance(event, HostUnavailable) and "sampler" in event.reasons:
+                    raise Error(event.reasons["sampler"])
+            if any(isinstance(event, MachineSample) for event in events):
+                taken += 1
+                document = machine_document(session)
+                yield from ({"time": document["time"], **gpu} for gpu in document["gpus"])

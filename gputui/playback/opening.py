@@ -75,12 +75,12 @@ def open_import(path: Path, trace: TraceWriter | None = None) -> NsysReport | Ki
     """What another tool wrote, with every single event; None for anything else. With `trace`,
     these also go there. Raises JournalError, one line."""
     if path.suffix in _NSYS_SUFFIXES:
-        from gputui.imports.nsys.files import exported_report
+        from gputui.imports.nsys.report import exported_report
 
         return exported_report(path, trace)
     kind = import_kind(path)
     if kind == "packed sqlite":
-        from gputui.imports.nsys.files import unpacked_report
+        from gputui.imports.nsys.report import unpacked_report
 
         return unpacked_report(path, trace)
     if kind == "sqlite":

@@ -11,8 +11,7 @@ if TYPE_CHECKING:
     from abc import ABCMeta as _ProtocolMeta
     from pathlib import Path
 
-    from gputui.collect.catalogue import Catalogue, Value
-    from gputui.collect.forecast import Forecast
+    from gputui.collect.catalogue import Catalogue, Forecast, Value
     from gputui.model.events import AnyEvent
     from gputui.state import Session
     from gputui.state.hosts import HostNews

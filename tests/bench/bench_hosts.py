@@ -22,8 +22,8 @@ os.environ.setdefault("TEXTUAL_ANIMATIONS", "none")
 import msgspec
 import psutil
 
-from gputui.collect.hosts.far_options import FarOptions
 from gputui.collect.hosts.fleet import Fleet
+from gputui.collect.hosts.pipe import FarOptions
 from gputui.collect.hosts.target import command_target, distinct
 from gputui.state import Session
 from gputui.state.long_history import HISTORY_SAMPLES

@@ -63,7 +63,8 @@ CALLS = (
 sys.path[:0] = [str(ROOT), str(FAKE.parent)]
 
 from gputui.collect.machine_reader import Machine  # noqa: E402
-from gputui.collect.nvml.bindings import DriverError, Handle, Library  # noqa: E402
+from gputui.collect.nvml.bindings import Library  # noqa: E402
+from gputui.collect.nvml.driver_calls import DriverError, Handle  # noqa: E402
 from gputui.collect.nvml.gpm import METRICS  # noqa: E402
 from gputui.collect.nvml.status import Xids  # noqa: E402
 

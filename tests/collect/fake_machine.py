@@ -13,10 +13,12 @@ import sys
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Union
 
 import msgspec
 
 from gputui.model.events import (
+    KINDS,
     AnyEvent,
     GpuSample,
     GpuStatus,
@@ -231,7 +233,7 @@ class Probe:
         return line
 
     def events(self) -> list[AnyEvent]:
-        return msgspec.json.decode(self.line(), type=list[AnyEvent])
+        return msgspec.json.decode(self.line(), type=list[Union[KINDS]])  # type: ignore[valid-type]  # noqa: UP007
 
     def until(self, seen: list[AnyEvent], enough: Callable[[Reading], bool]) -> Reading:
         """Takes emissions into `seen` until `enough`."""

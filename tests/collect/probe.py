@@ -15,7 +15,7 @@ from functools import partial
 import msgspec
 
 from gputui.collect.glance import glance
-from gputui.collect.nvml.bindings import start_driver
+from gputui.collect.nvml.driver_calls import start_driver
 from gputui.collect.nvml.gpus import Nvml
 from gputui.collect.sampler import Sampler, read_once
 from gputui.model.events import AnyEvent

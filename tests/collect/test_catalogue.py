@@ -9,13 +9,14 @@ import pytest
 from gputui.collect.catalogue import (
     Catalogue,
     CatalogueError,
+    Forecast,
+    Forecaster,
     Parameter,
     load_catalogue,
     parse_parameters,
     parse_value,
     workload_text,
 )
-from gputui.collect.forecast import Forecast, Forecaster
 
 
 @pytest.fixture(scope="module")

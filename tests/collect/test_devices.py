@@ -9,8 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from gputui.collect.nvml.rates import CounterRate
-from gputui.collect.nvml.reading import Fields
+from gputui.collect.nvml.reading import CounterRate, Fields
 from gputui.model.events import GpuSample
 from tests.collect.fake_machine import (
     H200_REASONS,

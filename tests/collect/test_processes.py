@@ -17,8 +17,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gputui.collect.nvml.bindings import GpuProcess, ProcessUse
+from gputui.collect.nvml.device import LEAST_AGE_NS, MOST_AGE_NS, Turns
 from gputui.collect.nvml.reading import DeviceReading
-from gputui.collect.nvml.turns import LEAST_AGE_NS, MOST_AGE_NS, Turns
 from gputui.collect.processes import ProcessTable
 from gputui.model.events import GpuSample
 from tests.collect.fake_machine import (

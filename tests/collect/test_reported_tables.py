@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from gputui.attribute.numbering import Numbering
 from gputui.collect.child import reported_tables
 from gputui.collect.child.reported_tables import ResultTables, TableReport
-from gputui.collect.run_request import RunRequest
-from gputui.collect.traced_run import Run
+from gputui.collect.traced_run import Run, RunRequest
 from gputui.inject.options import CaptureOptions
 from gputui.model.events import AnyEvent, RunResult
 

@@ -13,8 +13,7 @@ import pytest
 
 from gputui.attribute.numbering import Numbering
 from gputui.attribute.reader import CaptureReader
-from gputui.collect.run_request import RunRequest
-from gputui.collect.traced_run import Run
+from gputui.collect.traced_run import Run, RunRequest
 from gputui.inject import environment
 from gputui.model.events import AnyEvent, RunAskedToEnd, RunEnded, RunOutput, RunStarted
 from gputui.render.summary import facts_lines

@@ -13,10 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gputui.collect.clock_steps import ClockSteps
-from gputui.collect.nvml.gpus import _coarse
+from gputui.collect.machine_reader import ClockSteps
+from gputui.collect.nvml.gpus import Worker, _coarse
 from gputui.collect.sampler import Sampler, Schedule
-from gputui.collect.worker import Worker
 from gputui.model.events import (
     AnyEvent,
     GpuEnergy,

@@ -15,7 +15,7 @@ import pytest
 
 from gputui.attribute.numbering import Numbering
 from gputui.cli.dispatch import run as gputui
-from gputui.collect.attached_run import AttachedRun, request_of_pid
+from gputui.collect.traced_run import AttachedRun, request_of_pid
 from gputui.inject.attach import Detached, detach
 from gputui.inject.build import CAPTURE
 from gputui.inject.environment import create_capture_folder

@@ -27,7 +27,7 @@ _CALL = """
 """
 _ADDED = (
     ("model/events/gpu.py", "    mig_instances: tuple[MigSample, ...] = ()\n", _FIELD),
-    ("collect/nvml/bindings/readings.py", "    def decoder_percent(self", _CALL),
+    ("collect/nvml/bindings.py", "    def decoder_percent(self", _CALL),
 )
 """File, what stands behind the new lines, and those."""
 

@@ -12,8 +12,7 @@ from pathlib import Path
 
 import msgspec
 
-from gputui.collect.catalogue import Catalogue, Parameter, Preset, Value, Workload
-from gputui.collect.forecast import Forecast
+from gputui.collect.catalogue import Catalogue, Forecast, Parameter, Preset, Value, Workload
 from gputui.model.events import (
     JOURNAL_SCHEMA,
     AnyEvent,

@@ -13,8 +13,7 @@ from rich.cells import cell_len
 from rich.color import ColorSystem
 from textual import events
 
-from gputui.collect.catalogue import Catalogue
-from gputui.collect.forecast import Forecast
+from gputui.collect.catalogue import Catalogue, Forecast
 from gputui.model.events import Alert, AnyEvent, MachineSample, RunEnded, RunOutput
 from gputui.render import formats
 from gputui.tui.dialogs.boxes import DetailsBox

@@ -1,44 +1,218 @@
-"""One link: a thread that opens the pipe, reads the journal from it, and opens it again."""
+"""One link to another host: its state, its clock, and the events that come through it.
+
+For `fleet`, which holds one link per host. A host without gputui is read through its `nvidia-smi`.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import csv
 import io
+import math
 import random
 import secrets
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import BinaryIO
 
 import msgspec
 
-from gputui.collect.hosts import failures, smi
-from gputui.collect.hosts.clock import ClockEstimate
+from gputui.base.sanitize import sanitize
+from gputui.base.version import VERSION
+from gputui.collect.hosts import failures
 from gputui.collect.hosts.failures import Failure, Kind
-from gputui.collect.hosts.far_options import FarOptions, FarRun
-from gputui.collect.hosts.hello import MOST_NOISE_BYTES, Hello, read_line
-from gputui.collect.hosts.pipe import Pipe, SilentError
+from gputui.collect.hosts.pipe import (
+    MOST_NOISE_BYTES,
+    FarOptions,
+    FarRun,
+    Hello,
+    Pipe,
+    SilentError,
+    read_line,
+)
 from gputui.collect.hosts.target import Target
-from gputui.model.events import JOURNAL_SCHEMA, CaptureSum, ClockRead, Header, RunEnded, RunStarted
-from gputui.model.link import Link, State
+from gputui.model.events import (
+    JOURNAL_SCHEMA,
+    AnyEvent,
+    CaptureSum,
+    ClockRead,
+    GpuFacts,
+    GpuSample,
+    Header,
+    HostFacts,
+    HostSample,
+    HostUnavailable,
+    MachineSample,
+    RunEnded,
+    RunStarted,
+)
+from gputui.model.link import ClockOffset, Link, State
 from gputui.state.hosts import HostNews
 from gputui.store.journal import JournalError, JournalReader
 from gputui.store.journal.reader import DamagedError
 from gputui.store.journal.reader import Written as Recorded
 
+# The difference between two hosts' clocks, from round trips over the link.
+
+ROUND_TRIPS = 8
+
+"""The quickest of these counts: what delays one trip delays it in one direction."""
+
+
+class ClockEstimate:
+    """Offsets of the newest round trips (Cristian, 1989: the other clock was read between the
+    question and its answer; the middle is the estimate, half the round trip its error).
+    """
+
+    def __init__(self) -> None:
+        self._trips: deque[ClockOffset] = deque(maxlen=ROUND_TRIPS)
+
+    def add(self, asked_ns: int, there_ns: int, answered_ns: int) -> None:
+        """A round trip; one that ends before it began is a clock that was set, or a lie."""
+        if answered_ns >= asked_ns:
+            middle_ns = (asked_ns + answered_ns) // 2
+            self._trips.append(ClockOffset(there_ns - middle_ns, (answered_ns - asked_ns + 1) // 2))
+
+    @property
+    def best(self) -> ClockOffset | None:
+        """None before the first."""
+        return min(self._trips, key=lambda trip: trip.error_ns, default=None)
+
+
+# A host without gputui, as its `nvidia-smi` prints it: its devices, and nothing else.
+
+_MIB = 1 << 20
+
+_LINE_BYTES = 4096
+
+_MOST_GPUS = 256
+
+_FACTS = ("index", "uuid", "name", "driver_version")
+
+_FIGURES = {
+    "utilization.gpu": ("utilization_percent", 1),
+    "memory.used": ("memory_used_bytes", _MIB),
+    "memory.total": ("memory_total_bytes", _MIB),
+    "power.draw": ("power_watts", 1),
+    "power.limit": ("power_limit_watts", 1),
+    "temperature.gpu": ("temperature_celsius", 1),
+    "clocks.sm": ("sm_clock_mhz", 1),
+    "clocks.mem": ("memory_clock_mhz", 1),
+}
+
+"""nvidia-smi's name of each field, ours, and what one of its units is of ours."""
+
+_WHOLE = ("memory_used_bytes", "memory_total_bytes", "sm_clock_mhz", "memory_clock_mhz")
+
+REASON = "only nvidia-smi is there: its devices, without processes, the host and counters"
+
+
+def words(interval_s: float) -> list[str]:
+    """The command there."""
+    return [
+        "nvidia-smi",
+        f"--query-gpu={','.join((*_FACTS, *_FIGURES))}",
+        "--format=csv,noheader,nounits",
+        f"--loop-ms={max(100, int(interval_s * 1000))}",
+    ]
+
+
+def events(stream: BinaryIO, name: str, interval_s: float) -> Iterator[AnyEvent]:
+    """What it prints as the events of a host called `name`, by this end's clock, until it ends.
+
+    A sample is complete when the first GPU comes again. A line that cannot be read ends it.
+    """
+    gpus: dict[int, tuple[GpuFacts, GpuSample, str]] = {}
+    has_header = False
+    while (line := stream.readline(_LINE_BYTES)).endswith(b"\n"):
+        found = _gpu(line)
+        if found is None or len(gpus) > _MOST_GPUS:
+            return
+        if found[1].index in gpus:
+            if not has_header:
+                has_header = True
+                yield from _first(gpus, name, interval_s)
+            now_ns = time.time_ns()
+            samples = tuple(sample for _, sample, _ in gpus.values())
+            yield MachineSample(time_ns=now_ns, host=HostSample(), gpus=samples)
+            gpus.clear()
+        gpus[found[1].index] = found
+
+
+def _first(
+    gpus: dict[int, tuple[GpuFacts, GpuSample, str]], name: str, interval_s: float
+) -> Iterator[AnyEvent]:
+    now_ns = time.time_ns()
+    (_, _, driver), *_ = gpus.values()
+    yield Header(
+        time_ns=now_ns,
+        schema=JOURNAL_SCHEMA,
+        gputui_version=VERSION,
+        python_version="",
+        monotonic_ns=time.monotonic_ns(),
+        interval_s=interval_s,
+        host=HostFacts(hostname=name, system="unknown system", cpu_count=0, memory_total_bytes=0),
+        driver_version=driver,
+        gpus=tuple(facts for facts, _, _ in gpus.values()),
+    )
+    fields = ("processes", *HostSample.__struct_fields__)
+    yield HostUnavailable(time_ns=now_ns, reasons=dict.fromkeys(fields, REASON))
+
+
+def _gpu(line: bytes) -> tuple[GpuFacts, GpuSample, str] | None:
+    text = sanitize(line.decode(errors="replace").rstrip("\r\n"))
+    (cells,) = csv.reader([text], skipinitialspace=True)
+    if len(cells) != len(_FACTS) + len(_FIGURES) or not cells[0].isdigit():
+        return None
+    index, uuid, name, driver = int(cells[0]), cells[1], cells[2], cells[3]
+    if index >= 2**31:
+        return None
+    figures = {
+        field: _number(cell, factor, whole=field in _WHOLE)
+        for cell, (field, factor) in zip(cells[len(_FACTS) :], _FIGURES.values(), strict=True)
+    }
+    memory = figures["memory_total_bytes"]
+    facts = GpuFacts(
+        index=index,
+        uuid=uuid,
+        name=name,
+        memory_total_bytes=None if memory is None else int(memory),
+        power_limit_watts=figures["power_limit_watts"],
+    )
+    return facts, GpuSample(index=index, **figures), driver  # type: ignore[arg-type]
+
+
+def _number(cell: str, factor: int, *, whole: bool) -> float | None:
+    """None for "[N/A]" and whatever else is no figure."""
+    try:
+        value = float(cell) * factor
+    except ValueError:
+        return None
+    if not math.isfinite(value) or abs(value) >= 2**63:
+        return None
+    return int(value) if whole else value
+
+
+# One link: a thread that opens the pipe, reads the journal from it, and opens it again.
+
 HANDSHAKES = 8
+
 """At once: sshd refuses connections from the tenth on (MaxStartups 10:30:100), and one jump host
 sees them all.
 """
 
 ASK_S = 5.0
+
 _LONGEST_WAIT_S = 60.0
+
 _HEALTHY_S = 60.0
 
 
 Opened = tuple[Pipe, BinaryIO, Hello | None]
+
 """A pipe, its output after the far end's first line, and that; None if it ended before."""
 
 
@@ -244,14 +418,14 @@ class HostLink:
         """The same where there is only nvidia-smi, which begins with its figures at once."""
         try:
             with self._handshakes:
-                self._pipe = pipe = Pipe(target.argv(smi.words(self._options.interval_s)),
+                self._pipe = pipe = Pipe(target.argv(words(self._options.interval_s)),
                                          self._options.hello_s)  # fmt: skip
         except OSError:
             return failures.no_command(target.prefix[0] if target.prefix else "ssh")
         with contextlib.closing(pipe):
             try:
                 stream: BinaryIO = io.BufferedReader(pipe)
-                for event in smi.events(stream, target.name, self._options.interval_s):
+                for event in events(stream, target.name, self._options.interval_s):
                     pipe.patience_s = self._options.silence_s + self._options.interval_s
                     self._take(event, 0)
             except SilentError:
@@ -286,7 +460,7 @@ class HostLink:
             return
         if not self._was_up:
             self._was_up, self.failure = True, None
-            self._tell("up", smi.REASON if self.target.by_smi else self._why_not)
+            self._tell("up", REASON if self.target.by_smi else self._why_not)
             self._settled.set()
             self.ask_time()
             if self._asks_to_stop:

@@ -1,23 +1,41 @@
-"""The child that leads to another host: its output with a time limit, its errors kept short."""
+"""The child that leads to another host, and what its two ends say first.
+
+What the far end is asked for, the lines it begins with, and how both are read with a time limit.
+
+For `link` and `ship` at this end, and `far_end` at the other.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import io
 import os
+import re
+import secrets
 import select
 import signal
 import subprocess
 import time
-from collections.abc import Sequence
-from typing import IO, Any
+from collections.abc import Mapping, Sequence
+from typing import IO, Any, BinaryIO, TypeVar
 
+import msgspec
+
+from gputui.base.decoding import json_decoder
 from gputui.base.errors import GputuiError
+from gputui.base.version import VERSION
+from gputui.model.events import JOURNAL_SCHEMA
+
+# The child that leads to another host: its output with a time limit, its errors kept short.
 
 _CHECK_S = 1.0
+
 _ENDING_S = 2.0
+
 _ERROR_BYTES = 4096
+
 _SENT_BYTES = 4096
+
 """What a pipe that is ready takes without waiting (PIPE_BUF)."""
 
 
@@ -140,3 +158,145 @@ def _ready(streams: Sequence[IO[bytes]], seconds: float, what: int = select.POLL
     for stream in streams:
         poll.register(stream.fileno(), what)
     return {number for number, _ in poll.poll(seconds * 1000)}
+
+
+# The lines that a far end begins with. What stands before them is a shell's noise.
+#
+# The near end makes up a token and passes it in the command, so that no noise can look like such
+# a line. After the first of a gputui comes a journal, which is the only protocol there is.
+
+MOST_NOISE_BYTES = 64 << 10
+
+_BEGINS = b"gputui "
+
+T = TypeVar("T")
+
+
+class Hello(msgspec.Struct, frozen=True):
+    """What the far end is, and which schema of the journal it writes."""
+
+    schema: int
+    version: str
+    recording: str = ""
+    """The file there whose bytes follow; "" for readings of now."""
+    error: str = ""
+    """Why nothing follows."""
+
+
+def hello_line(token: str, recording: str = "", error: str = "") -> bytes:
+    """The line of this gputui."""
+    hello = Hello(JOURNAL_SCHEMA, VERSION, recording, error)
+    return _BEGINS + token.encode() + b" " + msgspec.json.encode(hello) + b"\n"
+
+
+def read_line(stream: BinaryIO, token: str, kind: type[T], patience_s: float) -> T | None:
+    """The next such line, after noise; None if there is none before the end, or only noise.
+
+    A shell's unfinished prompt may stand before it. Raises SilentError after `patience_s`.
+    """
+    deadline_s = time.monotonic() + patience_s
+    left = MOST_NOISE_BYTES
+    while left > 0:
+        line = stream.readline(left)
+        _, found, document = line.partition(_BEGINS + token.encode() + b" ")
+        if found:
+            try:
+                return json_decoder(kind).decode(document)
+            except msgspec.MsgspecError:
+                return None
+        if time.monotonic() > deadline_s:
+            raise SilentError
+        left -= len(line)
+        if not line:
+            return None
+    return None
+
+
+# What a far end is asked for: readings of its machine, or a run to begin or to follow there.
+
+HELLO_S = 20.0
+
+"""From starting the command to the far end's first line: Python on a cold network disk is slow."""
+
+SILENCE_S = 20.0
+
+"""Longer than the time is not asked for: a link without any answer is dead."""
+
+
+RECORDING = "{recording}"
+
+"""Stands for the file's name in the words for gputui there."""
+
+NODE = "{node}"
+
+"""Stands for the number of a host among several."""
+
+
+class FarRun(msgspec.Struct, frozen=True):
+    """A run to begin there, or with `recording` the file of one that was begun."""
+
+    run_id: str = ""
+    name: str = ""
+    words: tuple[str, ...] = ()
+    recording: str = ""
+    is_of_all: bool = False
+    """Whether it may be begun, or followed, on each of several hosts."""
+    pids: tuple[int, ...] = ()
+    """The process to attach to on each host: the last of its words."""
+
+    def on(self, place: int, head: str, hosts: int) -> FarRun:
+        """Host `place` of several: `{node}` in its words is that number, `{nodes}` how many there
+        are, `{head}` the first's name. Each has a number of its own: they may share their disk."""
+        run = self
+        if self.pids:
+            run = msgspec.structs.replace(run, words=(*run.words, str(self.pids[place])))
+        if hosts == 1:
+            return run
+        values = {NODE: str(place), "{nodes}": str(hosts), "{head}": head}
+        return msgspec.structs.replace(
+            run,
+            run_id=f"{run.run_id}{place}" if run.run_id else "",
+            words=tuple(_filled(word, values) for word in run.words),
+            recording=run.recording.replace(NODE, str(place)),
+        )
+
+
+def begun_now(name: str, words: Sequence[str]) -> FarRun:
+    """A run that is begun once, however often the link is cut."""
+    run_id = f"{int(time.time())}-{secrets.token_hex(4)}"
+    return FarRun(run_id, re.sub(r"[^A-Za-z0-9._-]+", "-", name)[:40] or "run", tuple(words))
+
+
+def _filled(word: str, values: Mapping[str, str]) -> str:
+    for name, value in values.items():
+        word = word.replace(name, value)
+    return word
+
+
+class FarOptions(msgspec.Struct, frozen=True):
+    """How gputui is called there, and what it is asked for."""
+
+    there: tuple[str, ...] = ("gputui",)
+    interval_s: float = 1.0
+    only: tuple[int, ...] | None = None
+    zstandard: bool = False
+    run: FarRun | None = None
+    """What to follow instead of readings of now."""
+    hello_s: float = HELLO_S
+    silence_s: float = SILENCE_S
+
+    def words(
+        self, token: str, there: tuple[str, ...], recording: str = "", offset: int = 0
+    ) -> list[str]:
+        """The command there, where gputui is called `there` if that is another way; `recording` is
+        the file to go on with, from byte `offset`.
+        """
+        how = ["--zstandard"] if self.zstandard else []
+        words = [*(there or self.there), "stream", "--token", token, *how]
+        if recording:
+            return [*words, "--file", recording, "--offset", str(offset)]
+        if self.run is not None:
+            begin = ["--run-id", self.run.run_id, "--name", self.run.name]
+            return [*words, *begin, "--", *self.run.words]
+        only = ["--only", *map(str, self.only)] if self.only else []
+        return [*words, "--interval", f"{self.interval_s:g}", *only]

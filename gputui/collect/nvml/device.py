@@ -1,26 +1,278 @@
-"""One GPU read through NVML and GPM: every value, or the reason why it is missing."""
+"""One GPU read through NVML and GPM: every value of a tick, or the reason why it is missing.
+
+For `gpus`, which reads each device in a thread of its own. Its MIG instances are read here too,
+because their values come from the same calls, and the processes on it.
+"""
 
 from __future__ import annotations
 
+import time
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
 
 from gputui.collect.host import memory_bytes
-from gputui.collect.nvml.bindings import GPU_IS_LOST, DriverError, Handle, Library, Memory
+from gputui.collect.nvml.bindings import GpuProcess, Library, Memory, ProcessUse, profile
+from gputui.collect.nvml.driver_calls import GPU_IS_LOST, DriverError, Handle
 from gputui.collect.nvml.facts import HOST_MEMORY, read_facts
-from gputui.collect.nvml.gpm import FIELDS, GpmReader, GpmReading
-from gputui.collect.nvml.mig import Instances
-from gputui.collect.nvml.occupants import OccupantReader
-from gputui.collect.nvml.rates import CounterRate
-from gputui.collect.nvml.reading import SAMPLE_FIELDS, DeviceReading, Fields, calls_named
+from gputui.collect.nvml.gpm import FIELDS, INSTANCE_FIELDS, GpmReader, GpmReading
+from gputui.collect.nvml.reading import (
+    SAMPLE_FIELDS,
+    CounterRate,
+    DeviceReading,
+    Fields,
+    calls_named,
+)
 from gputui.collect.nvml.status import SlowReading, Xids, read_energy, read_pcie, read_status
-from gputui.model.events import GpuFacts, GpuSample, MigSample
+from gputui.model.events import GpuFacts, GpuSample, MigFacts, MigSample
 from gputui.model.throttling import throttle_reasons
 
+# Taking turns, where reading every GPU in one tick would be too slow.
+
+LEAST_AGE_NS = 1_900_000_000
+
+"""The driver looks back two seconds: reading sooner adds little. Less a tick's jitter."""
+
+MOST_AGE_NS = 8_000_000_000
+
+"""An older value is refreshed at any cost, or not shown."""
+
+_ROUND = 4
+
+"""Ticks in which every member has had a turn, at one tick per second or slower."""
+
+_LEAST_SHARE = 2
+
+
+class Turns:
+    """Members in turn, the one that waited longest first."""
+
+    def __init__(self, members: Sequence[int]) -> None:
+        self._share = max(_LEAST_SHARE, -(-len(members) // _ROUND))
+        self._asked_ns: dict[int, int | None] = dict.fromkeys(members)
+
+    def take(self, now_ns: int) -> frozenset[int]:
+        """Whose turn it is at this tick: a share of the members, plus all not read for
+        `MOST_AGE_NS` (at first, everyone). Nobody twice within `LEAST_AGE_NS`.
+        """
+        waited = {
+            member: MOST_AGE_NS + 1 if asked_ns is None else now_ns - asked_ns
+            for member, asked_ns in self._asked_ns.items()
+        }
+        order = sorted(waited, key=lambda member: -waited[member])
+        chosen = frozenset(
+            member
+            for place, member in enumerate(order)
+            if waited[member] > MOST_AGE_NS
+            or (place < self._share and waited[member] >= LEAST_AGE_NS)
+        )
+        self._asked_ns.update(dict.fromkeys(chosen, now_ns))
+        return chosen
+
+
+# The MIG instances of one GPU: memory from the driver, use from GPM's counters.
+
+
+class _Instance(msgspec.Struct, frozen=True):
+    facts: MigFacts
+    handle: Handle
+
+
+class Instances:
+    """Used from the GPU's own thread. Close it.
+
+    The driver counts per GPU instance: compute instances sharing one have the same values.
+    """
+
+    def __init__(self, library: Library, gpu: Handle, only: str | None) -> None:
+        """`only` is a UUID; if it is not on this GPU, all are taken. Raises `DriverError` if the
+        driver cannot list the instances.
+        """
+        self._library = library
+        self._readers: dict[int, GpmReader | str] = {}
+        every = [
+            _Instance(self._facts(index, handle), handle)
+            for index, handle in library.mig_handles(gpu).items()
+        ]
+        chosen = [instance for instance in every if instance.facts.uuid == only]
+        self._instances = chosen or every
+        for instance in self._instances:
+            number = instance.facts.gpu_instance_id
+            if number not in self._readers:
+                self._readers[number] = self._reader(gpu, number)
+
+    @property
+    def facts(self) -> tuple[MigFacts, ...]:
+        return tuple(instance.facts for instance in self._instances)
+
+    @property
+    def handles(self) -> dict[int, Handle]:
+        return {each.facts.gpu_instance_id: each.handle for each in self._instances}
+
+    def warm(self) -> None:
+        """Prepare each instance's counters: see `GpmReader.warm`."""
+        for reader in self._readers.values():
+            if isinstance(reader, GpmReader):
+                reader.warm()
+
+    def read(self, reasons: dict[str, str]) -> tuple[MigSample, ...]:
+        """A sample of each; why values are missing goes into `reasons`."""
+        counters = {number: self._read_counters(number) for number in self._readers}
+        return tuple(
+            self._sample(instance, counters[instance.facts.gpu_instance_id], reasons)
+            for instance in self._instances
+        )
+
+    def close(self) -> None:
+        """Free the counters' samples. Raises `DriverError` if the driver refuses."""
+        for reader in self._readers.values():
+            if isinstance(reader, GpmReader):
+                reader.close()
+
+    def _facts(self, index: int, handle: Handle) -> MigFacts:
+        library, fields = self._library, Fields()
+        attributes = fields.read("attributes", library.mig_attributes, handle)
+        return MigFacts(
+            index=index,
+            uuid=fields.read("uuid", library.uuid, handle) or "",
+            name=profile(fields.read("name", library.name, handle) or f"MIG {index}"),
+            gpu_instance_id=library.gpu_instance_id(handle),
+            compute_instance_id=fields.read("compute", library.compute_instance_id, handle),
+            sm_count=None if attributes is None else attributes.sm_count,
+            memory_total_bytes=None if attributes is None else attributes.memory_total_bytes,
+        )
+
+    def _reader(self, gpu: Handle, number: int) -> GpmReader | str:
+        try:
+            return GpmReader(self._library, gpu, number)
+        except DriverError as error:
+            return f"GPM counters: {error.reason}"
+
+    def _read_counters(self, number: int) -> GpmReading:
+        reader = self._readers[number]
+        if isinstance(reader, str):
+            return GpmReading.without(reader, INSTANCE_FIELDS)
+        try:
+            return reader.read()
+        except DriverError as error:
+            if error.code == GPU_IS_LOST:
+                raise
+            return GpmReading.without(f"GPM counters: {error.reason}", INSTANCE_FIELDS)
+
+    def _sample(
+        self, instance: _Instance, counters: GpmReading, reasons: dict[str, str]
+    ) -> MigSample:
+        index, fields = instance.facts.index, Fields()
+        memory = fields.read("memory_used_bytes", self._library.memory, instance.handle)
+        for name, reason in (fields.reasons | counters.reasons).items():
+            reasons[f"mig.{index}.{name}"] = reason
+        return MigSample(
+            index=index,
+            memory_used_bytes=None if memory is None else memory.used,
+            memory_reserved_bytes=None if memory is None else memory.reserved,
+            memory_total_bytes=None if memory is None else memory.total,
+            **counters.values,
+        )
+
+
+# The processes on one GPU, as the driver lists them.
+
+_IDLE = ProcessUse(0.0, 0.0, 0.0, 0.0)
+
+
+class Occupants(msgspec.Struct, frozen=True):
+    """`processes` is None if the driver will not list them, `use` if it will not measure.
+
+    `use` covers the processes present when it was measured, with zeros for idle ones. Reason keys
+    are `processes` and `processes.FIELD`.
+    """
+
+    processes: tuple[GpuProcess, ...] | None
+    use: dict[int, ProcessUse] | None
+    reasons: dict[str, str]
+
+
+class OccupantReader:
+    """Lists the processes on one GPU, and caches their last measured use, which is read seldom."""
+
+    def __init__(self) -> None:
+        self._use: dict[int, ProcessUse] | None = None
+        self._use_reason: str | None = None
+        self._use_ns = 0
+        self._listed: frozenset[int] = frozenset()
+        self._is_free = False
+        """Whether the driver listed them, and there were none."""
+
+    def measure(self, library: Library, handle: Handle, *, mig: bool) -> None:
+        """Measure the use of the processes listed so far, if any (1.4 to 2.7 ms). Raises
+        `DriverError` only if the GPU is lost.
+        """
+        if self._is_free:
+            self._use, self._use_ns = {}, time.monotonic_ns()
+            return
+        fields = Fields(mig)
+        use = fields.read("use", library.process_use, handle)
+        self._use_reason = fields.reasons.get("use")
+        # Not in the answer means idle.
+        self._use = None if use is None else dict.fromkeys(self._listed, _IDLE) | use
+        self._use_ns = time.monotonic_ns()
+
+    def list(
+        self, library: Library, handle: Handle, instances: Mapping[int, Handle], *, measure: bool
+    ) -> Occupants:
+        """List the GPU's processes; if refused, those of its MIG `instances`, by GPU instance id.
+
+        Includes their newest use, which `measure` updates.
+        """
+        fields = Fields(bool(instances))
+        listed = fields.read("processes", library.processes, handle)
+        if listed is None and instances:
+            listed = _of_instances(library, instances)
+            if listed is not None:
+                del fields.reasons["processes"]
+        self._listed = frozenset(process.pid for process in listed or ())
+        self._is_free = listed is not None and not listed
+        if measure:
+            self.measure(library, handle, mig=bool(instances))
+        is_old = time.monotonic_ns() - self._use_ns > MOST_AGE_NS
+        use = {} if is_old and self._use_reason is None else self._use
+        if self._use_reason is not None:
+            for name in ("sm_percent", "memory_bandwidth_percent"):
+                fields.reasons[f"processes.{name}"] = self._use_reason
+        return Occupants(None if listed is None else tuple(listed), use, fields.reasons)
+
+
+def _of_instances(library: Library, instances: Mapping[int, Handle]) -> list[GpuProcess] | None:
+    found: list[GpuProcess] = []
+    asked = False
+    for number, handle in instances.items():
+        try:
+            for process in library.processes(handle):
+                found.append(
+                    GpuProcess(
+                        process.pid,
+                        process.memory_bytes,
+                        process.kind,
+                        number,
+                        process.compute_instance_id,
+                    )
+                )
+            asked = True
+        except DriverError as error:
+            if error.code == GPU_IS_LOST:
+                raise
+    return found if asked else None
+
+
+# One GPU read through NVML and GPM: every value, or the reason why it is missing.
+
 _PCIE = ("pcie_rx_bytes_per_s", "pcie_tx_bytes_per_s")
+
 _NVLINK = ("nvlink_rx_bytes_per_s", "nvlink_tx_bytes_per_s")
+
 _TICK_CALLS = calls_named(field for field in SAMPLE_FIELDS if field not in FIELDS)
+
 _SECOND_READING = "measured from the second reading on"
 
 

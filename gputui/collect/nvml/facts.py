@@ -1,16 +1,25 @@
-"""The static facts of one GPU."""
+"""What does not change while a GPU runs: its make, its limits, and how GPUs are connected.
+
+Read once, when the driver has started.
+"""
 
 from __future__ import annotations
 
-from gputui.collect.nvml.bindings import Handle, Library
+from collections.abc import Mapping
+
+from gputui.collect.nvml.bindings import Library
+from gputui.collect.nvml.driver_calls import DriverError, Handle
 from gputui.collect.nvml.reading import SAMPLE_FIELDS, Fields
 from gputui.model.events import GpuFacts
+
+# The static facts of one GPU.
 
 _CORES_PER_SM = {
     **dict.fromkeys(("5.0", "5.2", "5.3", "6.1", "6.2", "8.6", "8.7", "8.9"), 128),
     **dict.fromkeys(("9.0", "10.0", "10.3", "11.0", "12.0", "12.1"), 128),
     **dict.fromkeys(("6.0", "7.0", "7.2", "7.5", "8.0"), 64),
 }
+
 """FP32 cores of one SM by compute capability (CUDA C++ Programming Guide, throughput table)."""
 
 HOST_MEMORY = "this chip shares the host's memory"
@@ -91,3 +100,38 @@ def read_facts(
     if unified:
         reasons["memory_total_bytes"] = HOST_MEMORY
     return facts, reasons
+
+
+# How the GPUs of one machine are connected, in the terms of `nvidia-smi topo -m`.
+
+
+def read_topology(library: Library, handles: Mapping[int, Handle]) -> dict[int, dict[int, str]]:
+    """For each GPU, its connection to each other one. What the driver does not say is left out."""
+    ways: dict[int, dict[int, str]] = {index: {} for index in handles}
+    links = {index: _active_links(library, handle) for index, handle in handles.items()}
+    for first, one in handles.items():
+        for second, other in handles.items():
+            if first < second and (way := _way(library, one, other, links[first], links[second])):
+                ways[first][second] = ways[second][first] = way
+    return ways
+
+
+def _active_links(library: Library, handle: Handle) -> int:
+    try:
+        return library.nvlink_active_count(handle)
+    except DriverError:
+        return 0
+
+
+def _way(library: Library, first: Handle, second: Handle, links: int, others: int) -> str | None:
+    try:
+        if links and others and library.has_nvlink_between(first, second):
+            # Links end at the other GPU or, on machines with NVSwitch, all of them at switches.
+            direct = library.nvlinks_to(first, library.pci_bus_id(second))
+            return f"NV{direct or min(links, others)}"
+    except DriverError:
+        pass
+    try:
+        return library.common_ancestor(first, second)
+    except DriverError:
+        return None

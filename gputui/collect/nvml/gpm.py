@@ -13,7 +13,8 @@ from collections.abc import Sequence
 
 import msgspec
 
-from gputui.collect.nvml.bindings import INVALID_ARGUMENT, DriverError, GpmSample, Handle, Library
+from gputui.collect.nvml.bindings import GpmSample, Library
+from gputui.collect.nvml.driver_calls import INVALID_ARGUMENT, DriverError, Handle
 
 MINIMUM_WINDOW_NS = 100_000_000
 _JITTER_NS = 15_000_000

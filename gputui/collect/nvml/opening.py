@@ -1,13 +1,85 @@
-"""Starting the driver and choosing GPUs: all that the first frame waits for, so without msgspec."""
+"""Starting the driver and choosing GPUs (`--only`, else CUDA_VISIBLE_DEVICES, else all).
+
+This is all that the first frame waits for, so it imports neither NumPy nor psutil.
+"""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from gputui.collect.nvml.bindings import DriverError, Library
-from gputui.collect.nvml.selection import Chosen, choose_devices
+from gputui.base.sanitize import sanitize
+from gputui.collect.nvml.bindings import Library
+from gputui.collect.nvml.driver_calls import DriverError
+from gputui.model.visible_devices import read_visible_devices
+
+# Which GPUs are shown: `--only`, else CUDA_VISIBLE_DEVICES, else all.
+
+_SHOWN = 96
+
+"""Characters of the variable that messages repeat: a UUID is shorter."""
+
+
+class Chosen(NamedTuple):
+    indexes: tuple[int, ...]
+    instance: str | None
+    """UUID of the only MIG instance to show of its GPU; None means all."""
+    reason: str | None
+    """One line if something requested does not exist."""
+
+
+def choose_devices(
+    count: int,
+    only: Sequence[int] | None,
+    visible: str | None,
+    uuids: Callable[[], Sequence[str]],
+    index_of_mig: Callable[[str], int],
+) -> Chosen:
+    """Which of `count` GPUs to show, in the order of their indexes.
+
+    `only` wins over `visible`, the text of CUDA_VISIBLE_DEVICES, parsed by `read_visible_devices`.
+    `uuids` gives the UUID of each index; `index_of_mig` the GPU that holds an instance, or raises
+    `DriverError`.
+    """
+    have = f"this machine has {f'GPU 0 to {count - 1}' if count > 1 else 'GPU 0'}"
+    if only is not None:
+        wanted = tuple(sorted(set(only)))
+        missing = [str(index) for index in wanted if not 0 <= index < count]
+        reason = f"--only {' '.join(missing)}: no such GPU, {have}" if missing else None
+        return Chosen(tuple(index for index in wanted if 0 <= index < count), None, reason)
+    if visible is None:
+        return Chosen(tuple(range(count)), None, None)
+
+    def gpu_of_instance(name: str) -> int | None:
+        try:
+            return index_of_mig(name)
+        except DriverError:
+            return None
+
+    told = uuids() if "-" in visible else [""] * count
+    seen = read_visible_devices(visible, dict(enumerate(told)), gpu_of_instance)
+    reason = None
+    if seen.problem is not None:
+        entry, why = seen.problem
+        reason = (
+            f"CUDA_VISIBLE_DEVICES: {sanitize(entry, _SHOWN)!r} "
+            + {
+                "no GPU": f"is not a GPU here: {have}",
+                "several GPUs": "names more than one GPU",
+                "twice": "names a GPU twice, which hides every GPU: name it once",
+                "mixed": "mixes indices and UUIDs, which CUDA does not accept",
+            }[why]
+        )
+    elif not seen.gpus:
+        reason = (
+            f"CUDA_VISIBLE_DEVICES={sanitize(visible, _SHOWN)!r} hides every GPU: unset it, "
+            "or use --only"
+        )
+    return Chosen(tuple(sorted(seen.gpus)), seen.instance, reason)
+
+
+# Starting the driver and choosing GPUs: all that the first frame waits for, so without msgspec.
 
 NO_GPU = "the NVIDIA driver works but sees no GPU (in a container: start it with --gpus)"
 

@@ -1,31 +1,53 @@
-"""One reading of a GPU: values, and the reason for each that is missing."""
+"""One reading of a GPU: values, and the reason for each that is missing.
+
+For `device` (each tick) and `status` (every few seconds). Here, too, is what turns the driver's
+numbers into figures: counters into rates, and bits of throttling into words.
+"""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable
 from typing import TypeVar
 
 import msgspec
 
-from gputui.collect.nvml.bindings import (
-    GPU_IS_LOST,
-    NOT_SUPPORTED,
-    DriverError,
-    GpuProcess,
-    Handle,
-    Library,
-    ProcessUse,
-)
+from gputui.collect.nvml.bindings import GpuProcess, Library, ProcessUse
+from gputui.collect.nvml.driver_calls import GPU_IS_LOST, NOT_SUPPORTED, DriverError, Handle
 from gputui.model.events import GpuSample, GpuStatus
+
+# Rates from monotonic counters.
+
+
+class CounterRate:
+    """Units per second between two readings of one counter."""
+
+    def __init__(self) -> None:
+        self._last: tuple[int, int] | None = None
+
+    def update(self, value: int, now_ns: int | None = None) -> float | None:
+        """The rate since the previous reading; None for the first, and if the counter went back (it
+        wrapped or was reset, so the difference is unknown).
+        """
+        now_ns = time.monotonic_ns() if now_ns is None else now_ns
+        before, self._last = self._last, (value, now_ns)
+        if before is None or value < before[0] or now_ns <= before[1]:
+            return None
+        return (value - before[0]) * 1e9 / (now_ns - before[1])
+
+
+# One reading of a GPU: values, and the reason for each that is missing.
 
 T = TypeVar("T")
 
 DEVICE = "device"
+
 """The key of a reason that holds for the whole card."""
 
 SAMPLE_FIELDS = tuple(
     name for name in GpuSample.__struct_fields__ if name not in ("index", "mig_instances")
 )
+
 STATUS_FIELDS = tuple(
     name for name in GpuStatus.__struct_fields__ if name not in ("time_ns", "gpu")
 )
@@ -37,6 +59,7 @@ def calls_named(fields: Iterable[str]) -> tuple[str, ...]:
 
 
 _TOO_MUCH = 1 << 63
+
 """Some drivers return 64 one bits for "unknown"; no event can hold that."""
 
 

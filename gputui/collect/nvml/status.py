@@ -7,7 +7,8 @@ from typing import Any
 
 import msgspec
 
-from gputui.collect.nvml.bindings import GPU_IS_LOST, DriverError, Handle, Library, XidWatch
+from gputui.collect.nvml.bindings import Library, XidWatch
+from gputui.collect.nvml.driver_calls import GPU_IS_LOST, DriverError, Handle
 from gputui.collect.nvml.reading import STATUS_FIELDS, Fields, calls_named
 from gputui.model.events import GpuEnergy, GpuFacts, GpuStatus
 

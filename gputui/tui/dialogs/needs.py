@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
-from gputui.collect.catalogue import Value
-from gputui.collect.forecast import Forecast
+from gputui.collect.catalogue import Forecast, Value
 from gputui.model import units
 from gputui.state import Session
 from gputui.tui.recording_library import RecordingLibrary

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 
 from textual import events
 
-from gputui.collect.catalogue import Catalogue, Value, Workload
-from gputui.collect.forecast import Forecast
+from gputui.collect.catalogue import Catalogue, Forecast, Value, Workload
 from gputui.tui.dialogs.dialog import Dialog, key_hints
 from gputui.tui.dialogs.needs import Earlier, EarlierRuns, Target, needs_row
 from gputui.tui.widgets.canvas import Row, fit, wrap

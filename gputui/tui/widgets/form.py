@@ -7,8 +7,14 @@ import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from gputui.collect.catalogue import CatalogueError, Parameter, Value, Workload, parse_value
-from gputui.collect.forecast import Forecast
+from gputui.collect.catalogue import (
+    CatalogueError,
+    Forecast,
+    Parameter,
+    Value,
+    Workload,
+    parse_value,
+)
 from gputui.tui.widgets.canvas import Row, Span, fit
 from gputui.tui.widgets.field import TextField
 

@@ -16,10 +16,10 @@ from gputui.cli.hosts import words_there
 from gputui.cli.options import MAIN, command
 from gputui.cli.parsing import parse
 from gputui.cli.values import UsageError
-from gputui.collect.hosts import far_run
-from gputui.collect.hosts.far_options import RECORDING, FarOptions, FarRun, begun_now
-from gputui.collect.hosts.far_run import FarRunError
+from gputui.collect.hosts import far_end
+from gputui.collect.hosts.far_end import FarRunError
 from gputui.collect.hosts.fleet import Fleet
+from gputui.collect.hosts.pipe import RECORDING, FarOptions, FarRun, begun_now
 from gputui.collect.hosts.target import Target, command_target, ssh_target
 from gputui.model.events import AnyEvent
 from gputui.state.hosts import Hosts
@@ -131,7 +131,7 @@ def test_each_host_is_given_its_process(monkeypatch: pytest.MonkeyPatch) -> None
 
 def test_a_recorder_that_cannot_begin_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "executable", "/bin/false")
-    monkeypatch.setattr(far_run, "_POLL_S", 0.01)
+    monkeypatch.setattr(far_end, "_POLL_S", 0.01)
     with pytest.raises(FarRunError, match="ended at once"):
-        far_run.begin("1760000000-1a", "x", ["--record", "-o", RECORDING])
+        far_end.begin("1760000000-1a", "x", ["--record", "-o", RECORDING])
     assert os.listdir(Path(os.environ["XDG_DATA_HOME"], "gputui", "sessions")) == []

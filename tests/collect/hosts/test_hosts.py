@@ -15,10 +15,10 @@ import pytest
 from gputui.cli import live_hosts, main
 from gputui.cli.hosts import NoHostError
 from gputui.cli.values import UsageError
-from gputui.collect.hosts.clock import ClockEstimate
 from gputui.collect.hosts.failures import Kind, ended
-from gputui.collect.hosts.far_options import FarOptions
 from gputui.collect.hosts.fleet import Fleet
+from gputui.collect.hosts.link import ClockEstimate
+from gputui.collect.hosts.pipe import FarOptions
 from gputui.collect.hosts.target import TargetError, command_target, distinct, ssh_target
 from gputui.model.events import Alert, Header, HostSample, MachineSample
 from gputui.model.link import ClockOffset

@@ -14,12 +14,11 @@ from pathlib import Path
 import pytest
 
 from gputui.cli import main
-from gputui.collect.hosts import far_loader, smi
-from gputui.collect.hosts.bundle import bundle, misfit
+from gputui.collect.hosts import far_loader, link
 from gputui.collect.hosts.failures import Kind
-from gputui.collect.hosts.far_options import FarOptions
 from gputui.collect.hosts.fleet import Fleet
-from gputui.collect.hosts.ship import ShipError, ship
+from gputui.collect.hosts.pipe import FarOptions
+from gputui.collect.hosts.ship import ShipError, bundle, misfit, ship
 from gputui.collect.hosts.target import Target, command_target
 from gputui.model.events import Header, MachineSample
 from tests.collect.hosts.ssh_server import PATIENCE_S
@@ -96,7 +95,7 @@ def test_without_gputui_nvidia_smi_shows_the_devices(
     assert (gpu["memory_used_bytes"], gpu["power_watts"]) == (1 << 30, 512.25)
     assert gpu["memory_clock_mhz"] is None
     assert other["index"] == 1
-    assert host["machine"]["host"]["unavailable"]["processes"] == smi.REASON
+    assert host["machine"]["host"]["unavailable"]["processes"] == link.REASON
 
 
 def test_without_nvidia_smi_the_first_reason_stands(tmp_path: Path) -> None:
@@ -115,6 +114,6 @@ def test_without_nvidia_smi_the_first_reason_stands(tmp_path: Path) -> None:
 )
 def test_any_line_of_nvidia_smi_is_figures_or_the_end(line: str) -> None:
     stream = io.BytesIO((line * 2).encode())
-    for event in smi.events(stream, "box", 1.0):
+    for event in link.events(stream, "box", 1.0):
         if isinstance(event, Header):
             assert "\x1b" not in event.gpus[0].uuid

@@ -15,10 +15,9 @@ import msgspec
 import pytest
 
 from gputui.collect.hosts.failures import Kind
-from gputui.collect.hosts.far_options import HELLO_S, FarOptions
-from gputui.collect.hosts.fleet import Fleet
+from gputui.collect.hosts.fleet import Fleet, Masters
 from gputui.collect.hosts.link import HANDSHAKES
-from gputui.collect.hosts.masters import Masters
+from gputui.collect.hosts.pipe import HELLO_S, FarOptions
 from gputui.collect.hosts.target import Target, ssh_target
 from tests.collect.hosts.conftest import PATIENCE_S, Server
 from tests.collect.hosts.ssh_server import SshServer

@@ -1,4 +1,6 @@
-"""The events of a trace as columns: records of the capture library, and ranges with both ends."""
+"""The events of a Chrome trace as columns, read a portion of the file at a time, and the records of
+the capture library that they stand for. For `kineto`, which makes a session of them.
+"""
 
 from __future__ import annotations
 
@@ -7,57 +9,334 @@ from array import array
 from collections import Counter
 from collections.abc import Callable, Iterator
 from decimal import Decimal
+from typing import BinaryIO, NamedTuple
 
+import msgspec
 import numpy as np
 
-from gputui.attribute.arrays import Int64s, Slots, join
+from gputui.attribute.arrays import Bools, Int64s, Slots, join
+from gputui.base.decoding import json_decoder
 from gputui.base.sanitize import sanitize
-from gputui.imports.kineto.trace_events import Arguments, TraceEvent
-from gputui.imports.ranges import THREAD
-from gputui.imports.shapes import LaunchShapes
-from gputui.imports.texts import Texts
+from gputui.imports.reading import THREAD, LaunchShapes, Texts
 from gputui.model.naming import OPERATOR_CATEGORY, PROFILER_STEP
 from gputui.model.payloads import NO_PAYLOAD, PayloadType
 from gputui.ring.layout import SLOT, RecordKind
+from gputui.store.journal import JournalError
+
+# The events of a Chrome trace, a portion of the file at a time.
+#
+# The file is either an object with an array `traceEvents` or that array; it can be larger than
+# memory. Where events begin and end is found by counting quotes and brackets, many bytes at once.
+
+PORTION_BYTES = 1 << 20
+
+EVENT_BYTES = 32 << 20
+
+"""The longest event; stacks and shapes come nowhere near it."""
+
+BESIDE_BYTES = 32 << 20
+
+"""The most that stands beside the events."""
+
+_EVENTS = re.compile(rb'"traceEvents"\s*:\s*\[')
+
+_SPACES = b" \t\r\n"
+
+_QUOTE, _BACKSLASH = ord('"'), ord("\\")
+
+_CHANGES = np.zeros(256, np.int8)
+
+_CHANGES[[ord("{"), ord("[")]] = 1
+
+_CHANGES[[ord("}"), ord("]")]] = -1
+
+_MATTERS = _CHANGES != 0
+
+_MATTERS[_QUOTE] = True
+
+_Number = int | float | str | None
+
+_Triple = tuple[int, int, int]
+
+
+class Arguments(
+    msgspec.Struct,
+    frozen=True,
+    gc=False,
+    rename={
+        "registers": "registers per thread", "shared_bytes": "shared memory",
+        "allocated": "Total Allocated", "reserved": "Total Reserved",
+        "memory_device": "Device Id", "memory_type": "Device Type",
+    },
+):  # fmt: skip
+    """What is read of an event's arguments."""
+
+    device: _Number = None
+    context: _Number = None
+    stream: _Number = None
+    correlation: int | None = None
+    bytes: int | None = None
+    registers: int | None = None
+    shared_bytes: int | None = None
+    grid: _Triple | None = None
+    block: _Triple | None = None
+    allocated: int | None = None
+    reserved: int | None = None
+    memory_device: int | None = None
+    memory_type: int | None = None
+    name: str | None = None
+
+
+NO_ARGUMENTS = Arguments()
+
+
+class _Bare(msgspec.Struct, gc=False):
+    """An event without its arguments, which may not be those of Kineto. Times are in µs, exact to
+    their last digit."""
+
+    ph: str = ""
+    cat: str = ""
+    name: str = ""
+    pid: _Number = None
+    tid: _Number = None
+    ts: Decimal | None = None
+    dur: Decimal | None = None
+
+
+class TraceEvent(_Bare, gc=False):
+    args: Arguments = NO_ARGUMENTS
+
+
+_several = json_decoder(list[TraceEvent])
+
+_one = json_decoder(TraceEvent)
+
+_bare = json_decoder(_Bare)
+
+
+class Gpu(msgspec.Struct, gc=False):
+    """A device of `deviceProperties`."""
+
+    id: int = 0
+    name: str = "unknown GPU"
+    memory_bytes: int | None = msgspec.field(default=None, name="totalGlobalMem")
+    major: int | None = msgspec.field(default=None, name="computeMajor")
+    minor: int | None = msgspec.field(default=None, name="computeMinor")
+    sm_count: int | None = msgspec.field(default=None, name="numSms")
+
+
+class Distributed(msgspec.Struct, gc=False):
+    """The process's place among its kind."""
+
+    rank: int | None = None
+
+
+class Beside(msgspec.Struct, gc=False):
+    """What stands beside the events."""
+
+    gpus: list[Gpu] = msgspec.field(default_factory=list, name="deviceProperties")
+    distributed: Distributed | None = msgspec.field(default=None, name="distributedInfo")
+    base_ns: int = msgspec.field(default=0, name="baseTimeNanoseconds")
+    host: str | None = msgspec.field(default=None, name="host_name")
+    driver: int | None = msgspec.field(default=None, name="cuda_driver_version")
+
+
+class TraceEvents:
+    """Yields the events. `beside` is complete after the last; `skipped` counts what is no event,
+    `damage` says why reading ended early.
+    """
+
+    def __init__(self, stream: BinaryIO) -> None:
+        self.beside = Beside()
+        self.skipped = 0
+        self.damage: str | None = None
+        self._stream = stream
+
+    def __iter__(self) -> Iterator[list[TraceEvent]]:
+        """Raises JournalError if there are no events."""
+        before, held = self._find_events()
+        ended = False
+        while not ended:
+            more = self._stream.read(PORTION_BYTES)
+            held += more
+            found = _structure(held)
+            if found.events_end:
+                yield self._decoded(held, found)
+            ended = found.array_ends
+            held = held[found.events_end :]
+            if not more and not ended:
+                self.damage = "it is cut off; read until there"
+                return
+            if len(held) > EVENT_BYTES:
+                self.damage = f"an event is longer than {EVENT_BYTES >> 20} MiB; read until there"
+                return
+        if before.lstrip(_SPACES).startswith(b"{"):
+            after = held[held.index(b"]") :] + self._stream.read(BESIDE_BYTES)
+            self._keep(before + after)
+
+    def _find_events(self) -> tuple[bytes, bytes]:
+        """What stands before the events, up to the bracket that opens them, and what was read
+        after that."""
+        held = b""
+        while True:
+            more = self._stream.read(PORTION_BYTES)
+            held += more
+            begin = held.lstrip(_SPACES)
+            if begin.startswith(b"["):
+                return b"[", begin[1:]
+            if match := _EVENTS.search(held):
+                return held[: match.end()], held[match.end() :]
+            if not more or len(held) > BESIDE_BYTES or (begin and not begin.startswith(b"{")):
+                raise JournalError("it has no traceEvents")
+
+    def _decoded(self, held: bytes, found: _Structure) -> list[TraceEvent]:
+        data = held[: found.events_end].lstrip(_SPACES + b",")
+        try:
+            return _several.decode(b"[" + data + b"]")
+        except (msgspec.DecodeError, RecursionError):
+            pass
+        events: list[TraceEvent] = []
+        for start, end in found.events:
+            try:
+                events.append(_decoded_alone(held[start:end]))
+            except (msgspec.DecodeError, RecursionError):
+                self.skipped += 1
+        return events
+
+    def _keep(self, document: bytes) -> None:
+        """Read what stands beside the events, each part for itself."""
+        try:
+            parts = json_decoder(dict[str, msgspec.Raw]).decode(document)
+        except (msgspec.DecodeError, RecursionError):
+            self.damage = "what follows the events is not JSON"
+            return
+        for field in msgspec.structs.fields(Beside):
+            raw = parts.get(field.encode_name)
+            if raw is not None:
+                try:
+                    value = json_decoder(field.type).decode(raw)
+                except (msgspec.DecodeError, RecursionError):
+                    self.skipped += 1
+                else:
+                    setattr(self.beside, field.name, value)
+
+
+def _decoded_alone(data: bytes) -> TraceEvent:
+    try:
+        return _one.decode(data)
+    except msgspec.ValidationError:
+        bare = _bare.decode(data)
+        return TraceEvent(*(getattr(bare, name) for name in bare.__struct_fields__))
+
+
+class _Structure(NamedTuple):
+    """Where events lie in a portion that begins between two of them."""
+
+    starts: Int64s
+    ends: Int64s
+    array_ends: bool
+
+    @property
+    def events_end(self) -> int:
+        """The end of the last whole event."""
+        return int(self.ends[-1]) if len(self.ends) else 0
+
+    @property
+    def events(self) -> Iterator[tuple[int, int]]:
+        """Start and end of each whole event."""
+        return zip(self.starts.tolist(), self.ends.tolist(), strict=False)
+
+
+def _structure(data: bytes) -> _Structure:
+    values = np.frombuffer(data, np.uint8)
+    places = np.flatnonzero(_MATTERS[values])
+    kinds = values[places]
+    quotes = kinds == _QUOTE
+    quotes[quotes] = ~_escaped(values, places[quotes])
+    inside = np.cumsum(quotes) & 1
+    changes = _CHANGES[kinds]
+    structural = (changes != 0) & (inside == 0)
+    places, changes, kinds = places[structural], changes[structural], kinds[structural]
+    depth = np.cumsum(changes, dtype=np.int64)
+    closing = np.flatnonzero(depth < 0)
+    array_ends = len(closing) > 0
+    if array_ends:
+        places, depth = places[: closing[0]], depth[: closing[0]]
+        changes, kinds = changes[: closing[0]], kinds[: closing[0]]
+    starts = places[(depth == 1) & (changes > 0)]
+    ends = places[(depth == 0) & (changes < 0)] + 1
+    return _Structure(starts, ends, array_ends)
+
+
+def _escaped(values: np.ndarray[tuple[int], np.dtype[np.uint8]], quotes: Int64s) -> Bools:
+    """Which quotes stand after an odd number of backslashes."""
+    escaped = np.zeros(len(quotes), np.bool_)
+    after = np.flatnonzero((quotes > 0) & (values[quotes - 1] == _BACKSLASH))
+    if len(after):
+        others = np.flatnonzero(values != _BACKSLASH)
+        before = np.searchsorted(others, quotes[after]) - 1
+        last = np.where(before >= 0, others[before], -1)
+        escaped[after] = (quotes[after] - 1 - last) % 2 == 1
+    return escaped
+
+
+# The events of a trace as columns: records of the capture library, and ranges with both ends.
 
 MAX_EVENTS = 50_000_000
+
 """Events kept of one trace; any further ones are skipped."""
 
 MAX_THREAD_NAMES = 100_000
 
 ANNOTATIONS = {"user_annotation"}
+
 OPERATORS = {"cpu_op", "operator"}
+
 _KINDS = {
     "kernel": RecordKind.KERNEL, "gpu_memcpy": RecordKind.MEMCPY, "memcpy": RecordKind.MEMCPY,
     "gpu_memset": RecordKind.MEMSET, "memset": RecordKind.MEMSET, "cuda_runtime": RecordKind.API,
     "runtime": RecordKind.API, "cuda_driver": RecordKind.API,
 }  # fmt: skip
+
 """Category → record, in lower case: torch 1.8 wrote Kernel and Runtime."""
 
 _DRIVER = "cuda_driver"
+
 _MEMORY = "[memory]"
+
 _CUDA_DEVICE = 1
+
 """c10's DeviceType."""
 
 _STEP = re.compile(rf"{PROFILER_STEP}#(\d{{1,18}})")
+
 _COPY = re.compile(r"Memcpy (\w)to(\w)(?: \(([\w ]+) -> ([\w ]+)\))?")
+
 _SET = re.compile(r"Memset \(([\w ]+)\)")
+
 _THREAD = re.compile(r"thread \d+ \((.*)\)")
+
 _DIGITS = re.compile(r"\d{1,9}")
+
 _DIRECTIONS = {
     "HD": 1, "DH": 2, "HA": 3, "AH": 4, "AA": 5, "AD": 6, "DA": 7, "DD": 8, "HH": 9, "PP": 10,
 }  # fmt: skip
+
 """CUpti_ActivityMemcpyKind, by the letters of its ends."""
 
 _MEMORY_KINDS = {
     "Pageable": 1, "Pinned": 2, "Device": 3, "Array": 4, "Managed": 5, "Device Static": 6,
     "Managed Static": 7,
 }  # fmt: skip
+
 """CUpti_ActivityMemoryKind, as Kineto spells it."""
 
 _LATEST_US = Decimal(4_102_444_800_000_000)
+
 _LONGEST_US = Decimal(1 << 50)
+
 _NO_CALL = 0xFFFF_FFFF
+
 _U32 = 0xFFFF_FFFF
 
 

@@ -1,4 +1,7 @@
-"""How NVML is called, and what its errors mean."""
+"""How NVML is called, and what its errors mean: for the bindings, which are split by pace.
+
+Not in `bindings`, because every group of calls there is built on this class.
+"""
 
 from __future__ import annotations
 
@@ -14,12 +17,19 @@ from gputui.base.sanitize import sanitize
 Handle = NewType("Handle", object)
 
 INVALID_ARGUMENT = 2
+
 NOT_SUPPORTED = 3
+
 NO_PERMISSION = 4
+
 NOT_FOUND = 6
+
 TIMEOUT = 10
+
 FUNCTION_NOT_FOUND = 13
+
 GPU_IS_LOST = 15
+
 ARGUMENT_VERSION_MISMATCH = 25
 
 _REASONS = {
@@ -38,6 +48,7 @@ _REASONS = {
 }
 
 _VALUE_OF_TYPE = {0: "dVal", 1: "uiVal", 2: "ulVal", 3: "ullVal", 4: "sllVal", 5: "siVal"}
+
 """nvmlValueType_t → the member of nvmlValue_t that holds it."""
 
 

@@ -1,0 +1,700 @@
+"""Typed bindings to the driver's management library (NVML): the only place that touches `pynvml`.
+
+Each method is one call. It returns plain numbers and strings in gputui's units, or raises
+`DriverError` with a readable reason. Handles, samples and requests are opaque objects. Calls are
+grouped by the pace at which they are worth making: facts once, readings at each tick, health every
+few seconds.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import threading
+import time
+from collections.abc import Sequence
+from typing import Any, Literal, NamedTuple, NewType
+
+from gputui.base.sanitize import sanitize
+from gputui.collect.nvml.driver_calls import (
+    ARGUMENT_VERSION_MISMATCH,
+    FUNCTION_NOT_FOUND,
+    INVALID_ARGUMENT,
+    NOT_FOUND,
+    NOT_SUPPORTED,
+    TIMEOUT,
+    Calls,
+    DriverError,
+    Handle,
+)
+
+# What does not change: the driver, and each GPU's make and limits.
+
+_ARCHITECTURES = {
+    2: "Kepler", 3: "Maxwell", 4: "Pascal", 5: "Volta", 6: "Turing", 7: "Ampere", 8: "Ada",
+    9: "Hopper", 10: "Blackwell", 13: "Rubin",
+}  # fmt: skip
+
+"""nvml.h, NVML_DEVICE_ARCH_*."""
+
+
+class FactCalls(Calls):
+    """Calls that take milliseconds each, so made only at the start."""
+
+    def driver_version(self) -> str:
+        return sanitize(str(self._call("nvmlSystemGetDriverVersion")), 80)
+
+    def cuda_driver_version(self) -> str:
+        version = int(self._call("nvmlSystemGetCudaDriverVersion_v2"))
+        return f"{version // 1000}.{version % 1000 // 10}"
+
+    def device_count(self) -> int:
+        return int(self._call("nvmlDeviceGetCount"))
+
+    def handle(self, index: int) -> Handle:
+        return Handle(self._call("nvmlDeviceGetHandleByIndex", index))
+
+    def index_of_uuid(self, uuid: str) -> int:
+        """Index of the GPU with this UUID, or of the GPU that holds this MIG instance."""
+        handle = self._call("nvmlDeviceGetHandleByUUID", uuid)
+        if uuid.startswith("MIG-"):
+            handle = self._call("nvmlDeviceGetDeviceHandleFromMigDeviceHandle", handle)
+        return int(self._call("nvmlDeviceGetIndex", handle))
+
+    def name(self, handle: Handle) -> str:
+        return sanitize(str(self._call("nvmlDeviceGetName", handle)), 96)
+
+    def uuid(self, handle: Handle) -> str:
+        return sanitize(str(self._call("nvmlDeviceGetUUID", handle)), 96)
+
+    def pci_bus_id(self, handle: Handle) -> str:
+        return sanitize(str(self._call("nvmlDeviceGetPciInfo", handle).busId), 32)
+
+    def vbios_version(self, handle: Handle) -> str:
+        return sanitize(str(self._call("nvmlDeviceGetVbiosVersion", handle)), 32)
+
+    def architecture(self, handle: Handle) -> str:
+        number = int(self._call("nvmlDeviceGetArchitecture", handle))
+        return _ARCHITECTURES.get(number, f"architecture {number}")
+
+    def compute_capability(self, handle: Handle) -> str:
+        major, minor = self._call("nvmlDeviceGetCudaComputeCapability", handle)
+        return f"{major}.{minor}"
+
+    def core_count(self, handle: Handle) -> int:
+        return int(self._call("nvmlDeviceGetNumGpuCores", handle))
+
+    def memory_bus_width_bits(self, handle: Handle) -> int:
+        return int(self._call("nvmlDeviceGetMemoryBusWidth", handle))
+
+    def bar1_total_bytes(self, handle: Handle) -> int:
+        return int(self._call("nvmlDeviceGetBAR1MemoryInfo", handle).bar1Total)
+
+    def max_sm_clock_mhz(self, handle: Handle) -> int:
+        return int(self._call("nvmlDeviceGetMaxClockInfo", handle, self._nvml.NVML_CLOCK_SM))
+
+    def max_memory_clock_mhz(self, handle: Handle) -> int:
+        return int(self._call("nvmlDeviceGetMaxClockInfo", handle, self._nvml.NVML_CLOCK_MEM))
+
+    def power_limit_default_watts(self, handle: Handle) -> float:
+        return int(self._call("nvmlDeviceGetPowerManagementDefaultLimit", handle)) / 1000
+
+    def power_limit_range_watts(self, handle: Handle) -> tuple[float, float]:
+        """The lowest and highest settable limit."""
+        least, most = self._call("nvmlDeviceGetPowerManagementLimitConstraints", handle)
+        return int(least) / 1000, int(most) / 1000
+
+    def slowdown_celsius(self, handle: Handle) -> float:
+        return self._threshold(handle, self._nvml.NVML_TEMPERATURE_THRESHOLD_SLOWDOWN)
+
+    def shutdown_celsius(self, handle: Handle) -> float:
+        return self._threshold(handle, self._nvml.NVML_TEMPERATURE_THRESHOLD_SHUTDOWN)
+
+    def memory_maximum_celsius(self, handle: Handle) -> float:
+        return self._threshold(handle, self._nvml.NVML_TEMPERATURE_THRESHOLD_MEM_MAX)
+
+    def max_pcie_generation(self, handle: Handle) -> int:
+        return int(self._call("nvmlDeviceGetMaxPcieLinkGeneration", handle))
+
+    def max_pcie_width(self, handle: Handle) -> int:
+        return int(self._call("nvmlDeviceGetMaxPcieLinkWidth", handle))
+
+    def mig_enabled(self, handle: Handle) -> bool:
+        try:
+            return bool(self._call("nvmlDeviceGetMigMode", handle)[0])
+        except DriverError as error:
+            if error.code in (NOT_SUPPORTED, FUNCTION_NOT_FOUND):
+                return False
+            raise
+
+    def _threshold(self, handle: Handle, which: int) -> float:
+        return float(self._call("nvmlDeviceGetTemperatureThreshold", handle, which))
+
+
+# What a tick reads: calls of microseconds each.
+
+_MEMORY_TEMPERATURE = 82
+
+_POWER_INSTANT = 186
+
+"""nvml.h, NVML_FI_DEV_*."""
+
+_VIDEO_CLOCK = 3
+
+_NO_MEMORY_SENSOR = 0
+
+
+class Memory(NamedTuple):
+    """Bytes of GPU memory. `used` leaves `reserved` out, except where `reserved` is None."""
+
+    total: int
+    used: int
+    reserved: int | None
+
+
+class ReadingCalls(Calls):
+    """Values that change from tick to tick."""
+
+    def utilization_percent(self, handle: Handle) -> float:
+        """Share of the driver's last sample window (1/6 to 1 s) in which a kernel ran."""
+        return float(self._call("nvmlDeviceGetUtilizationRates", handle).gpu)
+
+    def memory(self, handle: Handle) -> Memory:
+        """By version 2 of the call, which matches nvidia-smi; else by the first version."""
+        try:
+            version = self._nvml.nvmlMemory_v2
+            info = self._call("nvmlDeviceGetMemoryInfo", handle, version)
+            return Memory(int(info.total), int(info.used), int(info.reserved))
+        except DriverError as error:
+            if error.code not in (FUNCTION_NOT_FOUND, ARGUMENT_VERSION_MISMATCH):
+                raise
+        info = self._call("nvmlDeviceGetMemoryInfo", handle)
+        return Memory(int(info.total), int(info.used), None)
+
+    def has_memory(self, handle: Handle) -> bool:
+        """False for a chip without memory of its own (GB10, Jetson), which neither call
+        supports.
+        """
+        for arguments in ((self._nvml.nvmlMemory_v2,), ()):
+            try:
+                self._call("nvmlDeviceGetMemoryInfo", handle, *arguments)
+            except DriverError as error:
+                if error.code == NOT_SUPPORTED:
+                    continue
+            return True
+        return False
+
+    def power_watts(self, handle: Handle) -> float:
+        return int(self._call("nvmlDeviceGetPowerUsage", handle)) / 1000
+
+    def power_limit_watts(self, handle: Handle) -> float:
+        return int(self._call("nvmlDeviceGetEnforcedPowerLimit", handle)) / 1000
+
+    def instant_power_and_memory_temperature(
+        self, handle: Handle
+    ) -> tuple[float | DriverError, float | DriverError]:
+        """Watts and degrees, in one call. A missing sensor reads 0."""
+        answers = self.fields(handle, (_POWER_INSTANT, _MEMORY_TEMPERATURE))
+        power, celsius = answers[_POWER_INSTANT], answers[_MEMORY_TEMPERATURE]
+        if celsius == _NO_MEMORY_SENSOR:
+            celsius = DriverError(NOT_SUPPORTED, "this GPU has no such sensor")
+        return (
+            power if isinstance(power, DriverError) else power / 1000,
+            celsius if isinstance(celsius, DriverError) else float(celsius),
+        )
+
+    def temperature_celsius(self, handle: Handle) -> float:
+        sensor = self._nvml.NVML_TEMPERATURE_GPU
+        return float(
+            self._newest("nvmlDeviceGetTemperatureV", "nvmlDeviceGetTemperature", handle, sensor)
+        )
+
+    def temperature_margin_celsius(self, handle: Handle) -> float:
+        return float(self._call("nvmlDeviceGetMarginTemperature", handle))
+
+    def fan_percent(self, handle: Handle) -> float:
+        return float(self._call("nvmlDeviceGetFanSpeed", handle))
+
+    def performance_state(self, handle: Handle) -> int:
+        state = int(self._call("nvmlDeviceGetPerformanceState", handle))
+        if not 0 <= state <= 15:
+            raise DriverError(999, "unknown to the driver")
+        return state
+
+    def sm_clock_mhz(self, handle: Handle) -> int:
+        return int(self._call("nvmlDeviceGetClockInfo", handle, self._nvml.NVML_CLOCK_SM))
+
+    def memory_clock_mhz(self, handle: Handle) -> int:
+        return int(self._call("nvmlDeviceGetClockInfo", handle, self._nvml.NVML_CLOCK_MEM))
+
+    def video_clock_mhz(self, handle: Handle) -> int:
+        return int(self._call("nvmlDeviceGetClockInfo", handle, _VIDEO_CLOCK))
+
+    def encoder_percent(self, handle: Handle) -> float:
+        return float(self._call("nvmlDeviceGetEncoderUtilization", handle)[0])
+
+    def decoder_percent(self, handle: Handle) -> float:
+        return float(self._call("nvmlDeviceGetDecoderUtilization", handle)[0])
+
+    def clock_event_bits(self, handle: Handle) -> int:
+        """The reasons for the current clocks, as the driver's bit mask."""
+        return int(
+            self._newest(
+                "nvmlDeviceGetCurrentClocksEventReasons",
+                "nvmlDeviceGetCurrentClocksThrottleReasons",
+                handle,
+            )
+        )
+
+
+# Energy, throttle times, errors and modes: what is worth reading every few seconds.
+
+XidWatch = NewType("XidWatch", object)
+
+_THROTTLE_FIELDS = {
+    74: "power cap",
+    75: "thermal slowdown (software)",
+    76: "sync boost",
+    77: "board limit",
+    79: "reliability",
+}
+
+"""nvml.h, NVML_FI_DEV_PERF_POLICY_*: nanoseconds. Newer fields distinguish the hardware slowdowns,
+but their numbers changed between drivers 570 and 590, so they cannot be requested.
+"""
+
+_COMPUTE_MODES = {0: "default", 1: "exclusive thread", 2: "prohibited", 3: "exclusive process"}
+
+_CORRECTED, _UNCORRECTED = 0, 1
+
+_SINCE_RESET, _LIFETIME = 0, 1
+
+
+class RemappedRows(NamedTuple):
+    """Rows of memory replaced by spare ones (Ampere and later)."""
+
+    corrected: int
+    uncorrected: int
+    pending: bool
+    failed: bool
+
+
+class HealthCalls(Calls):
+    """Calls that take up to tens of milliseconds, or whose answer seldom changes."""
+
+    def energy_joules(self, handle: Handle) -> float:
+        return int(self._call("nvmlDeviceGetTotalEnergyConsumption", handle)) / 1000
+
+    def throttle_seconds(self, handle: Handle) -> dict[str, float]:
+        """Time spent throttled since the driver was loaded, by reason."""
+        answers = self.fields(handle, tuple(_THROTTLE_FIELDS))
+        known = {
+            word: answer / 1e9
+            for field, word in _THROTTLE_FIELDS.items()
+            if not isinstance(answer := answers[field], DriverError)
+        }
+        if not known:
+            raise next(answer for answer in answers.values() if isinstance(answer, DriverError))
+        return known
+
+    def bar1_used_bytes(self, handle: Handle) -> int:
+        return int(self._call("nvmlDeviceGetBAR1MemoryInfo", handle).bar1Used)
+
+    def compute_mode(self, handle: Handle) -> str:
+        number = int(self._call("nvmlDeviceGetComputeMode", handle))
+        return _COMPUTE_MODES.get(number, f"mode {number}")
+
+    def persistence_mode(self, handle: Handle) -> bool:
+        return bool(self._call("nvmlDeviceGetPersistenceMode", handle))
+
+    def ecc_enabled(self, handle: Handle) -> bool:
+        return bool(self._call("nvmlDeviceGetEccMode", handle)[0])
+
+    def ecc_corrected(self, handle: Handle) -> int:
+        return self._ecc(handle, _CORRECTED, _SINCE_RESET)
+
+    def ecc_uncorrected(self, handle: Handle) -> int:
+        return self._ecc(handle, _UNCORRECTED, _SINCE_RESET)
+
+    def ecc_corrected_lifetime(self, handle: Handle) -> int:
+        return self._ecc(handle, _CORRECTED, _LIFETIME)
+
+    def ecc_uncorrected_lifetime(self, handle: Handle) -> int:
+        return self._ecc(handle, _UNCORRECTED, _LIFETIME)
+
+    def remapped_rows(self, handle: Handle) -> RemappedRows:
+        corrected, uncorrected, pending, failed = self._call("nvmlDeviceGetRemappedRows", handle)
+        return RemappedRows(int(corrected), int(uncorrected), bool(pending), bool(failed))
+
+    def retired_pages(self, handle: Handle) -> int:
+        """Pages of memory no longer used because of single-bit and double-bit errors."""
+        return sum(
+            len(self._newest("nvmlDeviceGetRetiredPages_v2", "nvmlDeviceGetRetiredPages", *cause))
+            for cause in ((handle, 0), (handle, 1))
+        )
+
+    def page_retirement_pending(self, handle: Handle) -> bool:
+        return bool(self._call("nvmlDeviceGetRetiredPagesPendingStatus", handle))
+
+    def xid_watch(self, handle: Handle) -> XidWatch:
+        """Start listening for Xid errors of this GPU."""
+        watch = self._call("nvmlEventSetCreate")
+        try:
+            kind = self._nvml.nvmlEventTypeXidCriticalError
+            self._call("nvmlDeviceRegisterEvents", handle, kind, watch)
+        except DriverError:
+            self._call("nvmlEventSetFree", watch)
+            raise
+        return XidWatch(watch)
+
+    def next_xid(self, watch: XidWatch) -> int | None:
+        """The next Xid already queued; never waits."""
+        try:
+            return int(self._call("nvmlEventSetWait_v2", watch, 0).eventData)
+        except DriverError as error:
+            if error.code == TIMEOUT:
+                return None
+            raise
+
+    def xid_free(self, watch: XidWatch) -> None:
+        self._call("nvmlEventSetFree", watch)
+
+    def _ecc(self, handle: Handle, kind: int, counter: int) -> int:
+        return int(self._call("nvmlDeviceGetTotalEccErrors", handle, kind, counter))
+
+
+# PCIe and NVLink: what the links are, what they carry, and where they lead.
+
+_NVLINK_SPEED_MBPS = 90
+
+_NVLINK_LINK_COUNT = 91
+
+_NVLINK_GET_SPEED = 164
+
+_NVLINK_DATA_TX_KIB = 138
+
+_NVLINK_DATA_RX_KIB = 139
+
+"""nvml.h, NVML_FI_DEV_NVLINK_*."""
+
+_ALL_LINKS = 0xFFFFFFFF
+
+"""nvml.h: as scope of a throughput field, the sum of all links."""
+
+_MAXIMUM_LINKS = 36
+
+_PCIE_TX, _PCIE_RX = 0, 1
+
+_P2P_NVLINK = 2
+
+_P2P_OK = 0
+
+_ANCESTORS = {0: "SELF", 10: "PIX", 20: "PXB", 30: "PHB", 40: "NODE", 50: "SYS"}
+
+"""nvmlGpuTopologyLevel_t in the words of `nvidia-smi topo -m`."""
+
+
+class NvlinkBytes(NamedTuple):
+    """What all links of a GPU carried since some moment in the past."""
+
+    rx: int
+    tx: int
+
+
+class LinkCalls(Calls):
+    """Links of one GPU, and between two."""
+
+    def pcie_link_generation(self, handle: Handle) -> int:
+        return int(self._call("nvmlDeviceGetCurrPcieLinkGeneration", handle))
+
+    def pcie_link_width(self, handle: Handle) -> int:
+        return int(self._call("nvmlDeviceGetCurrPcieLinkWidth", handle))
+
+    def pcie_replays(self, handle: Handle) -> int:
+        return int(self._call("nvmlDeviceGetPcieReplayCounter", handle))
+
+    def pcie_rx_bytes_per_s(self, handle: Handle) -> float:
+        """Averaged over 20 ms, and takes that long."""
+        return 1024.0 * int(self._call("nvmlDeviceGetPcieThroughput", handle, _PCIE_RX))
+
+    def pcie_tx_bytes_per_s(self, handle: Handle) -> float:
+        """Averaged over 20 ms, and takes that long."""
+        return 1024.0 * int(self._call("nvmlDeviceGetPcieThroughput", handle, _PCIE_TX))
+
+    def nvlink_count(self, handle: Handle) -> int:
+        return int(self.field(handle, _NVLINK_LINK_COUNT))
+
+    def nvlink_link_bytes_per_s(self, handle: Handle) -> float:
+        """What one link carries each way; the first link's if there is no common value."""
+        try:
+            return 1e6 * self.field(handle, _NVLINK_SPEED_MBPS)
+        except DriverError as error:
+            if error.code != NOT_SUPPORTED:
+                raise
+        answer = self.fields(handle, [(_NVLINK_GET_SPEED, 0)])[_NVLINK_GET_SPEED]
+        if isinstance(answer, DriverError):
+            raise answer
+        return 1e6 * answer
+
+    def nvlink_active_count(self, handle: Handle) -> int:
+        active, known = 0, False
+        for link in range(_MAXIMUM_LINKS):
+            try:
+                active += bool(self._call("nvmlDeviceGetNvLinkState", handle, link))
+                known = True
+            except DriverError as error:
+                # Links are numbered without gaps; the first missing one ends them.
+                if error.code == INVALID_ARGUMENT or (known and error.code == NOT_SUPPORTED):
+                    break
+                raise
+        return active
+
+    def nvlink_bytes(self, handle: Handle) -> NvlinkBytes:
+        """Counters, in steps of 1 KiB."""
+        answers = self.fields(
+            handle, [(_NVLINK_DATA_RX_KIB, _ALL_LINKS), (_NVLINK_DATA_TX_KIB, _ALL_LINKS)]
+        )
+        rx, tx = answers[_NVLINK_DATA_RX_KIB], answers[_NVLINK_DATA_TX_KIB]
+        for answer in (rx, tx):
+            if isinstance(answer, DriverError):
+                raise answer
+        return NvlinkBytes(1024 * int(rx), 1024 * int(tx))  # type: ignore[arg-type]
+
+    def common_ancestor(self, first: Handle, second: Handle) -> str:
+        """The PCIe path between two GPUs: PIX, PXB, PHB, NODE or SYS."""
+        level = int(self._call("nvmlDeviceGetTopologyCommonAncestor", first, second))
+        return _ANCESTORS.get(level, f"level {level}")
+
+    def has_nvlink_between(self, first: Handle, second: Handle) -> bool:
+        """Whether two GPUs reach each other over NVLink, directly or through a switch."""
+        status = self._call("nvmlDeviceGetP2PStatus", first, second, _P2P_NVLINK)
+        return int(status) == _P2P_OK
+
+    def nvlinks_to(self, handle: Handle, pci_bus_id: str) -> int:
+        """How many active links end at that GPU. 0 if they end at a switch."""
+        count = 0
+        for link in range(_MAXIMUM_LINKS):
+            try:
+                if self._call("nvmlDeviceGetNvLinkState", handle, link):
+                    remote = self._call("nvmlDeviceGetNvLinkRemotePciInfo", handle, link)
+                    count += str(remote.busId).lower() == pci_bus_id.lower()
+            except DriverError:
+                break
+        return count
+
+
+# MIG: the instances a GPU is divided into.
+
+
+class MigAttributes(NamedTuple):
+    """The resources of an instance."""
+
+    sm_count: int
+    memory_total_bytes: int
+
+
+class MigCalls(Calls):
+    """Instances have handles of their own; name, UUID and memory are read as for a GPU."""
+
+    def mig_handles(self, handle: Handle) -> dict[int, Handle]:
+        """The instances, by the driver's index; the numbers may have gaps."""
+        found = {}
+        for index in range(int(self._call("nvmlDeviceGetMaxMigDeviceCount", handle))):
+            try:
+                found[index] = Handle(
+                    self._call("nvmlDeviceGetMigDeviceHandleByIndex", handle, index)
+                )
+            except DriverError:
+                continue
+        return found
+
+    def gpu_instance_id(self, instance: Handle) -> int:
+        return int(self._call("nvmlDeviceGetGpuInstanceId", instance))
+
+    def compute_instance_id(self, instance: Handle) -> int:
+        return int(self._call("nvmlDeviceGetComputeInstanceId", instance))
+
+    def mig_attributes(self, instance: Handle) -> MigAttributes:
+        answer = self._call("nvmlDeviceGetAttributes_v2", instance)
+        return MigAttributes(int(answer.multiprocessorCount), int(answer.memorySizeMB) * 1024**2)
+
+
+def profile(name: str) -> str:
+    """The profile in an instance's name: "1g.18gb" of "NVIDIA H200 MIG 1g.18gb"."""
+    match = re.search(r"\bMIG (\S+)$", name)
+    return match[1] if match else name
+
+
+# The processes on a GPU, and how much of it each uses.
+
+_WINDOW_US = 2_000_000
+
+_NO_INSTANCE = 0xFFFFFFFF
+
+Kind = Literal["C", "G", "C+G"]
+
+
+class GpuProcess(NamedTuple):
+    """A process on a GPU, as the driver lists it; `memory_bytes` is None if the driver does not
+    say.
+    """
+
+    pid: int
+    memory_bytes: int | None
+    kind: Kind = "C"
+    gpu_instance_id: int | None = None
+    compute_instance_id: int | None = None
+
+
+class ProcessUse(NamedTuple):
+    """A process's recent use of a GPU, in percent of the time."""
+
+    sm: float
+    memory_bandwidth: float
+    encoder: float
+    decoder: float
+
+
+class ProcessCalls(Calls):
+    """Calls that take tens of microseconds to milliseconds."""
+
+    def processes(self, handle: Handle) -> list[GpuProcess]:
+        """Processes with a compute or graphics context, once each (per MIG instance)."""
+        found: dict[tuple[int, int | None, int | None], GpuProcess] = {}
+        supported = False
+        failure: DriverError | None = None
+        kinds: tuple[tuple[str, Kind], ...] = (("Compute", "C"), ("Graphics", "G"))
+        for name, kind in kinds:
+            call = f"nvmlDeviceGet{name}RunningProcesses"
+            try:
+                listed = self._newest(f"{call}_v3", f"{call}_v2", handle)
+                supported = True
+            except DriverError as error:
+                failure = failure or error
+                continue
+            for entry in listed:
+                memory = None if entry.usedGpuMemory is None else int(entry.usedGpuMemory)
+                key = (
+                    int(entry.pid),
+                    _instance(entry.gpuInstanceId),
+                    _instance(entry.computeInstanceId),
+                )
+                known = found.get(key)
+                both: Kind = kind
+                if known is not None:
+                    both = kind if known.kind == kind else "C+G"
+                    if (known.memory_bytes or 0) >= (memory or 0):
+                        memory = known.memory_bytes
+                found[key] = GpuProcess(key[0], memory, both, key[1], key[2])
+        if failure is not None and not supported:
+            raise failure
+        return list(found.values())
+
+    def process_use(self, handle: Handle) -> dict[int, ProcessUse]:
+        """Use of the GPU by pid: the newest sample of each from the last two seconds.
+
+        The driver samples at most a second apart, and only active processes (nvml.h,
+        nvmlDeviceGetProcessUtilization), so a missing pid was idle.
+        """
+        since_us = time.time_ns() // 1000 - _WINDOW_US
+        try:
+            samples = self._call("nvmlDeviceGetProcessUtilization", handle, since_us)
+        except DriverError as error:
+            # NOT_FOUND, and success with an empty list (raised as code 0), mean no sample.
+            if error.code in (NOT_FOUND, 0):
+                return {}
+            raise
+        newest: dict[int, tuple[int, ProcessUse]] = {}
+        for sample in samples:
+            pid, stamp = int(sample.pid), int(sample.timeStamp)
+            use = ProcessUse(
+                float(sample.smUtil),
+                float(sample.memUtil),
+                float(sample.encUtil),
+                float(sample.decUtil),
+            )
+            if max(use) <= 100 and (pid not in newest or stamp > newest[pid][0]):
+                newest[pid] = (stamp, use)
+        return {pid: use for pid, (_, use) in newest.items()}
+
+
+def _instance(number: int) -> int | None:
+    return None if number == _NO_INSTANCE else int(number)
+
+
+# GPM: hardware counters, Hopper and later.
+
+GpmSample = NewType("GpmSample", object)
+
+_METRICS_LOCK = threading.Lock()
+
+_LOCK_TIMEOUT_S = 0.3
+
+"""Shorter than a tick waits for a GPU."""
+
+
+class GpmRequest:
+    """The buffer of a GPM query and its answer; made once, reused each time."""
+
+    def __init__(self, block: Any, identifiers: Sequence[int]) -> None:
+        self.block = block
+        self.identifiers = tuple(identifiers)
+
+
+class CounterCalls(Calls):
+    """Takes samples, and computes metrics between two of them."""
+
+    def gpm_supported(self, handle: Handle) -> bool:
+        return bool(self._call("nvmlGpmQueryDeviceSupport", handle).isSupportedDevice)
+
+    def gpm_allocate(self) -> GpmSample:
+        return GpmSample(self._call("nvmlGpmSampleAlloc"))
+
+    def gpm_free(self, sample: GpmSample) -> None:
+        self._call("nvmlGpmSampleFree", sample)
+
+    def gpm_sample(self, handle: Handle, sample: GpmSample, gpu_instance_id: int | None) -> None:
+        """A sample of the whole GPU, or of one MIG instance."""
+        if gpu_instance_id is None:
+            self._call("nvmlGpmSampleGet", handle, sample)
+        else:
+            self._call("nvmlGpmMigSampleGet", handle, gpu_instance_id, sample)
+
+    def gpm_request(self, identifiers: Sequence[int]) -> GpmRequest:
+        block = self._nvml.c_nvmlGpmMetricsGet_t()
+        block.version = self._nvml.NVML_GPM_METRICS_GET_VERSION
+        block.numMetrics = len(identifiers)
+        for metric, identifier in zip(block.metrics, identifiers, strict=False):
+            metric.metricId = identifier
+        return GpmRequest(block, identifiers)
+
+    def gpm_metrics(
+        self, request: GpmRequest, first: GpmSample, second: GpmSample
+    ) -> dict[int, float | str]:
+        """By metric id, the value between two samples, or the reason why there is none."""
+        block = request.block
+        block.sample1, block.sample2 = first, second
+        # The driver computes with state shared between threads (see GpmReader.warm). The wait is
+        # bounded, so that a GPU whose call hangs costs the others no more than that.
+        if not _METRICS_LOCK.acquire(timeout=_LOCK_TIMEOUT_S):
+            raise DriverError(999, "the counters of another GPU do not answer")
+        try:
+            self._call("nvmlGpmMetricsGet", block)
+        finally:
+            _METRICS_LOCK.release()
+        answers: dict[int, float | str] = {}
+        for metric, identifier in zip(block.metrics, request.identifiers, strict=False):
+            code, value = int(metric.nvmlReturn), float(metric.value)
+            if code != 0:
+                answers[identifier] = self._reason(code)
+            elif not math.isfinite(value):
+                answers[identifier] = "the counters gave no figure for this window"
+            else:
+                answers[identifier] = value
+        return answers
+
+
+class Library(
+    FactCalls, ReadingCalls, HealthCalls, LinkCalls, MigCalls, ProcessCalls, CounterCalls
+):
+    """NVML, loaded and initialized by the constructor. Raises `DriverError`."""

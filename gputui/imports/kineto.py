@@ -1,0 +1,318 @@
+"""A trace that torch.profiler exported (a Chrome trace of Kineto), as the events of a session."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from gputui.attribute.arrays import LATEST_NS, Bools, Int64s, Slots, run_starts
+from gputui.base.sanitize import sanitize
+from gputui.base.version import VERSION
+from gputui.imports.kineto_columns import Beside, Memory, Ranges, Table, TraceEvents, amount, number
+from gputui.imports.reading import (
+    ABSENT,
+    Clock,
+    LaunchShapes,
+    ProcessFacts,
+    RangeRecords,
+    RangeRows,
+    Reading,
+    Texts,
+)
+from gputui.model.events import (
+    JOURNAL_SCHEMA,
+    AnyEvent,
+    GpuFacts,
+    Header,
+    HostFacts,
+    RunEnded,
+    RunMetrics,
+    RunStarted,
+)
+from gputui.ring.layout import RecordKind
+from gputui.store.journal import JournalError
+from gputui.store.journal.compression import CompressionError, expanded
+from gputui.store.regular_file import open_regular
+from gputui.store.trace import TraceWriter
+
+# Ranges of threads as pushes and pops where they nest, as starts and ends where they do not.
+#
+# Traces in whole microseconds end a range up to a microsecond after the one around it; operators
+# that begin on one thread and end on another overlap by more.
+
+ROUNDING_NS = 1_000
+
+
+def as_rows(ranges: Ranges) -> RangeRows:
+    """The ranges in order of time, of which those that overlap are Start/End ranges."""
+    start, end, thread, name, payload, payload_type, category = ranges.columns()
+    order = np.lexsort((-end, start, thread))
+    start, end, thread = start[order], end[order], thread[order]
+    overlaps = np.zeros(len(start), np.bool_)
+    if len(start):
+        firsts = run_starts(thread)
+        for first, after in zip(firsts, np.append(firsts[1:], len(start)), strict=True):
+            end[first:after], overlaps[first:after] = _mended(start[first:after], end[first:after])
+    kind = np.where(overlaps, RecordKind.RANGE_START, RecordKind.RANGE_PUSH)
+    zero = np.broadcast_to(np.int64(0), len(start))
+    return RangeRows(
+        start=start,
+        end=end,
+        kind=kind,
+        category=category[order],
+        color=np.broadcast_to(np.int64(ABSENT), len(start)),
+        name=name[order],
+        task=thread,
+        domain=zero,
+        end_task=thread,
+        category_id=zero,
+        payload_type=payload_type[order],
+        payload=payload[order],
+    )
+
+
+def _mended(start: Int64s, end: Int64s) -> tuple[Int64s, Bools]:
+    """The ends of one thread's ranges, and which ranges overlap others without nesting."""
+    overlaps = np.zeros(len(start), np.bool_)
+    if _nest(start, end):
+        return end, overlaps
+    mended = end.copy()
+    open_until: list[int] = []
+    for row, (begin, until) in enumerate(zip(start.tolist(), end.tolist(), strict=True)):
+        while open_until and open_until[-1] <= begin:
+            open_until.pop()
+        if open_until and until > open_until[-1]:
+            if until - open_until[-1] > ROUNDING_NS:
+                overlaps[row] = True
+                continue
+            until = mended[row] = open_until[-1]
+        open_until.append(until)
+    return mended, overlaps
+
+
+def _nest(start: Int64s, end: Int64s) -> bool:
+    """Whether each range lies within those that are open where it begins."""
+    # With both ends in order, the n-th opening at a level is closed by the n-th closing there.
+    every = np.arange(len(start))
+    time = np.concatenate((start, end))
+    is_end = np.arange(len(time)) >= len(start)
+    row = np.concatenate((every, every))
+    # Ends before starts at one moment, inner ones first; a range without length stays whole.
+    empty = (end <= start)[row]
+    inner = np.where(is_end & ~empty, -row, 2 * row + is_end)
+    order = np.lexsort((inner, ~is_end | empty, time))
+    row, is_end = row[order], is_end[order]
+    depth = np.cumsum(np.where(is_end, -1, 1))
+    level = np.where(is_end, depth + 1, depth)
+    opened = np.empty(len(start), np.int64)
+    opened[row[~is_end]] = level[~is_end]
+    return bool((opened[row[is_end]] == level[is_end]).all())
+
+
+# A trace's columns, in order of time, as records of the capture library.
+
+
+class KinetoReading(Reading):
+    """One pass over what a trace holds: it is of one process."""
+
+    def __init__(
+        self,
+        records: Slots,
+        rows: RangeRows,
+        memory: Memory,
+        clock: Clock,
+        texts: Texts,
+        shapes: LaunchShapes,
+        facts: ProcessFacts,
+        thread_names: dict[int, str],
+        trace: TraceWriter | None,
+    ) -> None:
+        """`records` are calls and operations, in order of time on the trace's clock."""
+        super().__init__(clock, texts, trace, shapes)
+        self._ranges = RangeRecords(rows, clock.base_ns)
+        self._records = records
+        self._memory = list(memory.devices())
+        self._next = 0
+        self._process = facts
+        self._thread_names = thread_names
+
+    def _horizon(self, tick: int) -> int:
+        return tick
+
+    def _take(self, until: int) -> Sequence[tuple[Slots, Int64s]]:
+        ranges, _ = self._ranges.take(until)
+        end = int(np.searchsorted(self._records["start"], until, side="right"))
+        records = self._records[self._next : end].copy()
+        self._next = end
+        for side in ("start", "end"):
+            moments = records[side].astype(np.int64) + self._clock.base_ns
+            records[side] = np.clip(moments, 0, LATEST_NS)
+        return [(part, np.zeros(len(part), np.int64)) for part in (ranges, records)]
+
+    def _last_range_ns(self) -> int:
+        return self._ranges.last_ns
+
+    def _facts(self, _owner: int) -> ProcessFacts:
+        return self._process
+
+    def _thread_name(self, _owner: int, thread: int) -> str | None:
+        return self._thread_names.get(thread)
+
+    def _beside(self, until: int) -> Iterator[AnyEvent]:
+        metrics: dict[str, float | int | str | bool | None] = {}
+        for device, times, allocated, reserved in self._memory:
+            seen = int(np.searchsorted(times, until, side="right"))
+            if not seen:
+                continue
+            of = f"gpu{device}_" if len(self._memory) > 1 else ""
+            for what, values in (("allocated", allocated), ("reserved", reserved)):
+                metrics[f"{of}memory_{what}_bytes"] = int(values[seen - 1])
+                metrics[f"{of}peak_memory_{what}_bytes"] = int(values[:seen].max())
+        if metrics:
+            yield RunMetrics(time_ns=self._clock.at(until), run=1, metrics=metrics)
+
+
+# A trace that torch.profiler exported, as the events of a session.
+#
+# Annotations and operators become ranges, `ProfilerStep#N` the steps; calls, kernels, copies and
+# memsets become the records the capture library would have written, and go through the same
+# attribution. Python functions, flows and the projections that Kineto computed are not read.
+
+_LONG_AGO_NS = 10**18
+
+"""2001: a trace that ends before has no date."""
+
+MAX_GPUS = 256
+
+
+class KinetoTrace:
+    """The events of one trace, read once. Raises JournalError if the file is none.
+
+    `damage` and `skipped` as in JournalReader: events that are not of the trace's form are counted
+    as skipped.
+    """
+
+    def __init__(self, path: Path, trace: TraceWriter | None = None) -> None:
+        """With `trace`, every call and operation also goes there."""
+        self.name = str(path)
+        self._trace = trace
+        self._table = Table()
+        with expanded(open_regular(path), self.name) as stream:
+            events = TraceEvents(stream)
+            self.damage = self._read(events)
+        self.skipped = events.skipped + self._table.skipped
+        self._records, self._rows = self._table.records, as_rows(self._table.ranges)
+        starts, ends = self._records["start"], self._records["end"]
+        moments = [int(starts[0]), int(ends.max())] if len(starts) else []
+        if len(self._rows.start):
+            moments += [int(self._rows.start.min()), int(self._rows.end.max())]
+        if not moments:
+            raise JournalError(
+                f"{path} has no operators, annotations, CUDA calls or kernels: export it with "
+                "torch.profiler's export_chrome_trace()"
+            )
+        first, last = min(moments), max(moments)
+        self._clock = Clock(first, last, _base_ns(events.beside, path, last))
+        self.header = self._header(events.beside)
+        self._rank = events.beside.distributed.rank if events.beside.distributed else None
+
+    def _read(self, events: TraceEvents) -> str | None:
+        try:
+            for portion in events:
+                self._table.add(portion)
+        except (CompressionError, OSError) as error:
+            return f"{self.name} is damaged: {sanitize(str(error), 160)}; read until there"
+        except JournalError as error:
+            raise JournalError(
+                f"{self.name} is not a trace of torch.profiler: {error}; export one with "
+                "export_chrome_trace()"
+            ) from None
+        return f"{self.name}: {events.damage}" if events.damage else None
+
+    def close(self) -> None:
+        """Nothing: it was read when it was opened."""
+
+    def __iter__(self) -> Iterator[AnyEvent]:
+        yield self.header
+        pid = next((pid for pid, _ in self._table.pids.most_common(1)), 0)
+        command = self._table.commands.get(pid, "")
+        yield RunStarted(
+            time_ns=self._clock.at(self._clock.first),
+            run=1,
+            kind="command",
+            name=command or "torch.profiler trace",
+            arguments=(),
+            pid=None,
+        )
+        traced_cuda = len(self._records) > 0
+        facts = ProcessFacts(
+            pid,
+            command,
+            "tracing" if traced_cuda else "the trace holds no CUDA activity",
+            self._rank,
+        )
+        yield from KinetoReading(
+            self._records,
+            self._rows,
+            self._table.memory,
+            self._clock,
+            self._table.texts,
+            self._table.shapes,
+            facts,
+            self._table.thread_names,
+            self._trace,
+        ).events()
+        yield RunEnded(
+            time_ns=self._clock.at(self._clock.last), run=1, reason="the trace ends here"
+        )
+
+    def _header(self, beside: Beside) -> Header:
+        driver = beside.driver
+        return Header(
+            time_ns=self._clock.at(self._clock.first),
+            schema=JOURNAL_SCHEMA,
+            gputui_version=VERSION,
+            python_version="",
+            monotonic_ns=0,
+            arguments=("torch.profiler",),
+            interval_s=self._clock.tick_ns / 1e9,
+            host=HostFacts(
+                hostname=sanitize(beside.host, 200) if beside.host else "unknown host",
+                system="unknown system",
+                cpu_count=0,
+                memory_total_bytes=0,
+            ),
+            cuda_driver_version=f"{driver // 1000}.{driver % 1000 // 10}" if driver else None,
+            gpus=self._gpus(beside),
+            gpu_unavailable_reason=None,
+        )
+
+    def _gpus(self, beside: Beside) -> tuple[GpuFacts, ...]:
+        """The devices that something ran on: traces list every one of the machine."""
+        operations = self._records[self._records["kind"] != RecordKind.API]
+        used = set(np.unique(operations["a"]).tolist())
+        return tuple(
+            GpuFacts(
+                index=number(gpu.id),
+                uuid="",
+                name=sanitize(gpu.name, 200),
+                compute_capability=(
+                    f"{number(gpu.major)}.{number(gpu.minor)}" if gpu.major is not None else None
+                ),
+                sm_count=number(gpu.sm_count) or None,
+                memory_total_bytes=amount(gpu.memory_bytes) or None,
+            )
+            for gpu in beside.gpus[:MAX_GPUS]
+            if gpu.id in used
+        )
+
+
+def _base_ns(beside: Beside, path: Path, last: int) -> int:
+    """Where the trace's clock begins: named beside the events since torch 2.4, else the epoch."""
+    base_ns = beside.base_ns if 0 < beside.base_ns < 4 * _LONG_AGO_NS else 0
+    if last + base_ns >= _LONG_AGO_NS:
+        return base_ns
+    # Without a date; the file cannot be older than what it tells.
+    return path.stat().st_mtime_ns - last
