@@ -16,15 +16,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gputui.base.notification import notify
-from gputui.base.standard_streams import columns, say
+from gputui.base.standard_streams import say
 from gputui.base.wake import Wake
 from gputui.cli.hosts import are_several, connected, status_of, targets_of, words_there
 from gputui.cli.live import expanded, limits_of, plain
 from gputui.cli.options import MAIN, command
+from gputui.cli.record import Recorder, print_answer
 from gputui.cli.screen import need_terminal, run_screen
 from gputui.cli.values import UsageError
-from gputui.model import units
 from gputui.model.events import Alert, AnyEvent, ClockCompared, Header
 from gputui.model.link import ClockOffset, Link
 from gputui.playback.player import Playback
@@ -38,8 +37,6 @@ if TYPE_CHECKING:
 
 _COMPARED_NS = 60 * 10**9
 """Between two comparisons of clocks, unless one is twice as exact."""
-
-_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def record(options: argparse.Namespace, run: FarRun | None) -> int:
@@ -57,8 +54,8 @@ def record(options: argparse.Namespace, run: FarRun | None) -> int:
         files(options, lambda host: _path(options, host, run)) as copies,
         connected(options, run) as fleet,
     ):
-        recorder = Recorder(options, fleet, copies)
-        recorder.until_signal(duration_s)
+        recorder = HostsRecorder(options, fleet, copies, duration_s)
+        recorder.until_signal()
         links = list(fleet.links.values())
     ok = recorder.finish(shows_run=run is not None and not several)
     if run is not None and several and recorder.folder is not None:
@@ -110,7 +107,7 @@ def files(
                 file.path.unlink(missing_ok=True)
 
 
-class Recorder:
+class HostsRecorder(Recorder):
     """Writes what the hosts of a fleet read into a file each.
 
     Links that are lost, and alerts, are printed; beside a screen, which has the alerts itself,
@@ -122,15 +119,13 @@ class Recorder:
         options: argparse.Namespace,
         fleet: Fleet,
         copies: Mapping[str, JournalWriter],
+        duration_s: float | None = None,
         *,
         on_link: Callable[[], None] | None = None,
     ) -> None:
-        self._options = options
+        super().__init__(copies, Wake(), duration_s, options.notify)
         self._fleet = fleet
         self._on_link = on_link
-        self._wake = Wake()
-        self._is_ending = False
-        self._files = copies
         self._begun = set[str]()
         failures = ((name, link.failure) for name, link in fleet.links.items())
         self._lost = {name: failure.line for name, failure in failures if failure is not None}
@@ -144,57 +139,45 @@ class Recorder:
         folders = {file.path.parent for file in self._files.values() if file.path is not None}
         return folders.pop() if len(folders) == 1 else None
 
-    def until_signal(self, duration_s: float | None) -> None:
-        """Until it is over, the duration, or the user ends it."""
-        previous = {number: signal.signal(number, lambda *_: self.end()) for number in _SIGNALS}
-        try:
-            self.run(duration_s)
-        finally:
-            for number, handler in previous.items():
-                signal.signal(number, handler)
+    def until_signal(self) -> None:
+        """Until it is over, its time is up, or the user ends it."""
+        with self._hearing():
+            self.run()
 
-    def run(self, duration_s: float | None = None) -> None:
-        """Until it is over, the duration, or `end` is called."""
-        deadline_s = None if duration_s is None else time.monotonic() + duration_s
+    def run(self) -> None:
+        """Until it is over, its time is up, or `end` is called."""
         self._fleet.on_news(self._wake.set)
+        self._wake.set()  # it may be over already
         try:
-            while not self._is_ending and not self._is_over():
-                left_s = None if deadline_s is None else deadline_s - time.monotonic()
-                if left_s is not None and left_s <= 0:
-                    break
-                self._wake.wait(left_s)
-                self.take()
-            self.take()
+            self._loop()
+            self._look()
         finally:
             for file in self._files.values():
                 file.close()
 
+    def begin(self) -> None:
+        """Write what has come: each host that is up has begun."""
+        self._look()
+
     def end(self) -> None:
         """Have `run` return."""
-        self._is_ending = True
-        self._wake.set()
+        self._on_signal(signal.SIGTERM)
 
     def finish(self, *, shows_run: bool) -> bool:
         """Print what was recorded; whether all of it was written."""
         for name, file in self._files.items():
-            for notice in file.notices:
-                say(f"{name}: {notice}")
-            assert file.path is not None
-            if file.failure:
-                say(f"{name}: {file.failure}")
-            elif name in self._begun:
-                say(f"recorded {file.path} ({units.size(file.bytes_written)})")
-                if shows_run:
-                    _summarize(file.path)
+            self._say_notices(name)
+            if not file.failure and name not in self._begun:
+                continue
+            if self._say_result(name) and shows_run and file.path is not None:
+                _summarize(file.path)
         return not any(file.failure for file in self._files.values())
 
     def _is_over(self) -> bool:
-        """Whether nothing more can come."""
         links = self._fleet.links.values()
         return all(link.failure is not None and not link.failure.kind.retries for link in links)
 
-    def take(self) -> None:
-        """Write what has come."""
+    def _look(self) -> None:
         for news in self._fleet.take():
             if news.link is not None:
                 self._see(news.host, news.link)
@@ -246,14 +229,6 @@ class Recorder:
         self._compared_last[host] = found
         return [found]
 
-    def _alert(self, host: str, alert: Alert) -> None:
-        from gputui.report.alerts import alert_text
-
-        text = f"{host}: {alert_text(alert)}"
-        say(text)
-        if alert.raised:
-            notify(self._options.notify, text)
-
 
 def _path(options: argparse.Namespace, host: str, run: FarRun | None) -> Path:
     if options.output:
@@ -265,11 +240,9 @@ def _path(options: argparse.Namespace, host: str, run: FarRun | None) -> Path:
 
 def _summarize(path: Path) -> None:
     from gputui.playback.loading import load
-    from gputui.render.answer import answer_text, ways_on
 
     recorded = load(str(path))
-    text = answer_text(recorded.session, recorded.run, columns(sys.stdout), ways_on(str(path)))
-    print(text, end="", flush=True)
+    print_answer(recorded.session, recorded.run, path, sys.stdout)
 
 
 class JobOnHosts(Playback):
@@ -325,8 +298,8 @@ def _screen_of_job(options: argparse.Namespace, run: FarRun, folder: Path) -> in
             for one in shown:
                 one.look_again()
 
-        recorder = Recorder(options, fleet, copies, on_link=on_link)
-        recorder.take()  # each that is up has begun
+        recorder = HostsRecorder(options, fleet, copies, on_link=on_link)
+        recorder.begin()
         copying = threading.Thread(target=recorder.run, name="copies", daemon=True)
         copying.start()
 

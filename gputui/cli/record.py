@@ -9,12 +9,11 @@ import stat
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import FrameType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 from gputui.base.notification import notify
 from gputui.base.sanitize import cut_to_width, sanitize
@@ -29,6 +28,7 @@ from gputui.model.events import Alert
 from gputui.report.workload_metrics import metric_text
 from gputui.state import Gpu, Run, Session, remarks
 from gputui.store.journal import JournalError, JournalWriter, Limits
+from gputui.store.journal.recorder import RecordingWriter
 from gputui.store.places import snapshot_path
 
 if TYPE_CHECKING:
@@ -61,8 +61,121 @@ class RecordOptions:
     """Whether a hang-up ends nothing."""
 
 
-class _Recorder:
-    """One headless recording, driven from the main thread."""
+class Recorder:
+    """A recording without a screen, of one target or of many: until it is over, its time is up or
+    a signal ends it. `files` has the recording of each target by its host's name, which is "" where
+    it is this machine's alone.
+    """
+
+    def __init__(
+        self,
+        files: Mapping[str, RecordingWriter],
+        wake: Wake,
+        duration_s: float | None,
+        notify: str | None,
+        *,
+        keep_running: bool = False,
+    ) -> None:
+        """`notify` says how the terminal notifies of alerts; with `keep_running` a hang-up ends
+        nothing. What brings news calls `wake.set`."""
+        self._files = files
+        self._wake = wake
+        self._duration_s = duration_s
+        self._notify = notify
+        self._keep_running = keep_running
+        self._signals: list[int] = []
+        self._time_is_up = False
+
+    @property
+    def _has_begun(self) -> bool:
+        """Whether the duration counts already."""
+        return True
+
+    def _look(self) -> None:
+        """Take what came."""
+        raise NotImplementedError
+
+    def _is_over(self) -> bool:
+        """Whether nothing more can come."""
+        raise NotImplementedError
+
+    def _handle(self, _number: int, _times: int) -> bool:
+        """Handle a signal, the `_times`-th; whether to go on."""
+        return False
+
+    def _clear(self) -> None:
+        """Make room for a line on the terminal."""
+
+    def _hint(self) -> float | None:
+        """Seconds until there is something to say, None for nothing."""
+        return None
+
+    @contextmanager
+    def _hearing(self) -> Iterator[None]:
+        """Have signals end this, but a hang-up that --keep-running or nohup says to outlive."""
+        previous = {number: self._hear(number) for number in _SIGNALS}
+        try:
+            yield
+        finally:
+            for number, handler in previous.items():
+                signal.signal(number, handler)
+
+    def _hear(self, number: int) -> Any:
+        if number == signal.SIGHUP and (
+            self._keep_running or signal.getsignal(number) == signal.SIG_IGN
+        ):
+            return signal.signal(number, signal.SIG_IGN)
+        return signal.signal(number, lambda heard, _: self._on_signal(heard))
+
+    def _on_signal(self, number: int) -> None:
+        self._signals.append(number)
+        self._wake.set()
+
+    def _loop(self) -> None:
+        deadline_s: float | None = None
+        handled = 0
+        while True:
+            if self._duration_s is not None and deadline_s is None and self._has_begun:
+                deadline_s = time.monotonic() + self._duration_s
+            left_s = None if deadline_s is None else deadline_s - time.monotonic()
+            if left_s is not None and left_s <= 0:
+                self._time_is_up = True
+                return
+            hint_s = self._hint()
+            self._wake.wait(hint_s if left_s is None else min(left_s, hint_s or left_s))
+            self._look()
+            while handled < len(self._signals):
+                handled += 1
+                if not self._handle(self._signals[handled - 1], handled):
+                    return
+            if self._is_over():
+                return
+
+    def _alert(self, host: str, alert: Alert) -> None:
+        from gputui.report.alerts import alert_text
+
+        text = f"{host}: {alert_text(alert)}" if host else alert_text(alert)
+        self._clear()
+        say(text)
+        if alert.raised:
+            notify(self._notify, text)
+
+    def _say_notices(self, host: str) -> None:
+        for notice in self._files[host].notices:
+            say(f"{host}: {notice}" if host else notice)
+
+    def _say_result(self, host: str) -> bool:
+        """Print what was recorded of a target, or why not all; whether all of it was written."""
+        file = self._files[host]
+        if file.failure:
+            say(f"{host}: {file.failure}" if host else file.failure)
+        elif file.path is not None:
+            say(f"recorded {file.path} ({units.size(file.bytes_written or 0)})")
+        return not file.failure
+
+
+class _MachineRecorder(Recorder):
+    """The recording of this machine and of what runs on it, driven from the main thread."""
 
     def __init__(
         self,
@@ -73,15 +186,19 @@ class _Recorder:
         exporter: Exporter | None = None,
     ) -> None:
         """`live` calls `wake.set`. Without a session, nothing is shown of it."""
+        super().__init__(
+            {"": live.recording},
+            wake,
+            options.duration_s,
+            options.notify,
+            keep_running=options.keep_running,
+        )
         self._options = options
-        self._wake = wake
         self._session = session or Session()
         self._is_blind = session is None
         self._exporter = exporter
         self._journal = live.recording
         self._live = live
-        self._signals: list[int] = []
-        self._time_is_up = False
         self._hint_at = math.inf
         self._told: set[str] = set()
         # The reader of the journal on a pipe shows it, often on this very terminal.
@@ -91,31 +208,23 @@ class _Recorder:
     def run(self, *, starts: bool = True) -> int:
         """Record until the run, the duration or the user ends it; the exit status. `starts` is
         false for a source that runs already."""
-        previous = {number: self._hear(number) for number in _SIGNALS}
-        try:
-            if starts:
-                self._live.start()
-            if starts and self._options.request is not None:
-                self._live.start_run(self._options.request)
-            self._loop()
-        finally:
-            gone = self._close()
-            self._progress.clear()
-            if self._exporter is not None:
-                self._exporter.close()
-            for number, handler in previous.items():
-                signal.signal(number, handler)
+        with self._hearing():
+            try:
+                if starts:
+                    self._live.start()
+                if starts and self._options.request is not None:
+                    self._live.start_run(self._options.request)
+                self._loop()
+            finally:
+                gone = self._close()
+                self._clear()
+                if self._exporter is not None:
+                    self._exporter.close()
         self._look()
         return self._finish(gone)
 
-    def _hear(self, number: int) -> Any:
-        """Have a signal end this, but a hang-up that --keep-running or nohup says to outlive; what
-        was done at it before."""
-        if number == signal.SIGHUP and (
-            self._options.keep_running or signal.getsignal(number) == signal.SIG_IGN
-        ):
-            return signal.signal(number, signal.SIG_IGN)
-        return signal.signal(number, self._on_signal)
+    def _clear(self) -> None:
+        self._progress.clear()
 
     def _close(self) -> bool:
         """End the run and finish the recording; whether the run's processes are gone.
@@ -133,35 +242,18 @@ class _Recorder:
             os._exit(1)
         return gone == [True]
 
-    def _on_signal(self, number: int, _frame: FrameType | None) -> None:
-        self._signals.append(number)
-        self._wake.set()
+    @property
+    def _has_begun(self) -> bool:
+        # From what is to be recorded on: loading and attaching take long where it is busy.
+        session = self._session
+        return (session.header if self._options.request is None else session.run) is not None
 
-    def _loop(self) -> None:
-        duration = self._options.duration_s
-        deadline: float | None = None
-        handled = 0
-        while True:
-            begun = self._session.header if self._options.request is None else self._session.run
-            if duration is not None and deadline is None and begun is not None:
-                # From what is to be recorded on: loading and attaching take long where it is busy.
-                deadline = time.monotonic() + duration
-            left = None if deadline is None else deadline - time.monotonic()
-            if left is not None and left <= 0:
-                self._time_is_up = True
-                return
-            hint_in = self._hint()
-            self._wake.wait(hint_in if left is None else min(left, hint_in or left))
-            self._look()
-            while handled < len(self._signals):
-                handled += 1
-                if not self._handle(self._signals[handled - 1], handled):
-                    return
-            run = self._live.run
-            if self._options.request is not None and run is not None and run.ended is not None:
-                return
-            if self._journal.failure and self._options.path is None and not self._goes_on():
-                return
+    def _is_over(self) -> bool:
+        run = self._live.run
+        if self._options.request is not None and run is not None and run.ended is not None:
+            return True
+        lost = self._journal.failure and self._options.path is None
+        return bool(lost) and not self._goes_on()
 
     def _goes_on(self) -> bool:
         """Whether a run outlives the reader of its journal: a viewer that is closed ends nothing.
@@ -178,7 +270,7 @@ class _Recorder:
         return True
 
     def _handle(self, number: int, times: int) -> bool:
-        """Handle a signal; whether to go on. The first Ctrl-C goes only to the command."""
+        # The first Ctrl-C goes only to the command.
         is_first_interrupt = number == signal.SIGINT and times == 1
         if is_first_interrupt and self._options.request is not None:
             self._live.interrupt_run()
@@ -222,16 +314,7 @@ class _Recorder:
             self._session.apply(events)
         for event in events:
             if isinstance(event, Alert) and not self._is_shown:
-                self._alert(event)
-
-    def _alert(self, alert: Alert) -> None:
-        from gputui.report.alerts import alert_text
-
-        text = alert_text(alert)
-        self._progress.clear()
-        say(text)
-        if alert.raised:
-            notify(self._options.notify, text)
+                self._alert("", event)
 
     def _remark(self) -> None:
         """Print remarks about the run as soon as they are known."""
@@ -244,22 +327,17 @@ class _Recorder:
 
     def _finish(self, gone: bool) -> int:
         run = self._session.run
-        ok = True
-        for notice in self._journal.notices:
-            say(notice)
+        ok = not self._journal.failure
+        self._say_notices("")
         trace = self._live.trace
         if trace is not None:
             say(trace.failure or f"traced {trace.path}")
             if trace.dropped:
                 say(f"{trace.path.name} is full: the oldest {trace.dropped} records were dropped")
-        if self._journal.failure:
-            if self._journal.failure not in self._told:
-                say(self._journal.failure)
-            ok = False
-        elif self._options.path is not None and self._was_refused:
+        if ok and self._options.path is not None and self._was_refused:
             self._options.path.unlink(missing_ok=True)  # there is nothing in it
-        elif self._options.path is not None:
-            say(f"recorded {self._options.path} ({units.size(self._journal.bytes_written or 0)})")
+        elif self._journal.failure not in self._told:
+            self._say_result("")
         if self._is_blind:
             known = self._live.run
             status = 1 if known is None else exit_status(known.request.kind, known.ended)
@@ -313,19 +391,21 @@ class _Recorder:
 
     def _summarize(self, run: Run | None) -> None:
         """On stdout, unless that carries the command's output or the journal."""
-        from gputui.render.answer import answer_text, ways_on
-
         is_data = self._options.path is None or self._options.live.pass_through
-        out = sys.stderr if is_data else sys.stdout
-        try:
-            begin_line()
-            path = self._options.path
-            more = ways_on(str(path)) if path is not None else []
-            text = answer_text(self._session, run, columns(out), more)
-            print(text, file=out, end="", flush=True)
-        except OSError:
-            # The reader of the summary is gone; the recording has it.
-            release()
+        print_answer(self._session, run, self._options.path, sys.stderr if is_data else sys.stdout)
+
+
+def print_answer(session: Session, run: Run | None, path: Path | None, out: TextIO) -> None:
+    """What the recording at `path` says."""
+    from gputui.render.answer import answer_text, ways_on
+
+    try:
+        begin_line()
+        more = ways_on(str(path)) if path is not None else []
+        print(answer_text(session, run, columns(out), more), file=out, end="", flush=True)
+    except OSError:
+        # The reader of the summary is gone; the recording has it.
+        release()
 
 
 def _exporter(session: Session, address: tuple[str, int] | None) -> Exporter | None:
@@ -352,7 +432,7 @@ def record(options: RecordOptions) -> int:
             exporter.close()
         raise
     live = Live(wake.set, journal, options.live)
-    return _Recorder(options, live, session, wake, exporter).run()
+    return _MachineRecorder(options, live, session, wake, exporter).run()
 
 
 def record_on(
@@ -381,7 +461,7 @@ def record_on(
     options = RecordOptions(
         path, LiveOptions(), run.request, notify=notify, keep_running=keep_running
     )
-    return _Recorder(options, live, session, wake).run(starts=False)
+    return _MachineRecorder(options, live, session, wake).run(starts=False)
 
 
 _LONGEST_ETA_NS = 1000 * 3600e9

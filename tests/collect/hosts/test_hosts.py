@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from gputui.cli import live_hosts, main
+from gputui.cli import main, record
 from gputui.cli.hosts import NoHostError
 from gputui.cli.values import UsageError
 from gputui.collect.hosts.failures import Kind, ended
@@ -85,7 +85,7 @@ def test_hosts_are_recorded_each_into_its_file_and_alerts_are_printed(
         if "ALERT" in line and sum("ALERT" in one for one in lines) == 2:
             signal.raise_signal(signal.SIGINT)
 
-    monkeypatch.setattr(live_hosts, "say", say)
+    monkeypatch.setattr(record, "say", say)
     ways = [word for name in "ab" for word in ("--via", f"{misbehaving('answers')} {name}")]
     typed = ["--record", "--alert", "host.cpu_percent > 90", *ways]
     assert main.run([*typed, "-o", f"{tmp_path}/{{host}}.gputui"], None) == 0
@@ -100,6 +100,26 @@ def test_hosts_are_recorded_each_into_its_file_and_alerts_are_printed(
     with pytest.raises(NoHostError):
         main.run(["--record", "--via", misbehaving("missing"), "-o", f"{tmp_path}/x"], None)
     assert not (tmp_path / "x").exists()
+
+
+def test_a_recording_of_hosts_under_nohup_outlives_the_terminal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    at_hangup: list[object] = []
+
+    def say(line: str) -> None:
+        if "ALERT" in line:
+            at_hangup.append(signal.getsignal(signal.SIGHUP))
+            signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr(record, "say", say)
+    typed = ["--record", "--alert", "host.cpu_percent > 90", "--via", misbehaving("answers")]
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        assert main.run([*typed, "-o", f"{tmp_path}/x.gputui"], None) == 0
+    finally:
+        signal.signal(signal.SIGHUP, before)
+    assert at_hangup == [signal.SIG_IGN]
 
 
 def test_every_way_to_misbehave_has_its_own_reason(fleet: Callable[..., Fleet]) -> None:
