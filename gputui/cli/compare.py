@@ -28,9 +28,9 @@ def run(options: argparse.Namespace) -> int:
     runs = options.run * len(names) if len(options.run) == 1 else options.run
     if runs and len(runs) != len(names):
         raise UsageError(f"--run: give one, or one a recording: {len(names)}")
+    from gputui.report.comparable import Subject
+    from gputui.report.compare import Condition
     from gputui.report.compare import compare as compared
-    from gputui.report.gate import Condition
-    from gputui.report.subject import Subject
 
     conditions = [Condition.parse(text) for text in options.fail_if]
     comparison = compared(

@@ -15,9 +15,14 @@ from gputui.cli.options import COMMANDS, MAIN, MODES
 from gputui.render.comparison import ComparisonDocument
 from gputui.render.grafana import dashboard
 from gputui.render.traces import event_columns
-from gputui.report.json_schema import document_schema, hosts_schema, machine_schema, summary_schema
 from gputui.report.registry import machine_tables, run_tables
 from gputui.report.schema import AnyColumn, TableSpec
+from gputui.report.summary_document import (
+    document_schema,
+    hosts_schema,
+    machine_schema,
+    summary_schema,
+)
 
 DOCS = Path(__file__).parents[1] / "docs"
 

@@ -23,7 +23,7 @@ def run(options: argparse.Namespace) -> int:
     from gputui.render.answer import answer_text
     from gputui.render.summary import is_event_table, one_table
     from gputui.report.answer import Line
-    from gputui.report.domains import domains_of, of_domains
+    from gputui.report.tables.phases import domains_of, of_domains
 
     if options.table and is_event_table(options.table):
         if options.domain:
@@ -64,9 +64,8 @@ def _tripped(options: argparse.Namespace, loaded: Loaded, run: Run | None) -> li
     if not options.fail_if:
         return []
     from gputui.report.alerts import needs_readings
-    from gputui.report.compare import compare
-    from gputui.report.gate import Condition
-    from gputui.report.subject import Subject
+    from gputui.report.comparable import Subject
+    from gputui.report.compare import Condition, compare
 
     parsed = [Condition.parse(text) for text in options.fail_if]
     for condition in parsed:

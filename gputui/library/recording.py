@@ -306,8 +306,8 @@ def compare(
     holds none. Raises Error, in one line, where one cannot be read or there is nothing to compare.
     """
     from gputui.playback.loading import load
+    from gputui.report.comparable import Subject
     from gputui.report.compare import compare as compared
-    from gputui.report.subject import Subject
 
     if not others:
         raise Error("compare() needs two runs or more")
@@ -358,7 +358,7 @@ class Comparison:
     def failures(self, *conditions: str) -> list[str]:
         """A line for each of the conditions, as `gputui compare --fail-if` takes them, that holds
         of a run after the first. Raises Error where one makes no sense."""
-        from gputui.report.gate import Condition
+        from gputui.report.compare import Condition
 
         parsed = [Condition.parse(text) for text in conditions]
         return [line for condition in parsed for line in condition.tripped(self._compared)]

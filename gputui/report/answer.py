@@ -25,12 +25,11 @@ from gputui.report.explain import (
 from gputui.report.explain.evidence import IN_FEW_STEPS
 from gputui.report.explain.time_tree import TimeTree, gpu_works, time_tree
 from gputui.report.job import clocks_line, job_of
-from gputui.report.phase_estimates import shares_error_points
-from gputui.report.phases import LEAST_LEVEL, PhaseRow, phase_rows, share_of
+from gputui.report.phases import LEAST_LEVEL, PhaseRow, phase_rows, share_of, shares_error_points
 from gputui.report.step_meaning import step_meaning
-from gputui.report.tables.alerts import AlertRow, alert_rows
+from gputui.report.tables.machine import AlertRow, alert_rows
+from gputui.report.tables.workload import metric_text
 from gputui.report.windows import tracing_line
-from gputui.report.workload_metrics import metric_text
 from gputui.state import Readings, Run, Session, remarks
 
 SLOWED = 0.01

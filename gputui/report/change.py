@@ -10,10 +10,9 @@ import msgspec
 from gputui.model import units
 from gputui.model.leaves import LEAF_OF_KEY, LEAVES
 from gputui.model.naming import command_key, operands
-from gputui.report.alike import are_apart, step_kind
+from gputui.report.comparable import Subject, are_apart, step_kind
 from gputui.report.compare import Comparison, Difference, Figure, Item
-from gputui.report.means import Mean
-from gputui.report.subject import Subject
+from gputui.report.statistics import Mean
 
 TIMES = 1.5
 """From this factor on a change reads "1.5×", below it as a percentage."""

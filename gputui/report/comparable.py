@@ -1,11 +1,18 @@
-"""The comparable parts of one run: step, causes, metrics, devices, phases and kernels, each with
-the error of its mean."""
+"""One run as a subject of a comparison, and its comparable parts, each with the error of its mean:
+step, causes, metrics, devices, phases and kernels.
+
+Also whether the steps of two runs do the same work: if they do not, neither run is the faster one.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from functools import cached_property
+from zlib import crc32
+
+import msgspec
 
 from gputui.model.events import DeviceDelta
 from gputui.model.leaves import LEAVES
@@ -19,13 +26,63 @@ from gputui.report.energy import (
     span_of,
     used_span,
 )
+from gputui.report.explain.analysis import Analysis
 from gputui.report.explain.time_tree import TimeTree
-from gputui.report.means import Mean, mean_of_blocks
 from gputui.report.phases import PhaseRow, main_step, outside_ns, phase_rows
-from gputui.report.statistics import kernel_rows
-from gputui.report.subject import Subject
+from gputui.report.statistics import Mean, inflation, kernel_rows, mean_of_blocks
 from gputui.report.tables.memory import OUTSIDE
-from gputui.state import BatchMeans, Reports, Run, Series
+from gputui.state import BatchMeans, Readings, Reports, Run, Series, Session
+
+# One of the runs that are compared.
+
+
+@dataclass(frozen=True)
+class Subject:
+    """One run to compare, or the machine if no run was recorded, and its title."""
+
+    label: str
+    session: Session
+    run: Run | None
+
+    @property
+    def readings(self) -> Readings:
+        """Of the machine: during the run, or over the recording without one."""
+        return self.session.readings if self.run is None else self.run.readings
+
+    @cached_property
+    def tree(self) -> TimeTree | None:
+        """Where its time went, None where no operation was captured."""
+        return None if self.run is None else Analysis(self.session, self.run).tree
+
+    @cached_property
+    def steps(self) -> float:
+        """Steps of one device, with those of its warm-up: what totals are a step of."""
+        if self.run is None or self.tree is None or not self.tree.has_steps:
+            return 0.0
+        return sum(sums.steps for sums in self.run.loops.values()) / self.tree.devices
+
+    @cached_property
+    def widening(self) -> float:
+        """How much less certain a mean is than its instances say, because they are alike."""
+        return 1.0 if self.tree is None else inflation(self.tree.step_mean, self.tree.step_ns)
+
+    @property
+    def on_gpu(self) -> bool:
+        """Whether anything ran on a GPU."""
+        return self.run is not None and bool(self.run.devices)
+
+    @property
+    def is_estimated(self) -> bool:
+        """Whether kernels were traced part of the time only."""
+        return self.run is not None and self.run.traced_share < 1
+
+    @property
+    def started_ns(self) -> int:
+        return self.session.started_ns if self.run is None else self.run.started.time_ns
+
+    @property
+    def duration_ns(self) -> int:
+        return self.readings.duration_ns if self.run is None else self.run.duration_ns
 
 
 @dataclass(slots=True)
@@ -310,3 +367,50 @@ EFFECTS = {
     "kernel": ("step_ns", "total_ns"),
 }
 """By which figures the items of a kind are sorted: the first that is known."""
+
+
+# Whether the steps of two runs do the same work: of others none is the faster one.
+#
+# What a compiler makes of a program has other kernels and fewer operations too: steps are taken
+# for other ones only where the commands differ in more than options.
+
+APART = 2.0
+"""How many times the operations of another a step has from which it may be another step: a graph,
+a compiler and another type of numbers leave more of them, or some of the kernels."""
+
+MAIN_PERCENT = 1.0
+"""Share of the kernels' time from which a kernel tells what a program does."""
+
+
+class StepKind(msgspec.Struct, frozen=True):
+    """What a step is made of: operations, and the main kernels as checksums of their names."""
+
+    operations: float
+    kernels: frozenset[int]
+
+
+def step_kind(subject: Subject) -> StepKind | None:
+    """None where no steps, or no kernels, are known."""
+    from gputui.report.statistics import kernel_rows  # the list of runs needs it seldom
+
+    tree, run = subject.tree, subject.run
+    if run is None or tree is None or not tree.has_steps:
+        return None
+    rows = kernel_rows(subject.session, run)
+    main = frozenset(crc32(row.name.encode()) for row in rows if row.percent >= MAIN_PERCENT)
+    return StepKind(tree.operations / tree.steps, main) if main else None
+
+
+def are_apart(before: StepKind | None, after: StepKind | None) -> bool:
+    """Whether two steps have neither their operations nor a main kernel in common."""
+    if before is None or after is None or before.kernels & after.kernels:
+        return False
+    return have_other_operations(before, after)
+
+
+def have_other_operations(before: StepKind | None, after: StepKind | None) -> bool:
+    """Whether one of two steps has many more operations."""
+    if before is None or after is None:
+        return False
+    fewer, more = sorted((before.operations, after.operations))
+    return more >= APART * fewer

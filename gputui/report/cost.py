@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from gputui.report.phase_estimates import shares_error_points
+from gputui.report.phases import shares_error_points
 from gputui.report.windows import TracingCost, tracing_cost
 from gputui.state import Run, Session
 

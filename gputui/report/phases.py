@@ -1,8 +1,6 @@
 """The range tree as rows: what each phase costs on the CPU and on the GPU.
 
-Three clocks, three columns: `cpu_*` is time inside the range on the launching thread (what
-nsys's nvtx_pushpop_sum shows), `gpu_busy_ns` the time the GPU ran something launched inside it,
-`gpu_projected_ns` first operation's start to last one's end, summed over instances.
+Also the notes on phases whose GPU figures are estimated from windows of tracing.
 """
 
 from __future__ import annotations
@@ -15,9 +13,9 @@ from functools import cached_property
 
 from gputui.model.events import Payload
 from gputui.model.sketch import Accumulator
-from gputui.report.means import Mean, half_width
 from gputui.report.phase_tree import Phase, PhaseKey, PhaseTree, phase_tree, phases_around
-from gputui.report.windows import Estimates
+from gputui.report.statistics import Mean, half_width
+from gputui.report.windows import NOTE, Estimates
 from gputui.state import Launched, Process, Run
 
 STEP_NAMES = re.compile(
@@ -468,3 +466,41 @@ def phase_rows(run: Run, *, library_domains: bool = False) -> list[PhaseRow]:
 def _together(parts: list[Accumulator]) -> Accumulator:
     """One accumulator for several ranges; the usual single one is not copied."""
     return parts[0] if len(parts) == 1 else Accumulator.of(parts)
+
+
+# Notes on phases whose GPU figures are estimated from windows of tracing.
+
+MOST_RANGES = 2000
+"""Ranges of a run of which the largest error is looked for: the screen asks in every frame."""
+
+
+def phases_note(run: Run, rows: Sequence[PhaseRow]) -> str:
+    """What must be known beside the rows."""
+    of = share_of(run, rows)
+    estimated = NOTE if Estimates.of(run) is not None else ""
+    return "; ".join(filter(None, (of and f"share {of}", estimated)))
+
+
+def shares_error_points(run: Run) -> float | None:
+    """The largest error of the estimated shares of GPU time that are at least a percent; None
+    without one."""
+    if len(run.ranges) > MOST_RANGES or Estimates.of(run) is None:
+        return None
+    errors = [
+        row.gpu_busy_error_points
+        for row in phase_rows(run)
+        if row.gpu_busy_error_points is not None and (row.gpu_busy_percent or 0.0) >= 1.0
+    ]
+    return max(errors, default=None)
+
+
+def missing_estimates(run: Run, rows: Sequence[PhaseRow]) -> dict[str, str]:
+    """Why phases lack estimated figures."""
+    if Estimates.of(run) is None:
+        return {}
+    missing: dict[str, str] = {}
+    if any(row.gpu_busy_percent is None for row in rows):
+        missing["gpu_busy_percent"] = missing["gpu_estimated_ns"] = "no window of tracing saw it"
+    if any(row.gpu_busy_error_points is None for row in rows):
+        missing["gpu_busy_error_points"] = "too few windows of tracing saw it"
+    return missing

@@ -1,12 +1,16 @@
-"""What a step is. Steps are found in what a program launches: mostly they are its own, but what
-repeats in it may be a layer too."""
+"""What a step is: of the program, or of something that repeats within its steps, such as a layer.
+
+Steps are recognized by what a program launches again and again. Also how a single step that was
+kept in detail compares with the others: a usual one, or a slow one.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
 
-from gputui.model.events import Scope
+from gputui.model.events import Scope, StepLanes
 from gputui.model.leaves import LEAVES, Leaf
+from gputui.model.step_kinds import PAUSE, PAUSE_NS, SLOW
 from gputui.model.units import count, duration
 from gputui.report.explain.time_tree import TimeTree
 from gputui.report.phases import STEP_NAMES
@@ -99,3 +103,22 @@ def scope_words(tree: TimeTree, scope: RunScope | None = None) -> list[str]:
         lines.append(f"Not in them: {', '.join(parts)}.")
     absent = [LEAVES[leaf].label for leaf in _RULED_OUT if not tree.leaves.get(leaf)]
     return [*lines, f"Ruled out (0 %): {', '.join(absent)}."] if absent else lines
+
+
+# What a step that was kept in parts is among the others: a usual one, a slow one, none of them.
+
+
+def what_it_is(step: StepLanes, tree: TimeTree | None) -> str:
+    """In a few words, by its length and place among the steps of its device; empty where these are
+    not known."""
+    usual_ns = tree.step_ns.median if tree is not None else None
+    if tree is None or not usual_ns:
+        return ""
+    if step.start_ns < tree.first_ns:
+        return "before the steady steps"
+    times = step.duration_ns / usual_ns
+    if 1 / SLOW <= times <= SLOW:
+        return "usual"
+    if step.duration_ns > max(PAUSE * usual_ns, PAUSE_NS):
+        return f"with a pause, {times:,.0f}× a usual one"
+    return f"{'slow' if times > SLOW else 'short'}, {times:.1f}× a usual one"

@@ -13,8 +13,8 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from gputui.report.means import FEWEST_BLOCKS, Mean, half_width, mean_of_blocks
 from gputui.report.phase_tree import Phase
+from gputui.report.statistics import FEWEST_BLOCKS, Mean, half_width, mean_of_blocks
 from gputui.state import Process, Run
 
 NOTE = "shares of GPU time estimated from windows of tracing, by occurrences"

@@ -10,8 +10,8 @@ from pathlib import Path
 import msgspec
 
 from gputui.base.decoding import json_decoder
-from gputui.report.alike import StepKind
-from gputui.report.means import Mean
+from gputui.report.comparable import StepKind
+from gputui.report.statistics import Mean
 from gputui.store.library import Entry
 from gputui.tui.threads import Threads
 
@@ -43,11 +43,9 @@ def read_facts(path: Path) -> RunFacts:
     """Read a recording. Raises JournalError."""
     from gputui.model.leaves import LEAVES
     from gputui.playback.loading import load
-    from gputui.report.alike import step_kind
-    from gputui.report.comparable import step_mean
+    from gputui.report.comparable import Subject, step_kind, step_mean
     from gputui.report.energy import run_energy
     from gputui.report.explain import Analysis, conclusion
-    from gputui.report.subject import Subject
 
     loaded = load(str(path))
     run = loaded.run
@@ -81,8 +79,8 @@ def read_facts(path: Path) -> RunFacts:
 def change_between(before: RunFacts | None, after: RunFacts | None, has_same_words: bool) -> str:
     """How the step's length changed, in a few words; "" where it is not known. The commands have
     the same words, or only options differ."""
-    from gputui.report.alike import have_other_operations
     from gputui.report.change import step_change
+    from gputui.report.comparable import have_other_operations
 
     if before is None or after is None or before.step is None or after.step is None:
         return ""

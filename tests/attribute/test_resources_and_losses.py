@@ -14,8 +14,8 @@ from gputui.attribute.traced_process import MAX_DOMAINS, OTHER_DOMAINS, TracedPr
 from gputui.model.events import CaptureDelta, DeviceDefined, ResourceNamed, RunStarted
 from gputui.render.chrome import write_chrome
 from gputui.render.nsys import write_nsys
+from gputui.report.availability import lost_count, why_lost
 from gputui.report.explain import Analysis, findings
-from gputui.report.losses import lost_count, why_lost
 from gputui.report.registry import run_tables
 from gputui.report.tables.timing import timing_of
 from gputui.ring.layout import REFUSED_DEFERRED, UNKNOWN_DEVICE, RecordKind, Resource

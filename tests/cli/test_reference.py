@@ -12,12 +12,11 @@ from gputui.cli.doctor import Check, DoctorDocument
 from gputui.cli.reference import DOCS, reference_files, schemas
 from gputui.model.events import SCHEMA_VERSION
 from gputui.render import formats
+from gputui.report.comparable import Subject
 from gputui.report.compare import compare
-from gputui.report.json_schema import rows_schema
 from gputui.report.machine_now import machine_document
 from gputui.report.registry import run_tables
-from gputui.report.subject import Subject
-from gputui.report.summary_document import summary_document
+from gputui.report.summary_document import rows_schema, summary_document
 from gputui.state import Session
 from tests.schemas_for_tests import check
 from tests.sessions_for_tests import loaded_once

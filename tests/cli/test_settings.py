@@ -17,7 +17,7 @@ from gputui.base.sanitize import sanitize
 from gputui.cli.options import MAIN, command, settings
 from gputui.cli.settings import config_path, resolve
 from gputui.cli.values import MAXIMUM_INTERVAL_S, MINIMUM_INTERVAL_S, UsageError
-from gputui.report.threshold import ThresholdError
+from gputui.report.alerts import ThresholdError
 
 NAMES = tuple(option.name for option in settings())
 DECLARED = (*settings(), MAIN.option("config"))

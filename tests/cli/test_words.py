@@ -16,8 +16,8 @@ from gputui.cli.values import UsageError, seconds, share, size_bytes
 from gputui.collect.catalogue import CatalogueError, Parameter, parse_value
 from gputui.inject.options import FIRST_EXCESS_NS, CaptureOptions, TraceSampling
 from gputui.render.prometheus_server import AddressError, parse_address
-from gputui.report.gate import Condition
-from gputui.report.threshold import ThresholdError
+from gputui.report.alerts import ThresholdError
+from gputui.report.compare import Condition
 
 TYPED = st.one_of(
     st.text(max_size=30),

@@ -23,7 +23,7 @@ from gputui.report.explain.time_tree import time_tree
 from gputui.report.phases import phase_rows
 from gputui.report.registry import run_tables
 from gputui.report.statistics import api_rows, kernel_rows, memory_size_rows, memory_time_rows
-from gputui.report.tables.marks import mark_rows
+from gputui.report.tables.phases import mark_rows
 from gputui.state import Run, Session
 from gputui.store.journal import JournalError, JournalWriter
 from tests.imports.nsys_for_tests import EPOCH_NS, PID, REAL, TASK, Export

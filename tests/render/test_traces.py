@@ -24,7 +24,7 @@ from gputui.render.errors import ExportError
 from gputui.render.traces import open_traced
 from gputui.report.phases import phase_rows
 from gputui.report.statistics import api_rows, kernel_rows, memory_size_rows, memory_time_rows
-from gputui.report.tables.launch_shapes import shape_rows
+from gputui.report.tables.launches import shape_rows
 from gputui.report.tables.time import leaf_rows
 from gputui.state import Session
 from gputui.store.journal import JournalError, JournalReader, JournalWriter

@@ -30,9 +30,8 @@ from gputui.model.hub import Hub
 from gputui.model.leaves import Leaf
 from gputui.playback.loading import load
 from gputui.render.formats import summary
-from gputui.report.alerts import Alerts, alert_text, parse
+from gputui.report.alerts import Alerts, ThresholdError, alert_text, parse
 from gputui.report.summary_document import summary_document
-from gputui.report.threshold import ThresholdError
 from gputui.state import Session, lasting_alerts
 from gputui.store.journal import JournalWriter, Limits
 from tests.events_for_tests import at, gpu, header, run_ended, run_started

@@ -13,13 +13,11 @@ from gputui.model.leaves import LEAF_OF_KEY, Leaf
 from gputui.model.naming import command_key, operands
 from gputui.render import formats
 from gputui.render.comparison import comparison_tables
-from gputui.report.alike import StepKind
+from gputui.report.alerts import ThresholdError
 from gputui.report.change import Change, changes, signed_percent
-from gputui.report.compare import Comparison, compare
-from gputui.report.gate import Condition
-from gputui.report.means import Mean, mean_of_blocks, noise
-from gputui.report.subject import Subject
-from gputui.report.threshold import ThresholdError
+from gputui.report.comparable import StepKind, Subject
+from gputui.report.compare import Comparison, Condition, compare
+from gputui.report.statistics import Mean, mean_of_blocks, noise
 from gputui.tui.run_index import RunFacts, change_between
 from gputui.tui.widgets.comparison import comparison_columns
 from tests.conftest import DATA

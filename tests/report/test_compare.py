@@ -30,11 +30,10 @@ from gputui.model.events import (
 )
 from gputui.render import formats
 from gputui.render.comparison import comparison_document
+from gputui.report.alerts import ThresholdError
 from gputui.report.change import changes
-from gputui.report.compare import Comparison, compare
-from gputui.report.gate import Condition
-from gputui.report.subject import Subject
-from gputui.report.threshold import ThresholdError
+from gputui.report.comparable import Subject
+from gputui.report.compare import Comparison, Condition, compare
 from gputui.state import Session
 from gputui.store.journal import JournalWriter, Limits
 from tests.events_for_tests import at, attached, defined, gpu, header, run_ended, run_started, times

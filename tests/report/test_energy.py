@@ -31,6 +31,7 @@ from gputui.model.leaves import Leaf
 from gputui.model.price import Price, configure
 from gputui.render.text_tables import to_csv
 from gputui.report.answer import answer
+from gputui.report.comparable import Subject
 from gputui.report.compare import compare
 from gputui.report.energy import (
     COUNTER,
@@ -40,10 +41,9 @@ from gputui.report.energy import (
     run_energy,
 )
 from gputui.report.explain.time_tree import time_tree
-from gputui.report.subject import Subject
 from gputui.report.summary_document import summary_document
-from gputui.report.tables.gpu_readings import DEVICES
-from gputui.report.workload_metrics import metric_text
+from gputui.report.tables.machine import DEVICES
+from gputui.report.tables.workload import metric_text
 from gputui.state import Run
 from gputui.state.series import POINTS, Integral
 from tests.events_for_tests import at, attached, defined, gpu, header, run_ended, run_started, times

@@ -17,7 +17,7 @@ from gputui.model.events import (
 )
 from gputui.model.leaves import Leaf
 from gputui.report.explain.lines import likeliest_line
-from gputui.report.tables.lines import line_rows
+from gputui.report.tables.launches import line_rows
 from gputui.state import Run, Session
 
 

@@ -23,9 +23,8 @@ from gputui.model.events import (
 from gputui.render import formats
 from gputui.render.comparison import comparison_document
 from gputui.render.summary import one_table
-from gputui.report.compare import Comparison, compare
-from gputui.report.gate import Condition
-from gputui.report.subject import Subject
+from gputui.report.comparable import Subject
+from gputui.report.compare import Comparison, Condition, compare
 from gputui.state import Session
 from gputui.store.journal import JournalWriter
 from tests.events_for_tests import at, gpu, header, run_ended, run_started

@@ -8,10 +8,9 @@ import sys
 
 from gputui.model.events import Mark
 from gputui.render.text_tables import to_csv, to_text
-from gputui.report.domains import domains_of, of_domains
 from gputui.report.registry import run_tables
 from gputui.report.summary_document import summary_document
-from gputui.report.tables.marks import mark_rows
+from gputui.report.tables.phases import domains_of, mark_rows, of_domains
 from gputui.state import MARKS, Session
 from gputui.tui.views.summary import summary_rows
 from tests.events_for_tests import at, attached, header, run_started

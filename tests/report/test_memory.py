@@ -28,7 +28,7 @@ from gputui.report.tables.memory import (
     phase_memory,
     transfers,
 )
-from gputui.report.workload_metrics import is_memory_metric, metric_text
+from gputui.report.tables.workload import is_memory_metric, metric_text
 from gputui.state import Run, Session
 from gputui.tui.widgets.gpu_figures import throttled_in
 from tests.events_for_tests import at, attached, defined, gpu, header, run_ended, run_started, times

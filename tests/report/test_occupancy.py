@@ -7,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gputui.model.events import CaptureDelta, GpuFacts, KernelDefined, LaunchShape, ShapeLaunches
-from gputui.report.occupancy import Occupancy, occupancy
-from gputui.report.tables.launch_shapes import SHAPES, shape_rows
+from gputui.report.tables.launches import SHAPES, Occupancy, occupancy, shape_rows
 from gputui.state import Session
 from tests.events_for_tests import at, attached, header, run_started
 

@@ -19,10 +19,10 @@ from gputui.model.events import (
 )
 from gputui.model.kernel_categories import category
 from gputui.render.prometheus import prometheus_text
+from gputui.report.comparable import Subject
 from gputui.report.compare import compare
 from gputui.report.phases import PhaseRow, phase_rows
 from gputui.report.statistics import kernel_rows
-from gputui.report.subject import Subject
 from gputui.state import MAX_LEVELS, Session
 from tests.events_for_tests import at, attached, defined, header, run_started, times
 

@@ -39,7 +39,7 @@ from gputui.model.leaves import LEAVES, Leaf
 from gputui.model.sketch import steps
 from gputui.render.prometheus import figures
 from gputui.report.answer import interruptions
-from gputui.report.compare import Subject, compare
+from gputui.report.compare import Condition, Subject, compare
 from gputui.report.explain import Analysis, conclusion, findings
 from gputui.report.explain.advice import (
     APART,
@@ -56,7 +56,6 @@ from gputui.report.explain.finding import Finding, finding_documents
 from gputui.report.explain.leaves import taken_by_others
 from gputui.report.explain.time_tree import time_tree
 from gputui.report.explain.verdict import Verdict, verdict
-from gputui.report.gate import Condition
 from gputui.report.summary_document import summary_document
 from gputui.report.tables.time import leaf_rows
 from gputui.state import Run, Session

@@ -19,10 +19,9 @@ from gputui.attribute.windows import KEPT_STARTS, Windows
 from gputui.inject.options import FIRST_EXCESS_NS, WINDOW_NS
 from gputui.model.events import CaptureDelta, DeviceDelta, RangeDelta
 from gputui.report.answer import answer
+from gputui.report.comparable import Subject
 from gputui.report.compare import compare
-from gputui.report.phase_estimates import shares_error_points
-from gputui.report.phases import phase_rows
-from gputui.report.subject import Subject
+from gputui.report.phases import phase_rows, shares_error_points
 from gputui.report.tables.phases import PHASES
 from gputui.report.windows import tracing_cost, tracing_line
 from gputui.ring.layout import SLOT, RecordKind, WindowEdge

@@ -12,6 +12,7 @@ from gputui.model import units
 from gputui.model.events import GpuSample
 from gputui.model.leaves import Leaf
 from gputui.model.throttling import HARMLESS_THROTTLING
+from gputui.report.availability import lost_count, why_lost
 from gputui.report.explain.analysis import Analysis, MachineAnalysis, MachineRule, RunRule
 from gputui.report.explain.finding import (
     Finding,
@@ -23,7 +24,6 @@ from gputui.report.explain.finding import (
 from gputui.report.explain.leaves import all_steps
 from gputui.report.explain.lines import recomputed
 from gputui.report.explain.verdict import SPEAKS
-from gputui.report.losses import lost_count, why_lost
 from gputui.state import Gpu, Readings
 
 

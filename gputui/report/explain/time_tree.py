@@ -32,7 +32,7 @@ from gputui.report.explain.leaves import (
     together,
 )
 from gputui.report.explain.rank_waits import Exposed, Matched, Place, beside_the_loop, matched
-from gputui.report.means import FEWEST_BLOCKS, Mean, mean_of_blocks
+from gputui.report.statistics import FEWEST_BLOCKS, Mean, mean_of_blocks
 from gputui.state import Run
 
 MOSTLY = 0.5

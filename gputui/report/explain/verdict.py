@@ -14,6 +14,7 @@ from typing import Literal
 import msgspec
 
 from gputui.model.leaves import LEAVES, Leaf
+from gputui.report.availability import lost_share, why_lost
 from gputui.report.explain.advice import better_advice
 from gputui.report.explain.analysis import Analysis, RunRule, computed_once
 from gputui.report.explain.causes import CAUSES, SOME_RANKS, UNSEEN_COLLECTIVES, Cause
@@ -36,7 +37,6 @@ from gputui.report.explain.time_tree import (
     sleeps,
     with_pauses,
 )
-from gputui.report.losses import lost_share, why_lost
 from gputui.report.step_meaning import LAYER
 from gputui.state import Run
 

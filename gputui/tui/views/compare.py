@@ -71,8 +71,8 @@ class CompareView(TableView):
         def read() -> Read:
             from gputui.playback.loading import load
             from gputui.render.comparison import answer, comparison_tables
+            from gputui.report.comparable import Subject
             from gputui.report.compare import compare
-            from gputui.report.subject import Subject
 
             loaded = [load(str(path)) for path in asked]
             subjects = [

@@ -19,7 +19,7 @@ from gputui.report.statistics import (
     memory_size_rows,
     memory_time_rows,
 )
-from gputui.report.tables.launch_shapes import shape_rows
+from gputui.report.tables.launches import shape_rows
 from gputui.report.tables.memory import OUTSIDE
 from gputui.report.tables.ranks import RankSum, most, rank_sums
 from gputui.tui.model import Model, Tables

@@ -20,11 +20,9 @@ from gputui.report.statistics import (
     memory_size_rows,
     memory_time_rows,
 )
-from gputui.report.tables.marks import mark_rows, marks_note
-from gputui.report.tables.phases import PHASES
+from gputui.report.tables.phases import PHASES, mark_rows, marks_note
 from gputui.report.tables.processes import PROCESSES, TracedRow, traced_rows
-from gputui.report.tables.workload import own_tables
-from gputui.report.workload_metrics import metric_text
+from gputui.report.tables.workload import metric_text, own_tables
 from gputui.state import Run, Session
 from gputui.tui.model import WHOLE, Model
 from gputui.tui.widgets.canvas import Row, Span, flow, heading, paragraph, wrap

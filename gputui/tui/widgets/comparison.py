@@ -12,7 +12,7 @@ from gputui.model.units import MISSING
 from gputui.report.change import signed_duration
 from gputui.report.compare import Comparison
 from gputui.report.schema import AnyColumn, AnyTable, Cell, Column
-from gputui.report.workload_metrics import metric_text
+from gputui.report.tables.workload import metric_text
 from gputui.tui.widgets.canvas import bar
 from gputui.tui.widgets.names import short_names
 from gputui.tui.widgets.table import column

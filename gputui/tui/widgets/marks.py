@@ -12,7 +12,7 @@ from gputui.model.naming import is_library_domain
 from gputui.model.payloads import payload_text
 from gputui.model.units import count, duration
 from gputui.report.schema import Column
-from gputui.report.tables.marks import MARKS, MarkRow, newest_marks
+from gputui.report.tables.phases import NVTX_MARKS, MarkRow, newest_marks
 from gputui.state import Run
 from gputui.tui.widgets.canvas import Row, clip, fit, flow
 from gputui.tui.widgets.table import column, declared
@@ -29,11 +29,11 @@ _LEAST_NAME = 5
 
 def mark_columns(rows: Sequence[MarkRow]) -> list[Column[MarkRow]]:
     """The columns of a table of these marks; those in which nothing would stand are left out."""
-    names = declared(MARKS, "name", "domain", "category", "payload")
+    names = declared(NVTX_MARKS, "name", "domain", "category", "payload")
     whose: Column[MarkRow] = column(
         "rank", lambda row: str(row.pid if row.rank is None else row.rank), 4, width=4
     )
-    columns = [*names, whose, *declared(MARKS, "count", "first_ns", "last_ns")]
+    columns = [*names, whose, *declared(NVTX_MARKS, "count", "first_ns", "last_ns")]
     empty = {
         title
         for title, is_there in (

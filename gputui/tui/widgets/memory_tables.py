@@ -21,8 +21,7 @@ from gputui.report.tables.memory import (
     phase_memory,
     transfers,
 )
-from gputui.report.tables.workload import own_tables
-from gputui.report.workload_metrics import is_memory_metric, metric_text
+from gputui.report.tables.workload import is_memory_metric, metric_text, own_tables
 from gputui.state import Run, Session
 from gputui.tui.widgets.canvas import Row, heading, labelled, wrap
 from gputui.tui.widgets.result import result_rows

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from gputui.model.units import duration, parameter, quantity
-from gputui.report.losses import lost_count, why_lost
-from gputui.report.phase_estimates import shares_error_points
+from gputui.report.availability import lost_count, why_lost
+from gputui.report.phases import shares_error_points
+from gputui.report.tables.workload import metric_text
 from gputui.report.windows import tracing_cost, tracing_line
-from gputui.report.workload_metrics import metric_text
 from gputui.state import Run, remarks
 from gputui.tui.widgets.canvas import Row, Span, bar, clip, flow, row_width, wrap
 
