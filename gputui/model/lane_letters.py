@@ -9,15 +9,12 @@ from __future__ import annotations
 import re
 from itertools import groupby
 
-from gputui.model.leaves import Leaf
+from gputui.model.leaves import LEAVES
 
 ROW_PARTS = 48
 """Parts of a step in a row of a thread or a stream."""
 
-DOING: dict[str, Leaf] = {
-    "l": Leaf.LAUNCH, "s": Leaf.SYNC, "a": Leaf.ALLOCATION, "c": Leaf.CUDA, "h": Leaf.HOST,
-    "d": Leaf.SCHEDULER, "i": Leaf.INPUT, "w": Leaf.WAIT,
-}  # fmt: skip
+DOING = {meaning.letter: leaf for leaf, meaning in LEAVES.items() if meaning.letter}
 """What a thread was at for most of a part, as what the GPU would idle for."""
 
 LETTER_OF = {leaf: letter for letter, leaf in DOING.items()}

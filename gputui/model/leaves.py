@@ -2,7 +2,8 @@
 
 The tree is fixed, and its leaves sum to the wall time of the device. A leaf is written by its
 number in recordings and by its key everywhere else; numbers are never used again for another
-meaning, new leaves go at the end.
+meaning, new leaves go at the end. All that is said and drawn of a leaf is declared here, for the
+accounting, reports and the screen alike; what counts time under it is in attribute/accounting.
 """
 
 from __future__ import annotations
@@ -50,12 +51,44 @@ class Leaf(IntEnum):
     PEER = 28
 
 
-class LeafMeaning(msgspec.Struct, frozen=True):
-    """How a leaf is named. `key` is its name in JSON and in conditions."""
+class Cause(msgspec.Struct, frozen=True, kw_only=True):
+    """A leaf as a finding of the verdict, where it takes much of the time."""
+
+    word: str
+    """The verdict in a word or two, as screens print it."""
+    sentence: str
+    """What was seen: {share} of {scope}, and {time}, which is empty or the time a step."""
+    advice: str
+    """What to try, as a clause; `explain.advice` has better ones where the run tells more."""
+    recoverable: float = 1.0
+    """Share of the leaf's time that a cure gains: all of what is idle, and of what is busy as much
+    as the better way is faster."""
+    source: str = ""
+    """Where `recoverable` comes from, where it is not 1."""
+    usual: float = 0.0
+    """Share of the wall time up to which the leaf is no fault."""
+
+
+class LeafMeaning(msgspec.Struct, frozen=True, kw_only=True):
+    """A leaf's names, its look, and what it means where it is large."""
 
     key: str
+    """Its name in JSON and in conditions: busy.NAME or idle.NAME."""
     label: str
     meaning: str
+    color: str
+    """A color of the palette, of which each theme has its shade: `CAUSES` in tui/widgets/canvas.py.
+    Busy leaves are cool, idle ones warm."""
+    texture: str = "█"
+    """The character that bars are drawn with. Busy leaves are solid, idle ones are not: nobody
+    needs colors to distinguish them."""
+    letter: str = ""
+    """What stands for it in the rows of a step's threads (model.lane_letters): needed where it is
+    what a thread was at, no other leaf's, and never used again for another."""
+    categories: tuple[str, ...] = ()
+    """Categories of kernels (model.kernel_rules) that are counted here."""
+    cause: Cause | None = None
+    """None for what is work, and never a finding."""
 
     @property
     def is_idle(self) -> bool:
@@ -64,79 +97,383 @@ class LeafMeaning(msgspec.Struct, frozen=True):
 
 
 LEAVES: dict[Leaf, LeafMeaning] = {
-    Leaf.MATMUL: LeafMeaning("busy.matmul", "matmul", "matrix products"),
+    Leaf.MATMUL: LeafMeaning(
+        key="busy.matmul",
+        label="matmul",
+        meaning="matrix products",
+        color="matmul",
+        categories=("matmul",),
+    ),
     Leaf.MATMUL_SIMT: LeafMeaning(
-        "busy.matmul_simt", "matmul without tensor cores", "matrix products in FP32 or FP64"
+        key="busy.matmul_simt",
+        label="matmul without tensor cores",
+        meaning="matrix products in FP32 or FP64",
+        color="matmul",
+        cause=Cause(
+            word="NO TENSOR CORES",
+            sentence=(
+                "Matrix products in full precision (FP32 or FP64) take {share} of {scope}{time}."
+            ),
+            advice=(
+                'torch.set_float32_matmul_precision("high"), or bf16 autocast; FP64 comes from '
+                "NumPy"
+            ),
+            recoverable=0.86,
+            source="67 against 495 TFLOP/s, FP32 and TF32 of an H100 (data sheet)",
+        ),
     ),
     Leaf.MATMUL_UNALIGNED: LeafMeaning(
-        "busy.matmul_unaligned",
-        "misaligned matmul",
-        "matrix products whose dimensions are not multiples of 8",
+        key="busy.matmul_unaligned",
+        label="misaligned matmul",
+        meaning="matrix products whose dimensions are not multiples of 8",
+        color="matmul",
+        cause=Cause(
+            word="MISALIGNED SHAPES",
+            sentence=(
+                "Matrix products with a dimension that is not a multiple of 8 take {share} of "
+                "{scope}{time}."
+            ),
+            advice=(
+                "pad the dimension: a multiple of 64 is best (a vocabulary of 50,304 for 50,257)"
+            ),
+            recoverable=0.6,
+            source="cuBLAS falls back to Turing kernels that load one element at a time",
+        ),
     ),
-    Leaf.ATTENTION: LeafMeaning("busy.attention", "attention", "fused attention"),
-    Leaf.NORMALIZATION: LeafMeaning("busy.normalization", "normalization", "layer and RMS norm"),
-    Leaf.SOFTMAX: LeafMeaning("busy.softmax", "softmax", "softmax outside fused attention"),
+    Leaf.ATTENTION: LeafMeaning(
+        key="busy.attention",
+        label="attention",
+        meaning="fused attention",
+        color="attention",
+        categories=(
+            "attention",
+            "KV cache",
+        ),
+    ),
+    Leaf.NORMALIZATION: LeafMeaning(
+        key="busy.normalization",
+        label="normalization",
+        meaning="layer and RMS norm",
+        color="normalization",
+        categories=("normalization",),
+    ),
+    Leaf.SOFTMAX: LeafMeaning(
+        key="busy.softmax",
+        label="softmax",
+        meaning="softmax outside fused attention",
+        color="normalization",
+        categories=("softmax",),
+    ),
     Leaf.ELEMENTWISE: LeafMeaning(
-        "busy.elementwise", "elementwise", "elementwise kernels, casts, copies on the GPU"
+        key="busy.elementwise",
+        label="elementwise",
+        meaning="elementwise kernels, casts, copies on the GPU",
+        color="elementwise",
+        categories=(
+            "triton fused",
+            "copy",
+            "quantization",
+            "rotary embedding",
+            "random",
+            "elementwise",
+        ),
     ),
     Leaf.ELEMENTWISE_CHAIN: LeafMeaning(
-        "busy.elementwise_chain",
-        "elementwise chains",
-        "three or more elementwise kernels in a row over the same elements",
+        key="busy.elementwise_chain",
+        label="elementwise chains",
+        meaning="three or more elementwise kernels in a row over the same elements",
+        color="elementwise",
+        cause=Cause(
+            word="MEMORY-BOUND",
+            sentence=(
+                "Elementwise kernels in a row, over the same memory, take {share} of {scope}{time}."
+            ),
+            advice="torch.compile makes one kernel of the chain, fused=True one of an optimizer's",
+            recoverable=0.6,
+            source=(
+                "a chain of n two-operand kernels moves 3n tensors, the fused one 3; eager Llamas, "
+                "trained and prefilled on an H200, spend 24 to 27 % in such chains"
+            ),
+            usual=1 / 3,
+        ),
     ),
     Leaf.ATTENTION_UNFUSED: LeafMeaning(
-        "busy.attention_unfused",
-        "unfused attention",
-        "softmax, masks and casts between two matrix products, scores in memory",
+        key="busy.attention_unfused",
+        label="unfused attention",
+        meaning="softmax, masks and casts between two matrix products, scores in memory",
+        color="attention",
+        cause=Cause(
+            word="UNFUSED ATTENTION",
+            sentence=(
+                "Unfused attention, with its scores in memory, takes {share} of {scope}{time}."
+            ),
+            advice="torch.nn.functional.scaled_dot_product_attention",
+            recoverable=0.8,
+            source="6 to 8 T² of memory traffic that a fused kernel does not have",
+        ),
     ),
     Leaf.SHARED: LeafMeaning(
-        "busy.shared", "another process", "kernels stretched while another process held the GPU"
+        key="busy.shared",
+        label="another process",
+        meaning="kernels stretched while another process held the GPU",
+        color="other",
+        cause=Cause(
+            word="SHARED GPU",
+            sentence=(
+                "Another process runs on this GPU: kernels lose {share} of {scope} to it{time}."
+            ),
+            advice="give this program a GPU of its own: the list of processes shows the other one",
+            source=(
+                "the driver's use by process, and kernels at least 1.3 times as long as their "
+                "shortest"
+            ),
+        ),
     ),
     Leaf.PEER: LeafMeaning(
-        "busy.peer",
-        "the run's other processes",
-        "another traced process ran something while this one had nothing on the GPU",
+        key="busy.peer",
+        label="the run's other processes",
+        meaning="another traced process ran something while this one had nothing on the GPU",
+        color="other",
     ),
-    Leaf.OPTIMIZER: LeafMeaning("busy.optimizer", "optimizer", "fused or foreach optimizers"),
-    Leaf.OTHER: LeafMeaning("busy.other", "other kernels", "every other kernel"),
+    Leaf.OPTIMIZER: LeafMeaning(
+        key="busy.optimizer",
+        label="optimizer",
+        meaning="fused or foreach optimizers",
+        color="other",
+        categories=("optimizer",),
+    ),
+    Leaf.OTHER: LeafMeaning(
+        key="busy.other",
+        label="other kernels",
+        meaning="every other kernel",
+        color="other",
+    ),
     Leaf.COMMUNICATION: LeafMeaning(
-        "busy.comm", "communication", "collectives while nothing else ran"
+        key="busy.comm",
+        label="communication",
+        meaning="collectives while nothing else ran",
+        color="communication",
+        categories=("communication",),
+        cause=Cause(
+            word="COMMUNICATION-BOUND",
+            sentence="Collectives that overlap nothing take {share} of {scope}{time}.",
+            advice="overlap them with the backward pass: larger buckets, gradient accumulation",
+        ),
     ),
     Leaf.COPY_PAGEABLE: LeafMeaning(
-        "busy.copy_pageable",
-        "pageable copies",
-        "copies from or to pageable host memory while nothing else ran",
+        key="busy.copy_pageable",
+        label="pageable copies",
+        meaning="copies from or to pageable host memory while nothing else ran",
+        color="copy",
+        cause=Cause(
+            word="COPY-BOUND",
+            sentence=(
+                "Copies from or to pageable memory that overlap nothing take {share} of "
+                "{scope}{time}."
+            ),
+            advice="pin the host memory (pin_memory=True), copy with non_blocking=True, copy less",
+            recoverable=0.87,
+            source="7.5 GB/s pageable against 55 pinned on one PCIe 5 link",
+        ),
     ),
     Leaf.COPY_PINNED: LeafMeaning(
-        "busy.copy_pinned", "pinned copies", "copies from or to pinned memory, nothing else ran"
+        key="busy.copy_pinned",
+        label="pinned copies",
+        meaning="copies from or to pinned memory, nothing else ran",
+        color="copy",
+        cause=Cause(
+            word="COPY-BOUND",
+            sentence="Copies that overlap no kernel take {share} of {scope}{time}.",
+            advice="copy the next batch on a stream of its own while this one computes",
+        ),
     ),
     Leaf.COPY_DEVICE: LeafMeaning(
-        "busy.copy_device", "copies on the GPU", "copies between GPUs or on one, and memsets"
+        key="busy.copy_device",
+        label="copies on the GPU",
+        meaning="copies between GPUs or on one, and memsets",
+        color="copy",
+        categories=("memory copy",),
     ),
     Leaf.LAUNCH: LeafMeaning(
-        "idle.launch", "launch-bound", "the queue was empty while the CPU was between two launches"
+        key="idle.launch",
+        label="launch-bound",
+        meaning="the queue was empty while the CPU was between two launches",
+        color="launch",
+        texture="░",
+        letter="l",
+        cause=Cause(
+            word="LAUNCH-BOUND",
+            sentence="The GPU waits for the next kernel launch {share} of {scope}{time}.",
+            advice=(
+                'CUDA graphs, torch.compile(mode="reduce-overhead"), a fused optimizer, larger '
+                "batches"
+            ),
+        ),
     ),
     Leaf.SYNC: LeafMeaning(
-        "idle.sync", "sync", "the CPU waited in a synchronizing call, or had not launched again yet"
+        key="idle.sync",
+        label="sync",
+        meaning="the CPU waited in a synchronizing call, or had not launched again yet",
+        color="sync",
+        texture="▒",
+        letter="s",
+        cause=Cause(
+            word="SYNC-BOUND",
+            sentence=(
+                "The CPU synchronizes with the GPU, which then idles {share} of {scope} until it "
+                "gets work again{time}."
+            ),
+            advice=(
+                "keep values on the GPU: no .item(), .cpu() or print of a tensor in the loop; "
+                "read them every N steps"
+            ),
+        ),
     ),
     Leaf.ALLOCATION: LeafMeaning(
-        "idle.alloc", "allocation", "the CPU was in cudaMalloc or cudaFree"
+        key="idle.alloc",
+        label="allocation",
+        meaning="the CPU was in cudaMalloc or cudaFree",
+        color="sync",
+        texture="╳",
+        letter="a",
+        cause=Cause(
+            word="ALLOCATION-BOUND",
+            sentence=(
+                "The GPU idles {share} of {scope} while the CPU is in cudaMalloc and "
+                "cudaFree{time}."
+            ),
+            advice=(
+                "no torch.cuda.empty_cache() in the loop; leave the allocator room to keep its "
+                "blocks"
+            ),
+        ),
     ),
-    Leaf.CUDA: LeafMeaning("idle.cuda", "other CUDA calls", "the CPU was in another CUDA call"),
-    Leaf.HOST: LeafMeaning("idle.host", "CPU code", "the CPU ran the program's own code"),
-    Leaf.INPUT: LeafMeaning("idle.input", "input", "the CPU waited for the next batch"),
-    Leaf.WAIT: LeafMeaning("idle.wait", "CPU waiting", "the CPU waited: a lock, I/O, a sleep"),
+    Leaf.CUDA: LeafMeaning(
+        key="idle.cuda",
+        label="other CUDA calls",
+        meaning="the CPU was in another CUDA call",
+        color="sync",
+        texture="╌",
+        letter="c",
+        cause=Cause(
+            word="CUDA CALLS",
+            sentence="The GPU idles {share} of {scope} while the CPU is in other CUDA calls{time}.",
+            advice="load modules, capture graphs and register memory before the loop",
+        ),
+    ),
+    Leaf.HOST: LeafMeaning(
+        key="idle.host",
+        label="CPU code",
+        meaning="the CPU ran the program's own code",
+        color="host",
+        texture="▓",
+        letter="h",
+        cause=Cause(
+            word="CPU-BOUND",
+            sentence=(
+                "The GPU idles {share} of {scope} while the CPU runs the program's own code{time}."
+            ),
+            advice=(
+                "do it less often, on the GPU (random numbers, metrics), or off this thread: "
+                "DataLoader workers (num_workers > 0) for input, a thread for saving and logging"
+            ),
+        ),
+    ),
+    Leaf.INPUT: LeafMeaning(
+        key="idle.input",
+        label="input",
+        meaning="the CPU waited for the next batch",
+        color="input",
+        texture="∙",
+        letter="i",
+        cause=Cause(
+            word="INPUT-BOUND",
+            sentence="The GPU waits for the next batch {share} of {scope}{time}.",
+            advice=(
+                "more DataLoader workers, kept between epochs (persistent_workers=True), "
+                "prefetch_factor, several producers where a queue is read, faster storage, a "
+                "cheaper transform"
+            ),
+        ),
+    ),
+    Leaf.WAIT: LeafMeaning(
+        key="idle.wait",
+        label="CPU waiting",
+        meaning="the CPU waited: a lock, I/O, a sleep",
+        color="host",
+        texture="▚",
+        letter="w",
+        cause=Cause(
+            word="CPU WAITS",
+            sentence="The GPU idles {share} of {scope} while the launching thread sleeps{time}.",
+            advice=(
+                "find what it waits for: a lock (Python's own, where other threads compute), a "
+                "queue, a sleep, another process"
+            ),
+        ),
+    ),
     Leaf.SCHEDULER: LeafMeaning(
-        "idle.scheduler", "no CPU core", "the launching thread wanted a core and had none"
+        key="idle.scheduler",
+        label="no CPU core",
+        meaning="the launching thread wanted a core and had none",
+        color="host",
+        texture="┼",
+        letter="d",
+        cause=Cause(
+            word="NO CPU CORE",
+            sentence="The launching thread is ready and gets no CPU core {share} of {scope}{time}.",
+            advice="give it a core of its own: taskset, fewer busy workers, a larger CPU quota",
+        ),
     ),
-    Leaf.COMPILE: LeafMeaning("idle.compile", "compile", "compiling or autotuning"),
-    Leaf.RANK: LeafMeaning("idle.rank", "other rank", "only a collective waited for another rank"),
+    Leaf.COMPILE: LeafMeaning(
+        key="idle.compile",
+        label="compile",
+        meaning="compiling or autotuning",
+        color="host",
+        texture="╬",
+        cause=Cause(
+            word="COMPILING",
+            sentence="The GPU idles {share} of {scope} while the program compiles{time}.",
+            advice="keep shapes fixed or mark them dynamic; TORCH_LOGS=recompiles names the reason",
+        ),
+    ),
+    Leaf.RANK: LeafMeaning(
+        key="idle.rank",
+        label="other rank",
+        meaning="only a collective waited for another rank",
+        color="rank",
+        texture="╱",
+        cause=Cause(
+            word="RANKS WAIT",
+            sentence="The GPU waits for other ranks {share} of {scope}{time}; no one rank is late.",
+            advice="the waits are spread: balance the work of each step, synchronize less often",
+        ),
+    ),
     Leaf.DEPENDENCY: LeafMeaning(
-        "idle.dependency",
-        "queued",
-        "work was launched in time but not started: launch latency, a stream or event to wait for",
+        key="idle.dependency",
+        label="queued",
+        meaning=(
+            "work was launched in time but not started: launch latency, a stream or event to wait "
+            "for"
+        ),
+        color="unknown",
+        texture="╲",
+        cause=Cause(
+            word="QUEUED WORK WAITS",
+            sentence="Work launched in time waits for something else {share} of {scope}{time}.",
+            advice=(
+                "look for event and stream waits, for other processes on this GPU, and for layers "
+                "on several GPUs that work one after the other"
+            ),
+        ),
     ),
-    Leaf.UNKNOWN: LeafMeaning("idle.unknown", "unknown", "the launch was not recorded"),
+    Leaf.UNKNOWN: LeafMeaning(
+        key="idle.unknown",
+        label="unknown",
+        meaning="the launch was not recorded",
+        color="unknown",
+        texture="╲",
+    ),
 }
 
 _OF_NUMBER = {int(leaf): leaf for leaf in Leaf}
@@ -149,6 +486,9 @@ def leaf_of_number(number: int) -> Leaf:
 
 LEAF_OF_KEY = {meaning.key: leaf for leaf, meaning in LEAVES.items()}
 
+CAUSES = {leaf: meaning.cause for leaf, meaning in LEAVES.items() if meaning.cause is not None}
+"""The leaves that can be a finding, with the verdict's words for them."""
+
 COPIES = (Leaf.COPY_PAGEABLE, Leaf.COPY_PINNED, Leaf.COPY_DEVICE)
 
 
@@ -157,22 +497,7 @@ def is_kernel(leaf: Leaf) -> bool:
     return not LEAVES[leaf].is_idle and leaf not in (*COPIES, Leaf.SHARED, Leaf.PEER)
 
 
-_OF_CATEGORY = {
-    "communication": Leaf.COMMUNICATION,
-    "memory copy": Leaf.COPY_DEVICE,
-    "triton fused": Leaf.ELEMENTWISE,
-    "attention": Leaf.ATTENTION,
-    "KV cache": Leaf.ATTENTION,
-    "optimizer": Leaf.OPTIMIZER,
-    "normalization": Leaf.NORMALIZATION,
-    "softmax": Leaf.SOFTMAX,
-    "matmul": Leaf.MATMUL,
-    "copy": Leaf.ELEMENTWISE,
-    "quantization": Leaf.ELEMENTWISE,
-    "rotary embedding": Leaf.ELEMENTWISE,
-    "random": Leaf.ELEMENTWISE,
-    "elementwise": Leaf.ELEMENTWISE,
-}
+_OF_CATEGORY = {name: leaf for leaf, meaning in LEAVES.items() for name in meaning.categories}
 
 # Names of cuBLAS and CUTLASS kernels: `simt` and `ffma` run on the plain FP32 units, `f64f64` and
 # `d884` on those for FP64, which have tensor cores of their own on some cards: no faster than FP32;

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from gputui.model.leaves import Leaf
+from gputui.model.leaves import CAUSES, Leaf
 from gputui.report.explain import Analysis, conclusion, findings
 from gputui.report.explain.advice import (
     BETWEEN_NODES,
@@ -28,7 +28,6 @@ from gputui.report.explain.advice import (
     WITHOUT_OPTIMIZER,
     launch_advice,
 )
-from gputui.report.explain.causes import CAUSES
 from gputui.report.explain.evidence import REDUCE_FIRST
 from gputui.report.explain.verdict import Verdict, verdict
 from gputui.report.phase_causes import phase_causes

@@ -35,7 +35,7 @@ from gputui.model.events import (
     StepBlock,
     Stretch,
 )
-from gputui.model.leaves import LEAVES, Leaf
+from gputui.model.leaves import CAUSES, LEAVES, Leaf
 from gputui.model.sketch import steps
 from gputui.render.prometheus import figures
 from gputui.report.answer import interruptions
@@ -51,7 +51,6 @@ from gputui.report.explain.advice import (
     SAVE,
     TUNES,
 )
-from gputui.report.explain.causes import CAUSES
 from gputui.report.explain.finding import Finding, finding_documents
 from gputui.report.explain.leaves import taken_by_others
 from gputui.report.explain.time_tree import time_tree

@@ -11,9 +11,8 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Literal
 
-from gputui.model.leaves import Leaf, leaf_of_kernel
+from gputui.model.leaves import CAUSES, Leaf, leaf_of_kernel
 from gputui.report.explain.analysis import Analysis
-from gputui.report.explain.causes import CAUSES
 from gputui.report.explain.leaves import all_steps, shares_with_itself, waits_among_launches
 from gputui.report.explain.lines import MOSTLY, LikeliestLine, beside
 from gputui.state import Run

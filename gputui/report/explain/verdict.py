@@ -13,11 +13,10 @@ from typing import Literal
 
 import msgspec
 
-from gputui.model.leaves import LEAVES, Leaf
+from gputui.model.leaves import CAUSES, LEAVES, Cause, Leaf
 from gputui.report.availability import lost_share, why_lost
 from gputui.report.explain.advice import better_advice
 from gputui.report.explain.analysis import Analysis, RunRule, computed_once
-from gputui.report.explain.causes import CAUSES, SOME_RANKS, UNSEEN_COLLECTIVES, Cause
 from gputui.report.explain.evidence import each_cause_once, evidence, place_of, where
 from gputui.report.explain.finding import Finding, capital, times_faster
 from gputui.report.explain.leaves import MANY_WAITS, waits_a_step, waits_among_launches
@@ -224,6 +223,29 @@ def _finding(
         evidence=evidence(analysis, tree, leaf),
         place=place_of(analysis, leaf),
     )
+
+
+SOME_RANKS = Cause(
+    word="RANKS WAIT",
+    sentence=(
+        "The GPU waits for other ranks {share} of {scope}{time}, not all of which are in sight."
+    ),
+    advice="look at all ranks: only together do they show who is late",
+)
+"""In place of the cause of Leaf.RANK where a job has ranks that were not traced."""
+
+UNSEEN_COLLECTIVES = Cause(
+    word="COLLECTIVES WAIT",
+    sentence=(
+        "The GPU waits for the CPU in collectives {share} of {scope}{time}; no one rank is late."
+    ),
+    advice=(
+        "NCCL, with a GPU for each rank: Gloo moves all data through the CPU; else send less, or "
+        "balance the work of the ranks"
+    ),
+)
+"""In place of the cause of Leaf.RANK where no collective ran on the GPU: through the CPU one may
+take that long without any rank being late."""
 
 
 def _of_ranks(run: Run, cause: Cause) -> Cause:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from gputui.model.leaves import LEAVES, Leaf
+from gputui.model.leaves import CAUSES, LEAVES, Leaf
 from gputui.model.units import count, duration, percent
 from gputui.report.explain import Finding, Verdict
-from gputui.report.explain.causes import CAUSES
 from gputui.report.explain.finding import capital
 from gputui.report.explain.lines import AT_A_LINE, line_shares
 from gputui.report.explain.verdict import SPEAKS

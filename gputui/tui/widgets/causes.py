@@ -13,48 +13,16 @@ from gputui.tui.widgets.ink import apportion
 
 
 class Look(NamedTuple):
-    """Texture and role of a leaf: busy causes are solid and cool, idle ones textured and warm, so
-    that nobody needs colors to distinguish them."""
+    """The character that a leaf's bars are drawn with, and its role in the style sheet."""
 
     texture: str
     role: str
 
 
-_BUSY = {
-    Leaf.MATMUL: "matmul",
-    Leaf.MATMUL_SIMT: "matmul",
-    Leaf.MATMUL_UNALIGNED: "matmul",
-    Leaf.ATTENTION: "attention",
-    Leaf.ATTENTION_UNFUSED: "attention",
-    Leaf.NORMALIZATION: "normalization",
-    Leaf.SOFTMAX: "normalization",
-    Leaf.ELEMENTWISE: "elementwise",
-    Leaf.ELEMENTWISE_CHAIN: "elementwise",
-    Leaf.COPY_PAGEABLE: "copy",
-    Leaf.COPY_PINNED: "copy",
-    Leaf.COPY_DEVICE: "copy",
-    Leaf.COMMUNICATION: "communication",
-}
-_IDLE = {
-    Leaf.LAUNCH: ("░", "launch"),
-    Leaf.SYNC: ("▒", "sync"),
-    Leaf.ALLOCATION: ("╳", "sync"),
-    Leaf.CUDA: ("╌", "sync"),
-    Leaf.HOST: ("▓", "host"),
-    Leaf.WAIT: ("▚", "host"),
-    Leaf.SCHEDULER: ("┼", "host"),
-    Leaf.COMPILE: ("╬", "host"),
-    Leaf.INPUT: ("∙", "input"),
-    Leaf.RANK: ("╱", "rank"),
-}
-
-
 def look(leaf: Leaf) -> Look:
-    """How a leaf is drawn."""
-    if not LEAVES[leaf].is_idle:
-        return Look("█", f"cause-{_BUSY.get(leaf, 'other')}")
-    texture, role = _IDLE.get(leaf, ("╲", "unknown"))
-    return Look(texture, f"cause-{role}")
+    """How a leaf is drawn, as its declaration has it."""
+    meaning = LEAVES[leaf]
+    return Look(meaning.texture, f"cause-{meaning.color}")
 
 
 def by_size(tree: TimeTree) -> list[Leaf]:
