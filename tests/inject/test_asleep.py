@@ -284,7 +284,7 @@ def test_cuda_is_traced_while_awake_and_left_alone_asleep(fake):
 
 
 def test_who_looks_learns_that_another_has_detached(fake, monkeypatch):
-    for limit in ("collect.attached_run.WAKE_S", "collect.attached_run.SLEEP_S"):
+    for limit in ("collect.traced_run.WAKE_S", "collect.traced_run.SLEEP_S"):
         monkeypatch.setattr(f"gputui.{limit}", LIMIT_S)
     monkeypatch.setattr("gputui.inject.attach.BEGIN_S", LIMIT_S)
     events: list[AnyEvent] = [header()]
