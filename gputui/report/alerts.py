@@ -140,8 +140,8 @@ def needs_readings(condition: Threshold) -> bool:
     holder, _, field = condition.what.rpartition(".")
     is_figure = holder in (HOST, ANY_GPU) or _GPU.fullmatch(condition.what)
     means = (*spread_fields(GpuSample), *spread_fields(HostSample))
-    known = _figures(GpuSample, GpuStatus, HostSample)
-    return condition.for_ns is not None or bool(is_figure and field in known.keys() - means)
+    figures = _figures(GpuSample, GpuStatus, HostSample)
+    return condition.for_ns is not None or bool(is_figure and field in figures.keys() - means)
 
 
 class AlertCondition(Threshold, frozen=True):
@@ -150,28 +150,32 @@ class AlertCondition(Threshold, frozen=True):
     @property
     def gpu(self) -> int | None:
         """The one GPU it is about, None for any and for what is no GPU's."""
-        one = _GPU.fullmatch(self.what)
-        return int(one[1]) if one else None
+        match = _GPU.fullmatch(self.what)
+        return int(match[1]) if match else None
 
 
 def parse(text: str, where: str) -> AlertCondition:
     """The condition of an alert. Raises ThresholdError, which begins with `where`."""
-    found = AlertCondition.parse(text, where)
-    if found.relative:
-        raise found.error("a change needs two runs; leave out the sign")
-    if found.what in _AT_THE_END:
-        raise found.error("this is known only at the end of a run: use summary --fail-if")
-    known = names()
-    one_gpu = _GPU.fullmatch(found.what)
-    general = f"{ANY_GPU}.{one_gpu[2]}" if one_gpu else found.what
-    if general not in known:
-        near = difflib.get_close_matches(general, known, n=3, cutoff=0.5)
+    condition = AlertCondition.parse(text, where)
+    if condition.relative:
+        raise condition.error("a change needs two runs; leave out the sign")
+    if condition.what in _AT_THE_END:
+        raise condition.error("this is known only at the end of a run: use summary --fail-if")
+    figures = names()
+    one_gpu = _GPU.fullmatch(condition.what)
+    general = f"{ANY_GPU}.{one_gpu[2]}" if one_gpu else condition.what
+    if general not in figures:
+        near = difflib.get_close_matches(general, figures, n=3, cutoff=0.5)
         hint = f"did you mean {', '.join(near)}?" if near else "gputui --once --json has the names"
-        raise found.error(f"there is no figure and no cause {found.what!r}; {hint}")
+        raise condition.error(f"there is no figure and no cause {condition.what!r}; {hint}")
     figure = general.rpartition(".")[2]
-    if found.percent and general.startswith((ANY_GPU, HOST)) and not figure.endswith("_percent"):
-        raise found.error(f"{figure} is not a percentage")
-    return found
+    if (
+        condition.percent
+        and general.startswith((ANY_GPU, HOST))
+        and not figure.endswith("_percent")
+    ):
+        raise condition.error(f"{figure} is not a percentage")
+    return condition
 
 
 class _Watched:
@@ -252,8 +256,10 @@ class Alerts:
                 yield from self._read_gpu(event, event.gpu, event.time_ns)
             case RunEnded():
                 yield from self._read_leaves(event.time_ns)
-                of_run = [one for (_, subject), one in self._watched.items() if subject == RUN]
-                yield from filter(None, [one.end(event.time_ns) for one in of_run])
+                of_run = [
+                    watched for (_, subject), watched in self._watched.items() if subject == RUN
+                ]
+                yield from filter(None, [watched.end(event.time_ns) for watched in of_run])
 
     def _read_gpu(self, part: GpuSample | GpuStatus, index: int, time_ns: int) -> Iterator[Alert]:
         for prefix in (ANY_GPU, f"{ANY_GPU}{index}"):

@@ -46,14 +46,18 @@ LEAST = 0.02
 """Causes of pauses that are named, and the share of them from which one is."""
 
 
-def interruptions(found: Verdict | None) -> list[str]:
+def interruptions(verdict_of_run: Verdict | None) -> list[str]:
     """Those of a run, none where it has no steps."""
-    if found is None or found.tree is None:
+    if verdict_of_run is None or verdict_of_run.tree is None:
         return []
-    said = any(line.startswith(IN_FEW_STEPS) for one in found.findings for line in one.evidence)
-    sentences = [] if said else [*_slow(found.tree)]
-    if not found.says_pauses:
-        sentences += _paused(found.tree)
+    said = any(
+        line.startswith(IN_FEW_STEPS)
+        for finding in verdict_of_run.findings
+        for line in finding.evidence
+    )
+    sentences = [] if said else [*_slow(verdict_of_run.tree)]
+    if not verdict_of_run.says_pauses:
+        sentences += _paused(verdict_of_run.tree)
     return sentences
 
 
@@ -80,10 +84,10 @@ def _paused(tree: TimeTree) -> Iterator[str]:
     count = "1 pause takes" if tree.pauses == 1 else f"{tree.pauses:,} pauses take"
     if gpu_works(tree):
         count = "Work that is in no step takes"
-    parts = sorted(tree.paused.items(), key=lambda part: -part[1])[:MOST]
+    causes = sorted(tree.paused.items(), key=lambda part: -part[1])[:MOST]
     most = ", ".join(
         f"{LEAVES[leaf].label} {100 * ns / paused_ns:.0f} %"
-        for leaf, ns in parts
+        for leaf, ns in causes
         if ns >= LEAST * paused_ns
     )
     yield f"{count} {100 * paused_ns / whole_ns:.0f} % of the loop's time ({most} of it)."
@@ -128,15 +132,15 @@ def answer(session: Session, run: Run | None) -> list[Group]:
     return [group for group in groups if group]
 
 
-def why(found: Verdict) -> Group:
+def why(verdict_of_run: Verdict) -> Group:
     """The verdict, its evidence and what to try."""
-    first = found.findings[0] if found.findings else None
+    first = verdict_of_run.findings[0] if verdict_of_run.findings else None
     if first is None:
-        return [Line(found.word, found.headline)]
+        return [Line(verdict_of_run.word, verdict_of_run.headline)]
     return [
-        Line(found.word, " ".join((first.sentence, *_sentences(first.evidence)))),
+        Line(verdict_of_run.word, " ".join((first.sentence, *_sentences(first.evidence)))),
         Line("Try", _advice(first)),
-        *([Line("Speed", found.speed)] if found.speed else []),
+        *([Line("Speed", verdict_of_run.speed)] if verdict_of_run.speed else []),
     ]
 
 
@@ -149,34 +153,38 @@ def _why_not(run: Run) -> Group:
     return [Line("No verdict", "Nothing ran on a GPU.")]
 
 
-def also(rest: Iterable[Finding], found: Verdict | None) -> Group:
+def also(rest: Iterable[Finding], verdict_of_run: Verdict | None) -> Group:
     """The findings that do not lead, and facts."""
-    led = found.findings[0].cause if found is not None and found.findings else ""
+    led = (
+        verdict_of_run.findings[0].cause
+        if verdict_of_run is not None and verdict_of_run.findings
+        else ""
+    )
     lines: Group = []
-    for one in rest:
-        if one.cause == led:
+    for finding in rest:
+        if finding.cause == led:
             continue
-        evidence = " ".join(_sentences(one.evidence))
-        lines.append(Line("also", f"{one.sentence} {evidence}".rstrip(), 2))
-        lines.append(Line("", f"Try: {_advice(one)}", 2))
+        evidence = " ".join(_sentences(finding.evidence))
+        lines.append(Line("also", f"{finding.sentence} {evidence}".rstrip(), 2))
+        lines.append(Line("", f"Try: {_advice(finding)}", 2))
     return lines
 
 
-def _advice(one: Finding) -> str:
-    first = one.advice.split(maxsplit=1)[0].rstrip(":,;") if one.advice else ""
+def _advice(finding: Finding) -> str:
+    first = finding.advice.split(maxsplit=1)[0].rstrip(":,;") if finding.advice else ""
     # A name of code is written as it is.
-    advice = one.advice[:1].upper() + one.advice[1:] if first.isalpha() else one.advice
-    return " ".join(filter(None, (f"{advice}.", one.bound)))
+    advice = finding.advice[:1].upper() + finding.advice[1:] if first.isalpha() else finding.advice
+    return " ".join(filter(None, (f"{advice}.", finding.bound)))
 
 
 def _sentences(evidence: Iterable[str]) -> list[str]:
-    return [f"{one}." for one in evidence]
+    return [f"{sentence}." for sentence in evidence]
 
 
 def _of_run(analysis: Analysis) -> list[Group]:
     session, run = analysis.session, analysis.run
-    found = conclusion(analysis)
-    tree = found.tree if found is not None else None
+    conclusion_of_run = conclusion(analysis)
+    tree = conclusion_of_run.tree if conclusion_of_run is not None else None
     where: Group = []
     if tree is not None:
         where += _time(run, tree)
@@ -198,10 +206,10 @@ def _of_run(analysis: Analysis) -> list[Group]:
     return [
         [Line("", _title(run))],
         _alerts(session, run),
-        why(found) if found is not None else _why_not(run),
+        why(conclusion_of_run) if conclusion_of_run is not None else _why_not(run),
         where,
-        also(findings(analysis), found)
-        + [Line("also", one, 6) for one in interruptions(found)]
+        also(findings(analysis), conclusion_of_run)
+        + [Line("also", text, 6) for text in interruptions(conclusion_of_run)]
         + notes,
     ]
 
@@ -259,10 +267,10 @@ def _time(run: Run, tree: TimeTree) -> Group:
     lines: Group = []
     if tree.has_steps:
         middle = units.duration(tree.step_ns.median)
-        parts = [f"{units.duration(tree.step_mean_ns)} mean, {middle} median"]
-        parts[0] += f", {units.duration(tree.step_ns.percentile(99))} p99"
-        parts.append(f"{tree.steps:,} steady steps")
-        lines.append(Line("step", "; ".join(parts)))
+        figures = [f"{units.duration(tree.step_mean_ns)} mean, {middle} median"]
+        figures[0] += f", {units.duration(tree.step_ns.percentile(99))} p99"
+        figures.append(f"{tree.steps:,} steady steps")
+        lines.append(Line("step", "; ".join(figures)))
         if meaning := step_meaning(run, tree):
             lines.append(Line("", meaning))
     for state in ("busy", "idle"):
@@ -276,7 +284,7 @@ def _time(run: Run, tree: TimeTree) -> Group:
 
 
 def _state(state: str, leaves: list[tuple[str, int]], tree: TimeTree) -> Line:
-    leaves.sort(key=lambda one: -one[1])
+    leaves.sort(key=lambda leaf_and_share: -leaf_and_share[1])
     whole = 100 * tree.share(sum(ns for _, ns in leaves))
     worth = sum(100 * tree.share(ns) >= LEAST_PERCENT for _, ns in leaves)
     named, rest = leaves[: min(worth, MOST_LEAVES)], leaves[min(worth, MOST_LEAVES) :]
@@ -313,7 +321,7 @@ def _phases(run: Run) -> str:
         (rows[0].name, fmean(row.share_percent or 0.0 for row in rows))
         for rows in of_ranks.values()
     ]
-    named.sort(key=lambda one: -one[1])
+    named.sort(key=lambda name_and_share: -name_and_share[1])
     shown = [f"{name} {units.percent(share)}" for name, share in named[:MOST_PHASES]]
     if len(named) > MOST_PHASES:
         shown.append(f"{len(named) - MOST_PHASES} more")
@@ -329,10 +337,10 @@ def _level(rows: Sequence[PhaseRow]) -> list[PhaseRow]:
         depth = min(row.depth for row in inner)
         level = [row for row in inner if row.depth == depth]
         largest = max(level, key=lambda row: row.share_percent or 0.0)
-        parts = [row for row in inner if row.path.startswith(f"{largest.path}/")]
-        if (largest.share_percent or 0.0) < 100 * WHOLE or not parts:
+        inner_rows = [row for row in inner if row.path.startswith(f"{largest.path}/")]
+        if (largest.share_percent or 0.0) < 100 * WHOLE or not inner_rows:
             return level
-        inner = parts
+        inner = inner_rows
     return []
 
 
@@ -343,21 +351,21 @@ def _gpu(
     run: Run | None,
     energies: Iterable[RunEnergy],
 ) -> str:
-    known = session.gpus.get(gpu)
-    parts = [known.facts.name] if known is not None else []
+    gpu_state = session.gpus.get(gpu)
+    words = [gpu_state.facts.name] if gpu_state is not None else []
     memory = readings.series(gpu, "memory_used_bytes")
-    total = known.facts.memory_total_bytes if known is not None else None
+    total = gpu_state.facts.memory_total_bytes if gpu_state is not None else None
     if memory is not None and memory.count:
-        of = f" of {units.size(total)}" if total else ""
-        parts.append(f"{units.size(int(memory.maximum))}{of} at most")
+        of_total = f" of {units.size(total)}" if total else ""
+        words.append(f"{units.size(int(memory.maximum))}{of_total} at most")
     if means := _means(readings, gpu, run):
-        parts.append(means)
-    energy = [one for one in energies if one.gpu == gpu]
+        words.append(means)
+    energy = [row for row in energies if row.gpu == gpu]
     if energy and energy[0].token_joules is not None:
-        parts.append(f"{units.joules(energy[0].token_joules)}/token")
+        words.append(f"{units.joules(energy[0].token_joules)}/token")
     elif energy and energy[0].step_joules is not None:
-        parts.append(f"{units.joules(energy[0].step_joules)}/step")
-    return "   ".join(parts)
+        words.append(f"{units.joules(energy[0].step_joules)}/step")
+    return "   ".join(words)
 
 
 def _means(readings: Readings, gpu: int, run: Run | None) -> str:
@@ -385,10 +393,10 @@ def short_line(run: Run) -> list[str]:
     tree = time_tree(run)
     if tree is None:
         return []
-    parts = [f"step {units.duration(tree.newest[-1])}"] if tree.newest else []
-    parts.append(f"busy {units.percent(100 * (1 - tree.share(tree.idle_ns)))}")
+    words = [f"step {units.duration(tree.newest[-1])}"] if tree.newest else []
+    words.append(f"busy {units.percent(100 * (1 - tree.share(tree.idle_ns)))}")
     leaf = max(tree.leaves, key=lambda leaf: LEAVES[leaf].is_idle * tree.leaves[leaf])
     if LEAVES[leaf].is_idle and tree.leaves[leaf]:
         share = units.percent(100 * tree.share(tree.leaves[leaf]))
-        parts.append(f"{LEAVES[leaf].label} {share}")
-    return parts
+        words.append(f"{LEAVES[leaf].label} {share}")
+    return words

@@ -96,8 +96,8 @@ def lost_share(run: Run) -> float:
     lost = records = 0
     for process in run.processes.values():
         records += process.records
-        known = [loss.records for loss in process.losses.values() if loss.cause in _ON_GPUS]
-        lost += sum(known) if process.losses else process.dropped
+        lost_on_gpus = [loss.records for loss in process.losses.values() if loss.cause in _ON_GPUS]
+        lost += sum(lost_on_gpus) if process.losses else process.dropped
     return lost / (lost + records) if lost else 0.0
 
 

@@ -47,9 +47,9 @@ def changes(comparison: Comparison) -> list[Change]:
     """The verdict on each run after the first; none of those of which neither steps nor
     causes are known."""
     return [
-        found
+        change
         for index in range(1, len(comparison.subjects))
-        if (found := _change(comparison, index)) is not None
+        if (change := _change(comparison, index)) is not None
     ]
 
 
@@ -62,14 +62,16 @@ def _change(comparison: Comparison, index: int) -> Change | None:
         if base.tree is None or other.tree is None:
             return None
         idle = next(item for item in comparison.of_kind("cause") if item.name == "idle")
-        before, after = (_amount(idle.figures["share_percent"], at) for at in (0, index))
+        before, after = (
+            _amount(idle.figures["share_percent"], run_index) for run_index in (0, index)
+        )
         sentence = (
             f"No steps to compare: the GPU idles {units.percent(after)} of the time "
             f"in run {index + 1}, {units.percent(before)} in the baseline."
         )
         because = _because(comparison, index, "share_percent", None)
         return Change(other.label, "NO STEPS", sentence, because, changed, None, None)
-    before, after = (_amount(lengths[0], at) for at in (0, index))
+    before, after = (_amount(lengths[0], run_index) for run_index in (0, index))
     noise = None if difference.noise is None else 100.0 * difference.noise / before
     shown = signed_percent(difference.percent)
     chance = difference.noise
@@ -94,7 +96,7 @@ def _not_comparable(
     """Of two runs whose steps have nothing in common: what they are, without which is faster."""
     base, other = comparison.subjects[0], comparison.subjects[index]
     figures = next(item.figures for item in comparison.of_kind("step"))
-    each, others = (_amount(figures["operations"], at) for at in (0, index))
+    each, others = (_amount(figures["operations"], run_index) for run_index in (0, index))
     sentence = (
         f"Not comparable: a step of run {index + 1} is {others:,.0f} operations in "
         f"{units.duration(after)}, one of the baseline {each:,.0f} in {units.duration(before)}, "
@@ -116,14 +118,14 @@ def _words(subject: Subject) -> tuple[str, ...]:
 
 def _are_others(base: Subject, other: Subject) -> bool:
     """Whether their steps do different things, of which none is the faster one."""
-    runs = [one.run.started for one in (base, other) if one.run is not None]
+    runs = [subject.run.started for subject in (base, other) if subject.run is not None]
     return len({run.name for run in runs if run.kind == "workload"}) > 1
 
 
 def step_change(before: Mean, after: Mean) -> str:
     """How a step's length changed, in a few words: "4.1× faster", "same" within noise."""
-    found = Figure("", (before, after)).difference(1)
-    return "" if found is None else _word(before.amount, after.amount, found).lower()
+    difference = Figure("", (before, after)).difference(1)
+    return "" if difference is None else _word(before.amount, after.amount, difference).lower()
 
 
 def _word(before: float, after: float, difference: Difference) -> str:
@@ -143,20 +145,20 @@ def _because(comparison: Comparison, index: int, figure: str, difference: Differ
     whole = abs(difference.absolute) if difference else 100.0
     for item in comparison.of_kind("cause"):
         leaf = LEAF_OF_KEY.get(item.name)
-        found = _of(item, figure, index) if leaf is not None else None
-        if leaf is None or found is None or found.beyond_noise is False:
+        moved_by = _difference_of(item, figure, index) if leaf is not None else None
+        if leaf is None or moved_by is None or moved_by.beyond_noise is False:
             continue
-        if abs(found.absolute) >= PART * whole:
-            moved.append((found.absolute, LEAVES[leaf].label))
-    moved.sort(key=lambda one: -abs(one[0]))
+        if abs(moved_by.absolute) >= PART * whole:
+            moved.append((moved_by.absolute, LEAVES[leaf].label))
+    moved.sort(key=lambda cause: -abs(cause[0]))
     show = signed_duration if figure == "step_ns" else _points
     if difference is not None:
         falls = difference.absolute < 0
-        parts = [one for one in moved if (one[0] < 0) is falls]
-        against = [one for one in moved if (one[0] < 0) is not falls]
+        helping = [cause for cause in moved if (cause[0] < 0) is falls]
+        against = [cause for cause in moved if (cause[0] < 0) is not falls]
     else:
-        parts, against = moved, []
-    words = ", ".join(f"{label} {show(ns)}" for ns, label in parts[:MOST])
+        helping, against = moved, []
+    words = ", ".join(f"{label} {show(ns)}" for ns, label in helping[:MOST])
     if against:
         more = ", ".join(f"{label} {show(ns)}" for ns, label in against[:MOST])
         words = f"{words}; against it {more}" if words else f"against it {more}"
@@ -166,16 +168,22 @@ def _because(comparison: Comparison, index: int, figure: str, difference: Differ
 
 def _operations(comparison: Comparison, index: int) -> str:
     for item in comparison.of_kind("step"):
-        found = _of(item, "operations", index)
-        if found is not None and found.percent is not None and abs(found.percent) >= 1.0:
-            before, after = (_amount(item.figures["operations"], at) for at in (0, index))
+        difference = _difference_of(item, "operations", index)
+        if (
+            difference is not None
+            and difference.percent is not None
+            and abs(difference.percent) >= 1.0
+        ):
+            before, after = (
+                _amount(item.figures["operations"], run_index) for run_index in (0, index)
+            )
             words = f"operations a step {before:,.0f} → {after:,.0f}"
-            doubt = ": it may be another step" if abs(found.percent) >= OTHER_STEP else ""
+            doubt = ": it may be another step" if abs(difference.percent) >= OTHER_STEP else ""
             return f"{words}{doubt}"
     return ""
 
 
-def _of(item: Item, figure: str, index: int) -> Difference | None:
+def _difference_of(item: Item, figure: str, index: int) -> Difference | None:
     return item.figures[figure].difference(index) if figure in item.figures else None
 
 
@@ -189,7 +197,7 @@ def _changed(base: Subject, other: Subject) -> str:
     if base.run is None or other.run is None:
         return ""
     before, after = base.run.parameters, other.run.parameters
-    parts = [
+    differences = [
         f"{name}: {_asked(before, name)} → {_asked(after, name)}"
         for name in dict.fromkeys((*before, *after))
         if before.get(name) != after.get(name)
@@ -200,8 +208,8 @@ def _changed(base: Subject, other: Subject) -> str:
         if first == second:
             same.append(name)
         else:
-            parts.append(f"{name}: {first} → {second}")
-    words = ", ".join(parts) or "nothing that is recorded"
+            differences.append(f"{name}: {first} → {second}")
+    words = ", ".join(differences) or "nothing that is recorded"
     return f"{words}. Same: {', '.join(same)}" if same else words
 
 

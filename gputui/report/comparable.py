@@ -123,26 +123,26 @@ def _of_stretches(amount: float, spread: BatchMeans) -> Mean:
 
 def _devices(subject: Subject) -> Entries:
     readings = subject.readings
-    found: Entries = {}
+    entries: Entries = {}
     devices = subject.run.devices if subject.run else {}
     span = span_of(subject.run) if subject.run else (readings.first_ns, readings.last_ns)
     for index, name, series in readings.gpu_series():
         mean = series.mean_of_all(span)
-        _figure(found, f"gpu{index}", name, None if mean is None else _of_stretches(mean, series))
+        _figure(entries, f"gpu{index}", name, None if mean is None else _of_stretches(mean, series))
         in_use = _in_use(series, devices.get(index))
-        _figure(found, f"gpu{index}", f"in_use_{name}", in_use)
+        _figure(entries, f"gpu{index}", f"in_use_{name}", in_use)
     if subject.run is None:
         for index in sorted({index for index, _, _ in readings.gpu_series()}):
             energy = energy_joules(readings, index, span)
-            _figure(found, f"gpu{index}", "energy_joules", _value(energy[0] if energy else None))
-    for one in run_energy(subject.run, subject.tree) if subject.run else ():
+            _figure(entries, f"gpu{index}", "energy_joules", _value(energy[0] if energy else None))
+    for row in run_energy(subject.run, subject.tree) if subject.run else ():
         for name, amount in _ENERGIES.items():
-            _figure(found, f"gpu{one.gpu}", name, _value(amount(one)))
+            _figure(entries, f"gpu{row.gpu}", name, _value(amount(row)))
     for index, device in sorted(devices.items()):
-        _figure(found, f"gpu{index}", "gpu_busy_ns", Mean(float(device.busy_ns)))
+        _figure(entries, f"gpu{index}", "gpu_busy_ns", Mean(float(device.busy_ns)))
     for name, series in readings.host.sampled():
-        _figure(found, "host", name, _mean(series))
-    return found
+        _figure(entries, "host", name, _mean(series))
+    return entries
 
 
 def _in_use(series: Series, device: DeviceDelta | None) -> Mean | None:
@@ -156,22 +156,26 @@ def _in_use(series: Series, device: DeviceDelta | None) -> Mean | None:
         for since_ns, until_ns, rate in series.integral.rates(*span)
     ]
     size = max(1, -(-len(stretches) // _PARTS))
-    parts = [stretches[at : at + size] for at in range(0, len(stretches), size)]
-    blocks = [(sum(ns for ns, _ in part), sum(area for _, area in part)) for part in parts]
-    known = mean_of_blocks(blocks) if blocks else Mean(mean)
-    return Mean(mean, known.error, known.freedom)
+    blocks_of_stretches = [
+        stretches[start : start + size] for start in range(0, len(stretches), size)
+    ]
+    blocks = [
+        (sum(ns for ns, _ in part), sum(area for _, area in part)) for part in blocks_of_stretches
+    ]
+    mean_in_use = mean_of_blocks(blocks) if blocks else Mean(mean)
+    return Mean(mean, mean_in_use.error, mean_in_use.freedom)
 
 
 _PARTS = 16
 """Into which the readings of a time are divided, for those beside each other are alike."""
 
 _ENERGIES: dict[str, Callable[[RunEnergy], float | None]] = {
-    "energy_joules": lambda one: one.joules,
-    "used_joules": lambda one: one.used_joules,
-    "used_idle_joules": lambda one: one.used_idle_joules,
-    "unused_joules": lambda one: one.unused_joules,
-    "step_joules": lambda one: one.step_joules,
-    "token_joules": lambda one: one.token_joules,
+    "energy_joules": lambda row: row.joules,
+    "used_joules": lambda row: row.used_joules,
+    "used_idle_joules": lambda row: row.used_idle_joules,
+    "unused_joules": lambda row: row.unused_joules,
+    "step_joules": lambda row: row.step_joules,
+    "token_joules": lambda row: row.token_joules,
 }
 
 
@@ -215,17 +219,17 @@ def _steps(subject: Subject) -> Entries:
         "slow_percent": Mean(100.0 * tree.slow_steps / tree.steps),
         "steps": Mean(float(tree.steps)),
     }
-    known = {name: value for name, value in figures.items() if value is not None}
-    return {"step": Entry("step", "step", known)}
+    present = {name: value for name, value in figures.items() if value is not None}
+    return {"step": Entry("step", "step", present)}
 
 
 def step_mean(subject: Subject) -> Mean | None:
     """The length of a step; where no time was accounted for, of the ranges of the main step."""
     if subject.run is not None and subject.tree is None:
-        found = _steps_on_cpu(subject.run)
+        entries = _steps_on_cpu(subject.run)
     else:
-        found = _steps(subject)
-    return found["step"].figures["mean_ns"] if found else None
+        entries = _steps(subject)
+    return entries["step"].figures["mean_ns"] if entries else None
 
 
 def _steps_on_cpu(run: Run) -> Entries:
@@ -247,11 +251,11 @@ def _causes(subject: Subject) -> Entries:
     if tree is None:
         return {}
     sums = {"idle": float(tree.idle_ns), "busy": float(tree.wall_ns - tree.idle_ns)}
-    found = {name: _cause(name, tree, ns, None) for name, ns in sums.items()}
+    entries = {name: _cause(name, tree, ns, None) for name, ns in sums.items()}
     for leaf, meaning in LEAVES.items():
         ns = tree.leaves.get(leaf, 0)
-        found[meaning.key] = _cause(meaning.key, tree, ns, tree.leaf_mean(leaf))
-    return found
+        entries[meaning.key] = _cause(meaning.key, tree, ns, tree.leaf_mean(leaf))
+    return entries
 
 
 def _cause(name: str, tree: TimeTree, ns: float, mean: Mean | None) -> Entry:
@@ -274,17 +278,17 @@ def _phases(subject: Subject) -> Entries:
         rank = f"rank {row.rank}: " if row.rank is not None else ""
         name = f"{rank}{domain}{row.path}"
         groups.setdefault(name, []).append(row)
-    found = {name: _phase(subject, name, rows) for name, rows in groups.items()}
+    entries = {name: _phase(subject, name, rows) for name, rows in groups.items()}
     joules = joules_per_kernel_ns(subject.run, subject.tree)
-    for name, entry in found.items():
+    for name, entry in entries.items():
         kernel_ns = sum(row.kernel_ns for row in groups[name])
         if joules is not None and kernel_ns:
             entry.figures["energy_joules"] = Mean(kernel_ns * joules)
     if not subject.on_gpu and (ns := outside_ns(subject.run)):
         # What else says where such a run's time went?
         figures = dict.fromkeys(("cpu_avg_ns", "cpu_total_ns"), Mean(float(ns)))
-        found[OUTSIDE] = Entry(OUTSIDE, OUTSIDE, figures)
-    return found
+        entries[OUTSIDE] = Entry(OUTSIDE, OUTSIDE, figures)
+    return entries
 
 
 def _phase(subject: Subject, name: str, rows: list[PhaseRow]) -> Entry:
@@ -324,25 +328,25 @@ def _phase(subject: Subject, name: str, rows: list[PhaseRow]) -> Entry:
 
 def _estimated(rows: list[PhaseRow]) -> dict[str, Mean]:
     """The GPU time of a phase of whose kernels only windows were traced, if one saw it."""
-    found = [row.gpu_estimate for row in rows]
-    known = [one for one in found if one is not None]
-    if len(known) < len(found):
+    estimates = [row.gpu_estimate for row in rows]
+    present = [estimate for estimate in estimates if estimate is not None]
+    if len(present) < len(estimates):
         return {}
-    if len(known) == 1:
-        return {"gpu_total_ns": known[0]}
-    return {"gpu_total_ns": Mean(sum(one.amount for one in known))}
+    if len(present) == 1:
+        return {"gpu_total_ns": present[0]}
+    return {"gpu_total_ns": Mean(sum(estimate.amount for estimate in present))}
 
 
 def _known_sum(amounts: Iterable[int | None]) -> int | None:
     """None if one is not known."""
-    found = [*amounts]
-    return None if None in found else sum(one for one in found if one is not None)
+    values = [*amounts]
+    return None if None in values else sum(value for value in values if value is not None)
 
 
 def _kernels(subject: Subject) -> Entries:
     if subject.run is None:
         return {}
-    found: Entries = {}
+    entries: Entries = {}
     for row in kernel_rows(subject.session, subject.run):
         average = _average(row.times, subject.widening)
         if average is not None:
@@ -352,8 +356,8 @@ def _kernels(subject: Subject) -> Entries:
                 figures["instances"] = Mean(float(row.instances))
             if subject.steps and not subject.is_estimated:
                 figures["step_ns"] = Mean(row.total / subject.steps)
-            found[row.name] = Entry(row.name, row.short_name, figures)
-    return found
+            entries[row.name] = Entry(row.name, row.short_name, figures)
+    return entries
 
 
 ENTRIES_OF: dict[str, Callable[[Subject], Entries]] = {

@@ -122,7 +122,7 @@ class Comparison:
 
     @property
     def _in_windows(self) -> list[str]:
-        labels = [one.label for one in self.subjects if one.is_estimated]
+        labels = [subject.label for subject in self.subjects if subject.is_estimated]
         if not labels:
             return []
         return [
@@ -153,26 +153,29 @@ def compare(subjects: Sequence[Subject]) -> Comparison:
     for kind, entries_of in ENTRIES_OF.items():
         entries = [entries_of(subject) for subject in subjects]
         renames = _renames(entries, kind) if kind in ("phase", "kernel") else {}
-        found = list(_items(kind, entries, renames))
+        kind_items = list(_items(kind, entries, renames))
         if kind in EFFECTS:
-            found.sort(key=lambda item: -_effect(item, EFFECTS[kind]))
-        items += found
+            kind_items.sort(key=lambda item: -_effect(item, EFFECTS[kind]))
+        items += kind_items
     return Comparison(tuple(subjects), tuple(items))
 
 
 def _effect(item: Item, names: Sequence[str]) -> float:
-    known = [item.figures[name] for name in names if name in item.figures]
-    return known[0].effect if known else 0.0
+    figures = [item.figures[name] for name in names if name in item.figures]
+    return figures[0].effect if figures else 0.0
 
 
 def _items(kind: str, entries: list[Entries], renames: dict[str, str]) -> Iterable[Item]:
     """One item per name, in the order of the first run that has it."""
     new_names = set(renames.values())
-    for name in dict.fromkeys(name for found in entries for name in found):
+    for name in dict.fromkeys(name for run_entries in entries for name in run_entries):
         if name in new_names:
             continue
         new = renames.get(name)
-        row = [found.get(name) or (found.get(new) if new else None) for found in entries]
+        row = [
+            run_entries.get(name) or (run_entries.get(new) if new else None)
+            for run_entries in entries
+        ]
         figures = dict.fromkeys(figure for entry in row if entry for figure in entry.figures)
         first = next(entry for entry in row if entry is not None)
         yield Item(
@@ -201,21 +204,21 @@ def _renames(entries: list[Entries], kind: str) -> dict[str, str]:
         for name, entry in others[0].items()
         if name not in base and all(name in other for other in others)
     )
-    found = {
+    renamed = {
         gone[short][0].name: came[short][0].name
         for short in gone.keys() & came.keys()
         if len(gone[short]) == len(came[short]) == 1
         and (kind != "kernel" or _are_near(gone[short][0].name, came[short][0].name))
     }
-    return found | _renamed_parents(found, gone, came)
+    return renamed | _renamed_parents(renamed, gone, came)
 
 
 def _are_near(old: str, new: str) -> bool:
     """Whether two names of one function are of one kernel: what it is a template of says what it
     does, and only numbers and types may differ."""
-    parts = [set(_WORDS.findall(name)) for name in (old, new)]
-    same = len(parts[0] & parts[1])
-    return category(old) == category(new) and same >= _NEAR * len(parts[0] | parts[1])
+    words = [set(_WORDS.findall(name)) for name in (old, new)]
+    same = len(words[0] & words[1])
+    return category(old) == category(new) and same >= _NEAR * len(words[0] | words[1])
 
 
 _WORDS = re.compile(r"[^\W\d]\w{3,}")
@@ -231,23 +234,23 @@ def _renamed_parents(
     """
     old_shorts = {entry.name: short for short, entries in gone.items() for entry in entries}
     new_shorts = {entry.name: short for short, entries in came.items() for entry in entries}
-    found: dict[str, str] = {}
+    renamed_parents: dict[str, str] = {}
     inner = renames
     while inner:
         around: dict[str, set[str]] = {}
         for old, new in inner.items():
             outer = _outer(new, new_shorts[new])
             around.setdefault(_outer(old, old_shorts[old]), set()).add(outer)
-        known = {**renames, **found}
+        all_renames = {**renames, **renamed_parents}
         pairs = [
             (old, new)
             for old, [new, *more] in around.items()
-            if not more and old in old_shorts and new in new_shorts and old not in known
+            if not more and old in old_shorts and new in new_shorts and old not in all_renames
         ]
-        taken = Counter([*known.values(), *(new for _, new in pairs)])
-        inner = {old: new for old, new in pairs if taken[new] == 1}
-        found |= inner
-    return found
+        uses = Counter([*all_renames.values(), *(new for _, new in pairs)])
+        inner = {old: new for old, new in pairs if uses[new] == 1}
+        renamed_parents |= inner
+    return renamed_parents
 
 
 def _outer(path: str, last: str) -> str:
@@ -255,10 +258,10 @@ def _outer(path: str, last: str) -> str:
 
 
 def _by_short(entries: Iterable[Entry]) -> dict[str, list[Entry]]:
-    found: dict[str, list[Entry]] = {}
+    entries_by_short: dict[str, list[Entry]] = {}
     for entry in entries:
-        found.setdefault(entry.short, []).append(entry)
-    return found
+        entries_by_short.setdefault(entry.short, []).append(entry)
+    return entries_by_short
 
 
 # Conditions under which a comparison fails: what a CI job asks of two recordings.
@@ -336,18 +339,18 @@ class Condition(Threshold, frozen=True):
         # "step" is the loop's, and what many programs call a range.
         items = [item for item in items if figure in item.figures] or items
         if name in ("idle", "busy") and not any(figure in item.figures for item in items):
-            known = ", ".join(item.name for item in comparison.of_kind("cause"))
-            why = f"known: {known}" if known else "no run captured what a GPU did"
+            choices = ", ".join(item.name for item in comparison.of_kind("cause"))
+            why = f"known: {choices}" if choices else "no run captured what a GPU did"
             raise self.error(f"there is no cause {self.what!r}; {why}")
         if not items:
             raise self.error(f"no run has a phase, kernel or device {name!r}")
         if len(items) > 1:
-            known = ", ".join(repr(item.name) for item in items[:5])
-            raise self.error(f"{name!r} is several things; say which: {known}")
+            choices = ", ".join(repr(item.name) for item in items[:5])
+            raise self.error(f"{name!r} is several things; say which: {choices}")
         [item] = items
         if figure not in item.figures:
-            known = ", ".join(item.figures)
-            raise self.error(f"{item.name} has no {figure!r}; it has {known}")
+            choices = ", ".join(item.figures)
+            raise self.error(f"{item.name} has no {figure!r}; it has {choices}")
         return [(item, item.figures[figure])]
 
 

@@ -94,9 +94,9 @@ def _slowdown_percent(run: Run, cupti_ns: int) -> float | None:
     for use in run.timing.devices.values():
         operations[use.process] = operations.get(use.process, 0) + use.operations
         span_ns[use.process] = max(span_ns.get(use.process, 0), use.span_ns)
-    found = []
+    slowdowns = []
     for process, length_ns in span_ns.items():
         added_ns = operations[process] * cupti_ns + run.processes[process].callback_ns
         if length_ns > added_ns:
-            found.append(100.0 * added_ns / (length_ns - added_ns))
-    return max(found, default=None)
+            slowdowns.append(100.0 * added_ns / (length_ns - added_ns))
+    return max(slowdowns, default=None)

@@ -85,18 +85,22 @@ class RunEnergy:
 def run_energy(run: Run, tree: TimeTree | None) -> list[RunEnergy]:
     """Of each GPU whose power or energy was read while the run went on. `tree` is the run's."""
     readings, devices = run.readings, run.devices
-    found = []
+    rows = []
     for gpu in sorted(readings.gpus):
-        known = energy_joules(readings, gpu, span_of(run))
-        if known is not None:
-            found.append(_of_gpu(run, gpu, known, devices.get(gpu), tree))
-    return found
+        measured = energy_joules(readings, gpu, span_of(run))
+        if measured is not None:
+            rows.append(_of_gpu(run, gpu, measured, devices.get(gpu), tree))
+    return rows
 
 
 def _of_gpu(
-    run: Run, gpu: int, known: tuple[float, str], device: DeviceDelta | None, tree: TimeTree | None
+    run: Run,
+    gpu: int,
+    measured: tuple[float, str],
+    device: DeviceDelta | None,
+    tree: TimeTree | None,
 ) -> RunEnergy:
-    joules, source = known
+    joules, source = measured
     watts = joules * 1e9 / run.duration_ns if run.duration_ns else None
     span = used_span(device)
     while_used = energy_joules(run.readings, gpu, span) if span else None
@@ -105,7 +109,7 @@ def _of_gpu(
     used = min(while_used[0], joules)
     length_ns = span[1] - span[0]
     used_watts = used * 1e9 / length_ns if length_ns else None
-    rest = _watts_at_rest(run.readings, gpu, span) if Estimates.of(run) is None else None
+    rest = _watts_at_rest(run.readings, gpu, span) if Estimates.of_run(run) is None else None
     idle_s = max(0, length_ns - device.busy_ns) / 1e9
     busy = max(0.0, used - rest * idle_s) if rest is not None else None
     limit = run.readings.power_limits_watts.get(gpu)
@@ -145,9 +149,9 @@ def _watts_at_rest(readings: Readings, gpu: int, used: Span) -> float | None:
 def _step_joules(run: Run, gpu: int, tree: TimeTree | None) -> float | None:
     if tree is None or not tree.has_steps:
         return None
-    known = energy_joules(run.readings, gpu, (tree.first_ns, tree.last_ns))
+    measured = energy_joules(run.readings, gpu, (tree.first_ns, tree.last_ns))
     steps = tree.steps / tree.devices  # of the program: each of its devices takes part in each
-    return known[0] / steps if known else None
+    return measured[0] / steps if measured else None
 
 
 def _token_joules(run: Run, step: float | None, used_watts: float | None) -> float | None:
@@ -167,10 +171,10 @@ def _figure(metrics: Mapping[str, object], name: str) -> float | None:
 
 def joules_per_kernel_ns(run: Run, tree: TimeTree | None) -> float | None:
     """What a nanosecond of a kernel costs on the run's GPUs, in the mean; None if unknown."""
-    known = {
-        one.gpu: one.busy_joules for one in run_energy(run, tree) if one.busy_joules is not None
+    busy_joules = {
+        row.gpu: row.busy_joules for row in run_energy(run, tree) if row.busy_joules is not None
     }
     whole_ns = sum(kernel.time.total for kernel in run.kernels.values())
-    if not whole_ns or run.devices.keys() - known.keys():
+    if not whole_ns or run.devices.keys() - busy_joules.keys():
         return None
-    return sum(known[gpu] for gpu in run.devices) / whole_ns
+    return sum(busy_joules[gpu] for gpu in run.devices) / whole_ns

@@ -25,8 +25,8 @@ class HostClock(msgspec.Struct, frozen=True):
     error_ns: int | None = None
 
     @property
-    def known(self) -> ClockOffset | None:
-        """Both, where they are known."""
+    def offset(self) -> ClockOffset | None:
+        """The offset with its error; None where the two clocks were not compared."""
         if self.offset_ns is None or self.error_ns is None:
             return None
         return ClockOffset(self.offset_ns, self.error_ns)
@@ -47,8 +47,8 @@ class Job(msgspec.Struct, frozen=True):
     @property
     def line(self) -> str:
         """In a line."""
-        of = "" if self.world_size is None else f" of {self.world_size}"
-        words = [f"job {self.id or 'without an id'}: {len(self.ranks)}{of} ranks"]
+        of_size = "" if self.world_size is None else f" of {self.world_size}"
+        words = [f"job {self.id or 'without an id'}: {len(self.ranks)}{of_size} ranks"]
         if len(self.hosts) > 1:
             words.append(f"on {len(self.hosts)} hosts")
         if self.missing_ranks:
@@ -63,16 +63,16 @@ def clocks_of(session: Session, run: Run) -> list[HostClock]:
     """Of each host but the first; nothing where there is only one. A difference of two comparisons
     is as wrong as both."""
     first, *others = sorted(hosts(run)) or [""]
-    known = session.clocks
-    found = []
+    offsets = session.clocks
+    clocks = []
     for host in others:
-        if first in known and host in known and known[first].by == known[host].by:
-            offset_ns = known[host].offset_ns - known[first].offset_ns
-            error_ns = known[host].error_ns + known[first].error_ns
-            found.append(HostClock(host, offset_ns, error_ns))
+        if first in offsets and host in offsets and offsets[first].by == offsets[host].by:
+            offset_ns = offsets[host].offset_ns - offsets[first].offset_ns
+            error_ns = offsets[host].error_ns + offsets[first].error_ns
+            clocks.append(HostClock(host, offset_ns, error_ns))
         else:
-            found.append(HostClock(host))
-    return found
+            clocks.append(HostClock(host))
+    return clocks
 
 
 def clocks_line(session: Session, run: Run) -> str:
@@ -81,13 +81,15 @@ def clocks_line(session: Session, run: Run) -> str:
     if not clocks:
         return ""
     first = min(hosts(run))
-    known = {one.host: clock for one in clocks if (clock := one.known) is not None}
-    texts = [f"{host} {clock.text}" for host, clock in known.items()]
+    offsets = {
+        host_clock.host: clock for host_clock in clocks if (clock := host_clock.offset) is not None
+    }
+    texts = [f"{host} {clock.text}" for host, clock in offsets.items()]
     unknown = len(clocks) - len(texts)
     if not texts:
         return f"the clocks of {len(clocks) + 1} hosts were not compared: each time is of its own"
     if len(texts) > CLOCKS_LISTED:
-        error_ns = max(clock.error_ns for clock in known.values())
+        error_ns = max(clock.error_ns for clock in offsets.values())
         texts = [f"{len(texts)} hosts, each to ± {duration(error_ns)} or better"]
     texts += [f"{unknown} not compared"] if unknown else []
     return f"clocks beside that of {first}: {', '.join(texts)}"
@@ -99,12 +101,20 @@ CLOCKS_LISTED = 4
 
 def job_of(session: Session, run: Run) -> Job | None:
     """None where no process is a rank."""
-    attached = [one.attached for one in run.processes.values() if one.attached.rank is not None]
+    attached = [
+        process.attached for process in run.processes.values() if process.attached.rank is not None
+    ]
     if not attached:
         return None
-    names = Counter(one.job.id for one in attached if one.job is not None and one.job.id)
-    sizes = [one.job.world_size for one in attached if one.job is not None and one.job.world_size]
-    present = sorted({one.rank for one in attached if one.rank is not None})
+    names = Counter(
+        process.job.id for process in attached if process.job is not None and process.job.id
+    )
+    sizes = [
+        process.job.world_size
+        for process in attached
+        if process.job is not None and process.job.world_size
+    ]
+    present = sorted({process.rank for process in attached if process.rank is not None})
     size = max(sizes, default=None)
     missing = None
     if size is not None and size <= MOST_RANKS:

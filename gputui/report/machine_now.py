@@ -384,10 +384,13 @@ def _gpu(gpu: Gpu) -> dict[str, Any]:
         "uuid": facts.pop("uuid"),
         "name": facts.pop("name"),
         **_fields(newest_sample(gpu)),
-        "mig_instances": [_fields(one) | _fields(sample) for one, sample in mig_instances(gpu)],
+        "mig_instances": [
+            _fields(instance) | _fields(sample) for instance, sample in mig_instances(gpu)
+        ],
         "status_time": moment(gpu.status.time_ns) if gpu.status else None,
         **status,
-        "facts": facts | {"mig_instances": [_fields(one) for one in gpu.facts.mig_instances]},
+        "facts": facts
+        | {"mig_instances": [_fields(instance) for instance in gpu.facts.mig_instances]},
         "unavailable": dict(gpu.unavailable),
     }
 

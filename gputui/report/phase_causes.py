@@ -62,11 +62,11 @@ class PhaseCauses:
 
 
 def _largest(leaves: Mapping[Leaf, int], whole_ns: int, idle: bool) -> tuple[str, float] | None:
-    of = {leaf: ns for leaf, ns in leaves.items() if LEAVES[leaf].is_idle == idle}
-    if not of or not whole_ns:
+    leaves_of_kind = {leaf: ns for leaf, ns in leaves.items() if LEAVES[leaf].is_idle == idle}
+    if not leaves_of_kind or not whole_ns:
         return None
-    leaf = max(of, key=lambda leaf: of[leaf])
-    return LEAVES[leaf].label, 100.0 * of[leaf] / whole_ns
+    leaf = max(leaves_of_kind, key=lambda leaf: leaves_of_kind[leaf])
+    return LEAVES[leaf].label, 100.0 * leaves_of_kind[leaf] / whole_ns
 
 
 def phase_causes(_session: Session, run: Run) -> list[PhaseCauses]:
@@ -126,11 +126,13 @@ def _busy_with(leaves: Mapping[Leaf, int], busy_ns: int) -> str | None:
 
 def idle_phases(run: Run) -> list[tuple[str, float]]:
     """(path, part of all idle time), the largest first."""
-    found: dict[str, int] = {}
+    idle_by_path: dict[str, int] = {}
     for number, idle_ns in run.timing.idle_by_range().items():
         path = run.ranges[number].path if number in run.ranges else "outside every phase"
-        found[path] = found.get(path, 0) + idle_ns
-    whole = sum(found.values())
-    if not whole or set(found) == {"outside every phase"}:
+        idle_by_path[path] = idle_by_path.get(path, 0) + idle_ns
+    whole = sum(idle_by_path.values())
+    if not whole or set(idle_by_path) == {"outside every phase"}:
         return []
-    return sorted(((path, ns / whole) for path, ns in found.items()), key=lambda one: -one[1])
+    return sorted(
+        ((path, ns / whole) for path, ns in idle_by_path.items()), key=lambda share: -share[1]
+    )

@@ -76,12 +76,12 @@ class PhaseTree:
                 phase = phases[key] = Phase(key, parent)
             phase.nodes.append(node)
             self.of_range[node.definition.range] = phase
-        found = [*phases.values()]
+        groups = [*phases.values()]
         if parent:
-            parent.children = found
+            parent.children = groups
         else:
-            self.roots = found
-        return found
+            self.roots = groups
+        return groups
 
 
 def _kind(node: Range) -> tuple[int, str]:
@@ -97,10 +97,10 @@ _KEPT = 2
 def phase_tree(run: Run, *, library_domains: bool = False) -> PhaseTree:
     """The phases of a run as it is now."""
     size = len(run.ranges)
-    for known, of_size, libraries, tree in _built:
+    for of_run, of_size, libraries, tree in _built:
         if (
-            known.ranges is run.ranges
-            and known.raw_names == run.raw_names
+            of_run.ranges is run.ranges
+            and of_run.raw_names == run.raw_names
             and (of_size, libraries) == (size, library_domains)
         ):
             return tree
@@ -121,13 +121,13 @@ def phase_path(run: Run, number: int) -> str | None:
 
 def ranges_below(phase: Phase) -> set[int]:
     """The ranges of a phase, of all threads, and everything inside them."""
-    found: set[int] = set()
+    numbers: set[int] = set()
     pending = [phase]
     while pending:
         phase = pending.pop()
-        found.update(node.definition.range for node in phase.nodes)
+        numbers.update(node.definition.range for node in phase.nodes)
         pending.extend(phase.children)
-    return found
+    return numbers
 
 
 def phases_around(phase: Phase | None) -> Iterable[Phase]:

@@ -48,18 +48,18 @@ def in_main_step(run: Run, rows: Sequence[PhaseRow]) -> list[PhaseRow]:
     outermost phases."""
     main = main_step(run, rows)
     if main is None:
-        found = [row for row in rows if row.depth == 0]
+        step_rows = [row for row in rows if row.depth == 0]
     else:
-        found = [
+        step_rows = [
             row
             for row in rows
             if is_inside(row, main)
             and row.key[0] == main.key[0]
             and not row.is_replayed
-            and all(node.definition.graph for one in row.phase.children for node in one.nodes)
+            and all(node.definition.graph for child in row.phase.children for node in child.nodes)
             and row is not main
         ] or [main]
-    return sorted(found, key=lambda row: -(row.per_step_ns or row.cpu_total_ns))
+    return sorted(step_rows, key=lambda row: -(row.per_step_ns or row.cpu_total_ns))
 
 
 def share_of(run: Run, rows: Sequence[PhaseRow]) -> str:
@@ -103,7 +103,7 @@ class PhaseTotals:
     @cached_property
     def estimates(self) -> Estimates | None:
         """Where only windows were traced."""
-        return Estimates.of(self.run)
+        return Estimates.of_run(self.run)
 
     @cached_property
     def launched(self) -> dict[Phase, Launched]:
@@ -158,9 +158,9 @@ def outside_ns(run: Run) -> int:
     known: of several processes."""
     outermost: Counter[tuple[int, int, str]] = Counter()
     for node in run.ranges.values():
-        of = node.definition
-        if not of.parent:
-            outermost[of.process, of.thread, of.domain] += node.cpu.total
+        definition = node.definition
+        if not definition.parent:
+            outermost[definition.process, definition.thread, definition.domain] += node.cpu.total
     if len({process for process, _, _ in outermost}) != 1:
         return 0
     return max(0, run.duration_ns - max(outermost.values()))
@@ -365,8 +365,10 @@ class PhaseRow:
     @property
     def category(self) -> str | None:
         """The name, or the program's number if it has no name."""
-        known = self.phase.nodes[0].definition
-        return known.category or (None if known.category_id is None else str(known.category_id))
+        definition = self.phase.nodes[0].definition
+        return definition.category or (
+            None if definition.category_id is None else str(definition.category_id)
+        )
 
     @property
     def payload(self) -> Payload | None:
@@ -463,9 +465,9 @@ def phase_rows(run: Run, *, library_domains: bool = False) -> list[PhaseRow]:
     return list(totals.rows)
 
 
-def _together(parts: list[Accumulator]) -> Accumulator:
+def _together(accumulators: list[Accumulator]) -> Accumulator:
     """One accumulator for several ranges; the usual single one is not copied."""
-    return parts[0] if len(parts) == 1 else Accumulator.of(parts)
+    return accumulators[0] if len(accumulators) == 1 else Accumulator.of(accumulators)
 
 
 # Notes on phases whose GPU figures are estimated from windows of tracing.
@@ -476,15 +478,15 @@ MOST_RANGES = 2000
 
 def phases_note(run: Run, rows: Sequence[PhaseRow]) -> str:
     """What must be known beside the rows."""
-    of = share_of(run, rows)
-    estimated = NOTE if Estimates.of(run) is not None else ""
-    return "; ".join(filter(None, (of and f"share {of}", estimated)))
+    share = share_of(run, rows)
+    estimated = NOTE if Estimates.of_run(run) is not None else ""
+    return "; ".join(filter(None, (share and f"share {share}", estimated)))
 
 
 def shares_error_points(run: Run) -> float | None:
     """The largest error of the estimated shares of GPU time that are at least a percent; None
     without one."""
-    if len(run.ranges) > MOST_RANGES or Estimates.of(run) is None:
+    if len(run.ranges) > MOST_RANGES or Estimates.of_run(run) is None:
         return None
     errors = [
         row.gpu_busy_error_points
@@ -496,7 +498,7 @@ def shares_error_points(run: Run) -> float | None:
 
 def missing_estimates(run: Run, rows: Sequence[PhaseRow]) -> dict[str, str]:
     """Why phases lack estimated figures."""
-    if Estimates.of(run) is None:
+    if Estimates.of_run(run) is None:
         return {}
     missing: dict[str, str] = {}
     if any(row.gpu_busy_percent is None for row in rows):

@@ -28,15 +28,15 @@ def machine_tables() -> dict[str, TableSpec[Any]]:
 
 def _named(attribute: str) -> dict[str, TableSpec[Any]]:
     names = sorted(module.name for module in pkgutil.iter_modules(tables.__path__))
-    found: list[TableSpec[Any]] = [
+    specs: list[TableSpec[Any]] = [
         spec
         for name in names
         for spec in getattr(importlib.import_module(f"{tables.__name__}.{name}"), attribute, ())
     ]
-    keys = Counter(spec.key for spec in found)
+    keys = Counter(spec.key for spec in specs)
     if twice := sorted(key for key, count in keys.items() if count > 1):
         raise ValueError(f"two tables are called {twice[0]!r}: keys must differ")
-    return {spec.key: spec for spec in sorted(found, key=lambda spec: spec.order)}
+    return {spec.key: spec for spec in sorted(specs, key=lambda spec: spec.order)}
 
 
 def table_names(run: Run | None) -> list[str]:
@@ -59,5 +59,7 @@ def table(session: Session, run: Run | None, name: str) -> AnyTable:
 def summary_tables(session: Session, run: Run | None) -> list[AnyTable]:
     """The tables of the summary, the workload's own after its metrics; some may have no rows."""
     specs = machine_tables() if run is None else run_tables()
-    found = [spec.table(session, run) for spec in specs.values() if spec.in_summary]
-    return found if run is None else [*found[:1], *own_tables(run), *found[1:]]
+    tables_of_run = [spec.table(session, run) for spec in specs.values() if spec.in_summary]
+    return (
+        tables_of_run if run is None else [*tables_of_run[:1], *own_tables(run), *tables_of_run[1:]]
+    )

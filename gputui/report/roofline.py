@@ -117,14 +117,18 @@ def tensor_type(session: Session, run: Run) -> tuple[str, float]:
     for number, (_, ns) in kernel_sums(run).items():
         name = kernel_name(session, number)
         if category(name) in ("matmul", "attention"):
-            found = next((kind for kind in _TYPES if kind[0].search(name)), None)
-            of = found[1:] if found is not None else _FP16
-            times[of] = times.get(of, 0) + ns
+            match = next((kind for kind in _TYPES if kind[0].search(name)), None)
+            type_ns = match[1:] if match is not None else _FP16
+            times[type_ns] = times.get(type_ns, 0) + ns
     whole = sum(times.values())
     if not whole:
         return _FP16
-    names = [of[0] for of in sorted(times, key=lambda of: -times[of]) if times[of] > 0.05 * whole]
-    return " and ".join(names), sum(of[1] * ns for of, ns in times.items()) / whole
+    names = [
+        type_ns[0]
+        for type_ns in sorted(times, key=lambda type_ns: -times[type_ns])
+        if times[type_ns] > 0.05 * whole
+    ]
+    return " and ".join(names), sum(type_ns[1] * ns for type_ns, ns in times.items()) / whole
 
 
 def roofs_of_phase(session: Session, run: Run | None, phase: PhaseRow) -> list[Roof]:
@@ -155,18 +159,24 @@ def phase_spans(run: Run) -> dict[str, list[Span]]:
 def _roof(session: Session, run: Run, scope: str, gpu: int, spans: list[Span]) -> Roof:
     readings = run.readings
     length_ns = sum(end_ns - start_ns for start_ns, end_ns in spans)
-    known = session.gpus.get(gpu)
-    moments = [moment_ns for moment_ns, _ in known.samples.history] if known is not None else []
-    samples = sum(1 for at in moments if any(start <= at <= end for start, end in spans))
+    gpu_state = session.gpus.get(gpu)
+    moments = (
+        [moment_ns for moment_ns, _ in gpu_state.samples.history] if gpu_state is not None else []
+    )
+    samples = sum(1 for time_ns in moments if any(start <= time_ns <= end for start, end in spans))
 
     def mean(field: str) -> float | None:
         series = readings.series(gpu, field)
         return None if series is None else series.mean(*spans)
 
     energies = [energy_joules(readings, gpu, span) for span in spans]
-    joules = sum(one[0] for one in energies if one) if energies and all(energies) else None
+    joules = (
+        sum(joules_and_source[0] for joules_and_source in energies if joules_and_source)
+        if energies and all(energies)
+        else None
+    )
     tensor, clock = mean("tensor_active_percent"), mean("sm_clock_mhz")
-    facts = known.facts if known is not None else None
+    facts = gpu_state.facts if gpu_state is not None else None
     peak_flops, peak_bytes = _peaks(facts)
     type_name, of_fp16 = tensor_type(session, run) if tensor is not None else _FP16
     peak_flops = peak_flops * of_fp16 if peak_flops is not None else None

@@ -129,20 +129,20 @@ class Table(msgspec.Struct, Generic[R], frozen=True):
     @property
     def headed(self) -> list[tuple[int, Column[R]]]:
         """The columns of the table with their positions in rows that are tuples."""
-        return [(at, column) for at, column in enumerate(self.columns) if column.in_table]
+        return [(index, column) for index, column in enumerate(self.columns) if column.in_table]
 
     @property
     def cells(self) -> list[tuple[Cell, ...]]:
         """The raw cells, row by row."""
-        getters = [_getter(at, column) for at, column in self.headed]
+        getters = [_getter(index, column) for index, column in self.headed]
         return [tuple([get(row) for get in getters]) for row in self.rows]
 
     def for_people(self) -> tuple[list[Column[R]], list[tuple[Cell, ...]], list[list[str]]]:
         """The columns that people see, with raw and with readable cells."""
         cells = self.cells
         kept = [
-            (place, at, column)
-            for place, (at, column) in enumerate(self.headed)
+            (place, index, column)
+            for place, (index, column) in enumerate(self.headed)
             if column.seen is always or column.seen([row[place] for row in cells])
         ]
         raw = [tuple([row[place] for place, _, _ in kept]) for row in cells]
@@ -158,15 +158,15 @@ class Table(msgspec.Struct, Generic[R], frozen=True):
     def records(self) -> list[dict[str, Any]]:
         """The rows for programs: one object each, missing as None."""
         getters = [
-            (column.name, column.document or _getter(at, column))
-            for at, column in enumerate(self.columns)
+            (column.name, column.document or _getter(index, column))
+            for index, column in enumerate(self.columns)
         ]
         return [{name: get(row) for name, get in getters} for row in self.rows]
 
 
-def _getter(at: int, column: Column[R]) -> Callable[[R], Any]:
+def _getter(index: int, column: Column[R]) -> Callable[[R], Any]:
     def cell(row: Any) -> Any:
-        return row[at]
+        return row[index]
 
     return column.value or cell
 
@@ -193,10 +193,11 @@ def columns_that_fit(
     last. Without a priority, columns that may be cut stay, and so do the first two others.
     """
     kept = list(range(len(columns)))
-    rigid = [at for at in kept if not columns[at].flexible or columns[at].priority]
-    first = [at for at in rigid if not columns[at].priority][:2]
+    rigid = [index for index in kept if not columns[index].flexible or columns[index].priority]
+    first = [index for index in rigid if not columns[index].priority][:2]
     going = sorted(
-        (at for at in rigid if at not in first), key=lambda at: (columns[at].priority, at)
+        (index for index in rigid if index not in first),
+        key=lambda index: (columns[index].priority, index),
     )
     needed = sum(widths) + gap * (len(kept) - 1)
     while going and needed > width:

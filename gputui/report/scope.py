@@ -51,11 +51,11 @@ TURNS = (Scope.WARMUP, Scope.EVALUATION, Scope.PAUSE)
 
 def scopes(run: Run) -> list[RunScope]:
     """Those that a run has besides a stretch of steps; one only where no steps were found."""
-    found = main_loops(run)
-    if not found:
+    loops = main_loops(run)
+    if not loops:
         return [STEADY]
     places = [RunScope(Part.STEADY), RunScope(Part.TURNS), RunScope(Part.RUN)]
-    if not any(_turns_beside(run, found).values()):
+    if not any(_turns_beside(run, loops).values()):
         places.remove(RunScope(Part.TURNS))
     return places
 
@@ -73,8 +73,8 @@ def in_words(run: Run, scope: RunScope) -> str:
         return f"steps {scope.first:,} to {scope.last:,} of the steady ones"
     if scope.part is Part.TURNS:
         beside = _turns_beside(run, main_loops(run))
-        parts = [f"{count(steps)} {_NAMES[kind]}" for kind, steps in beside.items() if steps]
-        return f"all steps, with {', '.join(parts)}"
+        words = [f"{count(steps)} {_NAMES[kind]}" for kind, steps in beside.items() if steps]
+        return f"all steps, with {', '.join(words)}"
     return "all time since the first kernel" if scope.part is Part.RUN else scope.part.value
 
 
@@ -111,7 +111,9 @@ def cut(run: Run, scope: RunScope) -> Run:
 def of_ranks(run: Run, ranks: Collection[int]) -> Run:
     """The run as if it had been only the processes of these ranks. Launch shapes are left out:
     they are counted over all processes."""
-    processes = {number: one for number, one in run.processes.items() if one.attached.rank in ranks}
+    processes = {
+        number: value for number, value in run.processes.items() if value.attached.rank in ranks
+    }
     ranges = {
         number: node for number, node in run.ranges.items() if node.definition.process in processes
     }
@@ -151,11 +153,11 @@ def of_ranks(run: Run, ranks: Collection[int]) -> Run:
         shapes={},
         timing=replace(run.timing, **tables(run.timing)),
         lines={key: line for key, line in run.lines.items() if key[0] in processes},
-        steps={number: one for number, one in run.steps.items() if number in processes},
-        step_blocks={n: one for n, one in run.step_blocks.items() if n in processes},
-        step_lanes=[one for one in run.step_lanes if one.process in processes],
+        steps={number: value for number, value in run.steps.items() if number in processes},
+        step_blocks={n: value for n, value in run.step_blocks.items() if n in processes},
+        step_lanes=[value for value in run.step_lanes if value.process in processes],
         newest_marks=History(
-            Mark, MARKS, (one for one in run.newest_marks if one.process in processes)
+            Mark, MARKS, (value for value in run.newest_marks if value.process in processes)
         ),
     )
 
@@ -214,18 +216,18 @@ def _within(blocks: Iterable[StepBlock], scope: RunScope) -> Iterable[StepBlock]
 
 def _blocks(run: Run, place: tuple[int, int], loop: int) -> tuple[StepBlock, ...]:
     """Those that say where the time went."""
-    known = run.step_blocks.get(place[0])
-    blocks = tuple(known.loops.get((place[1], loop), ())) if known is not None else ()
+    kept = run.step_blocks.get(place[0])
+    blocks = tuple(kept.loops.get((place[1], loop), ())) if kept is not None else ()
     return blocks if all(block.leaves for block in blocks) else ()
 
 
 def _turns_beside(run: Run, loops: dict[tuple[int, int], int]) -> dict[Scope, int]:
     """Turns of the main loops that are no steady steps, by what they are; of one device."""
-    found: dict[Scope, int] = {}
+    steps_beside: dict[Scope, int] = {}
     for kind in TURNS:
         turns = [run.loops.get((*place, kind, loop)) for place, loop in loops.items()]
-        found[kind] = max((sums.steps for sums in turns if sums is not None), default=0)
-    return found
+        steps_beside[kind] = max((sums.steps for sums in turns if sums is not None), default=0)
+    return steps_beside
 
 
 def _unstepped(row: LoopDelta) -> Scope:

@@ -72,8 +72,8 @@ def noise(first: Mean, second: Mean) -> float | None:
         return 0.0
     # Squares of squares of small errors may vanish: then the better known mean decides.
     spread = sum(
-        one * one / mean.freedom
-        for one, mean in zip(squares, (first, second), strict=True)
+        squared * squared / mean.freedom
+        for squared, mean in zip(squares, (first, second), strict=True)
         if mean.freedom
     )
     freedom = square * square / spread if spread else max(first.freedom, second.freedom)
@@ -172,12 +172,12 @@ class TableRow:
 
 def kernel_name(session: Session, number: int, style: NameStyle = "full") -> str:
     """A kernel's name: demangled, the function's own (nsys's `:base`), or the symbol."""
-    known = session.kernel_names.get(number)
-    if known is None:
+    name = session.kernel_names.get(number)
+    if name is None:
         return f"(kernel {number})"
     if style == "mangled":
-        return known.mangled
-    return short_name(known.name) if style == "base" else known.name
+        return name.mangled
+    return short_name(name.name) if style == "base" else name.name
 
 
 def kernel_rows(

@@ -49,11 +49,11 @@ def step_meaning(run: Run, tree: TimeTree) -> str:
             own[name.rstrip(" #_:0123456789")] += each.cpu.count
     if own:
         [(name, times)] = own.most_common(1)
-        found = _turns(run, tree) / max(1, sum(own.values()))
-        if times and found >= ANOTHER:
-            return f"A step here is one of {found:.0f} similar parts of each {name} of the program."
-        if found and found <= 1 / ANOTHER:
-            return f"A step here holds {1 / found:.0f} of what the program calls {name}."
+        turns = _turns(run, tree) / max(1, sum(own.values()))
+        if times and turns >= ANOTHER:
+            return f"A step here is one of {turns:.0f} similar parts of each {name} of the program."
+        if turns and turns <= 1 / ANOTHER:
+            return f"A step here holds {1 / turns:.0f} of what the program calls {name}."
         return ""
     operations = tree.operations / tree.steps
     if micro_batches := _micro_batches(run, tree):
@@ -72,8 +72,8 @@ def _main_loops(tree: TimeTree) -> set[tuple[int, int]]:
 
 def _micro_batches(run: Run, tree: TimeTree) -> int | None:
     main = _main_loops(tree)
-    found = (sums.micro_batches for sums in run.loops.values() if (sums.device, sums.loop) in main)
-    return max((one for one in found if one), default=None)
+    counts = (sums.micro_batches for sums in run.loops.values() if (sums.device, sums.loop) in main)
+    return max((number for number in counts if number), default=None)
 
 
 def _turns(run: Run, tree: TimeTree) -> int:
@@ -93,14 +93,14 @@ def scope_words(tree: TimeTree, scope: RunScope | None = None) -> list[str]:
     has_all = scope is not None and scope.part is Part.TURNS
     steps = "turns of the main loop" if has_all else "steady steps"
     lines = [f"Mean of {count(tree.steps)} {steps} of {each:,.0f} operations."]
-    beside = sorted(tree.beside_ns.items(), key=lambda one: -one[1])
-    parts = [
+    beside = sorted(tree.beside_ns.items(), key=lambda item: -item[1])
+    absent_times = [
         f"{_BESIDE[kind]}{' of other loops' if has_all and kind in TURNS else ''} {duration(ns)}"
         for kind, ns in beside
         if ns and kind in _BESIDE
     ]
-    if parts:
-        lines.append(f"Not in them: {', '.join(parts)}.")
+    if absent_times:
+        lines.append(f"Not in them: {', '.join(absent_times)}.")
     absent = [LEAVES[leaf].label for leaf in _RULED_OUT if not tree.leaves.get(leaf)]
     return [*lines, f"Ruled out (0 %): {', '.join(absent)}."] if absent else lines
 

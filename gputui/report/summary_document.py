@@ -244,7 +244,7 @@ def _machine_summary(session: Session) -> Document:
         name: spec.table(session, None).records() if spec.key in of_machine else None
         for name, spec in specs.items()
     }
-    missing = [name for name, found in rows.items() if found is None]
+    missing = [name for name, table_rows in rows.items() if table_rows is None]
     missing += ["run", "verdict", "metrics", "tables", "timing", "dropped_events", "overhead"]
     summary = Summary(
         run=None,
@@ -361,7 +361,7 @@ def _machine(session: Session) -> Machine:
 
 
 def _workload_table(table: ResultTable) -> WorkloadTable:
-    columns = [WorkloadColumn(one.name, one.unit, one.help) for one in table.columns]
+    columns = [WorkloadColumn(column.name, column.unit, column.help) for column in table.columns]
     return WorkloadTable(table.name, table.title, columns, [list(row) for row in table.rows])
 
 
@@ -384,8 +384,8 @@ _NULL: Schema = {"type": "null"}
 
 def document_schema(title: str, kind: Any) -> Schema:
     """The schema of a document that is a Struct."""
-    (found,), definitions = _components(kind)
-    return _whole(title, found, definitions)
+    (schema,), definitions = _components(kind)
+    return _whole(title, schema, definitions)
 
 
 def summary_schema() -> Schema:
@@ -422,7 +422,7 @@ def machine_schema() -> Schema:
         _, more = _components(kind)
         properties: Schema = more.pop(kind.__name__)["properties"]
         definitions.update(more)
-        return {name: one for name, one in properties.items() if name not in without}
+        return {name: prop for name, prop in properties.items() if name not in without}
 
     text = {"type": "string"}
     text_or_none = _or_null("string")
@@ -436,7 +436,7 @@ def machine_schema() -> Schema:
     )
     facts = fields(GpuFacts, "index", "uuid", "name")
     of_facts = [name for name in facts if name not in GpuSample.__struct_fields__]
-    gpu = {name: one for name, one in gpu.items() if name not in of_facts}
+    gpu = {name: prop for name, prop in gpu.items() if name not in of_facts}
     gpu |= {
         "mig_instances": _array(instances),
         "status_time": text_or_none,
@@ -490,8 +490,10 @@ def _array(items: Schema) -> Schema:
 
 
 def _components(*kinds: Any) -> tuple[tuple[Schema, ...], dict[str, Schema]]:
-    found, definitions = msgspec.json.schema_components(kinds, ref_template=_REFERENCE)
-    return tuple(map(_adapted, found)), {name: _adapted(one) for name, one in definitions.items()}
+    schemas, definitions = msgspec.json.schema_components(kinds, ref_template=_REFERENCE)
+    return tuple(map(_adapted, schemas)), {
+        name: _adapted(schema) for name, schema in definitions.items()
+    }
 
 
 def _adapted(schema: Any) -> Any:
@@ -509,18 +511,20 @@ def _adapted(schema: Any) -> Any:
     adapted.pop("maximum", None)
     if schema.get("type") == "number":
         adapted["type"] = ["number", "null"]
-    parts = adapted.get("anyOf", ())
-    if parts and all(part.keys() == {"type"} for part in parts):
-        kinds = [[one["type"]] if isinstance(one["type"], str) else one["type"] for one in parts]
+    choices = adapted.get("anyOf", ())
+    if choices and all(part.keys() == {"type"} for part in choices):
+        kinds = [
+            [prop["type"]] if isinstance(prop["type"], str) else prop["type"] for prop in choices
+        ]
         adapted = {"type": list(dict.fromkeys(chain(*kinds))), **adapted}
         del adapted["anyOf"]
     if schema.get("type") == "object" and "properties" in schema:
         properties = schema["properties"]
-        filled = {name for name, one in properties.items() if "default" in one}
+        filled = {name for name, prop in properties.items() if "default" in prop}
         required = filled.union(schema.get("required", ()))
         adapted["required"] = [name for name in properties if name in required]
-        for one in adapted["properties"].values():
-            one.pop("default", None)
+        for prop in adapted["properties"].values():
+            prop.pop("default", None)
     return adapted
 
 

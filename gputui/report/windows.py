@@ -39,8 +39,8 @@ class _Sum:
     def add(self, other: _Sum) -> None:
         self.amount += other.amount
         self.seen |= other.seen
-        for at, residual in enumerate(other.residuals):
-            self.residuals[at] += residual
+        for index, residual in enumerate(other.residuals):
+            self.residuals[index] += residual
 
 
 class Estimates:
@@ -50,59 +50,59 @@ class Estimates:
         self._run = run
         self._seen: dict[int, dict[int, tuple[float, float]]] = {}
         for sums in run.window_work.values():
-            of = self._seen.setdefault(sums.range, {})
-            of[sums.group] = sums.occurrences_ppm / _PPM, float(sums.gpu_ns)
+            by_thread = self._seen.setdefault(sums.range, {})
+            by_thread[sums.group] = sums.occurrences_ppm / _PPM, float(sums.gpu_ns)
         self._groups = sorted({sums.group for sums in run.window_work.values()})
         self._sums = {number: self._sum(number) for number in self._seen}
         self._whole = self._together(self._sums.values())
         busy = sum(device.busy_ns for device in run.devices.values())
-        launched = sum(gpu for of in self._seen.values() for _, gpu in of.values())
+        launched = sum(gpu for by_thread in self._seen.values() for _, gpu in by_thread.values())
         self._busy_part = busy / launched if launched else 1.0
 
     @staticmethod
-    def of(run: Run) -> Estimates | None:
+    def of_run(run: Run) -> Estimates | None:
         """None where all was traced."""
         return Estimates(run) if run.window_work and run.traced_share < 1 else None
 
     def gpu_ns(self, phase: Phase) -> Mean | None:
         """Time of the operations launched inside; None where no window saw it."""
-        found = self._phase(phase)
-        return None if found is None else self._mean(found, found.amount, 0.0, 1.0)
+        phase_sum = self._phase(phase)
+        return None if phase_sum is None else self._mean(phase_sum, phase_sum.amount, 0.0, 1.0)
 
     def share_percent(self, phase: Phase) -> Mean | None:
         """Of the time in which a GPU was busy; None where no window saw the phase."""
-        found, whole = self._phase(phase), self._whole.amount
-        if found is None or not whole:
+        phase_sum, whole = self._phase(phase), self._whole.amount
+        if phase_sum is None or not whole:
             return None
-        share = found.amount / whole
+        share = phase_sum.amount / whole
         # Operations overlap: of the phase as of all.
         total = sum(node.gpu_total_ns for node in phase.nodes)
         busy = sum(node.gpu_busy_ns for node in phase.nodes)
         scale = 100.0 / self._busy_part * (busy / total if total else self._busy_part)
-        return self._mean(found, share * scale, share, whole / scale)
+        return self._mean(phase_sum, share * scale, share, whole / scale)
 
     def _phase(self, phase: Phase) -> _Sum | None:
         numbers, pending = [], [phase]
         while pending:
-            one = pending.pop()
-            numbers += [node.definition.range for node in one.nodes]
-            pending += one.children
+            inner = pending.pop()
+            numbers += [node.definition.range for node in inner.nodes]
+            pending += inner.children
         if any(number in self._sums for number in numbers):
-            return self._together(self._sums[one] for one in numbers if one in self._sums)
+            return self._together(self._sums[inner] for inner in numbers if inner in self._sums)
         return None
 
     def _together(self, sums: Iterable[_Sum]) -> _Sum:
-        found = _Sum(0.0, [0.0] * len(self._groups), set())
-        for one in sums:
-            found.add(one)
-        return found
+        whole = _Sum(0.0, [0.0] * len(self._groups), set())
+        for part in sums:
+            whole.add(part)
+        return whole
 
     def _sum(self, number: int) -> _Sum:
         """Of what was launched in a range itself."""
         seen = self._seen[number]
-        gpu = sum(one for _, one in seen.values())
+        gpu = sum(amount for _, amount in seen.values())
         base, occurrences = self._base(number)
-        traced = sum(one for one, _ in base.values())
+        traced = sum(amount for amount, _ in base.values())
         if not gpu or not traced:
             return _Sum(gpu, [0.0] * len(self._groups), set())
         ratio, factor = gpu / traced, max(1.0, occurrences / traced)
@@ -126,13 +126,13 @@ class Estimates:
         elapsed_ns = sum(process.traced_ns + process.paused_ns for process in processes)
         return self._seen.get(_OUTSIDE, {}), elapsed_ns / 1e9
 
-    def _mean(self, found: _Sum, amount: float, share: float, scale: float) -> Mean:
+    def _mean(self, phase_sum: _Sum, amount: float, share: float, scale: float) -> Mean:
         """An amount with the error of `found` less `share` of the whole, over `scale`: none where
         too few windows saw it."""
-        mine, whole, count = found.residuals, self._whole.residuals, len(self._groups)
-        if count < FEWEST_BLOCKS or len(found.seen) < min(LEAST_SEEN, count):
+        mine, whole, count = phase_sum.residuals, self._whole.residuals, len(self._groups)
+        if count < FEWEST_BLOCKS or len(phase_sum.seen) < min(LEAST_SEEN, count):
             return Mean(amount)
-        squares = sum((one - share * other) ** 2 for one, other in zip(mine, whole, strict=True))
+        squares = sum((own - share * other) ** 2 for own, other in zip(mine, whole, strict=True))
         unseen = 1.0 - self._run.traced_share
         error = math.sqrt(squares * unseen * count / (count - 1)) / scale
         return Mean(amount, error, count - 1.0)
@@ -173,8 +173,8 @@ def tracing_cost(run: Run) -> TracingCost | None:
     """None where kernels are traced all the time."""
     if run.traced_share == 1 and run.started.max_cost_percent is None:
         return None
-    found = [_cost(run, number, process) for number, process in run.processes.items()]
-    return max(found, key=lambda one: (one.percent or 0.0, one.windows), default=None)
+    costs = [_cost(run, number, process) for number, process in run.processes.items()]
+    return max(costs, key=lambda cost: (cost.percent or 0.0, cost.windows), default=None)
 
 
 def _cost(run: Run, number: int, process: Process) -> TracingCost:
@@ -182,7 +182,9 @@ def _cost(run: Run, number: int, process: Process) -> TracingCost:
     percent = error = floor = None
     elapsed_ns = process.traced_ns + process.paused_ns
     if costs and elapsed_ns:
-        mean = mean_of_blocks([(one.windows, one.taken_ns - one.bare_ns) for one in costs])
+        mean = mean_of_blocks(
+            [(amount.windows, amount.taken_ns - amount.bare_ns) for amount in costs]
+        )
         spent_ns = mean.amount * process.windows
         bare_ns = elapsed_ns - spent_ns
         if bare_ns > 0:

@@ -24,7 +24,7 @@ WINDOWS = "only windows were traced: when the GPU was idle between them is not k
 
 def _why_none(run: Run, rows: Sequence[object]) -> Mapping[str, str]:
     if rows:
-        return {"used_idle_joules": WINDOWS} if Estimates.of(run) is not None else {}
+        return {"used_idle_joules": WINDOWS} if Estimates.of_run(run) is not None else {}
     return {ROWS: "no GPU's power or energy was read while the run went on"}
 
 
@@ -90,7 +90,7 @@ def _phases(_session: Session, run: Run) -> list[PhaseEnergy]:
 def _no_phases(run: Run, rows: Sequence[object]) -> Mapping[str, str]:
     if rows:
         return {}
-    if Estimates.of(run) is not None:
+    if Estimates.of_run(run) is not None:
         return {ROWS: WINDOWS}
     return _why_none(run, run_energy(run, time_tree(run))) or {ROWS: "no phase ran a kernel"}
 

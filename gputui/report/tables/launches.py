@@ -136,8 +136,8 @@ def _rows(session: Session, run: Run) -> Iterator[ShapeRow]:
 def _capability(session: Session, run: Run) -> str:
     """That of the GPUs that the run used; "" where they differ or it is unknown."""
     used = [session.gpus[index] for index in run.devices or session.gpus if index in session.gpus]
-    found = {gpu.facts.compute_capability or "" for gpu in used}
-    return found.pop() if len(found) == 1 else ""
+    capabilities = {gpu.facts.compute_capability or "" for gpu in used}
+    return capabilities.pop() if len(capabilities) == 1 else ""
 
 
 def _how_to_look(run: Run, rows: Sequence[ShapeRow]) -> str:
@@ -206,10 +206,13 @@ def line_rows(run: Run) -> list[LineRow]:
     """The lines that launch, the largest first."""
     sums: dict[tuple[int, int], list[int]] = defaultdict(lambda: [0, 0])
     for seen in run.line_launches.values():
-        of = sums[seen.process, seen.line]
-        of[0] += seen.readings
-        of[1] += seen.gpu_ns
-    whole, readings = sum(of[1] for of in sums.values()), sum(of[0] for of in sums.values())
+        line_sums = sums[seen.process, seen.line]
+        line_sums[0] += seen.readings
+        line_sums[1] += seen.gpu_ns
+    whole, readings = (
+        sum(line_sums[1] for line_sums in sums.values()),
+        sum(line_sums[0] for line_sums in sums.values()),
+    )
     gpu_ns = sum(use.busy_ns for use in run.timing.devices.values())
     rows = []
     for place, (seen_often, launched_ns) in sums.items():

@@ -145,10 +145,10 @@ class _Event(NamedTuple):
 
 def _events(session: Session, _run: object) -> list[_Event]:
     start = session.started_ns
-    found = sorted(session.readings.troubles.items(), key=lambda item: item[1].first_ns)
+    troubles = sorted(session.readings.troubles.items(), key=lambda item: item[1].first_ns)
     return [
         _Event(gpu, what, trouble.count, trouble.first_ns - start, trouble.last_ns - start)
-        for (gpu, what), trouble in found
+        for (gpu, what), trouble in troubles
     ]
 
 

@@ -93,15 +93,15 @@ class Transfer:
 
 def transfers(run: Run) -> list[Transfer]:
     """What was copied and set, by operation and kinds of memory; most bytes first."""
-    found: dict[tuple[str, str | None, str | None], Transfer] = {}
+    by_way: dict[tuple[str, str | None, str | None], Transfer] = {}
     for both in run.memory_operations.values():
         ends = (both.operation, both.source_kind, both.destination_kind)
-        row = found.setdefault(ends, Transfer(*ends))
+        row = by_way.setdefault(ends, Transfer(*ends))
         row.count += both.size.count
         row.total_bytes += both.size.total
         row.total_ns += both.time.total
         row.largest_bytes = max(row.largest_bytes, both.size.maximum or 0)
-    return sorted(found.values(), key=lambda row: (-row.total_bytes, row.operation))
+    return sorted(by_way.values(), key=lambda row: (-row.total_bytes, row.operation))
 
 
 @dataclass(slots=True)
@@ -169,18 +169,20 @@ def phase_memory(run: Run) -> list[PhaseMemory]:
     # Those of libraries too: their rows are left out below, not what they did inside of phases.
     phase_of = phase_tree(run, library_domains=True).of_range
 
-    def of(number: int) -> Iterable[Traffic]:
+    def traffic_around(number: int) -> Iterable[Traffic]:
         phase = phase_of.get(number)
         if phase is None:
             return (sums.setdefault(None, Traffic()),)
-        return [sums.setdefault(one.key, Traffic()) for one in phases_around(phase)]
+        return [
+            sums.setdefault(phase_around.key, Traffic()) for phase_around in phases_around(phase)
+        ]
 
     for both in run.memory_operations.values():
-        for traffic in of(both.phase):
+        for traffic in traffic_around(both.phase):
             traffic.add_operation(both)
     for call in run.api.values():
         if is_allocation(call.name) or is_release(call.name):
-            for traffic in of(call.range):
+            for traffic in traffic_around(call.range):
                 traffic.add_call(call.name, call.time.count, call.time.total)
     rows = [PhaseMemory(row, sums[row.key]) for row in phase_rows(run) if row.key in sums]
     return [*rows, PhaseMemory(None, sums[None])] if None in sums else rows
@@ -206,8 +208,8 @@ def held(gpu: Gpu, run: Run) -> Held | None:
     ]
     if not values:
         return None
-    known = run.readings.series(gpu.facts.index, "memory_used_bytes")
-    return Held(values[0], max(values) if known is None else int(known.maximum))
+    series = run.readings.series(gpu.facts.index, "memory_used_bytes")
+    return Held(values[0], max(values) if series is None else int(series.maximum))
 
 
 def held_by_phase(gpu: Gpu, run: Run) -> dict[str, int]:
@@ -223,7 +225,7 @@ def held_by_phase(gpu: Gpu, run: Run) -> dict[str, int]:
     }
     starts = [time_ns for time_ns, _ in phases]
     until_ns = run.ended.time_ns if run.ended else run.updated_ns
-    found: dict[str, int] = {}
+    bytes_by_path: dict[str, int] = {}
     for time_ns, sample in reversed(gpu.samples.history):
         place = bisect_right(starts, time_ns) - 1
         if place < 0:
@@ -231,8 +233,8 @@ def held_by_phase(gpu: Gpu, run: Run) -> dict[str, int]:
         used = sample.memory_used_bytes
         if time_ns <= until_ns and used is not None:
             name = names.get(phases[place][1], phases[place][1])
-            found[name] = max(found.get(name, 0), used)
-    return found
+            bytes_by_path[name] = max(bytes_by_path.get(name, 0), used)
+    return bytes_by_path
 
 
 # --- copies by kind of memory, and what phases moved and allocated, as tables to be asked for

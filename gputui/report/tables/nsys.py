@@ -57,7 +57,7 @@ def _note(_run: Any, rows: Sequence[TableRow]) -> str:
 
 def _note_of_ranks(report: str) -> Callable[[Run, Sequence[TableRow]], str]:
     def note(run: Run, rows: Sequence[TableRow]) -> str:
-        ranks = len({one.attached.rank for one in run.processes.values()} - {None})
+        ranks = len({process.attached.rank for process in run.processes.values()} - {None})
         more = f"{ranks} ranks added up: each is in --table {by_rank(report)}" if ranks > 1 else ""
         return "; ".join(filter(None, (_note(run, rows), more)))
 
@@ -402,7 +402,7 @@ def _kernels(style: NameStyle, session: Session, run: Run) -> list[_Kernels]:
     """Each kernel in every range around its launch, on the launching thread."""
     sums: dict[tuple[str, str, int | None, int | None, str], _Kernels] = {}
 
-    def of(place: _Place, label: str) -> _Kernels:
+    def kernels_of(place: _Place, label: str) -> _Kernels:
         return sums.setdefault((*place, label), _Kernels(*place, label))
 
     for kernels in (run.kernels, run.secondary_domain_kernels):
@@ -412,9 +412,9 @@ def _kernels(style: NameStyle, session: Session, run: Run) -> list[_Kernels]:
             different = part.count - counted.repeats
             places = list(_ranges_of(run, counted))
             for where in places:
-                of(where, label).time.add(part)
+                kernels_of(where, label).time.add(part)
             for where in set(places):
-                of(where, label).kernels += different
+                kernels_of(where, label).kernels += different
     instances_of: dict[tuple[str, str, int | None, int | None, str], int] = defaultdict(int)
     for counts in run.range_kernels.values():
         node = run.ranges.get(counts.range)

@@ -42,9 +42,9 @@ DEFAULT = "default"
 
 def domains_of(run: Run) -> list[str]:
     """The domains that have ranges or marks, the default one first."""
-    found = {node.definition.domain or DEFAULT for node in run.ranges.values()}
-    found |= {mark.domain or DEFAULT for mark in run.marks.values()}
-    return sorted(found, key=lambda name: (name != DEFAULT, name.lower()))
+    domains = {node.definition.domain or DEFAULT for node in run.ranges.values()}
+    domains |= {mark.domain or DEFAULT for mark in run.marks.values()}
+    return sorted(domains, key=lambda name: (name != DEFAULT, name.lower()))
 
 
 def of_domains(run: Run, domains: list[str]) -> Run:
@@ -114,21 +114,21 @@ def newest_marks(run: Run, most: int, *, library_domains: bool = False) -> list[
     """The most recent mark names, newest first, at most so many; those of NCCL, CUB and similar
     only with `library_domains`.
     """
-    found: dict[tuple[str, str], NewestMark] = {}
+    newest_by_name: dict[tuple[str, str], NewestMark] = {}
     began_ns = run.started.time_ns
     for marks in (run.marks or _kept(run)).values():
         domain, name = marks.domain, marks.name
         last_ns = max(0, marks.last_ns - began_ns)
-        known = found.get((domain, name))
-        if known is None:
+        kept = newest_by_name.get((domain, name))
+        if kept is None:
             if library_domains or not is_library_domain(domain):
                 newest = NewestMark(domain, name, marks.count, last_ns, marks.payload)
-                found[domain, name] = newest
+                newest_by_name[domain, name] = newest
             continue
-        known.count += marks.count
-        if last_ns >= known.last_ns:
-            known.last_ns, known.payload = last_ns, marks.payload or known.payload
-    return heapq.nlargest(most, found.values(), key=lambda mark: mark.last_ns)
+        kept.count += marks.count
+        if last_ns >= kept.last_ns:
+            kept.last_ns, kept.payload = last_ns, marks.payload or kept.payload
+    return heapq.nlargest(most, newest_by_name.values(), key=lambda mark: mark.last_ns)
 
 
 def mark_rows(run: Run) -> list[MarkRow]:
@@ -139,14 +139,17 @@ def mark_rows(run: Run) -> list[MarkRow]:
     began_ns = run.started.time_ns
     rows = []
     categories = {
-        (known.process, known.domain, known.name): known.category or str(known.category_id)
-        for known in run.mark_definitions.values()
-        if known.category_id is not None
+        (definition.process, definition.domain, definition.name): definition.category
+        or str(definition.category_id)
+        for definition in run.mark_definitions.values()
+        if definition.category_id is not None
     }
     for marks in (run.marks or _kept(run)).values():
         process, domain, name = marks.process, marks.domain, marks.name
         attached = run.processes[process].attached
-        first_ns, last_ns = (max(0, at - began_ns) for at in (marks.first_ns, marks.last_ns))
+        first_ns, last_ns = (
+            max(0, time_ns - began_ns) for time_ns in (marks.first_ns, marks.last_ns)
+        )
         rows.append(
             MarkRow(
                 pid=attached.pid,
@@ -177,16 +180,16 @@ class PayloadValue(msgspec.Struct, frozen=True):
     value: int | float | str
 
 
-def payload_value(told: Payload | None) -> PayloadValue | None:
+def payload_value(payload: Payload | None) -> PayloadValue | None:
     """What the program put beside a range or a mark."""
-    return None if told is None else PayloadValue(told.type, told.value)
+    return None if payload is None else PayloadValue(payload.type, payload.value)
 
 
-def _payload_cell(told: Payload | None) -> Cell:
+def _payload_cell(payload: Payload | None) -> Cell:
     """A number if it is one."""
-    if told is None:
+    if payload is None:
         return ""
-    return payload_text(told) if told.type == "bytes" else told.value
+    return payload_text(payload) if payload.type == "bytes" else payload.value
 
 
 NVTX_MARKS: TableSpec[MarkRow] = TableSpec(
@@ -292,7 +295,7 @@ PHASES: TableSpec[PhaseRow] = TableSpec(
                "Half the 95 % interval of that, where it is estimated from windows of tracing",
                float | None, priority=4, seen=if_any, label="±", width=5),
         time("GPU Estimated", "gpu_estimated_ns",
-             lambda row: None if (one := row.gpu_estimate) is None else round(one.amount),
+             lambda row: None if (estimate := row.gpu_estimate) is None else round(estimate.amount),
              "GPU time of all that was launched inside it, estimated from windows of tracing by "
              "occurrences; the other GPU figures are of the windows", kind=int | None, priority=3,
              seen=if_any, label="GPU ≈", width=8),

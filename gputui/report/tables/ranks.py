@@ -62,9 +62,9 @@ def ranks_side_by_side(analysis: Analysis) -> list[RankTime]:
     """The same of a run that is analysed already."""
     times = analysis.ranks
     late = late_over_steps(times)
-    for one in times:
-        one.late_in_order_ns = late.get((one.process, one.device or 0))
-    return times if len({one.rank for one in times}) > 1 else []
+    for row in times:
+        row.late_in_order_ns = late.get((row.process, row.device or 0))
+    return times if len({row.rank for row in times}) > 1 else []
 
 
 def _share(*leaves: Leaf) -> Callable[[RankTime], float | None]:
@@ -181,15 +181,15 @@ ALIKE = 1.05
 def _rows(session: Session, run: Run, field: str,
           rows_of: Callable[[Session, Run], list[TableRow]]) -> list[RankRow]:  # fmt: skip
     """Those of each name together, the longest over all ranks first."""
-    found = [
+    rows = [
         RankRow(row.name, row.label, row.times, row.percent, rank)
         for rank, own in sorted(_of_ranks(run, getattr(run, field)).items())
         for row in rows_of(session, replace(run, **{field: own}))
     ]
     whole: dict[str, int] = defaultdict(int)
-    for row in found:
+    for row in rows:
         whole[row.name] += row.total
-    return sorted(found, key=lambda row: (-whole[row.name], row.name, row.rank))
+    return sorted(rows, key=lambda row: (-whole[row.name], row.name, row.rank))
 
 
 class RankSum(NamedTuple):
@@ -205,12 +205,14 @@ class RankSum(NamedTuple):
         return self.total_ns / self.launches if self.launches else 0.0
 
 
-def rank_sums(run: Run, parts: Iterable[tuple[str, int, Statistics]]) -> dict[str, list[RankSum]]:
+def rank_sums(
+    run: Run, statistics: Iterable[tuple[str, int, Statistics]]
+) -> dict[str, list[RankSum]]:
     """By name, of names, processes and times, the rank with most time first; nothing where there
     is only one rank."""
     sums: dict[str, dict[int, list[int]]] = defaultdict(dict)
     ranks = ranks_of(run)
-    for name, process, times in parts:
+    for name, process, times in statistics:
         if (rank := ranks.get(process)) is not None:
             own = sums[name].setdefault(rank, [0, 0])
             own[0] += times.count
@@ -223,8 +225,8 @@ def rank_sums(run: Run, parts: Iterable[tuple[str, int, Statistics]]) -> dict[st
     }
 
 
-def _most_first(one: RankSum) -> tuple[int, int]:
-    return -one.total_ns, one.rank
+def _most_first(rank_sum: RankSum) -> tuple[int, int]:
+    return -rank_sum.total_ns, rank_sum.rank
 
 
 def most(rows: Sequence[RankSum]) -> str:
@@ -303,8 +305,8 @@ def collective_rows(_session: Session, run: Run) -> list[CollectiveRow]:
         members[sums.communicator].add(sums.process)
     ranks = ranks_of(run)
     groups = {
-        name: _group({ranks[one] for one in of if one in ranks})
-        for name, of in members.items()
+        name: _group({ranks[process] for process in processes if process in ranks})
+        for name, processes in members.items()
         if name
     }
     rows = [
@@ -324,9 +326,9 @@ def collective_rows(_session: Session, run: Run) -> list[CollectiveRow]:
 _MOST_NAMED = 8
 
 
-def _group(found: Iterable[int]) -> str:
+def _group(members: Iterable[int]) -> str:
     """The ranks of a communicator that were seen: "0,2", "0-7"; empty where they have none."""
-    ranks = sorted(found)
+    ranks = sorted(members)
     if len(ranks) > 2 and ranks[-1] - ranks[0] == len(ranks) - 1:
         return f"{ranks[0]}-{ranks[-1]}"
     more = ["…"] if len(ranks) > _MOST_NAMED else []
@@ -335,9 +337,11 @@ def _group(found: Iterable[int]) -> str:
 
 def _note(_run: Run, rows: Sequence[CollectiveRow]) -> str:
     compared = sum(row.sums.compared for row in rows)
-    found = sum(row.sums.matched for row in rows)
-    if compared and found < MATCHED * compared:
-        return f"only {100 * found / compared:.0f} % found on all ranks: waits are not compared"
+    matched_sum = sum(row.sums.matched for row in rows)
+    if compared and matched_sum < MATCHED * compared:
+        return (
+            f"only {100 * matched_sum / compared:.0f} % found on all ranks: waits are not compared"
+        )
     unknown = sum(row.sums.count for row in rows if not row.sums.communicator)
     if unknown:
         return (
@@ -435,7 +439,11 @@ def peer_rows(_session: Session, run: Run) -> list[PeerRow]:
             run.processes[sums.process].attached.pid,
             ranks.get(sums.peer),
             sums,
-            tuple(ranks[one] for one in _chain(waits, sums.process, sums.peer) if one in ranks),
+            tuple(
+                ranks[process]
+                for process in _chain(waits, sums.process, sums.peer)
+                if process in ranks
+            ),
         )
         for sums in run.peers.values()
         if sums.peer in run.processes

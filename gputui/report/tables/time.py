@@ -100,9 +100,9 @@ class SharedRow:
 
 
 def _shared_rows(_session: Session, run: Run) -> list[SharedRow]:
-    parts = shared_gpus(run, device_trees(run, matched(run)))
+    shares = shared_gpus(run, device_trees(run, matched(run)))
     walls: dict[int, int] = defaultdict(int)
-    for part in parts:
+    for part in shares:
         walls[part.gpu] += part.busy_ns + part.idle_ns
     return [
         SharedRow(
@@ -113,7 +113,7 @@ def _shared_rows(_session: Session, run: Run) -> list[SharedRow]:
             100 * part.idle_ns / walls[part.gpu],
             {LEAVES[leaf].key: ns for leaf, ns in part.leaves.items() if ns},
         )
-        for part in parts
+        for part in shares
     ]
 
 

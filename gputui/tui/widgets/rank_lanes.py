@@ -36,7 +36,7 @@ def aligned_by(session: Session, run: Run) -> tuple[dict[str, int] | None, str]:
     clocks = clocks_of(session, run)
     if not clocks:
         return {}, ""
-    known = {one.host: clock for one in clocks if (clock := one.known) is not None}
+    known = {one.host: clock for one in clocks if (clock := one.offset) is not None}
     if len(known) < len(clocks):
         return None, "each from its start: clocks of hosts are not compared"
     error_ns = max(clock.error_ns for clock in known.values())
