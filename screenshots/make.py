@@ -28,7 +28,7 @@ from textual.strip import Strip
 from gputui.collect.catalogue import load_catalogue
 from gputui.model.events import AnyEvent, RunProgress
 from gputui.model.hub import Hub
-from gputui.playback.moments import Moment
+from gputui.playback.index import Moment
 from gputui.playback.opening import open_recording
 from gputui.state import Session
 from gputui.tui.app import GputuiApp

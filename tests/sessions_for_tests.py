@@ -14,8 +14,7 @@ from gputui.collect.traced_run import Run as TracedRun
 from gputui.collect.traced_run import RunRequest
 from gputui.model.events import AnyEvent, KernelDefined
 from gputui.model.sketch import Accumulator
-from gputui.playback.loading import Loaded, load
-from gputui.playback.opening import open_recording
+from gputui.playback.opening import Loaded, load, open_recording
 from gputui.report.explain import Analysis
 from gputui.state import Run, Session
 from gputui.state.history import History

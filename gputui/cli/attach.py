@@ -33,7 +33,7 @@ def run(options: argparse.Namespace) -> int:
 
         show = live_hosts.record if mode == "record" else live_hosts.screen
         return show(options, _far_run(pids, options))
-    from gputui.collect.process_details import same_process
+    from gputui.collect.processes import same_process
     from gputui.collect.traced_run import request_of_pid
 
     if options.started is not None:

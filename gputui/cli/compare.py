@@ -13,7 +13,7 @@ from gputui.cli.values import UsageError
 from gputui.render import formats
 
 if TYPE_CHECKING:
-    from gputui.playback.loading import Loaded
+    from gputui.playback.opening import Loaded
 
 
 def run(options: argparse.Namespace) -> int:

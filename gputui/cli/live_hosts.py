@@ -239,7 +239,7 @@ def _path(options: argparse.Namespace, host: str, run: FarRun | None) -> Path:
 
 
 def _summarize(path: Path) -> None:
-    from gputui.playback.loading import load
+    from gputui.playback.opening import load
 
     recorded = load(str(path))
     print_answer(recorded.session, recorded.run, path, sys.stdout)

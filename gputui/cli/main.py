@@ -44,7 +44,7 @@ def run(words: list[str], command: list[str] | None) -> int:
 
         return replay(options)
     if command:
-        from gputui.collect.child.executable import refusal
+        from gputui.collect.child.process import refusal
 
         refused = refusal(command[0])
         if refused is not None:

@@ -9,7 +9,7 @@ from gputui.base.standard_streams import say
 from gputui.cli.values import UsageError
 
 if TYPE_CHECKING:
-    from gputui.playback.loading import Loaded
+    from gputui.playback.opening import Loaded
 
 
 def one_recording(names: list[str]) -> str:
@@ -52,7 +52,7 @@ def load_run(name: str, number: int | None = None, *, raw_names: bool = False) -
 
     Raises JournalError.
     """
-    from gputui.playback.loading import load
+    from gputui.playback.opening import load
 
     loaded = load(name, number, raw_names=raw_names)
     for remark in loaded.remarks:

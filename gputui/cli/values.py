@@ -140,7 +140,7 @@ def rotation(typed: str, where: str) -> tuple[int | None, int | None]:
 
 def speed(typed: str, where: str) -> float:
     """How often as fast as it was."""
-    from gputui.playback.requests import MAXIMUM_SPEED, MINIMUM_SPEED
+    from gputui.playback.player import MAXIMUM_SPEED, MINIMUM_SPEED
 
     try:
         found = float(typed)

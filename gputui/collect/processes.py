@@ -1,15 +1,22 @@
-"""The processes on the GPUs: the driver's data joined with the host's."""
+"""The processes on the GPUs: what the driver and the host know of them, all that the host knows of
+one, and signals to one.
+
+psutil is imported where it is used: the first reading of the machine comes sooner without it.
+"""
 
 from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Iterable, Sequence
+import signal
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
+from gputui.base.errors import GputuiError
 from gputui.base.masking import masked_words
 from gputui.base.sanitize import sanitize
 from gputui.collect.nvml.bindings import GpuProcess, ProcessUse
@@ -17,7 +24,6 @@ from gputui.collect.nvml.reading import DeviceReading
 from gputui.model.events import LauncherSample, ProcessSample
 
 if TYPE_CHECKING:
-    # Imported where a process is looked at: it takes 15 ms, and GPUs may have none.
     import psutil
 
 _INITIAL_PID_NAMESPACE = 0xEFFFFFFC
@@ -286,3 +292,174 @@ def _merged(by_gpu: dict[int, dict[str, str]]) -> dict[str, str]:
 
 def _gpus(indexes: Sequence[int]) -> str:
     return f"GPU {', '.join(str(index) for index in indexes)}"
+
+
+# One process read on demand: what a table has no room for, and its environment.
+
+T = TypeVar("T")
+
+_LONGEST = 32_768
+"""Characters kept of one variable or argument: nobody reads more."""
+
+
+class ProcessGoneError(GputuiError):
+    """The process has ended, or its pid was reused. One line for people."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessDetails:
+    """What the host knows about one process. What it will not reveal is None, with a reason.
+
+    Control characters are removed. The environment is never recorded.
+    """
+
+    pid: int
+    start_time_ns: int
+    command: tuple[str, ...]
+    user: str | None
+    executable: str | None
+    folder: str | None
+    status: str | None
+    parent_pid: int | None
+    children: tuple[int, ...] | None
+    threads: int | None
+    open_files: int | None
+    nice: int | None
+    cpu_user_s: float | None
+    cpu_system_s: float | None
+    resident_bytes: int | None
+    virtual_bytes: int | None
+    read_bytes: int | None
+    written_bytes: int | None
+    environment: dict[str, str] | None
+    unavailable: dict[str, str]
+
+
+def same_process(pid: int, start_ns: int) -> psutil.Process:
+    """The process with this pid and start time. Raises ProcessGoneError."""
+    import psutil
+
+    try:
+        process = psutil.Process(pid)
+        started_ns = start_time_ns(process)
+    except (psutil.Error, ValueError, OverflowError):
+        raise ProcessGoneError(f"process {pid} has ended") from None
+    if started_ns != start_ns:
+        raise ProcessGoneError(f"process {pid} has ended, and another has its pid now")
+    return process
+
+
+def process_details(pid: int, start_ns: int) -> ProcessDetails:
+    """Everything about the process `pid` that started at `start_ns` (a sample's `start_time_ns`).
+    Raises ProcessGoneError. Takes milliseconds: not for the screen's thread.
+    """
+    process = same_process(pid, start_ns)
+    read = _Reader()
+    times: Any = read("cpu_user_s", process.cpu_times)
+    memory: Any = read("resident_bytes", process.memory_info)
+    traffic: Any = read("read_bytes", process.io_counters)
+    children: Any = read("children", process.children)
+    environment: Any = read("environment", process.environ)
+    return ProcessDetails(
+        pid=pid,
+        start_time_ns=start_ns,
+        command=tuple(_text(word) for word in read("command", process.cmdline) or ()),
+        user=read("user", lambda: _text(process.username())),
+        executable=read("executable", lambda: _text(process.exe())),
+        folder=read("folder", lambda: _text(process.cwd())),
+        status=read("status", lambda: str(process.status())),
+        parent_pid=read("parent_pid", process.ppid),
+        children=None if children is None else tuple(child.pid for child in children),
+        threads=read("threads", process.num_threads),
+        open_files=read("open_files", lambda: int(process.num_fds())),
+        nice=read("nice", lambda: int(process.nice())),
+        cpu_user_s=None if times is None else times.user,
+        cpu_system_s=None if times is None else times.system,
+        resident_bytes=None if memory is None else memory.rss,
+        virtual_bytes=None if memory is None else memory.vms,
+        read_bytes=None if traffic is None else traffic.read_bytes,
+        written_bytes=None if traffic is None else traffic.write_bytes,
+        environment=(
+            None
+            if environment is None
+            else {_text(name): _text(value) for name, value in sorted(environment.items())}
+        ),
+        unavailable=read.reasons,
+    )
+
+
+class _Reader:
+    """Makes calls, and keeps the reason for each that is refused."""
+
+    def __init__(self) -> None:
+        self.reasons: dict[str, str] = {}
+
+    def __call__(self, name: str, call: Callable[[], T]) -> T | None:
+        import psutil
+
+        try:
+            return call()
+        except psutil.AccessDenied:
+            self.reasons[name] = "this user may not read it"
+        except (psutil.Error, OSError, KeyError, AttributeError) as error:
+            self.reasons[name] = sanitize(f"cannot be read: {error}", 200)
+        return None
+
+
+def _text(value: object) -> str:
+    return sanitize(str(value), _LONGEST)
+
+
+# Signals to displayed processes, never to another process that has reused the pid.
+
+SIGNALS = {"TERM": signal.SIGTERM, "INT": signal.SIGINT, "KILL": signal.SIGKILL}
+"""The signals offered, by name."""
+
+
+class SignalRefusedError(GputuiError):
+    """The signal was not sent. One line for people."""
+
+
+def send_signal(pid: int, start_ns: int, name: str) -> None:
+    """Send a signal of `SIGNALS` to the process `pid` that started at `start_ns`.
+
+    Raises ProcessGoneError if that process has ended, even if its pid was reused;
+    SignalRefusedError for a pid that is not a single process, for init, for gputui itself, and if
+    the system does not permit it. A pidfd holds the process between the check and the signal;
+    without pidfds (Linux before 5.3) the check comes just before the signal.
+    """
+    number = SIGNALS.get(name)
+    if number is None:
+        raise SignalRefusedError(f"{name} is not one of {', '.join(SIGNALS)}")
+    if pid <= 1:
+        raise SignalRefusedError(f"no signal is sent to process {pid}")
+    if pid == os.getpid():
+        raise SignalRefusedError("that is gputui itself: quit it instead")
+    try:
+        held = os.pidfd_open(pid)
+    except ProcessLookupError:
+        raise ProcessGoneError(f"process {pid} has ended") from None
+    except (OSError, AttributeError):
+        _send(pid, start_ns, number, None)
+        return
+    try:
+        _send(pid, start_ns, number, held)
+    finally:
+        os.close(held)
+
+
+def _send(pid: int, start_ns: int, number: signal.Signals, held: int | None) -> None:
+    import psutil
+
+    process = same_process(pid, start_ns)
+    try:
+        if held is None:
+            process.send_signal(number)
+        else:
+            signal.pidfd_send_signal(held, number)
+    except (ProcessLookupError, psutil.NoSuchProcess):
+        raise ProcessGoneError(f"process {pid} has ended") from None
+    except (PermissionError, psutil.AccessDenied):
+        raise SignalRefusedError(
+            f"{number.name} to process {pid}: not allowed, it belongs to another user"
+        ) from None

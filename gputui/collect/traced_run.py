@@ -17,9 +17,8 @@ from gputui.base.masking import masked_words
 from gputui.base.sanitize import sanitize
 from gputui.base.standard_streams import say
 from gputui.collect.catalogue import MODULE
-from gputui.collect.child import memory_snapshot
-from gputui.collect.child.output import Lines
-from gputui.collect.child.process import Child, Ending
+from gputui.collect.child import reports
+from gputui.collect.child.process import Child, Ending, Lines
 from gputui.collect.child.reports import Reports
 from gputui.collect.child.supervisor import is_alive
 from gputui.inject import word as words
@@ -219,7 +218,7 @@ class Run:
     def _run_child(self) -> Ending:
         with (
             create_capture_folder() as folder,
-            create_capture_folder(memory_snapshot.ROOM_BYTES) as private,
+            create_capture_folder(reports.SNAPSHOT_ROOM_BYTES) as private,
         ):
             environment, unavailable = capture_environment(
                 folder,
@@ -231,8 +230,8 @@ class Run:
                 self.request.command,
                 lines=self._capture.lines and self._capture.kernels,
             )
-            left = private / memory_snapshot.FILE
-            environment[memory_snapshot.VARIABLE] = str(left)
+            left = private / reports.SNAPSHOT_FILE
+            environment[reports.SNAPSHOT_VARIABLE] = str(left)
             reader = self._reader_of(folder)
             with self._lock:
                 child = self._child = Child(
@@ -259,7 +258,7 @@ class Run:
                 return ending
             finally:
                 reader.stop()
-                self._say(memory_snapshot.keep_snapshot(left, self._recording(), self.number))
+                self._say(reports.keep_snapshot(left, self._recording(), self.number))
 
     def _say(self, text: str | None) -> None:
         if text is not None:

@@ -1,4 +1,7 @@
-"""The disk space of a recording."""
+"""The disk space of a recording, for what samples it.
+
+Not in `machine_reader`, which the sampler imports only in its thread.
+"""
 
 from __future__ import annotations
 

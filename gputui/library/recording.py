@@ -48,7 +48,7 @@ def read(path: str | os.PathLike[str], *, frames: Frames | None = None) -> Recor
     Raises Error, in one line, where nothing can be read there, and MissingPackageError where the
     package asked for is not installed.
     """
-    from gputui.playback.loading import load
+    from gputui.playback.opening import load
 
     if frames is not None:
         frames_package(frames)
@@ -61,7 +61,7 @@ def read(path: str | os.PathLike[str], *, frames: Frames | None = None) -> Recor
 
 def _in_folder(place: Path) -> list[str]:
     """What is to be read one by one: all recordings of a folder, if they are of no one job."""
-    from gputui.playback.loading import is_of_one_job
+    from gputui.playback.opening import is_of_one_job
     from gputui.store.library import files
 
     if not place.is_dir() or is_of_one_job(place):
@@ -305,7 +305,7 @@ def compare(
     """How runs differ from the first: of a path the newest run is taken, of the machine where it
     holds none. Raises Error, in one line, where one cannot be read or there is nothing to compare.
     """
-    from gputui.playback.loading import load
+    from gputui.playback.opening import load
     from gputui.report.comparable import Subject
     from gputui.report.compare import compare as compared
 

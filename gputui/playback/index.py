@@ -9,21 +9,294 @@ from __future__ import annotations
 
 import threading
 import time
+import zlib
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from itertools import islice
 from operator import itemgetter
+from typing import Any, Literal
 
 import msgspec
 
-from gputui.base.decoding import json_decoder
-from gputui.model.events import AnyEvent, CaptureDelta, CaptureSum
-from gputui.playback.fold import Decoded, Fold, Kept
-from gputui.playback.line_index import LineIndex
-from gputui.playback.lines import Kind
-from gputui.playback.moments import Moment, Notes, OpenRanges
-from gputui.state import Session
+from gputui.base.decoding import decode_msgpack, json_decoder
+from gputui.model.events import (
+    Alert,
+    AnyEvent,
+    CaptureDelta,
+    CaptureSum,
+    MachineSample,
+    OpenRange,
+    ProcessDetached,
+    RangeDefined,
+    RunEnded,
+    RunProgress,
+    RunStarted,
+)
+from gputui.model.throttling import HARMLESS_THROTTLING
+from gputui.playback.line_index import Kind, LineIndex
+from gputui.state import HISTORY_SAMPLES, Readings, Session
+from gputui.state.history import History
 from gputui.store.journal.reader import RecordingReader
+
+# Saved states of a session: encoded, except for histories, which share what they have packed.
+
+_LEVEL = 1
+"""Names of fields and of kernels make up most of a session, and repeat."""
+
+
+class Checkpoint:
+    """A saved state of a session, from which others can continue."""
+
+    __slots__ = ("_encoded", "_histories")
+
+    def __init__(self, session: Session) -> None:
+        """Raises OverflowError where a sum exceeds 64 bits, as no machine's does."""
+        histories: list[History[Any]] = []
+
+        def put_aside(value: object) -> int:
+            if not isinstance(value, History):
+                raise NotImplementedError(f"a session cannot be saved with a {type(value)}")
+            histories.append(value.copy())
+            return len(histories) - 1
+
+        encoded = msgspec.msgpack.encode(session, enc_hook=put_aside)
+        self._encoded = zlib.compress(encoded, _LEVEL)
+        self._histories = tuple(histories)
+
+    @property
+    def size_bytes(self) -> int:
+        """The memory that it takes, without the histories."""
+        return len(self._encoded)
+
+    def session(self) -> Session:
+        """An independent session that continues from here."""
+
+        def put_back(_: type, place: int) -> History[Any]:
+            return self._histories[place].copy()
+
+        encoded = zlib.decompress(self._encoded)
+        return decode_msgpack(encoded, Session, put_back)
+
+
+# A session up to a line of a recording, decoding as little as possible.
+#
+# Capture events are deferred until a sum makes them unnecessary, a run ends, or somebody asks.
+
+LEFT_BYTES = 64 << 20
+"""The most capture events deferred; without sums they are folded then."""
+
+SAMPLES_AT_ONCE = HISTORY_SAMPLES + 1024
+"""Samples folded for a state while somebody waits; of more, only the newest HISTORY_SAMPLES."""
+
+Decoded = tuple[int, AnyEvent | CaptureSum]
+
+
+class Fold:
+    """A session, and the capture lines not folded into it yet."""
+
+    def __init__(self, session: Session, number: int = 0, *, whole: bool = False) -> None:
+        """`session` holds what precedes line `number`. With `whole` no capture is deferred."""
+        self.session = session
+        self.number = number
+        self.is_rough = False
+        """Whether samples were skipped: long charts and averages lack them."""
+        self._whole = whole
+        self._left: dict[int, list[int]] = {}
+        self._bytes = 0
+        self._folded: set[int] = set()
+
+    def advance(self, line_index: LineIndex, last: int) -> Iterator[Decoded]:
+        """Fold the lines before `last`; returns what was decoded, by number."""
+        numbers = range(self.number, last)
+        self.number = last
+        return self._fold(line_index, self._wanted(line_index, numbers))
+
+    def leap(self, line_index: LineIndex, last: int) -> None:
+        """Like `advance`, but fast: only the newest of many samples, plus the deferred captures."""
+        sampled = line_index.numbers(Kind.SAMPLE, self.number, last)
+        newest = list(islice(sampled, SAMPLES_AT_ONCE + 1))
+        first = self.number
+        if len(newest) > SAMPLES_AT_ONCE:
+            self.is_rough = True
+            first = newest[HISTORY_SAMPLES - 1]
+        numbers = (
+            number
+            for number in range(self.number, last)
+            if number >= first or line_index.kind_of(number) != Kind.SAMPLE
+        )
+        self.number = last
+        for _ in self._fold(line_index, self._wanted(line_index, numbers)):
+            pass
+        for _ in self._fold(line_index, self._taken()):
+            pass
+        if self.is_rough:
+            # Computed from part of the samples they would be wrong.
+            self.session.readings = Readings()
+            for run in self.session.runs.values():
+                run.readings = Readings()
+
+    def keep(self) -> Kept:
+        """A saved copy of the present state. Raises OverflowError, as Checkpoint does."""
+        left = {process: tuple(numbers) for process, numbers in self._left.items()}
+        return Kept(
+            self.number,
+            Checkpoint(self.session),
+            left,
+            self._bytes,
+            frozenset(self._folded),
+            self._whole,
+        )
+
+    def _fold(self, line_index: LineIndex, numbers: Iterable[int]) -> Iterator[Decoded]:
+        for number, line in line_index.lines(numbers):
+            event = line_index.event(number, line)
+            if event is not None:
+                self.session.apply((event,))
+                yield number, event
+
+    def _wanted(self, line_index: LineIndex, numbers: Iterable[int]) -> Iterator[int]:
+        """The lines to fold now, each preceded by what was deferred before it."""
+        for number in numbers:
+            kind = line_index.kind_of(number)
+            if kind in (Kind.CAPTURE, Kind.SUM):
+                yield from self._captures(line_index, number, is_sum=kind == Kind.SUM)
+            elif kind == Kind.RUN_ENDED:
+                # What a run did comes before its end.
+                yield from self._taken()
+                yield number
+            elif kind == Kind.PIECE:
+                yield from self._taken()
+                self._folded.clear()
+            elif kind != Kind.NOTHING:
+                yield number
+
+    def _captures(self, line_index: LineIndex, number: int, *, is_sum: bool) -> Iterable[int]:
+        process = line_index.process_of(number)
+        if self._whole or process in self._folded:
+            return () if is_sum else (number,)
+        left = self._left.setdefault(process, [])
+        if is_sum:
+            self._bytes -= sum(map(line_index.length_of, left))
+            left.clear()
+        left.append(number)
+        self._bytes += line_index.length_of(number)
+        return self._taken() if self._bytes > LEFT_BYTES else ()
+
+    def _taken(self) -> list[int]:
+        """The deferred lines; later captures of the same processes are not deferred, and sums are
+        useless.
+        """
+        numbers = sorted(number for left in self._left.values() for number in left)
+        self._folded.update(self._left)
+        self._left, self._bytes = {}, 0
+        return numbers
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """A saved fold."""
+
+    number: int
+    state: Checkpoint
+    left: dict[int, tuple[int, ...]]
+    left_bytes: int
+    folded: frozenset[int]
+    is_whole: bool
+    """Whether it holds every capture, so that a later sum would count them twice."""
+
+    def fold(self) -> Fold:
+        """A fold that continues from there."""
+        fold = Fold(self.state.session(), self.number, whole=self.is_whole)
+        fold._left = {process: list(numbers) for process, numbers in self.left.items()}
+        fold._bytes = self.left_bytes
+        fold._folded = set(self.folded)
+        return fold
+
+
+# What is worth jumping to in a recording.
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """Something worth jumping to. `number` counts the events before it."""
+
+    time_ns: int
+    kind: Literal["phase", "run", "exit", "throttle", "memory", "process", "alert"]
+    text: str
+    number: int
+
+
+class OpenRanges(msgspec.Struct):
+    """The part of a capture event that concerns phases: the rest need not be decoded."""
+
+    time_ns: int
+    process: int
+    open_ranges: tuple[OpenRange, ...] = ()
+
+
+class Notes:
+    """Finds the moments as events go by."""
+
+    def __init__(self) -> None:
+        self._stages: dict[int, str] = {}
+        self._open: dict[int, int] = {}
+        self._throttled: dict[int, frozenset[str]] = {}
+        self._names: dict[int, str] = {}
+
+    def see(self, event: AnyEvent | OpenRanges, number: int) -> Moment | None:
+        """The moment of an event, None for most."""
+        match event:
+            case RunStarted():
+                return Moment(event.time_ns, "run", f"{event.name} started", number)
+            case RunEnded():
+                reason = event.reason.lower()
+                lacked = "out of memory" in reason
+                return Moment(event.time_ns, "memory" if lacked else "exit", event.reason, number)
+            case Alert(raised=True):
+                text = f"alert on {event.subject}: {event.condition}"
+                return Moment(event.time_ns, "alert", text, number)
+            case ProcessDetached(clean=False):
+                text = f"process {event.process} vanished"
+                return Moment(event.time_ns, "process", text, number)
+            case RangeDefined():
+                self._names[event.range] = event.name
+            case RunProgress():
+                return self._stage(event, number)
+            case CaptureDelta() | OpenRanges():
+                return self._range(event, number)
+            case MachineSample():
+                return self._sample(event, number)
+        return None
+
+    def _stage(self, event: RunProgress, number: int) -> Moment | None:
+        if self._stages.get(event.run) == event.stage:
+            return None
+        self._stages[event.run] = event.stage
+        return Moment(event.time_ns, "phase", event.stage, number)
+
+    def _range(self, event: CaptureDelta | OpenRanges, number: int) -> Moment | None:
+        """A phase changes when the outermost open range does: the one open longest."""
+        outermost = min(event.open_ranges, key=lambda entry: entry.since_ns, default=None)
+        now = outermost.range if outermost else 0
+        if self._open.get(event.process, 0) == now:
+            return None
+        self._open[event.process] = now
+        text = self._names.get(now, "outside every range")
+        return Moment(event.time_ns, "phase", text, number)
+
+    def _sample(self, event: MachineSample, number: int) -> Moment | None:
+        for sample in event.gpus:
+            reasons = frozenset(sample.throttle_reasons or ()) - HARMLESS_THROTTLING
+            before = self._throttled.get(sample.index, frozenset())
+            self._throttled[sample.index] = reasons
+            if reasons - before:
+                words = ", ".join(sorted(reasons - before))
+                text = f"GPU {sample.index} throttles: {words}"
+                return Moment(event.time_ns, "throttle", text, number)
+        return None
+
 
 SNAPSHOTS = 384
 """States kept; beyond this every second one is dropped and the spacing doubles."""

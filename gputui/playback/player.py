@@ -1,23 +1,342 @@
-"""Plays a recording: at any speed, from any moment, step by step."""
+"""Plays a recording: at any speed, from any moment, step by step.
+
+What the person asks for is kept as requests; a thread carries them out and emits the events. The
+states that jumps lead to come from `index`.
+"""
 
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
+from itertools import islice
 from pathlib import Path
-from typing import Self
+from typing import NamedTuple, Self
 
 from gputui.model.events import AnyEvent
 from gputui.model.hub import Hub
-from gputui.playback.emitter import Emitter
-from gputui.playback.index import Index
-from gputui.playback.moments import Moment
+from gputui.playback.index import Index, Moment
+from gputui.playback.line_index import Kind
 from gputui.playback.opening import open_recording, remarks
-from gputui.playback.requests import Requests
-from gputui.playback.targets import Place, Targets
 from gputui.state import Session
 from gputui.store.journal import open_journal
 from gputui.store.journal.reader import RecordingReader
+
+# Where in a recording to go: to a time, a moment, or samples back.
+
+_TARGET_WAIT_S = 0.5
+
+
+class Place(NamedTuple):
+    """A number of events from the beginning; and whether to follow what is written from there."""
+
+    number: int
+    follows: bool = False
+
+
+class Targets:
+    """The places of a recording. They are None where it has not been read or folded that far."""
+
+    def __init__(self, index: Index, *, is_live: bool) -> None:
+        """`is_live` is for a recording that is still being written."""
+        self._index = index
+        self._line_index = index.line_index
+        self._is_live = is_live
+
+    @property
+    def are_known(self) -> bool:
+        """Whether every moment is; if the recording is still being written, every one so far."""
+        index = self._index
+        return index.is_complete or (self._is_live and index.folded >= len(self._line_index) > 0)
+
+    def at(self, seconds: float) -> Place | None:
+        """After all events up to a time."""
+        if not self._line_index.wait(0, _TARGET_WAIT_S):
+            return None
+        time_ns = self._line_index.first_ns + round(max(0.0, seconds) * 1e9)
+        if self._is_live and time_ns >= self._line_index.last_ns:
+            return Place(len(self._line_index), follows=True)
+        known = self._line_index.wait_for_time(time_ns, _TARGET_WAIT_S)
+        return Place(max(1, self._line_index.number_at(time_ns))) if known else None
+
+    def seconds_of(self, number: int) -> float:
+        """When the last of that many events was, from the beginning."""
+        return (self._line_index.time_of(number - 1) - self._line_index.first_ns) / 1e9
+
+    def moment_after(self, number: int, *, is_phase: bool) -> Place | None:
+        """After the next change of phase, or the next of the other moments; `number` if there is
+        none.
+        """
+        # Read first: folding meanwhile may add the moment.
+        are_known = self.are_known
+        for moment in self._index.moments:
+            if moment.number >= number and (moment.kind == "phase") == is_phase:
+                return Place(moment.number + 1)
+        return Place(number) if are_known else None
+
+    def samples_before(self, number: int, ticks: int) -> Place:
+        """After the sample that is `ticks` before the one shown at `number`."""
+        samples = self._line_index.numbers(Kind.SAMPLE, 0, number)
+        return Place(next((sample + 1 for sample in islice(samples, ticks, None)), 1))
+
+
+# What the person watching a replay asked for, and the thread that plays it has yet to do.
+
+MINIMUM_SPEED = 0.25
+MAXIMUM_SPEED = 64.0
+
+Target = Callable[[], Place | None]
+"""Where to go, found by the thread that plays: None where that is not known yet."""
+
+
+class Requests:
+    """Every method returns at once, except those that wait. `lock` guards all of it."""
+
+    def __init__(self, speed: float, *, follows: bool) -> None:
+        self.lock = threading.Condition()
+        self.speed = 1.0
+        self.set_speed(speed)
+        self.paused = False
+        self.closing = False
+        self.follows = follows
+        """Whether the newest event is shown as soon as it is there."""
+        self.target: Target | None = None
+        """Of the jump to make."""
+        self.steps = 0
+        """Samples to go on by."""
+
+    @property
+    def is_any(self) -> bool:
+        """Whether there is more to do than to play on."""
+        return self.closing or self.target is not None or self.steps > 0
+
+    def set_speed(self, speed: float) -> None:
+        with self.lock:
+            self.speed = min(MAXIMUM_SPEED, max(MINIMUM_SPEED, speed))
+            self.lock.notify_all()
+
+    def pause(self, paused: bool) -> None:
+        with self.lock:
+            self.paused = paused
+            if paused:
+                self.follows = False
+            self.lock.notify_all()
+
+    def close(self) -> None:
+        with self.lock:
+            self.closing = True
+            self.lock.notify_all()
+
+    def step(self, ticks: int) -> None:
+        """Pause, and go on by this many samples."""
+        with self.lock:
+            self.paused, self.follows = True, False
+            self.steps += ticks
+            self.lock.notify_all()
+
+    def go(self, target: Target) -> None:
+        with self.lock:
+            self.target = target
+            self.follows = False
+            self.lock.notify_all()
+
+    def go_on(self, here: Callable[[], int], following: Callable[[int], Place | None]) -> None:
+        """Go to where `following` leads from `here`, or from the target of a jump under way."""
+        with self.lock:
+            before, followed = self.target, self.follows
+
+            def target() -> Place | None:
+                start = Place(here(), followed) if before is None else before()
+                place = None if start is None else following(start.number)
+                if start is not None and place is not None and place.number == start.number:
+                    return place._replace(follows=place.follows or start.follows)
+                return place
+
+            self.go(target)
+
+    # --- for the thread that plays
+
+    def take(self, target: Target, place: Place) -> bool:
+        """Whether `target`, found to be at `place`, is still where to go; it is done with then."""
+        with self.lock:
+            if self.target is not target:
+                return False
+            self.target, self.follows = None, place.follows and not self.paused
+            return True
+
+    def stepped(self) -> None:
+        """One step is done."""
+        with self.lock:
+            self.steps = max(0, self.steps - 1)
+
+    def wait(self, until: Callable[[], bool] = lambda: False) -> None:
+        """Until there is a request, or `until` holds."""
+        with self.lock:
+            self.lock.wait_for(lambda: self.is_any or until())
+
+    def wait_for_other(self, target: Target, timeout_s: float) -> None:
+        """Until another jump is requested."""
+        with self.lock:
+            self.lock.wait_for(lambda: self.target is not target or self.closing, timeout_s)
+
+
+# Emits a recording's events as time passes, in a thread, and what a jump leads to.
+
+_BATCH_NS = 20_000_000
+_WAIT_S = 0.5
+_AGAIN_S = 0.05
+
+
+class Emitter:
+    """Where in the recording playback is, and the thread that goes on from there as asked."""
+
+    def __init__(self, index: Index, asked: Requests, notify: Callable[[], None]) -> None:
+        self._index = index
+        self._line_index = index.line_index
+        self._asked = asked
+        self._lock = asked.lock
+        self._notify = notify
+        self._session: Session | None = None
+        self.hub = Hub(notify)
+        """Where the events are; a new one after each jump."""
+        self.number = 0
+        """Events from the beginning that were emitted or jumped over."""
+        self.position_ns: int | None = None
+        """The moment shown; None before the first event."""
+        self.has_ended = False
+        """Whether every event was emitted."""
+        self.is_rough = False
+        """Whether the state shown lacks samples, until a complete one follows."""
+
+    def take(self) -> tuple[Session | None, list[AnyEvent]]:
+        """What is new: after a jump the state to continue from, returned once and owned by the
+        caller; and the events since.
+        """
+        with self._lock:
+            session, self._session = self._session, None
+            return session, self.hub.take()
+
+    def run(self) -> None:
+        """Until playback is closed. Runs in a thread of its own."""
+        asked = self._asked
+        while not asked.closing:
+            if asked.target is not None:
+                self._jump(asked.target)
+            elif self._is_beyond():
+                self._jump_to(self.number)
+            elif asked.steps:
+                self._step_once()
+            elif asked.paused:
+                asked.wait(lambda: not asked.paused)
+            elif not self._play():
+                self.has_ended = self._is_at_end()
+                if self.has_ended:
+                    self._notify()
+                    asked.wait()
+                else:
+                    self._line_index.wait(self.number, _WAIT_S)
+
+    def see_folded(self) -> None:
+        """More was folded: make exact what was shown early, and leave what turned out to lie beyond
+        a damaged line.
+        """
+        if self._index.is_complete:
+            self._notify()  # the damage is known
+        with self._lock:
+            is_exact = self.is_rough and self._index.folded >= self.number
+            if (is_exact or self._is_beyond()) and self._asked.target is None:
+                follows = self._asked.follows
+                self._asked.go(lambda: Place(self.number, follows))
+
+    def _is_beyond(self) -> bool:
+        """Whether what is shown lies beyond a damaged line: it may be found during a jump."""
+        return self._index.is_complete and self.number > len(self._line_index)
+
+    def _is_at_end(self) -> bool:
+        return self._line_index.is_complete and self.number >= len(self._line_index)
+
+    def _jump(self, target: Target) -> None:
+        with self._index.hurry():
+            place = target()
+            if place is not None:
+                if self._asked.take(target, place):
+                    self._jump_to(place.number)
+                return
+        # Not read or folded that far yet; tried again when more is.
+        self._asked.wait_for_other(target, _AGAIN_S)
+
+    def _jump_to(self, number: int) -> None:
+        number = min(number, len(self._line_index))
+        if number == self.number and not self.is_rough:
+            return
+        session, is_exact = self._index.state(number)
+        hub = Hub(self._notify)
+        # A hub waits for the header before it hands anything out; the state already has it.
+        hub.emit(list(self._index.events(0, 1)))
+        hub.take()
+        with self._lock:
+            self._session = session
+            self.hub = hub
+            self.is_rough = not is_exact
+            self.number = number
+            self.position_ns = self._line_index.time_of(number - 1) if number else None
+            self.has_ended = self._is_at_end()
+        self._notify()
+
+    def _step_once(self) -> None:
+        first = self.number
+        last = first
+        while self._line_index.wait(last, _WAIT_S) and not self._asked.closing:
+            last += 1
+            if self._line_index.kind_of(last - 1) == Kind.SAMPLE:
+                break
+        self._asked.stepped()
+        self._emit(first, last)
+        if self._is_at_end():
+            self.has_ended = True
+            self._notify()
+
+    def _play(self) -> bool:
+        """Emit what is due next, when it is due; False if nothing more is there."""
+        if self.number >= len(self._line_index):
+            return False
+        if self._asked.follows:
+            self._emit(self.number, len(self._line_index))
+            return True
+        due_ns = self._line_index.time_of(self.number)
+        if self.position_ns is not None and not self._pass(due_ns - self.position_ns):
+            return True
+        last = min(self._line_index.number_at(due_ns + _BATCH_NS), self.number + 4096)
+        self._emit(self.number, max(last, self.number + 1))
+        return True
+
+    def _emit(self, first: int, last: int) -> None:
+        if last <= first:
+            return
+        events: list[AnyEvent] = list(self._index.events(first, last))
+        with self._lock:
+            if self._asked.target is not None:
+                return  # a jump comes first
+            self.number = last
+            self.position_ns = self._line_index.time_of(last - 1)
+            hub = self.hub
+        hub.emit(events)
+
+    def _pass(self, recorded_ns: int) -> bool:
+        """Let `recorded_ns` of the recording pass; False when something else is requested."""
+        left = recorded_ns / 1e9
+        with self._lock:
+            while left > 0 and not self._asked.is_any:
+                if self._asked.paused:
+                    return False
+                before = time.monotonic()
+                speed = self._asked.speed
+                self._lock.wait(left / speed)
+                passed = (time.monotonic() - before) * speed
+                left -= passed
+                if self.position_ns is not None:
+                    self.position_ns += int(passed * 1e9)
+            return not self._asked.is_any
 
 
 class Playback:

@@ -17,8 +17,7 @@ from gputui.model.cuda_names import MEMORY_KINDS, MEMSET, copy_name
 from gputui.model.events import MachineSample
 from gputui.playback.job import JobRecording
 from gputui.playback.job.trace import write_job_trace
-from gputui.playback.loading import Loaded, fold, load
-from gputui.playback.opening import open_import, open_recording
+from gputui.playback.opening import Loaded, fold, load, open_import, open_recording
 from gputui.report.schema import AnyColumn, AnyTable, Cell, Column, Show, Table, count, text, time
 from gputui.state import Run, Session, gpu_of
 from gputui.store.journal import JournalError

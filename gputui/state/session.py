@@ -31,7 +31,7 @@ class Session(msgspec.Struct, eq=False):
     """The state that views read. Events about an unknown run or range are counted in
     `unknown_references` and otherwise ignored: a truncated or hostile file cannot break the fold.
 
-    It is data that can be encoded (gputui.playback.checkpoint): nothing in it is referred to twice.
+    It is data that can be encoded (gputui.playback.index): nothing in it is referred to twice.
     """
 
     header: Header | None = None

@@ -10,7 +10,7 @@ from gputui.tui.shell.views import GROUP_OF, GROUPS, tab_texts
 from gputui.tui.widgets.canvas import Row, clip, flow, heading, wrap
 
 if TYPE_CHECKING:
-    from gputui.collect.glance import Glance
+    from gputui.collect.nvml.opening import Glance
 
 _BOLD, _DIM, _REVERSE, _PLAIN = "\x1b[1m", "\x1b[2m", "\x1b[7m", "\x1b[0m"
 _LOOKS = {

@@ -42,7 +42,7 @@ class RunFacts(msgspec.Struct, frozen=True):
 def read_facts(path: Path) -> RunFacts:
     """Read a recording. Raises JournalError."""
     from gputui.model.leaves import LEAVES
-    from gputui.playback.loading import load
+    from gputui.playback.opening import load
     from gputui.report.comparable import Subject, step_kind, step_mean
     from gputui.report.energy import run_energy
     from gputui.report.explain import Analysis, conclusion

@@ -14,7 +14,7 @@ STARTS = 50
 
 PROGRAM = """
 import os, sys, threading
-from gputui.playback.checkpoint import Checkpoint
+from gputui.playback.index import Checkpoint
 from gputui.state import Session
 from gputui.store.journal import reader
 

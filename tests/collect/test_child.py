@@ -14,8 +14,7 @@ import psutil
 import pytest
 
 from gputui.collect.child import process
-from gputui.collect.child.output import LINES_PER_BATCH, Lines
-from gputui.collect.child.process import Child, Ending
+from gputui.collect.child.process import LINES_PER_BATCH, Child, Ending, Lines
 
 PYTHON = sys.executable
 

@@ -12,9 +12,13 @@ from pathlib import Path
 import psutil
 import pytest
 
-from gputui.collect.process_details import ProcessGoneError, process_details
-from gputui.collect.processes import start_time_ns
-from gputui.collect.signals import SignalRefusedError, send_signal
+from gputui.collect.processes import (
+    ProcessGoneError,
+    SignalRefusedError,
+    process_details,
+    send_signal,
+    start_time_ns,
+)
 
 
 @pytest.fixture

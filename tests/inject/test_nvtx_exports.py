@@ -15,7 +15,7 @@ import msgspec
 import pytest
 
 from gputui.cli.dispatch import run as gputui
-from gputui.playback.loading import load
+from gputui.playback.opening import load
 from gputui.report.phases import phase_rows
 from gputui.report.summary_document import summary_document
 

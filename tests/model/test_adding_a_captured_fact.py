@@ -84,7 +84,7 @@ _CHECK = """
 import gputui
 from gputui.model.events import CaptureDelta
 from gputui.model.merge import merge
-from gputui.playback.checkpoint import Checkpoint
+from gputui.playback.index import Checkpoint
 from gputui.render.formats.table import FORMAT
 from gputui.report.summary_document import summary_document
 from gputui.store.journal import format

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 
 from gputui.model.events import AnyEvent, CaptureDelta, OpenRange, RunOutput
 from gputui.playback.index import Index
-from gputui.playback.lines import Kind
-from gputui.playback.loading import load
+from gputui.playback.line_index import Kind
+from gputui.playback.opening import load
 from gputui.playback.player import Playback
 from gputui.state import Session
 from gputui.store.journal import JournalError, JournalReader, JournalWriter
@@ -79,8 +79,8 @@ def test_a_state_is_made_from_sums_before_and_after_all_was_folded(
 def test_of_many_samples_the_newest_come_first_and_all_follow(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gputui.playback.fold.SAMPLES_AT_ONCE", 60)
-    monkeypatch.setattr("gputui.playback.fold.HISTORY_SAMPLES", 50)
+    monkeypatch.setattr("gputui.playback.index.SAMPLES_AT_ONCE", 60)
+    monkeypatch.setattr("gputui.playback.index.HISTORY_SAMPLES", 50)
     events = session_events()
     with closing(Index(JournalReader.open(written(tmp_path / "x.gputui", events)))) as index:
         index.line_index.read()
@@ -101,8 +101,8 @@ def test_of_many_samples_the_newest_come_first_and_all_follow(
 def test_a_replay_shows_the_newest_samples_first_and_all_soon(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gputui.playback.fold.SAMPLES_AT_ONCE", 60)
-    monkeypatch.setattr("gputui.playback.fold.HISTORY_SAMPLES", 50)
+    monkeypatch.setattr("gputui.playback.index.SAMPLES_AT_ONCE", 60)
+    monkeypatch.setattr("gputui.playback.index.HISTORY_SAMPLES", 50)
     events = session_events()
     view = View()
     path = written(tmp_path / "x.gputui", events)
@@ -145,8 +145,8 @@ def test_what_was_shown_beyond_a_damaged_line_is_left(
         monkeypatch.setattr("gputui.playback.index._WORK_S", LONG_S)  # a jump delays no folding
         monkeypatch.setattr(Index, "fold", fold_and_say)
         monkeypatch.setattr(Index, "state", state_at_last)
-    monkeypatch.setattr("gputui.playback.fold.SAMPLES_AT_ONCE", 60)
-    monkeypatch.setattr("gputui.playback.fold.HISTORY_SAMPLES", 50)
+    monkeypatch.setattr("gputui.playback.index.SAMPLES_AT_ONCE", 60)
+    monkeypatch.setattr("gputui.playback.index.HISTORY_SAMPLES", 50)
     path = written(tmp_path / "x.gputui", session_events())
     lines = path.read_bytes().splitlines(keepends=True)
     lines[300] = lines[300].replace(b'"gpus":[{', b'"gpus":[[')

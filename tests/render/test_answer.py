@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 
 from gputui.cli.dispatch import run as gputui
 from gputui.model.events import RunEnded
-from gputui.playback.loading import load
-from gputui.playback.opening import open_recording
+from gputui.playback.opening import load, open_recording
 from gputui.render import formats
 from gputui.render.answer import MOST_LINES, NARROWEST, answer_text, fitted, ways_on
 from gputui.render.html import roof

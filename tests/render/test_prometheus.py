@@ -29,7 +29,7 @@ from gputui.model.events import (
     ProcessSample,
     RunMetrics,
 )
-from gputui.playback.loading import load
+from gputui.playback.opening import load
 from gputui.render.grafana import dashboard
 from gputui.render.prometheus import MOST_SERIES, prometheus_text
 from gputui.render.prometheus_server import (

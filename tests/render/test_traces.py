@@ -16,8 +16,7 @@ import pytest
 from gputui.cli.dispatch import run as gputui
 from gputui.imports.nsys import NsysReport
 from gputui.model.events import GpuSample, HostSample, MachineSample, Mark
-from gputui.playback.loading import load
-from gputui.playback.opening import open_recording
+from gputui.playback.opening import load, open_recording
 from gputui.render import formats
 from gputui.render.chrome import write_chrome
 from gputui.render.errors import ExportError

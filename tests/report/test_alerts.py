@@ -28,7 +28,7 @@ from gputui.model.events import (
 )
 from gputui.model.hub import Hub
 from gputui.model.leaves import Leaf
-from gputui.playback.loading import load
+from gputui.playback.opening import load
 from gputui.render.formats import summary
 from gputui.report.alerts import Alerts, ThresholdError, alert_text, parse
 from gputui.report.summary_document import summary_document

@@ -19,7 +19,7 @@ from gputui.model.events import (
     RangeLeaf,
 )
 from gputui.model.leaves import Leaf, leaf_of_kernel
-from gputui.playback.loading import Loaded, load
+from gputui.playback.opening import Loaded, load
 from gputui.report.explain import Analysis
 from gputui.report.explain.time_tree import time_tree
 from gputui.report.phase_causes import PhaseCauses, causes_of, phase_causes

@@ -8,7 +8,7 @@ import io
 import pytest
 
 from gputui.cli.dispatch import run
-from gputui.playback.loading import load
+from gputui.playback.opening import load
 from gputui.report.phases import phase_rows
 from gputui.tui.views.summary import summary_rows
 from tests.report.nvtx_cases import write_cases

@@ -30,8 +30,7 @@ from gputui.model.events import (
     MachineSample,
 )
 from gputui.playback.index import Index
-from gputui.playback.loading import load
-from gputui.playback.opening import open_recording
+from gputui.playback.opening import load, open_recording
 from gputui.render import formats
 from gputui.render.formats import Need
 from gputui.store.journal import JournalWriter

@@ -74,7 +74,7 @@ LOOK = """
 import contextlib, io, json, sys
 from gputui.cli.dispatch import run as gputui
 from gputui.cli.reference import schemas, tables_page
-from gputui.playback.loading import load
+from gputui.playback.opening import load
 from gputui.report.explain import Analysis, conclusion
 from gputui.tui.widgets.verdict import evidence
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import pytest
 
-from gputui.playback.loading import load
+from gputui.playback.opening import load
 from gputui.report.answer import answer
 from gputui.report.explain import Analysis, findings
 from gputui.report.tables.ranks import why_unknown

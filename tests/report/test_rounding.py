@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from gputui.model.units import percent
-from gputui.playback.loading import load
+from gputui.playback.opening import load
 from gputui.report.phases import phase_rows
 from gputui.report.schema import rounded
 from gputui.report.statistics import category_rows

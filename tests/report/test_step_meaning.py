@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gputui.model.events import Scope
-from gputui.playback.loading import load
+from gputui.playback.opening import load
 from gputui.report.answer import answer
 from gputui.report.explain.time_tree import time_tree
 from gputui.report.scope import Part, RunScope

@@ -30,7 +30,7 @@ RESTORED = (
 
 PROGRAM = """
 import os, signal, sys
-from gputui.collect.glance import Glance
+from gputui.collect.nvml.opening import Glance
 from gputui.collect.nvml.bindings import Memory
 from gputui.tui.early import Shown
 from gputui.tui.first_frame import first_frame

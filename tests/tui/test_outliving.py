@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 from textual import events
 
-from gputui.playback.loading import load
+from gputui.playback.opening import load
 from gputui.tui.terminal import Keys
 from tests.tui.test_dying import DEADLINE_S, RESTORED
 

@@ -1,10 +1,15 @@
-"""One child process: started under a supervisor, read in batches, ended with its descendants."""
+"""One child process: started under a supervisor, read in batches, ended with its descendants.
+
+For `traced_run`. `supervisor` is a program of its own, run by its path beside this file. What a
+child reports and leaves is read in `reports`.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import selectors
+import shutil
 import signal
 import subprocess
 import sys
@@ -15,16 +20,139 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-from gputui.base.sanitize import sanitize
+from gputui.base.sanitize import clean_output, sanitize
 from gputui.base.standard_streams import let_through
-from gputui.collect.child.executable import refusal
-from gputui.collect.child.orphans import (
-    end_orphans,
-    expect_orphans,
-    supervisor_gone,
-    supervisor_started,
-)
-from gputui.collect.child.output import LineBuffer, Lines
+from gputui.collect.child.supervisor import adopt_orphans, descendants
+
+# Whether a command can be started at all: known before a screen or a recording begins.
+
+
+def refusal(command: str, search_path: str | None = None) -> tuple[int, str] | None:
+    """The exit status and the reason, as a shell has them, why `command` cannot be started; None if
+    it can. `search_path` stands for PATH."""
+    if shutil.which(command, path=search_path) is not None:
+        return None
+    status, why = 127, "command not found"
+    if os.sep in command:
+        if os.path.isfile(command):
+            status, why = 126, "permission denied"
+        elif os.path.isdir(command):
+            status, why = 126, "it is a folder"
+    return status, f"cannot start {sanitize(command, 200)}: {why}"
+
+
+# Cleaning up after a killed supervisor: its children become ours, and are killed.
+
+_ORPHAN_S = 5.0
+"""Longest wait for one process: one that hangs in the kernel cannot be killed."""
+
+_supervisors: set[int] = set()
+
+
+def expect_orphans() -> None:
+    """Adopt the orphans of supervisors. Call before starting one."""
+    adopt_orphans()
+
+
+def supervisor_started(pid: int) -> None:
+    """Register a supervisor: neither it nor its descendants are orphans."""
+    _supervisors.add(pid)
+
+
+def supervisor_gone(pid: int) -> None:
+    """Unregister a supervisor that has ended and was waited for."""
+    _supervisors.discard(pid)
+
+
+def end_orphans() -> None:
+    """Kill and reap what a supervisor left that was killed before it could clean up."""
+    until = time.monotonic() + _ORPHAN_S
+    while (orphans := _orphans()) and time.monotonic() < until:
+        for orphan in orphans:
+            for pid in (orphan, *descendants(orphan, [])):
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.kill(pid, signal.SIGKILL)
+            with contextlib.suppress(ChildProcessError):
+                if os.waitpid(orphan, os.WNOHANG)[0] == 0:
+                    time.sleep(0.01)
+
+
+def _orphans() -> list[int]:
+    """Children in other sessions: what gputui starts without a supervisor shares its own."""
+    import psutil  # only when a child has ended: importing it takes longer than all else here
+
+    own = os.getsid(0)
+    found = []
+    for child in psutil.Process().children():
+        with contextlib.suppress(ProcessLookupError):
+            if child.pid not in _supervisors and os.getsid(child.pid) != own:
+                found.append(child.pid)
+    return found
+
+
+# What a child prints and reports: bytes of a pipe → complete lines, in bounded memory.
+
+Stream = Literal["stdout", "stderr", "report"]
+
+LINES_PER_BATCH = 2000
+"""Output lines beyond this in one batch are counted and dropped. Reports are never dropped: this
+many of them complete a batch.
+"""
+
+_LONGEST_LINE = 1 << 16
+_LONGEST_REPORT = 1 << 22
+"""A reported table is one line."""
+
+
+@dataclass(slots=True)
+class Lines:
+    """Complete lines of one stream since the last batch."""
+
+    stream: Stream
+    lines: list[str]
+    dropped: int = 0
+
+
+class LineBuffer:
+    """Splits bytes into lines, holding at most one line and one batch."""
+
+    def __init__(self, stream: Stream) -> None:
+        self.stream: Stream = stream
+        self._partial = b""
+        self._lines: list[str] = []
+        self._dropped = 0
+        self._longest = _LONGEST_REPORT if stream == "report" else _LONGEST_LINE
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the next input would be dropped unless the batch is handed over first."""
+        return len(self._lines) >= LINES_PER_BATCH
+
+    def feed(self, data: bytes) -> None:
+        """Add bytes as they were read."""
+        pieces = (self._partial + data).split(b"\n")
+        self._partial = pieces.pop()
+        if len(self._partial) > self._longest:
+            pieces.append(self._partial)
+            self._partial = b""
+        room = len(pieces) if self.stream == "report" else LINES_PER_BATCH - len(self._lines)
+        self._dropped += max(0, len(pieces) - room)
+        self._lines += [self._text(piece) for piece in pieces[: max(0, room)]]
+
+    def _text(self, piece: bytes) -> str:
+        text = piece.decode("utf-8", "replace")
+        return text if self.stream == "report" else clean_output(text)
+
+    def take(self, final: bool = False) -> Lines | None:
+        """The lines since the last call, None if there are none; `final` completes the last one."""
+        if final and self._partial:
+            self.feed(b"\n")
+        if not self._lines and not self._dropped:
+            return None
+        lines = Lines(self.stream, self._lines, self._dropped)
+        self._lines, self._dropped = [], 0
+        return lines
+
 
 GRACE_S = 5.0
 """How long a child may take to end after SIGTERM before SIGKILL."""

@@ -1,17 +1,159 @@
-"""What a child reports about itself on its pipe: untrusted lines → events."""
+"""What a run tells of itself: its reports as events, tables among them, and the memory snapshot
+that it may leave.
+
+For `traced_run`, with lines that `process` has read.
+"""
 
 from __future__ import annotations
 
+import os
+import shutil
+import stat
 import time
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from gputui.base.decoding import json_decoder
 from gputui.base.sanitize import sanitize
-from gputui.collect.child.reported_tables import ResultTables, TableReport
-from gputui.model.events import AnyEvent, RunMetrics, RunOutput, RunProgress, RunResult
+from gputui.model.events import (
+    AnyEvent,
+    ResultColumn,
+    ResultTable,
+    RunMetrics,
+    RunOutput,
+    RunProgress,
+    RunResult,
+)
+from gputui.store.errors import reason
+from gputui.store.places import snapshot_path
+
+# Tables reported by a workload: untrusted lines of a pipe → bounded, sanitized records.
+
+TABLES_LIMIT = 50
+ROWS_LIMIT = 2000
+"""Rows kept per table."""
+
+COLUMNS_LIMIT = 64
+CELLS_LIMIT = 40_000
+"""Cells kept per run, so that its result stays one line of the journal."""
+
+_TEXT_LIMIT = 120
+
+Cell = str | int | float | bool | None
+
+
+class _Column(msgspec.Struct):
+    name: str
+    unit: str | None = None
+    help: str = ""
+
+
+class TableReport(msgspec.Struct, tag_field="type", tag="table"):
+    """Rows of one table. A second report of the same name appends rows to the first."""
+
+    name: str
+    columns: list[_Column]
+    rows: list[list[Any]]
+    title: str = ""
+
+
+class ResultTables:
+    """The tables one run has reported so far."""
+
+    def __init__(self) -> None:
+        self._heads: dict[str, ResultTable] = {}
+        self._rows: dict[str, list[tuple[Cell, ...]]] = {}
+        self._cells = 0
+
+    def add(self, report: TableReport) -> bool:
+        """Add what fits. False if it is not a table, or its columns differ from the first
+        report.
+        """
+        name = sanitize(report.name, 100)
+        columns = tuple(
+            ResultColumn(
+                name=sanitize(column.name, 100),
+                unit=None if column.unit is None else sanitize(column.unit, 40),
+                help=sanitize(column.help, 500),
+            )
+            for column in report.columns
+        )
+        if not 0 < len(columns) <= COLUMNS_LIMIT:
+            return False
+        head = self._heads.get(name)
+        if head is None:
+            if len(self._heads) >= TABLES_LIMIT:
+                return True
+            title = sanitize(report.title, 200) or name
+            head = self._heads[name] = ResultTable(name=name, title=title, columns=columns)
+        elif [column.name for column in head.columns] != [column.name for column in columns]:
+            return False
+        rows = self._rows.setdefault(name, [])
+        sound = True
+        for row in report.rows:
+            if len(row) != len(columns):
+                sound = False
+            elif len(rows) < ROWS_LIMIT and self._cells + len(row) <= CELLS_LIMIT:
+                self._cells += len(row)
+                rows.append(tuple(map(_cell, row)))
+        return sound
+
+    def freeze(self) -> tuple[ResultTable, ...]:
+        """The tables, in the order they were first reported."""
+        return tuple(
+            msgspec.structs.replace(head, rows=tuple(self._rows[name]))
+            for name, head in self._heads.items()
+        )
+
+
+def _cell(value: Any) -> Cell:
+    """A scalar, its text sanitized; None for anything else."""
+    if isinstance(value, str):
+        return sanitize(value, _TEXT_LIMIT)
+    return value if isinstance(value, int | float) else None
+
+
+# The memory snapshot a run may leave: moved beside the recording, never opened.
+#
+# It is a pickle, which can run code, for PyTorch's viewer (https://pytorch.org/memory_viz). The
+# workloads write one with `-p snapshot=true`; any command may write one with
+# `torch.cuda.memory._dump_snapshot(path)` to the file named by the environment variable
+# GPUTUI_SNAPSHOT.
+
+SNAPSHOT_VARIABLE = "GPUTUI_SNAPSHOT"
+
+SNAPSHOT_FILE = "snapshot.pickle"
+
+SNAPSHOT_ROOM_BYTES = 1 << 62
+"""Not in shared memory: a snapshot may be larger than that, so it goes to disk."""
+
+
+def keep_snapshot(made: Path, recording: Path | None, run: int) -> str | None:
+    """Move the snapshot of run `run` from `made` to beside its recording.
+
+    Gives a line saying where it is or why it was not kept; None if the run left none.
+    """
+    try:
+        facts = made.lstat()
+    except OSError:
+        return None
+    if not stat.S_ISREG(facts.st_mode):
+        return "the memory snapshot was not kept: it is not a file"
+    if recording is None:
+        return "the memory snapshot was not kept: this session is not recorded to a file"
+    target = snapshot_path(recording, run)
+    try:
+        if os.path.lexists(target):
+            return f"the memory snapshot was not kept: {target} already exists"
+        made.chmod(0o600)
+        shutil.move(made, target)
+    except OSError as error:
+        return f"the memory snapshot was not kept: {reason(error)}"
+    return f"the memory snapshot is {target}"
+
 
 METRICS_LIMIT = 500
 """Distinct metric names kept per child."""

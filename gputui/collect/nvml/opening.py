@@ -1,17 +1,20 @@
-"""Starting the driver and choosing GPUs (`--only`, else CUDA_VISIBLE_DEVICES, else all).
+"""Starting the driver, choosing GPUs (`--only`, else CUDA_VISIBLE_DEVICES, else all), and the few
+values that the first frame shows.
 
-This is all that the first frame waits for, so it imports neither NumPy nor psutil.
+The first frame waits for all of this, so nothing here imports NumPy, psutil or msgspec, which take
+as long as the rest together.
 """
 
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from gputui.base.sanitize import sanitize
-from gputui.collect.nvml.bindings import Library
-from gputui.collect.nvml.driver_calls import DriverError
+from gputui.collect.nvml.bindings import Library, Memory
+from gputui.collect.nvml.driver_calls import DriverError, Handle
 from gputui.model.visible_devices import read_visible_devices
 
 # Which GPUs are shown: `--only`, else CUDA_VISIBLE_DEVICES, else all.
@@ -117,3 +120,55 @@ def open_library(only: Sequence[int] | None, visible: str | None) -> Opened:
 
     chosen = choose_devices(count, only, visible, uuids, library.index_of_uuid)
     return Opened(library, driver, cuda, chosen)
+
+
+# What the driver says of each GPU in a few quick calls: the first frame's figures.
+#
+# Nothing here imports msgspec, which takes as long as all of this.
+
+T = TypeVar("T")
+
+
+class Glance(NamedTuple):
+    """One GPU; None is what the driver does not say."""
+
+    gpu: int
+    name: str
+    utilization_percent: float | None
+    memory: Memory | None
+    power_watts: float | None
+    power_limit_watts: float | None
+    temperature_celsius: float | None
+    sm_clock_mhz: int | None
+
+
+def glance(only: Sequence[int] | None) -> tuple[list[Glance], str | None]:
+    """The GPUs that a session shows, and why there is none. The driver stays initialized, so that
+    the session need not wait for it."""
+    try:
+        opened = open_library(only, os.environ.get("CUDA_VISIBLE_DEVICES"))
+        found = [_read(opened.library, index) for index in opened.chosen.indexes]
+    except DriverError as error:
+        return [], error.reason
+    return found, opened.chosen.reason
+
+
+def _read(library: Library, index: int) -> Glance:
+    handle = library.handle(index)
+
+    def read(call: Callable[[Handle], T]) -> T | None:
+        try:
+            return call(handle)
+        except DriverError:
+            return None
+
+    return Glance(
+        index,
+        read(library.name) or f"GPU {index}",
+        read(library.utilization_percent),
+        read(library.memory),
+        read(library.power_watts),
+        read(library.power_limit_watts),
+        read(library.temperature_celsius),
+        read(library.sm_clock_mhz),
+    )

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from gputui.playback.job.followed import FollowedJob
 from gputui.playback.job.members import members_of
-from gputui.playback.job.recording import JobRecording, open_job
+from gputui.playback.job.recording import FollowedJob, JobRecording, open_job
 
 __all__ = ["FollowedJob", "JobRecording", "members_of", "open_job"]

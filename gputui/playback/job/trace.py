@@ -11,8 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gputui.model.events import Numbered
-from gputui.playback.job.member_events import MemberNumbers
-from gputui.playback.job.recording import JobRecording
+from gputui.playback.job.recording import JobRecording, MemberNumbers
 from gputui.playback.opening import open_import
 from gputui.store.journal import JournalError
 from gputui.store.trace import TraceKind, TraceReader, TraceWriter, trace_path

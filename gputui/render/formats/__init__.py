@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, NamedTuple, TextIO, TypeVar
 from gputui.render.errors import ExportError, UnknownNameError
 
 if TYPE_CHECKING:
-    from gputui.playback.loading import Loaded
+    from gputui.playback.opening import Loaded
     from gputui.report.compare import Comparison
     from gputui.report.schema import AnyColumn, AnyTable, Cell
     from gputui.state import Run, Session
@@ -76,13 +76,13 @@ class Source:
     @classmethod
     def of(cls, session: Session, run: Run | None) -> Source:
         """A session in memory."""
-        from gputui.playback.loading import Loaded
+        from gputui.playback.opening import Loaded
 
         return cls("", None, Loaded("", session, run, ()))
 
     def load(self) -> Loaded:
         """The session and the run. Raises JournalError."""
-        from gputui.playback.loading import load
+        from gputui.playback.opening import load
 
         return self.at_hand or load(self.name, self.number, raw_names=self.raw_names)
 

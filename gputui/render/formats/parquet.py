@@ -17,8 +17,7 @@ def _write(source: Source, path: Path | None) -> Written:
     """With a run's number, the samples and tables of that run; otherwise all samples and the tables
     of the newest run, or of the machine if there is none.
     """
-    from gputui.playback.loading import chosen
-    from gputui.playback.opening import open_recording, remarks
+    from gputui.playback.opening import chosen, open_recording, remarks
     from gputui.render.columnar import samples_of, span_of, write_parquet
     from gputui.render.summary import tables_with_rows
     from gputui.state import Session

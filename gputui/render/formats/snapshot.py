@@ -10,8 +10,7 @@ from gputui.render.formats import Format, Need, Source, Written
 def _write(source: Source, path: Path | None) -> Written:
     import shutil
 
-    from gputui.playback.loading import load
-    from gputui.playback.opening import import_kind
+    from gputui.playback.opening import import_kind, load
     from gputui.render.atomic_write import atomic_write
     from gputui.render.errors import ExportError
     from gputui.store.places import snapshot_path

@@ -212,7 +212,7 @@ class Commands(ReplayKeys):
             if isinstance(source, ManyHosts):
                 source.attach(host, process.pid, start_ns)
                 return
-            from gputui.collect.process_details import same_process
+            from gputui.collect.processes import same_process
 
             same_process(process.pid, start_ns)
             source.attach(process.pid)
@@ -261,7 +261,7 @@ class Commands(ReplayKeys):
                 return
 
             def send() -> None:
-                from gputui.collect.signals import send_signal
+                from gputui.collect.processes import send_signal
 
                 send_signal(process.pid, start_ns, name)
 

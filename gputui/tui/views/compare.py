@@ -69,7 +69,7 @@ class CompareView(TableView):
         self.draw()
 
         def read() -> Read:
-            from gputui.playback.loading import load
+            from gputui.playback.opening import load
             from gputui.render.comparison import answer, comparison_tables
             from gputui.report.comparable import Subject
             from gputui.report.compare import compare

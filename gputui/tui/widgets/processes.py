@@ -191,7 +191,7 @@ def told_rows(pid: int, start_ns: int) -> tuple[Row, ...]:
 
     Raises ProcessGoneError.
     """
-    from gputui.collect.process_details import process_details
+    from gputui.collect.processes import process_details
 
     told = process_details(pid, start_ns)
     rows: list[Row] = [(), (("The host says", "head"),)]
