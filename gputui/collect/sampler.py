@@ -98,8 +98,11 @@ class Sampler:
             self._changed.notify_all()
 
     def _run(self, emit: Emit) -> None:
-        from gputui.collect.machine_reader import Machine, bare_header
-
+        try:
+            from gputui.collect.machine_reader import Machine, bare_header
+        except Exception as error:  # without a word, whoever waits for the header waits for ever
+            emit([_unavailable(error)])
+            return
         try:
             machine = Machine(self._only, self._arguments, self._interval_ns / 1e9)
         except Exception as error:
@@ -120,8 +123,7 @@ class Sampler:
                 emit(machine.tick(self._written(), energy=self._energy()))
                 due_ns = schedule.after(time.monotonic_ns())
         except Exception as error:
-            reasons = {"sampler": _stopped(error)}
-            emit([HostUnavailable(time_ns=time.time_ns(), reasons=reasons)])
+            emit([_unavailable(error)])
         finally:
             machine.close()
 
@@ -148,6 +150,11 @@ class Sampler:
 def _stopped(error: Exception) -> str:
     """A bug of ours must not end the session silently."""
     return f"sampling stopped: {type(error).__name__}: {error}"
+
+
+def _unavailable(error: Exception) -> HostUnavailable:
+    """The event that says why no more samples come."""
+    return HostUnavailable(time_ns=time.time_ns(), reasons={"sampler": _stopped(error)})
 
 
 def emissions(sampler: Sampler) -> Generator[Sequence[AnyEvent], None, None]:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import queue
+import sys
 import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import cast
 
 import pytest
 from hypothesis import given
@@ -15,7 +18,7 @@ from hypothesis import strategies as st
 
 from gputui.collect.machine_reader import ClockSteps
 from gputui.collect.nvml.gpus import Worker, _coarse
-from gputui.collect.sampler import Sampler, Schedule
+from gputui.collect.sampler import Sampler, Schedule, emissions
 from gputui.model.events import (
     AnyEvent,
     GpuEnergy,
@@ -55,6 +58,20 @@ def test_ticks_neither_drift_nor_burst(start: int, interval: int, later: list[in
 def test_an_impossible_interval_is_refused(interval_s: float) -> None:
     with pytest.raises(ValueError, match=r"give a number of seconds from 0\.1"):
         Sampler(interval_s)
+
+
+def test_a_sampler_that_cannot_import_what_it_needs_says_so(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(sys.modules, "gputui.collect.machine_reader", None)
+    emitted: queue.Queue[object] = queue.Queue()
+    sampler = Sampler()
+    heard = emissions(sampler)
+    threading.Thread(target=lambda: emitted.put(next(heard)), daemon=True).start()
+    (event,) = cast("list[AnyEvent]", emitted.get(timeout=GUARD_S))
+    sampler.stop()
+    assert isinstance(event, HostUnavailable)
+    assert event.reasons["sampler"].startswith("sampling stopped: ModuleNotFoundError")
 
 
 def test_stop_before_start_and_twice_does_nothing() -> None:
