@@ -44,6 +44,7 @@ _THRESHOLD = re.compile(
     r"\s?(?P<unit>%|[kKMGT]i?B|)(?:\s+for\s+(?P<time>\d{1,6}(?:\.\d{1,6})?)\s?(?P<scale>ms|s|m|h))?"
 )
 _SCALES = {"ms": 10**6, "s": 10**9, "m": 60 * 10**9, "h": 3600 * 10**9}
+# Longer text is refused before the pattern, which backtracks, is tried on it. Chosen freely.
 LONGEST = 1000
 
 ANY_GPU = "gpu"
@@ -73,7 +74,7 @@ class Threshold(msgspec.Struct, frozen=True):
 
     @classmethod
     def parse(cls, text: str, where: str = "--fail-if") -> Self:
-        """Raises ThresholdError."""
+        """The condition in `text`; raises ThresholdError where it is none."""
         match = _THRESHOLD.fullmatch(text.strip()) if len(text) <= LONGEST else None
         if match is None:
             raise ThresholdError(
@@ -105,6 +106,7 @@ class Threshold(msgspec.Struct, frozen=True):
 
 
 HOST, RUN = "host", "run"
+# Not keys of leaves, but sums of all the leaves whose keys begin so.
 _SUMS = ("idle", "busy")
 _AT_THE_END = (LEAVES[Leaf.RANK].key, LEAVES[Leaf.SHARED].key)
 """Known once ranks and processes can be compared, not from one reading to the next."""

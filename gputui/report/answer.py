@@ -41,6 +41,7 @@ WORKS = 2.0
 PAUSED = 0.10
 """Share of the loop's time with its pauses from which these are worth a sentence."""
 
+# How many are named is a matter of a readable sentence: chosen, not measured.
 MOST = 3
 LEAST = 0.02
 """Causes of pauses that are named, and the share of them from which one is."""
@@ -98,6 +99,7 @@ def _paused(tree: TimeTree) -> Iterator[str]:
 # For the terminal at the end of a run, and the head of a summary.
 
 
+# How many of each kind are listed: chosen to keep the answer short, not measured.
 MOST_GPUS = 4
 MOST_LEAVES = 5
 LEAST_PERCENT = 0.1
@@ -230,7 +232,7 @@ def _of_machine(session: Session) -> list[Group]:
 
 
 def _alerts(session: Session, run: Run | None) -> Group:
-    """The newest alerts."""
+    """A line for each of the newest alerts, and how many more there were."""
     rows = alert_rows(session, run)
     lines = [Line("ALERT", _alert(row), 6) for row in rows[-MOST_ALERTS:]]
     if more := len(rows) - len(lines):

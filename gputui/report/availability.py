@@ -70,6 +70,7 @@ def no_rows_unless(measured: Callable[[Run], bool]) -> Callable[[Run, object], M
 
 # Why records of a run were lost, in words.
 
+# Domains named in one sentence; the others are counted. Chosen for its length.
 _MOST_DOMAINS = 4
 
 _WORDS = {

@@ -20,11 +20,13 @@ TIMES = 1.5
 _FACTORS = 900.0
 """Percent of growth from which a change in tables is a factor."""
 
+# From here on `.3g` would write the factor with an exponent.
 _MOST_TIMES = 1000
 
 PART = 0.1
 """Least part of the change that makes a cause worth naming."""
 
+# Causes named in the sentence of each direction: chosen for its length, not measured.
 MOST = 3
 OTHER_STEP = 50.0
 """Change of the operations a step in percent from which a step may be another part of the program,
@@ -246,7 +248,7 @@ def signed_percent(value: float) -> str:
 
 
 def signed_duration(ns: float) -> str:
-    """ "−3.95 ms"."""
+    """A change of a time with its sign and unit, such as "−3.95 ms"."""
     return f"{'−' if ns < 0 else '+'}{units.duration(abs(ns))}"
 
 

@@ -266,14 +266,16 @@ def _by_short(entries: Iterable[Entry]) -> dict[str, list[Entry]]:
 
 # Conditions under which a comparison fails: what a CI job asks of two recordings.
 #
-# decode.gpu_busy_ns>+5% grew by more than 5 % over the baseline decode.cpu_avg_ns>+200000 grew by
-# more than that many ns tokens_per_s<-3% a metric shrank by more than 3 %
-# gpu0.temperature_celsius>80 is over 80, whatever the baseline was idle.launch>40% the GPU waits
-# for launches over 40 % of the time idle.launch>+5% that share grew by more than 5 points
-# step.mean_ns>+3% a step takes over 3 % longer
+#     decode.gpu_busy_ns>+5%        grew by more than 5 % over the baseline
+#     decode.cpu_avg_ns>+200000     grew by more than that many ns
+#     tokens_per_s<-3%              a metric shrank by more than 3 %
+#     gpu0.temperature_celsius>80   is over 80, whatever the baseline was
+#     idle.launch>40%               the GPU waits for launches over 40 % of the time
+#     idle.launch>+5%               that share grew by more than 5 points
+#     step.mean_ns>+3%              a step takes over 3 % longer
 #
 # A phase goes by its path or its last part, a kernel by its name or its short name. Figures of
-# gpu0, or of gpu for any, and of host are means; with `for` they are readings (report.alerts).
+# gpu0, or of gpu for any, and of host are means; with `for` they are readings (`alerts`).
 
 
 class Condition(Threshold, frozen=True):

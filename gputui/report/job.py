@@ -46,7 +46,7 @@ class Job(msgspec.Struct, frozen=True):
 
     @property
     def line(self) -> str:
-        """In a line."""
+        """The job in one line: its name, how many ranks, and which are missing."""
         of_size = "" if self.world_size is None else f" of {self.world_size}"
         words = [f"job {self.id or 'without an id'}: {len(self.ranks)}{of_size} ranks"]
         if len(self.hosts) > 1:
@@ -129,5 +129,6 @@ def job_of(session: Session, run: Run) -> Job | None:
     )
 
 
+# Missing ranks are listed up to the world size, so a hostile one would take all memory.
 MOST_RANKS = 100_000
 """More are no job's: the number is a recording's word."""

@@ -42,12 +42,12 @@ class PhaseCauses:
 
     @property
     def wall_ns(self) -> int:
-        """Busy and idle."""
+        """The time that the leaves divide: the GPU busy and idle."""
         return self.busy_ns + self.idle_ns
 
     @property
     def idle_percent(self) -> float:
-        """Of its wall time."""
+        """The share of its wall time in which the GPU was idle, in percent."""
         return 100.0 * self.idle_ns / self.wall_ns
 
     @property

@@ -187,7 +187,7 @@ class PhaseRow:
 
     @property
     def key(self) -> PhaseKey:
-        """What it is."""
+        """What tells the phase from all others of the run."""
         return self.phase.key
 
     @property
@@ -197,37 +197,37 @@ class PhaseRow:
 
     @property
     def name(self) -> str:
-        """The last of them."""
+        """The last name of its path."""
         return self.phase.name
 
     @property
     def depth(self) -> int:
-        """Phases around it."""
+        """How many phases are around it."""
         return len(self.phase.key[2]) - 1
 
     @property
     def domain(self) -> str:
-        """Of NVTX."""
+        """The NVTX domain of its ranges."""
         return self.phase.key[1]
 
     @property
     def style(self) -> str:
-        """PushPop or StartEnd."""
+        """How its ranges were opened, by nsys's names: PushPop or StartEnd."""
         return self.phase.nodes[0].definition.style
 
     @property
     def rank(self) -> int | None:
-        """The process's."""
+        """The rank of the process that it is of; None without a job."""
         return self._process.attached.rank
 
     @property
     def pid(self) -> int:
-        """The process."""
+        """The id of the process that it is of."""
         return self._process.attached.pid
 
     @property
     def instances(self) -> int:
-        """How many have ended."""
+        """How many of its ranges have ended."""
         return sum([node.cpu.count for node in self.phase.nodes])
 
     @property
@@ -266,7 +266,7 @@ class PhaseRow:
 
     @cached_property
     def cpu_total_ns(self) -> int:
-        """Time inside, so far."""
+        """Time on the CPU inside its ranges, those still open included."""
         elapsed = self._totals.elapsed(self.phase)
         # What ended inside may have been read slightly after the delta's time.
         return max(elapsed, self._inside_ns) if self.is_open else elapsed
@@ -305,7 +305,7 @@ class PhaseRow:
 
     @property
     def kernels(self) -> int:
-        """Launched inside."""
+        """How many kernels were launched inside."""
         return self.launched.kernels
 
     @property
@@ -315,7 +315,7 @@ class PhaseRow:
 
     @property
     def kernel_ns(self) -> int:
-        """Their times, added up."""
+        """The times of the kernels launched inside, added up though some overlap."""
         return self.launched.kernel_ns
 
     @property
@@ -448,7 +448,7 @@ class PhaseRow:
 
     @cached_property
     def launched(self) -> Launched:
-        """What was launched inside."""
+        """What was launched inside it and inside the phases below it."""
         return self._totals.launched[self.phase]
 
 

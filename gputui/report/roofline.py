@@ -65,7 +65,7 @@ class Roof:
 
     @property
     def flops_per_byte(self) -> float | None:
-        """Arithmetic intensity."""
+        """Arithmetic intensity: floating-point operations for each byte of memory traffic."""
         if not self.tensor_flops_per_s or not self.memory_bytes_per_s:
             return None
         return self.tensor_flops_per_s / self.memory_bytes_per_s

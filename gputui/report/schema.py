@@ -24,7 +24,7 @@ ROWS = "rows"
 
 
 def always(_cells: Sequence[Cell]) -> bool:
-    """People see the column."""
+    """For `Column.seen`: people see the column whatever its cells are."""
     return True
 
 
@@ -97,7 +97,7 @@ class Column(msgspec.Struct, Generic[R], frozen=True):
 
     @property
     def name(self) -> str:
-        """Its name for programs."""
+        """The name of the column for programs."""
         return self.key or self.header
 
     @property

@@ -26,7 +26,7 @@ from gputui.state.tables import Table, TableOf
 
 
 class Part(Enum):
-    """A kind of scope."""
+    """Which steps of a run a scope keeps."""
 
     STEADY = "steady steps"
     TURNS = "all steps"
@@ -43,6 +43,7 @@ class RunScope:
     last: int = 0
 
 
+# The default: warm-up, evaluation and pauses would change what a step costs.
 STEADY = RunScope()
 
 TURNS = (Scope.WARMUP, Scope.EVALUATION, Scope.PAUSE)

@@ -116,7 +116,7 @@ class TableRow:
 
     @property
     def short_name(self) -> str:
-        """The function's own name."""
+        """The function's own name: no namespaces, template or call arguments."""
         return short_name(self.name)
 
     @property
@@ -126,17 +126,17 @@ class TableRow:
 
     @property
     def instances(self) -> int:
-        """How many."""
+        """How many operations or calls the row sums up."""
         return self.times.count
 
     @property
     def total(self) -> int:
-        """All of them together."""
+        """The sum over all instances."""
         return self.times.total
 
     @property
     def average(self) -> float:
-        """The mean."""
+        """The mean of an instance."""
         return self.times.average or 0.0
 
     @property
@@ -151,22 +151,22 @@ class TableRow:
 
     @property
     def minimum(self) -> int:
-        """The least."""
+        """The least of an instance."""
         return self.times.minimum or 0
 
     @property
     def maximum(self) -> int:
-        """The most."""
+        """The most of an instance."""
         return self.times.maximum or 0
 
     @property
     def deviation(self) -> float:
-        """The sample standard deviation."""
+        """The sample standard deviation (divided by n − 1)."""
         return self.times.deviation or 0.0
 
     @property
     def exact(self) -> bool:
-        """Whether the median is."""
+        """Whether the median is exact, or read from a sketch."""
         return self.times.exact
 
 
@@ -196,7 +196,7 @@ def kernel_rows(
 
 
 def api_rows(run: Run) -> list[TableRow]:
-    """CUDA calls by name."""
+    """A row for each CUDA call, by the name of its function."""
     sums: Totals[Key] = Totals()
     _add_calls(sums, run)
     return statistics_rows(sums)

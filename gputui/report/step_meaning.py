@@ -66,7 +66,7 @@ def step_meaning(run: Run, tree: TimeTree) -> str:
 
 
 def _main_loops(tree: TimeTree) -> set[tuple[int, int]]:
-    """By device and number."""
+    """The loops that steady steps are of, by device and number."""
     return {(block.device, block.loop) for blocks in tree.blocks for block in blocks}
 
 

@@ -389,7 +389,7 @@ def document_schema(title: str, kind: Any) -> Schema:
 
 
 def summary_schema() -> Schema:
-    """`summary --format json`."""
+    """The JSON Schema of what `summary --format json` writes."""
     (_,), definitions = _components(Summary)
     summary = definitions.pop("Summary")
     for name, spec in document_tables().items():
@@ -415,7 +415,7 @@ def rows_schema(table: TableSpec[Any] | AnyTable) -> tuple[Schema, Schema]:
 
 
 def machine_schema() -> Schema:
-    """`--once --format json`."""
+    """The JSON Schema of what `--once --format json` writes."""
     definitions: Schema = {}
 
     def fields(kind: type[msgspec.Struct], *without: str) -> Schema:

@@ -24,6 +24,7 @@ LEAST_SEEN = 8
 rarer one bars held in less than nine of ten simulated programs."""
 
 _PPM = 1e6
+# No range has this number: it stands for what was launched outside of every range.
 _OUTSIDE = 0
 
 

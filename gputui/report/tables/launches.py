@@ -22,6 +22,7 @@ from gputui.state import Run, Session
 # Theoretical: from the launch and the limits of the chip, as NVIDIA's occupancy calculator has
 # it. What was reached, a profiler of kernels measures (`ncu`).
 
+# What the occupancy calculator reckons with; `_LIMITS` has what differs between chips.
 _WARP = 32
 _REGISTERS = 65_536
 """Of an SM, from compute capability 7.0 to 12.0."""
@@ -105,7 +106,7 @@ class ShapeRow:
 
     @property
     def grid(self) -> str:
-        """Blocks, as "7x8x9"."""
+        """The grid's dimensions in blocks, such as "7x8x9"."""
         return "x".join(map(str, self.shape.grid))
 
     @property

@@ -118,7 +118,7 @@ class Traffic:
     moving_ns: int = 0
 
     def bytes_of(self, direction: Direction) -> int:
-        """Bytes in one direction."""
+        """How many bytes were copied in one direction."""
         return self.moved_bytes.get(direction, 0)
 
     def add_operation(self, both: MemoryOperationDelta) -> None:
@@ -149,12 +149,12 @@ class PhaseMemory:
 
     @property
     def path(self) -> str:
-        """Names from the top."""
+        """The names of the phase and those around it, outermost first."""
         return self.phase.path if self.phase else OUTSIDE
 
     @property
     def name(self) -> str:
-        """The last of them."""
+        """The last name of the path."""
         return self.phase.name if self.phase else self.path
 
     @property

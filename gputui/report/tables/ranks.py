@@ -201,7 +201,7 @@ class RankSum(NamedTuple):
 
     @property
     def average_ns(self) -> float:
-        """Of each."""
+        """Mean time of a launch in ns; 0 where there was none."""
         return self.total_ns / self.launches if self.launches else 0.0
 
 
@@ -323,6 +323,7 @@ def collective_rows(_session: Session, run: Run) -> list[CollectiveRow]:
     return sorted(rows, key=lambda row: (-1 if row.rank is None else row.rank, -row.sums.time_ns))
 
 
+# Ranks that are named one by one in a cell: chosen for its width, not measured.
 _MOST_NAMED = 8
 
 

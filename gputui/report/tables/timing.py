@@ -35,7 +35,7 @@ from gputui.state import Run
 
 
 class Spread(msgspec.Struct, frozen=True):
-    """Times of one kind."""
+    """How the times of one kind are spread, in ns."""
 
     count: int
     total_ns: int
@@ -86,7 +86,7 @@ class StreamTiming(msgspec.Struct, frozen=True):
 
 
 class ThreadTiming(msgspec.Struct, frozen=True):
-    """One thread's launches."""
+    """How one thread's launches followed one another."""
 
     rank: int | None
     pid: int
@@ -128,7 +128,7 @@ def _spread(times: Statistics | None) -> Spread | None:
 
 
 def device_timings(run: Run) -> list[DeviceTiming]:
-    """By process and device."""
+    """How busy each device was, by process and device."""
     ranges = has_idle_ranges(run)
     return [_device(run, use, ranges) for _, use in sorted(run.timing.devices.items())]
 
@@ -159,7 +159,7 @@ def _idle_ranges(run: Run, idle: Mapping[int, int]) -> list[IdleRange]:
 
 
 def stream_timings(run: Run) -> list[StreamTiming]:
-    """In no order."""
+    """How each stream was used, in no particular order."""
     rows = []
     for times in run.timing.streams.values():
         process = run.processes.get(times.process)
@@ -183,7 +183,7 @@ def stream_timings(run: Run) -> list[StreamTiming]:
 
 
 def thread_timings(run: Run) -> list[ThreadTiming]:
-    """In no order."""
+    """The launches of each thread, in no particular order."""
     return [
         ThreadTiming(
             *_whose(run, times.process), times.thread, times.launches, _spread(times.interval)
