@@ -95,12 +95,15 @@ def _without_consequences(every: list[Finding]) -> list[Finding]:
 
 def _leading(every: Sequence[Finding]) -> tuple[Finding, ...]:
     """The facts that are the answer rather than the leaves among these."""
-    leaves = [one for one in every if one.share_percent is not None and not one.leads]
-    most = max((one.saves for one in leaves), default=None)
+    leaves = [
+        finding for finding in every if finding.share_percent is not None and not finding.leads
+    ]
+    most = max((finding.saves for finding in leaves), default=None)
     return tuple(
-        one
-        for one in every
-        if one.leads and (one.ends_run or one.urgent or most is None or one.saves >= most + LARGER)
+        finding
+        for finding in every
+        if finding.leads
+        and (finding.ends_run or finding.urgent or most is None or finding.saves >= most + LARGER)
     )
 
 
@@ -118,4 +121,9 @@ def _rules(kind: type[Rule]) -> tuple[Rule, ...]:
     names = sorted(module.name for module in pkgutil.iter_modules(__path__))
     modules = [importlib.import_module(f"{__name__}.{name}") for name in names]
     every = [rule for module in modules for rule in getattr(module, "RULES", ())]
-    return tuple(sorted((one for one in every if isinstance(one, kind)), key=lambda one: one.order))
+    return tuple(
+        sorted(
+            (rule for rule in every if isinstance(rule, kind)),
+            key=lambda rule: rule.order,
+        )
+    )

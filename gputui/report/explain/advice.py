@@ -248,7 +248,11 @@ def _tuning_advice(analysis: Analysis) -> str | None:
     tries = min(counts["cudaEventSynchronize"], counts["cudaDeviceSynchronize"])
     if not steps or tries < TRIES * steps:
         return None
-    return TUNES if any(_CONVOLUTION.search(known.name) for known in names.values()) else None
+    return (
+        TUNES
+        if any(_CONVOLUTION.search(kernel_name.name) for kernel_name in names.values())
+        else None
+    )
 
 
 def better_advice(analysis: Analysis, leaves: Mapping[Leaf, int], leaf: Leaf) -> str | None:

@@ -77,8 +77,8 @@ def _in_one_phase(run: Run, leaf: Leaf) -> str | None:
     times = Counter[str]()
     for time in run.timing.range_leaves.values():
         if time.leaf == leaf:
-            known = run.ranges.get(time.range)
-            times[known.path if known is not None else ""] += time.ns
+            node = run.ranges.get(time.range)
+            times[node.path if node is not None else ""] += time.ns
     name, ns = times.most_common(1)[0] if times else ("", 0)
     if not name or ns < ONE_PHASE * times.total():
         return None
@@ -94,7 +94,7 @@ IN_FEW_STEPS = "A usual step has none of it"
 
 def _in_few_steps(tree: TimeTree, leaf: Leaf) -> str | None:
     """Where the largest of these leaves is in slow steps only: how many these are."""
-    largest = max(AT_A_LINE, key=lambda one: tree.leaves.get(one, 0))
+    largest = max(AT_A_LINE, key=lambda leaf: tree.leaves.get(leaf, 0))
     a_step, usual = tree.a_step(tree.leaves[leaf]), tree.step_ns.median
     if leaf is not largest or tree.with_pauses or a_step is None or usual is None:
         return None
@@ -107,13 +107,13 @@ def _in_few_steps(tree: TimeTree, leaf: Leaf) -> str | None:
 def where(analysis: Analysis, leaf: Leaf | None = None) -> str | None:
     """At which line of the program the CPU was, or at which two, for one leaf if there is one; None
     where too little was seen, or it was all over the program."""
-    known = analysis.lines(leaf)
-    lines = [line for line in known[:2] if line.seen >= NAMED * line.samples]
+    likeliest = analysis.lines(leaf)
+    lines = [line for line in likeliest[:2] if line.seen >= NAMED * line.samples]
     if not lines:
-        return _in_function(known)
+        return _in_function(likeliest)
     first, *others = [(f"{100 * line.seen / line.samples:.0f} %", _at(line)) for line in lines]
     text = f"In {first[0]} of {lines[0].samples} samples the program was at {first[1]}"
-    return text + "".join(f"; in {share} at {at}" for share, at in others)
+    return text + "".join(f"; in {share} at {place}" for share, place in others)
 
 
 def _in_function(lines: list[LikeliestLine]) -> str | None:
@@ -158,19 +158,19 @@ _COPIES = LEAVES[Leaf.COPY_PAGEABLE].key
 _COMPILING = LEAVES[Leaf.COMPILE].key
 
 
-def each_cause_once(analysis: Analysis, tree: TimeTree, found: list[Finding]) -> list[Finding]:
+def each_cause_once(analysis: Analysis, tree: TimeTree, findings: list[Finding]) -> list[Finding]:
     """Findings, the largest first, without those that one before stands for: saving a model
     computes, reads and waits at one line; logits are copied back and worked on at one; what
     compiles waits for threads and processes that do."""
-    compiling = [Leaf.COMPILE] if found and found[0].cause == _COMPILING else []
-    copied = [Leaf.COPY_PAGEABLE] if any(one.cause == _COPIES for one in found) else []
+    compiling = [Leaf.COMPILE] if findings and findings[0].cause == _COMPILING else []
+    copied = [Leaf.COPY_PAGEABLE] if any(finding.cause == _COPIES for finding in findings) else []
     if compiling or (copied and not copies_back(analysis.run, tree)):
         copied = []
     keys = {LEAVES[leaf].key: leaf for leaf in (*_AT_ONE_LINE, *copied, *compiling)}
-    together = [one for one in found if one.cause in keys]
+    together = [finding for finding in findings if finding.cause in keys]
     line = next(iter(analysis.lines()), None)
     if len(together) < 2 or line is None or line.seen < ONE_LINE * line.samples:
-        return found
+        return findings
     first = together[0]
     others = {
         leaf: tree.share(tree.leaves.get(leaf, 0))
@@ -178,8 +178,8 @@ def each_cause_once(analysis: Analysis, tree: TimeTree, found: list[Finding]) ->
         if key != first.cause
     }
     shown = where(analysis) or ""
-    is_shown = any(line.where in one for one in first.evidence)
-    known = first.evidence if is_shown else (shown, *first.evidence)
+    is_shown = any(line.where in text for text in first.evidence)
+    sentences = first.evidence if is_shown else (shown, *first.evidence)
     leaves = [leaf for leaf in keys.values() if tree.leaves.get(leaf)]
     leaves.sort(key=lambda leaf: -tree.leaves[leaf])
     named = ", ".join(
@@ -196,7 +196,7 @@ def each_cause_once(analysis: Analysis, tree: TimeTree, found: list[Finding]) ->
     # What is not copied back takes no time at all.
     spared = tree.share(ns) if copied else first.recoverable + sum(others.values())
     recoverable = min(spared, 0.999)
-    is_saved = any(one.advice == SAVE for one in together)
+    is_saved = any(finding.advice == SAVE for finding in together)
     advice = SAVE if is_saved else REDUCE_FIRST if copied else first.advice
     whole = replace(
         first,
@@ -207,9 +207,9 @@ def each_cause_once(analysis: Analysis, tree: TimeTree, found: list[Finding]) ->
         recoverable=recoverable,
         gain=times_faster(recoverable),
         advice=advice,
-        evidence=known,
+        evidence=sentences,
         place=_place(line),
         covers=tuple(LEAVES[leaf].key for leaf in leaves if LEAVES[leaf].key != first.cause),
     )
-    rest = [one for one in found if one not in together]
-    return sorted([whole, *rest], key=lambda one: -one.recoverable)
+    rest = [finding for finding in findings if finding not in together]
+    return sorted([whole, *rest], key=lambda finding: -finding.recoverable)

@@ -101,17 +101,19 @@ def times_faster(recoverable: float) -> float | None:
 def finding_documents(findings: Iterable[Finding]) -> list[FindingDocument]:
     """The findings without what only gputui itself needs of them."""
     names = FindingDocument.__struct_fields__
-    return [FindingDocument(**{name: getattr(one, name) for name in names}) for one in findings]
+    return [
+        FindingDocument(**{name: getattr(finding, name) for name in names}) for finding in findings
+    ]
 
 
 def gpu_names(indices: Iterable[int]) -> str:
     """ "GPU 3", "GPUs 0 to 7", "GPUs 0, 2 and 5"."""
-    known = sorted(set(indices))
-    if len(known) == 1:
-        return f"GPU {known[0]}"
-    if len(known) > 2 and known[-1] - known[0] == len(known) - 1:
-        return f"GPUs {known[0]} to {known[-1]}"
-    return f"GPUs {_listed(known)}"
+    ordered = sorted(set(indices))
+    if len(ordered) == 1:
+        return f"GPU {ordered[0]}"
+    if len(ordered) > 2 and ordered[-1] - ordered[0] == len(ordered) - 1:
+        return f"GPUs {ordered[0]} to {ordered[-1]}"
+    return f"GPUs {_listed(ordered)}"
 
 
 MOST_NAMED = 4
@@ -125,12 +127,12 @@ def capital(text: str) -> str:
 
 def rank_names(ranks: Iterable[int], most: int | None = None) -> str:
     """ "rank 3", "ranks 0, 2 and 5"; of more than `most` only how many."""
-    known = sorted(ranks)
-    if len(known) == 1:
-        return f"rank {known[0]}"
-    if most is not None and len(known) > most:
-        return f"{len(known)} ranks"
-    return f"ranks {_listed(known)}"
+    ordered = sorted(ranks)
+    if len(ordered) == 1:
+        return f"rank {ordered[0]}"
+    if most is not None and len(ordered) > most:
+        return f"{len(ordered)} ranks"
+    return f"ranks {_listed(ordered)}"
 
 
 def _listed(numbers: Sequence[int]) -> str:

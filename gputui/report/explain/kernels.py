@@ -129,12 +129,15 @@ def _named(analysis: Analysis) -> Iterator[Finding]:
     whole_ns = sum(ns for _, ns in sums.values())
     for cause in _CAUSES:
         names = analysis.kernel_names
-        of = [n for n in sums if n in names and cause.kernels.search(names[n].name)]
-        of.sort(key=lambda number: -sums[number][1])
-        share = of_kernels * sum(sums[number][1] for number in of) / whole_ns if whole_ns else 0.0
+        numbers = [n for n in sums if n in names and cause.kernels.search(names[n].name)]
+        numbers.sort(key=lambda number: -sums[number][1])
+        share = (
+            of_kernels * sum(sums[number][1] for number in numbers) / whole_ns if whole_ns else 0.0
+        )
         gain = share * cause.recoverable
         said = cause.told_by is not None and tree.share(tree.leaves.get(cause.told_by, 0)) > share
         if gain >= SPEAKS and share >= cause.usual and not said:
+            leaf = leaf_of_kernel(names[numbers[0]].name)
             yield Finding(
                 cause=cause.key,
                 word=cause.word,
@@ -148,15 +151,15 @@ def _named(analysis: Analysis) -> Iterator[Finding]:
                 recoverable=gain,
                 gain=times_faster(gain),
                 evidence=(
-                    f"The tree counts them under {LEAVES[leaf_of_kernel(names[of[0]].name)].label}",
+                    f"The tree counts them under {LEAVES[leaf].label}",
                     *(
                         f"{name} {count(counted)} ×, {percent(100 * of_kernels * ns / whole_ns)}"
                         for name, counted, ns in by_name(
-                            (short_name(names[number].name), *sums[number]) for number in of
+                            (short_name(names[number].name), *sums[number]) for number in numbers
                         )
                     ),
                 ),
-                kernel=names[of[0]].name,
+                kernel=names[numbers[0]].name,
                 leads=True,
             )
 
@@ -222,10 +225,10 @@ def slow_kernels(analysis: Analysis) -> Iterator[Finding]:
     tree = analysis.tree
     if tree is None or (kernels := tree.kernels_share) < MOSTLY_KERNELS:
         return
-    known = [use for roof in steady_roofs(analysis) if (use := _use(roof)) is not None]
-    if not known:
+    uses = [use for roof in steady_roofs(analysis) if (use := _use(roof)) is not None]
+    if not uses:
         return
-    active, tensor, memory = (sum(column) / len(known) for column in zip(*known, strict=True))
+    active, tensor, memory = (sum(column) / len(uses) for column in zip(*uses, strict=True))
     used = (tensor + memory) / active if active else 1.0
     gain = kernels * (1.0 - used / USUAL)
     if active < 100 * FILLED * kernels or used >= USED or gain < SPEAKS:
@@ -240,7 +243,7 @@ def slow_kernels(analysis: Analysis) -> Iterator[Finding]:
         (name, kernels * ns / whole_ns)
         for name, _, ns in by_name((short_name(names[n]), *sums[n]) for n in names)
     )
-    told = ", ".join(f"{name} {100 * share:.0f} %" for name, share in shares if share >= TOLD)
+    listed = ", ".join(f"{name} {100 * share:.0f} %" for name, share in shares if share >= TOLD)
     scope, _ = in_words(tree, ())
     yield Finding(
         cause="slow_kernels",
@@ -262,7 +265,7 @@ def slow_kernels(analysis: Analysis) -> Iterator[Finding]:
         step_ns=tree.a_step(kernels * tree.wall_ns),
         recoverable=gain,
         gain=times_faster(gain),
-        evidence=(f"The longest: {told}",) if told else (),
+        evidence=(f"The longest: {listed}",) if listed else (),
         kernel=longest,
         leads=True,
     )
@@ -280,10 +283,14 @@ def _use(roof: Roof) -> tuple[float, float, float] | None:
 
 def _explained(analysis: Analysis) -> float:
     """Share of the time in kernels that other findings are about."""
-    found = verdict(analysis)
+    concluded = verdict(analysis)
     kernels = {meaning.key for leaf, meaning in LEAVES.items() if is_kernel(leaf)}
-    leaves = [one for one in found.findings if one.cause in kernels] if found is not None else []
-    return sum((one.share_percent or 0.0) / 100 for one in (*leaves, *named(analysis)))
+    leaves = (
+        [finding for finding in concluded.findings if finding.cause in kernels]
+        if concluded is not None
+        else []
+    )
+    return sum((finding.share_percent or 0.0) / 100 for finding in (*leaves, *named(analysis)))
 
 
 RULES = (RunRule(12, named), RunRule(14, slow_kernels))

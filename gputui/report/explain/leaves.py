@@ -91,12 +91,12 @@ def settle(
 def _of_process(run: Run, place: Place, counted: Counted) -> Settled:
     """What records of the process itself and of others on its GPU say."""
     settled = Settled()
-    taken = taken_by_others(run, *place)
+    overlap = taken_by_others(run, *place)
     for part in counted.parts:
         for leaf, ns in part.items():
             settled.leaves[leaf] = settled.leaves.get(leaf, 0) + ns
-            if taken and is_kernel(leaf):
-                settled.move(leaf, Leaf.SHARED, round(ns * taken), "another process had the GPU")
+            if overlap and is_kernel(leaf):
+                settled.move(leaf, Leaf.SHARED, round(ns * overlap), "another process had the GPU")
     if counted.waited_ns is not None:
         # A step takes the longer of the GPU's work and the CPU's: without its synchronizing calls
         # it cannot gain more than the CPU spends in them. What is beyond is the CPU's slowness.
@@ -210,8 +210,12 @@ def shares_with_itself(run: Run) -> bool:
 
 def _stretched(run: Run, process: int, device: int) -> float:
     """Share of its kernels' time by which they are longer than the same kernels can be."""
-    found = run.stretches.get((process, device))
-    return found.stretched_ns / found.compared_ns if found and found.compared_ns else 0.0
+    stretched = run.stretches.get((process, device))
+    return (
+        stretched.stretched_ns / stretched.compared_ns
+        if stretched and stretched.compared_ns
+        else 0.0
+    )
 
 
 def _used_by_strangers(run: Run, device: int) -> float:
@@ -257,8 +261,8 @@ def scope_of(
         if (sums.process, sums.device) == (process, device) and sums.scope is Scope.STEADY
     }
     times: dict[int, dict[Scope, int]] = defaultdict(lambda: defaultdict(int))
-    for (loop, scope), of in parts.items():
-        times[loop][scope] += sum(of.values())
+    for (loop, scope), leaves in parts.items():
+        times[loop][scope] += sum(leaves.values())
     # Where there is nothing beside the steps, they were chosen: then few are enough.
     least = 1 if len(parts) == 1 else LEAST_TURNS
     loops = [loop for loop, sums in steady.items() if sums.steps >= least]
@@ -271,7 +275,7 @@ def scope_of(
         pauses = run.loops.get((process, device, Scope.PAUSE, main))
         if pauses is not None and pauses.steps >= LEAST_PAUSES:
             counted_ns += times[main][Scope.PAUSE]
-        if counted_ns >= LEAST_SHARE * sum(sum(of.values()) for of in parts.values()):
+        if counted_ns >= LEAST_SHARE * sum(sum(leaves.values()) for leaves in parts.values()):
             return main, (Scope.STEADY,)
     return None, tuple(Scope)
 
@@ -300,7 +304,7 @@ class Part(NamedTuple):
 
 def together(run: Run, seen: Mapping[Place, Leaves]) -> dict[Place, Part]:
     """The parts of processes that share a GPU and were seen doing so."""
-    found: dict[Place, Part] = {}
+    settled_parts: dict[Place, Part] = {}
     groups: dict[tuple[str | None, int], dict[Place, Leaves]] = defaultdict(dict)
     for place, leaves in seen.items():
         process = run.processes.get(place[0])
@@ -309,8 +313,8 @@ def together(run: Run, seen: Mapping[Place, Leaves]) -> dict[Place, Part]:
             groups[host, place[1]][place] = leaves
     for group in groups.values():
         if len(group) > 1 and any(leaves.get(Leaf.PEER) for leaves in group.values()):
-            found |= _parts_of_group(group)
-    return found
+            settled_parts |= _parts_of_group(group)
+    return settled_parts
 
 
 def _parts_of_group(group: Mapping[Place, Leaves]) -> dict[Place, Part]:
@@ -335,7 +339,7 @@ def _parts_of_group(group: Mapping[Place, Leaves]) -> dict[Place, Part]:
     # What rounding leaves is the largest one's.
     place, leaf = max(
         ((place, leaf) for place, of in rounded.items() for leaf in of),
-        key=lambda at: rounded[at[0]][at[1]],
+        key=lambda place_and_leaf: rounded[place_and_leaf[0]][place_and_leaf[1]],
     )
     rounded[place][leaf] += max(walls.values()) - sum(sum(of.values()) for of in rounded.values())
     return {place: Part(*place, of) for place, of in rounded.items()}

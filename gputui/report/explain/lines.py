@@ -45,7 +45,7 @@ class LikeliestLine(NamedTuple):
 
     @property
     def where(self) -> str:
-        """As it is printed."""
+        """The line as reports print it: file, number and the calling function."""
         return _printed(self.file, self.number, self.caller)
 
     @property
@@ -84,22 +84,24 @@ def line_shares(
     # Several processes run one program: a line of theirs is the same.
     counts = Counter[_Line | None]()
     calls = defaultdict[_Line | None, Counter[_Line | None]](Counter)
-    for of, number, seen in _readings(run, leaf):
-        if process in (None, of):
-            line = _defined(run, of, number)
+    for key, number, seen in _readings(run, leaf):
+        if process in (None, key):
+            line = _defined(run, key, number)
             counts[line] += seen.samples
-            calls[line][_defined(run, of, seen.inside)] += seen.inside_samples
+            calls[line][_defined(run, key, seen.inside)] += seen.inside_samples
     whole = sum(counts.values())
     if whole < LEAST_SAMPLES:
         return []
-    found: list[LikeliestLine] = []
+    likeliest: list[LikeliestLine] = []
     for line, seen_there in counts.most_common():
         if line is not None:
             [(called, times)] = calls[line].most_common(1)
             inside = _in_words(called) if called is not None and 2 * times > seen_there else ""
             file = PurePath(line.path).name
-            found.append(LikeliestLine(file, line.number, line.function, seen_there, whole, inside))
-    return found
+            likeliest.append(
+                LikeliestLine(file, line.number, line.function, seen_there, whole, inside)
+            )
+    return likeliest
 
 
 class _Seen(NamedTuple):
@@ -142,7 +144,7 @@ class Beside(NamedTuple):
 
     @property
     def where(self) -> str:
-        """As it is printed."""
+        """The place as reports print it: the function, then its file."""
         return f"{self.function} ({self.file})"
 
 

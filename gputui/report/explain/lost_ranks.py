@@ -111,7 +111,7 @@ def _hang(
 ) -> Finding:
     who = _rank_list(ranked, missing)
     where = {place for process in missing if (place := _open_range(run, process))}
-    at = f"; it is in {next(iter(where))}" if len(where) == 1 else ""
+    detail = f"; it is in {next(iter(where))}" if len(where) == 1 else ""
     if len(gone) == len(missing):
         word, did = "ended early", "ended without coming to"
         advice = EVEN_STEPS
@@ -122,12 +122,12 @@ def _hang(
         if run.ended is not None:
             advice = "run it again, and look at its stack while it hangs: py-spy dump --pid PID"
             if set(pids) <= set(run.ended.continued):
-                at += "; stopped (SIGSTOP)"
+                detail += "; stopped (SIGSTOP)"
                 advice = "find what stopped it: a debugger, Ctrl-Z, a scheduler"
     return _hang_finding(
         f"{who} {word}",
         f"{capital(who)} {did} the {kind} that {_are(ranked, waiting)} in for "
-        f"{duration(silent_ns)}{at}",
+        f"{duration(silent_ns)}{detail}",
         advice,
         silent_ns,
         least_ns,
@@ -145,14 +145,16 @@ def _lost(
 ) -> Finding:
     """Ranks whose recording ended, for which the others wait."""
     who = _rank_list(ranked, lost)
-    of = sorted({host for one in lost if (host := run.processes[one].attached.host)})
-    at = f" ({', '.join(of[:MOST_NAMED])})" if of else ""
+    lost_hosts = sorted(
+        {host for process in lost if (host := run.processes[process].attached.host)}
+    )
+    detail = f" ({', '.join(lost_hosts[:MOST_NAMED])})" if lost_hosts else ""
     rest = "its recording ends before: whether it hangs, was lost with its host or goes on"
     if len(lost) > 1:
         rest = "their recordings end before: whether they hang, were lost with a host or go on"
     return _hang_finding(
         f"{who} {'is' if len(lost) == 1 else 'are'} out of sight",
-        f"{capital(who)}{at} did not come to the {kind} that {_are(ranked, waiting)} in for "
+        f"{capital(who)}{detail} did not come to the {kind} that {_are(ranked, waiting)} in for "
         f"{duration(waited_ns)}, and {rest} cannot be told",
         "look at the host: is it up, does gputui still record there?",
         waited_ns,
@@ -184,12 +186,12 @@ def _hang_finding(word: str, sentence: str, advice: str, for_ns: int, least_ns: 
 
 def _open_range(run: Run, process: int) -> str | None:
     """The innermost range that a process has open, of its own domains."""
-    found = [
+    matching = [
         node
         for node in run.ranges.values()
         if node.definition.process == process and node.open_since_ns is not None
     ]
-    deepest = max(found, key=lambda node: (node.depth, node.open_since_ns or 0), default=None)
+    deepest = max(matching, key=lambda node: (node.depth, node.open_since_ns or 0), default=None)
     return None if deepest is None else deepest.path
 
 
@@ -440,12 +442,12 @@ def clocks_ahead_ns(run: Run) -> Mapping[str, int]:
             count, newest_ns = entered[sums.communicator].get(sums.process, (0, 0))
             newest_ns = max(newest_ns, sums.entered_ns or 0)
             entered[sums.communicator][sums.process] = count + sums.entered, newest_ns
-    for of in entered.values():
-        counts = {count for count, _ in of.values()}
-        if len(of) < len(ranked) or len(counts) > 1 or min(counts) < LEAST_COLLECTIVES:
+    for by_key in entered.values():
+        counts = {count for count, _ in by_key.values()}
+        if len(by_key) < len(ranked) or len(counts) > 1 or min(counts) < LEAST_COLLECTIVES:
             continue
-        by_rank = sorted(of, key=ranked.__getitem__)
-        newest = _of_hosts(run, {process: of[process][1] for process in by_rank})
+        by_rank = sorted(by_key, key=ranked.__getitem__)
+        newest = _of_hosts(run, {process: by_key[process][1] for process in by_rank})
         began = _of_hosts(run, {process: run.processes[process].began_ns for process in by_rank})
         return {
             host: ns if abs(ns - began[host]) < abs(ns) / 2 else 0 for host, ns in newest.items()
@@ -455,10 +457,10 @@ def clocks_ahead_ns(run: Run) -> Mapping[str, int]:
 
 def _of_hosts(run: Run, times_ns: Mapping[int, int]) -> dict[str, int]:
     """The median of each host's ranks, from the median of the hosts or, of two, the first."""
-    of: dict[str, list[int]] = defaultdict(list)
+    by_host: dict[str, list[int]] = defaultdict(list)
     for process, ns in times_ns.items():
-        of[_host(run, process)].append(ns)
-    medians = {host: round(median(values)) for host, values in of.items()}
+        by_host[_host(run, process)].append(ns)
+    medians = {host: round(median(values)) for host, values in by_host.items()}
     first, *more = medians.values()
     usual_ns = sorted(medians.values())[len(medians) // 2] if len(more) > 1 else first
     return {host: ns - usual_ns for host, ns in medians.items()}

@@ -55,7 +55,7 @@ HELD = 0.9
 
 def throttled(analysis: MachineAnalysis) -> Iterator[Finding]:
     """Clocks held down by heat or by a fault; a reason that left the clock where it was is none."""
-    found: dict[tuple[str, ...], dict[int, float]] = {}
+    by_key: dict[tuple[str, ...], dict[int, float]] = {}
     clocks: dict[tuple[str, ...], list[float]] = {}
     for index, reasons in _reasons(analysis.readings).items():
         clock = _clock_share(analysis, index, set(reasons))
@@ -66,8 +66,8 @@ def throttled(analysis: MachineAnalysis) -> Iterator[Finding]:
         spread = analysis.readings.series(index, "temperature_celsius")
         most = max(reasons.values())
         samples = max(most, spread.count if spread else 0)
-        found.setdefault(tuple(reasons), {})[index] = 100.0 * most / samples
-    for why, on_gpus in found.items():
+        by_key.setdefault(tuple(reasons), {})[index] = 100.0 * most / samples
+    for why, on_gpus in by_key.items():
         gpus, worst = gpu_names(on_gpus), max(on_gpus, key=lambda index: on_gpus[index])
         whose = f"{gpus}'s clocks" if len(on_gpus) == 1 else f"the clocks of {gpus}"
         most_on = "" if len(on_gpus) == 1 else f", most on GPU {worst}"
@@ -92,11 +92,11 @@ def throttled(analysis: MachineAnalysis) -> Iterator[Finding]:
 
 def _reasons(readings: Readings) -> dict[int, dict[str, int]]:
     """By GPU: the reasons that are faults, and in how many samples."""
-    found: dict[int, dict[str, int]] = {}
+    by_key: dict[int, dict[str, int]] = {}
     for (index, reason), count in sorted(readings.throttle_samples.items()):
         if reason not in HARMLESS_THROTTLING:
-            found.setdefault(index, {})[reason] = count
-    return found
+            by_key.setdefault(index, {})[reason] = count
+    return by_key
 
 
 def _clock_share(analysis: MachineAnalysis, index: int, reasons: set[str]) -> float | None:
@@ -139,10 +139,10 @@ def held_clock(analysis: Analysis) -> Iterator[Finding]:
         if clock >= HELD * highest:
             continue
         reasons = {reason for sample in samples for reason in sample.throttle_reasons or ()}
-        found = _why_held(gpu, samples, reasons)
-        if found is None:
+        held = _why_held(gpu, samples, reasons)
+        if held is None:
             continue
-        why, advice = found
+        why, advice = held
         yield Finding(
             cause="held_clock",
             view="devices",
@@ -196,14 +196,14 @@ def slow_link(analysis: Analysis) -> Iterator[Finding]:
         speed = _below(status.pcie_link_generation, facts.pcie_generation) if in_use else None
         if lanes is None and speed is None:
             continue
-        parts = [f"{lanes} lanes"] if lanes else []
-        parts += [f"generation {speed}"] if speed else []
+        clauses = [f"{lanes} lanes"] if lanes else []
+        clauses += [f"generation {speed}"] if speed else []
         yield Finding(
             cause="slow_link",
             view="devices",
             word=f"PCIe link of GPU {index} slow",
             sentence=(
-                f"GPU {index}'s PCIe link runs at {' and '.join(parts)}, and copies over it take "
+                f"GPU {index}'s PCIe link runs at {' and '.join(clauses)}, and copies over it take "
                 f"{100 * share:.0f} % of the time."
             ),
             advice="look at the slot, the riser and the BIOS; other devices may share the lanes",

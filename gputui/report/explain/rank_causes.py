@@ -53,8 +53,8 @@ def cores_of(run: Run, process: int) -> Cores | None:
 def times_longer(own: Cores | None, others: Sequence[Cores | None], least: float) -> float | None:
     """How many times as long as the others it computes; None where that is no more, or less than
     `least` of the time more."""
-    known = [one.ran for one in others if one is not None]
-    usual = median(known) if known else 0.0
+    measured = [rank_time.ran for rank_time in others if rank_time is not None]
+    usual = median(measured) if measured else 0.0
     if own is None or not usual or own.ran < LONGER * usual or own.ran - usual < least:
         return None
     return own.ran / usual
@@ -69,10 +69,10 @@ def may_be_chance(
     """
     if late * own.window_ns - core_wait_ns >= least * own.window_ns:
         return False
-    if not all(one.wait_us2 for one in others):
+    if not all(rank_time.wait_us2 for rank_time in others):
         return False  # recorded before this was
-    fewer_us = (median(one.waited_ns for one in others) - own.waited_ns) / 1e3
-    error_us = sqrt(median(one.wait_us2 for one in others) + own.wait_us2)
+    fewer_us = (median(rank_time.waited_ns for rank_time in others) - own.waited_ns) / 1e3
+    error_us = sqrt(median(rank_time.wait_us2 for rank_time in others) + own.wait_us2)
     return fewer_us < CHANCE * error_us
 
 
@@ -81,10 +81,10 @@ def had_no_core(
 ) -> bool:
     """Whether a rank that is late by a share of the time would be by less than `least` of it had
     it waited for cores no longer than the others, and it computed no longer than they did."""
-    known = [one.waited for one in others if one is not None]
-    if own is None or not known or times_longer(own, others, least) is not None:
+    measured = [rank_time.waited for rank_time in others if rank_time is not None]
+    if own is None or not measured or times_longer(own, others, least) is not None:
         return False
-    return late - max(0.0, own.waited - median(known)) < least
+    return late - max(0.0, own.waited - median(measured)) < least
 
 
 LEAST_LATE = 0.03
@@ -131,13 +131,13 @@ class RankTime:
 
     @property
     def name(self) -> str:
-        """For people."""
-        parts = [self.host] if self.host else []
+        """The rank as sentences name it, with its host, process and GPU where they are known."""
+        clauses = [self.host] if self.host else []
         attached = self.run.processes[self.process].attached
         if attached.rank is None:  # the program itself may not call it so
-            parts.append(f"process {attached.pid}")
-        parts += [f"GPU {self.device}"] if self.device is not None else []
-        return f"Rank {self.rank}" + (f" ({', '.join(parts)})" if parts else "")
+            clauses.append(f"process {attached.pid}")
+        clauses += [f"GPU {self.device}"] if self.device is not None else []
+        return f"Rank {self.rank}" + (f" ({', '.join(clauses)})" if clauses else "")
 
     @property
     def late_ns(self) -> float | None:
@@ -197,17 +197,17 @@ def _group(leaf: Leaf) -> str | None:
     return "copies" if leaf in COPIES else "more work"
 
 
-def late_rank(one: RankTime, others: Sequence[RankTime]) -> LateRank:
+def late_rank(rank_time: RankTime, others: Sequence[RankTime]) -> LateRank:
     """A rank with what makes it late."""
-    if one.tree is None:
-        phase = _phase(one, others, _cpu_by_phase)
+    if rank_time.tree is None:
+        phase = _phase(rank_time, others, _cpu_by_phase)
         where = phase or "its time is spread over its phases"
-        least = max(LEAST_LATE, MOSTLY * (one.late or 0.0))
-        if times := times_longer(one.cores, [other.cores for other in others], least):
+        least = max(LEAST_LATE, MOSTLY * (rank_time.late or 0.0))
+        if times := times_longer(rank_time.cores, [other.cores for other in others], least):
             longer = f"its CPU computes {times:.1f} times as long as the others', {where}"
-            return LateRank(one, {}, "more work", longer, _BALANCE)
-        return LateRank(one, {}, "host", f"on its CPU, {where}", _FIND_IT)
-    excess = _excess(one, others)
+            return LateRank(rank_time, {}, "more work", longer, _BALANCE)
+        return LateRank(rank_time, {}, "host", f"on its CPU, {where}", _FIND_IT)
+    excess = _excess(rank_time, others)
     groups: dict[str, float] = {}
     for leaf, share in excess.items():
         if (group := _group(leaf)) is not None:
@@ -215,55 +215,59 @@ def late_rank(one: RankTime, others: Sequence[RankTime]) -> LateRank:
     whole = sum(share for share in excess.values() if share > 0)
     group = max(groups, key=lambda name: groups[name], default=None)
     if group is None or whole <= 0 or groups[group] < EXPLAINED * whole:
-        return LateRank(one, excess, None, "no single cause explains most of it")
+        return LateRank(rank_time, excess, None, "no single cause explains most of it")
     leaf = max((leaf for leaf in excess if _group(leaf) == group), key=lambda leaf: excess[leaf])
     label = LEAVES[leaf].label
-    more = f"{_amount(one, groups[group])} more than the others"
+    more = f"{_amount(rank_time, groups[group])} more than the others"
     if group == "more work":
-        if clock := _slow_clock(one, others):
-            return LateRank(one, excess, "throttled", clock, "look at that GPU's cooling and power")
-        phase = _phase(one, others, _kernels_by_phase)
+        if clock := _slow_clock(rank_time, others):
+            return LateRank(
+                rank_time, excess, "throttled", clock, "look at that GPU's cooling and power"
+            )
+        phase = _phase(rank_time, others, _kernels_by_phase)
         return LateRank(
-            one,
+            rank_time,
             excess,
             group,
             f"its GPU computes {more}, most of it {label}" + (f", {phase}" if phase else ""),
             _BALANCE,
         )
     if group == "copies":
-        return LateRank(one, excess, group, f"{label} take {more}", "pin host memory")
-    line = likeliest_line(one.run, one.process, leaf) or likeliest_line(one.run, one.process)
-    phase = _phase(one, others, _idle_by_phase)
-    parts = [phase, f"most often at {line.where}" if line else None]
-    where = "".join(f", {part}" for part in parts if part)
+        return LateRank(rank_time, excess, group, f"{label} take {more}", "pin host memory")
+    line = likeliest_line(rank_time.run, rank_time.process, leaf) or likeliest_line(
+        rank_time.run, rank_time.process
+    )
+    phase = _phase(rank_time, others, _idle_by_phase)
+    clauses = [phase, f"most often at {line.where}" if line else None]
+    where = "".join(f", {part}" for part in clauses if part)
     if group == "data":
         return LateRank(
-            one,
+            rank_time,
             excess,
             group,
             f"its GPU waits for data {more}{where}",
             "more DataLoader workers on it, or cheaper samples",
         )
     return LateRank(
-        one, excess, group, f"its GPU waits for its CPU ({label}) {more}{where}", _FIND_IT
+        rank_time, excess, group, f"its GPU waits for its CPU ({label}) {more}{where}", _FIND_IT
     )
 
 
-def _amount(one: RankTime, share: float) -> str:
-    if one.tree is not None and one.tree.has_steps:
-        return f"{duration(share * one.tree.step_mean_ns)} a step"
+def _amount(rank_time: RankTime, share: float) -> str:
+    if rank_time.tree is not None and rank_time.tree.has_steps:
+        return f"{duration(share * rank_time.tree.step_mean_ns)} a step"
     return f"{100 * share:.0f} % of the time"
 
 
-def _excess(one: RankTime, others: Sequence[RankTime]) -> dict[Leaf, float]:
+def _excess(rank_time: RankTime, others: Sequence[RankTime]) -> dict[Leaf, float]:
     """What of each leaf a rank has beyond the median of the others, as shares of the time."""
     trees = [other.tree for other in others if other.tree is not None]
-    if one.tree is None or not trees:
+    if rank_time.tree is None or not trees:
         return {}
-    found = set(one.tree.leaves).union(*(tree.leaves for tree in trees))
+    every_leaf = set(rank_time.tree.leaves).union(*(tree.leaves for tree in trees))
     return {
-        leaf: (one.share(leaf) or 0.0) - median(other.share(leaf) or 0.0 for other in others)
-        for leaf in found - {Leaf.COMMUNICATION, Leaf.RANK}
+        leaf: (rank_time.share(leaf) or 0.0) - median(other.share(leaf) or 0.0 for other in others)
+        for leaf in every_leaf - {Leaf.COMMUNICATION, Leaf.RANK}
     }
 
 
@@ -272,16 +276,16 @@ Phases = Mapping[str, float]
 
 
 def _phase(
-    one: RankTime, others: Sequence[RankTime], of: Callable[[RankTime], Phases]
+    rank_time: RankTime, others: Sequence[RankTime], phases_of: Callable[[RankTime], Phases]
 ) -> str | None:
     """Where most of what a rank has beyond the others lies; None where it is in no one phase."""
-    own, theirs = of(one), [of(other) for other in others]
+    own, theirs = phases_of(rank_time), [phases_of(other) for other in others]
     excess = {
         name: share - median(their.get(name, 0.0) for their in theirs)
         for name, share in own.items()
     }
     name = max(excess, key=lambda name: excess[name], default=None)
-    if name is None or excess[name] <= 0 or excess[name] < IN_A_PHASE * (one.late or 0.0):
+    if name is None or excess[name] <= 0 or excess[name] < IN_A_PHASE * (rank_time.late or 0.0):
         return None
     return f"most of it in {name}" if name else "most of it outside every range"
 
@@ -290,7 +294,7 @@ def _cpu_by_phase(rank: RankTime) -> Phases:
     """Time inside each range and in none of its inner ones; of steps only, where they are what the
     program does."""
     run, process = rank.run, rank.process
-    found: dict[str, float] = defaultdict(float)
+    sums: dict[str, float] = defaultdict(float)
     times = [
         row
         for row in run.collectives.values()
@@ -316,8 +320,8 @@ def _cpu_by_phase(rank: RankTime) -> Phases:
     steps_ns = sum(own_ns[node.definition.range] for node in in_steps)
     for node in in_steps if steps_ns >= window_ns / 2 else nodes:
         share = own_ns[node.definition.range] / window_ns if window_ns else 0.0
-        found[node.path] += share
-    return found
+        sums[node.path] += share
+    return sums
 
 
 def _is_in_step(run: Run, node: Range) -> bool:
@@ -332,28 +336,28 @@ def _idle_by_phase(rank: RankTime) -> Phases:
 
 
 def _kernels_by_phase(rank: RankTime) -> Phases:
-    found: dict[int, int] = defaultdict(int)
+    sums: dict[int, int] = defaultdict(int)
     for row in rank.run.kernels.values():
         if (row.process, row.device) == (rank.process, rank.device):
-            found[row.phase] += row.time.total
-    return _by_path(rank, found)
+            sums[row.phase] += row.time.total
+    return _by_path(rank, sums)
 
 
 def _by_path(rank: RankTime, by_range: Mapping[int, int]) -> Phases:
     """Times of ranges as shares of the steps' time, if the program's steps are ranges; else of all
     time, with "" for outside every range."""
     run = rank.run
-    known = {number: run.ranges[number] for number in by_range if number in run.ranges}
-    in_steps = {number for number, node in known.items() if _is_in_step(run, node)}
+    nodes = {number: run.ranges[number] for number in by_range if number in run.ranges}
+    in_steps = {number for number, node in nodes.items() if _is_in_step(run, node)}
     if in_steps and rank.tree is not None and rank.tree.has_steps:
         whole_ns = rank.tree.wall_ns
     else:
         in_steps, whole_ns = set(by_range), _span_ns(rank)
-    found: dict[str, float] = defaultdict(float)
+    sums: dict[str, float] = defaultdict(float)
     for number in in_steps:
-        path = known[number].path if number in known else ""
-        found[path] += by_range[number] / whole_ns if whole_ns else 0.0
-    return found
+        path = nodes[number].path if number in nodes else ""
+        sums[path] += by_range[number] / whole_ns if whole_ns else 0.0
+    return sums
 
 
 def _span_ns(rank: RankTime) -> int:
@@ -361,19 +365,19 @@ def _span_ns(rank: RankTime) -> int:
     return 0 if use is None else use.span_ns
 
 
-def _slow_clock(one: RankTime, others: Sequence[RankTime]) -> str | None:
-    clock = _clock(one)
-    theirs = [found for other in others if (found := _clock(other)) is not None]
+def _slow_clock(rank_time: RankTime, others: Sequence[RankTime]) -> str | None:
+    clock = _clock(rank_time)
+    theirs = [mhz for other in others if (mhz := _clock(other)) is not None]
     if clock is None or not theirs:
         return None
     usual = median(theirs)
     if clock >= SLOWER_CLOCK * usual:
         return None
-    return f"GPU {one.device} runs at {clock:.0f} MHz, the others at {usual:.0f}"
+    return f"GPU {rank_time.device} runs at {clock:.0f} MHz, the others at {usual:.0f}"
 
 
-def _clock(one: RankTime) -> float | None:
-    if one.device is None:
+def _clock(rank_time: RankTime) -> float | None:
+    if rank_time.device is None:
         return None
-    clock = one.run.readings.series(one.device, "sm_clock_mhz")
+    clock = rank_time.run.readings.series(rank_time.device, "sm_clock_mhz")
     return clock.average if clock is not None else None

@@ -25,16 +25,18 @@ def ranks_of(run: Run) -> dict[int, int]:
     """The ranks of the processes that have one: by their environment, or, where no process's says
     one, by the order in which one parent started those that take part in collectives
     (torch.multiprocessing.spawn starts them by rank)."""
-    attached = {number: one.attached for number, one in run.processes.items()}
-    known = {number: one.rank for number, one in attached.items() if one.rank is not None}
+    attached = {number: process.attached for number, process in run.processes.items()}
+    known = {
+        number: process.rank for number, process in attached.items() if process.rank is not None
+    }
     if known or len(attached) < 2:
         return known
     together = {row.process for row in run.collectives.values()}
     together |= {time.process for time in run.leaf_times.values() if time.leaf in _TOGETHER}
     families = defaultdict[tuple[int, str | None], list[tuple[int, int]]](list)
     for number in together & attached.keys():
-        one = attached[number]
-        families[one.parent_pid, one.host].append((one.pid, number))
+        process = attached[number]
+        families[process.parent_pid, process.host].append((process.pid, number))
     return {
         number: rank
         for family in families.values()
@@ -47,14 +49,16 @@ def all_ranks_seen(run: Run) -> bool:
     """Whether every rank of the job is among the run's processes."""
     if run.is_of_some_ranks:
         return False
-    attached = [one.attached for one in run.processes.values()]
-    sizes = [one.job.world_size or 0 for one in attached if one.job is not None]
-    return len({one.rank for one in attached} - {None}) >= max(sizes, default=0)
+    attached = [process.attached for process in run.processes.values()]
+    sizes = [process.job.world_size or 0 for process in attached if process.job is not None]
+    return len({process.rank for process in attached} - {None}) >= max(sizes, default=0)
 
 
 def hosts(run: Run) -> set[str]:
     """The hosts of the ranks, where there are several."""
-    return {name for one in run.processes.values() if (name := one.attached.host) is not None}
+    return {
+        name for process in run.processes.values() if (name := process.attached.host) is not None
+    }
 
 
 def rank_processes(run: Run) -> dict[int, int]:
@@ -152,8 +156,12 @@ def matched(run: Run) -> dict[int, Matched]:
     Collectives that come now and then are not of the loop, and may wait long for what one rank
     does before it, such as a baseline or a checkpoint: nobody is late in the loop for that.
     """
-    found = {process: part for process, part in _compared(run).items() if isinstance(part, Matched)}
-    return found if len(found) > 1 or len(rank_processes(run)) == 1 else {}
+    matched_by_process = {
+        process: part for process, part in _compared(run).items() if isinstance(part, Matched)
+    }
+    return (
+        matched_by_process if len(matched_by_process) > 1 or len(rank_processes(run)) == 1 else {}
+    )
 
 
 def why_not_matched(run: Run) -> str | None:
@@ -161,10 +169,10 @@ def why_not_matched(run: Run) -> str | None:
     sums, or where none were seen."""
     if len(hosts(run)) > 1 and run.collectives and not run.leaf_times:
         return "collectives are matched within a host, and no rank works on a GPU"
-    parts = _compared(run)
-    if sum(isinstance(part, Matched) for part in parts.values()) > 1 or _may_be_summed(run):
+    compared = _compared(run)
+    if sum(isinstance(part, Matched) for part in compared.values()) > 1 or _may_be_summed(run):
         return None
-    return next((part for part in parts.values() if isinstance(part, str)), None)
+    return next((part for part in compared.values() if isinstance(part, str)), None)
 
 
 def _compared(run: Run) -> dict[int, Matched | str]:
@@ -182,16 +190,16 @@ def _of_rank(run: Run, process: int, rows: Sequence[CollectiveDelta]) -> Matched
     of_loop = [row for row in rows if row.count >= LEAST_COLLECTIVES]
     together = [row for row in of_loop if row.matched >= LEAST_COLLECTIVES]
     compared = sum(row.compared for row in rows)
-    found = sum(row.matched for row in rows)
-    if found < MATCHED * compared:
-        return f"{100 * found / compared:.0f} % of the collectives were found on all ranks"
+    matched = sum(row.matched for row in rows)
+    if matched < MATCHED * compared:
+        return f"{100 * matched / compared:.0f} % of the collectives were found on all ranks"
     if not compared and any(row.ranks > 1 for row in rows):
         return FIRST_SECOND
     if not together:
         return f"fewer than {LEAST_COLLECTIVES} collectives of a kind and size were compared"
     whole = sum(row.count for row in of_loop if row.kind in SYNCHRONIZING)
-    if found < COMPARED * whole:
-        return f"{100 * found / whole:.0f} % of the collectives came after the first second"
+    if matched < COMPARED * whole:
+        return f"{100 * matched / whole:.0f} % of the collectives came after the first second"
     exposed = _exposed(run, process, of_loop)
     if exposed is None:
         return "collectives ran longer beside the steps than in them"
@@ -304,9 +312,9 @@ def was_clock_set(run: Run) -> bool:
     return run.clock_set_ns > CLOCK_SET * length_ns
 
 
-def _same_loop(parts: Collection[Exposed]) -> bool:
+def _same_loop(compared: Collection[Exposed]) -> bool:
     """Whether at least two ranks took enough steps, and as many."""
-    counts = [part.steps for part in parts]
+    counts = [part.steps for part in compared]
     return len(counts) > 1 and min(counts) >= max(LEAST_STEPS, STEPS_ALIKE * max(counts))
 
 

@@ -68,13 +68,13 @@ class Lateness:
 
     @property
     def word(self) -> str:
-        """The verdict's."""
+        """The word of the verdict, which names the late ranks."""
         verb = "ARE" if len(self.late) > 1 else "IS"
         return f"{self._who.upper()} {verb} LATE"
 
     @property
     def sentence(self) -> str:
-        """What it costs."""
+        """How much of the time the others wait, in a sentence."""
         who = "The other rank waits" if self.others == 1 else f"{self.others} ranks wait"
         if self.step_ns is None:
             return f"{who} {100 * self.share:.0f} % of the time for {self._who} in collectives."
@@ -83,18 +83,18 @@ class Lateness:
 
     @property
     def evidence(self) -> tuple[str, ...]:
-        """Why, a rank each."""
-        return tuple(f"{one.time.name}: {one.explanation}" for one in self.late)
+        """Why each of the late ranks is late, in a clause for each."""
+        return tuple(f"{rank.time.name}: {rank.explanation}" for rank in self.late)
 
     @property
     def advice(self) -> str:
-        """What to try."""
-        known = dict.fromkeys(one.advice for one in self.late if one.advice)
-        return "; ".join(known) or f"compare what {self._who} does with the others"
+        """What to try, for all causes of the late ranks."""
+        distinct = dict.fromkeys(rank.advice for rank in self.late if rank.advice)
+        return "; ".join(distinct) or f"compare what {self._who} does with the others"
 
     @property
     def _who(self) -> str:
-        return rank_names(one.time.rank for one in self.late)
+        return rank_names(rank.time.rank for rank in self.late)
 
 
 def rank_times(
@@ -115,7 +115,7 @@ def rank_times(
             # Of the time in which there were collectives: one rank may have done more besides.
             waited = by_match[process].waited_share if process in by_match else None
         found.append(RankTime(run, ranks[process], process, device, tree, waited))
-    with_tree = {one.process for one in found}
+    with_tree = {rank_time.process for rank_time in found}
     for process, part in by_match.items():
         if process not in with_tree:
             found.append(RankTime(run, ranks[process], process, None, None, part.waited_share))
@@ -124,23 +124,29 @@ def rank_times(
 
 def in_order(found: Sequence[RankTime]) -> list[RankTime]:
     """How late each is beside the others, the latest first."""
-    longest = max((one.waited for one in found if one.waited is not None), default=0.0)
-    for one in found:
-        one.late = None if one.waited is None else longest - one.waited
-    return sorted(found, key=lambda one: (-(one.late or 0.0), one.rank, one.device or 0))
+    longest = max(
+        (rank_time.waited for rank_time in found if rank_time.waited is not None), default=0.0
+    )
+    for rank_time in found:
+        rank_time.late = None if rank_time.waited is None else longest - rank_time.waited
+    return sorted(
+        found,
+        key=lambda rank_time: (-(rank_time.late or 0.0), rank_time.rank, rank_time.device or 0),
+    )
 
 
 def lateness_of(ranks: Sequence[RankTime], by_match: Mapping[int, Matched]) -> Lateness | None:
     """Who is late; None where nobody is, or where it cannot be told who. `by_match` is by process,
     where collectives were matched."""
     last = _last(ranks, by_match)
-    named = [one for one, lacked in last.ranks if not lacked]
+    named = [rank_time for rank_time, lacked in last.ranks if not lacked]
     if not named:
         return None
-    times = [one for one in ranks if one.late is not None]
-    others = [one for one in times if one not in named]
+    times = [rank_time for rank_time in ranks if rank_time.late is not None]
+    others = [rank_time for rank_time in times if rank_time not in named]
     late = tuple(
-        late_rank(one, others) for one in sorted(named, key=lambda one: (one.rank, one.process))
+        late_rank(rank_time, others)
+        for rank_time in sorted(named, key=lambda rank_time: (rank_time.rank, rank_time.process))
     )
     return Lateness(late, last.share, _step_ns(times), len(others), _claimed(late))
 
@@ -151,13 +157,15 @@ def lack_of_cores(
     """What the others waited, as a share of the time, for ranks that are not named because they had
     no core, and the reason; None where some are named, or nobody was last."""
     last = _last(ranks, by_match)
-    unnamed = [one for one, lacked in last.ranks if lacked]
+    unnamed = [rank_time for rank_time, lacked in last.ranks if lacked]
     if not unnamed or len(unnamed) < len(last.ranks):
         return None
-    waits = {one.process: 100 * cores.waited for one in ranks if (cores := one.cores)}
-    own = percents([waits.pop(one.process) for one in unnamed])
+    waits = {
+        rank_time.process: 100 * cores.waited for rank_time in ranks if (cores := rank_time.cores)
+    }
+    own = percents([waits.pop(rank_time.process) for rank_time in unnamed])
     return last.share, (
-        f"no rank is named late: {rank_names(one.rank for one in unnamed)} came last, but had no "
+        f"no rank is named late: {rank_names(late.rank for late in unnamed)} came last, but had no "
         f"CPU core {own} of the time, the others {percents(list(waits.values()))}"
     )
 
@@ -171,47 +179,53 @@ class _Last(NamedTuple):
 
 
 def _last(ranks: Sequence[RankTime], by_match: Mapping[int, Matched]) -> _Last:
-    times = [one for one in ranks if one.late is not None]
+    times = [rank_time for rank_time in ranks if rank_time.late is not None]
     if len(times) < 2:
         return _Last((), 0.0)
     named, share = _always_late(times)
-    others = [one for one in times if one not in named]
-    usual = median(one.late or 0.0 for one in others)
-    late = {one.process: (one.late or 0.0) - usual for one in named}
+    others = [rank_time for rank_time in times if rank_time not in named]
+    usual = median(rank_time.late or 0.0 for rank_time in others)
+    late = {rank_time.process: (rank_time.late or 0.0) - usual for rank_time in named}
     if not _are_late_again(named, times, by_match):
         named, share = _blamed(times, by_match)
-        others = [one for one in times if one not in named]
-        late = {one.process: by_match[one.process].blamed_share for one in named}
-    cores = [one.cores for one in others]
+        others = [rank_time for rank_time in times if rank_time not in named]
+        late = {rank_time.process: by_match[rank_time.process].blamed_share for rank_time in named}
+    cores = [rank_time.cores for rank_time in others]
     return _Last(
         [
             (
-                one,
-                had_no_core(one.cores, cores, late[one.process], LEAST_LATE)
-                or _is_chance(one, others, by_match, late[one.process]),
+                rank_time,
+                had_no_core(rank_time.cores, cores, late[rank_time.process], LEAST_LATE)
+                or _is_chance(rank_time, others, by_match, late[rank_time.process]),
             )
-            for one in named
+            for rank_time in named
         ],
         share,
     )
 
 
 def _is_chance(
-    one: RankTime, others: Sequence[RankTime], by_match: Mapping[int, Matched], late: float
+    rank_time: RankTime, others: Sequence[RankTime], by_match: Mapping[int, Matched], late: float
 ) -> bool:
-    if one.cores is None or not all(other.process in by_match for other in (one, *others)):
+    if rank_time.cores is None or not all(
+        other.process in by_match for other in (rank_time, *others)
+    ):
         return False
-    if times_longer(one.cores, [other.cores for other in others], LEAST_LATE) is not None:
+    if times_longer(rank_time.cores, [other.cores for other in others], LEAST_LATE) is not None:
         return False
     theirs = [by_match[other.process] for other in others]
-    core_wait_ns = one.run.processes[one.process].core_wait_ns
-    return may_be_chance(by_match[one.process], theirs, core_wait_ns, late, LEAST_LATE)
+    core_wait_ns = rank_time.run.processes[rank_time.process].core_wait_ns
+    return may_be_chance(by_match[rank_time.process], theirs, core_wait_ns, late, LEAST_LATE)
 
 
 def _step_ns(times: Sequence[RankTime]) -> float | None:
     """A usual step of the loop that all ranks run; None where they have no steps, or do not run the
     same loop."""
-    trees = [one.tree for one in times if one.tree is not None and one.tree.has_steps]
+    trees = [
+        rank_time.tree
+        for rank_time in times
+        if rank_time.tree is not None and rank_time.tree.has_steps
+    ]
     counts = [tree.steps for tree in trees]
     if len(trees) < len(times) or min(counts) < STEPS_ALIKE * max(counts):
         return None
@@ -220,8 +234,8 @@ def _step_ns(times: Sequence[RankTime]) -> float | None:
 
 def _always_late(times: Sequence[RankTime]) -> tuple[Sequence[RankTime], float]:
     """Those before the largest gap, where there is one; how large it is."""
-    late = [one.late or 0.0 for one in times]
-    gaps = [late[at] - late[at + 1] for at in range(len(late) - 1)]
+    late = [rank_time.late or 0.0 for rank_time in times]
+    gaps = [late[index] - late[index + 1] for index in range(len(late) - 1)]
     share = max(gaps)
     count = gaps.index(share) + 1
     if share < LEAST_LATE or share < APART * (late[0] - late[-1]) or count > len(times) / 2:
@@ -233,9 +247,11 @@ def _are_late_again(
     named: Sequence[RankTime], times: Sequence[RankTime], by_match: Mapping[int, Matched]
 ) -> bool:
     """Whether the others waited for them more than once."""
-    if not all(one.process in by_match for one in times):
+    if not all(rank_time.process in by_match for rank_time in times):
         return bool(named)
-    again = [(by_match[one.process].waited_again_share, one in named) for one in times]
+    again = [
+        (by_match[rank_time.process].waited_again_share, rank_time in named) for rank_time in times
+    ]
     own = [share for share, is_named in again if is_named]
     return bool(own) and min(share for share, is_in in again if not is_in) - max(own) >= LEAST_LATE
 
@@ -245,26 +261,32 @@ def _blamed(
 ) -> tuple[Sequence[RankTime], float]:
     """Those that were last far more often than the rest, by what that cost."""
     blame = sorted(
-        ((by_match[one.process].blamed_share, one) for one in times if one.process in by_match),
+        (
+            (by_match[rank_time.process].blamed_share, rank_time)
+            for rank_time in times
+            if rank_time.process in by_match
+        ),
         key=lambda pair: -pair[0],
     )
     for count in range(len(blame) // 2, 0, -1):
         share, least = blame[count - 1]
         enough = by_match[least.process].last >= LEAST_COLLECTIVES and any(
-            one.waited_again_share for one in by_match.values()
+            matched.waited_again_share for matched in by_match.values()
         )
         if share >= LEAST_LATE and enough and share >= CLEARLY * blame[count][0]:
-            return [one for _, one in blame[:count]], sum(share for share, _ in blame[:count])
+            return [rank_time for _, rank_time in blame[:count]], sum(
+                share for share, _ in blame[:count]
+            )
     return (), 0.0
 
 
 def _claimed(late: Sequence[LateRank]) -> dict[Leaf, int]:
     claimed: dict[Leaf, int] = {}
-    for one in late:
-        if one.time.tree is None:
+    for rank_time in late:
+        if rank_time.time.tree is None:
             continue
-        for leaf, share in one.excess.items():
-            ns = max(0, round(share * one.time.tree.wall_ns))
+        for leaf, share in rank_time.excess.items():
+            ns = max(0, round(share * rank_time.time.tree.wall_ns))
             claimed[leaf] = claimed.get(leaf, 0) + ns
     return claimed
 
@@ -279,9 +301,11 @@ def late_over_steps(ranks: Sequence[RankTime], groups: int = GROUPS) -> dict[Pla
     """By process and device: how late a step, in ns, for each of up to so many groups of as many
     steps, the oldest first. Empty where ranks cannot be compared."""
     blocks = {
-        (one.process, one.device): found
-        for one in ranks
-        if one.late is not None and one.device is not None and (found := _blocks(one))
+        (rank_time.process, rank_time.device): found
+        for rank_time in ranks
+        if rank_time.late is not None
+        and rank_time.device is not None
+        and (found := _blocks(rank_time))
     }
     counts = [sum(block.steps for block in found) for found in blocks.values()]
     if len(blocks) < 2 or min(counts) < STEPS_ALIKE * max(counts):
@@ -297,13 +321,13 @@ def late_over_steps(ranks: Sequence[RankTime], groups: int = GROUPS) -> dict[Pla
     }
 
 
-def _blocks(one: RankTime) -> list[StepBlock]:
+def _blocks(rank_time: RankTime) -> list[StepBlock]:
     """Those of the loop that took the most time on the rank's device."""
-    known = one.run.step_blocks.get(one.process)
+    kept = rank_time.run.step_blocks.get(rank_time.process)
     loops = [
         blocks
-        for (device, _), blocks in (known.loops.items() if known is not None else ())
-        if device == one.device
+        for (device, _), blocks in (kept.loops.items() if kept is not None else ())
+        if device == rank_time.device
     ]
     return max(loops, key=lambda blocks: sum(block.ns for block in blocks), default=[])
 
@@ -314,11 +338,11 @@ def _in_groups(blocks: Sequence[StepBlock], groups: int) -> list[float]:
     sums = [0, *accumulate(dict(block.leaves).get(Leaf.COMMUNICATION, 0) for block in blocks)]
 
     def up_to(step: float) -> float:
-        at = min(max(bisect_right(ends, step) - 1, 0), len(blocks) - 1)
-        part = (step - ends[at]) / max(1, ends[at + 1] - ends[at])
-        return sums[at] + part * (sums[at + 1] - sums[at])
+        place = min(max(bisect_right(ends, step) - 1, 0), len(blocks) - 1)
+        part = (step - ends[place]) / max(1, ends[place + 1] - ends[place])
+        return sums[place] + part * (sums[place + 1] - sums[place])
 
-    edges = [ends[-1] * at / groups for at in range(groups + 1)]
+    edges = [ends[-1] * group / groups for group in range(groups + 1)]
     totals = [up_to(edge) for edge in edges]
     size = ends[-1] / groups
-    return [(totals[at + 1] - totals[at]) / size for at in range(groups)]
+    return [(totals[group + 1] - totals[group]) / size for group in range(groups)]

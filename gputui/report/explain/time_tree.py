@@ -74,14 +74,14 @@ class TimeTree:
     @property
     def step_mean(self) -> Mean:
         """The length of a step, and how sure that is."""
-        parts = [[(block.steps, float(block.ns)) for block in blocks] for blocks in self.blocks]
-        found = self._mean(self.step_mean_ns, parts)
-        if found.error is None and len(self.newest) >= 2 * FEWEST_BLOCKS:
+        times = [[(block.steps, float(block.ns)) for block in blocks] for blocks in self.blocks]
+        mean = self._mean(self.step_mean_ns, times)
+        if mean.error is None and len(self.newest) >= 2 * FEWEST_BLOCKS:
             # One delta of many steps, as of an imported report: its newest ones, eight at a time.
             size = max(1, len(self.newest) // 8)
-            rows = [self.newest[at : at + size] for at in range(0, len(self.newest), size)]
-            found = self._mean(self.step_mean_ns, [[(len(row), float(sum(row))) for row in rows]])
-        return found
+            rows = [self.newest[start : start + size] for start in range(0, len(self.newest), size)]
+            mean = self._mean(self.step_mean_ns, [[(len(row), float(sum(row))) for row in rows]])
+        return mean
 
     def leaf_mean(self, leaf: Leaf) -> Mean | None:
         """Time under a leaf as ns a step of one device; None without steps."""
@@ -100,11 +100,11 @@ class TimeTree:
     def _mean(amount: float, devices: list[list[tuple[int, float]]]) -> Mean:
         """With the error of the least certain device: ranks go in step, so that more of them say
         no more."""
-        known = [mean for blocks in devices if blocks and (mean := mean_of_blocks(blocks)).error]
-        if not known:
+        means = [mean for blocks in devices if blocks and (mean := mean_of_blocks(blocks)).error]
+        if not means:
             still = [mean_of_blocks(blocks) for blocks in devices if len(blocks) >= FEWEST_BLOCKS]
             return Mean(amount, 0.0, still[0].freedom) if still else Mean(amount)
-        worst = max(known, key=lambda mean: mean.error or 0.0)
+        worst = max(means, key=lambda mean: mean.error or 0.0)
         return Mean(amount, worst.error, worst.freedom)
 
     @property
@@ -151,7 +151,7 @@ def tree_of(run: Run, trees: Mapping[Place, TimeTree], gpu: int | None = None) -
     if gpu is None:
         trees = _in_the_loop(run, trees)
     trees = {place: tree for place, tree in trees.items() if gpu in (None, place[1])}
-    parts = together(run, {place: tree.leaves for place, tree in trees.items()})
+    shared = together(run, {place: tree.leaves for place, tree in trees.items()})
     seen_ns = sum(tree.wall_ns for tree in trees.values())
     if not seen_ns:
         return None
@@ -159,19 +159,19 @@ def tree_of(run: Run, trees: Mapping[Place, TimeTree], gpu: int | None = None) -
     beside: dict[Scope, int] = defaultdict(int)
     paused: dict[Leaf, int] = defaultdict(int)
     for place, tree in trees.items():
-        for leaf, ns in (parts[place].leaves if place in parts else tree.leaves).items():
+        for leaf, ns in (shared[place].leaves if place in shared else tree.leaves).items():
             leaves[leaf] += ns
         for scope, ns in tree.beside_ns.items():
             beside[scope] += ns
         for leaf, ns in tree.paused.items():
             paused[leaf] += ns
     wall_ns = sum(leaves.values())
-    alone = [place for place in trees if place not in parts]
+    alone = [place for place in trees if place not in shared]
     stepped = [tree for tree in trees.values() if tree.has_steps]
     return TimeTree(
         wall_ns=wall_ns,
         leaves={leaf: ns for leaf, ns in leaves.items() if ns},
-        devices=len(alone) + len({part.gpu for part in parts.values()}),
+        devices=len(alone) + len({part.gpu for part in shared.values()}),
         steps=sum(tree.steps for tree in trees.values()),
         operations=sum(tree.operations for tree in trees.values()),
         step_ns=Accumulator.of(tree.step_ns for tree in stepped),
@@ -209,7 +209,7 @@ def shared_gpus(run: Run, trees: Mapping[Place, TimeTree]) -> list[Part]:
 def device_trees(run: Run, by_match: Mapping[int, Matched]) -> dict[Place, TimeTree]:
     """The tree of each device of each process, empty ones too. `by_match` is what matched
     collectives say of each process (`rank_waits.matched`)."""
-    devices = {place: _device(run, *place, parts) for place, parts in _by_place(run).items()}
+    devices = {place: _device(run, *place, times) for place, times in _by_place(run).items()}
     settled = settle(run, {place: counted for place, (_, counted) in devices.items()}, by_match)
     trees: dict[Place, TimeTree] = {}
     for place, (tree, _) in devices.items():
@@ -217,7 +217,9 @@ def device_trees(run: Run, by_match: Mapping[int, Matched]) -> dict[Place, TimeT
         blocks = tree.blocks
         if settled[place].waits_are_known:
             transfer_ns = leaves.get(Leaf.COMMUNICATION, 0) / max(1, tree.steps)
-            blocks = tuple(tuple(settled_block(one, transfer_ns) for one in row) for row in blocks)
+            blocks = tuple(
+                tuple(settled_block(block, transfer_ns) for block in row) for row in blocks
+            )
         trees[place] = dataclasses.replace(
             tree, wall_ns=sum(leaves.values()), leaves=leaves, moves=tuple(moves), blocks=blocks
         )
@@ -237,7 +239,7 @@ def exposed_of(trees: Mapping[Key, TimeTree]) -> dict[Key, Exposed]:
 
 def main_loops(run: Run) -> dict[Place, int]:
     """The loop whose steps count, of each device that has one."""
-    scopes = {place: scope_of(run, *place, parts) for place, parts in _by_place(run).items()}
+    scopes = {place: scope_of(run, *place, times) for place, times in _by_place(run).items()}
     return {place: main for place, (main, _) in scopes.items() if main is not None}
 
 
@@ -247,9 +249,9 @@ def _by_place(run: Run) -> dict[Place, dict[tuple[int, Scope], dict[Leaf, int]]]
         lambda: defaultdict(dict)
     )
     for time in run.leaf_times.values():
-        of = by_device[time.process, time.device][time.loop, Scope(time.scope)]
+        leaves = by_device[time.process, time.device][time.loop, Scope(time.scope)]
         leaf = leaf_of_number(time.leaf)
-        of[leaf] = of.get(leaf, 0) + time.ns
+        leaves[leaf] = leaves.get(leaf, 0) + time.ns
     return by_device
 
 
@@ -257,10 +259,10 @@ def _device(
     run: Run,
     process: int,
     device: int,
-    parts: dict[tuple[int, Scope], dict[Leaf, int]],
+    times: dict[tuple[int, Scope], dict[Leaf, int]],
 ) -> tuple[TimeTree, Counted]:
     """The tree of a process on a device, still without leaves, and what was counted of these."""
-    main, scopes = scope_of(run, process, device, parts)
+    main, scopes = scope_of(run, process, device, times)
     inside: list[Mapping[Leaf, int]] = []
     beside: dict[Scope, int] = defaultdict(int)
     paused: Mapping[Leaf, int] = {}
@@ -272,7 +274,7 @@ def _device(
     waited_ns: int | None = None
     if main is not None and process in run.step_blocks:
         blocks.append(tuple(run.step_blocks[process].loops.get((device, main), ())))
-    for (loop, scope), leaves in parts.items():
+    for (loop, scope), leaves in times.items():
         if (main is None or loop == main) and scope in scopes:
             inside.append(leaves)
         else:

@@ -68,14 +68,14 @@ def steps_grow(analysis: Analysis) -> Iterator[Finding]:
     tree = analysis.tree
     if tree is None:
         return
-    if (found := step_trend(tree)) is not None:
+    if (trend := step_trend(tree)) is not None:
         what = "takes {more} longer than the one before"
-    elif (found := work_trend(tree)) is not None:
+    elif (trend := work_trend(tree)) is not None:
         what = "gives the GPU {more} more work than the one before"
     else:
         return
-    grown_ns = (found.last_ns - found.first_ns) / 2
-    gain = tree.step_mean_ns / max(found.first_ns, tree.step_mean_ns - grown_ns)
+    grown_ns = (trend.last_ns - trend.first_ns) / 2
+    gain = tree.step_mean_ns / max(trend.first_ns, tree.step_mean_ns - grown_ns)
     also = ""
     if (planned := _plans_of_growth(analysis, tree)) is not None:
         share = f"{100 * planned.recoverable:.0f} % of each step"
@@ -86,15 +86,15 @@ def steps_grow(analysis: Analysis) -> Iterator[Finding]:
         view="timeline",
         word="steps grow",
         sentence=(
-            f"Each step {what.format(more=duration(found.ns_per_step))}: "
-            f"{duration(found.first_ns)} to {duration(found.last_ns)} within {found.steps:,} steps."
+            f"Each step {what.format(more=duration(trend.ns_per_step))}: "
+            f"{duration(trend.first_ns)} to {duration(trend.last_ns)} within {trend.steps:,} steps."
             f"{also}"
         ),
         advice=(
             "in a decoder keep a KV cache (use_cache=True); else look for a text, list or graph "
             "that each step goes through again"
         ),
-        value=100 * (found.last_ns / found.first_ns - 1),
+        value=100 * (trend.last_ns / trend.first_ns - 1),
         threshold=100 * MOVED,
         source="Theil-Sen slope over the steps, Kendall's test at 99 %",
         gain=gain if gain > 1.0 else None,
@@ -107,11 +107,11 @@ def steps_grow(analysis: Analysis) -> Iterator[Finding]:
 def _plans_of_growth(analysis: Analysis, tree: TimeTree) -> Finding | None:
     """The finding that the CPU plans attention for each new length: where steps grow by a text
     gone through again they give attention these lengths, and the plans go with them."""
-    found = verdict(analysis)
-    if found is None or work_trend(tree) is None:
+    outcome = verdict(analysis)
+    if outcome is None or work_trend(tree) is None:
         return None
-    host = (one for one in found.findings if one.cause == LEAVES[Leaf.HOST].key)
-    return next((one for one in host if is_of_plans(one.advice)), None)
+    host = (finding for finding in outcome.findings if finding.cause == LEAVES[Leaf.HOST].key)
+    return next((finding for finding in host if is_of_plans(finding.advice)), None)
 
 
 def step_trend(tree: TimeTree) -> Trend | None:
@@ -131,7 +131,7 @@ def _is_slower_cpu(tree: TimeTree) -> bool:
     if len(lengths) < LEAST_POINTS // 2 or not (spread := pvariance(lengths)):
         return False
 
-    def of(wanted: Callable[[Leaf], bool]) -> tuple[float, float]:
+    def mean_and_growth(wanted: Callable[[Leaf], bool]) -> tuple[float, float]:
         """The mean, and how much of a longer step it is."""
         values = [
             sum(ns for leaf, ns in block.leaves if wanted(Leaf(leaf))) / block.steps
@@ -141,8 +141,10 @@ def _is_slower_cpu(tree: TimeTree) -> bool:
         together = fmean((a - mean) * (b - middle) for a, b in zip(values, lengths, strict=True))
         return mean, together / spread
 
-    _, by_speed = of(_CPU_SPEED.__contains__)
-    busy, more_busy = of(lambda leaf: not LEAVES[leaf].is_idle and leaf not in _CPU_SPEED)
+    _, by_speed = mean_and_growth(_CPU_SPEED.__contains__)
+    busy, more_busy = mean_and_growth(
+        lambda leaf: not LEAVES[leaf].is_idle and leaf not in _CPU_SPEED
+    )
     return by_speed > 0.5 and more_busy * fmean(lengths) < 0.25 * busy
 
 
@@ -156,11 +158,11 @@ def work_trend(tree: TimeTree) -> Trend | None:
     if tree.steps < LEAST_STEPS * tree.devices:
         return None
     products = _trend(_sums_of_blocks(tree, _PRODUCTS.__contains__), PRODUCTS_MOVED)
-    work = _trend(_sums_of_blocks(tree, lambda leaf: not LEAVES[leaf].is_idle))
-    if products is None or work is None:
+    busy_trend = _trend(_sums_of_blocks(tree, lambda leaf: not LEAVES[leaf].is_idle))
+    if products is None or busy_trend is None:
         return None
-    grown = work.last_ns - work.first_ns
-    return work if grown >= MOVED * tree.step_mean_ns else None
+    grown = busy_trend.last_ns - busy_trend.first_ns
+    return busy_trend if grown >= MOVED * tree.step_mean_ns else None
 
 
 def _sums_of_blocks(tree: TimeTree, wanted: Callable[[Leaf], bool]) -> list[Point]:
@@ -193,8 +195,8 @@ def _trend(points: Sequence[Point], moved: float = MOVED) -> Trend | None:
         return None
     # One jump is another phase of the program, growth goes on in both halves.
     half = len(longest) // 2
-    parts = longest[: half + 1], longest[half:]
-    if any(_theil_sen(part) < slope / 4 for part in parts):
+    halves = longest[: half + 1], longest[half:]
+    if any(_theil_sen(part) < slope / 4 for part in halves):
         return None
     return Trend(slope, first_ns, last_ns, round(steps))
 
@@ -217,20 +219,20 @@ def _points(tree: TimeTree) -> list[Point]:
         done += steps
     # A step alone is uneven: several together.
     size = CHUNK if len(newest) >= LEAST_POINTS * CHUNK // 2 else 1
-    for at in range(0, len(newest) - size + 1, size):
-        chunk = newest[at : at + size]
-        points.append(Point(done + at + size / 2, sum(chunk) / size))
+    for start in range(0, len(newest) - size + 1, size):
+        chunk = newest[start : start + size]
+        points.append(Point(done + start + size / 2, sum(chunk) / size))
     return points
 
 
 def _parts(points: Sequence[Point]) -> list[list[Point]]:
     """Cut where a step falls back."""
-    parts = [[points[0]]]
+    groups = [[points[0]]]
     for before, point in pairwise(points):
         if point.ns < (1 - FALL) * before.ns:
-            parts.append([])
-        parts[-1].append(point)
-    return parts
+            groups.append([])
+        groups[-1].append(point)
+    return groups
 
 
 def _kendall(points: Sequence[Point]) -> int:

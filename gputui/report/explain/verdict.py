@@ -89,20 +89,24 @@ def verdict(analysis: Analysis) -> Verdict | None:
             sentence += f" {line}."
         return Verdict("WAITS FOR WORK", sentence, tree=tree, says_pauses=True)
     hole = _hole(analysis.run, tree)
-    found = _findings(analysis, with_pauses(tree) or tree)
+    findings = _findings(analysis, with_pauses(tree) or tree)
     if hole is not None:
         # Work that was not seen looks like idle time.
-        found = [one for one in found if not one.cause.startswith("idle.")]
-    if not found and hole is None and paused >= WAITS_FOR_WORK:
+        findings = [finding for finding in findings if not finding.cause.startswith("idle.")]
+    if not findings and hole is None and paused >= WAITS_FOR_WORK:
         if gpu_works(tree):
-            found = [other_work(paused)]
-            return Verdict(found[0].word, found[0].sentence, tuple(found), tree, says_pauses=True)
+            findings = [other_work(paused)]
+            return Verdict(
+                findings[0].word, findings[0].sentence, tuple(findings), tree, says_pauses=True
+            )
         sentence = f"Pauses between bursts of steps take {100 * paused:.0f} % of the time."
         return Verdict("MOSTLY PAUSED", sentence, tree=tree, says_pauses=True)
-    if not found:
+    if not findings:
         return Verdict(*(hole or _healthy(tree)), tree=tree)
-    says_pauses = found[0].with_pauses
-    return Verdict(found[0].word, found[0].told, tuple(found), tree, says_pauses=says_pauses)
+    says_pauses = findings[0].with_pauses
+    return Verdict(
+        findings[0].word, findings[0].told, tuple(findings), tree, says_pauses=says_pauses
+    )
 
 
 HOLE = 0.05
@@ -134,14 +138,14 @@ def _findings(analysis: Analysis, tree: TimeTree) -> list[Finding]:
     run = analysis.run
     waits = waits_a_step(run) if tree.steps else float("inf")
     idle = tree.share(tree.idle_ns)
-    known = 1.0 - tree.share(tree.leaves.get(Leaf.UNKNOWN, 0))
+    recorded = 1.0 - tree.share(tree.leaves.get(Leaf.UNKNOWN, 0))
     sizes: list[tuple[float, Leaf, Cause]] = []
     late = analysis.lateness
     if late is not None and late.share < SPEAKS:
         late = None
     for leaf, whole_ns in tree.leaves.items():
         cause = CAUSES.get(leaf)
-        if cause is None or known <= 0 or (leaf is Leaf.RANK and late is not None):
+        if cause is None or recorded <= 0 or (leaf is Leaf.RANK and late is not None):
             continue
         ns = whole_ns - (late.claimed_ns.get(leaf, 0) if late is not None else 0)
         parent = idle if LEAVES[leaf].is_idle else 1.0 - idle
@@ -150,25 +154,25 @@ def _findings(analysis: Analysis, tree: TimeTree) -> list[Finding]:
             continue
         if leaf in _BALANCE and tree.kernels_share < SPEAKS:
             continue
-        one = A_LAYERS_WAIT if tree.operations <= LAYER * tree.steps else ONE_WAIT
-        if leaf is Leaf.SYNC and waits < MANY_WAITS and recoverable < one:
+        least = A_LAYERS_WAIT if tree.operations <= LAYER * tree.steps else ONE_WAIT
+        if leaf is Leaf.SYNC and waits < MANY_WAITS and recoverable < least:
             continue
         sizes.append((recoverable, leaf, cause))
     sizes.sort(key=lambda size: -size[0])
-    found = [_finding(analysis, tree, *size) for size in sizes]
+    findings = [_finding(analysis, tree, *size) for size in sizes]
     if (waits_among_launches(run) or 0.0) >= EVERY_FEW:
-        found = _waits_first(found)
-    found = each_cause_once(analysis, tree, found)[:MOST]
-    return found if late is None else [_late_finding(tree, late), *found][:MOST]
+        findings = _waits_first(findings)
+    findings = each_cause_once(analysis, tree, findings)[:MOST]
+    return findings if late is None else [_late_finding(tree, late), *findings][:MOST]
 
 
-def _waits_first(found: list[Finding]) -> list[Finding]:
+def _waits_first(findings: list[Finding]) -> list[Finding]:
     """Waits right before the launches that are larger."""
-    at = {one.cause: number for number, one in enumerate(found)}
-    wait, launch = at.get(LEAVES[Leaf.SYNC].key), at.get(LEAVES[Leaf.LAUNCH].key)
+    places = {finding.cause: number for number, finding in enumerate(findings)}
+    wait, launch = places.get(LEAVES[Leaf.SYNC].key), places.get(LEAVES[Leaf.LAUNCH].key)
     if wait is None or launch is None or wait < launch:
-        return found
-    return [*found[:launch], found[wait], *found[launch:wait], *found[wait + 1 :]]
+        return findings
+    return [*findings[:launch], findings[wait], *findings[launch:wait], *findings[wait + 1 :]]
 
 
 def _late_finding(tree: TimeTree, late: Lateness) -> Finding:
@@ -259,12 +263,12 @@ def _healthy(tree: TimeTree) -> tuple[str, str]:
     busy = 1.0 - tree.share(tree.idle_ns)
     work = [leaf for leaf in tree.leaves if not LEAVES[leaf].is_idle]
     largest = max(work, key=lambda leaf: tree.leaves[leaf], default=None)
-    of = "each step" if tree.has_steps else "the time since its first kernel"
-    first = f"Nothing stands out: the GPU works {100 * busy:.0f} % of {of}"
+    scope_text = "each step" if tree.has_steps else "the time since its first kernel"
+    first = f"Nothing stands out: the GPU works {100 * busy:.0f} % of {scope_text}"
     if largest is None:
         return "IDLE", f"{first}."
     if 1.0 - busy >= MIXED:
-        return "NO SINGLE CAUSE", _mixed(tree, of)
+        return "NO SINGLE CAUSE", _mixed(tree, scope_text)
     share = tree.share(tree.leaves[largest])
     return "HEALTHY", f"{first}, {100 * share:.0f} % on {LEAVES[largest].label}."
 
@@ -273,13 +277,13 @@ MIXED = 1 / 3
 """Idle time from which a run is not healthy although none of its causes reaches SPEAKS."""
 
 
-def _mixed(tree: TimeTree, of: str) -> str:
+def _mixed(tree: TimeTree, scope_text: str) -> str:
     idle = [leaf for leaf in tree.leaves if LEAVES[leaf].is_idle]
     idle.sort(key=lambda leaf: -tree.leaves[leaf])
-    parts = ", ".join(
+    listed = ", ".join(
         f"{LEAVES[leaf].label} {100 * tree.share(tree.leaves[leaf]):.0f} %" for leaf in idle[:MOST]
     )
-    return f"The GPU idles {100 * tree.share(tree.idle_ns):.0f} % of {of}: {parts}."
+    return f"The GPU idles {100 * tree.share(tree.idle_ns):.0f} % of {scope_text}: {listed}."
 
 
 def late_beside(analysis: Analysis) -> Iterator[Finding]:
@@ -320,8 +324,8 @@ _LATE_SOURCE = "time that the other ranks wait for it in collectives"
 
 def causes(analysis: Analysis) -> tuple[Finding, ...]:
     """The verdict's findings, as they stand among others."""
-    found = verdict(analysis)
-    return found.findings if found is not None else ()
+    outcome = verdict(analysis)
+    return outcome.findings if outcome is not None else ()
 
 
 RULES = (RunRule(10, causes), RunRule(11, late_beside))
@@ -347,16 +351,16 @@ class VerdictDocument(msgspec.Struct, frozen=True):
     beside_ns: dict[str, int]
 
 
-def verdict_document(found: Verdict | None) -> VerdictDocument | None:
-    """For programs."""
-    tree = found.tree if found is not None else None
-    if found is None or tree is None:
+def verdict_document(outcome: Verdict | None) -> VerdictDocument | None:
+    """The verdict as a document; None where no operation was captured."""
+    tree = outcome.tree if outcome is not None else None
+    if outcome is None or tree is None:
         return None
     idle = 100 * tree.share(tree.idle_ns)
     mean = tree.step_mean if tree.has_steps else None
     return VerdictDocument(
-        word=found.word,
-        headline=found.headline,
+        word=outcome.word,
+        headline=outcome.headline,
         scope="steady steps" if tree.has_steps else "since the first kernel",
         gpus=tree.devices,
         wall_ns=tree.wall_ns,
@@ -391,49 +395,51 @@ class Headline:
         self._shown: Verdict | None = None
         self._challenger: tuple[str, int] | None = None
 
-    def of(self, run: Run, found: Verdict | None) -> Verdict | None:
-        """What to show now, where `found` is the run's conclusion; None while too little was
+    def of(self, run: Run, outcome: Verdict | None) -> Verdict | None:
+        """What to show now, where `outcome` is the run's conclusion; None while too little was
         seen."""
         if run.started.time_ns != self._run:
             self._run, self._shown, self._challenger = run.started.time_ns, None, None
-        tree = found.tree if found is not None else None
-        if found is None or tree is None or not run.is_active:
-            self._shown = found
-            return found
+        tree = outcome.tree if outcome is not None else None
+        if outcome is None or tree is None or not run.is_active:
+            self._shown = outcome
+            return outcome
         enough = tree.steps >= LEAST_STEPS * tree.devices and tree.wall_ns >= LEAST_NS
         if self._shown is None and not enough:
             return None
-        if self._shown is None or self._leads(found, run.updated_ns):
-            self._shown, self._challenger = found, None
+        if self._shown is None or self._leads(outcome, run.updated_ns):
+            self._shown, self._challenger = outcome, None
         else:
-            self._shown = _renewed(self._shown, found)
+            self._shown = _renewed(self._shown, outcome)
         return self._shown
 
-    def _leads(self, found: Verdict, now_ns: int) -> bool:
-        """Whether what was found takes the place of what is shown."""
+    def _leads(self, outcome: Verdict, now_ns: int) -> bool:
+        """Whether the new outcome takes the place of what is shown."""
         shown = self._shown
         assert shown is not None
-        if _leading_cause(found) == _leading_cause(shown):
+        if _leading_cause(outcome) == _leading_cause(shown):
             return True
-        sizes = {one.cause: one.recoverable for one in found.findings}
-        held, new = sizes.get(_leading_cause(shown), 0.0), sizes.get(_leading_cause(found), 0.0)
+        sizes = {finding.cause: finding.recoverable for finding in outcome.findings}
+        held, new = sizes.get(_leading_cause(shown), 0.0), sizes.get(_leading_cause(outcome), 0.0)
         if abs(new - held) < CLEARLY_LARGER:
             self._challenger = None
             return False
-        if self._challenger is None or self._challenger[0] != _leading_cause(found):
-            self._challenger = _leading_cause(found), now_ns
+        if self._challenger is None or self._challenger[0] != _leading_cause(outcome):
+            self._challenger = _leading_cause(outcome), now_ns
         return now_ns - self._challenger[1] >= FOR_NS
 
 
-def _leading_cause(found: Verdict) -> str:
+def _leading_cause(outcome: Verdict) -> str:
     """What leads: a leaf, a rule, or a verdict without findings."""
-    return found.findings[0].cause if found.findings else found.word
+    return outcome.findings[0].cause if outcome.findings else outcome.word
 
 
-def _renewed(shown: Verdict, found: Verdict) -> Verdict:
+def _renewed(shown: Verdict, outcome: Verdict) -> Verdict:
     """The same cause in front, with its newest figures."""
-    same = next((one for one in found.findings if one.cause == _leading_cause(shown)), None)
+    same = next(
+        (finding for finding in outcome.findings if finding.cause == _leading_cause(shown)), None
+    )
     if same is None:
         return shown
-    rest = tuple(one for one in found.findings if one is not same)
-    return Verdict(same.word, same.told, (same, *rest), found.tree, found.speed)
+    rest = tuple(finding for finding in outcome.findings if finding is not same)
+    return Verdict(same.word, same.told, (same, *rest), outcome.tree, outcome.speed)
