@@ -25,7 +25,7 @@ from gputui.state.run import MARKS
 from gputui.state.tables import Table, TableOf
 
 
-class Part(Enum):
+class ScopeKind(Enum):
     """Which steps of a run a scope keeps."""
 
     STEADY = "steady steps"
@@ -38,7 +38,7 @@ class Part(Enum):
 class RunScope:
     """A part of a run; of STEPS the first and the last of the steady steps, counted from 1."""
 
-    part: Part = Part.STEADY
+    part: ScopeKind = ScopeKind.STEADY
     first: int = 0
     last: int = 0
 
@@ -55,9 +55,9 @@ def scopes(run: Run) -> list[RunScope]:
     loops = main_loops(run)
     if not loops:
         return [STEADY]
-    places = [RunScope(Part.STEADY), RunScope(Part.TURNS), RunScope(Part.RUN)]
+    places = [RunScope(ScopeKind.STEADY), RunScope(ScopeKind.TURNS), RunScope(ScopeKind.RUN)]
     if not any(_turns_beside(run, loops).values()):
-        places.remove(RunScope(Part.TURNS))
+        places.remove(RunScope(ScopeKind.TURNS))
     return places
 
 
@@ -70,13 +70,13 @@ def why_no_stretch(run: Run) -> str | None:
 
 def in_words(run: Run, scope: RunScope) -> str:
     """The scope, as a person reads it."""
-    if scope.part is Part.STEPS:
+    if scope.part is ScopeKind.STEPS:
         return f"steps {scope.first:,} to {scope.last:,} of the steady ones"
-    if scope.part is Part.TURNS:
+    if scope.part is ScopeKind.TURNS:
         beside = _turns_beside(run, main_loops(run))
         words = [f"{count(steps)} {_NAMES[kind]}" for kind, steps in beside.items() if steps]
         return f"all steps, with {', '.join(words)}"
-    return "all time since the first kernel" if scope.part is Part.RUN else scope.part.value
+    return "all time since the first kernel" if scope.part is ScopeKind.RUN else scope.part.value
 
 
 _Row = TypeVar("_Row", LoopDelta, LeafTime)
@@ -86,14 +86,14 @@ _NAMES = {Scope.WARMUP: "of warm-up", Scope.EVALUATION: "of evaluation", Scope.P
 
 def cut(run: Run, scope: RunScope) -> Run:
     """The run as if it had been nothing but its scope."""
-    if scope.part is Part.STEADY:
+    if scope.part is ScopeKind.STEADY:
         return run
-    if scope.part is Part.RUN:
+    if scope.part is ScopeKind.RUN:
         return replace(
             run, loops=_merged(LoopDelta, run.loops.values(), _unstepped), step_blocks={}
         )
     loops = main_loops(run)
-    if scope.part is Part.STEPS:
+    if scope.part is ScopeKind.STEPS:
         return _cut_to_steps(run, loops, scope)
 
     def turned(row: LoopDelta | LeafTime) -> Scope:

@@ -14,7 +14,7 @@ from gputui.model.step_kinds import PAUSE, PAUSE_NS, SLOW
 from gputui.model.units import count, duration
 from gputui.report.explain.time_tree import TimeTree
 from gputui.report.phases import STEP_NAMES
-from gputui.report.scope import TURNS, Part, RunScope
+from gputui.report.scope import TURNS, RunScope, ScopeKind
 from gputui.state import Run
 
 LAYER = 40
@@ -90,7 +90,7 @@ def scope_words(tree: TimeTree, scope: RunScope | None = None) -> list[str]:
     if not tree.has_steps:
         return []
     each = tree.operations / tree.steps
-    has_all = scope is not None and scope.part is Part.TURNS
+    has_all = scope is not None and scope.part is ScopeKind.TURNS
     steps = "turns of the main loop" if has_all else "steady steps"
     lines = [f"Mean of {count(tree.steps)} {steps} of {each:,.0f} operations."]
     beside = sorted(tree.beside_ns.items(), key=lambda item: -item[1])

@@ -199,9 +199,9 @@ class Model:
         if scope is None:
             return Tables(self.session, run)
         if not scope.last:
-            from gputui.report.scope import Part
+            from gputui.report.scope import ScopeKind
 
-            is_all = scope.part is Part.RUN
+            is_all = scope.part is ScopeKind.RUN
             return Tables(self.session, run, WHOLE, "" if is_all else WHOLE)
         if self._read[0] != scope:
             self._read = scope, "the scope is being read"

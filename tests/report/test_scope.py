@@ -8,7 +8,7 @@ import pytest
 
 from gputui.report.explain.time_tree import TimeTree, time_tree
 from gputui.report.explain.verdict import verdict
-from gputui.report.scope import Part, RunScope, cut, in_words, scopes, why_no_stretch
+from gputui.report.scope import RunScope, ScopeKind, cut, in_words, scopes, why_no_stretch
 from gputui.report.step_meaning import step_meaning
 from gputui.state import Run, Session
 from gputui.store.journal import JournalReader
@@ -36,8 +36,8 @@ def test_the_parts_of_the_steps_add_up_to_all_of_them() -> None:
     run = run_of(LAUNCH)
     whole = time_tree(run)
     assert whole is not None
-    assert tree_of(run, RunScope(Part.STEPS, 1, STEPS)).leaves == whole.leaves
-    first, second = RunScope(Part.STEPS, 1, 9_999), RunScope(Part.STEPS, 10_000, STEPS)
+    assert tree_of(run, RunScope(ScopeKind.STEPS, 1, STEPS)).leaves == whole.leaves
+    first, second = RunScope(ScopeKind.STEPS, 1, 9_999), RunScope(ScopeKind.STEPS, 10_000, STEPS)
     trees = [tree_of(run, scope) for scope in (first, second)]  # a border inside a block
     assert [tree.steps for tree in trees] == [9_999, 26_466]
     assert sum(tree.wall_ns for tree in trees) == pytest.approx(whole.wall_ns, abs=9)
@@ -45,7 +45,7 @@ def test_the_parts_of_the_steps_add_up_to_all_of_them() -> None:
     for leaf, ns in whole.leaves.items():
         assert sum(tree.leaves.get(leaf, 0) for tree in trees) == pytest.approx(ns, abs=9)
     assert trees[0].step_mean_ns != trees[1].step_mean_ns
-    one = tree_of(run, RunScope(Part.STEPS, STEPS, STEPS))
+    one = tree_of(run, RunScope(ScopeKind.STEPS, STEPS, STEPS))
     assert one.steps == 1
     assert one.wall_ns == pytest.approx(one.step_mean_ns, abs=9)
 
@@ -71,7 +71,7 @@ def test_of_several_ranks_no_stretch_is_told() -> None:
     run = run_of(RANKS)
     assert why_no_stretch(run_of(LAUNCH)) is None
     assert "several ranks" in (why_no_stretch(run) or "")
-    assert [scope.part for scope in scopes(run)] == [Part.STEADY, Part.RUN]
+    assert [scope.part for scope in scopes(run)] == [ScopeKind.STEADY, ScopeKind.RUN]
     tree = time_tree(run)
     assert tree is not None
     assert step_meaning(run, tree) == ""  # it ran two other loops before: no steps of this one

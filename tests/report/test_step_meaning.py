@@ -6,7 +6,7 @@ from gputui.model.events import Scope
 from gputui.playback.opening import load
 from gputui.report.answer import answer
 from gputui.report.explain.time_tree import time_tree
-from gputui.report.scope import Part, RunScope
+from gputui.report.scope import RunScope, ScopeKind
 from gputui.report.step_meaning import scope_words, step_meaning
 from tests.attribute.capture_program import Program, Traced
 from tests.conftest import DATA
@@ -30,7 +30,7 @@ def test_found_steps_are_compared_with_the_programs_own() -> None:
     tree.beside_ns.update({Scope.SETUP: 2_000_000_000, Scope.TAIL: 0})
     assert scope_words(tree)[1].startswith("Not in them: set-up 2.00 s")
     tree.beside_ns[Scope.WARMUP] = 3_000_000_000
-    turns = scope_words(tree, RunScope(Part.TURNS))
+    turns = scope_words(tree, RunScope(ScopeKind.TURNS))
     assert turns[0] == "Mean of 47 turns of the main loop of 150 operations."
     assert turns[1].startswith("Not in them: warm-up of other loops 3.00 s, set-up 2.00 s")
 

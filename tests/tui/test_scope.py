@@ -7,7 +7,7 @@ import re
 from msgspec.structs import replace
 
 from gputui.model.events import RunStarted
-from gputui.report.scope import Part, RunScope
+from gputui.report.scope import RunScope, ScopeKind
 from gputui.tui.source import Options
 from gputui.tui.views.timeline import TimelineView
 from tests.conftest import DATA
@@ -75,7 +75,7 @@ async def test_phases_and_kernels_of_some_steps_are_read_from_the_recording(show
         model = shown.app.model
         assert "Kernels  GPU time, the whole run ─" in shown.text
         assert " 36.5 k ×" in shown.text
-        model.stretch = RunScope(Part.STEPS, 1, 13_591)
+        model.stretch = RunScope(ScopeKind.STEPS, 1, 13_591)
         await shown.press("v", "v")
         await shown.until(lambda: "Kernels  GPU time, the scope, about 1.23 s ─" in shown.text)
         assert " 13.2 k ×" in shown.text
@@ -92,7 +92,7 @@ async def test_phases_and_kernels_of_some_steps_are_read_from_the_recording(show
         assert " the scope, about 1.23 s  100 % = 1.23 s, the run" in shown.text
         await shown.press("0")
         assert " the scope" not in shown.text
-        model.choose_scope(RunScope(Part.STEPS, 40_000, 40_001))
+        model.choose_scope(RunScope(ScopeKind.STEPS, 40_000, 40_001))
         await shown.press("5")
         await shown.until(lambda: "does not hold these steps" in shown.lines[-1])
         assert " scope  the whole run (the scope cannot be read), not steps 40,000" in shown.text

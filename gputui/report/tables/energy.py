@@ -66,7 +66,7 @@ GPU_ENERGY: TableSpec[RunEnergy] = TableSpec(
 
 
 @dataclass(frozen=True, slots=True)
-class PhaseEnergy:
+class PhaseEnergyRow:
     """One phase: its part of the energy of the GPUs' kernels."""
 
     path: str
@@ -76,12 +76,12 @@ class PhaseEnergy:
     joules: float
 
 
-def _phases(_session: Session, run: Run) -> list[PhaseEnergy]:
+def _phases(_session: Session, run: Run) -> list[PhaseEnergyRow]:
     per_ns = joules_per_kernel_ns(run, time_tree(run))
     if per_ns is None:
         return []
     return [
-        PhaseEnergy(row.path, row.rank, row.instances, row.kernel_ns, row.kernel_ns * per_ns)
+        PhaseEnergyRow(row.path, row.rank, row.instances, row.kernel_ns, row.kernel_ns * per_ns)
         for row in phase_rows(run)
         if row.kernel_ns
     ]
@@ -95,7 +95,7 @@ def _no_phases(run: Run, rows: Sequence[object]) -> Mapping[str, str]:
     return _why_none(run, run_energy(run, time_tree(run))) or {ROWS: "no phase ran a kernel"}
 
 
-PHASE_ENERGY: TableSpec[PhaseEnergy] = TableSpec(
+PHASE_ENERGY: TableSpec[PhaseEnergyRow] = TableSpec(
     key="phase_energy",
     title="Energy by Phase",
     meaning="The energy of the GPUs' kernels, by the share that phases have of their time.",

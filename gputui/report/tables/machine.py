@@ -221,7 +221,7 @@ PROCESSES: TableSpec[_Process] = TableSpec(
 # first and its newest reading.
 
 
-class Reading(NamedTuple):
+class FigureReading(NamedTuple):
     """The samples of one figure; `gpu` is None for the host's, `mean` is that of all the time,
     `in_use` that of the time in which the run used the GPU.
     """
@@ -235,28 +235,28 @@ class Reading(NamedTuple):
     in_use: float | None = None
 
 
-def _gpu_readings(session: Session, run: Run | None) -> list[Reading]:
+def _gpu_readings(session: Session, run: Run | None) -> list[FigureReading]:
     metrics = metrics_of(GpuSample)
     readings, devices = (run.readings, run.devices) if run else (session.readings, {})
     span = span_of(run) if run else (readings.first_ns, readings.last_ns)
     return [
-        Reading(index, gpu.facts.name if gpu else None, name, metrics[name], series,
+        FigureReading(index, gpu.facts.name if gpu else None, name, metrics[name], series,
                 series.mean_of_all(span), series.mean(used_span(devices.get(index))))
         for index, name, series in readings.gpu_series()
         for gpu in (session.gpus.get(index),)
     ]  # fmt: skip
 
 
-def _host_readings(session: Session, _run: object) -> list[Reading]:
+def _host_readings(session: Session, _run: object) -> list[FigureReading]:
     metrics = metrics_of(HostSample)
     return [
-        Reading(None, None, name, metrics[name], series, series.average)
+        FigureReading(None, None, name, metrics[name], series, series.average)
         for name, series in session.readings.host.sampled()
     ]
 
 
-def _figure(title: str, get: Callable[[Reading], float | None],
-            meaning: str) -> Column[Reading]:  # fmt: skip
+def _figure(title: str, get: Callable[[FigureReading], float | None],
+            meaning: str) -> Column[FigureReading]:  # fmt: skip
     return Column(
         title,
         units.quantity,
@@ -268,7 +268,7 @@ def _figure(title: str, get: Callable[[Reading], float | None],
     )
 
 
-_FIGURES: tuple[Column[Reading], ...] = (
+_FIGURES: tuple[Column[FigureReading], ...] = (
     text("Figure", "figure", lambda row: row.name, "Its name, which ends in its unit",
          words=lambda row: row.metric.title),
     Column("In Use", units.quantity, "mean_in_use", lambda row: row.in_use,
@@ -281,7 +281,7 @@ _FIGURES: tuple[Column[Reading], ...] = (
     count("Samples", "samples", lambda row: row.series.count, "How many"),
 )  # fmt: skip
 
-DEVICES: TableSpec[Reading] = TableSpec(
+DEVICES: TableSpec[FigureReading] = TableSpec(
     key="devices",
     title="GPUs During the Run",
     meaning="Every figure of every GPU, as sampled.",
@@ -296,7 +296,7 @@ DEVICES: TableSpec[Reading] = TableSpec(
 )  # fmt: skip
 
 
-HOST: TableSpec[Reading] = TableSpec(
+HOST: TableSpec[FigureReading] = TableSpec(
     key="machine_host",
     title="The Host",
     meaning="Every figure of the computer around the GPUs, as sampled.",

@@ -97,9 +97,9 @@ class StretchView(OneStepView):
         return self._steps_of(column, column)
 
     def _steps_of(self, first: Column, last: Column) -> RunScope:
-        from gputui.report.scope import Part, RunScope
+        from gputui.report.scope import RunScope, ScopeKind
 
-        return RunScope(Part.STEPS, first.first, last.first + last.steps - 1)
+        return RunScope(ScopeKind.STEPS, first.first, last.first + last.steps - 1)
 
     def inside_scope(self, seen: list[Column]) -> list[bool]:
         """Which columns are in the stretch that is chosen, or being chosen."""
