@@ -10,8 +10,8 @@ from gputui.state import Run, Session
 
 CUPTI_NS = 1_000, 3_000
 """What CUPTI adds to the launching thread for a GPU operation, at least and at most, as measured
-with and without it on H100 and H200 machines (docs/cost.md): 1.1 µs of an empty kernel, 1.6 of one
-in a CUDA graph, 1.8 to 2.6 in an eager decode."""
+with and without it on H100 and H200 machines (docs/measurements.md): 1.1 µs of an empty kernel, 1.6
+of one in a CUDA graph, 1.8 to 2.6 in an eager decode."""
 
 
 @dataclass(frozen=True, slots=True)
