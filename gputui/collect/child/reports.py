@@ -1,4 +1,4 @@
-"""What a run tells of itself: its reports as events, tables among them, and the memory snapshot
+"""What a run reports of itself: its reports as events, tables among them, and the memory snapshot
 that it may leave.
 
 For `traced_run`, with lines that `process` has read.
