@@ -238,12 +238,15 @@ class Terminal(LinuxDriver):
             selector.register(self.fileno, selectors.EVENT_READ)
             selector.register(self._woken, selectors.EVENT_READ)
             quiet = 0
+            is_woken = False
             while not self.exit_event.is_set():
-                ready = selector.select(_WAIT_S if quiet < _TICKS else None)
+                ready = selector.select(_WAIT_S if is_woken or quiet < _TICKS else None)
                 quiet = 0 if ready else quiet + 1
                 for key, _ in ready:
-                    if key.fd == self._woken:  # it may end only a moment later
-                        os.read(self._woken, 1)
+                    if key.fd == self._woken:
+                        # The end is said only once a slow line has taken what was drawn: asleep
+                        # for good meanwhile, this thread would be waited for for ever.
+                        is_woken = os.read(self._woken, 1) != b""
                         continue
                     try:
                         data = os.read(self.fileno, 4096)

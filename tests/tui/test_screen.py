@@ -12,12 +12,14 @@ from msgspec.structs import replace
 from rich.cells import cell_len
 from rich.color import ColorSystem
 from textual import events
+from textual.geometry import Size
 
 from gputui.collect.catalogue import Catalogue, Forecast
 from gputui.model.events import Alert, AnyEvent, MachineSample, RunEnded, RunOutput
 from gputui.render import formats
 from gputui.tui.dialogs.boxes import DetailsBox
 from gputui.tui.dialogs.needs import Target, needs_row
+from gputui.tui.messages import Called
 from gputui.tui.shell.keys import KEYS, MACHINE, MOVE
 from gputui.tui.shell.main import MainScreen
 from gputui.tui.shell.views import TABS
@@ -591,3 +593,38 @@ async def test_views_keep_their_places_whichever_is_current(show: Show) -> None:
             await shown.press(key)
             places.add(tuple(shown.lines[0].index(f"{each} ") for each in "1234567"))
         assert len(places) == 1
+
+
+async def test_a_window_that_is_dragged_is_drawn_in_its_last_size_and_then_no_more(
+    show: Show,
+) -> None:
+    async with show(scripted.gpu_session(1, quiet=3), (120, 40)) as shown:
+        screen = shown.app.main
+        passed: list[Size] = []
+        layout = screen._refresh_layout
+
+        def counted(size: Size | None = None, scroll: bool = False) -> None:
+            passed.append(screen.size)
+            if len(passed) < 20:  # else it goes on for ever
+                layout(size, scroll)
+
+        screen._refresh_layout = counted  # type: ignore[method-assign]
+        # Both wait before the first is laid out, and something else between them: Textual makes one
+        # of two that are neighbours.
+        screen.post_message(events.Resize(Size(40, 12), Size(40, 12)))
+        screen.post_message(Called(lambda: None))
+        screen.post_message(events.Resize(Size(120, 40), Size(120, 40)))
+        before = -1
+        while before != len(passed):
+            before = len(passed)
+            await shown.pilot.pause(0.3)
+        assert len(passed) < 20
+        assert screen.size == Size(120, 40)
+
+
+async def test_a_question_outlives_a_terminal_without_room_for_its_keys(show: Show) -> None:
+    async with show(scripted.gpu_session(1, quiet=3, ended=False), (120, 40)) as shown:
+        await shown.press("q")
+        for size in ((12, 10), (1, 1), (120, 40)):
+            await shown.pilot.resize_terminal(*size)
+        assert "Quit?" in shown.text

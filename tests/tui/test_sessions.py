@@ -296,7 +296,9 @@ async def test_another_folder(show: Show, tmp_path: Path, monkeypatch: pytest.Mo
     async with show(LIVE, (120, 40)) as shown:
         await listed(shown)
         await shown.press("f", "ctrl+u", *"nowhere", "enter")
-        assert "is not a folder" in shown.text
+        for none in ("nowhere", "~nobody-of-this-name", "n" * 300):
+            await shown.press("ctrl+u", *none, "enter")
+            assert "is not a folder" in shown.text
         await shown.press("ctrl+u", *"other", "enter")
         await shown.until(lambda: files(shown) == 1)
         assert "done" in line_of(shown, "alone")

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from itertools import zip_longest
 from typing import TYPE_CHECKING, TypeVar
 
 from textual import events
 from textual.app import ComposeResult
 from textual.await_complete import AwaitComplete
+from textual.geometry import Size
 from textual.screen import ModalScreen
 
 from gputui.tui.widgets.canvas import Row, flow
@@ -84,6 +86,10 @@ class Dialog(ModalScreen[ResultT]):
     def on_resize(self) -> None:
         """Another terminal size."""
         self.draw()
+
+    def _screen_resized(self, size: Size) -> None:
+        del size
+        super()._screen_resized(self.app.size)  # for the reason that MainScreen has
 
     def draw(self) -> None:
         """Lay the box out and show its lines."""
@@ -187,7 +193,7 @@ def hint_places(row: Row) -> list[tuple[int, int, str]]:
     """Where the keys of a row of hints stand. What they do, in words, is the last one's."""
     found = []
     x = 0
-    for (text, role), after in zip(row, (*row[1:], ("", "text")), strict=True):
+    for (text, role), after in zip_longest(row, row[1:], fillvalue=("", "text")):
         if role == "key":
             start = x
             words = text.split(" ")

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, ClassVar
 from textual import events
 from textual.app import ComposeResult, ScreenStackError
 from textual.containers import Container
+from textual.geometry import Size
 
 from gputui.tui.messages import Called
 from gputui.tui.model import Model
@@ -98,6 +99,13 @@ class MainScreen(PaletteKeys):
             if self._is_topmost:
                 self._draw_bottom()
 
+    def _screen_resized(self, size: Size) -> None:
+        # Always to the newest size. Laid out anew, a screen sends itself a Resize; where a window's
+        # edge is dragged, that of one size came after the next size, and both went round for ever:
+        # gputui drew without end and took no signal.
+        del size
+        super()._screen_resized(self.app.size)
+
     def _on_timer_update(self) -> None:
         # Until the line has taken the last frame, changes add up to the next one.
         if not getattr(self.app._driver, "is_behind", False):
@@ -170,7 +178,8 @@ class MainScreen(PaletteKeys):
 
     async def action_view(self, name: str) -> None:
         self._typing = None
-        if name == self.current:
+        # A key may come behind the one that quits: then nothing can be mounted any more.
+        if name == self.current or not self.holder.is_attached:
             return
         with self.app.batch_update():
             self.view.display = False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from functools import cached_property
 from pathlib import Path
@@ -188,8 +189,9 @@ class RecordingKeys(TableView):
 
     def _choose_folder(self) -> None:
         def wrong(text: str) -> str:
-            place = Path(text.strip()).expanduser()
-            return "" if text.strip() and place.is_dir() else f"{sanitize(text)} is not a folder"
+            # Not by pathlib, which raises of a name that is too long and of ~ before no user.
+            is_folder = text.strip() and os.path.isdir(os.path.expanduser(text.strip()))
+            return "" if is_folder else f"{sanitize(text)} is not a folder"
 
         def answered(text: str | None) -> None:
             if text is not None:

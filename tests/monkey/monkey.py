@@ -1,0 +1,276 @@
+"""A monkey at gputui's terminal: keys, mouse, sizes, pasted text and bytes that are no UTF-8, by a
+seed. It knows only the terminal, so that it holds for any screen.
+
+`python -m tests.monkey.monkey EVENTS [SEED]` plays so many events over each of demo, replay and a
+live run, with a new seed whenever gputui was quit, and prints what went wrong.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import pty
+import random
+import re
+import select
+import signal
+import struct
+import sys
+import tempfile
+import termios
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+DATA = Path(__file__).parents[1] / "data"
+PROGRAM = """
+import os, sys, time
+while not os.path.exists(sys.argv[1]):
+    time.sleep(0.02)
+    open(sys.argv[2], "a").write(".")
+"""
+"""A run that leaves a mark every moment."""
+
+LETTERS = (
+    "abcdefghijklmnopqrstuvwxzABCDEFGHIJKLMNOPQRSTUVWXZ0123456789 /?[]{}()<>,.;'\"\\|-_=+!@#$%^&*~`"
+)
+"""All but y, which alone agrees to what ends or deletes, and the colon: the palette has "quit at
+once" in it, which asks nothing."""
+
+KEYS = (
+    b"\x1b[A", b"\x1b[B", b"\x1b[C", b"\x1b[D", b"\x1b[5~", b"\x1b[6~", b"\x1b[H", b"\x1b[F", b"\t",
+    b"\x1b[Z", b"\x1b", b"\x1b\x1b", b"\x7f", b"\x08", b"\r", b"\r", b"\n", b"\x01", b"\x05",
+    b"\x15", b"\x17", b"\x0b", b"\x0c", b"\x1a", b"\x1bOP", b"\x1bOQ", b"\x1b[20~",
+    b"\x1b[15~",
+    b"\x1b[1;5C", b"\x1b[1;2A", b"\x1b[3~", b"\x1b[2~", b"\x00", b"\x1b[I", b"\x1b[O", b"\xc3\xa9",
+    b"\xf0\x9f\x98\x80", b"\x1b[97;5u",
+)  # fmt: skip
+"""Without Ctrl-S: typed just after gputui has put the terminal back, it would stop the output of
+its last words, as it does with any program."""
+
+JUNK = (
+    b"\xff", b"\xe9", b"\xc3", b"\xf0\x9f", b"\x1b[1114112u", b"\x1b[55296u", b"\x1b[<99999;1;1M",
+    b"\x1b[99999999999999999999~", b"\x1b[99999999999999999999;1u", b"\x1b[<999;999;999M",
+    b"\x1b[<0;0;0M", b"\x1b[<-1;-5;3M", b"\x1b]52;c;AAAA\x07", b"\x1bP+q\x1b\\", b"\x1b[?1;2c",
+    b"\x1b[24;80R", b"\x1b[1;1;1;1u", b"\x1b[?2026;2$p", b"\x1b[?2048;1$p", b"\x1b[M   ", b"\x1b[",
+    b"\x1b[48;99999999;99999999;0;0t", b"\x1b[48;1;1;1;1t", b"\x1b[8;99999999;9999999t",
+    b"\x1b[200~pasted \x1b[31m text\nline\x1b[201~", b"\x1b[200~\xff\xfe\xe9\x1b[201~",
+    b"\x1b[200~",
+)  # fmt: skip
+LINES, COLUMNS = (1, 2, 5, 10, 24, 30, 50, 80, 200), (1, 2, 10, 20, 40, 80, 120, 160, 300)
+HANGS_S = 30.0
+"""Longer than a loaded machine takes for what it was sent; a hang lasts for ever."""
+
+
+class Fault(Exception):
+    """What no terminal may do to gputui."""
+
+
+class Monkey:
+    """One gputui, and what is typed at it."""
+
+    def __init__(self, words: list[str], seed: int, folder: Path) -> None:
+        self.random = random.Random(seed)
+        self.seen = bytearray()
+        self.status: int | None = None
+        self.pid, self.terminal = pty.fork()
+        if self.pid == 0:
+            os.chdir(folder)
+            root = str(Path(__file__).parents[2])
+            data = {"XDG_DATA_HOME": str(folder / "data"), "XDG_CACHE_HOME": str(folder / "cache")}
+            os.environ |= {"TERM": "xterm-256color", "PYTHONPATH": root, **data}
+            os.execv(sys.executable, [sys.executable, "-X", "faulthandler", "-m", "gputui", *words])
+        os.set_blocking(self.terminal, False)
+        self._resize(40, 120)
+        self.modes = termios.tcgetattr(self.terminal)
+        self.until(lambda: b"\x1b[?2004h" in self.seen)
+
+    def play(self, events: int) -> int:
+        """Send so many; how many were sent before gputui was quit."""
+        for number in range(events):
+            if self.has_ended():
+                return number
+            self._send(self._event())
+        return events
+
+    def answers(self) -> None:
+        """It draws for another size of its terminal, after all that was sent."""
+        self._send(b"\x1b[201~")  # what is being pasted ends
+        self._resize(24, 80)
+        for size in ((41, 121), (40, 120)):
+            self.settle()
+            before = len(self.seen)
+            self._resize(*size)
+            self.until(lambda before=before: len(self.seen) > before or self.has_ended())
+
+    def settle(self) -> None:
+        """Until it has read what was sent."""
+        waiting = bytearray(4)
+
+        def has_read() -> bool:
+            fcntl.ioctl(self.terminal, termios.TIOCOUTQ, waiting)
+            return struct.unpack("i", waiting) == (0,) or self.has_ended()
+
+        self.until(has_read)
+
+    def end(self) -> None:
+        """End it by a signal. Raises Fault where it does not, or leaves its terminal otherwise than
+        it was, or has said that something failed."""
+        if not self.has_ended():
+            os.kill(self.pid, signal.SIGTERM)
+            self.until(self.has_ended)
+        self._read(0.1)
+        text = re.sub(rb"\x1b\[[0-9;?<>=]*[A-Za-z]", b"", self.seen)
+        for word in (b"Traceback", b"internal error", b"the screen failed"):
+            if word in text:
+                at = text.index(word)
+                raise Fault(text[max(0, at - 200) : at + 2000].decode(errors="replace"))
+        # The last is of a signal that came when the screen had ended already.
+        if self.status not in (0, 128 + signal.SIGTERM, -signal.SIGTERM):
+            raise Fault(f"exit status {self.status}")
+        now = termios.tcgetattr(self.terminal)
+        if now[:4] != self.modes[:4]:
+            raise Fault("the terminal is left in raw mode")
+        for mode in (b"1049", b"1000", b"1002", b"1006", b"2004", b"1004"):
+            if self.seen.rfind(b"\x1b[?" + mode + b"h") > self.seen.rfind(b"\x1b[?" + mode + b"l"):
+                raise Fault(f"mode {mode.decode()} of the terminal is left on")
+        if self.seen.rfind(b"\x1b[?25l") > self.seen.rfind(b"\x1b[?25h"):
+            raise Fault("the cursor is left hidden")
+
+    def close(self) -> None:
+        if self.status is None:
+            with suppress(ProcessLookupError, ChildProcessError):
+                os.kill(self.pid, signal.SIGKILL)
+                os.waitpid(self.pid, 0)
+        os.close(self.terminal)
+
+    def has_ended(self) -> bool:
+        """Whether it has; a Ctrl-Z is answered with a continuation."""
+        if self.status is None:
+            pid, how = os.waitpid(self.pid, os.WNOHANG | os.WUNTRACED)
+            if pid and os.WIFSTOPPED(how):
+                os.kill(self.pid, signal.SIGCONT)
+            elif pid:
+                self.status = os.waitstatus_to_exitcode(how)
+        return self.status is not None
+
+    def until(self, holds: Callable[[], bool]) -> None:
+        """Read what is drawn until something holds. Raises Fault where it does not in time."""
+        deadline = time.monotonic() + HANGS_S
+        while not holds():
+            if time.monotonic() > deadline:
+                raise Fault(f"it hangs; drawn last: {bytes(self.seen[-1000:])!r}")
+            self._read(0.02)
+            self.has_ended()
+
+    def _event(self) -> bytes:
+        pick = self.random
+        kind = pick.random()
+        if kind < 0.55:
+            return pick.choice(LETTERS).encode()
+        if kind < 0.78:
+            return pick.choice(KEYS)
+        if kind < 0.88:
+            button = pick.choice((0, 0, 0, 1, 2, 32, 35, 64, 65, 4))
+            x, y, state = pick.randint(1, 200), pick.randint(1, 60), pick.choice("MMm")
+            return b"\x1b[<%d;%d;%d%c" % (button, x, y, ord(state))
+        if kind < 0.94:
+            return pick.choice(JUNK)
+        if kind < 0.97:
+            self._resize(pick.choice(LINES), pick.choice(COLUMNS))
+            return b""
+        return pick.choice(LETTERS).encode() * pick.randint(2, 20)
+
+    def _send(self, data: bytes) -> None:
+        deadline = time.monotonic() + HANGS_S
+        while data:
+            self._read(0)
+            with suppress(BlockingIOError, OSError):
+                data = data[os.write(self.terminal, data) :]
+                continue
+            if self.has_ended():
+                return
+            if time.monotonic() > deadline:
+                raise Fault("it reads no keys")
+            self._read(0.02)
+        self._read(self.random.choice((0, 0, 0.002, 0.01)))
+
+    def _resize(self, lines: int, columns: int) -> None:
+        fcntl.ioctl(self.terminal, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
+
+    def _read(self, within_s: float) -> None:
+        with suppress(OSError):  # nobody has the other side open
+            while select.select([self.terminal], [], [], within_s)[0]:
+                self.seen += os.read(self.terminal, 65536)
+                within_s = 0.0
+
+
+def shown(name: str, folder: Path) -> list[str]:
+    """The words that show the demo, a copy of a recording, or a live run."""
+    if name == "demo":
+        return ["--demo"]
+    if name == "replay":
+        recording = folder / "kept.gputui"
+        if not recording.exists():
+            recording.write_bytes((DATA / "h200-inference.gputui").read_bytes())
+        return ["--replay", str(recording)]
+    return ["--", sys.executable, "-c", PROGRAM, str(folder / "end"), str(folder / "marks")]
+
+
+NAMES = ("demo", "replay", "live")
+
+
+def play(name: str, events: int, seed: int, folder: Path) -> None:
+    """So many events over one of NAMES, in as many gputui as are quit by them. Raises Fault."""
+    words = shown(name, folder)
+    kept = [path for path in folder.iterdir() if path.is_file()]
+    before = {path: hashlib.sha256(path.read_bytes()).digest() for path in kept}
+    while events > 0:
+        events -= max(1, _play_once(name, words, events, seed, folder))
+        seed += 1
+    for path, digest in before.items():
+        if not path.exists() or hashlib.sha256(path.read_bytes()).digest() != digest:
+            raise Fault(f"{path.name} was changed")
+
+
+def _play_once(name: str, words: list[str], events: int, seed: int, folder: Path) -> int:
+    """How many events one gputui took."""
+    monkey, marks = Monkey(words, seed, folder), folder / "marks"
+    try:
+        if name == "live":
+            monkey.until(marks.exists)
+        played = monkey.play(events)
+        if name == "live":
+            before = marks.stat().st_size
+            monkey.until(lambda: monkey.has_ended() or marks.stat().st_size > before)
+            if monkey.has_ended():
+                raise Fault(f"the run was ended: {bytes(monkey.seen[-1000:])!r}")
+        if not monkey.has_ended():
+            monkey.answers()
+        monkey.end()
+        return played
+    finally:
+        monkey.close()
+        (folder / "end").touch()
+
+
+def main() -> int:
+    """The long version."""
+    events, seed = int(sys.argv[1]), int(sys.argv[2]) if len(sys.argv) > 2 else 1
+    faults = 0
+    for name in NAMES:
+        for played in range(0, events, 1000):
+            with tempfile.TemporaryDirectory() as folder:
+                try:
+                    play(name, min(1000, events - played), seed + played, Path(folder))
+                except Fault as fault:
+                    faults += 1
+                    print(f"{name}, seed {seed + played}: {fault}", flush=True)
+        print(f"{name}: {events} events, {faults} faults so far", flush=True)
+    return 1 if faults else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
