@@ -209,6 +209,18 @@ async def test_deleting_asks_first(show: Show, folder: Path) -> None:
         await shown.until(lambda: files(shown) == 4)
 
 
+async def test_what_is_exported_of_the_demo_is_written_where_one_is(
+    show: Show, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    async with show(LIVE, (160, 40), options=Options(folder=DEMO)) as shown:
+        await listed(shown)
+        await shown.press("e")
+        assert "Export the recording" in shown.text
+        assert str(tmp_path)[-20:] in "".join(shown.text.split("\n"))
+        assert str(DEMO) not in shown.text
+
+
 async def test_what_lies_elsewhere_is_neither_renamed_nor_deleted(
     show: Show, folder: Path, tmp_path: Path
 ) -> None:

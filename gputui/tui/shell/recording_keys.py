@@ -95,7 +95,9 @@ class RecordingKeys(TableView):
                 self.say(f"exporting {recording_name(entry.path)}…")
                 self._export(entry, request)
 
-        stem = entry.path.with_name(recording_name(entry.path))
+        # Beside the recording; the demo's lie in the installed package, where nobody looks.
+        is_demo = entry.path.parent == scenes.FOLDER
+        stem = (Path.cwd() if is_demo else entry.path.parent) / recording_name(entry.path)
         dialog = ExportDialog(stem, formats.every(), "Export the recording")
         self.app.push_screen(dialog, answered)
         return True
