@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from gputui.collect.hosts.fleet import Fleet, Masters
     from gputui.collect.hosts.link import HostLink
     from gputui.collect.hosts.pipe import FarRun
-    from gputui.collect.hosts.target import Target
+    from gputui.collect.hosts.target import HostTarget
 
 
 class NoHostError(GputuiError):
@@ -193,7 +193,7 @@ def print_once(options: argparse.Namespace) -> int:
     return 0 if all(host.session.samples for host in hosts.values()) else 1
 
 
-def targets_of(options: argparse.Namespace) -> list[Target]:
+def targets_of(options: argparse.Namespace) -> list[HostTarget]:
     """The hosts, in order, each with a name of its own. Raises TargetError."""
     from gputui.collect.hosts.target import command_target, distinct, ssh_target
 
@@ -260,9 +260,9 @@ def _lacks(link: HostLink) -> bool:
 
 
 def _is_pythonless(link: HostLink) -> bool:
-    from gputui.collect.hosts.failures import Kind
+    from gputui.collect.hosts.failures import FailureKind
 
-    return link.failure is not None and link.failure.kind is Kind.NO_PYTHON
+    return link.failure is not None and link.failure.kind is FailureKind.NO_PYTHON
 
 
 def _answer_ssh(fleet: Fleet, masters: Masters) -> None:

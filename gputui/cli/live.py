@@ -13,7 +13,7 @@ from gputui.cli.values import UsageError, seconds
 
 if TYPE_CHECKING:
     from gputui.collect.live import Live, LiveOptions
-    from gputui.collect.traced_run import Run, RunRequest
+    from gputui.collect.traced_run import RunRequest, TracedRun
     from gputui.inject.options import CaptureOptions, TraceSampling
     from gputui.state import Session
     from gputui.store.journal import Limits
@@ -90,7 +90,7 @@ def screen(watch: Watch) -> int:
         if shown is not None:
             shown.take_back()
         raise
-    runs: list[Run] = []
+    runs: list[TracedRun] = []
     live: Live | None = None
     told: list[Callable[[], None]] = []
 

@@ -28,7 +28,7 @@ def host_facts() -> HostFacts:
     )
 
 
-class Host:
+class HostReader:
     """Reads the host. CPU use covers the time since the previous reading, so the first has none."""
 
     def __init__(self) -> None:

@@ -22,7 +22,7 @@ from gputui.model.hub import Hub
 
 if TYPE_CHECKING:
     from gputui.collect.catalogue import Catalogue, Forecaster, Value
-    from gputui.collect.traced_run import Run, RunRequest
+    from gputui.collect.traced_run import RunRequest, TracedRun
     from gputui.store.journal.recorder import RecordingWriter
     from gputui.store.trace import TraceWriter
 
@@ -57,7 +57,7 @@ class Live:
         )
         self._numbering = Numbering()
         self._runs = 0
-        self._run: Run | None = None
+        self._run: TracedRun | None = None
 
     def start(self) -> None:
         """Start sampling."""
@@ -94,7 +94,7 @@ class Live:
         return self.recording.bytes_written, trace.bytes_written if trace else None
 
     @property
-    def run(self) -> Run | None:
+    def run(self) -> TracedRun | None:
         """The newest run, which may have ended; None before the first."""
         return self._run
 
@@ -142,17 +142,17 @@ class Live:
             request_of_pid(pid), msgspec.structs.replace(self._options.capture, annotate="modules")
         )
 
-    def start_run(self, request: RunRequest, capture: CaptureOptions | None = None) -> Run:
+    def start_run(self, request: RunRequest, capture: CaptureOptions | None = None) -> TracedRun:
         """Start `request`, capturing what the command line says or `capture`. Returns at once; the
         run's events report its progress.
         """
-        from gputui.collect.traced_run import Run
+        from gputui.collect.traced_run import TracedRun
 
         previous = self._run
         if previous is not None:
             previous.stop()
         self._runs += 1
-        kind = Run
+        kind = TracedRun
         if request.pid is not None:
             from gputui.collect.traced_run import AttachedRun
 

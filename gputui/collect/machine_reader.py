@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from gputui.base.version import VERSION
-from gputui.collect.host import Host, host_facts
+from gputui.collect.host import HostReader, host_facts
 from gputui.collect.nvml.device import Turns
 from gputui.collect.nvml.gpus import Nvml
 from gputui.collect.processes import ProcessTable
@@ -93,7 +93,7 @@ def bare_header(arguments: Sequence[str], interval_s: float, reason: str | None)
     )
 
 
-class Machine:
+class MachineReader:
     """GPUs, host and processes of this machine. Used from one thread. Close it.
 
     Opening takes a first reading that only starts the counters; rates are right from 100 ms later
@@ -103,7 +103,7 @@ class Machine:
     def __init__(
         self, only: Sequence[int] | None, arguments: Sequence[str], interval_s: float
     ) -> None:
-        self._host = Host()
+        self._host = HostReader()
         self._processes = ProcessTable()
         self._nvml = Nvml(only, os.environ.get("CUDA_VISIBLE_DEVICES"))
         self.header = msgspec.structs.replace(

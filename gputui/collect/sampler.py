@@ -99,12 +99,12 @@ class Sampler:
 
     def _run(self, emit: Emit) -> None:
         try:
-            from gputui.collect.machine_reader import Machine, bare_header
+            from gputui.collect.machine_reader import MachineReader, bare_header
         except Exception as error:  # without a word, whoever waits for the header waits for ever
             emit([_unavailable(error)])
             return
         try:
-            machine = Machine(self._only, self._arguments, self._interval_ns / 1e9)
+            machine = MachineReader(self._only, self._arguments, self._interval_ns / 1e9)
         except Exception as error:
             reason = _stopped(error)
             emit([bare_header(self._arguments, self._interval_ns / 1e9, reason)])
@@ -174,9 +174,9 @@ def emissions(sampler: Sampler) -> Generator[Sequence[AnyEvent], None, None]:
 
 def read_once(only: Sequence[int] | None = None) -> list[AnyEvent]:
     """The header, the reasons and one sample, over a window of 110 ms; for `--once`."""
-    from gputui.collect.machine_reader import Machine
+    from gputui.collect.machine_reader import MachineReader
 
-    machine = Machine(only, (), 0.0)
+    machine = MachineReader(only, (), 0.0)
     try:
         left_ns = machine.opened_ns + _FIRST_WINDOW_NS - time.monotonic_ns()
         time.sleep(max(0, left_ns) / 1e9)

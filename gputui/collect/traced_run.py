@@ -18,8 +18,8 @@ from gputui.base.sanitize import sanitize
 from gputui.base.standard_streams import say
 from gputui.collect.catalogue import MODULE
 from gputui.collect.child import reports
-from gputui.collect.child.process import Child, Ending, Lines
-from gputui.collect.child.reports import Reports
+from gputui.collect.child.process import Child, ChildEnding, LineBatch
+from gputui.collect.child.reports import RunReports
 from gputui.collect.child.supervisor import is_alive
 from gputui.inject import word as words
 from gputui.inject.attach import attach, shared_memory_of
@@ -98,7 +98,7 @@ _TWO = (
 )
 
 
-class Run:
+class TracedRun:
     """One run in a thread of its own, from start to RunEnded."""
 
     def __init__(
@@ -111,7 +111,7 @@ class Run:
         numbering: Numbering,
         capture: CaptureOptions | None = None,
         pass_through: bool = False,
-        after: Run | None = None,
+        after: TracedRun | None = None,
         trace: TraceWriter | None = None,
         recording: Callable[[], Path | None] = lambda: None,
         at_edges: Callable[[], None] = lambda: None,
@@ -137,7 +137,7 @@ class Run:
         self._reader: CaptureReader | None = None
         self._stop_wanted = False
         self._lock = threading.Lock()
-        self._reports = Reports(number)
+        self._reports = RunReports(number)
         self._told_of_profiler = False
         self._started = False
         self._child_ended_ns: int | None = None
@@ -196,7 +196,7 @@ class Run:
             why = f"{type(error).__name__}: {error}"
             if isinstance(error, OSError) and error.strerror:
                 why = f"{error.strerror.lower()}: {error.filename or 'its pipes'}"
-            ending = Ending(126, None, f"gputui could not run {self.request.name}: {why}")
+            ending = ChildEnding(126, None, f"gputui could not run {self.request.name}: {why}")
         if not self._started:
             self._start(None, None)
         self.ended = self._ended(ending)
@@ -215,7 +215,7 @@ class Run:
             max_cost_percent=self._max_cost_percent,
         )
 
-    def _run_child(self) -> Ending:
+    def _run_child(self) -> ChildEnding:
         with (
             create_capture_folder() as folder,
             create_capture_folder(reports.SNAPSHOT_ROOM_BYTES) as private,
@@ -267,7 +267,7 @@ class Run:
                 [RunOutput(time_ns=time.time_ns(), run=self.number, stream="stderr", lines=lines)]
             )
 
-    def _ended(self, ending: Ending) -> RunEnded:
+    def _ended(self, ending: ChildEnding) -> RunEnded:
         reason = ending.reason
         if self._reports.error and ending.exit_code != 0:
             reason = f"{self._reports.error} ({reason})"
@@ -325,7 +325,7 @@ class Run:
     def _annotates(self) -> Annotate | None:
         return self._capture.annotate if library_path() is not None else None
 
-    def _output(self, batches: list[Lines]) -> None:
+    def _output(self, batches: list[LineBatch]) -> None:
         events: list[AnyEvent] = []
         if not self._told_of_profiler and any(
             _REFUSED in line for batch in batches for line in batch.lines
@@ -385,7 +385,7 @@ def request_of_pid(pid: int) -> RunRequest:
     return RunRequest("command", name, command, pid=pid)
 
 
-class AttachedRun(Run):
+class AttachedRun(TracedRun):
     """Its end detaches; the process goes on."""
 
     @property
@@ -409,14 +409,14 @@ class AttachedRun(Run):
         """Detach: a Ctrl-C is meant for gputui, not for a program that others started."""
         self.stop()
 
-    def _run_child(self) -> Ending:
+    def _run_child(self) -> ChildEnding:
         pid = self.request.pid
         assert pid is not None
         with shared_memory_of(pid) as place, create_capture_folder(place=place) as folder:
             try:
                 word = attach(pid)
             except AttachError as error:
-                return Ending(REFUSED, None, str(error))
+                return ChildEnding(REFUSED, None, str(error))
             reader = self._reader_of(folder)
             try:
                 with self._lock:
@@ -425,7 +425,7 @@ class AttachedRun(Run):
                 try:
                     self._wake(word, folder, place)
                 except WordError as error:
-                    return Ending(REFUSED, None, f"process {pid}: {error}")
+                    return ChildEnding(REFUSED, None, f"process {pid}: {error}")
                 self._start(pid, None)
                 if word.page.came_late:
                     self._say(_CAME_LATE)
@@ -449,22 +449,22 @@ class AttachedRun(Run):
             timeout_s=WAKE_S,
         )
 
-    def _watch(self, pid: int, word: Word) -> Ending:
+    def _watch(self, pid: int, word: Word) -> ChildEnding:
         """Wait for the end of the process, or for somebody to end the looking."""
         name = f"{sanitize(self.request.name, 200)} ({pid})"
         said: set[str] = set()
         while not self._stop_wanted:
             if not _lives(pid, word):
-                return Ending(0, None, f"{name} has ended")
+                return ChildEnding(0, None, f"{name} has ended")
             if not word.is_awake:
                 self._stop_wanted = True  # by another's: it did not end by itself
-                return Ending(0, None, f"{name} was detached by gputui detach")
+                return ChildEnding(0, None, f"{name} was detached by gputui detach")
             for line in _lines(word):
                 if line not in said:
                     said.add(line)
                     self._say(line)
             time.sleep(_LOOK_S)
-        return Ending(0, None, f"detached from {name}, which keeps running")
+        return ChildEnding(0, None, f"detached from {name}, which keeps running")
 
     def _let_go(self, word: Word) -> None:
         pid = self.request.pid

@@ -10,15 +10,23 @@ import numpy as np
 from gputui.attribute.arrays import LATEST_NS, Bools, Int64s, Slots, run_starts
 from gputui.base.sanitize import sanitize
 from gputui.base.version import VERSION
-from gputui.imports.kineto_columns import Beside, Memory, Ranges, Table, TraceEvents, amount, number
+from gputui.imports.kineto_columns import (
+    AllocationEvents,
+    OperationTable,
+    RangeEvents,
+    TraceEvents,
+    TraceFacts,
+    amount,
+    number,
+)
 from gputui.imports.reading import (
     ABSENT,
     Clock,
+    ImportedReading,
     LaunchShapes,
     ProcessFacts,
     RangeRecords,
     RangeRows,
-    Reading,
     Texts,
 )
 from gputui.model.events import (
@@ -45,7 +53,7 @@ from gputui.store.trace import TraceWriter
 ROUNDING_NS = 1_000
 
 
-def as_rows(ranges: Ranges) -> RangeRows:
+def as_rows(ranges: RangeEvents) -> RangeRows:
     """The ranges in order of time, of which those that overlap are Start/End ranges."""
     start, end, thread, name, payload, payload_type, category = ranges.columns()
     order = np.lexsort((-end, start, thread))
@@ -114,14 +122,14 @@ def _nest(start: Int64s, end: Int64s) -> bool:
 # A trace's columns, in order of time, as records of the capture library.
 
 
-class KinetoReading(Reading):
+class KinetoReading(ImportedReading):
     """One pass over what a trace holds: it is of one process."""
 
     def __init__(
         self,
         records: Slots,
         rows: RangeRows,
-        memory: Memory,
+        memory: AllocationEvents,
         clock: Clock,
         texts: Texts,
         shapes: LaunchShapes,
@@ -198,7 +206,7 @@ class KinetoTrace:
         """With `trace`, every call and operation also goes there."""
         self.name = str(path)
         self._trace = trace
-        self._table = Table()
+        self._table = OperationTable()
         with expanded(open_regular(path), self.name) as stream:
             events = TraceEvents(stream)
             self.damage = self._read(events)
@@ -268,7 +276,7 @@ class KinetoTrace:
             time_ns=self._clock.at(self._clock.last), run=1, reason="the trace ends here"
         )
 
-    def _header(self, beside: Beside) -> Header:
+    def _header(self, beside: TraceFacts) -> Header:
         driver = beside.driver
         return Header(
             time_ns=self._clock.at(self._clock.first),
@@ -289,7 +297,7 @@ class KinetoTrace:
             gpu_unavailable_reason=None,
         )
 
-    def _gpus(self, beside: Beside) -> tuple[GpuFacts, ...]:
+    def _gpus(self, beside: TraceFacts) -> tuple[GpuFacts, ...]:
         """The devices that something ran on: traces list every one of the machine."""
         operations = self._records[self._records["kind"] != RecordKind.API]
         used = set(np.unique(operations["a"]).tolist())
@@ -309,7 +317,7 @@ class KinetoTrace:
         )
 
 
-def _base_ns(beside: Beside, path: Path, last: int) -> int:
+def _base_ns(beside: TraceFacts, path: Path, last: int) -> int:
     """Where the trace's clock begins: named beside the events since torch 2.4, else the epoch."""
     base_ns = beside.base_ns if 0 < beside.base_ns < 4 * _LONG_AGO_NS else 0
     if last + base_ns >= _LONG_AGO_NS:

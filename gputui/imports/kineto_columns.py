@@ -114,7 +114,7 @@ _one = json_decoder(TraceEvent)
 _bare = json_decoder(_Bare)
 
 
-class Gpu(msgspec.Struct, gc=False):
+class TraceGpu(msgspec.Struct, gc=False):
     """A device of `deviceProperties`."""
 
     id: int = 0
@@ -131,10 +131,10 @@ class Distributed(msgspec.Struct, gc=False):
     rank: int | None = None
 
 
-class Beside(msgspec.Struct, gc=False):
+class TraceFacts(msgspec.Struct, gc=False):
     """What stands beside the events."""
 
-    gpus: list[Gpu] = msgspec.field(default_factory=list, name="deviceProperties")
+    gpus: list[TraceGpu] = msgspec.field(default_factory=list, name="deviceProperties")
     distributed: Distributed | None = msgspec.field(default=None, name="distributedInfo")
     base_ns: int = msgspec.field(default=0, name="baseTimeNanoseconds")
     host: str | None = msgspec.field(default=None, name="host_name")
@@ -147,7 +147,7 @@ class TraceEvents:
     """
 
     def __init__(self, stream: BinaryIO) -> None:
-        self.beside = Beside()
+        self.beside = TraceFacts()
         self.skipped = 0
         self.damage: str | None = None
         self._stream = stream
@@ -210,7 +210,7 @@ class TraceEvents:
         except (msgspec.DecodeError, RecursionError):
             self.damage = "what follows the events is not JSON"
             return
-        for field in msgspec.structs.fields(Beside):
+        for field in msgspec.structs.fields(TraceFacts):
             raw = parts.get(field.encode_name)
             if raw is not None:
                 try:
@@ -340,7 +340,7 @@ _NO_CALL = 0xFFFF_FFFF
 _U32 = 0xFFFF_FFFF
 
 
-class Table:
+class OperationTable:
     """Collects events by use. Times are in ns on the trace's clock."""
 
     def __init__(self) -> None:
@@ -352,9 +352,9 @@ class Table:
         self.commands: dict[int, str] = {}
         self.pids: Counter[int] = Counter()
         """How many events of the host each process has."""
-        self.memory = Memory()
+        self.memory = AllocationEvents()
         self._records: list[Slots] = []
-        self._ranges = Ranges()
+        self._ranges = RangeEvents()
         self._kept = 0
 
     def add(self, events: list[TraceEvent]) -> None:
@@ -390,7 +390,7 @@ class Table:
         return ordered
 
     @property
-    def ranges(self) -> Ranges:
+    def ranges(self) -> RangeEvents:
         """Annotations and operators."""
         return self._ranges
 
@@ -469,7 +469,7 @@ class Table:
         return records
 
 
-class Ranges:
+class RangeEvents:
     """Ranges with both ends, as columns that grow."""
 
     def __init__(self) -> None:
@@ -499,7 +499,7 @@ class Ranges:
                      for column in self._columns)  # fmt: skip
 
 
-class Memory:
+class AllocationEvents:
     """What torch's allocator held of each device, change by change."""
 
     MAX_DEVICES = 256

@@ -282,7 +282,7 @@ class _Process:
     shapes: set[int] = field(default_factory=lambda: {0})
 
 
-class Reading(ABC):
+class ImportedReading(ABC):
     """One pass over a file in order of time."""
 
     def __init__(

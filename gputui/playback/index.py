@@ -35,7 +35,7 @@ from gputui.model.events import (
     RunStarted,
 )
 from gputui.model.throttling import HARMLESS_THROTTLING
-from gputui.playback.line_index import Kind, LineIndex
+from gputui.playback.line_index import LineIndex, LineKind
 from gputui.state import HISTORY_SAMPLES, Readings, Session
 from gputui.state.history import History
 from gputui.store.journal.reader import RecordingReader
@@ -93,7 +93,7 @@ SAMPLES_AT_ONCE = HISTORY_SAMPLES + 1024
 Decoded = tuple[int, AnyEvent | CaptureSum]
 
 
-class Fold:
+class RecordingFold:
     """A session, and the capture lines not folded into it yet."""
 
     def __init__(self, session: Session, number: int = 0, *, whole: bool = False) -> None:
@@ -115,7 +115,7 @@ class Fold:
 
     def leap(self, line_index: LineIndex, last: int) -> None:
         """Like `advance`, but fast: only the newest of many samples, plus the deferred captures."""
-        sampled = line_index.numbers(Kind.SAMPLE, self.number, last)
+        sampled = line_index.numbers(LineKind.SAMPLE, self.number, last)
         newest = list(islice(sampled, SAMPLES_AT_ONCE + 1))
         first = self.number
         if len(newest) > SAMPLES_AT_ONCE:
@@ -124,7 +124,7 @@ class Fold:
         numbers = (
             number
             for number in range(self.number, last)
-            if number >= first or line_index.kind_of(number) != Kind.SAMPLE
+            if number >= first or line_index.kind_of(number) != LineKind.SAMPLE
         )
         self.number = last
         for _ in self._fold(line_index, self._wanted(line_index, numbers)):
@@ -160,16 +160,16 @@ class Fold:
         """The lines to fold now, each preceded by what was deferred before it."""
         for number in numbers:
             kind = line_index.kind_of(number)
-            if kind in (Kind.CAPTURE, Kind.SUM):
-                yield from self._captures(line_index, number, is_sum=kind == Kind.SUM)
-            elif kind == Kind.RUN_ENDED:
+            if kind in (LineKind.CAPTURE, LineKind.SUM):
+                yield from self._captures(line_index, number, is_sum=kind == LineKind.SUM)
+            elif kind == LineKind.RUN_ENDED:
                 # What a run did comes before its end.
                 yield from self._taken()
                 yield number
-            elif kind == Kind.PIECE:
+            elif kind == LineKind.PIECE:
                 yield from self._taken()
                 self._folded.clear()
-            elif kind != Kind.NOTHING:
+            elif kind != LineKind.NOTHING:
                 yield number
 
     def _captures(self, line_index: LineIndex, number: int, *, is_sum: bool) -> Iterable[int]:
@@ -206,9 +206,9 @@ class Kept:
     is_whole: bool
     """Whether it holds every capture, so that a later sum would count them twice."""
 
-    def fold(self) -> Fold:
+    def fold(self) -> RecordingFold:
         """A fold that continues from there."""
-        fold = Fold(self.state.session(), self.number, whole=self.is_whole)
+        fold = RecordingFold(self.state.session(), self.number, whole=self.is_whole)
         fold._left = {process: list(numbers) for process, numbers in self.left.items()}
         fold._bytes = self.left_bytes
         fold._folded = set(self.folded)
@@ -358,11 +358,11 @@ class Index:
         """Fold what has been read, to the recording's end. Runs in a thread beside
         `line_index.read`.
         """
-        self._fold_ahead(Fold(Session()), self._note)
+        self._fold_ahead(RecordingFold(Session()), self._note)
         self.is_complete = not self._closing
         self._notify()
         if self.line_index.has_captures:
-            self._fold_ahead(Fold(Session(), whole=True), lambda *_: None)
+            self._fold_ahead(RecordingFold(Session(), whole=True), lambda *_: None)
 
     def close(self) -> None:
         """Stop reading and folding, and release the states."""
@@ -384,7 +384,7 @@ class Index:
 
     def events(self, first: int, last: int) -> Iterator[AnyEvent]:
         """The events of lines `first` to before `last`, decoded lazily."""
-        kinds = (Kind.NOTHING, Kind.SUM, Kind.PIECE)
+        kinds = (LineKind.NOTHING, LineKind.SUM, LineKind.PIECE)
         line_index = self.line_index
         numbers = (n for n in range(first, last) if line_index.kind_of(n) not in kinds)
         for number, line in line_index.lines(numbers):
@@ -399,11 +399,13 @@ class Index:
         with self._lock:
             place = bisect_right(self._numbers, number)
             kept = self._kept[place - 1] if place else None
-        fold = kept.fold() if kept else Fold(Session())
+        fold = kept.fold() if kept else RecordingFold(Session())
         fold.leap(self.line_index, number)
         return fold.session, not fold.is_rough
 
-    def _fold_ahead(self, fold: Fold, note: Callable[[int, int, Sequence[Decoded]], None]) -> None:
+    def _fold_ahead(
+        self, fold: RecordingFold, note: Callable[[int, int, Sequence[Decoded]], None]
+    ) -> None:
         began = time.monotonic()
         line_index = self.line_index
         while not self._closing:
@@ -458,7 +460,7 @@ class Index:
             for number, event in decoded
             if not isinstance(event, CaptureDelta | CaptureSum)
         ]
-        captures = sorted(line_index.numbers(Kind.CAPTURE, first, last))
+        captures = sorted(line_index.numbers(LineKind.CAPTURE, first, last))
         for number, line in line_index.lines(captures):
             event: AnyEvent | CaptureSum | OpenRanges | None
             try:

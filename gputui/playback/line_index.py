@@ -76,7 +76,7 @@ _BEGINNING = re.compile(
 )
 
 
-class Kind(IntEnum):
+class LineKind(IntEnum):
     """How a line is folded."""
 
     EVENT = 0
@@ -90,20 +90,21 @@ class Kind(IntEnum):
     """Of an unknown kind, or a repetition."""
 
 
-_KINDS: dict[type[msgspec.Struct], Kind] = {
-    MachineSample: Kind.SAMPLE,
-    CaptureDelta: Kind.CAPTURE,
-    CaptureSum: Kind.SUM,
-    RunEnded: Kind.RUN_ENDED,
+_KINDS: dict[type[msgspec.Struct], LineKind] = {
+    MachineSample: LineKind.SAMPLE,
+    CaptureDelta: LineKind.CAPTURE,
+    CaptureSum: LineKind.SUM,
+    RunEnded: LineKind.RUN_ENDED,
 }
 _KINDS_BY_NAME = {
-    str(kind.__struct_config__.tag).encode(): _KINDS.get(kind, Kind.EVENT) for kind in WRITTEN_KINDS
+    str(kind.__struct_config__.tag).encode(): _KINDS.get(kind, LineKind.EVENT)
+    for kind in WRITTEN_KINDS
 }
-OF_PROCESSES = frozenset({Kind.CAPTURE, Kind.SUM})
+OF_PROCESSES = frozenset({LineKind.CAPTURE, LineKind.SUM})
 _REPEATED = frozenset(name.encode() for name in Repeats.KINDS)
 
 
-class Lines:
+class LineClassifier:
     """Classifies the lines of a recording, in order."""
 
     def __init__(self, *, rotated: bool) -> None:
@@ -117,7 +118,7 @@ class Lines:
         if self._repeats is not None:
             self._repeats.begin()
 
-    def look_at(self, line: bytes, piece: Piece, number: int) -> tuple[Kind, int, int]:
+    def look_at(self, line: bytes, piece: Piece, number: int) -> tuple[LineKind, int, int]:
         """Kind, time and process of line `number` of a piece: from its first bytes if they are as
         gputui writes them. Raises DamagedError if it needs decoding and cannot be decoded.
         """
@@ -134,13 +135,13 @@ class Lines:
                 return known, int(time_ns), int(process or 0)
         event = piece.event(number, line)
         if event is None:
-            return Kind.NOTHING, 0, 0
+            return LineKind.NOTHING, 0, 0
         if begins_piece:
-            return Kind.PIECE, event.time_ns, 0
+            return LineKind.PIECE, event.time_ns, 0
         if repeats is not None and not isinstance(event, CaptureSum) and repeats.is_one(event):
-            return Kind.NOTHING, 0, 0
+            return LineKind.NOTHING, 0, 0
         process_number = getattr(event, "process", 0)
-        return _KINDS.get(type(event), Kind.EVENT), event.time_ns, process_number
+        return _KINDS.get(type(event), LineKind.EVENT), event.time_ns, process_number
 
 
 _LAST_NS = 2**63 - 1
@@ -167,7 +168,7 @@ class LineIndex:
     def __init__(self, recording: RecordingReader, *, live: bool = False) -> None:
         """Closes `recording`. With `live`, every line is announced as soon as it is there."""
         self._recording = recording
-        self._lines = Lines(rotated=isinstance(recording, RotatedReader))
+        self._lines = LineClassifier(rotated=isinstance(recording, RotatedReader))
         # The session of another tool's file may begin long before what was captured of it.
         self._begins_with_event = not isinstance(recording, JournalReader | RotatedReader)
         self._batch_bytes = 0 if live else _BATCH_BYTES
@@ -274,7 +275,7 @@ class LineIndex:
     def length_of(self, number: int) -> int:
         return self._lengths[number]
 
-    def numbers(self, kind: Kind, first: int, last: int) -> Iterator[int]:
+    def numbers(self, kind: LineKind, first: int, last: int) -> Iterator[int]:
         """Lines of one kind from `first` to before `last`, newest first."""
         sought = bytes((kind,))
         while (last := self._kinds.rfind(sought, first, last)) >= 0:
@@ -316,7 +317,7 @@ class LineIndex:
         A malformed line ends its file there; the recording's `damage` reports it.
         """
         place = bisect_right(self._firsts, number) - 1
-        if self._kinds[number] == Kind.NOTHING or number >= self._ended.get(place, number + 1):
+        if self._kinds[number] == LineKind.NOTHING or number >= self._ended.get(place, number + 1):
             return None
         part = self._parts[place]
         try:
@@ -400,10 +401,10 @@ class LineIndex:
             self._ended[place] = number
             following = self._firsts[place + 1 : place + 2]
             last = following[0] if following else len(self._kinds)
-            self._kinds[number:last] = bytes((Kind.NOTHING,)) * (last - number)
+            self._kinds[number:last] = bytes((LineKind.NOTHING,)) * (last - number)
             if self.is_complete:
                 self._end_at_last()
 
     def _end_at_last(self) -> None:
-        while self._count and self._kinds[self._count - 1] == Kind.NOTHING:
+        while self._count and self._kinds[self._count - 1] == LineKind.NOTHING:
             self._count -= 1

@@ -16,7 +16,7 @@ from typing import NamedTuple, Self
 from gputui.model.events import AnyEvent
 from gputui.model.hub import Hub
 from gputui.playback.index import Index, Moment
-from gputui.playback.line_index import Kind
+from gputui.playback.line_index import LineKind
 from gputui.playback.opening import open_recording, remarks
 from gputui.state import Session
 from gputui.store.journal import open_journal
@@ -76,7 +76,7 @@ class Targets:
 
     def samples_before(self, number: int, ticks: int) -> Place:
         """After the sample that is `ticks` before the one shown at `number`."""
-        samples = self._line_index.numbers(Kind.SAMPLE, 0, number)
+        samples = self._line_index.numbers(LineKind.SAMPLE, 0, number)
         return Place(next((sample + 1 for sample in islice(samples, ticks, None)), 1))
 
 
@@ -288,7 +288,7 @@ class Emitter:
         last = first
         while self._line_index.wait(last, _WAIT_S) and not self._asked.closing:
             last += 1
-            if self._line_index.kind_of(last - 1) == Kind.SAMPLE:
+            if self._line_index.kind_of(last - 1) == LineKind.SAMPLE:
                 break
         self._asked.stepped()
         self._emit(first, last)

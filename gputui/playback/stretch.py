@@ -21,7 +21,7 @@ Loops = Mapping[tuple[int, int], int]
 """The loop whose steps are counted, by process and the machine's index of the device."""
 
 
-class Stretch(NamedTuple):
+class ReadStretch(NamedTuple):
     """A run of nothing but some of its steps, in a session of its own: from one reading of records
     to another, those nearest to where the steps begin and end."""
 
@@ -29,7 +29,7 @@ class Stretch(NamedTuple):
     run: Run
 
 
-def read_stretch(path: str, number: int, loops: Loops, first: int, last: int) -> Stretch:
+def read_stretch(path: str, number: int, loops: Loops, first: int, last: int) -> ReadStretch:
     """Steps `first` to `last` of run `number` of what is at `path`: steady ones of `loops`, counted
     from 1. Reads the recording twice. Raises JournalError, one line."""
     with closing(_opened(path)) as recording:
@@ -81,7 +81,7 @@ def _span(
     return (min(begins), max(ends)) if begins else None
 
 
-def _folded(recording: RecordingReader, number: int, span: tuple[int, int]) -> Stretch:
+def _folded(recording: RecordingReader, number: int, span: tuple[int, int]) -> ReadStretch:
     begin_ns, end_ns = span
     session = Session()
     read_ns: dict[int, int] = {}
@@ -107,7 +107,7 @@ def _folded(recording: RecordingReader, number: int, span: tuple[int, int]) -> S
     _drop_unseen(run)
     run.started = replace(run.started, time_ns=first_ns)
     session.apply((RunEnded(time_ns=last_ns, run=number, reason="the end of the scope"),))
-    return Stretch(session, run)
+    return ReadStretch(session, run)
 
 
 def _is_reading(event: AnyEvent) -> bool:

@@ -62,8 +62,8 @@ CALLS = (
 
 sys.path[:0] = [str(ROOT), str(FAKE.parent)]
 
-from gputui.collect.machine_reader import Machine  # noqa: E402
-from gputui.collect.nvml.bindings import Library  # noqa: E402
+from gputui.collect.machine_reader import MachineReader  # noqa: E402
+from gputui.collect.nvml.bindings import DriverLibrary  # noqa: E402
 from gputui.collect.nvml.driver_calls import DriverError, Handle  # noqa: E402
 from gputui.collect.nvml.gpm import METRICS  # noqa: E402
 from gputui.collect.nvml.status import Xids  # noqa: E402
@@ -72,7 +72,7 @@ from gputui.collect.nvml.status import Xids  # noqa: E402
 def measure(interval_s: float = 0.12) -> None:
     """Ticks of this machine, as the sampler makes them; with and without processes."""
     begun = time.perf_counter()
-    machine = Machine(None, (), interval_s)
+    machine = MachineReader(None, (), interval_s)
     opened = time.perf_counter() - begun
     costs: dict[bool, list[tuple[float, float]]] = {False: [], True: []}
     for _ in range(TICKS):
@@ -99,7 +99,7 @@ def measure(interval_s: float = 0.12) -> None:
 
 def calls() -> None:
     """The time of each call on the first GPU, the median and the most of 20."""
-    library = Library()
+    library = DriverLibrary()
     handle = library.handle(0)
     xids = Xids(library, handle)
     asked = [(name, lambda name=name: getattr(library, name)(handle)) for name in CALLS]
@@ -115,7 +115,7 @@ def calls() -> None:
         print(f"  {name:38} {statistics.median(times):8.0f} {max(times):8.0f} µs  {answer[:60]}")
 
 
-def counters(library: Library, handle: Handle) -> list[tuple[str, Callable[[], object]]]:
+def counters(library: DriverLibrary, handle: Handle) -> list[tuple[str, Callable[[], object]]]:
     """GPM's two calls, where there is GPM: a sample, and the figures between two."""
     if not library.gpm_supported(handle):
         return []

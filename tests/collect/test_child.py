@@ -14,7 +14,7 @@ import psutil
 import pytest
 
 from gputui.collect.child import process
-from gputui.collect.child.process import LINES_PER_BATCH, Child, Ending, Lines
+from gputui.collect.child.process import LINES_PER_BATCH, Child, ChildEnding, LineBatch
 
 PYTHON = sys.executable
 
@@ -25,11 +25,11 @@ class Watched:
     def __init__(self, *command: str, environment: dict[str, str] | None = None) -> None:
         self.child = Child(command, environment or dict(os.environ), name="it")
         self.pid: int | None = None
-        self.batches: list[Lines] = []
+        self.batches: list[LineBatch] = []
         self.started = threading.Event()
         self.saw = threading.Condition()
 
-    def run(self, when_started: Callable[[], None] | None = None) -> Ending:
+    def run(self, when_started: Callable[[], None] | None = None) -> ChildEnding:
         def on_start(pid: int) -> None:
             self.pid = pid
             self.started.set()
@@ -38,7 +38,7 @@ class Watched:
 
         return self.child.run(on_start, self._on_output)
 
-    def _on_output(self, batches: list[Lines]) -> None:
+    def _on_output(self, batches: list[LineBatch]) -> None:
         with self.saw:
             self.batches += batches
             self.saw.notify_all()
@@ -46,9 +46,9 @@ class Watched:
     def lines(self, stream: str) -> list[str]:
         return [line for batch in self.batches if batch.stream == stream for line in batch.lines]
 
-    def run_until(self, line: str, act: Callable[[], None]) -> Ending:
+    def run_until(self, line: str, act: Callable[[], None]) -> ChildEnding:
         """Run, and `act` once `line` was printed."""
-        ending: list[Ending] = []
+        ending: list[ChildEnding] = []
         thread = threading.Thread(target=lambda: ending.append(self.run()))
         thread.start()
         with self.saw:
@@ -79,12 +79,12 @@ def test_output_arrives_by_stream_cleaned_of_escapes() -> None:
 @pytest.mark.parametrize("status", [0, 1, 7, 255])
 def test_the_status_is_the_childs_own(status: int) -> None:
     ending = Watched(PYTHON, "-c", f"raise SystemExit({status})").run()
-    assert ending == Ending(status, None, f"it ended with status {status}")
+    assert ending == ChildEnding(status, None, f"it ended with status {status}")
 
 
 def test_death_by_a_signal_names_it() -> None:
     ending = Watched("sh", "-c", "kill -SEGV $$").run()
-    assert ending == Ending(None, signal.SIGSEGV, "it was killed by SIGSEGV")
+    assert ending == ChildEnding(None, signal.SIGSEGV, "it was killed by SIGSEGV")
 
 
 @pytest.mark.parametrize(
@@ -101,9 +101,9 @@ def test_what_cannot_be_started_is_one_line(command: str, words: str) -> None:
 
 def test_a_folder_is_no_command_and_is_named_as_it_was_typed(tmp_path: Path) -> None:
     ending = Watched(str(tmp_path)).run()
-    assert ending == Ending(126, None, f"cannot start {tmp_path}: it is a folder")
+    assert ending == ChildEnding(126, None, f"cannot start {tmp_path}: it is a folder")
     ending = Watched("./no-such-file").run()
-    assert ending == Ending(127, None, "cannot start ./no-such-file: command not found")
+    assert ending == ChildEnding(127, None, "cannot start ./no-such-file: command not found")
 
 
 def test_a_file_that_is_no_program_is_one_line(tmp_path: Path) -> None:
@@ -323,7 +323,7 @@ def test_a_reader_that_fails_ends_the_child() -> None:
                   dict(os.environ), name="it")  # fmt: skip
     pids: list[int] = []
 
-    def fail(_batches: list[Lines]) -> None:
+    def fail(_batches: list[LineBatch]) -> None:
         raise RuntimeError("no room")
 
     with pytest.raises(RuntimeError):

@@ -9,7 +9,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from gputui.collect.host import Host, host_facts
+from gputui.collect.host import HostReader, host_facts
 
 
 def test_the_facts_of_this_host() -> None:
@@ -37,7 +37,7 @@ def test_an_os_release_that_is_no_text_costs_its_name_alone(
 
 
 def test_a_rate_needs_two_readings_and_says_so() -> None:
-    host = Host()
+    host = HostReader()
     first, reasons = host.sample()
     assert first.cpu_percent is None
     assert reasons["cpu_percent"] == "measured from the second reading on"

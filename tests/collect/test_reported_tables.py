@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from gputui.attribute.numbering import Numbering
 from gputui.collect.child import reports
 from gputui.collect.child.reports import ResultTables, TableReport
-from gputui.collect.traced_run import Run, RunRequest
+from gputui.collect.traced_run import RunRequest, TracedRun
 from gputui.inject.options import CaptureOptions
 from gputui.model.events import AnyEvent, RunResult
 
@@ -87,7 +87,7 @@ def test_a_child_that_reports_a_table_and_a_result_gives_one_result_with_the_tab
     )
     events: list[AnyEvent] = []
     request = RunRequest("workload", "x", (sys.executable, "-c", program))
-    run = Run(
+    run = TracedRun(
         1,
         request,
         events.extend,

@@ -13,13 +13,13 @@ import pytest
 
 from gputui.attribute.numbering import Numbering
 from gputui.attribute.reader import CaptureReader
-from gputui.collect.traced_run import Run, RunRequest
+from gputui.collect.traced_run import RunRequest, TracedRun
 from gputui.inject import environment
 from gputui.model.events import AnyEvent, RunAskedToEnd, RunEnded, RunOutput, RunStarted
 from gputui.render.summary import facts_lines
 from gputui.report.cost import cost_of
-from gputui.state import Run as RunState
 from gputui.state import Session
+from gputui.state import TracedRun as RunState
 from gputui.store.journal import JournalReader, JournalWriter
 from tests.events_for_tests import header
 
@@ -32,7 +32,7 @@ class Collected:
         self.changed = threading.Condition()
         self.edges: list[int] = []
         """How many events there were when the child started and when it had ended."""
-        self.run = Run(
+        self.run = TracedRun(
             1,
             request,
             self._emit,
@@ -180,7 +180,7 @@ def test_stop_ends_a_run_and_marks_it() -> None:
 def test_a_run_waits_for_the_one_before_it() -> None:
     first = Collected(python("import signal; print('up', flush=True); signal.pause()"))
     second_events: list[AnyEvent] = []
-    second = Run(
+    second = TracedRun(
         2, python("print('second')"), second_events.extend,
         interval_s=0.1, numbering=Numbering(), after=first.run,
     )  # fmt: skip

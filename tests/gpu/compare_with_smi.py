@@ -20,7 +20,7 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent.parent
 sys.path.insert(0, str(ROOT))
 
-from gputui.collect.machine_reader import Machine  # noqa: E402
+from gputui.collect.machine_reader import MachineReader  # noqa: E402
 from gputui.model.events import GpuSample, GpuStatus, MachineSample  # noqa: E402
 
 SECONDS = 6
@@ -100,7 +100,7 @@ class Ours:
     """Reads GPU 0 as the sampler does."""
 
     def __init__(self) -> None:
-        self._machine = Machine([0], (), 1.0)
+        self._machine = MachineReader([0], (), 1.0)
         self._status: GpuStatus | None = None
         time.sleep(0.2)
 

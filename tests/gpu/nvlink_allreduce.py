@@ -49,10 +49,10 @@ def work(rank: int, world: int, done: Any, stop: Any) -> None:
 
 def main() -> None:
     """Runs one process a GPU and prints a line a window."""
-    from gputui.collect.machine_reader import Machine
+    from gputui.collect.machine_reader import MachineReader
     from gputui.model.events import GpuStatus, MachineSample
 
-    machine = Machine(None, (), 1.0)
+    machine = MachineReader(None, (), 1.0)
     world = len(machine.header.gpus)
     for facts in machine.header.gpus:
         print(

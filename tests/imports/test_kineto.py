@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 import gputui
 from gputui.imports import kineto_columns
 from gputui.imports.kineto import as_rows
-from gputui.imports.kineto_columns import Ranges
+from gputui.imports.kineto_columns import RangeEvents
 from gputui.model.events import Payload
 from gputui.playback.opening import open_recording
 from gputui.report.explain.time_tree import time_tree
@@ -167,7 +167,7 @@ def test_older_traces_count_from_the_epoch(tmp_path: Path) -> None:
 @given(st.lists(st.tuples(st.integers(0, 30), st.integers(0, 12)), max_size=20))
 @settings(max_examples=100, deadline=None)
 def test_ranges_nest_or_overlap_freely(spans: list[tuple[int, int]]) -> None:
-    ranges = Ranges()
+    ranges = RangeEvents()
     for start, length in spans:
         ranges.add(start * US, (start + length) * US + length % 2 * 400, 1, 1, None, 0)
     rows = as_rows(ranges)

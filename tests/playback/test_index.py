@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from gputui.model.events import AnyEvent, CaptureDelta, OpenRange, RunOutput
 from gputui.playback.index import Index
-from gputui.playback.line_index import Kind
+from gputui.playback.line_index import LineKind
 from gputui.playback.opening import load
 from gputui.playback.player import Playback
 from gputui.state import Session
@@ -63,13 +63,13 @@ def test_a_state_is_made_from_sums_before_and_after_all_was_folded(
     path = written(tmp_path / f"x{suffix}", EVENTS)
     with closing(Index(JournalReader.open(path))) as index:
         index.line_index.read()
-        assert list(index.line_index.numbers(Kind.SUM, 0, len(index)))
+        assert list(index.line_index.numbers(LineKind.SUM, 0, len(index)))
         for is_folded, every in ((False, 11), (True, 23)):
             if is_folded:
                 index.fold()
             place = 0
             for number in range(1, len(index) + 1):
-                place += index.line_index.kind_of(number - 1) != Kind.SUM
+                place += index.line_index.kind_of(number - 1) != LineKind.SUM
                 if number % every == 0 or number == len(index):
                     state, is_exact = index.state(number)
                     assert is_exact

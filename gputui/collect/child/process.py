@@ -105,7 +105,7 @@ _LONGEST_REPORT = 1 << 22
 
 
 @dataclass(slots=True)
-class Lines:
+class LineBatch:
     """Complete lines of one stream since the last batch."""
 
     stream: Stream
@@ -143,13 +143,13 @@ class LineBuffer:
         text = piece.decode("utf-8", "replace")
         return text if self.stream == "report" else clean_output(text)
 
-    def take(self, final: bool = False) -> Lines | None:
+    def take(self, final: bool = False) -> LineBatch | None:
         """The lines since the last call, None if there are none; `final` completes the last one."""
         if final and self._partial:
             self.feed(b"\n")
         if not self._lines and not self._dropped:
             return None
-        lines = Lines(self.stream, self._lines, self._dropped)
+        lines = LineBatch(self.stream, self._lines, self._dropped)
         self._lines, self._dropped = [], 0
         return lines
 
@@ -171,7 +171,7 @@ _SUPERVISOR = Path(__file__).with_name("supervisor.py")
 
 
 @dataclass(frozen=True, slots=True)
-class Ending:
+class ChildEnding:
     """How the child ended. Exactly one of `exit_code` and `signal` is set.
 
     Processes of it that could not end by themselves: `continued` were stopped and had to be
@@ -234,8 +234,8 @@ class Child:
     def run(
         self,
         started: Callable[[int], None],
-        output: Callable[[list[Lines]], None],
-    ) -> Ending:
+        output: Callable[[list[LineBatch]], None],
+    ) -> ChildEnding:
         """Start the child, hand over its lines in batches, and return how it ended.
 
         `started` gets the pid once; it is not called if the command cannot be started.
@@ -245,7 +245,7 @@ class Child:
             os.close(self._control_read)
             self._close_control()
             status, why = refused
-            return Ending(status, None, why)
+            return ChildEnding(status, None, why)
         oom_kills = _oom_kills()
         expect_orphans()
         report_read, report_write = os.pipe()
@@ -279,7 +279,7 @@ class Child:
             os.close(self._control_read)
             self._close_control()
             why = (error.strerror or str(error)).lower()
-            return Ending(126, None, f"cannot start {self._name}: {why}")
+            return ChildEnding(126, None, f"cannot start {self._name}: {why}")
         finally:
             for descriptor in inherited[1:]:
                 os.close(descriptor)
@@ -311,7 +311,7 @@ class Child:
         report: int,
         status: int,
         started: Callable[[int], None],
-        output: Callable[[list[Lines]], None],
+        output: Callable[[list[LineBatch]], None],
     ) -> dict[str, list[int]]:
         """Read every stream until the supervisor has reported the end and exited; what it
         reported.
@@ -367,26 +367,26 @@ class Child:
         output([lines for buffer in buffers.values() if (lines := buffer.take(final=True))])
         return words
 
-    def _ending(self, words: Mapping[str, list[int]], oom_killed: bool) -> Ending:
+    def _ending(self, words: Mapping[str, list[int]], oom_killed: bool) -> ChildEnding:
         ending = self._own_ending(words, oom_killed)
         continued, killed, left = (
             tuple(words.get(word, ())[:_MOST_PIDS]) for word in ("continued", "killed", "left")
         )
         return replace(ending, continued=continued, killed=killed, left=left)
 
-    def _own_ending(self, words: Mapping[str, list[int]], oom_killed: bool) -> Ending:
+    def _own_ending(self, words: Mapping[str, list[int]], oom_killed: bool) -> ChildEnding:
         name = self._name
         if "failed" in words:
             why = os.strerror(words["failed"][0]).lower()
-            return Ending(126, None, f"cannot start {name}: {why}")
+            return ChildEnding(126, None, f"cannot start {name}: {why}")
         if "ended" not in words:
             how = "could not be ended" if "left" in words else "its supervisor was killed"
-            return Ending(None, signal.SIGKILL, f"{name}: {how}")
+            return ChildEnding(None, signal.SIGKILL, f"{name}: {how}")
         code = os.waitstatus_to_exitcode(words["ended"][0])
         over = words.get("leftover", [0])[0]
         more = f"; {over} of its processes were still there and were ended" if over else ""
         if code >= 0:
-            return Ending(code, None, f"{name} ended with status {code}{more}")
+            return ChildEnding(code, None, f"{name} ended with status {code}{more}")
         number = -code
         try:
             text = f"{name} was killed by {signal.Signals(number).name}"
@@ -394,7 +394,7 @@ class Child:
             text = f"{name} was killed by signal {number}"
         if number == signal.SIGKILL and oom_killed and not self._stopping:
             text += ": the machine ran out of memory"
-        return Ending(None, number, text + more)
+        return ChildEnding(None, number, text + more)
 
 
 def _read(descriptor: int) -> bytes | None:

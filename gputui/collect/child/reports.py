@@ -191,7 +191,7 @@ class _Error(msgspec.Struct, tag_field="type", tag="error"):
 _report = json_decoder(_Progress | _Metrics | TableReport | _Result | _Error)
 
 
-class Reports:
+class RunReports:
     """The reports of one run, bounded and sanitized. `error` is the child's own reason for
     failing.
     """

@@ -12,7 +12,7 @@ from enum import Enum
 from typing import NamedTuple
 
 from gputui.base.sanitize import clean_output
-from gputui.collect.hosts.target import Target
+from gputui.collect.hosts.target import HostTarget
 from gputui.model.events import JOURNAL_SCHEMA
 
 _LONGEST = 160
@@ -20,7 +20,7 @@ _SSH_FAILED = 255
 _SIGNALLED = 128
 
 
-class Kind(Enum):
+class FailureKind(Enum):
     """What went wrong."""
 
     UNKNOWN_HOST = "unknown host"
@@ -51,55 +51,59 @@ class Kind(Enum):
     @property
     def lacks_gputui(self) -> bool:
         """Whether the host is reached, but no gputui that can be understood."""
-        return self in (Kind.NOT_THERE, Kind.NO_PYTHON, Kind.WRONG_VERSION)
+        return self in (FailureKind.NOT_THERE, FailureKind.NO_PYTHON, FailureKind.WRONG_VERSION)
 
     @property
     def asks(self) -> bool:
         """Whether ssh wants an answer of a person, which only a plain terminal can give."""
-        return self in (Kind.NOT_LET_IN, Kind.KEY_UNKNOWN)
+        return self in (FailureKind.NOT_LET_IN, FailureKind.KEY_UNKNOWN)
 
 
 _PASSING = (
-    *(Kind.REFUSED, Kind.UNREACHABLE, Kind.BUSY, Kind.TIME_OUT),
-    *(Kind.KILLED, Kind.LOST, Kind.ENDED),
+    *(FailureKind.REFUSED, FailureKind.UNREACHABLE, FailureKind.BUSY, FailureKind.TIME_OUT),
+    *(FailureKind.KILLED, FailureKind.LOST, FailureKind.ENDED),
 )
 
 
 class Failure(NamedTuple):
     """What went wrong, in one line without the host's name."""
 
-    kind: Kind
+    kind: FailureKind
     line: str
 
 
-_OF_SSH: tuple[tuple[str, Kind, str], ...] = (
+_OF_SSH: tuple[tuple[str, FailureKind, str], ...] = (
     (
         "REMOTE HOST IDENTIFICATION HAS CHANGED",
-        Kind.KEY_CHANGED,
+        FailureKind.KEY_CHANGED,
         "its host key has changed: if you know why, ssh-keygen -R {host} forgets the old one",
     ),
     (
         "Host key verification failed|host key is known for",
-        Kind.KEY_UNKNOWN,
+        FailureKind.KEY_UNKNOWN,
         "its host key is not known here: ssh {host} once, and compare the fingerprint",
     ),
-    ("Could not resolve hostname", Kind.UNKNOWN_HOST, "there is no host of this name"),
-    ("Connection refused", Kind.REFUSED, "the connection was refused: no sshd listens there"),
-    ("No route to host|Network is unreachable", Kind.UNREACHABLE, "there is no route to it"),
-    ("timed out|Timeout, server", Kind.TIME_OUT, "it does not answer"),
+    ("Could not resolve hostname", FailureKind.UNKNOWN_HOST, "there is no host of this name"),
+    (
+        "Connection refused",
+        FailureKind.REFUSED,
+        "the connection was refused: no sshd listens there",
+    ),
+    ("No route to host|Network is unreachable", FailureKind.UNREACHABLE, "there is no route to it"),
+    ("timed out|Timeout, server", FailureKind.TIME_OUT, "it does not answer"),
     (
         "invalid format|could not read protocol version",
-        Kind.NO_SSHD,
+        FailureKind.NO_SSHD,
         "what listens there is no sshd: is it the port?",
     ),
     (
         "kex_exchange_identification|Exceeded MaxStartups|Connection (closed|reset) by .* port",
-        Kind.BUSY,
+        FailureKind.BUSY,
         "sshd closed the connection before the handshake: too many at once (MaxStartups)?",
     ),
     (
         "Permission denied|Too many authentication failures",
-        Kind.NOT_LET_IN,
+        FailureKind.NOT_LET_IN,
         "not let in: no key or password fits ({last})",
     ),
 )
@@ -113,32 +117,32 @@ _TOO_OLD = r"there is no command|unrecognized arguments|invalid choice|did you m
 
 def no_command(name: str) -> Failure:
     """The local command cannot be started."""
-    return Failure(Kind.NO_COMMAND, f"there is no program {name} on this machine")
+    return Failure(FailureKind.NO_COMMAND, f"there is no program {name} on this machine")
 
 
 def no_hello(seconds: float) -> Failure:
     """Nothing came that looks like a gputui."""
-    return Failure(Kind.TIME_OUT, f"no answer within {seconds:g} s")
+    return Failure(FailureKind.TIME_OUT, f"no answer within {seconds:g} s")
 
 
 def only_noise(most_bytes: int) -> Failure:
     """It writes, but nothing that looks like a gputui."""
     return Failure(
-        Kind.NO_JOURNAL,
+        FailureKind.NO_JOURNAL,
         f"{most_bytes >> 10} KiB came from there, and no gputui: what is its shell printing?",
     )
 
 
 def silent(seconds: float) -> Failure:
     """It was up, and says nothing any more."""
-    return Failure(Kind.LOST, f"the link is lost: nothing came for {seconds:g} s")
+    return Failure(FailureKind.LOST, f"the link is lost: nothing came for {seconds:g} s")
 
 
 def wrong_version(version: str, schema: int) -> Failure:
     """Its journal is in another schema."""
     side = "upgrade gputui here" if schema > JOURNAL_SCHEMA else "upgrade it there"
     return Failure(
-        Kind.WRONG_VERSION,
+        FailureKind.WRONG_VERSION,
         f"gputui {clean_output(version, 30)} there writes schema {schema}, this one reads "
         f"{JOURNAL_SCHEMA}: {side}",
     )
@@ -146,7 +150,7 @@ def wrong_version(version: str, schema: int) -> Failure:
 
 def refused_there(why: str) -> Failure:
     """The run cannot be begun or followed."""
-    return Failure(Kind.REFUSED_THERE, clean_output(why, 2 * _LONGEST))
+    return Failure(FailureKind.REFUSED_THERE, clean_output(why, 2 * _LONGEST))
 
 
 def would_ask(failure: Failure) -> Failure:
@@ -158,22 +162,24 @@ def would_ask(failure: Failure) -> Failure:
 
 def over(recording: str) -> Failure:
     """The run that was followed has ended, and all of it was read: no failure at all."""
-    return Failure(Kind.OVER, f"the run is over; its recording is {clean_output(recording, 200)}")
+    return Failure(
+        FailureKind.OVER, f"the run is over; its recording is {clean_output(recording, 200)}"
+    )
 
 
 def no_figures() -> Failure:
     """nvidia-smi printed something else."""
-    return Failure(Kind.NO_JOURNAL, "what nvidia-smi prints there cannot be read")
+    return Failure(FailureKind.NO_JOURNAL, "what nvidia-smi prints there cannot be read")
 
 
 def no_journal(why: str) -> Failure:
     """What came is damaged."""
     return Failure(
-        Kind.NO_JOURNAL, f"what it sends is not a recording: {clean_output(why, _LONGEST)}"
+        FailureKind.NO_JOURNAL, f"what it sends is not a recording: {clean_output(why, _LONGEST)}"
     )
 
 
-def ended(target: Target, status: int | None, printed: bytes, *, was_up: bool) -> Failure:
+def ended(target: HostTarget, status: int | None, printed: bytes, *, was_up: bool) -> Failure:
     """Why the command ended, by its status (None: it closed its output and stayed) and what it
     printed on standard error.
     """
@@ -182,24 +188,30 @@ def ended(target: Target, status: int | None, printed: bytes, *, was_up: bool) -
     last = lines[-1][:_LONGEST] if lines else ""
     if target.ssh and status == _SSH_FAILED:
         for pattern, kind, line in _OF_SSH:
-            if re.search(pattern, text) and not (was_up and kind is Kind.BUSY):
+            if re.search(pattern, text) and not (was_up and kind is FailureKind.BUSY):
                 return Failure(kind, line.format(host=target.ssh, last=last))
-        return Failure(Kind.LOST, "the link is lost" if was_up else f"ssh failed: {last}")
+        return Failure(FailureKind.LOST, "the link is lost" if was_up else f"ssh failed: {last}")
     if status is None:
-        return Failure(Kind.LOST, "the link is lost: the command closed its output")
+        return Failure(FailureKind.LOST, "the link is lost: the command closed its output")
     number = -status if status < 0 else status - _SIGNALLED
     if 0 < number < _SIGNALLED - 1 and number in set(signal.Signals):
-        return Failure(Kind.KILLED, f"gputui there was killed ({signal.Signals(number).name})")
+        return Failure(
+            FailureKind.KILLED, f"gputui there was killed ({signal.Signals(number).name})"
+        )
     if was_up:
-        return Failure(Kind.ENDED, f"gputui there ended: {last}" if last else "gputui there ended")
+        return Failure(
+            FailureKind.ENDED, f"gputui there ended: {last}" if last else "gputui there ended"
+        )
     if re.search(_NO_PYTHON, text):
-        return Failure(Kind.NO_PYTHON, f"Python is missing there: {last}")
+        return Failure(FailureKind.NO_PYTHON, f"Python is missing there: {last}")
     if status in (126, 127) or re.search(_NOT_THERE, text):
         return Failure(
-            Kind.NOT_THERE,
+            FailureKind.NOT_THERE,
             f"gputui is not there: install it, or say where it is with --there"
             f" ({last or f'status {status}'})",
         )
     if re.search(_TOO_OLD, text):
-        return Failure(Kind.WRONG_VERSION, "gputui there is too old for --host: upgrade it there")
-    return Failure(Kind.ENDED, f"it ended with status {status}{': ' * bool(last)}{last}")
+        return Failure(
+            FailureKind.WRONG_VERSION, "gputui there is too old for --host: upgrade it there"
+        )
+    return Failure(FailureKind.ENDED, f"it ended with status {status}{': ' * bool(last)}{last}")

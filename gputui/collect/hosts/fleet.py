@@ -20,7 +20,7 @@ import msgspec
 from gputui.base.errors import GputuiError
 from gputui.collect.hosts.link import ASK_S, HANDSHAKES, HostLink
 from gputui.collect.hosts.pipe import RECORDING, FarOptions, begun_now
-from gputui.collect.hosts.target import SSH_OPTIONS, Target
+from gputui.collect.hosts.target import SSH_OPTIONS, HostTarget
 from gputui.model.events import AnyEvent, MachineSample
 from gputui.state.hosts import HostNews
 
@@ -43,9 +43,9 @@ class Masters:
 
     def __init__(self) -> None:
         self._folder: Path | None = None
-        self._open: list[Target] = []
+        self._open: list[HostTarget] = []
 
-    def open(self, target: Target) -> Target | None:
+    def open(self, target: HostTarget) -> HostTarget | None:
         """Connect, with ssh's questions on the terminal; the target through that, None if it
         fails: ssh has then printed why.
         """
@@ -115,7 +115,7 @@ class Fleet:
     """The links to `targets`. `interval_s` is that of the far ends."""
 
     def __init__(
-        self, targets: Sequence[Target], options: FarOptions, attach_words: Sequence[str] = ()
+        self, targets: Sequence[HostTarget], options: FarOptions, attach_words: Sequence[str] = ()
     ) -> None:
         """`attach_words` are the options of whoever attaches there."""
         self.hub = _NoEvents()
@@ -150,7 +150,7 @@ class Fleet:
             link.start()
         self._settle(self.links.values(), timeout_s)
 
-    def reconnect(self, targets: Sequence[Target], timeout_s: float) -> None:
+    def reconnect(self, targets: Sequence[HostTarget], timeout_s: float) -> None:
         """The same for hosts that failed, another way now."""
         again = {target.name: self._link(target) for target in targets}
         self.links |= again
@@ -222,7 +222,7 @@ class Fleet:
         ended = [link.join(deadline_s) for link in self.links.values()]
         return all(ended)
 
-    def _link(self, target: Target) -> HostLink:
+    def _link(self, target: HostTarget) -> HostLink:
         return HostLink(target, self._options[target.name], self._emit, self._handshakes)
 
     def _settle(self, links: Collection[HostLink], timeout_s: float) -> None:

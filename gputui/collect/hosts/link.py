@@ -23,7 +23,7 @@ import msgspec
 from gputui.base.sanitize import sanitize
 from gputui.base.version import VERSION
 from gputui.collect.hosts import failures
-from gputui.collect.hosts.failures import Failure, Kind
+from gputui.collect.hosts.failures import Failure, FailureKind
 from gputui.collect.hosts.pipe import (
     MOST_NOISE_BYTES,
     FarOptions,
@@ -33,7 +33,7 @@ from gputui.collect.hosts.pipe import (
     SilentError,
     read_line,
 )
-from gputui.collect.hosts.target import Target
+from gputui.collect.hosts.target import HostTarget
 from gputui.model.events import (
     JOURNAL_SCHEMA,
     AnyEvent,
@@ -221,7 +221,7 @@ class HostLink:
 
     def __init__(
         self,
-        target: Target,
+        target: HostTarget,
         options: FarOptions,
         emit: Callable[[HostNews], None],
         handshakes: threading.Semaphore,
@@ -272,7 +272,7 @@ class HostLink:
     @property
     def is_over(self) -> bool:
         """Whether the run that was followed is over, and all of it was read."""
-        return self.failure is not None and self.failure.kind is Kind.OVER
+        return self.failure is not None and self.failure.kind is FailureKind.OVER
 
     def start(self) -> None:
         """Begin to connect. Returns at once."""
@@ -329,13 +329,13 @@ class HostLink:
             if self._next is not None:
                 self._turn_to(self._next)
                 continue
-            if failure.kind is Kind.OVER:
+            if failure.kind is FailureKind.OVER:
                 self._end_run()
-            if self._is_visit and failure.kind in (Kind.OVER, Kind.REFUSED_THERE):
-                self._turn_to(None, "" if failure.kind is Kind.OVER else failure.line)
+            if self._is_visit and failure.kind in (FailureKind.OVER, FailureKind.REFUSED_THERE):
+                self._turn_to(None, "" if failure.kind is FailureKind.OVER else failure.line)
                 continue
             self.failure = failure
-            if failure.kind is Kind.OVER:
+            if failure.kind is FailureKind.OVER:
                 self._tell("ended", failure.line)
                 return
             retries = failure.kind.retries
@@ -414,7 +414,7 @@ class HostLink:
                 pipe.close()
                 return failures.no_hello(self._options.hello_s)
 
-    def _try_smi(self, target: Target) -> Failure:
+    def _try_smi(self, target: HostTarget) -> Failure:
         """The same where there is only nvidia-smi, which begins with its figures at once."""
         try:
             with self._handshakes:

@@ -26,7 +26,7 @@ from gputui.base.errors import GputuiError
 from gputui.base.sanitize import clean_output
 from gputui.collect.hosts import failures, far_loader
 from gputui.collect.hosts.pipe import Pipe, SilentError, read_line
-from gputui.collect.hosts.target import Target
+from gputui.collect.hosts.target import HostTarget
 
 # gputui as an archive for a host that has Python, and nothing else of it.
 
@@ -127,7 +127,7 @@ class _EndedError(GputuiError):
     """The other end closed its output."""
 
 
-def ship(target: Target) -> Target:
+def ship(target: HostTarget) -> HostTarget:
     """The target with a gputui of its own, sent unless it is there from an earlier time.
 
     Raises ShipError.
@@ -148,7 +148,7 @@ def ship(target: Target) -> Target:
             raise ShipError(ended.line) from None
 
 
-def _sent(target: Target, token: str, pipe: Pipe) -> Target:
+def _sent(target: HostTarget, token: str, pipe: Pipe) -> HostTarget:
     stream: BinaryIO = io.BufferedReader(pipe)
     facts = _answer(stream, token, _Facts)
     if facts.python < _LEAST_PYTHON:

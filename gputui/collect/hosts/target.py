@@ -27,7 +27,7 @@ class TargetError(GputuiError):
     exit_status = WRONG_USAGE
 
 
-class Target(msgspec.Struct, frozen=True):
+class HostTarget(msgspec.Struct, frozen=True):
     """A host. `prefix` is the command whose pipe leads there; `ssh` what ssh is asked to connect
     to, "" where it is not ssh. `control` is the socket of a connection that is open already.
     """
@@ -68,14 +68,14 @@ def _command(words: Sequence[str]) -> str:
     return " ".join([quoted, *map(shlex.quote, rest)])
 
 
-def ssh_target(typed: str) -> Target:
+def ssh_target(typed: str) -> HostTarget:
     """USER@BOX, or any name that ssh knows. Raises TargetError."""
     if not typed or typed.startswith("-") or not typed.isprintable() or " " in typed:
         raise TargetError(f"--host {sanitize(typed, 60)!r}: give USER@BOX, or a name ssh knows")
-    return Target(sanitize(typed, _LONGEST_NAME), ssh=typed)
+    return HostTarget(sanitize(typed, _LONGEST_NAME), ssh=typed)
 
 
-def command_target(typed: str) -> Target:
+def command_target(typed: str) -> HostTarget:
     """A command that gives a pipe, named by its last word. Raises TargetError."""
     try:
         words = shlex.split(typed)
@@ -84,12 +84,12 @@ def command_target(typed: str) -> Target:
     if not words:
         raise TargetError("--via: give a command, as in 'kubectl exec -i POD --'")
     name = next((word for word in reversed(words) if word != "--"), words[0])
-    return Target(sanitize(name, _LONGEST_NAME), prefix=tuple(words))
+    return HostTarget(sanitize(name, _LONGEST_NAME), prefix=tuple(words))
 
 
-def distinct(targets: Iterable[Target]) -> list[Target]:
+def distinct(targets: Iterable[HostTarget]) -> list[HostTarget]:
     """The targets, each with a name of its own."""
-    found: dict[str, Target] = {}
+    found: dict[str, HostTarget] = {}
     for target in targets:
         name, number = target.name, 1
         while name in found:

@@ -144,7 +144,7 @@ _VIDEO_CLOCK = 3
 _NO_MEMORY_SENSOR = 0
 
 
-class Memory(NamedTuple):
+class GpuMemory(NamedTuple):
     """Bytes of GPU memory. `used` leaves `reserved` out, except where `reserved` is None."""
 
     total: int
@@ -159,17 +159,17 @@ class ReadingCalls(Calls):
         """Share of the driver's last sample window (1/6 to 1 s) in which a kernel ran."""
         return float(self._call("nvmlDeviceGetUtilizationRates", handle).gpu)
 
-    def memory(self, handle: Handle) -> Memory:
+    def memory(self, handle: Handle) -> GpuMemory:
         """By version 2 of the call, which matches nvidia-smi; else by the first version."""
         try:
             version = self._nvml.nvmlMemory_v2
             info = self._call("nvmlDeviceGetMemoryInfo", handle, version)
-            return Memory(int(info.total), int(info.used), int(info.reserved))
+            return GpuMemory(int(info.total), int(info.used), int(info.reserved))
         except DriverError as error:
             if error.code not in (FUNCTION_NOT_FOUND, ARGUMENT_VERSION_MISMATCH):
                 raise
         info = self._call("nvmlDeviceGetMemoryInfo", handle)
-        return Memory(int(info.total), int(info.used), None)
+        return GpuMemory(int(info.total), int(info.used), None)
 
     def has_memory(self, handle: Handle) -> bool:
         """False for a chip without memory of its own (GB10, Jetson), which neither call
@@ -694,7 +694,7 @@ class CounterCalls(Calls):
         return answers
 
 
-class Library(
+class DriverLibrary(
     FactCalls, ReadingCalls, HealthCalls, LinkCalls, MigCalls, ProcessCalls, CounterCalls
 ):
     """NVML, loaded and initialized by the constructor. Raises `DriverError`."""

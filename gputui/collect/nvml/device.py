@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from gputui.collect.host import memory_bytes
-from gputui.collect.nvml.bindings import GpuProcess, Library, Memory, ProcessUse, profile
+from gputui.collect.nvml.bindings import DriverLibrary, GpuMemory, GpuProcess, ProcessUse, profile
 from gputui.collect.nvml.driver_calls import GPU_IS_LOST, DriverError, Handle
 from gputui.collect.nvml.facts import HOST_MEMORY, read_facts
 from gputui.collect.nvml.gpm import FIELDS, INSTANCE_FIELDS, GpmReader, GpmReading
@@ -85,7 +85,7 @@ class Instances:
     The driver counts per GPU instance: compute instances sharing one have the same values.
     """
 
-    def __init__(self, library: Library, gpu: Handle, only: str | None) -> None:
+    def __init__(self, library: DriverLibrary, gpu: Handle, only: str | None) -> None:
         """`only` is a UUID; if it is not on this GPU, all are taken. Raises `DriverError` if the
         driver cannot list the instances.
         """
@@ -204,7 +204,7 @@ class OccupantReader:
         self._is_free = False
         """Whether the driver listed them, and there were none."""
 
-    def measure(self, library: Library, handle: Handle, *, mig: bool) -> None:
+    def measure(self, library: DriverLibrary, handle: Handle, *, mig: bool) -> None:
         """Measure the use of the processes listed so far, if any (1.4 to 2.7 ms). Raises
         `DriverError` only if the GPU is lost.
         """
@@ -219,7 +219,12 @@ class OccupantReader:
         self._use_ns = time.monotonic_ns()
 
     def list(
-        self, library: Library, handle: Handle, instances: Mapping[int, Handle], *, measure: bool
+        self,
+        library: DriverLibrary,
+        handle: Handle,
+        instances: Mapping[int, Handle],
+        *,
+        measure: bool,
     ) -> Occupants:
         """List the GPU's processes; if refused, those of its MIG `instances`, by GPU instance id.
 
@@ -243,7 +248,9 @@ class OccupantReader:
         return Occupants(None if listed is None else tuple(listed), use, fields.reasons)
 
 
-def _of_instances(library: Library, instances: Mapping[int, Handle]) -> list[GpuProcess] | None:
+def _of_instances(
+    library: DriverLibrary, instances: Mapping[int, Handle]
+) -> list[GpuProcess] | None:
     found: list[GpuProcess] = []
     asked = False
     for number, handle in instances.items():
@@ -279,7 +286,7 @@ _SECOND_READING = "measured from the second reading on"
 class Device:
     """One GPU. `read_slowly` runs in a thread of its own, everything else in the GPU's worker."""
 
-    def __init__(self, library: Library, index: int, instance: str | None = None) -> None:
+    def __init__(self, library: DriverLibrary, index: int, instance: str | None = None) -> None:
         """`instance` is the UUID of the only MIG instance to show, of any GPU; None means all."""
         self.index = index
         self.slow = SlowReading(None)
@@ -445,10 +452,10 @@ class Device:
         told = self._occupants.list(library, handle, instances, measure=process_use)
         return DeviceReading(sample, fields.reasons, told.processes, told.use, told.reasons)
 
-    def _read_memory(self, handle: Handle, facts: GpuFacts, fields: Fields) -> Memory | None:
+    def _read_memory(self, handle: Handle, facts: GpuFacts, fields: Fields) -> GpuMemory | None:
         if facts.memory_kind == "unified":
             fields.reasons["memory_reserved_bytes"] = HOST_MEMORY
-            return Memory(*memory_bytes(), None)
+            return GpuMemory(*memory_bytes(), None)
         memory = fields.read("memory_used_bytes", self._library.memory, handle)
         if memory is None:
             for name in ("memory_total_bytes", "memory_reserved_bytes"):

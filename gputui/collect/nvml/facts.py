@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from gputui.collect.nvml.bindings import Library
+from gputui.collect.nvml.bindings import DriverLibrary
 from gputui.collect.nvml.driver_calls import DriverError, Handle
 from gputui.collect.nvml.reading import SAMPLE_FIELDS, Fields
 from gputui.model.events import GpuFacts
@@ -26,7 +26,7 @@ HOST_MEMORY = "this chip shares the host's memory"
 
 
 def read_facts(
-    library: Library, handle: Handle, index: int, gpm_supported: bool
+    library: DriverLibrary, handle: Handle, index: int, gpm_supported: bool
 ) -> tuple[GpuFacts, dict[str, str]]:
     """The facts, and the reason for each that is missing. Raises `DriverError` for a lost GPU."""
     fields = Fields()
@@ -105,7 +105,9 @@ def read_facts(
 # How the GPUs of one machine are connected, in the terms of `nvidia-smi topo -m`.
 
 
-def read_topology(library: Library, handles: Mapping[int, Handle]) -> dict[int, dict[int, str]]:
+def read_topology(
+    library: DriverLibrary, handles: Mapping[int, Handle]
+) -> dict[int, dict[int, str]]:
     """For each GPU, its connection to each other one. What the driver does not say is left out."""
     ways: dict[int, dict[int, str]] = {index: {} for index in handles}
     links = {index: _active_links(library, handle) for index, handle in handles.items()}
@@ -116,14 +118,16 @@ def read_topology(library: Library, handles: Mapping[int, Handle]) -> dict[int, 
     return ways
 
 
-def _active_links(library: Library, handle: Handle) -> int:
+def _active_links(library: DriverLibrary, handle: Handle) -> int:
     try:
         return library.nvlink_active_count(handle)
     except DriverError:
         return 0
 
 
-def _way(library: Library, first: Handle, second: Handle, links: int, others: int) -> str | None:
+def _way(
+    library: DriverLibrary, first: Handle, second: Handle, links: int, others: int
+) -> str | None:
     try:
         if links and others and library.has_nvlink_between(first, second):
             # Links end at the other GPU or, on machines with NVSwitch, all of them at switches.

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from gputui.collect.nvml.bindings import GpmSample, Library
+from gputui.collect.nvml.bindings import DriverLibrary, GpmSample
 from gputui.collect.nvml.driver_calls import INVALID_ARGUMENT, DriverError, Handle
 
 MINIMUM_WINDOW_NS = 100_000_000
@@ -69,7 +69,7 @@ class GpmReader:
     """
 
     def __init__(
-        self, library: Library, handle: Handle, gpu_instance_id: int | None = None
+        self, library: DriverLibrary, handle: Handle, gpu_instance_id: int | None = None
     ) -> None:
         """Raises `DriverError` if the driver cannot say whether the GPU has GPM."""
         self._library = library

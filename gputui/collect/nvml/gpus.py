@@ -16,11 +16,11 @@ from typing import Generic, TypeVar
 
 import msgspec
 
-from gputui.collect.nvml.bindings import Library
+from gputui.collect.nvml.bindings import DriverLibrary
 from gputui.collect.nvml.device import Device
 from gputui.collect.nvml.driver_calls import DriverError
 from gputui.collect.nvml.facts import read_topology
-from gputui.collect.nvml.opening import NO_GPU, Chosen, Opened, open_library
+from gputui.collect.nvml.opening import NO_GPU, ChosenGpus, Opened, open_library
 from gputui.collect.nvml.reading import DeviceReading
 from gputui.collect.nvml.status import SlowReading
 from gputui.model.events import GpuEnergy, GpuFacts, GpuStatus
@@ -183,7 +183,7 @@ class Nvml:
         self.unavailable_reason: str | None = None
         self.facts: tuple[GpuFacts, ...] = ()
         self._poll_timeout_s = poll_timeout_s
-        self._library: Library | None = None
+        self._library: DriverLibrary | None = None
         self._gpus: list[_Gpu] = []
         opener: Worker[Opened] = Worker("nvml-open")
         opener.ask(lambda: open_library(only, visible))
@@ -313,7 +313,7 @@ class Nvml:
             closer.answer(time.monotonic() + 0.5)
         closer.stop()
 
-    def _open_devices(self, chosen: Chosen, timeout_s: float) -> None:
+    def _open_devices(self, chosen: ChosenGpus, timeout_s: float) -> None:
         library = self._library
         assert library is not None
         for index in chosen.indexes:
@@ -336,7 +336,7 @@ class Nvml:
             for index, one in facts.items()
         )
 
-    def _settle(self, library: Library) -> dict[int, dict[int, str]]:
+    def _settle(self, library: DriverLibrary) -> dict[int, dict[int, str]]:
         """Prepare the counters, one GPU at a time; returns the topology.
 
         Nothing else calls the driver meanwhile.

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple, TypeVar
 
 from gputui.base.sanitize import sanitize
-from gputui.collect.nvml.bindings import Library, Memory
+from gputui.collect.nvml.bindings import DriverLibrary, GpuMemory
 from gputui.collect.nvml.driver_calls import DriverError, Handle
 from gputui.model.visible_devices import read_visible_devices
 
@@ -24,7 +24,7 @@ _SHOWN = 96
 """Characters of the variable that messages repeat: a UUID is shorter."""
 
 
-class Chosen(NamedTuple):
+class ChosenGpus(NamedTuple):
     indexes: tuple[int, ...]
     instance: str | None
     """UUID of the only MIG instance to show of its GPU; None means all."""
@@ -38,7 +38,7 @@ def choose_devices(
     visible: str | None,
     uuids: Callable[[], Sequence[str]],
     index_of_mig: Callable[[str], int],
-) -> Chosen:
+) -> ChosenGpus:
     """Which of `count` GPUs to show, in the order of their indexes.
 
     `only` wins over `visible`, the text of CUDA_VISIBLE_DEVICES, parsed by `read_visible_devices`.
@@ -50,9 +50,9 @@ def choose_devices(
         wanted = tuple(sorted(set(only)))
         missing = [str(index) for index in wanted if not 0 <= index < count]
         reason = f"--only {' '.join(missing)}: no such GPU, {have}" if missing else None
-        return Chosen(tuple(index for index in wanted if 0 <= index < count), None, reason)
+        return ChosenGpus(tuple(index for index in wanted if 0 <= index < count), None, reason)
     if visible is None:
-        return Chosen(tuple(range(count)), None, None)
+        return ChosenGpus(tuple(range(count)), None, None)
 
     def gpu_of_instance(name: str) -> int | None:
         try:
@@ -79,7 +79,7 @@ def choose_devices(
             f"CUDA_VISIBLE_DEVICES={sanitize(visible, _SHOWN)!r} hides every GPU: unset it, "
             "or use --only"
         )
-    return Chosen(tuple(sorted(seen.gpus)), seen.instance, reason)
+    return ChosenGpus(tuple(sorted(seen.gpus)), seen.instance, reason)
 
 
 # Starting the driver and choosing GPUs: all that the first frame waits for, so without msgspec.
@@ -90,16 +90,16 @@ NO_GPU = "the NVIDIA driver works but sees no GPU (in a container: start it with
 class Opened(NamedTuple):
     """The driver, and which of its GPUs are shown."""
 
-    library: Library
+    library: DriverLibrary
     driver_version: str | None
     cuda_driver_version: str | None
-    chosen: Chosen
+    chosen: ChosenGpus
 
 
 def open_library(only: Sequence[int] | None, visible: str | None) -> Opened:
     """`only` and `visible` (CUDA_VISIBLE_DEVICES) choose, as `choose_devices` says. Raises
     `DriverError`."""
-    library = Library()
+    library = DriverLibrary()
     driver = cuda = None
     with contextlib.suppress(DriverError):
         driver = library.driver_version()
@@ -107,7 +107,7 @@ def open_library(only: Sequence[int] | None, visible: str | None) -> Opened:
         cuda = library.cuda_driver_version()
     count = library.device_count()
     if count == 0:
-        return Opened(library, driver, cuda, Chosen((), None, NO_GPU))
+        return Opened(library, driver, cuda, ChosenGpus((), None, NO_GPU))
 
     def uuids() -> list[str]:
         found = []
@@ -135,7 +135,7 @@ class Glance(NamedTuple):
     gpu: int
     name: str
     utilization_percent: float | None
-    memory: Memory | None
+    memory: GpuMemory | None
     power_watts: float | None
     power_limit_watts: float | None
     temperature_celsius: float | None
@@ -153,7 +153,7 @@ def glance(only: Sequence[int] | None) -> tuple[list[Glance], str | None]:
     return found, opened.chosen.reason
 
 
-def _read(library: Library, index: int) -> Glance:
+def _read(library: DriverLibrary, index: int) -> Glance:
     handle = library.handle(index)
 
     def read(call: Callable[[Handle], T]) -> T | None:

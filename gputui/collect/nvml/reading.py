@@ -12,7 +12,7 @@ from typing import TypeVar
 
 import msgspec
 
-from gputui.collect.nvml.bindings import GpuProcess, Library, ProcessUse
+from gputui.collect.nvml.bindings import DriverLibrary, GpuProcess, ProcessUse
 from gputui.collect.nvml.driver_calls import GPU_IS_LOST, NOT_SUPPORTED, DriverError, Handle
 from gputui.model.events import GpuSample, GpuStatus
 
@@ -55,7 +55,7 @@ STATUS_FIELDS = tuple(
 
 def calls_named(fields: Iterable[str]) -> tuple[str, ...]:
     """The fields that a call of the library is named after: it reads them and nothing else."""
-    return tuple(field for field in fields if hasattr(Library, field))
+    return tuple(field for field in fields if hasattr(DriverLibrary, field))
 
 
 _TOO_MUCH = 1 << 63

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from gputui.collect.nvml.bindings import Library, XidWatch
+from gputui.collect.nvml.bindings import DriverLibrary, XidWatch
 from gputui.collect.nvml.driver_calls import GPU_IS_LOST, DriverError, Handle
 from gputui.collect.nvml.reading import STATUS_FIELDS, Fields, calls_named
 from gputui.model.events import GpuEnergy, GpuFacts, GpuStatus
@@ -23,7 +23,7 @@ _XIDS_AT_ONCE = 64
 class Xids:
     """Counts the Xid errors of one GPU since creation. Used from one thread; free it."""
 
-    def __init__(self, library: Library, handle: Handle) -> None:
+    def __init__(self, library: DriverLibrary, handle: Handle) -> None:
         self._library = library
         self._watch: XidWatch | None = None
         self.reason: str | None = None
@@ -72,7 +72,7 @@ class SlowReading(msgspec.Struct, frozen=True):
     pcie_reasons: dict[str, str] = msgspec.field(default_factory=dict)
 
 
-def read_pcie(library: Library, handle: Handle) -> tuple[dict[str, float], dict[str, str]]:
+def read_pcie(library: DriverLibrary, handle: Handle) -> tuple[dict[str, float], dict[str, str]]:
     """PCIe rates by field, or why not. Each direction takes 20 ms; GPM gives both for free."""
     values, fields = {}, Fields()
     for name, call in (
@@ -85,7 +85,9 @@ def read_pcie(library: Library, handle: Handle) -> tuple[dict[str, float], dict[
     return values, fields.reasons
 
 
-def read_energy(library: Library, handle: Handle, gpu: int, fields: Fields) -> GpuEnergy | None:
+def read_energy(
+    library: DriverLibrary, handle: Handle, gpu: int, fields: Fields
+) -> GpuEnergy | None:
     """The energy counter; None where there is none, which `fields` then says. It takes 3 to 34 ms:
     the moment is the middle of the call. Raises `DriverError` for a lost GPU.
     """
@@ -97,7 +99,7 @@ def read_energy(library: Library, handle: Handle, gpu: int, fields: Fields) -> G
 
 
 def read_status(
-    library: Library,
+    library: DriverLibrary,
     handle: Handle,
     facts: GpuFacts,
     xids: Xids,
@@ -134,7 +136,9 @@ def read_status(
     return status, fields.reasons
 
 
-def _margin(library: Library, handle: Handle, facts: GpuFacts, fields: Fields) -> float | None:
+def _margin(
+    library: DriverLibrary, handle: Handle, facts: GpuFacts, fields: Fields
+) -> float | None:
     """The driver's own margin, or else the distance to the slowdown threshold."""
     margin = fields.read(_MARGIN, library.temperature_margin_celsius, handle)
     threshold = facts.temperature_slowdown_celsius

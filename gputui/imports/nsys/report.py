@@ -28,11 +28,11 @@ from gputui.imports.nsys.database import Database
 from gputui.imports.reading import (
     ABSENT,
     Clock,
+    ImportedReading,
     LaunchShapes,
     ProcessFacts,
     RangeRecords,
     RangeRows,
-    Reading,
     Texts,
 )
 from gputui.model.events import (
@@ -218,7 +218,7 @@ _MEMORY_KINDS = np.array([1, 2, 3, 4, 5, 6, 7, 0])
 _U32 = 0xFFFF_FFFF
 
 
-class NsysReading(Reading):
+class NsysReading(ImportedReading):
     """One pass over the rows in order of time."""
 
     def __init__(

@@ -20,7 +20,7 @@ from gputui.collect.hosts import far_end
 from gputui.collect.hosts.far_end import FarRunError
 from gputui.collect.hosts.fleet import Fleet
 from gputui.collect.hosts.pipe import RECORDING, FarOptions, FarRun, begun_now
-from gputui.collect.hosts.target import Target, command_target, ssh_target
+from gputui.collect.hosts.target import HostTarget, command_target, ssh_target
 from gputui.model.events import AnyEvent
 from gputui.state.hosts import Hosts
 from gputui.store.journal import JournalReader
@@ -44,7 +44,7 @@ def test_a_run_outlives_a_cut_of_a_pipe(tmp_path: Path) -> None:
     outlives_a_cut(command_target("env"), cut, tmp_path)
 
 
-def outlives_a_cut(target: Target, cut: Callable[[], object], tmp_path: Path) -> None:
+def outlives_a_cut(target: HostTarget, cut: Callable[[], object], tmp_path: Path) -> None:
     typed = ["--host", "box", "--theme=plain", "-i", "0.1", "--no-kernels"]
     words = ["--record", "-o", RECORDING, *words_there(MAIN, typed)]
     assert words[-3:] == ["-i", "0.1", "--no-kernels"]

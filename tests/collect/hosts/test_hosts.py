@@ -15,7 +15,7 @@ import pytest
 from gputui.cli import main, record
 from gputui.cli.hosts import NoHostError
 from gputui.cli.values import UsageError
-from gputui.collect.hosts.failures import Kind, ended
+from gputui.collect.hosts.failures import FailureKind, ended
 from gputui.collect.hosts.fleet import Fleet
 from gputui.collect.hosts.link import ClockEstimate
 from gputui.collect.hosts.pipe import FarOptions
@@ -124,12 +124,12 @@ def test_a_recording_of_hosts_under_nohup_outlives_the_terminal(
 
 def test_every_way_to_misbehave_has_its_own_reason(fleet: Callable[..., Fleet]) -> None:
     expected = {
-        "missing": (Kind.NOT_THERE, "gputui is not there"),
-        "no-python": (Kind.NO_PYTHON, "Python is missing there"),
-        "old": (Kind.WRONG_VERSION, "too old for --host"),
-        "newer": (Kind.WRONG_VERSION, "schema 99"),
-        "noisy": (Kind.NO_JOURNAL, "64 KiB"),
-        "other": (Kind.NO_JOURNAL, "not a recording"),
+        "missing": (FailureKind.NOT_THERE, "gputui is not there"),
+        "no-python": (FailureKind.NO_PYTHON, "Python is missing there"),
+        "old": (FailureKind.WRONG_VERSION, "too old for --host"),
+        "newer": (FailureKind.WRONG_VERSION, "schema 99"),
+        "noisy": (FailureKind.NO_JOURNAL, "64 KiB"),
+        "other": (FailureKind.NO_JOURNAL, "not a recording"),
     }
     links = fleet(*map(misbehaving, expected), "/nowhere/kubectl exec x").links
     for (kind, words), link in zip(expected.values(), links.values(), strict=False):
@@ -137,7 +137,7 @@ def test_every_way_to_misbehave_has_its_own_reason(fleet: Callable[..., Fleet]) 
         assert link.failure.kind is kind, link.failure
         assert words in link.failure.line
     [mute] = fleet(misbehaving("mute"), options=FarOptions(hello_s=0.5)).links.values()
-    assert mute.failure == (Kind.TIME_OUT, "no answer within 0.5 s")
+    assert mute.failure == (FailureKind.TIME_OUT, "no answer within 0.5 s")
     assert links["x"].failure is not None
     assert links["x"].failure.line == "there is no program /nowhere/kubectl on this machine"
 
@@ -202,31 +202,37 @@ def test_after_a_process_there_its_host_is_read_again(fleet: Callable[..., Fleet
 @pytest.mark.parametrize(
     ("printed", "kind"),
     [
-        ("ssh: Could not resolve hostname box: Name or service not known", Kind.UNKNOWN_HOST),
-        ("ssh: connect to host box port 22: Connection refused", Kind.REFUSED),
-        ("ssh: connect to host box port 22: No route to host", Kind.UNREACHABLE),
-        ("ssh: connect to host box port 22: Connection timed out", Kind.TIME_OUT),
-        ("kex_exchange_identification: Connection closed by remote host", Kind.BUSY),
-        ("ada@box: Permission denied (publickey,password).", Kind.NOT_LET_IN),
-        ("No ED25519 host key is known for box\nHost key verification failed.", Kind.KEY_UNKNOWN),
+        (
+            "ssh: Could not resolve hostname box: Name or service not known",
+            FailureKind.UNKNOWN_HOST,
+        ),
+        ("ssh: connect to host box port 22: Connection refused", FailureKind.REFUSED),
+        ("ssh: connect to host box port 22: No route to host", FailureKind.UNREACHABLE),
+        ("ssh: connect to host box port 22: Connection timed out", FailureKind.TIME_OUT),
+        ("kex_exchange_identification: Connection closed by remote host", FailureKind.BUSY),
+        ("ada@box: Permission denied (publickey,password).", FailureKind.NOT_LET_IN),
+        (
+            "No ED25519 host key is known for box\nHost key verification failed.",
+            FailureKind.KEY_UNKNOWN,
+        ),
         (
             "@ WARNING: REMOTE HOST IDENTIFICATION HAS CHANGED! @\nHost key verification failed.",
-            Kind.KEY_CHANGED,
+            FailureKind.KEY_CHANGED,
         ),
     ],
 )
-def test_what_ssh_prints_says_what_failed(printed: str, kind: Kind) -> None:
+def test_what_ssh_prints_says_what_failed(printed: str, kind: FailureKind) -> None:
     failure = ended(ssh_target("ada@box"), 255, printed.encode(), was_up=False)
     assert failure.kind is kind
     assert "\n" not in failure.line
-    if kind is Kind.KEY_CHANGED:
+    if kind is FailureKind.KEY_CHANGED:
         assert "ssh-keygen -R ada@box" in failure.line
 
 
 def test_a_link_that_was_up_is_lost() -> None:
     for printed in (b"", b"Connection to box closed by remote host.\r\n"):
         failure = ended(ssh_target("box"), 255, printed, was_up=True)
-        assert failure == (Kind.LOST, "the link is lost")
+        assert failure == (FailureKind.LOST, "the link is lost")
         assert failure.kind.retries
 
 

@@ -15,18 +15,18 @@ import pytest
 
 from gputui.cli import main
 from gputui.collect.hosts import far_loader, link
-from gputui.collect.hosts.failures import Kind
+from gputui.collect.hosts.failures import FailureKind
 from gputui.collect.hosts.fleet import Fleet
 from gputui.collect.hosts.pipe import FarOptions
 from gputui.collect.hosts.ship import ShipError, bundle, misfit, ship
-from gputui.collect.hosts.target import Target, command_target
+from gputui.collect.hosts.target import HostTarget, command_target
 from gputui.model.events import Header, MachineSample
 from tests.collect.hosts.ssh_server import PATIENCE_S
 
 LINE = "{}, GPU-{}, NVIDIA H200, 580.1, 87, 1024, 143771, 512.25, 700.00, 54, 1980, [N/A]\n"
 
 
-def bare(folder: Path, **programs: str) -> Target:
+def bare(folder: Path, **programs: str) -> HostTarget:
     """A host with these programs and no other; its cache is in `folder`."""
     (folder / "bin").mkdir()
     for name, text in programs.items():
@@ -105,7 +105,7 @@ def test_without_nvidia_smi_the_first_reason_stands(tmp_path: Path) -> None:
     fleet.connect(PATIENCE_S)
     failure = fleet.links[target.name].failure
     assert failure is not None
-    assert failure.kind is Kind.NOT_THERE
+    assert failure.kind is FailureKind.NOT_THERE
     assert fleet.close()
 
 

@@ -14,11 +14,11 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from gputui.collect.hosts.failures import Kind
+from gputui.collect.hosts.failures import FailureKind
 from gputui.collect.hosts.fleet import Fleet, Masters
 from gputui.collect.hosts.link import HANDSHAKES
 from gputui.collect.hosts.pipe import HELLO_S, FarOptions
-from gputui.collect.hosts.target import Target, ssh_target
+from gputui.collect.hosts.target import HostTarget, ssh_target
 from tests.collect.hosts.conftest import PATIENCE_S, Server
 from tests.collect.hosts.ssh_server import SshServer
 from tests.collect.hosts.test_hosts import MISBEHAVING
@@ -31,7 +31,7 @@ def answering(kind: str = "answers") -> tuple[str, ...]:
 class Watched:
     """A fleet, and the states that each host was in."""
 
-    def __init__(self, targets: Sequence[Target], hello_s: float = HELLO_S) -> None:
+    def __init__(self, targets: Sequence[HostTarget], hello_s: float = HELLO_S) -> None:
         self.fleet = Fleet(targets, FarOptions(answering(), hello_s=hello_s))
         self.states: dict[str, list[tuple[str, str]]] = {name: [] for name in self.fleet.names}
         self._notice = threading.Event()
@@ -55,13 +55,13 @@ class Watched:
 
 def test_the_failures_of_ssh_are_distinguished_and_a_cut_is_survived(server: Server) -> None:
     expected = {
-        "wrong-key": Kind.NOT_LET_IN,
-        "refused": Kind.REFUSED,
-        "no-such": Kind.UNKNOWN_HOST,
-        "unknown": Kind.KEY_UNKNOWN,
-        "changed": Kind.KEY_CHANGED,
-        "bare": Kind.NOT_THERE,
-        "newer": Kind.WRONG_VERSION,
+        "wrong-key": FailureKind.NOT_LET_IN,
+        "refused": FailureKind.REFUSED,
+        "no-such": FailureKind.UNKNOWN_HOST,
+        "unknown": FailureKind.KEY_UNKNOWN,
+        "changed": FailureKind.KEY_CHANGED,
+        "bare": FailureKind.NOT_THERE,
+        "newer": FailureKind.WRONG_VERSION,
     }
     there = {"bare": ("/nowhere/gputui",), "newer": answering("newer")}
     names = [*expected, "box-a", f"{getpass.getuser()}@box-b"]
@@ -139,10 +139,10 @@ def says_nothing(connection: socket.socket) -> None:
 @pytest.mark.usefixtures("server")
 def test_what_listens_and_misbehaves_has_its_reason(tmp_path: Path) -> None:
     expected = {
-        closes: (Kind.BUSY, "MaxStartups"),
-        hangs_up: (Kind.BUSY, "MaxStartups"),
-        is_no_sshd: (Kind.NO_SSHD, "what listens there is no sshd"),
-        says_nothing: (Kind.TIME_OUT, "no answer within 0.5 s"),
+        closes: (FailureKind.BUSY, "MaxStartups"),
+        hangs_up: (FailureKind.BUSY, "MaxStartups"),
+        is_no_sshd: (FailureKind.NO_SSHD, "what listens there is no sshd"),
+        says_nothing: (FailureKind.TIME_OUT, "no answer within 0.5 s"),
     }
     listening = {kind: socket.create_server(("127.0.0.1", 0)) for kind in expected}
 
