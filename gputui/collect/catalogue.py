@@ -30,14 +30,12 @@ MODULE = (
     if Path(__file__).parents[2].joinpath("gputui_workloads").is_dir()
     else "workloads"
 )
-
 """What `python -m` runs: installed, they lie beside gputui under a name of its own; in a checkout
 they are its folder `workloads`."""
 
 TIMEOUT_S = 30.0
 
 _COLUMNS = 100
-
 """Of a description."""
 
 _BOOLEANS = {"true": True, "yes": True, "on": True, "1": True} | {
@@ -294,7 +292,7 @@ class Forecaster:
                 raise CatalogueError(f"the workloads gave no forecast: {error}") from None
 
     def close(self) -> None:
-        """End the process."""
+        """End the workloads' process, if one was started."""
         self._is_closed = True
         process = self._process
         if process is None:

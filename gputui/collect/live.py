@@ -60,7 +60,7 @@ class Live:
         self._run: TracedRun | None = None
 
     def start(self) -> None:
-        """Start sampling."""
+        """Start sampling the machine, in a thread."""
         self._sampler.start(self.hub.emit)
 
     def close(self) -> bool:

@@ -29,11 +29,9 @@ from gputui.model.events import (
 # Wall clocks that are set while gputui watches, as by NTP after a start with a wrong time.
 
 LEAST_NS = 50_000_000
-
 """What NTP corrects it slews, at most 0.5 ms a second, unless it is off by more (ntpd 128 ms)."""
 
 _CLOSE_NS = 5_000_000
-
 """Two readings this far apart, or more, had another process between them."""
 
 
@@ -66,15 +64,12 @@ class ClockSteps:
 # The whole machine as events: what the sampler's thread does at its start and at each tick.
 
 PROCESSES_EVERY_NS = 1_900_000_000
-
 """Listing processes costs as much as four ticks without. Two seconds, less a tick's jitter."""
 
 ENERGY_S = 0.1
-
 """How long to wait for the energy counters; the slowest call measured took 0.034 s."""
 
 FIRST_STATUS_S = 0.5
-
 """How long the first tick waits for slow readings, so that `--once` has them."""
 
 

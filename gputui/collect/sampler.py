@@ -69,7 +69,7 @@ class Sampler:
         self._thread: threading.Thread | None = None
 
     def start(self, emit: Emit) -> None:
-        """Start the thread. Once."""
+        """Start the thread. A second call raises RuntimeError."""
         if self._thread is not None:
             raise RuntimeError("the sampler was already started")
         self._thread = threading.Thread(target=self._run, args=(emit,), name="sampler", daemon=True)

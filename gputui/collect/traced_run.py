@@ -87,7 +87,6 @@ class RunRequest:
 Emit = Callable[[Sequence[AnyEvent]], None]
 
 _REFUSED = "CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED"
-
 """What torch.profiler prints if another tool already holds the process's only CUPTI
 subscription.
 """
@@ -355,7 +354,6 @@ class TracedRun:
 WAKE_S = 5.0
 
 SLEEP_S = 5.0
-
 """Longer than the library drains CUPTI."""
 
 _LOOK_S = 0.1
@@ -370,7 +368,6 @@ _KEEPS_CUPTI = (
 )
 
 REFUSED = 126
-
 """The exit status of a run that is none: the process was not attached to."""
 
 

@@ -189,7 +189,6 @@ class KinetoReading(ImportedReading):
 # attribution. Python functions, flows and the projections that Kineto computed are not read.
 
 _LONG_AGO_NS = 10**18
-
 """2001: a trace that ends before has no date."""
 
 MAX_GPUS = 256

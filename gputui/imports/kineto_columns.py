@@ -31,11 +31,9 @@ from gputui.store.journal import JournalError
 PORTION_BYTES = 1 << 20
 
 EVENT_BYTES = 32 << 20
-
 """The longest event; stacks and shapes come nowhere near it."""
 
 BESIDE_BYTES = 32 << 20
-
 """The most that stands beside the events."""
 
 _EVENTS = re.compile(rb'"traceEvents"\s*:\s*\[')
@@ -283,7 +281,6 @@ def _escaped(values: np.ndarray[tuple[int], np.dtype[np.uint8]], quotes: Int64s)
 # The events of a trace as columns: records of the capture library, and ranges with both ends.
 
 MAX_EVENTS = 50_000_000
-
 """Events kept of one trace; any further ones are skipped."""
 
 MAX_THREAD_NAMES = 100_000
@@ -297,7 +294,6 @@ _KINDS = {
     "gpu_memset": RecordKind.MEMSET, "memset": RecordKind.MEMSET, "cuda_runtime": RecordKind.API,
     "runtime": RecordKind.API, "cuda_driver": RecordKind.API,
 }  # fmt: skip
-
 """Category → record, in lower case: torch 1.8 wrote Kernel and Runtime."""
 
 _DRIVER = "cuda_driver"
@@ -305,7 +301,6 @@ _DRIVER = "cuda_driver"
 _MEMORY = "[memory]"
 
 _CUDA_DEVICE = 1
-
 """c10's DeviceType."""
 
 _STEP = re.compile(rf"{PROFILER_STEP}#(\d{{1,18}})")
@@ -321,14 +316,12 @@ _DIGITS = re.compile(r"\d{1,9}")
 _DIRECTIONS = {
     "HD": 1, "DH": 2, "HA": 3, "AH": 4, "AA": 5, "AD": 6, "DA": 7, "DD": 8, "HH": 9, "PP": 10,
 }  # fmt: skip
-
 """CUpti_ActivityMemcpyKind, by the letters of its ends."""
 
 _MEMORY_KINDS = {
     "Pageable": 1, "Pinned": 2, "Device": 3, "Array": 4, "Managed": 5, "Device Static": 6,
     "Managed Static": 7,
 }  # fmt: skip
-
 """CUpti_ActivityMemoryKind, as Kineto spells it."""
 
 _LATEST_US = Decimal(4_102_444_800_000_000)
@@ -391,7 +384,7 @@ class OperationTable:
 
     @property
     def ranges(self) -> RangeEvents:
-        """Annotations and operators."""
+        """The ranges of annotations and operators."""
         return self._ranges
 
     # --- events

@@ -72,12 +72,11 @@ class LaunchShapes:
 # Strings of an imported file, numbered from 1 like a process's strings in the capture library.
 
 MAX_TEXTS = 400_000
-
 """Distinct strings kept; any further ones are lost."""
 
 
 class Texts:
-    """Texts by number."""
+    """Texts by the numbers that records name them by."""
 
     def __init__(self) -> None:
         self._numbers: dict[str, int] = {}
@@ -105,11 +104,9 @@ class Texts:
 # the order of pushes and pops, and counting them gives the levels.
 
 ABSENT = -(1 << 63)
-
 """Represents a missing number in a column of integers."""
 
 THREAD = 0xFFFFFF
-
 """The bits of a task that are its thread: tids end at 2²²."""
 
 _RGB = 0xFFFFFF
@@ -241,7 +238,6 @@ MAX_PROCESSES = 1024
 TICKS = 600
 
 SHORTEST_TICK_NS = 100_000_000
-
 """A file is divided into at most this many ticks, none shorter than this."""
 
 

@@ -22,11 +22,9 @@ from gputui.state import Session
 Row = dict[str, Any]
 
 Rows = tuple[Mapping[str, Any], list[Row]]
-
 """The type of each column, by name, and the rows."""
 
 Frame = Any
-
 """A pandas.DataFrame or a polars.DataFrame."""
 
 
@@ -259,7 +257,6 @@ class Run:
 
 
 _TABLES = {"phases": "phases", "kernels": "cuda_gpu_kern_sum", "api": "cuda_api_sum"}
-
 """Attribute → table."""
 
 

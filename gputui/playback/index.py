@@ -196,7 +196,7 @@ class RecordingFold:
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """A saved fold."""
+    """The state of a fold that was saved at line `number`."""
 
     number: int
     state: Checkpoint

@@ -203,7 +203,7 @@ class LineIndex:
 
     @property
     def last_ns(self) -> int:
-        """The newest moment read."""
+        """The time of the newest line read; 0 before there is any."""
         return self._times[self._count - 1] if self._count else 0
 
     @property

@@ -165,7 +165,7 @@ class Requests:
             return True
 
     def stepped(self) -> None:
-        """One step is done."""
+        """Note that one of the samples to go on by was shown."""
         with self.lock:
             self.steps = max(0, self.steps - 1)
 

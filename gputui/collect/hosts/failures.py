@@ -21,7 +21,7 @@ _SIGNALLED = 128
 
 
 class FailureKind(Enum):
-    """What went wrong."""
+    """What kept a host from being watched, for what to do next."""
 
     UNKNOWN_HOST = "unknown host"
     REFUSED = "refused"
@@ -168,12 +168,12 @@ def over(recording: str) -> Failure:
 
 
 def no_figures() -> Failure:
-    """nvidia-smi printed something else."""
+    """What nvidia-smi printed there has not the columns that were asked for."""
     return Failure(FailureKind.NO_JOURNAL, "what nvidia-smi prints there cannot be read")
 
 
 def no_journal(why: str) -> Failure:
-    """What came is damaged."""
+    """The failure where what a host sends is no journal, or a damaged one."""
     return Failure(
         FailureKind.NO_JOURNAL, f"what it sends is not a recording: {clean_output(why, _LONGEST)}"
     )

@@ -38,7 +38,6 @@ from gputui.store.regular_file import open_regular
 # ends the program: nothing is left behind.
 
 WATCHER_SILENCE_S = 60.0
-
 """A near end asks for the time every few seconds: one that did not for so long is gone."""
 
 _CLOSING_S = 4.0
@@ -297,7 +296,7 @@ class _Output:
             self._write(self._compressor.write(data))
 
     def finish(self) -> None:
-        """Close the stream."""
+        """Write the end of the compressed stream."""
         self._write(self._compressor.finish())
 
     def _write(self, data: bytes) -> None:

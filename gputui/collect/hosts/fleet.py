@@ -30,7 +30,6 @@ from gputui.state.hosts import HostNews
 # is drawn there. So it asks here, and leaves a connection open that later commands go through.
 
 _PERSISTS_S = 30
-
 """How long a connection stays open without a command: long enough to begin one, and should gputui
 be killed, no longer than that.
 """
@@ -66,7 +65,7 @@ class Masters:
         return through
 
     def close(self) -> None:
-        """Close what was opened."""
+        """Close the ssh connections that were opened for several links to share."""
         for target in self._open:
             words = ["ssh", f"-oControlPath={target.control}", "-O", "exit", "--", target.ssh]
             with contextlib.suppress(OSError, subprocess.TimeoutExpired):
@@ -85,18 +84,15 @@ class Masters:
 # Several hosts as one source: a link each, and their news in one place.
 
 MOST_WAITING = 5_000
-
 """News of one host that wait to be taken; its link then waits too, and with it the far end."""
 
 _CLOSING_S = 8.0
 
 _NOTICE_S = 1.0
-
 """Many hosts are drawn together, at most this often."""
 
 
 Watch = Callable[[Sequence[AnyEvent]], Sequence[AnyEvent]]
-
 """What follows from events, as alerts do."""
 
 

@@ -58,7 +58,6 @@ from gputui.store.journal.reader import Written as Recorded
 # The difference between two hosts' clocks, from round trips over the link.
 
 ROUND_TRIPS = 8
-
 """The quickest of these counts: what delays one trip delays it in one direction."""
 
 
@@ -78,7 +77,7 @@ class ClockEstimate:
 
     @property
     def best(self) -> ClockOffset | None:
-        """None before the first."""
+        """The offset with the smallest error so far; None before the first round trip."""
         return min(self._trips, key=lambda trip: trip.error_ns, default=None)
 
 
@@ -102,7 +101,6 @@ _FIGURES = {
     "clocks.sm": ("sm_clock_mhz", 1),
     "clocks.mem": ("memory_clock_mhz", 1),
 }
-
 """nvidia-smi's name of each field, ours, and what one of its units is of ours."""
 
 _WHOLE = ("memory_used_bytes", "memory_total_bytes", "sm_clock_mhz", "memory_clock_mhz")
@@ -111,7 +109,7 @@ REASON = "only nvidia-smi is there: its devices, without processes, the host and
 
 
 def words(interval_s: float) -> list[str]:
-    """The command there."""
+    """The nvidia-smi command that prints all figures of a host each `interval_s` seconds."""
     return [
         "nvidia-smi",
         f"--query-gpu={','.join((*_FACTS, *_FIGURES))}",
@@ -199,7 +197,6 @@ def _number(cell: str, factor: int, *, whole: bool) -> float | None:
 # One link: a thread that opens the pipe, reads the journal from it, and opens it again.
 
 HANDSHAKES = 8
-
 """At once: sshd refuses connections from the tenth on (MaxStartups 10:30:100), and one jump host
 sees them all.
 """
@@ -212,7 +209,6 @@ _HEALTHY_S = 60.0
 
 
 Opened = tuple[Pipe, BinaryIO, Hello | None]
-
 """A pipe, its output after the far end's first line, and that; None if it ended before."""
 
 
@@ -266,7 +262,7 @@ class HostLink:
 
     @property
     def is_up(self) -> bool:
-        """Whether events come."""
+        """Whether the link is up, so that events come through it."""
         return self._link.state == "up"
 
     @property

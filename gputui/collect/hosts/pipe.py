@@ -35,7 +35,6 @@ _ENDING_S = 2.0
 _ERROR_BYTES = 4096
 
 _SENT_BYTES = 4096
-
 """What a pipe that is ready takes without waiting (PIPE_BUF)."""
 
 
@@ -215,20 +214,16 @@ def read_line(stream: BinaryIO, token: str, kind: type[T], patience_s: float) ->
 # What a far end is asked for: readings of its machine, or a run to begin or to follow there.
 
 HELLO_S = 20.0
-
 """From starting the command to the far end's first line: Python on a cold network disk is slow."""
 
 SILENCE_S = 20.0
-
 """Longer than the time is not asked for: a link without any answer is dead."""
 
 
 RECORDING = "{recording}"
-
 """Stands for the file's name in the words for gputui there."""
 
 NODE = "{node}"
-
 """Stands for the number of a host among several."""
 
 

@@ -31,13 +31,11 @@ from gputui.collect.hosts.target import HostTarget
 # gputui as an archive for a host that has Python, and nothing else of it.
 
 STARTER = "gputui-far.py"
-
 """The file in the archive that starts it: its folder is then the first that is searched."""
 
 _STARTER_TEXT = "import sys\n\nfrom gputui.__main__ import main\n\nsys.exit(main())\n"
 
 _NEEDED = ("msgspec", "psutil", "nvidia-ml-py")
-
 """Distributions that reading a machine needs; NumPy, as large as all the rest 20 times, is not."""
 
 _LEFT_OUT = ("tui", "docs", "__pycache__")
@@ -47,7 +45,6 @@ _KINDS = (".py", ".json")
 _LIBRARY = ".so"
 
 _EPOCH = (1980, 1, 1, 0, 0, 0)
-
 """The same files give the same archive, and with it the same sum."""
 
 

@@ -34,7 +34,6 @@ _ARCHITECTURES = {
     2: "Kepler", 3: "Maxwell", 4: "Pascal", 5: "Volta", 6: "Turing", 7: "Ampere", 8: "Ada",
     9: "Hopper", 10: "Blackwell", 13: "Rubin",
 }  # fmt: skip
-
 """nvml.h, NVML_DEVICE_ARCH_*."""
 
 
@@ -136,7 +135,6 @@ class FactCalls(Calls):
 _MEMORY_TEMPERATURE = 82
 
 _POWER_INSTANT = 186
-
 """nvml.h, NVML_FI_DEV_*."""
 
 _VIDEO_CLOCK = 3
@@ -258,7 +256,6 @@ _THROTTLE_FIELDS = {
     77: "board limit",
     79: "reliability",
 }
-
 """nvml.h, NVML_FI_DEV_PERF_POLICY_*: nanoseconds. Newer fields distinguish the hardware slowdowns,
 but their numbers changed between drivers 570 and 590, so they cannot be requested.
 """
@@ -374,11 +371,9 @@ _NVLINK_GET_SPEED = 164
 _NVLINK_DATA_TX_KIB = 138
 
 _NVLINK_DATA_RX_KIB = 139
-
 """nvml.h, NVML_FI_DEV_NVLINK_*."""
 
 _ALL_LINKS = 0xFFFFFFFF
-
 """nvml.h: as scope of a throughput field, the sum of all links."""
 
 _MAXIMUM_LINKS = 36
@@ -390,7 +385,6 @@ _P2P_NVLINK = 2
 _P2P_OK = 0
 
 _ANCESTORS = {0: "SELF", 10: "PIX", 20: "PXB", 30: "PHB", 40: "NODE", 50: "SYS"}
-
 """nvmlGpuTopologyLevel_t in the words of `nvidia-smi topo -m`."""
 
 
@@ -629,7 +623,6 @@ GpmSample = NewType("GpmSample", object)
 _METRICS_LOCK = threading.Lock()
 
 _LOCK_TIMEOUT_S = 0.3
-
 """Shorter than a tick waits for a GPU."""
 
 

@@ -31,15 +31,12 @@ from gputui.model.throttling import throttle_reasons
 # Taking turns, where reading every GPU in one tick would be too slow.
 
 LEAST_AGE_NS = 1_900_000_000
-
 """The driver looks back two seconds: reading sooner adds little. Less a tick's jitter."""
 
 MOST_AGE_NS = 8_000_000_000
-
 """An older value is refreshed at any cost, or not shown."""
 
 _ROUND = 4
-
 """Ticks in which every member has had a turn, at one tick per second or slower."""
 
 _LEAST_SHARE = 2

@@ -48,7 +48,6 @@ _REASONS = {
 }
 
 _VALUE_OF_TYPE = {0: "dVal", 1: "uiVal", 2: "ulVal", 3: "ullVal", 4: "sllVal", 5: "siVal"}
-
 """nvmlValueType_t → the member of nvmlValue_t that holds it."""
 
 
@@ -106,7 +105,7 @@ class Calls:
         return answers
 
     def field(self, handle: Handle, identifier: int) -> int | float:
-        """One field's value."""
+        """The value of one of NVML's fields. Raises DriverError with the field's own reason."""
         answer = self.fields(handle, [identifier])[identifier]
         if isinstance(answer, DriverError):
             raise answer

@@ -19,7 +19,6 @@ _CORES_PER_SM = {
     **dict.fromkeys(("9.0", "10.0", "10.3", "11.0", "12.0", "12.1"), 128),
     **dict.fromkeys(("6.0", "7.0", "7.2", "7.5", "8.0"), 64),
 }
-
 """FP32 cores of one SM by compute capability (CUDA C++ Programming Guide, throughput table)."""
 
 HOST_MEMORY = "this chip shares the host's memory"

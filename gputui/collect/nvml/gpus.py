@@ -109,25 +109,20 @@ class Worker(Generic[T]):
 # is lost, or whose driver call hangs, shows it on its own card and holds up nothing else.
 
 OPEN_TIMEOUT_S = 5.0
-
 """How long the driver may take to start, and again to list the facts of its GPUs."""
 
 POLL_TIMEOUT_S = 0.5
-
 """How long one tick waits for a GPU; the slowest call measured took 0.034 s."""
 
 SETTLE_TIMEOUT_S = 2.0
-
 """How long preparing the counters and reading the topology may take; if the driver hangs there, the
 topology is left out.
 """
 
 STATUS_EVERY_S = 5.0
-
 """How often slow or seldom changing values are read."""
 
 _Answer = GpuFacts | DeviceReading | None
-
 """What a GPU's worker answers to open, to poll and to close."""
 
 

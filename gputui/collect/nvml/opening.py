@@ -20,7 +20,6 @@ from gputui.model.visible_devices import read_visible_devices
 # Which GPUs are shown: `--only`, else CUDA_VISIBLE_DEVICES, else all.
 
 _SHOWN = 96
-
 """Characters of the variable that messages repeat: a UUID is shorter."""
 
 

@@ -41,7 +41,6 @@ class CounterRate:
 T = TypeVar("T")
 
 DEVICE = "device"
-
 """The key of a reason that holds for the whole card."""
 
 SAMPLE_FIELDS = tuple(
@@ -59,7 +58,6 @@ def calls_named(fields: Iterable[str]) -> tuple[str, ...]:
 
 
 _TOO_MUCH = 1 << 63
-
 """Some drivers return 64 one bits for "unknown"; no event can hold that."""
 
 

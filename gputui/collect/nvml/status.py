@@ -54,7 +54,7 @@ class Xids:
             self.close()
 
     def close(self) -> None:
-        """Stop listening."""
+        """Stop listening for the driver's Xid errors."""
         watch, self._watch = self._watch, None
         if watch is not None:
             self._library.xid_free(watch)

@@ -82,11 +82,9 @@ class Names(Texts):
 # The ranges and marks of NVTX_EVENTS.
 
 CATEGORY, MARK, PUSH_POP, START_END, DOMAIN_CREATE = 33, 34, 59, 60, 75
-
 """ENUM_NSYS_EVENT_TYPE."""
 
 IS_EVENT = f'"eventType" IN ({MARK}, {PUSH_POP}, {START_END})'
-
 """Program events, in SQL; definitions have times of their own."""
 
 _COLUMNS = ("start", "end", "eventType", "category", "color", "text", "textId", "globalTid",
@@ -181,7 +179,6 @@ def _int(value: object) -> int:
 # The rows of an nsys report, in order of time, as records of the capture library.
 
 MOST = 100_000
-
 """Thread names read."""
 
 _CALLS = ("start", "end", "correlationId", "globalTid", "nameId", "eventClass", "returnValue")
@@ -208,11 +205,9 @@ CUDA_TABLES = (
     "CUPTI_ACTIVITY_KIND_MEMSET",
     "CUPTI_ACTIVITY_KIND_GRAPH_TRACE",
 )
-
 """Where nsys keeps CUPTI's records."""
 
 _MEMORY_KINDS = np.array([1, 2, 3, 4, 5, 6, 7, 0])
-
 """ENUM_CUDA_MEM_KIND → CUpti_ActivityMemoryKind."""
 
 _U32 = 0xFFFF_FFFF
@@ -498,7 +493,6 @@ class NsysReport:
 # Reports that are no SQLite file yet: compressed exports, and nsys's own files.
 
 MOST_BYTES = 64 << 30
-
 """Most of a compressed export that is unpacked."""
 
 EXPORT_S = 3600

@@ -77,7 +77,7 @@ class Inside(NamedTuple):
 
 
 class Launches(NamedTuple):
-    """A row of cuda_kern_exec_sum."""
+    """A row of nsys's table cuda_kern_exec_sum."""
 
     pid: int
     thread: int
@@ -182,7 +182,6 @@ REPORTS = {
         _launches,
     ),
 }  # fmt: skip
-
 """Reports that are read; those of kernels also with the suffix `_base` or `_mangled`."""
 
 
@@ -204,7 +203,6 @@ _LARGEST = 2**62
 _HEADER_LINES = 200
 
 _Columns = dict[str, tuple[int, float]]
-
 """Place and unit of each column, by its name without the unit."""
 
 
@@ -536,7 +534,6 @@ class StatsEvents:
 # no time axis and no tree.
 
 _LISTED = 8
-
 """Files that are not read, named in the reason for the end."""
 
 

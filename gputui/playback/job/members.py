@@ -59,7 +59,7 @@ class Member:
 
     @property
     def name(self) -> str:
-        """The file's."""
+        """The name of the recording's file."""
         return self.path.name
 
 
@@ -223,7 +223,7 @@ class Machines:
 
     @property
     def count(self) -> int:
-        """How many."""
+        """How many machines the job has."""
         return len(self._hosts)
 
     def host(self, place: int) -> str:

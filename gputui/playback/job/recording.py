@@ -481,7 +481,7 @@ class _Reading:
         return None
 
     def take_before(self) -> Iterator[AnyEvent]:
-        """What was kept, once."""
+        """The events that were kept, each given once."""
         while self._before:
             yield self._before.popleft()
 
