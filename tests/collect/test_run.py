@@ -18,8 +18,8 @@ from gputui.inject import environment
 from gputui.model.events import AnyEvent, RunAskedToEnd, RunEnded, RunOutput, RunStarted
 from gputui.render.summary import facts_lines
 from gputui.report.cost import cost_of
+from gputui.state import Run as RunState
 from gputui.state import Session
-from gputui.state import TracedRun as RunState
 from gputui.store.journal import JournalReader, JournalWriter
 from tests.events_for_tests import header
 
