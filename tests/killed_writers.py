@@ -19,7 +19,7 @@ from pathlib import Path
 from gputui.model.events import AnyEvent, CaptureDelta, Distribution, KernelDelta, RunOutput
 from gputui.state import Session
 from gputui.store.journal import JournalError, JournalWriter, Limits, open_journal
-from gputui.store.journal.rotated import members
+from gputui.store.journal.reader import members
 from tests.events_for_tests import at, attached, header, run_started
 from tests.sessions_for_tests import contents
 

@@ -33,9 +33,8 @@ from gputui.attribute.range_stacks import NO_NODE, Placement, RangeStacks, place
 from gputui.attribute.ranges import StartEndRanges
 from gputui.attribute.records import Strings
 from gputui.attribute.streams import LaunchIntervals
-from gputui.model.cuda_names import api_name, is_launch
 from gputui.model.events import ApiDelta
-from gputui.model.naming import is_kernel_launch, launches_one_kernel
+from gputui.model.naming import api_name, is_kernel_launch, is_launch, launches_one_kernel
 
 # --- A window of recent CUDA calls, in which a GPU operation finds its launch by correlation id.
 

@@ -21,7 +21,6 @@ from gputui.attribute.range_deltas import KernelsOfRanges
 from gputui.attribute.records import MAX_LABEL, Attributes, Strings
 from gputui.attribute.trace_sink import TraceSink
 from gputui.base.sanitize import sanitize
-from gputui.model.cuda_names import demangle
 from gputui.model.events import (
     OTHER_KERNELS,
     DeviceDefined,
@@ -36,7 +35,7 @@ from gputui.model.events import (
     ThreadNamed,
 )
 from gputui.model.merge import merge
-from gputui.model.naming import short_name
+from gputui.model.naming import demangle, short_name
 from gputui.model.payloads import NO_PAYLOAD, payload_of
 from gputui.ring.layout import NAMED_BY_SYSTEM, UNKNOWN_DEVICE, RecordKind, Resource, payload_types
 

@@ -13,7 +13,6 @@ from gputui.attribute.calls import CudaCalls
 from gputui.attribute.collection import Collection, DeltaParts
 from gputui.attribute.distributions import grouped
 from gputui.attribute.range_tree import Nodes
-from gputui.model.cuda_names import COPY_KINDS, MEMORY_KINDS, MEMSET, copy_name
 from gputui.model.events import (
     LAUNCH_UNKNOWN,
     Distribution,
@@ -21,6 +20,7 @@ from gputui.model.events import (
     LaunchDelta,
     MemoryOperationDelta,
 )
+from gputui.model.naming import COPY_KINDS, MEMORY_KINDS, MEMSET, copy_name
 from gputui.model.sketch import EXACT_VALUES
 from gputui.ring.layout import RecordKind
 

@@ -11,8 +11,8 @@ from gputui.attribute.arrays import Int64s, KeyTable
 from gputui.attribute.numbering import Numbering
 from gputui.attribute.range_stacks import NO_NODE
 from gputui.attribute.records import Attributes
-from gputui.model.cuda_names import NOT_A_STEP, step_rank
 from gputui.model.events import RangeDefined
+from gputui.model.naming import NOT_A_STEP, step_rank
 from gputui.model.range_names import without_numbers
 
 MAX_NODES = 20_000

@@ -13,8 +13,7 @@ import numpy as np
 
 from gputui.attribute.arrays import Bools, Int64s, Slots, UInt32s, pick, times_ns
 from gputui.base.sanitize import sanitize
-from gputui.model.cuda_names import UNIFIED_COPIES
-from gputui.model.naming import NO_NAME
+from gputui.model.naming import NO_NAME, UNIFIED_COPIES
 from gputui.ring.layout import FLAG_COLORED, RecordKind
 
 # --- The records of a batch, separated by use.

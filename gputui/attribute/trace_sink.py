@@ -9,8 +9,7 @@ import numpy.typing as npt
 
 from gputui.attribute.instances import Finalised
 from gputui.ring.layout import RecordKind, payload_types
-from gputui.store.trace.layout import TRACE, Bools, Int64s, Slots, TraceKind
-from gputui.store.trace.writer import TraceWriter
+from gputui.store.trace import TRACE, Bools, Int64s, Slots, TraceKind, TraceWriter
 
 _OPERATIONS = np.zeros(256, np.uint8)
 _OPERATIONS[RecordKind.KERNEL] = TraceKind.KERNEL

@@ -32,7 +32,6 @@ from gputui.attribute.records import LaunchedOperations, RecordsByUse, Strings, 
 from gputui.attribute.streams import Streams
 from gputui.attribute.trace_sink import TraceSink
 from gputui.attribute.windows import Windows
-from gputui.model.cuda_names import NOT_A_STEP
 from gputui.model.events import (
     AnyEvent,
     CaptureDelta,
@@ -41,6 +40,7 @@ from gputui.model.events import (
     StepSpan,
     StepTimeline,
 )
+from gputui.model.naming import NOT_A_STEP
 from gputui.ring.layout import REFUSED_DEFERRED, SLOT
 from gputui.ring.reader import NO_RING, RingHealth
 from gputui.store.trace import TraceWriter

@@ -21,8 +21,8 @@ from gputui.attribute.range_stacks import NO_NODE
 from gputui.attribute.range_tree import Nodes
 from gputui.attribute.records import LaunchedOperations
 from gputui.inject.options import FIRST_EXCESS_NS, WINDOW_NS
-from gputui.model.cuda_names import NOT_A_STEP
 from gputui.model.events import WINDOW_GROUPS, WindowCost, WindowWork
+from gputui.model.naming import NOT_A_STEP
 from gputui.ring.layout import WindowEdge
 
 # --- What windows of tracing cost the program, and how often one may be opened.

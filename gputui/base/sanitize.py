@@ -1,10 +1,43 @@
-"""The one place where outside strings are made safe to draw and to store."""
+"""The one place where outside strings are made safe to draw and to store.
+
+Control characters, escape sequences and characters that reorder text are replaced, texts are cut to
+a width in cells, and what an encoding lacks gets an ASCII substitute.
+"""
 
 from __future__ import annotations
 
 import re
 import unicodedata
 from typing import Any
+
+# ASCII substitutes for the other characters gputui prints.
+
+_PAIRS = {
+    "▁▂▃▄▅▆▇█": "_.:-=+*#",
+    "▏▎▍▌▋▊▉▕": "|::=++##|",
+    "░▒▓╱╲∙╳╌╬▚": ".:%/~,x;=&",
+    "─│┤└├┬┴┼╭╮╰╯┌┐┘━┃": "-||+|---........-|",
+    "▾▸●▶■✓✗›‹↑↓←→▼▲…×·•µ°±≤≥–—◆❚−": "v>*>#+x><^v<>v^~x.*u'~<>--*|-",
+}
+LIKENESS = str.maketrans(
+    {
+        special: plain
+        for specials, plains in _PAIRS.items()
+        for special, plain in zip(specials, plains, strict=False)
+    }
+)
+"""For `str.translate`: one ASCII character for each that gputui draws with."""
+
+
+def for_encoding(error: UnicodeError) -> tuple[str, int]:
+    """A handler of codec errors: prints the substitute of a character that cannot be encoded, or
+    "?".
+    """
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    lacking = error.object[error.start : error.end].translate(LIKENESS)
+    return "".join(c if c.isascii() else "?" for c in lacking), error.end
+
 
 REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 

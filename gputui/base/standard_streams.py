@@ -1,4 +1,7 @@
-"""stdout and stderr: the reader may be gone, and the encoding or terminal limited."""
+"""stdout, stderr and the terminal behind them: the reader may be gone, and the encoding limited.
+
+Also the sequences that have a terminal notify its user.
+"""
 
 from __future__ import annotations
 
@@ -8,10 +11,33 @@ import os
 import re
 import sys
 import threading
-from typing import BinaryIO, Literal, TextIO
+from typing import BinaryIO, Literal, TextIO, get_args
 
-from gputui.base.likeness import for_encoding
-from gputui.base.sanitize import sanitize
+from gputui.base.sanitize import for_encoding, sanitize
+
+# What has a terminal notify its user.
+
+Way = Literal["bell", "osc9", "osc777"]
+"""The bell; with it the message of iTerm2 (OSC 9), or that of urxvt (OSC 777)."""
+
+WAYS: tuple[str, ...] = get_args(Way)
+_LONGEST = 200
+
+
+def notify(way: str | None, text: str) -> None:
+    """Have the terminal that standard error is announce a text, if there is one."""
+    if way and sys.stderr.isatty():
+        sys.stderr.write(notification(way, text))
+        sys.stderr.flush()
+
+
+def notification(way: str, text: str) -> str:
+    """What to write to a terminal. A terminal that does not know a message shows nothing; in tmux
+    only the bell arrives."""
+    plain = sanitize(text, _LONGEST).replace(";", ",")
+    start = {"osc9": "\x1b]9;gputui: ", "osc777": "\x1b]777;notify;gputui;"}.get(way)
+    return f"{start}{plain}\x07\x07" if start else "\x07"
+
 
 _data: list[BinaryIO] = []
 
@@ -112,10 +138,10 @@ def _is_open(number: int) -> bool:
 
 def tolerate() -> None:
     """Print a character the encoding lacks as ASCII instead of failing."""
-    codecs.register_error("gputui.base.likeness", for_encoding)
+    codecs.register_error("gputui.base.sanitize", for_encoding)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="gputui.base.likeness")
+            stream.reconfigure(errors="gputui.base.sanitize")
 
 
 def release() -> None:

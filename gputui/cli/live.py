@@ -166,7 +166,8 @@ def _live_options(
     if options.trace:
         if path is None:
             raise UsageError("--trace needs a recording: give -o FILE")
-        from gputui.store.trace import LEAST_LIMIT, TraceWriter, trace_path
+        from gputui.store.places import trace_path
+        from gputui.store.trace import LEAST_LIMIT, TraceWriter
 
         if options.trace_limit < LEAST_LIMIT:
             raise UsageError(

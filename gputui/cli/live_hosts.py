@@ -25,9 +25,8 @@ from gputui.cli.record import Recorder, print_answer
 from gputui.cli.screen import need_terminal, run_screen
 from gputui.cli.values import UsageError
 from gputui.model.events import Alert, AnyEvent, ClockCompared, Header
-from gputui.model.link import ClockOffset, Link
 from gputui.playback.player import Playback
-from gputui.state.hosts import HostNews
+from gputui.state.hosts import ClockOffset, HostNews, Link
 from gputui.store.journal import JournalWriter, default_path, make_folder
 
 if TYPE_CHECKING:

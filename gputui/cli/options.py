@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Literal
 
-from gputui.base.notification import WAYS
+from gputui.base.standard_streams import WAYS
 from gputui.cli.declaration import Argument, Command, Mode, Option
 from gputui.cli.values import (
     address,

@@ -81,7 +81,7 @@ def parse(command: Command, words: Sequence[str]) -> argparse.Namespace:
             choice(getattr(options, argument.name), argument.name, argument.choices)
     resolve(options, command.options, os.environ)
     if price := getattr(options, "energy_price", None):
-        from gputui.model.price import configure
+        from gputui.model.units import configure_price as configure
 
         configure(price)
     if rules := getattr(options, "kernel_category", None):

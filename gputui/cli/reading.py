@@ -16,7 +16,7 @@ def one_recording(names: list[str]) -> str:
     """The one recording named, possibly by several files if it was rotated, as a shell expands
     x*.gputui. Raises UsageError.
     """
-    from gputui.store.journal.rotated import first_of
+    from gputui.store.journal.reader import first_of
 
     firsts = {str(first_of(Path(name))) for name in names}
     if len(firsts) > 1:
@@ -31,7 +31,7 @@ def recordings(names: list[str]) -> list[str]:
     """The recordings named. Files of a rotated one, as a shell expands x*.gputui, count as one; a
     file named by itself is read by itself.
     """
-    from gputui.store.journal.rotated import first_of, members
+    from gputui.store.journal.reader import first_of, members
 
     found: list[str] = []
     gathered: set[Path] = set()

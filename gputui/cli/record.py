@@ -15,9 +15,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
-from gputui.base.notification import notify
 from gputui.base.sanitize import cut_to_width, sanitize
-from gputui.base.standard_streams import begin_line, columns, draw, release, say
+from gputui.base.standard_streams import begin_line, columns, draw, notify, release, say
 from gputui.base.wake import Wake
 from gputui.cli.exit_status import exit_status
 from gputui.collect.child.process import ENDING_S, GRACE_S
@@ -28,7 +27,7 @@ from gputui.model.events import Alert
 from gputui.report.tables.workload import metric_text
 from gputui.state import Gpu, Run, Session, remarks
 from gputui.store.journal import JournalError, JournalWriter, Limits
-from gputui.store.journal.recorder import RecordingWriter
+from gputui.store.journal.writer import RecordingWriter
 from gputui.store.places import snapshot_path
 
 if TYPE_CHECKING:

@@ -74,7 +74,7 @@ def moment(typed: str, where: str) -> float:
 
 def price(typed: str, where: str) -> Any:
     """The price of a kilowatt-hour and its currency."""
-    from gputui.model.price import Price
+    from gputui.model.units import Price
 
     match = re.fullmatch(r"(\d{1,9}(?:\.\d{1,9})?) ?([^\W\d]{1,8}|[€$£¥])?", typed)
     if not match:

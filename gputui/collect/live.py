@@ -23,7 +23,7 @@ from gputui.model.hub import Hub
 if TYPE_CHECKING:
     from gputui.collect.catalogue import Catalogue, Forecaster, Value
     from gputui.collect.traced_run import RunRequest, TracedRun
-    from gputui.store.journal.recorder import RecordingWriter
+    from gputui.store.journal.writer import RecordingWriter
     from gputui.store.trace import TraceWriter
 
 

@@ -42,7 +42,7 @@ from gputui.model.events import (
 from gputui.ring.layout import RecordKind
 from gputui.store.journal import JournalError
 from gputui.store.journal.compression import CompressionError, expanded
-from gputui.store.regular_file import open_regular
+from gputui.store.places import open_regular
 from gputui.store.trace import TraceWriter
 
 # Ranges of threads as pushes and pops where they nest, as starts and ends where they do not.

@@ -1,4 +1,6 @@
-"""Kernel names → categories, by the user's rules and those of `kernel_rules`, ignoring case."""
+"""Kernel names → categories, ignoring case: by the user's rules, those for engines, those for the
+words of common operators, in this order.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +8,363 @@ import functools
 import re
 from collections.abc import Sequence
 
-from gputui.model.kernel_rules import RULES
+# Rules on names of kernels that no engine's rules match: by the words of common operators.
+
+OF_OPERATORS: tuple[tuple[str, tuple[str, ...]], ...] = (
+    (
+        "rotary embedding",
+        (
+            r"rotary", r"rope(kernel)?(?![a-z])", r"kv_rot", r"apply_?rot",
+        ),
+    ),
+    (
+        "random",
+        (
+            r"philox", r"distribution_", r"curand", r"(?<![a-z])random", r"bernoulli", r"dropout",
+            r"rng_", r"threefry",
+            r"(?<![a-z])(log_?normal|normal|uniform|exponential|cauchy|geometric)_",
+            r"(?<![a-z])rand(n|int|perm)?_",
+        ),
+    ),
+    (
+        "copy",
+        (
+            r"catarraybatched", r"direct_copy", r"copy_kernel", r"convertfp", r"transpose",
+            r"permute", r"(?<![a-z])cast_", r"copy_device_to_device", r"(?<![a-z])cpy_",
+            r"copy_(contiguous|optimized|shared|async)", r"tonhwc", r"tonchw", r"concat", r"nchw",
+            r"split_?(qkv|mod)", r"repeat", r"(un)?pad_", r"packunpack", r"unpack", r"memcpy",
+            r"shift_partition", r"window_(partition|reverse)", r"to_(lowp|half|bf16|fp16|float)",
+            r"rearrange", r"batched_transpose", r"bias_add_transform",
+            r"(pixel|channel)_(un)?shuffle", r"mat_?trans", r"transform(_\d{3,}|\dd)",
+            r"batch_?copy", r"copy\w*kernel",
+            r"convert_(unary|from|to)", r"(?<![a-z])cat_",
+            r"[hvd]?stack_", r"(?<![a-z])(slice|narrow|roll|flip|rot90|unfold|squeeze)_",
+            r"^_?tile_", r"broadcast_to", r"as_strided", r"(replication|reflection|constant)_?pad",
+        ),
+    ),
+    (
+        "sort",
+        (
+            r"radix_?sort", r"(?<![a-z])sort", r"arg_?sort", r"top_?[k1](?!.*(indices|args))",
+            r"mergesort", r"bitonic",
+        ),
+    ),
+    (
+        "scan",
+        (
+            r"(?<![a-z])scan", r"devicescan", r"cumsum", r"cumprod", r"prefix_?sum",
+        ),
+    ),
+    (
+        "index",
+        (
+            r"index", r"indices", r"gather", r"scatter", r"embed", r"(?<![a-z])tril?_", r"triu",
+            r"arange", r"range_kernel", r"get_rows", r"set_rows", r"lookup", r"bucketize",
+            r"seqidx", r"(?<![a-z])w[tp]e_", r"padd(ed|ing)_?offsets",
+            r"encoder_(forward|backward)",
+            r"nonzero", r"compactinit", r"(lru|lfu|ssd)_cache", r"diag_kernel", r"one_?hot",
+            r"unique", r"k_set_", r"jagged",
+            # The backward pass of an embedding.
+            r"compute_grad_weight", r"krn_partial",
+            # What cub compacts, and what tells the other kernels where to look.
+            r"device(select|rle|partition)", r"slot_mapping", r"metadata",
+            r"prepare_(meta|params?)", r"(?<![a-z])emb(?![a-z])", r"block_?(map|table)",
+            r"searchsorted", r"(?<![a-z])(isin|take)_", r"(seq|cu)_?lens",
+        ),
+    ),
+    (
+        "reduction",
+        (
+            r"reduce", r"reduction", r"(?<![a-z])argm(ax|in)", r"(?<![a-z])sum_?", r"_sum(?![a-z])",
+            r"mean_kernel", r"pool", r"(?<![a-z])dbias", r"median", r"count_inf",
+        ),
+    ),
+    (
+        "elementwise",
+        (
+            r"elementwise", r"vectorized", r"pointwise", r"fill", r"activation", r"gelu", r"silu",
+            r"relu", r"unrolled", r"foreach", r"loop_.*fusion",
+            r"^(input_.*|wrapped_.*)?fusion(_\d+)?$", r"bias", r"residual",
+ 
+                      r"(?<![a-z])(add|mul|sub|div|scale|acc|clamp|scal|unary|binary|sigmoid|tanh|exp|neg|set|clear|act)_(?!.*gemm)",
+            r"_(add|mul|scale|glu|sub)(_|$|<)", r"bin_bcast", r"softcap", r"packedtensor", r"axpy",
+            r"vector_(add|set)", r"diag_mask", r"snake", r"upscale", r"upsample", r"bilinear",
+            r"divide_by",
+        ),
+    ),
+    (
+        "normalization",
+        (
+            r"(?<![a-z])bn_", r"renorm", r"_norm(?![a-z])", r"(?<![a-z])normalize",
+        ),
+    ),
+    (
+        "copy",
+        (
+            r"copy", r"cast(?![a-z])", r"castkernel", r"(?<![a-z])pack_",
+        ),
+    ),
+    (
+        "reduction",
+        (
+            r"(?<![a-z])(max|min|amin|aminmax|minmax|prod|mean|var|std|nansum|trace|all|any)_",
+            r"histogram", r"(?<![a-z])hist(c)?_", r"bincount", r"quantile", r"welford",
+            r"distance", r"(?<![a-z])p?dist_", r"segmentfixup", r"l[12]_global",
+            r"(?<![a-z])count_",
+        ),
+    ),
+    (
+        "elementwise",
+        (
+            # The operators of array libraries, by their names.
+            r"(?<![a-z])(pow|r?sqrt|sqr|square[dr]?|abs(olute)?|reciprocal)_",
+            r"(?<![a-z])(exp2|expm1|log1p|log2|log10)_",
+            r"(?<![a-z])(arc|a)?(sin|cos|tan)h?2?_", r"(?<![a-z])(erf|erfc|erfinv|lgamma|digamma)_",
+ 
+                      r"(?<![a-z])(floor|ceil|round|trunc|frac|sign|sgn|remainder|fmod|fmax|fmin|hypot|lerp)_",
+            r"(?<![a-z])(maximum|minimum|xlogy|gcd|lcm|nextafter|multiply|addcmul|addcdiv|where)_",
+            r"(?<![a-z])(eq|ne|lt|gt|le|ge|equal|greater|less|logical|bitwise|invert|not)_",
+            r"cupy_(subtract|true_divide|floor_divide|power)_",
+            r"(?<![a-z])[lr]?shift_", r"(?<![a-z])(celu|elu|selu|mish|prelu|softplus|threshold)_",
+            r"(hard|soft|tanh|log)(swish|sigmoid|tanh|shrink)", r"softplus", r"igamma", r"bessel",
+            r"polynomial", r"(?<![a-z])(zero|zeros|ones|full|empty|conj|polar|real|imag|logit)_",
+            r"mask(ed)?_update", r"(apply|add)_?mask", r"mask_(fill|apply)", r"blend",
+            r"(?<![a-z])(fast|quick)_add",
+            r"interpolat", r"gate(d)?_?scale",
+        ),
+    ),
+)  # fmt: skip
+"""As those of `gputui.model.kernel_categories`, after which they come."""
+
+
+# Which kernel names stand for which kind of work: the rules, as data.
+#
+# Each rule is a category and patterns, regular expressions on the demangled name in lower case.
+# The first rule with a pattern that matches decides, so that special names stand before general
+# ones: flash kernels contain "cutlass", FBGEMM's contain "gemm", Inductor's are named after the
+# operators they fuse. `tests/data/kernel_names.csv` has names of public engines, with their
+# categories.
+
+_OF_ENGINES: tuple[tuple[str, tuple[str, ...]], ...] = (
+    (
+        "communication",
+        (
+            r"nccl", r"nvshmem", r"deep_ep", r"(?<!block_)(?<!warp_)all_?reduce",
+            r"all_?gather", r"reduce_?scatter",
+            r"all_?to_?all", r"alltoall", r"all2all", r"cross_device_reduce", r"(one|two)_?shot",
+            r"nvls", r"multimem", r"userbuffers", r"hybrid_?ep", r"symm_mem", r"lamport",
+            r"::comm::", r"send_?recv", r"quick_?reduce", r"oneccl", r"(?<![a-z])barrier",
+            r"reshardkernel", r"ubx_kernel", r"low_latency", r"combine_(intra|inter)node",
+            r"_ll(128)?_", r"onerank",
+            r"ggml_cuda_ar_",
+        ),
+    ),
+    (
+        "memory copy",
+        (
+            r"^\[?(cuda )?mem(cpy|set)",
+        ),
+    ),
+    (
+        "triton fused",
+        (
+            r"^triton_(poi|red|per|for)_",
+        ),
+    ),
+    (
+        "index",
+        (
+            r"split_embedding", r"embedding_codegen",
+        ),
+    ),
+    (
+        "loss",
+        (
+            r"cross_?entropy", r"xentropy", r"nll_loss", r"nllloss", r"kl_?div", r"_jsd_",
+            r"(?<![a-z])loss", r"tv_distance", r"fused_classifier",
+            r"_ce_(fwd|bwd|forward|backward)",
+        ),
+    ),
+    (
+        "KV cache",
+        (
+            r"reshape_and_cache", r"concat_and_cache", r"append_?paged", r"(swap|copy)_blocks",
+            r"copy_kv", r"copy_page_indices", r"flatten_?kv",
+            r"(gather|update|append|store|write|copy)_(kv_?)?cache",
+            r"kv_?cache_(copy|write|store|append|update|scatter)", r"transfer_kv", r"kv_trans_",
+            r"uncompact_caches", r"set_kv_buffer", r"(write|store|process|move)_?kv",
+            r"kv_?cache_?manager", r"destindex_copy", r"quantize_kv", r"to_q_kv", r"q_to_fp16_kv",
+            r"^(?!.*(att|mha|mla|flash|rope|rot|gemm|norm|with_?(paged|ragged)?_?kv)).*kv_?cache",
+            r"to_kv?cache",
+            r"insert_kv?(?![a-z])", r"(append|update|refresh|rewind|evict)_(kv_?)?cache",
+            r"kv_(update|append|insert)", r"ring_append", r"paged_cache",
+            r"(?<![a-z])cache_select", r"cache_rotate", r"copykvcache",
+            r"kvcachecopy",
+            r"updatekvcache", r"appendkv",
+        ),
+    ),
+    (
+        "state space",
+        (
+            r"selective_(scan|state)", r"mamba", r"rwkv", r"wkv", r"linear_?att", r"lightning_att",
+            r"delta_?rule", r"gated_delta", r"fused_recurrent", r"chunk_(bwd|fwd|gla|kda)",
+            r"chunk_(scan|state|dplr|delta|local)", r"chunk_(o_|h_|mesa|simple)",
+            r"chunk_(comba|transform|precond|retention|linear)", r"(?<![a-z])kda(?![a-z])",
+            r"(?<![a-z])gd[nr](?![a-z])", r"segsum", r"state_passing", r"wy_(repr|fast)",
+            r"ssm_(scan|conv)", r"causal_conv1d", r"bmm_chunk", r"chunk_cumsum",
+            r"(?<![a-z])(dadt|ddt|dtrap)(?![a-z])", r"state_select", r"(?<![a-z])wu_(fwd|bwd)",
+            r"_inverse_kernel", r"parallel_based", r"(?<![a-z])gla(?![a-z])", r"hgrn", r"angle_dt",
+            r"kkt", r"solve_tri", r"sm90gdr", r"fusedgdr", r"recompute_w_u", r"delta_net",
+            r"(?<![a-z])ssm(?![a-z])",
+        ),
+    ),
+    (
+        "attention",
+        (
+            r"flash_?(fwd|bwd|attn|att|decode|mla)", r"fmha", r"sdpa", r"mha_(fwd|bwd|varlen)",
+            r"(?<!neighborhood_)attention", r"preatt", r"compute_att", r"paged_?att",
+            r"(prefill|decode)_?with_?(paged|ragged)?_?kv", r"singleprefill",
+            r"merge_?(attn_)?states?", r"(?<![a-z])attn_(fwd|bwd|score|kernel|inner|res)",
+            r"(?<![a-z])mla(?![a-z])", r"xqa", r"kernel_mha", r"masked_?multi_?head", r"split_?kv",
+            r"flash_decode", r"_(fwd|bwd)_(grouped_)?kernel_(stage|alibi|batch|one_col|with_v)",
+            r"bwd_preprocess", r"parallel_nsa", r"dk_?dv", r"attn_?score", r"int8kv",
+            r"sage_(fwd|bwd|att)", r"(?<![a-z])att(?![a-z])", r"prepare_varlen", r"kv2q",
+            r"neighborhood",
+            # What cuDNN's attention runs before and after its backward pass.
+            r"^(?!.*(soft_?max|transpose|rope|norm)).*(?<![a-z])attn(?![a-z])",
+            r"(?<![a-z])fna\dd", r"flash_?decod", r"^(?!.*rope).*(?<![a-z])[mg]qa(?![a-z])",
+            r"bwd_(kernel_)?(dq|dkv|dk)(?![a-z])",
+            r"compute_dot_do_o", r"convert_dq_", r"convert_dkv", r"computelsefrom", r"cunn_?attn",
+        ),
+    ),
+    (
+        "mixture of experts",
+        (
+            r"(?<![a-z])moe", r"[a-z]moe(?![a-z])", r"top_?k_?gating", r"expert", r"grouped_topk",
+            r"routing", r"router", r"routes", r"(un)?permute_tokens?", r"ep_(gather|scatter)",
+            r"row_id_map", r"noaux_tc", r"(pre|post)_?reorder", r"src2dst", r"top_?k_?ids",
+            r"expandinputrows", r"sinkhorn", r"sparse_?mixer", r"moe(align|permute|softmax)",
+            r"(?<!online_)softmax\d*_topk",
+        ),
+    ),
+    (
+        "sampling",
+        (
+            r"sampling", r"penal", r"repetition", r"multinomial", r"(bad|stop)_?words", r"beam_",
+            r"top_?p(?![a-z])", r"topp", r"min_?p_", r"speculative", r"rejection", r"bitmask",
+            r"gumbel", r"min_length", r"logits_?proc", r"(?<!grid)_sample_",
+            r"top_?[kp]_?renorm", r"mask_?logits", r"beam_?stage", r"spec_?decode", r"draft_?\d?t",
+            r"(?<![a-z])mtp", r"cum_?log_?probs", r"populate.*token", r"log_?probs?_kernel",
+            r"verify_tree", r"token_id_counter",
+        ),
+    ),
+    (
+        "optimizer",
+        (
+            r"multi_tensor_(?!(un)?swizzle|transpose)", r"fused_?(adam|sgd|lamb|adagrad)",
+            r"(?<![a-z])adamw?_", r"amp_foreach", r"amp_update_scale", r"optimizer", r"_adam_",
+            r"adafactor", r"reset_weight_momentum", r"(?<![a-z])lamb_", r"adagrad",
+            r"update_scale_hysteresis",
+        ),
+    ),
+    (
+        "normalization",
+        (
+            r"layer_?norm", r"rms_?norm", r"gammabeta", r"rowwisemoments", r"batch_?norm",
+            r"group_?norm", r"instance_?norm", r"l2_?norm",
+            r"(?<![a-z])ln_(fwd|bwd|parallel|i32|i8)",
+            r"(?<![a-z])bn_(fw|bw)", r"head_norm", r"qk_?norm",
+            r"(?<![a-z])norm_(fwd|bwd|kernel|f32)", r"computeinternalgradients",
+            r"computefusedparams", r"poly_norm", r"cucomputegradinput", r"_dyt_",
+        ),
+    ),
+    (
+        "softmax",
+        (
+            r"soft_?max", r"sparsemax",
+        ),
+    ),
+    (
+        "matmul",
+        (
+            r"(?<![a-z])bmm_", r"dse::\w*fft", r"mult_and_sum_complex",
+        ),
+    ),
+    (
+        "reduction",
+        (
+            r"(?<![a-z])[a-z]*pool(\d?d)?_", r"average_pool", r"backward_bias", r"global_norm",
+        ),
+    ),
+    (
+        "elementwise",
+        (
+            r"subtensorop", r"(sigmoid|tanh|relu)_[fb]prop", r"_fg_kernel", r"_dwf_dw_dfg_",
+            r"_(approx|exact)_(forward|backward)_kernel", r"(act|silu|gelu|relu)_and_mul",
+            r"swiglu", r"geglu", r"(act|silu|gelu|relu)_mul(?!.*quant)", r"grid_?sample",
+        ),
+    ),
+    (
+        "quantization",
+        (
+            r"silu_mul.*quant", r"dequant(?!.*(mul_mat|gemv|matmul))", r"dequatize",
+            r"(?<![a-z])quant(?![a-z])(?!.*(gemm|matmul))",
+            r"(?<!de)quantiz(e(?!d_(mat|gemm|lin))|ation)", r"(?<![a-z])quant(int|fp)",
+            r"(?<![a-z])had_",
+            r"act_quant", r"_quant_kernel", r"vectorquant", r"repack", r"reconstruct", r"hadamard",
+            r"fwht", r"cast_(transpose|fp8|mxfp8|nvfp4|gated)", r"cast_transpose", r"amax",
+            r"scale_inv", r"qparam", r"(convert|to)_(fp8|hfp8|nvfp4|mxfp8)", r"mx_blocked",
+            r"fp8rowwise", r"fp8_to_fp16", r"make_sequential",
+            r"(?<!pixel_)(?<!channel_)(?<!un)shuffle_(kernel|\dbit)",
+            r"pack_(rows|window)", r"to_marlin", r"marlin.*preprocess", r"permute_cols",
+            r"scaling_kernel", r"fp8_rowwise", r"column_remap", r"msfp", r"colwise_scales",
+        ),
+    ),
+    (
+        "index",
+        (
+            r"fbgemm_gpu::.*(permute|bucketize|index|lookup|offsets|jagged|zch|indices)",
+            r"get_(g|group_)?gemm_starts", r"bounds_check",
+        ),
+    ),
+    (
+        "matmul",
+        (
+            r"(?<!fb)gemm", r"nvjet", r"cublas", r"cutlass", r"xmma", r"gemv", r"split_?k",
+            r"mat_?mul", r"mul_mat", r"(?<![a-z])bmm_", r"_tensorop_", r"wgmma", r"(?<![a-z])umma",
+            r"(?<![a-z0-9])[hs](884|1688|16816|16832)", r"triton_(tem|mm)", r"cijk_", r"dot_kernel",
+            r"reduce_1block", r"conv(olution)?[0-9_]*(d|_kernel|fprop|dgrad|wgrad)", r"winograd",
+            r"^kernel2?$", r"marlin", r"machete", r"scaled_mm", r"(?<![a-z])mm_kernel", r"wvsplitk",
+            r"[bs]gmv_(shrink|expand)", r"lora_(shrink|expand)", r"linear_kernel", r"scudnn",
+            r"(dgrad|wgrad|fprop)", r"im2?d?2?col", r"epilogue::impl", r"fft2d_",
+            r"mul_mat_(q|vec|f)", r"compute(b|wgradb|wgradsplitk)?offsets", r"nuq\d?matmul",
+            r"aqlm", r"_xdl_", r"sparse24_apply_dense", r"ldkmultiplication", r"trimul",
+        ),
+    ),
+    (
+        "matmul",
+        (
+            r"(?<![a-z])(mm|mv|smm|addmm|addmv|baddbmm|i8mm|spmm|syrk)_", r"spmv", r"_mm$",
+            r"w\da\d+",
+        ),
+    ),
+    (
+        "triton",
+        (
+            r"^triton_",
+        ),
+    ),
+    (
+        "quantization",
+        (
+            r"abs_?max", r"mxfp\d", r"nvfp4", r"ue8m0", r"(?<![a-z])fp[48](?![0-9])",
+            r"scale_activations", r"pack_.*weight", r"pack_(4bit|int4)", r"e2m1",
+        ),
+    ),
+)  # fmt: skip
+
+RULES = _OF_ENGINES + OF_OPERATORS
+
 
 OTHER = "other"
 

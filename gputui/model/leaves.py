@@ -1,9 +1,8 @@
 """The leaves of the time tree: what every nanosecond of a device is counted under.
 
 The tree is fixed, and its leaves sum to the wall time of the device. A leaf is written by its
-number in recordings and by its key everywhere else; numbers are never used again for another
-meaning, new leaves go at the end. All that is said and drawn of a leaf is declared here, for the
-accounting, reports and the screen alike; what counts time under it is in attribute/accounting.
+number in recordings, by its key everywhere else, and by a letter in the rows of a kept step;
+numbers are never used again for another meaning, new leaves go at the end.
 """
 
 from __future__ import annotations
@@ -11,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from enum import IntEnum
+from itertools import groupby
 
 import msgspec
 
@@ -83,10 +83,10 @@ class LeafMeaning(msgspec.Struct, frozen=True, kw_only=True):
     """The character that bars are drawn with. Busy leaves are solid, idle ones are not: nobody
     needs colors to distinguish them."""
     letter: str = ""
-    """What stands for it in the rows of a step's threads (model.lane_letters): needed where it is
+    """What stands for it in the rows of a step's threads (see `pack`): needed where it is
     what a thread was at, no other leaf's, and never used again for another."""
     categories: tuple[str, ...] = ()
-    """Categories of kernels (model.kernel_rules) that are counted here."""
+    """Categories of kernels (model.kernel_categories) that are counted here."""
     cause: Cause | None = None
     """None for what is work, and never a finding."""
 
@@ -541,3 +541,38 @@ def leaf_of_kernel(name: str) -> Leaf:
 def idle_sum(leaves: Mapping[Leaf, int]) -> int:
     """The part of these times in which nothing ran."""
     return sum(ns for leaf, ns in leaves.items() if LEAVES[leaf].is_idle)
+
+
+# Rows of a step's parts as short text: a letter a part, repeated letters with their number.
+#
+# "l12s3h" are twelve parts of l, three of s, one of h: what a thread did seldom changes often,
+# and a row of 48 parts takes 10 to 30 bytes of a recording.
+
+ROW_PARTS = 48
+"""Parts of a step in a row of a thread or a stream."""
+
+DOING = {meaning.letter: leaf for leaf, meaning in LEAVES.items() if meaning.letter}
+"""What a thread was at for most of a part, as what the GPU would idle for."""
+
+LETTER_OF = {leaf: letter for letter, leaf in DOING.items()}
+
+EIGHTHS = "abcdefghi"
+"""How much of a part a stream was busy: none to all of it."""
+
+_RUN = re.compile(r"([a-z])(\d{0,3})")
+
+
+def pack(letters: str) -> str:
+    """The short form."""
+    runs = ((letter, len(list(run))) for letter, run in groupby(letters))
+    return "".join(f"{letter}{count}" if count > 1 else letter for letter, count in runs)
+
+
+def unpack(text: str, parts: int = ROW_PARTS) -> str:
+    """At most `parts` letters of the short form; what is no such thing is left out."""
+    letters = ""
+    for letter, count in _RUN.findall(text):
+        letters += letter * min(parts, int(count or 1))
+        if len(letters) >= parts:
+            break
+    return letters[:parts]

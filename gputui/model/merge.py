@@ -17,7 +17,7 @@ import msgspec
 from gputui.base.decoding import made_once
 from gputui.model.events import CaptureDelta, OfProcess, Rule
 from gputui.model.sketch import Accumulator
-from gputui.model.step_blocks import StepBlocks
+from gputui.model.steps import StepBlocks
 
 _NESTED = (Rule.PARTS, Rule.BLOCKS)
 _Part = TypeVar("_Part", bound=msgspec.Struct)

@@ -1,11 +1,14 @@
-"""Values formatted for people. None is "n/a"; nothing here rounds a value to a false zero."""
+"""Numbers with their units as text, and energy with its price.
+
+One place, so that a figure reads the same in tables, reports and on the screen.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import TypeGuard
+from typing import NamedTuple, TypeGuard
 
 MISSING = "n/a"
 
@@ -145,3 +148,37 @@ def times_by_reason(seconds: Mapping[str, float] | None) -> str:
 def moment(time_ns: int) -> str:
     """A moment as ISO 8601 in UTC, to the millisecond."""
     return datetime.fromtimestamp(time_ns / 1e9, UTC).isoformat(timespec="milliseconds")
+
+
+# What energy costs: set once, from the command line or its settings.
+
+_JOULES_PER_KWH = 3.6e6
+
+
+class Price(NamedTuple):
+    """The price of a kilowatt-hour."""
+
+    per_kwh: float
+    currency: str = ""
+
+
+_configured: list[Price] = []
+
+
+def configure_price(price: Price | None) -> None:
+    """From here on, tables show what energy costs; None: they do not."""
+    _configured[:] = [] if price is None else [price]
+
+
+def cost(joules: float | None) -> float | None:
+    """The price of an energy; None where no price is configured."""
+    if joules is None or not _configured:
+        return None
+    return joules / _JOULES_PER_KWH * _configured[0].per_kwh
+
+
+def cost_text(amount: float | None) -> str:
+    """A price in words, to three digits however small: "0.0123 EUR"."""
+    if amount is None or not _configured:
+        return MISSING
+    return f"{amount:,.3g} {_configured[0].currency}".rstrip()

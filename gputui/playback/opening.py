@@ -19,7 +19,7 @@ from gputui.state import Run, Session
 from gputui.store.journal import JournalError, JournalReader, open_journal
 from gputui.store.journal.compression import CompressionError, expanded, is_compressed
 from gputui.store.journal.reader import HEADER_BEGINS, RecordingReader
-from gputui.store.regular_file import open_regular
+from gputui.store.places import open_regular
 
 if TYPE_CHECKING:
     from gputui.imports.kineto import KinetoTrace

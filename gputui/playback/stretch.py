@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from gputui.model.events import About, AnyEvent, CaptureDelta, MachineSample, RunEnded, Scope
 from gputui.playback.opening import open_recording
 from gputui.state import Run, Session
-from gputui.state.fold_capture import gpu_of
+from gputui.state.fold import gpu_of
 from gputui.store.journal import JournalError
 from gputui.store.journal.reader import RecordingReader
 

@@ -18,7 +18,6 @@ from typing import NamedTuple, TextIO
 
 import numpy as np
 
-from gputui.model.cuda_names import COPY_KINDS, MEMORY_KINDS
 from gputui.model.events import (
     GpuSample,
     LaunchShape,
@@ -28,11 +27,10 @@ from gputui.model.events import (
     RangeDefined,
 )
 from gputui.model.metrics import metrics_of
-from gputui.model.naming import OPERATOR_CATEGORY, PROFILER_STEP
+from gputui.model.naming import COPY_KINDS, MEMORY_KINDS, OPERATOR_CATEGORY, PROFILER_STEP
 from gputui.model.payloads import NO_PAYLOAD, payload_of
 from gputui.state import Run, Session
-from gputui.store.trace import TraceKind, TraceReader
-from gputui.store.trace.layout import Bools, Int64s, Slots, UInt32s
+from gputui.store.trace import Bools, Int64s, Slots, TraceKind, TraceReader, UInt32s
 
 UNKNOWN = '"(unknown)"'
 """The name of what was never defined."""

@@ -16,14 +16,12 @@ from typing import Any
 import numpy as np
 
 from gputui.base.version import VERSION
-from gputui.model.cuda_names import COPY_KINDS, MEMORY_KINDS
 from gputui.model.events import MAX_SHAPES, MarkDefined, RangeDefined
-from gputui.model.naming import NO_NAME, short_name
+from gputui.model.naming import COPY_KINDS, MEMORY_KINDS, NO_NAME, short_name
 from gputui.model.payloads import NAMES, NO_PAYLOAD, PayloadType, payload_number
 from gputui.render.atomic_write import atomic_write
 from gputui.state import Run, Session
-from gputui.store.trace import TraceKind, TraceReader
-from gputui.store.trace.layout import Int64s, Slots
+from gputui.store.trace import Int64s, Slots, TraceKind, TraceReader
 
 SCHEMA = "3.28.1"
 

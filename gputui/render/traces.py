@@ -13,16 +13,16 @@ import numpy as np
 import numpy.typing as npt
 
 from gputui.model import units
-from gputui.model.cuda_names import MEMORY_KINDS, MEMSET, copy_name
 from gputui.model.events import MachineSample
+from gputui.model.naming import MEMORY_KINDS, MEMSET, copy_name
 from gputui.playback.job import JobRecording
 from gputui.playback.job.trace import write_job_trace
 from gputui.playback.opening import Loaded, fold, load, open_import, open_recording
 from gputui.report.schema import AnyColumn, AnyTable, Cell, Column, Show, Table, count, text, time
 from gputui.state import Run, Session, gpu_of
 from gputui.store.journal import JournalError
-from gputui.store.trace import TraceKind, TraceReader, TraceWriter, trace_path
-from gputui.store.trace.layout import TRACE, Int64s, Slots
+from gputui.store.places import trace_path
+from gputui.store.trace import TRACE, Int64s, Slots, TraceKind, TraceReader, TraceWriter
 
 _TEMPORARY_LIMIT = 8 << 30
 """Maximum disk space for the trace of an imported report while it is exported."""

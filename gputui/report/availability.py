@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 
-from gputui.model.step_kinds import HELD_NS
+from gputui.model.steps import HELD_NS
 from gputui.model.units import count
 from gputui.report.schema import ROWS
 from gputui.state import Run

@@ -6,10 +6,10 @@ from collections import Counter
 
 import msgspec
 
-from gputui.model.link import ClockOffset
 from gputui.model.units import duration
 from gputui.report.explain.rank_waits import hosts
 from gputui.state import Run, Session
+from gputui.state.hosts import ClockOffset
 
 LISTED = 20
 """Missing ranks that are listed one by one."""

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from gputui.model.events import Distribution, LeafTime, LoopDelta, Mark, Scope, StepBlock
 from gputui.model.leaves import Leaf
 from gputui.model.merge import declared, key_fields, merged_by
-from gputui.model.step_blocks import StepBlocks
+from gputui.model.steps import StepBlocks
 from gputui.model.units import count
 from gputui.report.explain.rank_waits import matched, rank_processes
 from gputui.report.explain.time_tree import device_trees, main_loops

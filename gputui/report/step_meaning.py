@@ -10,7 +10,7 @@ from collections import Counter
 
 from gputui.model.events import Scope, StepLanes
 from gputui.model.leaves import LEAVES, Leaf
-from gputui.model.step_kinds import PAUSE, PAUSE_NS, SLOW
+from gputui.model.steps import PAUSE, PAUSE_NS, SLOW
 from gputui.model.units import count, duration
 from gputui.report.explain.time_tree import TimeTree
 from gputui.report.phases import STEP_NAMES

@@ -6,16 +6,11 @@ hand it events; views read its attributes and never change them.
 
 from __future__ import annotations
 
-from gputui.state import fold_runs as _fold_runs  # noqa: F401 (declares what it folds)
-from gputui.state.alerts import AlertSpan
-from gputui.state.captured import Launched, Process, Range
-from gputui.state.fold_capture import MAX_LEVELS, MAX_PATH, gpu_of
-from gputui.state.fold_machine import lasting_alerts
-from gputui.state.gpu import Gpu, gpu_metrics, mig_metrics
-from gputui.state.long_history import HISTORY_SAMPLES, Samples, Track
-from gputui.state.readings import Occupant, Readings
+from gputui.state.fold import MAX_LEVELS, MAX_PATH, gpu_of, lasting_alerts
+from gputui.state.history import HISTORY_SAMPLES, Samples, Track
+from gputui.state.readings import AlertSpan, Gpu, Occupant, Readings, gpu_metrics, mig_metrics
 from gputui.state.remarks import remarks
-from gputui.state.run import LOG_LINES, MARKS, LogLine, Run
+from gputui.state.run import LOG_LINES, MARKS, Launched, LogLine, Process, Range, Run
 from gputui.state.series import BatchMeans, Reports, Series, Span, Total
 from gputui.state.session import Session
 

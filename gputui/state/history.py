@@ -1,17 +1,24 @@
-"""The newest of what a session sees, in bounded memory; saved copies share what is older."""
+"""Histories that stay bounded: of a run's times, thinned as it grows, and of samples, averaged."""
 
 from __future__ import annotations
 
+import functools
+import math
 import zlib
+from array import array
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache, lru_cache
 from itertools import chain, islice
+from operator import attrgetter
 from typing import Any, Generic, TypeVar
 
 import msgspec
 
 from gputui.base.decoding import msgpack_decoder
+from gputui.model.metrics import charted
+
+# The newest of what a session sees, in bounded memory; saved copies share what is older.
 
 _Item = TypeVar("_Item")
 
@@ -121,3 +128,281 @@ def _unpacked(piece: _Piece) -> tuple[Any, ...]:
 @cache
 def _decoder(kind: Any) -> msgspec.msgpack.Decoder[Any]:  # noqa: TID251 (the type alone)
     return msgpack_decoder(tuple[kind, ...])
+
+
+# The samples of a day in bounded memory: the newest one by one, and least, mean and most of each
+# stretch of time.
+
+_SECOND_NS = 1_000_000_000
+_FIGURES = 4
+_FINE_NS = 15 * _SECOND_NS
+_MOST_WAITING = 256
+
+Figures = tuple[float, float, float, int]
+"""Least, sum, most and number of values."""
+
+
+Stretch = tuple[int, int, bytes]
+"""Where it starts, the middle of its samples, and the Figures of each field as 32-bit floats."""
+
+
+class Stretches(msgspec.Struct):
+    """Some numeric fields of samples over stretches of `stretch_ns`, the newest of which are kept.
+
+    A stretch is complete once a sample of a later one arrives. Fields without a value in a stretch
+    have none there.
+    """
+
+    fields: tuple[str, ...]
+    stretch_ns: int
+    complete: History[Stretch]
+    _start_ns: int = -1
+    _first_ns: int = 0
+    _last_ns: int = 0
+    _open: dict[str, list[float]] = {}
+
+    @classmethod
+    def newest(cls, fields: tuple[str, ...], stretch_ns: int, most: int) -> Stretches:
+        """None so far, and never more than `most`."""
+        return cls(fields, stretch_ns, History(Stretch, most))
+
+    def add(self, time_ns: int, values: dict[str, float]) -> None:
+        """Add a sample; one that is out of order counts for the current time."""
+        self.move_to(time_ns)
+        self.merge(time_ns, {name: (value, value, value, 1) for name, value in values.items()})
+
+    def move_to(self, time_ns: int) -> None:
+        """Advance to a sample's time, which completes an earlier stretch."""
+        start_ns = time_ns - time_ns % self.stretch_ns
+        if start_ns > self._start_ns:
+            self._close()
+            self._start_ns = start_ns
+            self._first_ns = time_ns
+
+    def merge(self, last_ns: int, figures: dict[str, Figures]) -> None:
+        """Add the combined samples of the current stretch, the last at `last_ns`."""
+        self._last_ns = last_ns
+        known = self._open
+        for name, (low, total, high, count) in figures.items():
+            if name not in known:
+                known[name] = [low, total, high, count]
+                continue
+            sums = known[name]
+            sums[0] = min(sums[0], low)
+            sums[1] += total
+            sums[2] = max(sums[2], high)
+            sums[3] += count
+
+    @property
+    def end_ns(self) -> int:
+        """Where the newest stretch ends, 0 if there is none."""
+        newest = self.complete.newest
+        return newest[0] + self.stretch_ns if newest else 0
+
+    def means(self, field: str) -> Iterator[tuple[int, float | None]]:
+        """(middle of a stretch's samples, mean), newest first."""
+        place = _FIGURES * self.fields.index(field) + 1
+        for _, middle_ns, figures in reversed(self.complete):
+            value = memoryview(figures).cast("f")[place]
+            yield middle_ns, None if math.isnan(value) else value
+
+    def figures(
+        self, field: str, start_ns: int, end_ns: int
+    ) -> Iterator[tuple[int, float, float, float, float]]:
+        """(start, least, mean, most, samples) of stretches between two moments, newest first."""
+        place = _FIGURES * self.fields.index(field)
+        for begun_ns, _, packed in reversed(self.complete):
+            if begun_ns < start_ns:
+                return
+            figures = memoryview(packed).cast("f")[place : place + _FIGURES]
+            if begun_ns + self.stretch_ns <= end_ns and not math.isnan(figures[0]):
+                low, mean, high, count = figures
+                yield begun_ns, low, mean, high, count
+
+    def _close(self) -> None:
+        if self._open:
+            figures = array("f", [math.nan]) * (_FIGURES * len(self.fields))
+            for name, (low, total, high, count) in self._open.items():
+                place = _FIGURES * self.fields.index(name)
+                figures[place : place + _FIGURES] = array("f", (low, total / count, high, count))
+            middle_ns = (self._first_ns + self._last_ns) // 2
+            self.complete.append((self._start_ns, middle_ns, figures.tobytes()))
+            self._open = {}
+
+
+class LongHistory(msgspec.Struct):
+    """The last 24 hours of some fields, the last four of them finer: 0.3 MB for eight fields."""
+
+    levels: tuple[Stretches, ...]
+    """The finer first."""
+    _waiting: list[tuple[float | None, ...]] = []
+    _last_ns: int = 0
+    _end_ns: int = 0
+
+    @classmethod
+    def of(cls, fields: tuple[str, ...]) -> LongHistory:
+        """An empty one of these fields of samples."""
+        return cls(
+            (
+                Stretches.newest(fields, _FINE_NS, 4 * 240),
+                Stretches.newest(fields, 20 * _FINE_NS, 24 * 12 + 12),
+            )
+        )
+
+    @property
+    def fields(self) -> tuple[str, ...]:
+        """The fields of samples."""
+        return self.levels[0].fields
+
+    def add(self, time_ns: int, sample: object) -> None:
+        """Add a sample."""
+        # This runs for every GPU in every sample: values wait until their stretch is complete.
+        waiting = self._waiting
+        if time_ns >= self._end_ns or len(waiting) >= _MOST_WAITING:
+            self._merge()
+            if time_ns >= self._end_ns:
+                self._end_ns = time_ns - time_ns % _FINE_NS + _FINE_NS
+                for level in self.levels:
+                    level.move_to(time_ns)
+        waiting.append(_reader(self.fields)(sample))
+        self._last_ns = time_ns
+
+    def _merge(self) -> None:
+        figures: dict[str, Figures] = {}
+        for name, column in zip(self.fields, zip(*self._waiting, strict=True), strict=False):
+            values = [value for value in column if value is not None]
+            if values:
+                figures[name] = min(values), sum(values), max(values), len(values)
+        if self._waiting:
+            for level in self.levels:
+                level.merge(self._last_ns, figures)
+        self._waiting.clear()
+
+
+class Track(msgspec.Struct, frozen=True):
+    """One field of samples over time. `recent` has (time, sample) pairs, the oldest first."""
+
+    recent: History[tuple[int, Any]]
+    long: LongHistory
+    field: str
+
+    def samples(self, column_ns: int) -> Iterator[tuple[int, float | None]]:
+        """(time, value) newest first: every sample, then means of older ones.
+
+        If columns are as long as an averaged stretch, the means suffice, and far fewer values are
+        read.
+        """
+        until_ns, levels = self._parts(column_ns)
+        oldest_ns, field = self.last_ns + 1, self.field
+        for time_ns, sample in reversed(self.recent):
+            if time_ns < until_ns:
+                break
+            oldest_ns = time_ns
+            yield time_ns, getattr(sample, field)
+        for level in levels:
+            before_ns = oldest_ns
+            for time_ns, value in level.means(self.field):
+                if time_ns < before_ns:
+                    oldest_ns = time_ns
+                    yield time_ns, value
+
+    def extremes(self, start_ns: int, column_ns: int) -> tuple[float, float, float] | None:
+        """(least, mean, most) since `start_ns`; None if nothing is known."""
+        until_ns, levels = self._parts(column_ns)
+        oldest_ns, field = self.last_ns, self.field
+        since_ns = max(start_ns, until_ns)
+        values: list[float] = []
+        for time_ns, sample in reversed(self.recent):
+            if time_ns < since_ns:
+                break
+            oldest_ns = time_ns
+            value = getattr(sample, field)
+            if value is not None:
+                values.append(value)
+        known: list[tuple[float, float, float, float]] = []
+        if values:
+            known = [(min(values), sum(values) / len(values), max(values), float(len(values)))]
+        for level in levels:
+            for begun_ns, *figures in level.figures(field, start_ns, oldest_ns):
+                oldest_ns = begun_ns
+                known.append((figures[0], figures[1], figures[2], figures[3]))
+        if not known:
+            return None
+        total = sum(mean * count for _, mean, _, count in known)
+        mean = total / sum(count for _, _, _, count in known)
+        return min(low for low, _, _, _ in known), mean, max(high for _, _, high, _ in known)
+
+    def _parts(self, column_ns: int) -> tuple[int, Sequence[Stretches]]:
+        """Since when every sample is read, and what is read of the time before."""
+        levels = self.long.levels
+        first = sum(level.stretch_ns <= column_ns for level in levels)
+        if not first:
+            return 0, levels
+        return levels[first - 1].end_ns, levels[first - 1 :]
+
+    @property
+    def first_ns(self) -> int:
+        """When the oldest sample still kept individually was taken."""
+        return self.recent.oldest[0] if self.recent.oldest else 0
+
+    @property
+    def last_ns(self) -> int:
+        """When the newest sample was taken."""
+        return self.recent.newest[0] if self.recent.newest else 0
+
+    def peaks(self, first_ns: int, last_ns: int) -> list[tuple[int, float]]:
+        """(time, value) between two moments: every sample as long as they are kept, before that the
+        highest of each stretch, at its start.
+        """
+        values = [
+            (time_ns, float(value))
+            for time_ns, sample in self.recent
+            if first_ns <= time_ns <= last_ns and (value := getattr(sample, self.field)) is not None
+        ]
+        begin_ns = values[0][0] if values else last_ns
+        before: list[tuple[int, float]] = []
+        for level in self.long.levels:
+            stretches = level.figures(self.field, first_ns, begin_ns)
+            before = [(start_ns, high) for start_ns, _, _, high, _ in stretches][::-1] + before
+            begin_ns = before[0][0] if before else begin_ns
+        return before + values
+
+
+HISTORY_SAMPLES = 4096
+"""Samples kept for charts: 68 minutes at one a second."""
+
+_Sample = TypeVar("_Sample", bound=msgspec.Struct)
+
+
+class Samples(msgspec.Struct, Generic[_Sample]):
+    """The samples of a GPU or of the host, whatever ran meanwhile: the newest of them all, those
+    kept one by one, and what is kept of a day.
+    """
+
+    history: History[tuple[int, _Sample]]
+    """(time, sample), the oldest first."""
+    long_history: LongHistory
+    newest: _Sample | None = None
+
+    @classmethod
+    def of(cls, kind: type[_Sample], most: int = HISTORY_SAMPLES) -> Samples[_Sample]:
+        """None so far; of a day, those fields of the samples that have a chart."""
+        pairs = tuple[int, kind]  # type: ignore[valid-type]
+        return cls(History(pairs, most), LongHistory.of(tuple(charted(kind))))
+
+    def add(self, time_ns: int, sample: _Sample) -> None:
+        """Add a sample."""
+        self.newest = sample
+        self.history.append((time_ns, sample))
+        self.long_history.add(time_ns, sample)
+
+    def track(self, field: str) -> Track:
+        """One of their fields over time."""
+        return Track(self.history, self.long_history, field)
+
+
+@functools.cache
+def _reader(fields: tuple[str, ...]) -> Callable[[object], tuple[float | None, ...]]:
+    if len(fields) > 1:
+        return attrgetter(*fields)
+    return lambda sample: tuple(getattr(sample, name) for name in fields)

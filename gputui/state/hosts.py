@@ -1,14 +1,49 @@
-"""The sessions of several hosts: each its own, with its own clock and its own numbers."""
+"""The sessions of several hosts, each with its own clock and its own numbers, and how the link to
+each of them is.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from gputui.model.events import AnyEvent
-from gputui.model.link import Link
-from gputui.state.long_history import HISTORY_SAMPLES
+from gputui.model.units import duration
+from gputui.state.history import HISTORY_SAMPLES
 from gputui.state.session import Session
+
+# How the link to another host is.
+
+State = Literal["connecting", "up", "lost", "failed", "ended"]
+"""`lost`: it was up, or will be tried again. `failed`: trying again would change nothing. `ended`:
+the run that was followed is over, and all of it was read.
+"""
+
+
+class ClockOffset(NamedTuple):
+    """That host's clock less this one's, from the quickest of some round trips."""
+
+    offset_ns: int
+    error_ns: int
+    """Half of that round trip: the true offset lies within this of `offset_ns`."""
+
+    @property
+    def text(self) -> str:
+        """ "+26 µs ± 60 µs"."""
+        sign = "\N{MINUS SIGN}" if self.offset_ns < 0 else "+"
+        return f"{sign}{duration(abs(self.offset_ns))} ± {duration(self.error_ns)}"
+
+
+class Link(NamedTuple):
+    """The link to one host, as this end sees it."""
+
+    state: State = "connecting"
+    reason: str = ""
+    """One line: why it is lost or has failed; while it is up, what is missing."""
+    since_ns: int = 0
+    """Since when it has been so, by this end's clock."""
+    clock: ClockOffset | None = None
+
 
 LEAST_SAMPLES = 300
 """Kept of each GPU, however many hosts there are: five minutes at one a second."""

@@ -1,16 +1,88 @@
-"""The machine's readings over a time: during a run, or while there was none."""
+"""What is read of the machine: GPUs with their newest figures and samples, alerts that they raised,
+and the processes on them.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence, Set
 from operator import attrgetter
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
-from gputui.model.events import GpuSample, HostSample, ProcessSample
-from gputui.model.metrics import metrics_of, spread_fields
+from gputui.model.events import (
+    Alert,
+    GpuFacts,
+    GpuSample,
+    GpuStatus,
+    HostSample,
+    MigSample,
+    ProcessSample,
+)
+from gputui.model.metrics import Metric, metrics_of, spread_fields
+from gputui.state.history import Samples
 from gputui.state.series import BatchMeans, FigureSeries, Integral, Series
+
+# One alert that was raised. What folds it is in `fold`.
+
+
+class AlertSpan(msgspec.Struct):
+    """One alert: `since_ns` the first reading over the limit, `until_ns` the first that is not any
+    more, None while it lasts."""
+
+    raised: Alert
+    since_ns: int
+    worst: float
+    until_ns: int | None = None
+
+    @property
+    def lasts(self) -> bool:
+        """Whether it is not over."""
+        return self.until_ns is None
+
+
+# One GPU as views see it.
+
+
+def gpu_metrics() -> Mapping[str, Metric]:
+    """Every figure and fact of a GPU by its field, as `Gpu.figure` finds it."""
+    return metrics_of(GpuSample, GpuStatus, GpuFacts)
+
+
+def mig_metrics() -> Mapping[str, Metric]:
+    """The figures of a MIG instance: those of its GPU's fields by the same names."""
+    of_gpu = metrics_of(GpuSample)
+    return {field: of_gpu[field] for field in MigSample.__struct_fields__ if field in of_gpu}
+
+
+class Gpu(msgspec.Struct):
+    """One GPU: its facts, its state, its samples."""
+
+    facts: GpuFacts
+    status: GpuStatus | None = None
+    """What is read seldom; its own `time_ns` gives its age."""
+    sample_ns: int = 0
+    """When the card last answered: if it hangs, this stays while time goes on."""
+    energy: tuple[int, float] | None = None
+    """When the energy counter was last read, and the joules it showed."""
+    unavailable: dict[str, str] = {}
+    samples: Samples[GpuSample] = msgspec.field(default_factory=lambda: Samples.of(GpuSample))
+
+    @property
+    def sample(self) -> GpuSample | None:
+        """The newest."""
+        return self.samples.newest
+
+    def figure(self, field: str) -> Any:
+        """The newest value of a field of GpuSample, GpuStatus or GpuFacts, None for none."""
+        for part in (self.sample, self.status, self.facts):
+            value = getattr(part, field, None)
+            if value is not None:
+                return value
+        return None
+
+
+# The machine's readings over a time: during a run, or while there was none.
 
 PROCESSES = 1000
 """Processes kept, the first seen: a recording of weeks may see any number."""

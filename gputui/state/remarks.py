@@ -8,8 +8,7 @@ from typing import Literal
 
 import msgspec
 
-from gputui.state.captured import Process
-from gputui.state.run import Run
+from gputui.state.run import Process, Run
 
 SO_FAR_NS = 10_000_000_000
 """How long to wait before remarking on what has not happened yet."""

@@ -3,7 +3,7 @@
 A `Series` is one figure: its samples' least, most and mean, how uncertain the mean is, and the
 integral over time. Whoever wants the mean of a figure over some time asks it, so that tables,
 comparisons and the screen agree. The samples themselves are kept for longer than a run lasts, in
-gputui.state.long_history.
+gputui.state.history.
 """
 
 from __future__ import annotations

@@ -1,5 +1,6 @@
-"""The state that views read. What folds which event into it is in fold_machine, fold_runs and
-fold_capture: they import this module, and not the other way round."""
+"""The state that views read. What folds which event into it is in `fold`, which imports this module
+and not the other way round.
+"""
 
 from __future__ import annotations
 
@@ -20,10 +21,8 @@ from gputui.model.events import (
     LaunchShape,
     ProcessSample,
 )
-from gputui.state.alerts import AlertSpan
-from gputui.state.gpu import Gpu
-from gputui.state.long_history import HISTORY_SAMPLES, Samples
-from gputui.state.readings import Readings
+from gputui.state.history import HISTORY_SAMPLES, Samples
+from gputui.state.readings import AlertSpan, Gpu, Readings
 from gputui.state.run import Run
 
 

@@ -12,7 +12,7 @@ from textual import events
 from textual.binding import BindingType
 from textual.driver import Driver
 
-from gputui.base.notification import notification
+from gputui.base.standard_streams import notification
 from gputui.state.hosts import Hosts
 from gputui.tui.errors import one_line
 from gputui.tui.messages import Connected, EventsReady, NotConnected
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from textual.timer import Timer
 
     from gputui.state import Run, Session
-    from gputui.store.journal.recorder import RecordingWriter
+    from gputui.store.journal.writer import RecordingWriter
 
 MOST_HELD_EVENTS = 20_000
 """A paused screen holds this many events back; with more it folds them in, unseen."""

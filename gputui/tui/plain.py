@@ -8,7 +8,7 @@ from rich.cells import cell_len
 from rich.segment import Segment
 from textual.color import Color
 
-from gputui.base.likeness import LIKENESS
+from gputui.base.sanitize import LIKENESS
 from gputui.tui.widgets.line_view import TextFilter
 
 

@@ -14,7 +14,7 @@ from gputui.tui.model import Model
 from gputui.tui.source import Playback
 
 if TYPE_CHECKING:
-    from gputui.store.journal.recorder import RecordingWriter
+    from gputui.store.journal.writer import RecordingWriter
 
 _LONGEST = 1000
 

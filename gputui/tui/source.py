@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from gputui.model.events import AnyEvent
     from gputui.state import Session
     from gputui.state.hosts import HostNews
-    from gputui.store.journal.recorder import RecordingWriter
+    from gputui.store.journal.writer import RecordingWriter
 else:
     _ProtocolMeta = type(Protocol)
 

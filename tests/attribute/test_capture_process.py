@@ -19,9 +19,8 @@ from gputui.attribute.range_stacks import MAX_STACKS, OWN_BRANCHES
 from gputui.attribute.range_tree import MAX_FOLDED, MAX_NODES, TOO_MANY
 from gputui.attribute.ranges import LOST, MAX_LEVEL
 from gputui.attribute.traced_process import TracedProcess
-from gputui.model.cuda_names import api_name, demangle, step_rank
 from gputui.model.events import WRITTEN_KINDS, CaptureDelta, Mark, StepTimeline
-from gputui.model.naming import is_library_domain
+from gputui.model.naming import api_name, demangle, is_library_domain, step_rank
 from gputui.model.payloads import NAMES as PAYLOAD_NAMES
 from gputui.report.explain.time_tree import time_tree
 from gputui.report.phases import phase_rows

@@ -22,7 +22,8 @@ from gputui.ring.layout import REFUSED_DEFERRED, UNKNOWN_DEVICE, RecordKind, Res
 from gputui.ring.reader import RingHealth
 from gputui.state import Session
 from gputui.store.journal.rotation import Preamble
-from gputui.store.trace import TraceReader, TraceWriter, trace_path
+from gputui.store.places import trace_path
+from gputui.store.trace import TraceReader, TraceWriter
 from tests.attribute.capture_program import MAIN, START_NS, Program, Traced
 from tests.events_for_tests import at, attached, gpu, header, run_started
 

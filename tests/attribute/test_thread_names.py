@@ -26,7 +26,8 @@ from gputui.report.registry import run_tables
 from gputui.ring.layout import SLOT, RecordKind
 from gputui.state import Session
 from gputui.store.journal.rotation import Preamble
-from gputui.store.trace import TraceReader, TraceWriter, trace_path
+from gputui.store.places import trace_path
+from gputui.store.trace import TraceReader, TraceWriter
 from tests.attribute.capture_program import MAIN, START_NS, Program, Traced
 from tests.imports.nsys_for_tests import PID, TASK, Export
 

@@ -26,7 +26,7 @@ from gputui.collect.hosts.fleet import Fleet
 from gputui.collect.hosts.pipe import FarOptions
 from gputui.collect.hosts.target import command_target, distinct
 from gputui.state import Session
-from gputui.state.long_history import HISTORY_SAMPLES
+from gputui.state.history import HISTORY_SAMPLES
 from gputui.tui.app import GputuiApp
 from gputui.tui.source import Options
 from tests.bench.bench_screen import CountingDriver

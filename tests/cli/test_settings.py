@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gputui.base.notification import WAYS
 from gputui.base.sanitize import sanitize
+from gputui.base.standard_streams import WAYS
 from gputui.cli.options import MAIN, command, settings
 from gputui.cli.settings import config_path, resolve
 from gputui.cli.values import MAXIMUM_INTERVAL_S, MINIMUM_INTERVAL_S, UsageError

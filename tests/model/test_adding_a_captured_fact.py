@@ -13,7 +13,7 @@ from pathlib import Path
 import gputui
 
 _PART = '''from gputui.model.events.base import OfProcess, Sketch
-from gputui.model.events.deltas_work import Distribution
+from gputui.model.events.capture_parts import Distribution
 
 
 class SmallCopies(OfProcess, msgspec.Struct, frozen=True, array_like=True, gc=False):

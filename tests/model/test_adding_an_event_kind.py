@@ -90,8 +90,8 @@ def test_a_kind_of_event_is_its_declaration_and_its_fold(tmp_path: Path) -> None
     package = tmp_path / "gputui"
     source = Path(gputui.__file__).parent
     shutil.copytree(source, package, ignore=shutil.ignore_patterns("__pycache__", "*.so"))
-    declarations = package / "model/events/definitions.py"
-    folds = package / "state/fold_capture.py"
+    declarations = package / "model/events/capture.py"
+    folds = package / "state/fold.py"
     declarations.write_text(declarations.read_text(encoding="utf-8") + _DECLARATION, "utf-8")
     text = folds.read_text(encoding="utf-8")
     assert text.count(_IMPORT) == 1

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from gputui.model.events import CaptureDelta, LeafTime, LoopDelta, Scope, StepBlock
-from gputui.model.step_blocks import MOST_BLOCKS, MOST_LOOPS, MOST_PARTS, StepBlocks, blocks_of
+from gputui.model.steps import MOST_BLOCKS, MOST_LOOPS, MOST_PARTS, StepBlocks, blocks_of
 from tests.events_for_tests import times
 
 

@@ -59,7 +59,7 @@ def test_a_state_is_made_from_sums_before_and_after_all_was_folded(
     """States that a fold without sums has kept go on without them: the next sum holds what they
     have already.
     """
-    monkeypatch.setattr("gputui.store.journal.sums.LEAST_BYTES", 4096)
+    monkeypatch.setattr("gputui.store.journal.writer.LEAST_BYTES", 4096)
     path = written(tmp_path / f"x{suffix}", EVENTS)
     with closing(Index(JournalReader.open(path))) as index:
         index.line_index.read()

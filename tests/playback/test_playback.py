@@ -503,7 +503,7 @@ def test_a_replay_that_is_closed_lets_go_of_everything(path: Path) -> None:
 def test_steps_and_skips_pass_over_sums_of_captures(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gputui.store.journal.sums.LEAST_BYTES", 4096)
+    monkeypatch.setattr("gputui.store.journal.writer.LEAST_BYTES", 4096)
     writer = JournalWriter(tmp_path / "x.gputui")
     writer.write(BEGINNING)
     for second in range(3, 83):

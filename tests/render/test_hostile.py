@@ -29,8 +29,8 @@ from gputui.cli.dispatch import run as gputui
 from gputui.playback.player import Playback
 from gputui.state import Session
 from gputui.store.journal import JournalError
-from gputui.store.trace import trace_path
-from gputui.store.trace.layout import RECORDS_AT
+from gputui.store.places import trace_path
+from gputui.store.trace import RECORDS_AT
 from tests.conftest import DATA
 from tests.imports.nsys_for_tests import Export
 from tests.render.pages_for_tests import Page

@@ -27,8 +27,8 @@ from gputui.report.tables.launches import shape_rows
 from gputui.report.tables.time import leaf_rows
 from gputui.state import Session
 from gputui.store.journal import JournalError, JournalReader, JournalWriter
-from gputui.store.trace import TRACE, TraceKind, TraceReader, TraceWriter, trace_path
-from gputui.store.trace.layout import HEAD, RECORDS_AT
+from gputui.store.places import trace_path
+from gputui.store.trace import HEAD, RECORDS_AT, TRACE, TraceKind, TraceReader, TraceWriter
 from tests.events_for_tests import at, attached, defined, gpu, header, run_ended, run_started
 from tests.imports.kineto_for_tests import US, training
 from tests.imports.nsys_for_tests import PID, REAL, TASK, Export

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from gputui.base.notification import WAYS, notification
+from gputui.base.standard_streams import WAYS, notification
 from gputui.cli.dispatch import run as gputui
 from gputui.model.events import (
     Alert,

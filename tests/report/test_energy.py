@@ -28,7 +28,8 @@ from gputui.model.events import (
     Scope,
 )
 from gputui.model.leaves import Leaf
-from gputui.model.price import Price, configure
+from gputui.model.units import Price
+from gputui.model.units import configure_price as configure
 from gputui.render.text_tables import to_csv
 from gputui.report.answer import answer
 from gputui.report.comparable import Subject

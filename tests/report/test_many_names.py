@@ -10,7 +10,7 @@ from gputui.model.events import OTHER_KERNELS, CaptureDelta, KernelDefined, Kern
 from gputui.render import formats
 from gputui.report import statistics
 from gputui.report.phases import phase_rows
-from gputui.state import Session, fold_capture, remarks
+from gputui.state import Session, fold, remarks
 from tests.calls_for_tests import calls_of
 from tests.events_for_tests import at, attached, defined, header, run_ended, run_started, times
 
@@ -66,7 +66,7 @@ def test_a_summary_asks_for_each_category_once_and_copies_no_distribution(
 
 
 def test_kernels_over_the_limit_share_a_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fold_capture, "MAX_KERNELS", 20)
+    monkeypatch.setattr(fold, "MAX_KERNELS", 20)
     session = session_of(100)
     run = session.run
     assert run is not None
@@ -77,7 +77,7 @@ def test_kernels_over_the_limit_share_a_name(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_ranges_over_the_limit_are_left_out_and_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fold_capture, "MAX_RANGES", 20)
+    monkeypatch.setattr(fold, "MAX_RANGES", 20)
     session = session_of(100)
     run = session.run
     assert run is not None

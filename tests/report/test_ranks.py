@@ -27,7 +27,7 @@ from gputui.model.events import (
 )
 from gputui.model.leaves import Leaf
 from gputui.model.sketch import steps
-from gputui.model.step_blocks import StepBlocks
+from gputui.model.steps import StepBlocks
 from gputui.report.explain import Analysis, findings
 from gputui.report.explain.ranks import Lateness, late_over_steps
 from gputui.report.explain.time_tree import time_tree

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gputui.model.events import HostSample
-from gputui.state.long_history import LongHistory, Stretches
+from gputui.state.history import LongHistory, Stretches
 
 SECOND_NS = 1_000_000_000
 

@@ -41,8 +41,8 @@ from gputui.model.events import (
 )
 from gputui.state import Session
 from gputui.store.journal import JournalReader, JournalWriter
-from gputui.store.journal.held import HELD_BYTES, HeldLines
-from gputui.store.journal.sums import ProcessSum, Sums
+from gputui.store.journal.reader import HELD_BYTES, HeldLines
+from gputui.store.journal.writer import ProcessSum, Sums
 from tests.events_for_tests import at, attached, defined, gpu, header, run_ended, run_started, times
 from tests.sessions_for_tests import contents
 

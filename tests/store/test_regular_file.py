@@ -13,7 +13,7 @@ import pytest
 from gputui.playback.player import Playback
 from gputui.store.errors import JournalError
 from gputui.store.journal import open_journal
-from gputui.store.regular_file import open_regular
+from gputui.store.places import open_regular
 from gputui.store.trace import TraceReader
 
 READERS = (

@@ -14,8 +14,7 @@ from gputui.attribute.numbering import Numbering
 from gputui.attribute.traced_process import TracedProcess
 from gputui.model.events import AnyEvent, CaptureDelta, Scope
 from gputui.model.sketch import Accumulator
-from gputui.model.step_blocks import blocks_of
-from gputui.model.step_kinds import SLOW
+from gputui.model.steps import SLOW, blocks_of
 from gputui.ring.layout import SLOT, RecordKind
 from gputui.store.journal import JournalWriter
 from tests.events_for_tests import header

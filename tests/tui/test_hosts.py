@@ -12,10 +12,9 @@ import pytest
 
 from gputui.model.events import AnyEvent, MachineSample
 from gputui.model.hub import Hub
-from gputui.model.link import ClockOffset, Link
 from gputui.report.alerts import Alerts, parse
 from gputui.state import Session
-from gputui.state.hosts import HostNews
+from gputui.state.hosts import ClockOffset, HostNews, Link
 from gputui.tui.app import GputuiApp
 from gputui.tui.source import ManyHosts, Options
 from tests.events_for_tests import run_started

@@ -21,8 +21,7 @@ from gputui.model.events import (
     StreamLane,
     ThreadLane,
 )
-from gputui.model.lane_letters import DOING, EIGHTHS, ROW_PARTS, pack, unpack
-from gputui.model.leaves import Leaf
+from gputui.model.leaves import DOING, EIGHTHS, ROW_PARTS, Leaf, pack, unpack
 from gputui.model.sketch import Accumulator
 from gputui.playback.opening import open_recording
 from gputui.report.explain.time_tree import TimeTree

@@ -25,7 +25,6 @@ from gputui.attribute.intervals import NEVER, Busy, Holes, union
 from gputui.attribute.range_stacks import RangeStacks
 from gputui.attribute.records import TimedOperations
 from gputui.attribute.streams import STREAM
-from gputui.model.cuda_names import NOT_A_STEP
 from gputui.model.events import (
     RECOMPUTING,
     LeafTime,
@@ -36,6 +35,7 @@ from gputui.model.events import (
     StepLanes,
 )
 from gputui.model.leaves import Leaf
+from gputui.model.naming import NOT_A_STEP
 
 # --- The time of one traced process: its steps, and what each device did in them.
 

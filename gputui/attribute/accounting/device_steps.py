@@ -43,7 +43,7 @@ from gputui.model.events import (
 from gputui.model.leaves import LEAVES as LEAF_MEANINGS
 from gputui.model.leaves import Leaf
 from gputui.model.statistics import FINE
-from gputui.model.step_kinds import HELD_NS
+from gputui.model.steps import HELD_NS
 
 # --- Steps of a device in parts, for the timeline: how busy each was, and why it idled.
 

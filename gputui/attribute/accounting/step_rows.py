@@ -13,8 +13,7 @@ from gputui.attribute.accounting.thread_readings import AWAY_LEAVES
 from gputui.attribute.arrays import Int64s, distinct
 from gputui.attribute.intervals import covered_before, exclusive
 from gputui.model.events import StreamLane, ThreadLane
-from gputui.model.lane_letters import EIGHTHS, LETTER_OF, ROW_PARTS, pack
-from gputui.model.leaves import Leaf
+from gputui.model.leaves import EIGHTHS, LETTER_OF, ROW_PARTS, Leaf, pack
 
 # Chosen, not measured.
 MOST_THREADS = 4

@@ -17,8 +17,7 @@ from gputui.attribute.accounting.device import FETCHING, LEAVES
 from gputui.attribute.arrays import Bools, Int64s
 from gputui.model.events import Scope, StepBlock
 from gputui.model.leaves import Leaf
-from gputui.model.step_blocks import FEW, MOST_PARTS, parts_of
-from gputui.model.step_kinds import PAUSE, PAUSE_NS, SLOW
+from gputui.model.steps import FEW, MOST_PARTS, PAUSE, PAUSE_NS, SLOW, parts_of
 
 # --- Which steps are steady: set-up, warm-up, evaluation and pauses are no part of how a step
 # goes.

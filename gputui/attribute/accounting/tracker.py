@@ -20,7 +20,7 @@ from gputui.attribute.accounting.repetition import GRAM, Cues, Level, Places, To
 from gputui.attribute.arrays import Bools, Int64s, Slots, differences, distinct, median
 from gputui.attribute.records import TimedOperations
 from gputui.model.leaves import Leaf
-from gputui.model.step_kinds import HELD_NS
+from gputui.model.steps import HELD_NS
 
 # --- The stream that paces a program: the one that does most of the work.
 #

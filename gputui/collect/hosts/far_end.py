@@ -28,8 +28,7 @@ from gputui.model.hub import Hub
 from gputui.store.errors import reason
 from gputui.store.journal import JournalWriter
 from gputui.store.journal.compression import Compressor, compressor_for
-from gputui.store.places import default_folder, make_folder, stamped
-from gputui.store.regular_file import open_regular
+from gputui.store.places import default_folder, make_folder, open_regular, stamped
 
 # The far end: this machine's events as a journal on standard output.
 #

@@ -49,8 +49,7 @@ from gputui.model.events import (
     RunEnded,
     RunStarted,
 )
-from gputui.model.link import ClockOffset, Link, State
-from gputui.state.hosts import HostNews
+from gputui.state.hosts import ClockOffset, HostNews, Link, State
 from gputui.store.journal import JournalError, JournalReader
 from gputui.store.journal.reader import DamagedError
 from gputui.store.journal.reader import Written as Recorded

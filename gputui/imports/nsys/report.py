@@ -49,7 +49,7 @@ from gputui.model.payloads import NO_PAYLOAD, PayloadType
 from gputui.ring.layout import SLOT, RecordKind
 from gputui.store.journal import JournalError
 from gputui.store.journal.compression import CompressionError, expanded
-from gputui.store.regular_file import open_regular
+from gputui.store.places import open_regular
 from gputui.store.trace import TraceWriter
 
 # Strings of a report by the report's own string ids.

@@ -14,7 +14,6 @@ from typing import Any, Literal, NamedTuple, TypeVar
 
 from gputui.base.sanitize import sanitize
 from gputui.base.version import VERSION
-from gputui.model.cuda_names import api_name
 from gputui.model.events import (
     JOURNAL_SCHEMA,
     LAUNCH_UNKNOWN,
@@ -36,6 +35,7 @@ from gputui.model.events import (
     RunEnded,
     RunStarted,
 )
+from gputui.model.naming import api_name
 from gputui.model.sketch import steps
 from gputui.store.journal import JournalError
 

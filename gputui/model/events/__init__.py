@@ -12,17 +12,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gputui.model.events.alerts import *
 from gputui.model.events.base import *
-from gputui.model.events.definitions import *
-from gputui.model.events.deltas import *
-from gputui.model.events.deltas_gpu import *
-from gputui.model.events.deltas_work import *
+from gputui.model.events.capture import *
+from gputui.model.events.capture_parts import *
 from gputui.model.events.gpu import *
 from gputui.model.events.machine import *
-from gputui.model.events.moments import *
 from gputui.model.events.run import *
-from gputui.model.events.windows import *
 
 AnyEvent = Event
 """What a source emits and a session folds."""

@@ -1,12 +1,27 @@
-"""A child process: its start, what it reports, its output, its end."""
+"""A child process: its start, what it reports, its marks and last step, its output, its end; and
+alerts on figures over a limit.
+"""
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 import msgspec
 
-from gputui.model.events.base import About, Amount, Event, Integer, Moment, Record, RunNumber
+from gputui.model.events.base import (
+    About,
+    Amount,
+    Event,
+    GpuIndex,
+    Index,
+    Integer,
+    Moment,
+    ProcessNumber,
+    RangeNumber,
+    Record,
+    RunNumber,
+)
+from gputui.model.events.capture_parts import Payload
 
 
 class RunStarted(Event, frozen=True, kw_only=True, tag="run_started"):
@@ -143,3 +158,121 @@ class RunEnded(Event, frozen=True, kw_only=True, tag="run_ended"):
     continued: tuple[Integer, ...] = ()
     killed: tuple[Integer, ...] = ()
     left: tuple[Integer, ...] = ()
+
+
+# Single moments of a program: marks, and its last step.
+
+
+class Mark(Event, frozen=True, kw_only=True, tag="mark"):
+    """An NVTX mark: an instant with a name."""
+
+    about = About.PROCESS
+
+    process: ProcessNumber
+    thread: Integer
+    domain: str = ""
+    name: str
+    payload: Payload | None = None
+
+
+class StepSpan(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """One span of a step's timeline, relative to its start. `lane` is "cpu" or "gpu".
+
+    On the "gpu" lane a span is a stretch of GPU work launched by `range`, with gaps too small to
+    draw; `busy_ns` is the time in it in which something ran, None where that was not recorded.
+    """
+
+    lane: Literal["cpu", "gpu"]
+    range: RangeNumber
+    start_ns: Amount
+    duration_ns: Amount
+    busy_ns: Amount | None = None
+
+
+class IdleLane(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """How much of each part of a step a device idled for one cause, in thousandths of the part.
+    `leaf` is its number in model.leaves."""
+
+    leaf: Integer
+    parts: tuple[Index, ...]
+
+
+Letters = Annotated[str, msgspec.Meta(max_length=200)]
+"""Parts of a step as letters, packed (gputui.model.leaves)."""
+
+
+class ThreadLane(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """What a thread of the process was at in each part of a step; `line` is the newest that it was
+    seen at, a LineDefined, None if it was not."""
+
+    thread: Integer
+    doing: Letters
+    line: Integer | None = None
+
+
+class StreamLane(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """How much of each part of a step a stream of the device was busy, in eighths, and in all."""
+
+    stream: Integer
+    busy_ns: Amount
+    ink: Letters
+
+
+class StepLanes(Event, frozen=True, kw_only=True, tag="step_lanes"):
+    """One steady step of a device in equal parts: how much of each it was busy, in thousandths, and
+    why it idled in the rest. It is a usual step of its delta, or one that stands out by its
+    length. `device` is the process's. `alone` is the part of `busy` in which only collectives ran,
+    empty where none did. Of threads and streams there are as many as fit 150 bytes;
+    streams only where the device had several."""
+
+    about = About.PROCESS
+
+    process: ProcessNumber
+    device: Integer
+    start_ns: Moment
+    duration_ns: Amount
+    busy: tuple[Index, ...]
+    idle: tuple[IdleLane, ...] = ()
+    threads: tuple[ThreadLane, ...] = ()
+    streams: tuple[StreamLane, ...] = ()
+    alone: tuple[Index, ...] = ()
+
+
+class StepTimeline(Event, frozen=True, kw_only=True, tag="step"):
+    """The last complete step: the spans of its ranges, outermost first, and of its GPU work.
+
+    `spans_left_out` counts the spans beyond the limit.
+    """
+
+    about = About.PROCESS
+
+    process: ProcessNumber
+    range: RangeNumber
+    start_ns: Moment
+    duration_ns: Amount
+    spans: tuple[StepSpan, ...] = ()
+    spans_left_out: Amount = 0
+
+
+# Thresholds that were crossed.
+
+
+class Alert(Event, frozen=True, kw_only=True, tag="alert"):
+    """A condition of `--alert` has held for as long as it says, or (`raised` false) has not held
+    for as long.
+
+    `subject` is "gpu0", "host" or "run", `what` a field of a reading, or a leaf's name; `since_ns`
+    is the first reading of those that made it, `value` the newest, `worst` the furthest from the
+    limit while the alert lasted.
+    """
+
+    repeated_for = ("condition", "subject")
+
+    condition: str
+    subject: str
+    what: str
+    gpu: GpuIndex | None = None
+    raised: bool = True
+    since_ns: Moment
+    value: float
+    worst: float

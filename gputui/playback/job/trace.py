@@ -14,8 +14,8 @@ from gputui.model.events import Numbered
 from gputui.playback.job.recording import JobRecording, MemberNumbers
 from gputui.playback.opening import open_import
 from gputui.store.journal import JournalError
-from gputui.store.trace import TraceKind, TraceReader, TraceWriter, trace_path
-from gputui.store.trace.layout import Int64s, Slots
+from gputui.store.places import trace_path
+from gputui.store.trace import Int64s, Slots, TraceKind, TraceReader, TraceWriter
 
 _NAMED = {
     TraceKind.KERNEL: Numbered.KERNEL,

@@ -6,7 +6,7 @@ wait far less than the others are late, one or several of them. Where lateness g
 collective's loss is laid at the door of the rank that came last: `blame_ns`.
 
 How late a rank came over the steps is known from the blocks of steady steps that every rank keeps
-(model.step_blocks): what its collectives take less than those of the rank that waits longest, a
+(model.steps): what its collectives take less than those of the rank that waits longest, a
 step. Ranks run the same steps, so step n of one is step n of the other, and no clock is needed.
 """
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from gputui.model import units
-from gputui.model.price import cost, cost_text
+from gputui.model.units import cost, cost_text
 from gputui.report.energy import RunEnergy, joules_per_kernel_ns, run_energy
 from gputui.report.explain.time_tree import time_tree
 from gputui.report.phases import phase_rows

@@ -54,7 +54,7 @@ time except for small steps between sources.
   readers take them all as one session.
 - **Trace.** NAME.gputui-trace beside it, if there is one, holds every range, mark, call and GPU
   operation as records of 64 bytes; when it is full the oldest are overwritten.
-  `gputui/store/trace/layout.py` describes it.
+  `gputui/store/trace.py` describes it.
 
 Parts written as arrays list their fields in the order given here.
 """

@@ -1,21 +1,158 @@
-"""Writing a recording."""
+"""Writing a recording: the events, the running totals between them, and one file after another.
+
+For the recorder of one or many targets; what is flushed when is said in `journal`.
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from bisect import insort
+from collections.abc import Callable, Iterator, Sequence
+from itertools import pairwise
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO, Literal, Protocol
 
 import msgspec
 
-from gputui.model.events import AnyEvent, CaptureSum, Header
+from gputui.model.events import (
+    PHASE_STARTS,
+    AnyEvent,
+    CaptureDelta,
+    CaptureSum,
+    Header,
+    OpenRange,
+    ProcessDetached,
+    RangeDefined,
+    RunEnded,
+    RunStarted,
+)
+from gputui.model.merge import merger_of
 from gputui.store.errors import JournalError, TakenError, reason, taken
 from gputui.store.journal.compression import Compressor, compressor_for
 from gputui.store.journal.reader import decoder
 from gputui.store.journal.rotation import Limits, Preamble
-from gputui.store.journal.sums import MOST_BYTES, Sums
-from gputui.store.places import numbered
+from gputui.store.places import make_folder, numbered
+
+# Running totals written between capture events, so that a reader of the final state can skip the
+# events they cover.
+
+LEAST_BYTES = 256 << 10
+"""Capture events of one process that make a sum worth writing."""
+
+LAST_BYTES = 64 << 10
+"""The same when no more will come."""
+
+SHARE = 8
+"""This many times the size of the last sum comes before the next."""
+
+MOST_BYTES = 8 << 20
+"""A larger sum is not written: it would cost more than it saves, and lines are limited."""
+
+
+class ProcessSum:
+    """What one process did, from the first event added."""
+
+    def __init__(self) -> None:
+        self._merger = merger_of(CaptureDelta)
+        self._row: Any = None
+        self._open: dict[int, int] = {}
+        self._starts: list[tuple[int, int]] = []
+
+    def add(self, delta: CaptureDelta, outermost: set[int]) -> None:
+        """Add an event; `outermost` are the top-level ranges."""
+        if self._row is None:
+            self._row = self._merger.start(delta)
+        else:
+            self._merger.add(self._row, delta)
+        now_open = {e.range: e.since_ns for e in delta.open_ranges if e.range in outermost}
+        for number, since_ns in now_open.items():
+            if self._open.get(number) != since_ns:
+                insort(self._starts, (since_ns, number))
+        del self._starts[:-PHASE_STARTS]
+        self._open = now_open
+
+    def freeze(self) -> CaptureSum:
+        """The sum as an event, which may be too large to write."""
+        return CaptureSum(
+            **self._merger.frozen(self._row),
+            phase_starts=tuple(
+                OpenRange(number, since_ns)
+                for since_ns, number in self._starts
+                if self._open.get(number) != since_ns
+            ),
+        )
+
+
+class _Pending:
+    """A process's sum, and how many bytes of its events were written since the last one."""
+
+    def __init__(self, due: int) -> None:
+        self.sum = ProcessSum()
+        self.bytes = 0
+        self.due = due
+
+
+class Sums:
+    """The sums of one file: which are to be written, and where."""
+
+    def __init__(self, least_bytes: int = LEAST_BYTES, last_bytes: int = LAST_BYTES) -> None:
+        """How many events of one process make a sum worth writing, and the same at the end."""
+        self._least = least_bytes
+        self._at_end = last_bytes
+        self._pending: dict[int, _Pending | Literal["ended"]] = {}
+        self._outermost: set[int] = set()
+
+    def begin(self) -> None:
+        """Another file begins."""
+        self._pending = {}
+
+    def before(self, event: AnyEvent) -> Iterator[CaptureSum]:
+        """The sums to write before an event: whatever ends gets its last one."""
+        match event:
+            case ProcessDetached():
+                yield from self._last(event.process)
+            case RunEnded():
+                yield from self.end()
+
+    def after(self, event: AnyEvent, size: int) -> Iterator[CaptureSum]:
+        """The sums to write after an event of this many bytes."""
+        if isinstance(event, RangeDefined) and not event.parent:
+            self._outermost.add(event.range)
+        if not isinstance(event, CaptureDelta):
+            return
+        pending = self._pending.setdefault(event.process, _Pending(self._least))
+        if pending == "ended":
+            return
+        pending.sum.add(event, self._outermost)
+        pending.bytes += size
+        if pending.bytes >= pending.due:
+            pending.bytes = 0
+            yield pending.sum.freeze()
+
+    def wrote(self, process: int, size: int | None) -> None:
+        """Set the size of the last sum returned; None if it cannot be written."""
+        pending = self._pending.get(process)
+        if size is None:
+            self._pending[process] = "ended"
+        elif isinstance(pending, _Pending):
+            pending.due = max(self._least, SHARE * size)
+
+    def end(self) -> Iterator[CaptureSum]:
+        """The last sums of all processes."""
+        for process in list(self._pending):
+            yield from self._last(process)
+
+    def _last(self, process: int) -> Iterator[CaptureSum]:
+        pending = self._pending.get(process)
+        if not isinstance(pending, _Pending):
+            return
+        if pending.bytes and pending.bytes >= self._at_end:
+            yield pending.sum.freeze()
+        # A later sum would cover only later events.
+        self._pending[process] = "ended"
+
+
+# Writing a recording.
 
 _encoder = msgspec.json.Encoder()
 
@@ -218,3 +355,106 @@ def _open(path: Path | None, like: Path | None = None) -> tuple[BinaryIO, Compre
     except OSError as error:
         raise JournalError(f"cannot write {path}: {reason(error)}") from None
     return os.fdopen(descriptor, "wb"), compressor
+
+
+# Recording from the first run on.
+
+
+class RecordingWriter(Protocol):
+    """What a live source writes its events to, whether it records every event or each run."""
+
+    @property
+    def path(self) -> Path | None:
+        """The file; None if there is none."""
+
+    @property
+    def bytes_written(self) -> int | None:
+        """Bytes written to disk so far; None before it begins."""
+
+    @property
+    def failure(self) -> str | None:
+        """Why recording has stopped; None while it works."""
+
+    @property
+    def notices(self) -> Sequence[str]:
+        """What was left out or removed to make room, one line each."""
+
+    def write(self, events: Sequence[AnyEvent]) -> None:
+        """Append events."""
+
+    def close(self) -> None:
+        """Finish the file."""
+
+
+class RunRecorder:
+    """Records each run in a file of its own, until the next one starts: a screen that only watches
+    leaves no file behind.
+
+    `path_of` returns the file's path for the run's name. The journal starts, like every journal,
+    with the header and the reasons for missing readings.
+    """
+
+    def __init__(self, path_of: Callable[[str], Path], limits: Limits | None = None) -> None:
+        self._path_of = path_of
+        self._limits = limits
+        self._preamble = Preamble()
+        self._writer: JournalWriter | None = None
+        self._refused: str | None = None
+
+    @property
+    def path(self) -> Path | None:
+        """The recording's path; None before the first run."""
+        return self._writer.path if self._writer else None
+
+    @property
+    def bytes_written(self) -> int | None:
+        """Size of the file so far; None before the first run."""
+        return self._writer.bytes_written if self._writer else None
+
+    @property
+    def failure(self) -> str | None:
+        """Why nothing is recorded; None while it works."""
+        return self._refused or (self._writer.failure if self._writer else None)
+
+    @property
+    def notices(self) -> Sequence[str]:
+        """See JournalWriter."""
+        return self._writer.notices if self._writer else ()
+
+    def write(self, events: Sequence[AnyEvent]) -> None:
+        """Append `events` once a run has started."""
+        starts = [at for at, event in enumerate(events) if isinstance(event, RunStarted)]
+        for first, last in pairwise([0, *starts, len(events)]):
+            part = events[first:last]
+            if part and isinstance(part[0], RunStarted):
+                self.close()
+                self._writer = None
+                self._open(part[0].name)
+                if self._writer is not None:
+                    self._write([*self._preamble.events(), *part])
+            else:
+                self._write(part)
+            self._preamble.see(part)
+
+    def _write(self, events: Sequence[AnyEvent]) -> None:
+        if self._writer is not None and events:
+            self._writer.write(events)
+
+    def close(self) -> None:
+        """Close the file, if there is one."""
+        if self._writer is not None:
+            self._writer.close()
+
+    def _open(self, name: str) -> None:
+        taken: Path | None = None
+        while self._writer is None and self._refused is None:
+            path = self._path_of(name)
+            try:
+                make_folder(path.parent)
+                self._writer = JournalWriter(path, self._limits)
+            except TakenError as error:
+                # Another gputui was quicker: take the next name, unless there is only one.
+                self._refused = str(error) if path == taken else None
+                taken = path
+            except JournalError as error:
+                self._refused = str(error)

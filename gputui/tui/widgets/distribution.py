@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from gputui.model.sketch import Accumulator
 from gputui.model.statistics import FINE
-from gputui.model.step_kinds import SLOW
+from gputui.model.steps import SLOW
 from gputui.model.units import count, duration
 from gputui.tui.widgets.canvas import Row, bar
 from gputui.tui.widgets.panels import Panel

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import takewhile
 
 from gputui.model.leaves import Leaf
-from gputui.model.step_blocks import FEW
+from gputui.model.steps import FEW
 from gputui.model.units import count, duration, percent
 from gputui.report.explain.time_tree import TimeTree
 from gputui.report.phases import LEAST_LEVEL, PhaseRow

@@ -8,7 +8,7 @@ from itertools import groupby
 
 from gputui.model.events import StepBlock
 from gputui.model.leaves import LEAVES, Leaf, idle_sum
-from gputui.model.step_kinds import SLOW
+from gputui.model.steps import SLOW
 from gputui.model.units import count, duration
 from gputui.report.explain.time_tree import TimeTree
 from gputui.tui.widgets.canvas import Row, Span, clip, heading, wrap

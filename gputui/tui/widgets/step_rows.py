@@ -5,8 +5,7 @@ from __future__ import annotations
 from itertools import groupby
 
 from gputui.model.events import StepLanes, ThreadLane
-from gputui.model.lane_letters import DOING, EIGHTHS, ROW_PARTS, unpack
-from gputui.model.leaves import LEAVES, Leaf
+from gputui.model.leaves import DOING, EIGHTHS, LEAVES, ROW_PARTS, Leaf, unpack
 from gputui.state import Run
 from gputui.tui.widgets.canvas import Row, Span, fit
 from gputui.tui.widgets.causes import look

@@ -16,8 +16,7 @@ from gputui.attribute.accounting.step_rows import bounds_of, thread_lanes, withi
 from gputui.attribute.accounting.thread_readings import LineReading
 from gputui.model import leaves
 from gputui.model.events import StepBlock, StreamLane, ThreadLane
-from gputui.model.lane_letters import unpack
-from gputui.model.leaves import Leaf
+from gputui.model.leaves import Leaf, unpack
 
 MAIN = 7
 START = 1_000_000_000

@@ -21,9 +21,8 @@ from gputui.collect.hosts.link import ClockEstimate
 from gputui.collect.hosts.pipe import FarOptions
 from gputui.collect.hosts.target import TargetError, command_target, distinct, ssh_target
 from gputui.model.events import Alert, Header, HostSample, MachineSample
-from gputui.model.link import ClockOffset
 from gputui.report.alerts import Alerts, parse
-from gputui.state.hosts import HostNews, Hosts
+from gputui.state.hosts import ClockOffset, HostNews, Hosts
 from gputui.store.journal import JournalReader
 from tests.collect.fake_machine import FakeMachine
 from tests.collect.hosts.ssh_server import PATIENCE_S

@@ -1,8 +1,5 @@
-"""Steady steps in blocks: a bounded history of what a loop's steps took.
-
-Steps in a row are alike, so the deviation of single ones does not give the error of their mean;
-blocks of many steps are nearly independent (batch means: Schmeiser 1982, Operations Research
-30(3)).
+"""A program's steps: when they count as steady, and blocks of many steps, a bounded history of what
+they took.
 """
 
 from __future__ import annotations
@@ -13,6 +10,25 @@ from itertools import pairwise
 import msgspec
 
 from gputui.model.events import CaptureDelta, LoopDelta, Scope, StepBlock
+
+# How long it takes until steps are known, and how long a step is that is not as the others.
+
+HELD_NS = 10_000_000_000
+"""How long launches wait until it is clear where steps begin."""
+
+PAUSE = 10.0
+PAUSE_NS = 100_000_000
+"""A step this many times as long as the usual one, and this long, holds a pause."""
+
+SLOW = 1.5
+"""A step this many times as long as the usual one is slow."""
+
+
+# Steady steps in blocks: a bounded history of what a loop's steps took.
+#
+# Steps in a row are alike, so the deviation of single ones does not give the error of their mean;
+# blocks of many steps are nearly independent (batch means: Schmeiser 1982, Operations Research
+# 30(3)).
 
 MOST_BLOCKS = 64
 MOST_PARTS = 8
