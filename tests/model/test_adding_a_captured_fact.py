@@ -38,8 +38,8 @@ _COLLECTED = """        is_small = join([row[2] for row in rows], np.int64) <= 4
 """
 _KEPT = "    small_copies: Table[SmallCopies] = {}\n"
 _CHANGED = (
-    ("model/events/deltas.py", "class CaptureDelta(Event", _PART, ""),
-    ("model/events/deltas.py", "\n\nclass CaptureSum(", _FIELD, ""),
+    ("model/events/capture.py", "class CaptureDelta(Event", _PART, ""),
+    ("model/events/capture.py", "\n\nclass CaptureSum(", _FIELD, ""),
     ("attribute/operation_sums.py", "from gputui.model.sketch", _IMPORT, ""),
     (
         "attribute/operation_sums.py",
