@@ -3,7 +3,7 @@
 msgspec learns a Struct's fields at its first `Decoder(kind)`, `decode(type=kind)` or
 `convert(value, kind)`: it hangs an unfilled StructInfo on the class, then runs Python code, which
 lets other threads go on, and fills it last. A second thread that comes for the same class meanwhile
-takes the unfilled one and reads a null pointer: the process ends with SIGSEGV (47 of 50 starts
+takes the unfilled one and reads a null pointer: the process ends with SIGSEGV (45 of 50 starts
 with four threads, msgspec 0.22). Neither functools.cache nor making a decoder while a module is
 imported prevents it, for two modules may share a Struct. So every typed decoding begins here, and
 ruff refuses msgspec's own functions elsewhere (`banned-api` in pyproject.toml).
