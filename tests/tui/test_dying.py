@@ -31,7 +31,7 @@ RESTORED = (
 PROGRAM = """
 import os, signal, sys
 from gputui.collect.nvml.opening import Glance
-from gputui.collect.nvml.bindings import Memory
+from gputui.collect.nvml.bindings import GpuMemory
 from gputui.tui.early import Shown
 from gputui.tui.first_frame import first_frame
 from gputui.tui.running import run_app
@@ -50,7 +50,7 @@ class Source(scripted.ScriptedSource):
         return True
 
 def frame(width, height):
-    gpu = Glance(0, "NVIDIA H200", 97.0, Memory(140 << 30, 1 << 30, None), 612.3, None, 54.0, None)
+    gpu = Glance(0, "NVIDIA H200", 97.0, GpuMemory(140 << 30, 1 << 30, None), 612.3, None, 54.0, None)
     return first_frame([gpu], None, width, height)
 
 shown = Shown(frame) if "early" in sys.argv else None
