@@ -50,7 +50,8 @@ class Source(scripted.ScriptedSource):
         return True
 
 def frame(width, height):
-    gpu = Glance(0, "NVIDIA H200", 97.0, GpuMemory(140 << 30, 1 << 30, None), 612.3, None, 54.0, None)
+    memory = GpuMemory(140 << 30, 1 << 30, None)
+    gpu = Glance(0, "NVIDIA H200", 97.0, memory, 612.3, None, 54.0, None)
     return first_frame([gpu], None, width, height)
 
 shown = Shown(frame) if "early" in sys.argv else None
