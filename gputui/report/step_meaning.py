@@ -12,13 +12,10 @@ from gputui.model.events import Scope, StepLanes
 from gputui.model.leaves import LEAVES, Leaf
 from gputui.model.steps import PAUSE, PAUSE_NS, SLOW
 from gputui.model.units import count, duration
-from gputui.report.explain.time_tree import TimeTree
+from gputui.report.explain.time_tree import LAYER, TimeTree
 from gputui.report.phases import STEP_NAMES
 from gputui.report.scope import TURNS, RunScope, ScopeKind
 from gputui.state import Run
-
-LAYER = 40
-"""Operations up to which a step may be a layer: layers of transformers launch ten to forty."""
 
 ANOTHER = 1.5
 """Found steps for each step of the program, or the other way round, from which they differ."""

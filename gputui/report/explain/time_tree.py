@@ -35,6 +35,9 @@ from gputui.report.explain.rank_waits import Exposed, Matched, Place, beside_the
 from gputui.report.statistics import FEWEST_BLOCKS, Mean, mean_of_blocks
 from gputui.state import Run
 
+LAYER = 40
+"""Operations up to which a step may be a layer: layers of transformers launch ten to forty."""
+
 MOSTLY = 0.5
 """Share of its time that a rank waits beside the steps of another and is then in none of them."""
 

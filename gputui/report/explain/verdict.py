@@ -27,6 +27,7 @@ from gputui.report.explain.ranks import (
     lack_of_cores,
 )
 from gputui.report.explain.time_tree import (
+    LAYER,
     WAITS_FOR_WORK,
     TimeTree,
     gpu_works,
@@ -36,7 +37,6 @@ from gputui.report.explain.time_tree import (
     sleeps,
     with_pauses,
 )
-from gputui.report.step_meaning import LAYER
 from gputui.state import Run
 
 SPEAKS = 0.10
