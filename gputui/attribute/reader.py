@@ -43,9 +43,16 @@ from gputui.model.events import (
     ProcessDetached,
     RunOutput,
 )
-from gputui.ring.folder import RingFolder, RingWatch
 from gputui.ring.layout import SLOT, RecordKind
-from gputui.ring.reader import NO_RING, RingError, RingFacts, RingReader, StringDefinitions
+from gputui.ring.reader import (
+    NO_RING,
+    RingError,
+    RingFacts,
+    RingFolder,
+    RingReader,
+    RingWatch,
+    StringDefinitions,
+)
 from gputui.store.trace import TraceWriter
 
 # --- Which job a rank belongs to, by its environment as it was at its start.

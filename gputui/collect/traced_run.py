@@ -21,7 +21,6 @@ from gputui.collect.child import reports
 from gputui.collect.child.process import Child, ChildEnding, LineBatch
 from gputui.collect.child.reports import RunReports
 from gputui.collect.child.supervisor import is_alive
-from gputui.inject import word as words
 from gputui.inject.attach import attach, shared_memory_of
 from gputui.inject.environment import (
     SHARED_MEMORY,
@@ -36,8 +35,7 @@ from gputui.inject.options import (
     TraceSampling,
     within_cost,
 )
-from gputui.inject.target import AttachError
-from gputui.inject.word import Word, WordError
+from gputui.inject.target import PYTHON_FAILED, AttachError, Word, WordError
 from gputui.model.events import AnyEvent, RunAskedToEnd, RunEnded, RunOutput, RunStarted
 from gputui.model.units import parameter
 
@@ -480,7 +478,7 @@ def _lives(pid: int, word: Word) -> bool:
 def _lines(word: Word) -> list[str]:
     """What the process has to say."""
     lines = []
-    if word.page.python == words.PYTHON_FAILED:
+    if word.page.python == PYTHON_FAILED:
         lines.append("no ranges around torch modules: the hooks could not be set")
     if word.page.nvtx_held:
         lines.append("some libraries' NVTX ranges are not seen: another tool has them")

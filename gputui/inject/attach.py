@@ -23,16 +23,18 @@ from gputui.inject.environment import (
 )
 from gputui.inject.target import (
     AttachError,
+    Word,
+    WordError,
     check_process,
     check_program,
     has_glibc_malloc,
     hidden_reason,
     limit_of,
     maps_of,
+    open_word,
     ptrace_refusal,
     seccomp_refusal,
 )
-from gputui.inject.word import Word, WordError, open_word
 
 INJECTION_S = 10.0
 """Longer than the injector looks for a moment."""
@@ -82,7 +84,9 @@ def _word(pid: int) -> Word | None:
 
 
 def _run_injector(pid: int, what: str) -> None:
-    """Raises AttachError."""
+    """Have the injector hand library `what` to process `pid`, or, as "close:N", close its file
+    N. Raises AttachError with what the injector said.
+    """
     words = [str(INJECTOR.path), str(pid), what]
     if has_glibc_malloc(pid):
         words.append("futex")

@@ -129,7 +129,7 @@ class RecordingFold:
         self.number = last
         for _ in self._fold(line_index, self._wanted(line_index, numbers)):
             pass
-        for _ in self._fold(line_index, self._taken()):
+        for _ in self._fold(line_index, self._undefer()):
             pass
         if self.is_rough:
             # Computed from part of the samples they would be wrong.
@@ -164,10 +164,10 @@ class RecordingFold:
                 yield from self._captures(line_index, number, is_sum=kind == LineKind.SUM)
             elif kind == LineKind.RUN_ENDED:
                 # What a run did comes before its end.
-                yield from self._taken()
+                yield from self._undefer()
                 yield number
             elif kind == LineKind.PIECE:
-                yield from self._taken()
+                yield from self._undefer()
                 self._folded.clear()
             elif kind != LineKind.NOTHING:
                 yield number
@@ -182,9 +182,9 @@ class RecordingFold:
             left.clear()
         left.append(number)
         self._bytes += line_index.length_of(number)
-        return self._taken() if self._bytes > LEFT_BYTES else ()
+        return self._undefer() if self._bytes > LEFT_BYTES else ()
 
-    def _taken(self) -> list[int]:
+    def _undefer(self) -> list[int]:
         """The deferred lines; later captures of the same processes are not deferred, and sums are
         useless.
         """
@@ -469,7 +469,7 @@ class Index:
                 event = line_index.event(number, line)
             if isinstance(event, OpenRanges | CaptureDelta):
                 seen.append((number, event))
-        for number, one in sorted(seen, key=itemgetter(0)):
-            moment = self._notes.see(one, number)
+        for number, event in sorted(seen, key=itemgetter(0)):
+            moment = self._notes.see(event, number)
             if moment is not None and len(self.moments) < MOMENTS:
                 self.moments.append(moment)

@@ -127,12 +127,12 @@ class LineClassifier:
         repeats = self._repeats
         if begins is not None:
             name, time_ns, process = begins.groups()
-            known = _KINDS_BY_NAME.get(name)
-            is_whole = process is not None or known not in OF_PROCESSES
-            if known is not None and is_whole and (repeats is None or name not in _REPEATED):
+            kind = _KINDS_BY_NAME.get(name)
+            is_whole = process is not None or kind not in OF_PROCESSES
+            if kind is not None and is_whole and (repeats is None or name not in _REPEATED):
                 if repeats is not None:
                     repeats.end()
-                return known, int(time_ns), int(process or 0)
+                return kind, int(time_ns), int(process or 0)
         event = piece.event(number, line)
         if event is None:
             return LineKind.NOTHING, 0, 0
@@ -306,9 +306,9 @@ class LineIndex:
                 except OSError:  # as if it ended there: `event` reports that, and where
                     data = b""
             place = 0
-            for one in run:
-                length = self._lengths[one]
-                yield one, data[place : place + length]
+            for line_number in run:
+                length = self._lengths[line_number]
+                yield line_number, data[place : place + length]
                 place += length
 
     def event(self, number: int, line: bytes) -> AnyEvent | CaptureSum | None:

@@ -106,14 +106,14 @@ def open_import(path: Path, trace: TraceWriter | None = None) -> NsysReport | Ki
 
 def remarks(recording: RecordingReader) -> tuple[str, ...]:
     """Remarks about a recording after reading it, one line each."""
-    found = [*getattr(recording, "left_out", ())]
-    found += [recording.damage] if recording.damage else []
+    lines = [*getattr(recording, "left_out", ())]
+    lines += [recording.damage] if recording.damage else []
     if recording.skipped:
-        found.append(
+        lines.append(
             f"{recording.name}: {recording.skipped} events of kinds this version does not know "
             "were left out"
         )
-    return tuple(found)
+    return tuple(lines)
 
 
 def import_kind(path: Path) -> Literal["sqlite", "packed sqlite", "chrome"] | None:
@@ -178,7 +178,7 @@ def load(name: str, number: int | None = None, *, raw_names: bool = False) -> Lo
 def is_of_one_job(folder: Path) -> bool:
     """Whether all recordings in it are of ranks of one job."""
     members, left_out = members_of(folder, partial(open_recording, summed=True))
-    return bool(members) and not left_out and all(one.rank is None for one in members)
+    return bool(members) and not left_out and all(member.rank is None for member in members)
 
 
 def fold(
@@ -204,8 +204,8 @@ def chosen(session: Session, name: str, number: int | None) -> Run | None:
                 f"{name} has no run {number}: it holds only the machine; leave out --run"
             )
         runs = [
-            f"{known} ({found.started.name}, {moment(found.started.time_ns)[:19]})"
-            for known, found in session.runs.items()
+            f"{other} ({started.started.name}, {moment(started.started.time_ns)[:19]})"
+            for other, started in session.runs.items()
         ]
         more = f" and {len(runs) - LISTED} more" if len(runs) > LISTED else ""
         raise JournalError(f"{name} has no run {number}; it has {', '.join(runs[:LISTED])}{more}")

@@ -49,15 +49,15 @@ class Targets:
         index = self._index
         return index.is_complete or (self._is_live and index.folded >= len(self._line_index) > 0)
 
-    def at(self, seconds: float) -> Place | None:
+    def place_at(self, seconds: float) -> Place | None:
         """After all events up to a time."""
         if not self._line_index.wait(0, _TARGET_WAIT_S):
             return None
         time_ns = self._line_index.first_ns + round(max(0.0, seconds) * 1e9)
         if self._is_live and time_ns >= self._line_index.last_ns:
             return Place(len(self._line_index), follows=True)
-        known = self._line_index.wait_for_time(time_ns, _TARGET_WAIT_S)
-        return Place(max(1, self._line_index.number_at(time_ns))) if known else None
+        is_indexed = self._line_index.wait_for_time(time_ns, _TARGET_WAIT_S)
+        return Place(max(1, self._line_index.number_at(time_ns))) if is_indexed else None
 
     def seconds_of(self, number: int) -> float:
         """When the last of that many events was, from the beginning."""
@@ -156,7 +156,7 @@ class Requests:
 
     # --- for the thread that plays
 
-    def take(self, target: Target, place: Place) -> bool:
+    def accept(self, target: Target, place: Place) -> bool:
         """Whether `target`, found to be at `place`, is still where to go; it is done with then."""
         with self.lock:
             if self.target is not target:
@@ -259,7 +259,7 @@ class Emitter:
         with self._index.hurry():
             place = target()
             if place is not None:
-                if self._asked.take(target, place):
+                if self._asked.accept(target, place):
                     self._jump_to(place.number)
                 return
         # Not read or folded that far yet; tried again when more is.
@@ -511,11 +511,11 @@ class Playback:
         """Go to a time from the beginning; beyond the end means the end, or, if the recording is
         still being written, its newest event and those that follow.
         """
-        self._asked.go(lambda: self._targets.at(seconds))
+        self._asked.go(lambda: self._targets.place_at(seconds))
 
     def skip(self, seconds: float) -> None:
         """Go forward or back from here, or from the target of a jump under way."""
-        self._go_on(lambda number: self._targets.at(self._seconds_at(number) + seconds))
+        self._go_on(lambda number: self._targets.place_at(self._seconds_at(number) + seconds))
 
     def step(self, ticks: int = 1) -> None:
         """Pause, and go on by this many samples of the machine; backwards if negative."""

@@ -15,13 +15,6 @@ import numpy.typing as npt
 
 from gputui.model.payloads import NO_PAYLOAD
 
-# --- The ring's layout: what the C library writes and the reader maps; `layout.h` mirrors it.
-#
-# One file per process, in the session's private folder: a header page, then `capacity` slots of 64
-# bytes. Producers reserve slots with one atomic on `head`, fill them, then publish each slot by
-# storing `low 32 bits of (slot number + 1)` in its last word; the reader takes published slots in
-# order and moves `tail`. A full ring drops the record and counts it.
-
 MAGIC = 0x4755_5052_494E_4731
 HEADER_BYTES = 4096
 SLOT_BYTES = 64

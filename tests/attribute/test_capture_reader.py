@@ -15,7 +15,7 @@ from gputui.attribute.numbering import Numbering
 from gputui.attribute.operation_sums import LAUNCHES_NS
 from gputui.attribute.reader import CaptureReader
 from gputui.inject.environment import capture_environment, library_path
-from gputui.inject.word import LAYOUT_VERSION
+from gputui.inject.target import LAYOUT_VERSION
 from gputui.model.events import AnyEvent, ProcessAttached, ProcessDetached, RunOutput, RunStarted
 from gputui.ring.layout import (
     HEADER,

@@ -22,9 +22,8 @@ sys.path.insert(0, str(CAPTURE))
 
 from traced import environment, run  # noqa: E402
 
-from gputui.ring.folder import RingFolder  # noqa: E402
 from gputui.ring.layout import RecordKind  # noqa: E402
-from gputui.ring.reader import StringDefinitions  # noqa: E402
+from gputui.ring.reader import RingFolder, StringDefinitions  # noqa: E402
 
 PAIRS = 100_000
 """As many as a ring holds with room to spare: nothing is dropped, nothing read meanwhile."""

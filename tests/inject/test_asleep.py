@@ -20,10 +20,10 @@ from gputui.inject.attach import Detached, detach
 from gputui.inject.build import CAPTURE
 from gputui.inject.environment import create_capture_folder
 from gputui.inject.options import CaptureOptions
-from gputui.inject.word import Word, WordError, open_word
+from gputui.inject.target import Word, WordError, open_word
 from gputui.model.events import AnyEvent, ProcessAttached
-from gputui.ring.folder import RingFolder
 from gputui.ring.layout import CudaState, RecordKind
+from gputui.ring.reader import RingFolder
 from gputui.state import Session, remarks
 from gputui.state.remarks import CUPTI_STAYS
 from tests.events_for_tests import header

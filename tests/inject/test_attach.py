@@ -23,9 +23,16 @@ from gputui.cli.dispatch import run as gputui
 from gputui.inject.attach import attach, detach, shared_memory_of
 from gputui.inject.build import CAPTURE, INJECTOR, LIBRARIES
 from gputui.inject.environment import create_capture_folder
-from gputui.inject.target import AttachError, maps_of, ptrace_refusal
-from gputui.inject.word import PYTHON_HOOKED, PYTHON_NONE, Word, open_word
-from gputui.ring.folder import RingFolder
+from gputui.inject.target import (
+    PYTHON_HOOKED,
+    PYTHON_NONE,
+    AttachError,
+    Word,
+    maps_of,
+    open_word,
+    ptrace_refusal,
+)
+from gputui.ring.reader import RingFolder
 from tests.inject.conftest import PROGRAMS
 from tests.inject.test_asleep import LIMIT_S, asleep_environment, folder_of, until
 from tests.inject.traced import Trace, _Drain

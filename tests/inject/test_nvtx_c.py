@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 from gputui.model.payloads import PayloadType
-from gputui.ring.folder import RingFolder
 from gputui.ring.layout import (
     FLAG_COLORED,
     FLAG_COMMUNICATOR,
@@ -22,7 +21,7 @@ from gputui.ring.layout import (
     CudaState,
     RecordKind,
 )
-from gputui.ring.reader import StringDefinitions
+from gputui.ring.reader import RingFolder, StringDefinitions
 from tests.inject.traced import environment, run
 
 

@@ -12,9 +12,15 @@ from pathlib import Path
 import numpy as np
 
 from gputui.inject.environment import capture_environment
-from gputui.ring.folder import RingFolder
 from gputui.ring.layout import SLOT, RecordKind
-from gputui.ring.reader import Records, RingFacts, RingHealth, RingReader, StringDefinitions
+from gputui.ring.reader import (
+    Records,
+    RingFacts,
+    RingFolder,
+    RingHealth,
+    RingReader,
+    StringDefinitions,
+)
 
 RANGES = (
     RecordKind.RANGE_PUSH,

@@ -8,7 +8,7 @@ import subprocess
 import pytest
 
 from gputui.inject.build import CAPTURE, RING, Library, build
-from gputui.inject.word import LAYOUT_VERSION
+from gputui.inject.target import LAYOUT_VERSION
 from gputui.model.payloads import PayloadType
 from gputui.ring import layout
 from gputui.ring.reader import FUNCTIONS

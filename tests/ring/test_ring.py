@@ -13,8 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gputui.inject.word import LAYOUT_VERSION
-from gputui.ring.folder import RingFolder
+from gputui.inject.target import LAYOUT_VERSION
 from gputui.ring.layout import (
     HEADER,
     HEADER_BYTES,
@@ -24,7 +23,7 @@ from gputui.ring.layout import (
     STRING_BYTES_MAX,
     RecordKind,
 )
-from gputui.ring.reader import RingError, RingReader, StringDefinitions
+from gputui.ring.reader import RingError, RingFolder, RingReader, StringDefinitions
 
 pytestmark = pytest.mark.usefixtures("library")
 

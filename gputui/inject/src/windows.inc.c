@@ -1,7 +1,7 @@
 /* Windows of tracing under a budget: one in each period, at a random place, opened and closed at a
  * step where one is known. Between them kernels and calls are off, call by call. CUPTI stays in the
  * program: taking it out (cuptiFinalize) corrupted the heap of eager programs, too, and made those with
- * CUDA graphs fail (docs/attaching.md). */
+ * CUDA graphs fail (docs/measurements.md). */
 
 #pragma once
 

@@ -1,5 +1,5 @@
 /* The word by which the monitor wakes a process that carries the library asleep, and puts it to
- * sleep again; mirrors gputui/inject/word.py.
+ * sleep again; mirrors gputui/inject/target.py.
  *
  * It is a page of a sealed memfd of the process, which the monitor opens as /proc/PID/fd/N: only
  * who may read the process's memory can, no file is left whoever is killed, and neither side can

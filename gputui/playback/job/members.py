@@ -90,7 +90,7 @@ def members_of(folder: Path, opened: Open) -> tuple[list[Member], list[str]]:
     number only. Raises JournalError where the folder cannot be read; nothing is of a job where no
     recording has ranks.
     """
-    found: list[_Facts] = []
+    candidates: list[_Facts] = []
     left_out: list[str] = []
     for path in _paths(folder):
         try:
@@ -99,20 +99,22 @@ def members_of(folder: Path, opened: Open) -> tuple[list[Member], list[str]]:
             left_out.append(f"{path.name} is left out: {error}")
             continue
         if facts.runs:
-            found.append(facts)
+            candidates.append(facts)
         else:
             left_out.append(f"{path.name} is left out: no run in it")
-    ranked = [one for one in found if one.ranks.get(one.run)]
+    ranked = [facts for facts in candidates if facts.ranks.get(facts.run)]
     if not ranked:
-        by_name = not any(one.path.name.endswith(SUFFIXES) for one in found)
-        numbers = _numbers_of_names([one.path.name for one in found]) if by_name else []
-        return [one.member(number) for one, number in zip(found, numbers, strict=False)], left_out
-    names = [name for one in ranked for name in one.jobs.get(one.run, ())]
+        by_name = not any(facts.path.name.endswith(SUFFIXES) for facts in candidates)
+        numbers = _numbers_of_names([facts.path.name for facts in candidates]) if by_name else []
+        pairs = zip(candidates, numbers, strict=False)
+        return [facts.member(number) for facts, number in pairs], left_out
+    names = [name for facts in ranked for name in facts.jobs.get(facts.run, ())]
     wanted = Counter(names).most_common(1)[0][0] if names else None
     kept: list[Member] = []
     holders: dict[int, str] = {}
-    for one in found:
-        ranks, jobs = one.ranks.get(one.run, set()), one.jobs.get(one.run, set())
+    for facts in candidates:
+        run, name = facts.run, facts.path.name
+        ranks, jobs = facts.ranks.get(run, set()), facts.jobs.get(run, set())
         twice = sorted(rank for rank in ranks if rank in holders)
         if not ranks:
             why = "no rank of a job in it"
@@ -121,21 +123,23 @@ def members_of(folder: Path, opened: Open) -> tuple[list[Member], list[str]]:
         elif twice:
             why = f"has rank {twice[0]}, as {holders[twice[0]]} has"
         else:
-            kept.append(one.member())
-            holders |= dict.fromkeys(ranks, one.path.name)
+            kept.append(facts.member())
+            holders |= dict.fromkeys(ranks, name)
             continue
-        left_out.append(f"{one.path.name} is left out: {why}")
+        left_out.append(f"{name} is left out: {why}")
     return kept, left_out
 
 
 def _paths(folder: Path) -> list[Path]:
     """Recordings, and what other tools wrote, by name."""
-    found = [one.path for one in files(folder)]
+    paths = [recording.path for recording in files(folder)]
     try:
         others = [entry for entry in os.scandir(folder) if entry.name.endswith(OTHER_TOOLS)]
     except OSError as error:
         raise JournalError(f"cannot read {folder}: {reason(error)}") from None
-    return sorted([*found, *(Path(one.path) for one in others if one.is_file())])[:MAX_MEMBERS]
+    return sorted([*paths, *(Path(entry.path) for entry in others if entry.is_file())])[
+        :MAX_MEMBERS
+    ]
 
 
 def _facts(path: Path, opened: Open) -> _Facts:
@@ -189,14 +193,14 @@ class _Host:
 class _Indexes(dict[int, int]):
     """The session's index of each GPU of a host; one that the header lacks gets one, too."""
 
-    def __init__(self, taken: set[int]) -> None:
+    def __init__(self, used: set[int]) -> None:
         super().__init__()
-        self._taken = taken
+        self._used = used
 
     def __missing__(self, index: int) -> int:
         # The first host keeps its indexes.
-        new = index if index not in self._taken else max(self._taken) + 1
-        self._taken.add(new)
+        new = index if index not in self._used else max(self._used) + 1
+        self._used.add(new)
         self[index] = new
         return new
 
@@ -207,7 +211,7 @@ class Machines:
     def __init__(self, headers: Sequence[Header]) -> None:
         self._headers: list[Header] = []
         self._hosts: dict[str, _Host] = {}
-        self._taken: set[int] = set()
+        self._used: set[int] = set()
         for header in headers:
             self.add(header)
 
@@ -216,7 +220,7 @@ class Machines:
         place = len(self._headers)
         self._headers.append(header)
         name = header.host.hostname
-        host = self._hosts.setdefault(name, _Host(place, _Indexes(self._taken)))
+        host = self._hosts.setdefault(name, _Host(place, _Indexes(self._used)))
         for facts in header.gpus:
             host.gpus[facts.index]
         return place
@@ -261,8 +265,8 @@ class Machines:
         host = replace(
             first.host,
             hostname=", ".join(names),
-            cpu_count=sum(one.cpu_count for one in own),
-            memory_total_bytes=sum(one.memory_total_bytes for one in own),
+            cpu_count=sum(host.cpu_count for host in own),
+            memory_total_bytes=sum(host.memory_total_bytes for host in own),
         )
         gpus: dict[int, GpuFacts] = {}
         for place, header in enumerate(self._headers):
@@ -290,7 +294,7 @@ class Machines:
             processes=None
             if event.processes is None
             else tuple(process for host in hosts for process in host.processes),
-            launchers=tuple(one for host in hosts for one in host.launchers),
+            launchers=tuple(launcher for host in hosts for launcher in host.launchers),
             recorded_bytes=_sum([host.recorded_bytes for host in hosts]),
             traced_bytes=_sum([host.traced_bytes for host in hosts]),
         )
@@ -300,7 +304,7 @@ def _together(samples: Sequence[HostSample]) -> HostSample:
     """Percentages as a mean, the rest as a sum; missing where a host lacks it."""
     figures: dict[str, Any] = {}
     for name in HostSample.__struct_fields__:
-        values = [getattr(one, name) for one in samples]
+        values = [getattr(sample, name) for sample in samples]
         if any(value is None for value in values):
             figures[name] = None
         else:
@@ -309,5 +313,5 @@ def _together(samples: Sequence[HostSample]) -> HostSample:
 
 
 def _sum(values: Sequence[int | None]) -> int | None:
-    known = [value for value in values if value is not None]
-    return sum(known) if known else None
+    present = [value for value in values if value is not None]
+    return sum(present) if present else None

@@ -57,7 +57,7 @@ _MACHINE = tuple(kind for kind in KINDS if kind.about in (About.MACHINE, About.G
 """Events about a machine: of those that were recorded several times, one is enough."""
 
 
-class Counter:
+class FreshNumbers:
     """Numbers given one after another, from 1, in a session of several recordings."""
 
     def __init__(self) -> None:
@@ -66,7 +66,7 @@ class Counter:
     def __len__(self) -> int:
         return len(self._numbers)
 
-    def of(self, key: object) -> int:
+    def number(self, key: object) -> int:
         """The number of a thing, a new one if it has none."""
         return self._numbers.setdefault(key, len(self._numbers) + 1)
 
@@ -74,37 +74,39 @@ class Counter:
 class MemberNumbers:
     """What the numbers of one member are in the merged session."""
 
-    def __init__(self, place: int, shared: dict[Numbered, Counter], gpu: Callable[[int], int]):
+    def __init__(self, place: int, shared: dict[Numbered, FreshNumbers], gpu: Callable[[int], int]):
         self._place = place
         self._shared = shared
-        self._known: dict[tuple[Numbered, int], int] = {}
+        self._given: dict[tuple[Numbered, int], int] = {}
         own = (Numbered.PROCESS, Numbered.RANGE, Numbered.MARK)
-        self.of = {kind: self._of(kind) for kind in (*own, Numbered.KERNEL, Numbered.SHAPE)}
-        self.of |= {Numbered.RUN: lambda _: RUN, Numbered.GPU: gpu}
+        self.renumber = {
+            kind: self._renumber(kind) for kind in (*own, Numbered.KERNEL, Numbered.SHAPE)
+        }
+        self.renumber |= {Numbered.RUN: lambda _: RUN, Numbered.GPU: gpu}
 
     def same_as(self, kind: Numbered, number: int, key: object) -> bool:
         """Give a name or shape the number of an equal one; whether it is the first of its kind."""
         counter = self._shared[kind]
         last = len(counter)
-        self._known[kind, number] = counter.of(key)
+        self._given[kind, number] = counter.number(key)
         return len(counter) > last
 
     def items(self, kind: Numbered) -> dict[int, int]:
         """Every number that was given a new one."""
-        return {number: new for (of, number), new in self._known.items() if of is kind}
+        return {number: new for (other, number), new in self._given.items() if other is kind}
 
-    def _of(self, kind: Numbered) -> Callable[[int], int]:
-        known, counter, place = self._known, self._shared[kind], self._place
+    def _renumber(self, kind: Numbered) -> Callable[[int], int]:
+        given, counter, place = self._given, self._shared[kind], self._place
 
-        def of(number: int) -> int:
+        def renumber(number: int) -> int:
             if not number:
                 return 0
-            new = known.get((kind, number))
+            new = given.get((kind, number))
             if new is None:
-                new = known[kind, number] = counter.of((place, number))
+                new = given[kind, number] = counter.number((place, number))
             return new
 
-        return of
+        return renumber
 
 
 class MemberEvents:
@@ -112,7 +114,7 @@ class MemberEvents:
     recordings of a machine only the first's readings of it."""
 
     def __init__(
-        self, place: int, member: Member, machines: Machines, shared: dict[Numbered, Counter]
+        self, place: int, member: Member, machines: Machines, shared: dict[Numbered, FreshNumbers]
     ) -> None:
         self._place, self._member, self._machines = place, member, machines
         self.numbers = MemberNumbers(place, shared, machines.indexes(place).__getitem__)
@@ -121,7 +123,7 @@ class MemberEvents:
         self._going: set[int] = set()
         self.newest_ns = 0
 
-    def of(self, event: AnyEvent) -> AnyEvent | None:
+    def translate(self, event: AnyEvent) -> AnyEvent | None:
         """An event, in the member's order; None if it is left out."""
         member, numbers = self._member, self.numbers
         if isinstance(event, Header):
@@ -139,11 +141,11 @@ class MemberEvents:
             if not numbers.same_as(Numbered.KERNEL, event.kernel, (event.name, event.mangled)):
                 return None
         elif isinstance(event, LaunchShape):
-            kernel = numbers.of[Numbered.KERNEL](event.kernel)
+            kernel = numbers.renumber[Numbered.KERNEL](event.kernel)
             key = replace(event, time_ns=0, shape=1, kernel=kernel)
             if not numbers.same_as(Numbered.SHAPE, event.shape, key):
                 return None
-        event = renumbered(event, numbers.of)
+        event = renumbered(event, numbers.renumber)
         if isinstance(event, ProcessAttached):
             rank = member.rank if event.rank is None else event.rank
             visible = self._machines.visible(self._place, event.visible_devices)
@@ -182,7 +184,7 @@ class OneRun:
         self._has_started = False
         self._ends: list[RunEnded] = []
 
-    def of(self, event: AnyEvent, members: int) -> AnyEvent | None:
+    def fold(self, event: AnyEvent, members: int) -> AnyEvent | None:
         """An event of one of `members`; None if it is left out."""
         if isinstance(event, RunStarted):
             is_first, self._has_started = not self._has_started, True
@@ -194,7 +196,7 @@ class OneRun:
 
     def _end(self) -> RunEnded:
         """That of the first member that failed, as late as the last."""
-        failed = (one for one in self._ends if one.exit_code or one.signal is not None)
+        failed = (end for end in self._ends if end.exit_code or end.signal is not None)
         return replace(next(failed, self._ends[-1]), time_ns=self._ends[-1].time_ns)
 
 
@@ -220,26 +222,27 @@ class JobRecording:
         self.left_out = tuple(left_out)
         with contextlib.ExitStack() as files:
             self._recordings: list[RecordingReader] = [
-                files.enter_context(contextlib.closing(opened(str(one.path)))) for one in members
+                files.enter_context(contextlib.closing(opened(str(member.path))))
+                for member in members
             ]
             self._files = files.pop_all()
-        shared = {kind: Counter() for kind in Numbered}
-        machines = Machines([one.header for one in members])
+        shared = {kind: FreshNumbers() for kind in Numbered}
+        machines = Machines([member.header for member in members])
         self._events = [
             MemberEvents(place, member, machines, shared) for place, member in enumerate(members)
         ]
-        self.numbers = tuple(one.numbers for one in self._events)
+        self.numbers = tuple(events.numbers for events in self._events)
         self.header: Header = machines.header()
 
     @property
     def skipped(self) -> int:
         """Events left out so far."""
-        return sum(one.skipped for one in self._recordings)
+        return sum(recording.skipped for recording in self._recordings)
 
     @property
     def damage(self) -> str | None:
         """Where and why reading of a member ended early."""
-        return next((one.damage for one in self._recordings if one.damage), None)
+        return next((member.damage for member in self._recordings if member.damage), None)
 
     def close(self) -> None:
         """Close the files of all members."""
@@ -252,17 +255,17 @@ class JobRecording:
             *(self._of_member(place) for place in range(len(self.members))),
             key=attrgetter("time_ns"),
         )
-        for found in merged:
-            event = run.of(found, len(self.members))
-            if event is not None:
-                yield event
+        for event in merged:
+            kept = run.fold(event, len(self.members))
+            if kept is not None:
+                yield kept
 
     def _of_member(self, place: int) -> Iterator[AnyEvent]:
         events = self._events[place]
         for event in self._recordings[place]:
-            found = events.of(event)
-            if found is not None:
-                yield found
+            translated = events.translate(event)
+            if translated is not None:
+                yield translated
         yield from events.lost()
 
 
@@ -301,7 +304,7 @@ class FollowedJob:
         self._joined: list[_Reading] = []
         self._problems: dict[Path, str] = {}
         self._machines = Machines([])
-        self._shared = {kind: Counter() for kind in Numbered}
+        self._shared = {kind: FreshNumbers() for kind in Numbered}
         self._run = OneRun()
         self._job: str | None = None
         self._holders: dict[int, Path] = {}
@@ -317,20 +320,24 @@ class FollowedJob:
     def left_out(self) -> tuple[str, ...]:
         """A line for each recording that is not of the job; before there is one, that."""
         if not self._joined and not self._problems:
-            why = (f"; {path.name}: {one.why}" for path, one in self._read.items() if one.why)
+            why = (
+                f"; {path.name}: {reading.why}"
+                for path, reading in self._read.items()
+                if reading.why
+            )
             return (f"{self._folder}: no rank of a job is seen in it yet{''.join(why)}",)
         return tuple(f"{path.name} is left out: {why}" for path, why in self._problems.items())
 
     @property
     def skipped(self) -> int:
         """Events left out so far."""
-        return sum(one.recording.skipped for one in self._read.values())
+        return sum(reading.recording.skipped for reading in self._read.values())
 
     @property
     def damage(self) -> str | None:
         """Where and why reading of a member ended early."""
-        found = (one.recording.damage for one in self._read.values())
-        return next((damage for damage in found if damage), None)
+        damages = (reading.recording.damage for reading in self._read.values())
+        return next((damage for damage in damages if damage), None)
 
     def close(self) -> None:
         """Stop reading; each member's thread closes its files."""
@@ -352,18 +359,17 @@ class FollowedJob:
                     self._changed.wait(_WAIT_S)
 
     def _new(self) -> Iterator[AnyEvent]:
-        for one in [one for one in self._read.values() if one.events is None]:
-            if not one.is_left_out.is_set():
-                yield from self._join(one)
+        for reading in [reading for reading in self._read.values() if reading.events is None]:
+            if not reading.is_left_out.is_set():
+                yield from self._join(reading)
         yield from self._ready()
-        for one in self._joined:
-            yield from one.lost()
+        for reading in self._joined:
+            yield from reading.lost()
 
     def _look(self) -> None:
         """Begin to read recordings that are new, the newest first."""
         self._looked_s = time.monotonic()
-        for found in files(self._folder)[:MAX_MEMBERS]:
-            path = found.path
+        for path in (recording.path for recording in files(self._folder)[:MAX_MEMBERS]):
             if path in self._read or not path.name.endswith(SUFFIXES):
                 continue
             try:
@@ -374,69 +380,69 @@ class FollowedJob:
             self._problems.pop(path, None)
             self._read[path] = _Reading(path, recording, self._changed, self._stop)
 
-    def _join(self, one: _Reading) -> Iterator[AnyEvent]:
+    def _join(self, reading: _Reading) -> Iterator[AnyEvent]:
         """Take a recording for a member as soon as there is a rank in it."""
-        before = one.why
-        attached = one.rank()
+        before = reading.why
+        attached = reading.rank()
         if attached is None or attached.rank is None:
-            if one.why != before:
+            if reading.why != before:
                 yield self.header  # so that whoever shows it looks at `left_out` again
             return
         job = attached.job.id if attached.job is not None else None
         self._job = self._job or job
-        holder = self._holders.setdefault(attached.rank, one.path)
+        holder = self._holders.setdefault(attached.rank, reading.path)
         if job and job != self._job:
-            self._problems[one.path] = f"of another job: {job}"
-        elif holder != one.path:
-            self._problems[one.path] = f"has rank {attached.rank}, as {holder.name} has"
-        if one.path in self._problems:
-            one.is_left_out.set()
+            self._problems[reading.path] = f"of another job: {job}"
+        elif holder != reading.path:
+            self._problems[reading.path] = f"has rank {attached.rank}, as {holder.name} has"
+        if reading.path in self._problems:
+            reading.is_left_out.set()
             with self._changed:
                 self._changed.notify_all()
             yield self.header  # as above
             return
-        header = one.recording.header
+        header = reading.recording.header
         hosts = self._machines.count
         place = self._machines.add(header)
-        member = Member(one.path, header, attached.run)
-        one.events = MemberEvents(place, member, self._machines, self._shared)
-        self._joined.append(one)
+        member = Member(reading.path, header, attached.run)
+        reading.events = MemberEvents(place, member, self._machines, self._shared)
+        self._joined.append(reading)
         self.header = self._machines.header()
         yield self.header
         if self._machines.count > hosts > 0:
-            for known in self._joined:
-                yield from known.events.again() if known.events else ()
-        for event in one.take_before():
-            yield from self._of(one, event)
+            for member_reading in self._joined:
+                yield from member_reading.events.again() if member_reading.events else ()
+        for event in reading.drain_before():
+            yield from self._translated(reading, event)
 
     def _ready(self) -> Iterator[AnyEvent]:
         """What comes next by time, of what need not wait for another member."""
         while True:
             now_s = time.monotonic()
-            heads = [one for one in self._joined if one.queue]
-            first = min(heads, key=lambda one: one.queue[0][1].time_ns, default=None)
+            heads = [reading for reading in self._joined if reading.queue]
+            first = min(heads, key=lambda head: head.queue[0][1].time_ns, default=None)
             if first is not None:
                 arrived_s, event = first.queue[0]
                 if now_s - arrived_s < HOLD_S and any(
-                    one.may_be_earlier(event.time_ns, now_s) for one in self._joined
+                    reading.may_be_earlier(event.time_ns, now_s) for reading in self._joined
                 ):
                     first = None
             if first is None:
                 return
-            yield from self._of(first, first.take())
+            yield from self._translated(first, first.next_event())
 
-    def _of(self, one: _Reading, event: AnyEvent) -> Iterator[AnyEvent]:
-        assert one.events is not None
-        if one.is_silent:
-            one.is_silent = False
-            yield from one.events.again()
-        found = one.events.of(event)
-        if isinstance(found, RunEnded):
-            one.has_ended = True
-        if found is not None:
-            found = self._run.of(found, len(self._joined))
-        if found is not None:
-            yield found
+    def _translated(self, reading: _Reading, event: AnyEvent) -> Iterator[AnyEvent]:
+        assert reading.events is not None
+        if reading.is_silent:
+            reading.is_silent = False
+            yield from reading.events.again()
+        translated = reading.events.translate(event)
+        if isinstance(translated, RunEnded):
+            reading.has_ended = True
+        if translated is not None:
+            translated = self._run.fold(translated, len(self._joined))
+        if translated is not None:
+            yield translated
 
 
 class _Reading:
@@ -467,7 +473,7 @@ class _Reading:
     def rank(self) -> ProcessAttached | None:
         """Where it has a rank; what comes before is kept."""
         while self.queue:
-            event = self.take()
+            event = self.next_event()
             if not isinstance(event, MachineSample):
                 self._before.append(event)
             if isinstance(event, RunStarted):
@@ -480,12 +486,12 @@ class _Reading:
                 return event
         return None
 
-    def take_before(self) -> Iterator[AnyEvent]:
+    def drain_before(self) -> Iterator[AnyEvent]:
         """The events that were kept, each given once."""
         while self._before:
             yield self._before.popleft()
 
-    def take(self) -> AnyEvent:
+    def next_event(self) -> AnyEvent:
         """The next event, of which there is one."""
         with self._changed:
             _, event = self.queue.popleft()

@@ -65,22 +65,24 @@ class _Tables:
     """New numbers by old ones, as arrays."""
 
     def __init__(self, numbers: MemberNumbers, calls: Mapping[int, int]) -> None:
-        self._of = {kind: _table(numbers.items(kind)) for kind in Numbered}
+        self._new_numbers = {kind: _table(numbers.items(kind)) for kind in Numbered}
         self._calls = _table(calls)
 
     def renumbered(self, portion: Slots) -> Slots:
         """A copy of records with the new numbers."""
         records = portion.copy()
         for column, kind in (("process", Numbered.PROCESS), ("range", Numbered.RANGE)):
-            records[column] = _looked_up(self._of[kind], records[column])
+            records[column] = _looked_up(self._new_numbers[kind], records[column])
         kinds = records["kind"]
         for number, kind in _NAMED.items():
             rows = kinds == number
-            records["name"][rows] = _looked_up(self._of[kind], records["name"][rows])
+            records["name"][rows] = _looked_up(self._new_numbers[kind], records["name"][rows])
         rows = kinds == TraceKind.CALL
         records["name"][rows] = _looked_up(self._calls, records["name"][rows])
         rows = kinds == TraceKind.KERNEL
-        records["bytes"][rows] = _looked_up(self._of[Numbered.SHAPE], records["bytes"][rows])
+        records["bytes"][rows] = _looked_up(
+            self._new_numbers[Numbered.SHAPE], records["bytes"][rows]
+        )
         return records
 
 
