@@ -15,6 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from gputui.base.sanitize import sanitize
+from gputui.cures import VARIABLE
 from gputui.inject.build import CAPTURE, HOOK, LIBRARIES
 from gputui.inject.options import Annotate, GraphTrace, TraceSampling
 
@@ -74,6 +75,7 @@ def capture_environment(
     trace_sampling: TraceSampling | None = None,
     command: Sequence[str] = (),
     lines: bool = False,
+    cures: Sequence[str] = (),
 ) -> tuple[dict[str, str], str | None]:
     """The environment for a captured child, and what stands in the way, if anything.
 
@@ -81,7 +83,8 @@ def capture_environment(
     all its descendants; rings appear in `folder`. `kernels=False` leaves CUDA alone; `annotate`
     makes Python interpreters put ranges around torch's operations; `trace_sampling` traces
     kernels part of the time; `lines` has Python interpreters that import torch, JAX or another
-    library that uses GPUs say 10 times a second at which line they are.
+    library that uses GPUs say 10 times a second at which line they are; `cures` are applied to the
+    program from outside, by their names in `gputui.cures`.
 
     A variable set by another tool is left alone. The second value then says in one line what will
     be missing of phases and kernels and which tool is in the way: one that holds a variable, a
@@ -123,7 +126,9 @@ def capture_environment(
     if annotate is not None:
         environment["GPUTUI_ANNOTATE"] = annotate
         environment["GPUTUI_CAPTURE_LIBRARY"] = str(library)
-    if lines or annotate is not None:
+    if cures:
+        environment[VARIABLE] = ",".join(cures)
+    if lines or cures or annotate is not None:
         paths = (str(HOOK), base_environment.get("PYTHONPATH", ""))
         environment["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
     if (

@@ -3,10 +3,11 @@ uses GPUs.
 
 A private `sitecustomize` that then runs the one it hides. Once there is such a library, the lines
 that run are sampled (python_lines); once there is torch, ranges are put around its operations
-(torch_ranges), so that a program without NVTX shows phases.
+(torch_ranges), so that a program without NVTX shows phases. Cures that are tried (gputui.cures) are
+applied once the library that they change is there.
 
-If anything fails here, the program goes on without ranges. Python 3.8 and later; nothing of gputui
-is imported, because the child may use another interpreter.
+If anything fails here, the program goes on without ranges or cures. Python 3.8 and later; nothing
+of gputui is imported, because the child may use another interpreter.
 """
 
 from __future__ import annotations
@@ -20,18 +21,20 @@ import sys
 from typing import Any, Sequence  # noqa: UP035
 
 _HERE = os.path.dirname(os.path.abspath(__file__))
+_CURES = os.path.join(os.path.dirname(os.path.dirname(_HERE)), "cures")
 _TORCH = "torch"
 _USE_GPUS = {_TORCH, "jax", "cupy", "tensorflow", "pycuda"}
 
 
 class _AfterLibraries(importlib.abc.MetaPathFinder):
-    """Lets the other finders find a library that uses GPUs; once it has been executed, has lines
-    sampled, and annotates torch."""
+    """Lets the other finders find a library that uses GPUs, or that a cure waits for; once it has
+    been executed, has lines sampled, annotates torch and applies the library's cures."""
 
-    def __init__(self) -> None:
+    def __init__(self, cures: Any) -> None:
         self._looking = False
-        self._awaited = set(_USE_GPUS)
+        self._awaited = _USE_GPUS.union(cures.libraries if cures is not None else ())
         self._sampling = False
+        self._cures = cures
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: Any = None
@@ -58,9 +61,13 @@ class _AfterLibraries(importlib.abc.MetaPathFinder):
 
     def _executed(self, name: str, module: Any) -> None:
         self._awaited.discard(name)
-        if name == _TORCH:  # whatever is imported later finds lines sampled already
-            with contextlib.suppress(ValueError):
-                sys.meta_path.remove(self)
+        if self._cures is not None:
+            self._cures.imported(name, module)
+        if name == _TORCH:
+            if self._cures is None or not self._cures.libraries:
+                # Whatever is imported later finds lines sampled already.
+                with contextlib.suppress(ValueError):
+                    sys.meta_path.remove(self)
             with contextlib.suppress(Exception):
                 if os.environ.get("GPUTUI_ANNOTATE"):
                     _beside("torch_ranges").annotate(module)
@@ -88,6 +95,28 @@ def _beside(name: str) -> Any:
     return module
 
 
+def _chosen_cures() -> Any:
+    """Those that were chosen for this program, the ones that wait for no library applied already;
+    None where none were chosen."""
+    names = [name for name in os.environ.get("GPUTUI_CURES", "").split(",") if name]
+    if not names:
+        return None
+    spec = importlib.util.spec_from_file_location(
+        "_gputui_cures", os.path.join(_CURES, "__init__.py"), submodule_search_locations=[_CURES]
+    )
+    if spec is None or spec.loader is None:
+        return None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # its cures import from it
+    try:
+        spec.loader.exec_module(module)
+        cures = module.Application(names, os.environ.get("GPUTUI_CAPTURE_DIR"))
+    except Exception:
+        return None
+    cures.imported(None)
+    return cures
+
+
 def _hand_on() -> None:
     """Run the sitecustomize that this one hides."""
     elsewhere = [entry for entry in sys.path if os.path.abspath(entry or os.getcwd()) != _HERE]
@@ -100,6 +129,7 @@ def _hand_on() -> None:
 
 
 if __name__ == "sitecustomize":
-    if os.environ.get("GPUTUI_ANNOTATE") or os.environ.get("GPUTUI_LINES"):
-        sys.meta_path.insert(0, _AfterLibraries())
+    cures = _chosen_cures()
+    if cures is not None or os.environ.get("GPUTUI_ANNOTATE") or os.environ.get("GPUTUI_LINES"):
+        sys.meta_path.insert(0, _AfterLibraries(cures))
     _hand_on()

@@ -1,0 +1,88 @@
+"""Cures reach an unmodified program: real interpreters, with real torch."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import gputui.cures
+from gputui.cures import answering, cures
+from gputui.inject.environment import capture_environment
+from gputui.model.leaves import LEAVES, Leaf
+
+SAYS = """
+import gc, sys
+print("gc", gc.isenabled(), "gputui" in sys.modules)
+import torch
+print("precision", torch.get_float32_matmul_precision())
+"""
+
+
+def output(program: str, environment: dict[str, str]) -> str:
+    command = [sys.executable, "-c", program]
+    return subprocess.run(
+        command, env=environment, capture_output=True, text=True, check=True, timeout=300
+    ).stdout
+
+
+def tried(folder: Path, names: tuple[str, ...], program: str) -> tuple[list[str], list[object]]:
+    """What a program printed under cures, and what its process says of each."""
+    environment, _ = capture_environment(folder, False, os.environ, cures=names)
+    printed = output(program, environment)
+    files = [file.read_text().splitlines() for file in folder.glob("cures-*")]
+    return printed.splitlines(), [json.loads(line) for lines in files for line in lines]
+
+
+def test_chosen_cures_are_applied_in_the_child_and_no_others(tmp_path: Path) -> None:
+    assert tried(tmp_path, (), SAYS) == (["gc True False", "precision highest"], [])
+    assert tried(tmp_path, ("tf32", "gc_off"), SAYS) == (
+        ["gc False False", "precision high"],
+        [{"cure": "gc_off", "applied": True}, {"cure": "tf32", "applied": True}],
+    )
+
+
+def test_a_cure_that_cannot_be_applied_leaves_the_program_as_it_is(tmp_path: Path) -> None:
+    (tmp_path / "torch.py").write_text(
+        "class cuda:\n"
+        "    is_initialized = staticmethod(lambda: True)\n"
+        "    get_device_capability = staticmethod(lambda: (7, 0))\n"
+        "get_float32_matmul_precision = lambda: 'highest'\n"
+    )
+    program = f"import sys; sys.path.insert(0, {str(tmp_path)!r})\n{SAYS}"
+    printed, rows = tried(tmp_path, ("tf32", "no_such"), program)
+    assert printed == ["gc True False", "precision highest"]
+    assert rows == [
+        {"cure": "no_such", "applied": False, "why": "there is no such cure"},
+        {"cure": "tf32", "applied": False, "why": "this GPU has no TF32"},
+    ]
+
+
+def test_a_cure_that_may_be_switched_in_one_run_is_undone(tmp_path: Path) -> None:
+    program = f"""
+import sys; sys.path.insert(0, {str(Path(gputui.__file__).parents[1])!r})
+import gc, torch
+from gputui.cures import cures
+state = lambda: (gc.isenabled(), torch.get_float32_matmul_precision())
+before = state()
+for cure in cures().values():
+    if cure.in_one_run:
+        undo = cure.apply(torch if cure.library else None)
+        assert state() != before
+        undo()
+        assert state() == before
+print("undone")
+"""
+    environment, _ = capture_environment(tmp_path, False, os.environ)
+    assert output(program, environment).split() == ["undone"]
+
+
+def test_a_cure_says_what_it_answers() -> None:
+    assert [cure.name for cure in answering(LEAVES[Leaf.MATMUL_SIMT].key)] == ["tf32"]
+    assert answering("no such finding") == []
+    for name, cure in cures().items():
+        assert name == cure.name
+        assert cure.result in (gputui.cures.EXACT, gputui.cures.ROUNDING, gputui.cures.DIFFERENT)
+        assert all((cure.answers, cure.change, cure.title))
