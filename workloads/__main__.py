@@ -44,8 +44,8 @@ def main(arguments: Sequence[str]) -> int:
     try:
         if arguments[0] == "--new" and len(arguments) == 2:
             name = arguments[1]
-            taken = any(entry.workload.name == name for entry in all_workloads()[0])
-            path = write_own(name, taken)
+            is_taken = any(entry.workload.name == name for entry in all_workloads()[0])
+            path = write_own(name, is_taken)
             print(f"{path}: edit it, and run it: gputui --workload {name}", file=stdout)
             return 0
         is_shown = reports_only(os.environ)

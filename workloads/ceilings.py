@@ -27,10 +27,10 @@ def _path(environment: Mapping[str, str]) -> Path:
 def _all(environment: Mapping[str, str]) -> dict[str, Ceilings]:
     """What the file has; nothing where it is missing or damaged."""
     try:
-        found = json.loads(_path(environment).read_text(encoding="utf-8"))
+        by_card = json.loads(_path(environment).read_text(encoding="utf-8"))
         return {
             str(name): {str(key): float(value) for key, value in rates.items() if float(value) > 0}
-            for name, rates in found.items()
+            for name, rates in by_card.items()
         }
     except (OSError, ValueError, TypeError, AttributeError, RecursionError):
         return {}
@@ -49,14 +49,14 @@ def remember_ceilings(
     """Keep what was measured of a card; the rest of what is known of it stays. A folder that cannot
     be written to remembers nothing.
     """
-    found = _all(environment)
+    by_card = _all(environment)
     measured = {name: rate for name, rate in rates.items() if rate}
     if not measured:
         return
-    found[device_name] = found.get(device_name, {}) | measured
+    by_card[device_name] = by_card.get(device_name, {}) | measured
     path = _path(environment)
     new = path.with_name(f".{path.name}.{os.getpid()}")
     with contextlib.suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
-        new.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+        new.write_text(json.dumps(by_card, indent=1) + "\n", encoding="utf-8")
         new.replace(path)

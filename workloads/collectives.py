@@ -41,7 +41,7 @@ class Collectives(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._labels: dict[str, str | None] = {}
 
     def reset(self) -> None:
-        """Count from here on."""
+        """Set the counts of calls and bytes to zero."""
         self.count, self.sent_bytes = 0, 0.0
 
     def __torch_dispatch__(
@@ -116,22 +116,22 @@ def _name_of(func: Any) -> str | None:
         return None
     # "allreduce_.default", "_reduce_scatter_base_.default", "all_to_all_single.default"
     word = rest.partition(".")[0].strip("_")
-    for known in sorted(_NAMES, key=len, reverse=True):
-        if word.startswith(known):
-            return _NAMES[known]
+    for prefix in sorted(_NAMES, key=len, reverse=True):
+        if word.startswith(prefix):
+            return _NAMES[prefix]
     return None
 
 
 def _group_of(args: tuple[Any, ...]) -> dist.ProcessGroup | None:
     """What a collective is of: its object, or its name where it is functional; None for all."""
-    for one in args:
-        if isinstance(one, torch.ScriptObject):
+    for argument in args:
+        if isinstance(argument, torch.ScriptObject):
             with suppress(RuntimeError):  # a reduction is such an object, too
-                return dist.ProcessGroup.unbox(one)
-        if isinstance(one, str):
+                return dist.ProcessGroup.unbox(argument)
+        if isinstance(argument, str):
             with suppress(LookupError, RuntimeError):
                 group: Any = torch._C._distributed_c10d._resolve_process_group
-                return cast(dist.ProcessGroup, group(one))
+                return cast(dist.ProcessGroup, group(argument))
     return None
 
 
@@ -139,7 +139,7 @@ def _bytes_of(value: Any) -> int:
     if isinstance(value, torch.Tensor):
         return value.nbytes
     if isinstance(value, list | tuple):
-        return sum(_bytes_of(one) for one in value)
+        return sum(_bytes_of(item) for item in value)
     return 0
 
 
@@ -147,8 +147,8 @@ def _wait(result: Any) -> None:
     if isinstance(result, torch.Tensor):
         torch.ops._c10d_functional.wait_tensor(result)
         return
-    parts = result if isinstance(result, list | tuple) else (result,)
-    for part in parts:
+    results = result if isinstance(result, list | tuple) else (result,)
+    for part in results:
         wait: Callable[[], object] | None = getattr(part, "wait", None)
         if wait is not None and not isinstance(part, torch.Tensor):
             wait()

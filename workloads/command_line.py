@@ -65,8 +65,8 @@ def read_arguments(workload: Workload, arguments: Sequence[str]) -> dict[str, Va
             nargs="?" if parameter.kind == "bool" else None,
             const="true" if parameter.kind == "bool" else None,
         )
-    known, unknown = parser.parse_known_args(_joined(workload, arguments))
-    given = vars(known)
+    parsed, unknown = parser.parse_known_args(_joined(workload, arguments))
+    given = vars(parsed)
     preset = given.pop("preset", None)
     if unknown:
         word = unknown[0]
@@ -90,7 +90,9 @@ def older_names(workload: Workload, arguments: Sequence[str]) -> list[str]:
 
 def _joined(workload: Workload, arguments: Sequence[str]) -> list[str]:
     """`--name value` as `--name=value`: a value may begin with a dash, like compiler flags."""
-    takes_value = {f"--{known.name}" for known in workload.parameters if known.kind != "bool"}
+    takes_value = {
+        f"--{parameter.name}" for parameter in workload.parameters if parameter.kind != "bool"
+    }
     takes_value.add("--preset")
     joined: list[str] = []
     for word in arguments:
@@ -103,7 +105,7 @@ def _joined(workload: Workload, arguments: Sequence[str]) -> list[str]:
 
 def _is_option(workload: Workload, word: str) -> bool:
     """Whether `word` names a parameter, so that the previous one has no value."""
-    names = {f"--{known.name}" for known in workload.parameters} | {"--preset", "--help"}
+    names = {f"--{parameter.name}" for parameter in workload.parameters} | {"--preset", "--help"}
     return word.partition("=")[0] in names
 
 

@@ -306,9 +306,9 @@ def _imported(name: str) -> object:
     return getattr(import_module(module), function)
 
 
-def suggestion(word: str, known: Iterable[str]) -> str:
-    """ "; did you mean 'batch'?" when `word` is nearly one of `known`, else nothing."""
-    near = difflib.get_close_matches(word[:64], list(known), n=1)
+def suggestion(word: str, words: Iterable[str]) -> str:
+    """ "; did you mean 'batch'?" when `word` is nearly one of `words`, else nothing."""
+    near = difflib.get_close_matches(word[:64], list(words), n=1)
     return f" (did you mean {near[0]!r}?)" if near else ""
 
 

@@ -108,8 +108,8 @@ def _what_was_tried(message: str) -> str:
     """What was requested and what was free, without torch's own advice."""
     line = " ".join(message.split())
     sentences = re.split(r"(?<=\.) (?=[A-Z])", line)
-    told = [number for number, text in enumerate(sentences) if "ried to allocate" in text]
-    first = told[0] if told else 0
+    attempts = [number for number, text in enumerate(sentences) if "ried to allocate" in text]
+    first = attempts[0] if attempts else 0
     return " ".join(sentences[first : first + 2])[:400]
 
 

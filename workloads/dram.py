@@ -29,7 +29,7 @@ class DramCounter:
         self._started_ns = 0
 
     @classmethod
-    def of(cls, place: Place) -> DramCounter | None:
+    def for_place(cls, place: Place) -> DramCounter | None:
         """For a GPU with such a counter and a known peak, else None."""
         if not place.on_gpu or place.bytes_per_s is None:
             return None
@@ -84,5 +84,5 @@ class DramCounter:
             self._nvml.nvmlGpmMetricsGet(query)
         except self._nvml.NVMLError:
             return None
-        found = float(query.metrics[0].value)
-        return found / 100 if query.metrics[0].nvmlReturn == 0 and 0 <= found <= 100 else None
+        percent = float(query.metrics[0].value)
+        return percent / 100 if query.metrics[0].nvmlReturn == 0 and 0 <= percent <= 100 else None

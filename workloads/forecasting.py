@@ -31,7 +31,7 @@ def answer(asked: dict[str, Any]) -> Json:
     """One answer. A forecast of the user's own that fails is none."""
     wrong: str | None = None
     names: tuple[str, ...] = ()
-    found = Forecast()
+    forecast = Forecast()
     try:
         workload = find(str(asked["workload"]))
         forecaster = workload.forecaster()
@@ -40,16 +40,16 @@ def answer(asked: dict[str, Any]) -> Json:
             values = _filled(workload, workload.read(asked["values"]), on_cpu=gpu is None)
             on_gpu = gpu is not None and values.get("device") != "cpu"
             peak = find_peak(str(gpu), None, configured_peaks()) if on_gpu else None
-            found = forecaster(values, peak)
+            forecast = forecaster(values, peak)
     except DoesNotFit as error:
         wrong, names = str(error), error.names
     except Exception:  # of a value by itself, or of the user's own code: running it says so
-        found = Forecast()
+        forecast = Forecast()
     return {
         "wrong": wrong,
         "names": list(names),
-        "memory_bytes": found.memory_bytes,
-        "seconds": found.seconds,
+        "memory_bytes": forecast.memory_bytes,
+        "seconds": forecast.seconds,
     }
 
 

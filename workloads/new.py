@@ -18,15 +18,15 @@ def own_folder(environment: Mapping[str, str] = os.environ) -> Path:
     return Path(base, "gputui", "workloads")
 
 
-def write_own(name: str, taken: bool) -> Path:
+def write_own(name: str, is_taken: bool) -> Path:
     """A file in the folder of the user's own workloads, which runs as it is.
 
-    Raises WrongUsage for a name that is none or `taken`, CannotRun if the file is there or cannot
-    be written.
+    Raises WrongUsage for a name that is not an identifier or `is_taken`, CannotRun if the file
+    exists or cannot be written.
     """
     if not re.fullmatch(r"[a-z][a-z0-9_]{0,40}", name):
         raise WrongUsage(f"{name[:64]!r}: use lower-case letters, digits and underscores")
-    if taken:
+    if is_taken:
         raise WrongUsage(f"there is a workload {name!r} already: use another name")
     text = _TEMPLATE.read_text(encoding="utf-8")
     text = text.replace("saxpy", name).replace("SAXPY", name.upper())

@@ -110,9 +110,9 @@ def find_peak(
     `overrides` win, then the data sheets, then what `chip` gives. A slice of a GPU (MIG) has no
     peak here, and neither has a laptop variant, whose clocks depend on its power.
     """
-    found = (overrides or {}).get(_key(device_name))
-    if found is not None:
-        return found
+    configured = (overrides or {}).get(_key(device_name))
+    if configured is not None:
+        return configured
     if re.search(r"\b(MIG|Laptop|vGPU)\b|Max-Q", device_name):
         return None
     return _LISTED.get(_key(device_name)) or computed_peak(device_name, chip)
@@ -164,17 +164,17 @@ def configured_peaks(environment: Mapping[str, str] = os.environ) -> dict[str, P
     import tomllib
 
     try:
-        found: dict[str, Any] = tomllib.loads(text.decode()).get("peaks", {})
-        return {_key(name): _configured(name, given, path) for name, given in found.items()}
+        tables: dict[str, Any] = tomllib.loads(text.decode()).get("peaks", {})
+        return {_key(name): _configured(name, given, path) for name, given in tables.items()}
     except (ValueError, TypeError, AttributeError) as error:
         raise CannotRun(f"{path}: peaks: {error}") from None
 
 
 def _configured(name: str, given: Mapping[str, float], path: Path) -> Peak:
-    known = (*PRECISIONS, "gb_per_s")
+    keys = (*PRECISIONS, "gb_per_s")
     for key, value in given.items():
-        if key not in known:
-            raise ValueError(f"{name}: there is no {key!r}; there are {', '.join(known)}")
+        if key not in keys:
+            raise ValueError(f"{name}: there is no {key!r}; there are {', '.join(keys)}")
         if isinstance(value, bool) or not 0 < value < 1e9:
             raise ValueError(f"{name}: {key} = {value!r}: give a number above 0")
     listed = _LISTED.get(_key(name)) or Peak(name, *(None,) * 6, source="")

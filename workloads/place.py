@@ -26,7 +26,7 @@ class Place:
     ceilings: Ceilings
 
     @classmethod
-    def of(cls, given: Mapping[str, Value]) -> Place:
+    def find(cls, given: Mapping[str, Value]) -> Place:
         """The requested device. Raises CannotRun if it is not available."""
         device = find_device(str(given.get("device", "auto")))
         name = device_name(device)
@@ -77,16 +77,16 @@ def _chip(device: torch.device) -> Chip | None:
     """What CUDA says of a GPU; None of the CPU."""
     if device.type != "cuda":
         return None
-    known = torch.cuda.get_device_properties(device)
+    properties = torch.cuda.get_device_properties(device)
 
     def hertz(name: str) -> float | None:
-        kilohertz = getattr(known, name, None)  # from torch 2.9 on
+        kilohertz = getattr(properties, name, None)  # from torch 2.9 on
         return 1e3 * kilohertz if kilohertz else None
 
     return Chip(
-        (known.major, known.minor),
-        known.multi_processor_count,
+        (properties.major, properties.minor),
+        properties.multi_processor_count,
         hertz("clock_rate"),
         hertz("memory_clock_rate"),
-        getattr(known, "memory_bus_width", None) or None,
+        getattr(properties, "memory_bus_width", None) or None,
     )

@@ -38,7 +38,7 @@ class Range:
         self._annotation.__exit__(kind, error, traceback)
 
     def reset(self) -> None:
-        """Reset the counts."""
+        """Set `total_ns` and `count` to zero."""
         self.total_ns = 0
         self.count = 0
 

@@ -51,7 +51,7 @@ class Ranked:
             dist.destroy_process_group()
 
     def synchronize(self) -> None:
-        """Wait for the device."""
+        """Wait until the device has done all work submitted to it."""
         if self.on_gpu:
             torch.cuda.synchronize()
 
@@ -66,7 +66,7 @@ class Ranked:
         own = torch.tensor([value], dtype=torch.float64, device=self.device)
         all_of_them = [torch.empty_like(own) for _ in range(self.count)]
         dist.all_gather(all_of_them, own)
-        return [float(one) for one in all_of_them]
+        return [float(value) for value in all_of_them]
 
 
 def _end_with_launcher() -> None:

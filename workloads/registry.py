@@ -53,23 +53,29 @@ class Broken:
 def built_in() -> tuple[Entry | Broken, ...]:
     """The workloads of the folders here, in their order of `rank`."""
     here = [str(Path(__file__).parent)]
-    names = sorted(found.name for found in pkgutil.iter_modules(here) if found.ispkg)
-    found = [_declared(name) for name in names]
-    return tuple(sorted(found, key=lambda one: one.workload.rank if isinstance(one, Entry) else 0))
+    names = sorted(module.name for module in pkgutil.iter_modules(here) if module.ispkg)
+    declared = [_declared(name) for name in names]
+    return tuple(sorted(declared, key=_rank))
+
+
+def _rank(entry: Entry | Broken) -> int:
+    return entry.workload.rank if isinstance(entry, Entry) else 0
 
 
 def all_workloads() -> tuple[list[Entry], list[Broken]]:
     """Every workload that loads, and every folder and entry point that does not."""
     entries: list[Entry] = []
     broken: list[Broken] = []
-    for found in (*built_in(), *_own(), *_third_party()):
-        if isinstance(found, Broken):
-            broken.append(found)
-        elif any(entry.workload.name == found.workload.name for entry in entries):
-            taken = f"another workload is already named {found.workload.name!r}"
-            broken.append(Broken(found.workload.name, f"{found.source}: {taken}"))
+    for candidate in (*built_in(), *_own(), *_third_party()):
+        if isinstance(candidate, Broken):
+            broken.append(candidate)
+            continue
+        name = candidate.workload.name
+        if any(entry.workload.name == name for entry in entries):
+            error = f"{candidate.source}: another workload is already named {name!r}"
+            broken.append(Broken(name, error))
         else:
-            entries.append(found)
+            entries.append(candidate)
     return entries, broken
 
 
@@ -78,9 +84,9 @@ def find(name: str) -> Workload:
 
     Raises WrongUsage for an unknown name, CannotRun for one whose package fails to load.
     """
-    for found in built_in():
-        if isinstance(found, Entry) and found.workload.name == name:
-            return found.workload
+    for shipped in built_in():
+        if isinstance(shipped, Entry) and shipped.workload.name == name:
+            return shipped.workload
     entries, broken = all_workloads()
     for entry in entries:
         if entry.workload.name == name:
@@ -131,18 +137,20 @@ def _of_file(name: str, file: Path, *, is_package: bool) -> Entry | Broken:
         sys.modules.pop(module_name, None)
         return Broken(name, _why(str(file), error))
     ours = {id(entry.workload) for entry in built_in() if isinstance(entry, Entry)}
-    found = [
-        one
-        for one in vars(module).values()
-        if isinstance(one, Workload) and id(one) not in ours  # it may import one of ours
+    declared = [
+        value
+        for value in vars(module).values()
+        if isinstance(value, Workload) and id(value) not in ours  # it may import one of ours
     ]
-    if len(found) != 1:
-        return Broken(name, f"{file} declares {len(found)} workloads, not one")
-    place = found[0].run.partition(":")[0]
+    if len(declared) != 1:
+        return Broken(name, f"{file} declares {len(declared)} workloads, not one")
+    place = declared[0].run.partition(":")[0]
     if place != module_name and not place.startswith(f"{module_name}."):
         # It would run another module's function, and this one's never.
-        return Broken(name, f'{file}: its run is {found[0].run!r}: write run=f"{{__name__}}:run"')
-    return Entry(found[0], str(file))
+        return Broken(
+            name, f'{file}: its run is {declared[0].run!r}: write run=f"{{__name__}}:run"'
+        )
+    return Entry(declared[0], str(file))
 
 
 def _third_party() -> Iterator[Entry | Broken]:

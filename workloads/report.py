@@ -87,7 +87,7 @@ class Report:
             self._room.register(fd, select.POLLOUT)
 
     def say(self, text: str) -> None:
-        """One line for people."""
+        """Write `text` as one line to stderr, for people."""
         if self._line_is_open:
             text = "\n" + text
             self._line_is_open = False

@@ -52,12 +52,12 @@ class Rows:
             self._labels.append(label)
             self._done += 1
         release_memory(self._device)
-        self._report.say(f"{label}: {_told(cells)}")
+        self._report.say(f"{label}: {_summary(cells)}")
         self._report.progress("measure", self._done, self._total, "rows")
 
     @property
     def measured(self) -> list[Cells]:
-        """The rows that completed."""
+        """The rows measured to their end, whose status is ok."""
         return [row for row in self.rows if row["status"] == "ok"]
 
     def why_none(self, **where: FigureValue) -> str:
@@ -71,7 +71,7 @@ class Rows:
         return "the run was stopped earlier"
 
 
-def _told(cells: Cells) -> str:
+def _summary(cells: Cells) -> str:
     """The outcome of a row in a few words."""
     if cells["status"] != "ok":
         return str(cells["status"])
@@ -85,7 +85,7 @@ def _equals(row: Row, where: Mapping[str, FigureValue]) -> bool:
 
 def best(rows: Sequence[Row], column: str, **where: FigureValue) -> float | None:
     """The largest value of a column over rows whose cells equal `where`."""
-    found = [
+    values = [
         value for row in rows if _equals(row, where) and isinstance(value := row.get(column), float)
     ]
-    return max(found, default=None)
+    return max(values, default=None)

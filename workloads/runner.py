@@ -28,7 +28,7 @@ class Runner(StopRequest):
 
     def __init__(self, workload: Workload, given: Mapping[str, Value], report: Report) -> None:
         super().__init__()
-        self.place = Place.of(given)
+        self.place = Place.find(given)
         self.values = self.place.fill(workload, given)
         self.report = report
         forecast = workload.forecaster()

@@ -22,7 +22,7 @@ SMALL = SHAPES["gpt2"]
 def test_gpt2_with_a_padded_vocabulary_is_497_903_616_bytes_in_fp32() -> None:
     assert SMALL.padded_vocabulary == 50304
     assert parameter_count(SMALL) == 124_475_904
-    assert Footprint.of(SMALL, 1, 128, 128, 4).weight_bytes == 497_903_616
+    assert Footprint.estimate(SMALL, 1, 128, 128, 4).weight_bytes == 497_903_616
 
 
 @pytest.mark.parametrize(
@@ -40,7 +40,7 @@ def test_the_sizes_are_those_of_gpt2(size: str, millions: int) -> None:
 def test_the_kv_cache_of_a_whole_context_is_36_mib_in_bf16_and_72_in_fp32() -> None:
     assert kv_cache_bytes(SMALL, 1, 1024, 2) == 36 * 2**20
     assert kv_cache_bytes(SMALL, 1, 1024, 4) == 72 * 2**20
-    assert Footprint.of(SMALL, 8, 1000, 24, 2).kv_cache_bytes == 8 * 36 * 2**20
+    assert Footprint.estimate(SMALL, 8, 1000, 24, 2).kv_cache_bytes == 8 * 36 * 2**20
 
 
 def test_a_decode_step_reads_the_weights_once_and_the_cache_of_every_sequence() -> None:
@@ -115,5 +115,5 @@ def test_a_prompt_pass_holds_what_the_footprint_says(size: str, attention: str) 
     cache = KVCache(shape, batch, prompt + 1, torch.float32, cpu)
     with torch.no_grad(), Held() as held:
         model.forward(torch.zeros(batch, prompt, dtype=torch.int64), cache)
-    said = Footprint.of(shape, batch, prompt, 1, 4, naive=naive).activation_bytes
+    said = Footprint.estimate(shape, batch, prompt, 1, 4, naive=naive).activation_bytes
     assert 0.9 < said / held.most <= 1.05

@@ -12,7 +12,7 @@ MS = 1_000_000
 
 
 def test_figures_follow_their_definitions() -> None:
-    latency = Latency.of(0, [10 * MS, 12 * MS, 16 * MS, 18 * MS], batch=2)
+    latency = Latency.from_times(0, [10 * MS, 12 * MS, 16 * MS, 18 * MS], batch=2)
     assert latency.output_tokens == 4
     assert latency.ttft_ms == 10
     assert latency.latency_ms == 18
@@ -23,7 +23,7 @@ def test_figures_follow_their_definitions() -> None:
 
 
 def test_one_token_has_no_gaps() -> None:
-    latency = Latency.of(0, [5 * MS], batch=1)
+    latency = Latency.from_times(0, [5 * MS], batch=1)
     assert (latency.tpot_ms, latency.itl_p50_ms, latency.itl_p99_ms) == (None, None, None)
     assert latency.ttft_ms == latency.latency_ms == 5
 
@@ -39,7 +39,7 @@ def test_the_recent_pace_looks_back_no_further_than_asked() -> None:
 @given(st.lists(st.integers(1, 10**10), min_size=2, max_size=50), st.integers(1, 8))
 def test_times_are_never_negative_and_agree_with_one_another(gaps: list[int], batch: int) -> None:
     arrived_ns = [sum(gaps[: n + 1]) for n in range(len(gaps))]
-    latency = Latency.of(0, arrived_ns, batch)
+    latency = Latency.from_times(0, arrived_ns, batch)
     assert latency.tpot_ms is not None
     assert latency.itl_p50_ms is not None
     assert latency.itl_p99_ms is not None

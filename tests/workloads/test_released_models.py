@@ -133,7 +133,7 @@ def test_a_mixture_reads_the_experts_that_tokens_choose() -> None:
         2 * (parameter_count(mixture) - table)
     )
     assert forward_flops(mixture, 1, 10) == forward_flops(dense, 1, 10) + 20 * (router + one)
-    assert Footprint.of(mixture, 1, 10, 1, 2).weight_bytes == 2 * parameter_count(mixture)
+    assert Footprint.estimate(mixture, 1, 10, 1, 2).weight_bytes == 2 * parameter_count(mixture)
 
 
 def test_a_mixture_writes_text() -> None:

@@ -154,7 +154,7 @@ def test_layers_count_their_ranges_only_when_told() -> None:
 
 
 def test_the_state_of_10b_is_191_gib_and_is_refused_with_the_sum() -> None:
-    footprint = Footprint.of(
+    footprint = Footprint.estimate(
         SHAPES["cs336-10B"], 4, 512, mode="full", naive=False, checkpoint=0, element_bytes=2
     )
     state = footprint.model_bytes + footprint.gradient_bytes + footprint.optimizer_bytes
@@ -169,7 +169,7 @@ def test_the_state_of_10b_is_191_gib_and_is_refused_with_the_sum() -> None:
 
 def test_checkpoints_need_less_and_a_forward_pass_no_state() -> None:
     def of(mode: str, checkpoint: int) -> Footprint:
-        return Footprint.of(
+        return Footprint.estimate(
             SHAPES["cs336-xl"],
             4,
             2048,

@@ -165,7 +165,7 @@ class _Measurement:
 
     def _moved(self, once: Callable[[], object], times: Times) -> float | None:
         """Bytes of a pass by the GPU's counter, in a window as long as that needs."""
-        counter = DramCounter.of(self.place)
+        counter = DramCounter.for_place(self.place)
         if counter is None:
             return None
         passes = max(times.passes, math.ceil(_WINDOWS * DramCounter.WINDOW_MS / times.best_ms))
@@ -207,7 +207,7 @@ def tf32_rows(rows: Sequence[Row]) -> list[Row]:
     tf32 = {
         tuple(row[name] for name in same): row for row in rows if row["precision"] == "fp32 (tf32)"
     }
-    found: list[Row] = []
+    compared: list[Row] = []
     for row in rows:
         other = tf32.get(tuple(row[name] for name in same))
         if other is None or row["precision"] != "fp32 (ieee)":
@@ -218,8 +218,8 @@ def tf32_rows(rows: Sequence[Row]) -> list[Row]:
             cells |= {f"{direction}_fp32_ms": before, f"{direction}_tf32_ms": after}
             if isinstance(before, float) and isinstance(after, float):
                 cells[f"{direction}_change_percent"] = 100 * (after / before - 1)
-        found.append(cells)
-    return found
+        compared.append(cells)
+    return compared
 
 
 def _results(rows: Rows) -> dict[str, FigureValue]:

@@ -1,4 +1,4 @@
-"""Runs `bandwidth`."""
+"""Times every operation of `bandwidth` at every size and remembers the best large copy."""
 
 from __future__ import annotations
 

@@ -70,5 +70,5 @@ def checked_path(name: str) -> Path:
 
 def flat(tensors: dict[str, Tensor]) -> Tensor:
     """All bytes of `tensors`, concatenated."""
-    parts = [tensor.reshape(-1).view(torch.uint8) for tensor in tensors.values()]
-    return torch.cat(parts) if parts else torch.empty(0, dtype=torch.uint8)
+    byte_views = [tensor.reshape(-1).view(torch.uint8) for tensor in tensors.values()]
+    return torch.cat(byte_views) if byte_views else torch.empty(0, dtype=torch.uint8)

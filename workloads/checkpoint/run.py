@@ -1,4 +1,4 @@
-"""Runs `checkpoint`."""
+"""Copies the tensors of a checkpoint to the device in each way of `checkpoint`, and times them."""
 
 from __future__ import annotations
 

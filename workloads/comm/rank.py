@@ -37,16 +37,16 @@ def operation(rank: Ranked, name: str, size: int) -> Callable[[], object]:
         whole, own = numbers(part * ranks), numbers(part)
         return lambda: dist.reduce_scatter_tensor(own, whole)
     if name == "all_to_all":
-        given, taken = numbers(part * ranks), numbers(part * ranks)
-        return lambda: dist.all_to_all_single(taken, given)
-    given, taken = numbers(part * ranks), numbers(part * ranks)
+        given, incoming = numbers(part * ranks), numbers(part * ranks)
+        return lambda: dist.all_to_all_single(incoming, given)
+    given, incoming = numbers(part * ranks), numbers(part * ranks)
     to, source = (rank.rank + 1) % ranks, (rank.rank - 1) % ranks
 
     def around() -> None:
         sent = dist.P2POp(dist.isend, given, to)
-        received = dist.P2POp(dist.irecv, taken, source)
-        for work in dist.batch_isend_irecv([sent, received]):
-            work.wait()
+        received = dist.P2POp(dist.irecv, incoming, source)
+        for request in dist.batch_isend_irecv([sent, received]):
+            request.wait()
 
     return around
 
@@ -93,8 +93,8 @@ def main() -> None:
         for label in rank.spec["rows"]:
             name, _, size = label.partition(" ")
             with nvtx.annotate(label):
-                found = measure(rank, name, int(size))
-            rank.report({"row": label, **found})
+                measured = measure(rank, name, int(size))
+            rank.report({"row": label, **measured})
 
 
 if __name__ == "__main__":

@@ -27,10 +27,10 @@ def link_bytes_per_s(name: str) -> float | None:
 
 def sizes(smallest: int, largest: int, factor: int) -> list[int]:
     """From the smallest on, up to the largest."""
-    found = [smallest]
-    while found[-1] * factor <= largest:
-        found.append(found[-1] * factor)
-    return found
+    sizes_bytes = [smallest]
+    while sizes_bytes[-1] * factor <= largest:
+        sizes_bytes.append(sizes_bytes[-1] * factor)
+    return sizes_bytes
 
 
 def run(given: Mapping[str, Value], report: Report) -> Outcome:

@@ -44,7 +44,7 @@ COMPILE = Workload(
     step_range="step",
     results=(
         DEVICE_NAME,
-        *(Figure(f"{work}_speedup", f"of the compiled {work} over the eager one") for work in WORK),
+        *(Figure(f"{case}_speedup", f"of the compiled {case} over the eager one") for case in WORK),
         Figure("compile_s", "total compile time"),
     ),
     tables=(

@@ -22,12 +22,12 @@ _NO_KERNEL = {
 
 def calls(code: Iterable[str]) -> Counter[str]:
     """How often each kernel or library function is called in the compiler's output."""
-    found: Counter[str] = Counter()
+    calls_by_name: Counter[str] = Counter()
     for source in code:
         for pattern in (_TRITON_CALL, _CPP_CALL):
-            found.update(pattern.findall(source))
-        found.update(f"library: {name}" for name in _LIBRARY_CALL.findall(source))
-    return found
+            calls_by_name.update(pattern.findall(source))
+        calls_by_name.update(f"library: {name}" for name in _LIBRARY_CALL.findall(source))
+    return calls_by_name
 
 
 class CountOperations(TorchDispatchMode):  # type: ignore[no-untyped-call]

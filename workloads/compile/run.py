@@ -1,4 +1,4 @@
-"""Runs `compile`."""
+"""Times each case of `compile` eagerly and compiled, and lists the generated kernels."""
 
 from __future__ import annotations
 
@@ -40,24 +40,24 @@ def run(given: Mapping[str, Value], report: Report) -> Outcome:
     kernels: list[Row] = []
     report.say(f"compile: {', '.join(asked)} on {place.name}")
     with run:
-        for work in run.until_stopped(asked):
-            with rows.row(work, work=work) as cells:
-                _measure(work, run, cells, kernels)
+        for case in run.until_stopped(asked):
+            with rows.row(case, work=case) as cells:
+                _measure(case, run, cells, kernels)
     by_work = {row["work"]: row for row in rows.rows}
     results: dict[str, FigureValue] = {}
-    for work in WORK:
-        results[f"{work}_speedup"] = by_work.get(work, {}).get("speedup")
+    for case in WORK:
+        results[f"{case}_speedup"] = by_work.get(case, {}).get("speedup")
     took = [row["compile_s"] for row in rows.rows if isinstance(row.get("compile_s"), float)]
     results["compile_s"] = sum(cast(list[float], took)) if took else None
     tables: dict[str, Sequence[Row]] = {"compile": rows.rows, "fused_kernels": kernels}
     return run.outcome(results, tables, "not measured, or it did not compile")
 
 
-def _measure(work: str, run: Runner, cells: Cells, kernels: list[Row]) -> None:
+def _measure(case: str, run: Runner, cells: Cells, kernels: list[Row]) -> None:
     from torch._inductor.utils import run_and_get_code
 
     place = run.place
-    function, once = _work(work, run)
+    function, once = _case(case, run)
     once(function)
     with CountOperations() as operations:
         once(function)
@@ -83,14 +83,15 @@ def _measure(work: str, run: Runner, cells: Cells, kernels: list[Row]) -> None:
     cells["speedup"] = eager_ms / compiled_ms
     if eager_ms > compiled_ms:
         cells["break_even_passes"] = math.ceil(compile_s * 1e3 / (eager_ms - compiled_ms))
-    found = calls(code)
-    cells["compiled_kernels"] = found.total()
+    calls_by_name = calls(code)
+    cells["compiled_kernels"] = calls_by_name.total()
     kernels += [
-        {"work": work, "kernel": name, "calls": count} for name, count in found.most_common()
+        {"work": case, "kernel": name, "calls": count}
+        for name, count in calls_by_name.most_common()
     ]
 
 
-def _work(name: str, run: Runner) -> tuple[Function, Callable[[Function], object]]:
+def _case(name: str, run: Runner) -> tuple[Function, Callable[[Function], object]]:
     """A function to compile, and how to run one pass of it."""
     place = run.place
     device, length = place.device, _LENGTH[place.on_gpu]

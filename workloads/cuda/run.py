@@ -167,10 +167,10 @@ def _execute(
             continue
         count += 1
         report.say(line.rstrip("\n")[:_LINE])
-        found = _FIGURE.fullmatch(line)
-        if found and len(rows) < _ROWS:
-            rows.append({"name": found[1], "value": _number(found[2])})
-            report.metrics({found[1]: rows[-1]["value"]})
+        figure = _FIGURE.fullmatch(line)
+        if figure and len(rows) < _ROWS:
+            rows.append({"name": figure[1], "value": _number(figure[2])})
+            report.metrics({figure[1]: rows[-1]["value"]})
     reader.join()
     return child.wait(), count, rows
 
@@ -208,5 +208,5 @@ def _release(compiler: str) -> str | None:
     done = subprocess.run(
         [compiler, "--version"], capture_output=True, errors="replace", check=False
     )
-    found = _RELEASE.search(done.stdout)
-    return found[1] if found else None
+    release = _RELEASE.search(done.stdout)
+    return release[1] if release else None

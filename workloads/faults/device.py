@@ -117,11 +117,11 @@ def unfused(cure: bool, device: torch.device) -> Step:
     """A chain of elementwise operations, each over all of memory again."""
     count = size(device, 1 << 27, 1 << 12)
     x, y = torch.randn(count, device=device), torch.randn(count, device=device)
-    work = torch.compile(chain) if cure and device.type == "cuda" else chain
+    compute = torch.compile(chain) if cure and device.type == "cuda" else chain
 
     @torch.no_grad()
     def step() -> None:
-        work(x, y)
+        compute(x, y)
 
     return step
 

@@ -19,7 +19,7 @@ def healthy_training(cure: bool, device: torch.device) -> Step:  # noqa: ARG001 
 
 
 def healthy_decode(cure: bool, device: torch.device) -> Step:  # noqa: ARG001 - nothing to cure
-    """Decoding by CUDA graphs."""
+    """Decode steps replayed as one CUDA graph each."""
     if device.type != "cuda":
         return launch(False, device)
     network = nn.Sequential(*(nn.Linear(4096, 4096) for _ in range(32))).to(device).bfloat16()
@@ -43,11 +43,11 @@ def healthy_copy(cure: bool, device: torch.device) -> Step:  # noqa: ARG001 - no
 
 def healthy_server(cure: bool, device: torch.device) -> Step:  # noqa: ARG001 - nothing to cure
     """A server that waits for requests most of the time."""
-    work = healthy_decode(True, device)
+    decode = healthy_decode(True, device)
 
     def step() -> None:
         time.sleep(0.2)
         for _ in range(8):
-            work()
+            decode()
 
     return step

@@ -37,24 +37,26 @@ def _slow_sample(seed: int, count: int) -> list[float]:
 
 
 class _Samples(torch.utils.data.IterableDataset[Tensor]):
-    def __init__(self, shape: tuple[int, int], work: int) -> None:
-        self.shape, self.work = shape, work
+    def __init__(self, shape: tuple[int, int], values_decoded: int) -> None:
+        self.shape, self.values_decoded = shape, values_decoded
 
     def __iter__(self) -> Iterator[Tensor]:
         seed = os.getpid()
         while True:
             seed += 1
-            values = torch.tensor(_slow_sample(seed, self.work))
-            yield values.repeat(self.shape[0] * self.shape[1] // self.work + 1)[
+            values = torch.tensor(_slow_sample(seed, self.values_decoded))
+            yield values.repeat(self.shape[0] * self.shape[1] // self.values_decoded + 1)[
                 : self.shape[0] * self.shape[1]
             ].view(self.shape)
 
 
-def _batches(device: torch.device, work: int, workers: int, cure: bool) -> Callable[[], Tensor]:
+def _batches(
+    device: torch.device, values_decoded: int, workers: int, cure: bool
+) -> Callable[[], Tensor]:
     """The next batch, on the device, in the views that a step goes over."""
     rows, width = size(device, 512, 64), size(device, 4096, 64)
     loader = torch.utils.data.DataLoader(
-        _Samples((rows, width), work),
+        _Samples((rows, width), values_decoded),
         batch_size=None,
         num_workers=workers,
         prefetch_factor=4 if workers else None,
@@ -143,7 +145,7 @@ def recompiling(cure: bool, device: torch.device) -> Step:
     """Every step compiles again, since its shape is new."""
     torch._dynamo.config.recompile_limit = 100_000
     torch._dynamo.config.accumulated_recompile_limit = 100_000
-    work = torch.compile(chain, dynamic=False)
+    compiled = torch.compile(chain, dynamic=False)
     number = 0
     least = size(device, 1 << 26, 1 << 8)
 
@@ -153,7 +155,7 @@ def recompiling(cure: bool, device: torch.device) -> Step:
         number += 1
         count = least if cure else least + 16 * number
         x = torch.ones(count, device=device)
-        work(x, x)
+        compiled(x, x)
 
     return step
 
@@ -182,11 +184,11 @@ def straggler(cure: bool, device: torch.device) -> Step:
     shared = network.get_parameter("blocks.0.out.weight")
     is_alone = not dist.is_initialized()
     is_late = not cure and not is_alone and dist.get_rank() == dist.get_world_size() - 1
-    work = size(device, 200_000, 1000)
+    values_decoded = size(device, 200_000, 1000)
 
     def step() -> None:
         if is_late:
-            _slow_sample(0, work)
+            _slow_sample(0, values_decoded)
         torch.autograd.backward(loss_of(tokens))
         if not is_alone:
             dist.all_reduce(shared.grad)

@@ -24,8 +24,8 @@ class Block(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         batch, length, width = x.shape
-        parts = self.qkv(self.norm1(x)).view(batch, length, 3, self.heads, width // self.heads)
-        q, k, v = parts.permute(2, 0, 3, 1, 4)
+        qkv = self.qkv(self.norm1(x)).view(batch, length, 3, self.heads, width // self.heads)
+        q, k, v = qkv.permute(2, 0, 3, 1, 4)
         if self.by_hand:
             scores = q @ k.transpose(-1, -2) / (width // self.heads) ** 0.5
             mask = torch.ones(length, length, dtype=torch.bool, device=x.device).tril()
@@ -39,7 +39,7 @@ class Block(nn.Module):
 
 
 class Model(nn.Module):
-    """Embedding, blocks, head."""
+    """A decoder: token embedding, transformer blocks, final norm and language-model head."""
 
     def __init__(
         self, width: int, layers: int, heads: int, vocabulary: int = 50304, by_hand: bool = False

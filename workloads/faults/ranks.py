@@ -22,7 +22,7 @@ def main() -> None:
         step()
         rank.synchronize()
         rank.report({"ready": True})
-        began = told = time.perf_counter()
+        began = reported_s = time.perf_counter()
         seconds, steps, is_over = float(rank.spec["seconds"]), 0, False
         while not is_over:
             for _ in range(_TOGETHER):
@@ -32,8 +32,8 @@ def main() -> None:
             over = torch.tensor(float(now - began >= seconds), device=rank.device)
             dist.all_reduce(over)
             is_over = bool(over)
-            if is_over or now - told >= 0.5:
-                told = now
+            if is_over or now - reported_s >= 0.5:
+                reported_s = now
                 rank.report({"steps": steps, "took_s": now - began})
 
 

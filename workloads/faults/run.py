@@ -1,4 +1,4 @@
-"""Runs `faults`."""
+"""Runs the steps of one fault or of its cure until the time is over."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def run(given: Mapping[str, Value], report: Report) -> Outcome:
         step = variant.make(cure, device)
         step()
         synchronize(device)
-        began = told = time.perf_counter()
+        began = reported_s = time.perf_counter()
         steps, now = 0, began
         while now - began < seconds and not made.is_stopped:
             step()
@@ -44,8 +44,8 @@ def run(given: Mapping[str, Value], report: Report) -> Outcome:
             if steps % _TOGETHER == 0:
                 synchronize(device)
             now = time.perf_counter()
-            if now - told >= _PROGRESS_S:
-                told = now
+            if now - reported_s >= _PROGRESS_S:
+                reported_s = now
                 report.progress("steps", min(seconds, now - began), seconds, "s")
         synchronize(device)
         took = time.perf_counter() - began

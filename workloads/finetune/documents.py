@@ -25,8 +25,8 @@ def packed(lengths: Sequence[int], room: int) -> list[list[int]]:
     """
     rows: list[list[int]] = []
     free: list[int] = []
-    for number in sorted(range(len(lengths)), key=lambda one: -lengths[one]):
-        place = next((at for at, left in enumerate(free) if lengths[number] <= left), None)
+    for number in sorted(range(len(lengths)), key=lambda index: -lengths[index]):
+        place = next((row for row, left in enumerate(free) if lengths[number] <= left), None)
         if place is None:
             place = len(rows)
             rows.append([])
@@ -47,14 +47,14 @@ def batch(
     targets = torch.full_like(tokens, NO_TARGET)
     owner = -1 - torch.arange(room).repeat(len(rows), 1)
     for row, numbers in enumerate(rows):
-        at = 0
+        start = 0
         for number in numbers:
             words = torch.tensor(documents[number])
-            end = at + len(words)
-            tokens[row, at:end] = words
-            targets[row, at : end - 1] = words[1:]
-            owner[row, at:end] = number
-            at = end
+            end = start + len(words)
+            tokens[row, start:end] = words
+            targets[row, start : end - 1] = words[1:]
+            owner[row, start:end] = number
+            start = end
     later = torch.ones(room, room, dtype=torch.bool).triu(1)
     hidden = later | (owner[:, :, None] != owner[:, None, :])
     return tokens, targets, hidden[:, None]

@@ -1,4 +1,4 @@
-"""Runs `finetune`."""
+"""Trains all weights and LoRA's, on padded and on packed rows, and compares their steps."""
 
 from __future__ import annotations
 
@@ -54,10 +54,11 @@ def run(given: Mapping[str, Value], report: Report) -> Outcome:
                 _measure(run, documents, filled[how], cells)
     figures = {(row["trained"], row["rows"]): row for row in rows.measured}
 
-    def ratio(name: str, of: tuple[str, str], over: tuple[str, str]) -> float | None:
-        one, other = figures.get(of, {}).get(name), figures.get(over, {}).get(name)
-        if isinstance(one, float | int) and isinstance(other, float | int):
-            return one / other
+    def ratio(name: str, numerator: tuple[str, str], denominator: tuple[str, str]) -> float | None:
+        above = figures.get(numerator, {}).get(name)
+        below = figures.get(denominator, {}).get(name)
+        if isinstance(above, float | int) and isinstance(below, float | int):
+            return above / below
         return None
 
     whole, lora = ("all", "packed"), ("lora", "packed")

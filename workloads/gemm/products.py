@@ -55,9 +55,11 @@ def product(precision: str, left: Tensor, right: Tensor) -> tuple[Callable[[], T
     if device.type == "cpu" or torch.cuda.get_device_capability(device) < _FP8_CAPABILITY:
         raise Unsupported("fp8 products need a GPU of compute capability 8.9 or later")
     a8, b8 = left.to(_FP8), right.t().contiguous().to(_FP8).t()
-    one = torch.ones((), device=device)
+    unit_scale = torch.ones((), device=device)
 
     def scaled() -> Tensor:
-        return torch._scaled_mm(a8, b8, scale_a=one, scale_b=one, out_dtype=torch.bfloat16)
+        return torch._scaled_mm(
+            a8, b8, scale_a=unit_scale, scale_b=unit_scale, out_dtype=torch.bfloat16
+        )
 
     return scaled, "fp8 (e4m3, bf16 out)"

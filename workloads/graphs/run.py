@@ -1,4 +1,4 @@
-"""Runs `graphs`."""
+"""Times each case of `graphs` launched eagerly and replayed as a CUDA graph."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ def run(given: Mapping[str, Value], report: Report) -> Outcome:
     rows = run.rows(2 * len(WORK))
     report.say(f"graphs: {' and '.join(WORK)} on {place.name}")
     with run, torch.inference_mode():
-        for work in run.until_stopped(WORK):
-            once, kernels = _work(work, run)
+        for case in run.until_stopped(WORK):
+            once, kernels = _case(case, run)
             for mode in run.until_stopped(("eager", "graph")):
-                with rows.row(f"{work} {mode}", work=work, mode=mode, kernels=kernels) as cells:
+                with rows.row(f"{case} {mode}", work=case, mode=mode, kernels=kernels) as cells:
                     _measure(once, mode, run, cells)
-    for work in WORK:
-        pair = [row for row in rows.rows if row["work"] == work]
+    for case in WORK:
+        pair = [row for row in rows.rows if row["work"] == case]
         if len(pair) == 2:
             _compare(*pair)
     figures = {(row["work"], row["mode"]): row for row in rows.rows}
@@ -54,7 +54,7 @@ def run(given: Mapping[str, Value], report: Report) -> Outcome:
     return run.outcome(results, {"graphs": rows.rows}, reason)
 
 
-def _work(name: str, run: Runner) -> tuple[Callable[[], object], int | None]:
+def _case(name: str, run: Runner) -> tuple[Callable[[], object], int | None]:
     """A pass of the work, and its kernels if the work itself knows them."""
     if name == "chain":
         count = run["kernels"]
@@ -120,6 +120,6 @@ def _compare(eager: Cells, graph: Cells) -> None:
 
 
 def _cell(
-    figures: Mapping[tuple[FigureValue, FigureValue], Cells], work: str, mode: str, name: str
+    figures: Mapping[tuple[FigureValue, FigureValue], Cells], case: str, mode: str, name: str
 ) -> FigureValue:
-    return figures.get((work, mode), {}).get(name)
+    return figures.get((case, mode), {}).get(name)

@@ -102,13 +102,13 @@ class Folder:
         try:
             if path.stat().st_size > _CONFIG_LIMIT:
                 raise CannotRun(f"model: {str(path)!r} is too large for such a file")
-            found = json.loads(path.read_text(encoding="utf-8"))
+            document = json.loads(path.read_text(encoding="utf-8"))
         except (OSError, ValueError, RecursionError) as error:
             line = " ".join(str(error).split())[:200]
             raise CannotRun(f"model: {str(path)!r} cannot be read: {line}") from error
-        if not isinstance(found, dict):
+        if not isinstance(document, dict):
             raise CannotRun(f"model: {str(path)!r} is not a JSON object")
-        return found
+        return document
 
 
 Mlp = tuple[Tensor, Tensor, Tensor | None]
@@ -168,9 +168,9 @@ def llama_weights(folder: Folder, dtype: torch.dtype, device: torch.device) -> W
         mlp, names = f"{prefix}.mlp", ("gate_proj", "up_proj", "down_proj")
         if folder.has(f"{prefix}.block_sparse_moe.gate.weight"):
             mlp, names = f"{prefix}.block_sparse_moe", ("w1", "w3", "w2")
-        found = [plain(f"{mlp}.experts.{number}", names) for number in range(shape.experts)]
-        gates = torch.stack([gate_up for gate_up, _, _ in found])
-        downs = torch.stack([down for _, down, _ in found])
+        projections = [plain(f"{mlp}.experts.{number}", names) for number in range(shape.experts)]
+        gates = torch.stack([gate_up for gate_up, _, _ in projections])
+        downs = torch.stack([down for _, down, _ in projections])
         return gates, downs, get(f"{mlp}.gate.weight", shape.experts, width)
 
     token_table = padded("model.embed_tokens.weight")

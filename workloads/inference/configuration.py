@@ -132,17 +132,17 @@ def _window(config: Mapping[str, Any], kind: str) -> int:
     return _number({"sliding_window": window}, "sliding_window")
 
 
-def _rope_scaling(found: Mapping[str, Any]) -> RopeScaling | None:
-    kind = found.get("rope_type", found.get("type", "default"))
+def _rope_scaling(scaling: Mapping[str, Any]) -> RopeScaling | None:
+    kind = scaling.get("rope_type", scaling.get("type", "default"))
     if kind == "default":
         return None
     if kind != "llama3":
         raise CannotRun(f"model: its rope_scaling is {str(kind)[:40]!r}; llama3 is known")
     return RopeScaling(
-        factor=_real(found, "factor", 1),
-        low_frequency_factor=_real(found, "low_freq_factor", 1),
-        high_frequency_factor=_real(found, "high_freq_factor", 4),
-        original_context=_number(found, "original_max_position_embeddings"),
+        factor=_real(scaling, "factor", 1),
+        low_frequency_factor=_real(scaling, "low_freq_factor", 1),
+        high_frequency_factor=_real(scaling, "high_freq_factor", 4),
+        original_context=_number(scaling, "original_max_position_embeddings"),
     )
 
 
@@ -154,20 +154,20 @@ def _not_done(name: str, value: object) -> CannotRun:
 
 
 def _real(config: Mapping[str, Any], name: str, default: float) -> float:
-    found = config.get(name, default)
-    if not isinstance(found, int | float) or not 0 < found < 1e12:
-        raise CannotRun(f"model: its configuration's {name} is {str(found)[:40]!r}: out of range")
-    return float(found)
+    value = config.get(name, default)
+    if not isinstance(value, int | float) or not 0 < value < 1e12:
+        raise CannotRun(f"model: its configuration's {name} is {str(value)[:40]!r}: out of range")
+    return float(value)
 
 
 def _number(config: Mapping[str, Any], name: str, default: int | None = None) -> int:
-    found = config.get(name)
-    found = default if found is None else found
-    if not isinstance(found, int) or isinstance(found, bool) or not 0 < found <= _DIMENSION_LIMIT:
+    value = config.get(name)
+    value = default if value is None else value
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 < value <= _DIMENSION_LIMIT:
         raise CannotRun(
-            f"model: its configuration's {name} is {str(found)[:40]!r}: not a dimension"
+            f"model: its configuration's {name} is {str(value)[:40]!r}: not a dimension"
         )
-    return found
+    return value
 
 
 def _quotient(width: int, heads: int) -> int:
@@ -176,7 +176,7 @@ def _quotient(width: int, heads: int) -> int:
 
 def _dividing(config: Mapping[str, Any], name: str, whole: int, default: int | None = None) -> int:
     """A count that must divide `whole`."""
-    found = _number(config, name, default)
-    if whole % found:
-        raise CannotRun(f"model: its configuration's {name} of {found} does not divide {whole}")
-    return found
+    divisor = _number(config, name, default)
+    if whole % divisor:
+        raise CannotRun(f"model: its configuration's {name} of {divisor} does not divide {whole}")
+    return divisor

@@ -46,7 +46,7 @@ def forecast(values: Mapping[str, Value], peak: Peak | None) -> Forecast:
     precision = str(values["precision"])
     element_bytes = ELEMENT_BYTES[precision]
     naive = values["attention"] == "naive"
-    footprint = Footprint.of(shape, batch, prompt, tokens, element_bytes, naive=naive)
+    footprint = Footprint.estimate(shape, batch, prompt, tokens, element_bytes, naive=naive)
     flops_per_s = peak.flops_per_s(precision) if peak is not None else None
     if peak is None or not flops_per_s or not peak.bytes_per_s:
         return Forecast(memory_bytes=footprint.total_bytes)

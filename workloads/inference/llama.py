@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from .parts import ANNOTATED, Attend, KVCache, Parts, attend_fused
+from .parts import ANNOTATED, Attend, KVCache, PartRanges, attend_fused
 from .shapes import Shape
 
 _INITIAL_DEVIATION = 0.02
@@ -54,7 +54,7 @@ def random_weights(shape: Shape, dtype: torch.dtype, device: torch.device, seed:
         empty = torch.empty(dimensions, dtype=dtype, device=device)
         return empty.normal_(std=deviation, generator=generator)
 
-    def ones(count: int = width) -> Tensor:
+    def unit_gain(count: int = width) -> Tensor:
         return torch.ones(count, dtype=dtype, device=device)
 
     residual = _INITIAL_DEVIATION / math.sqrt(2 * shape.layers)
@@ -62,21 +62,21 @@ def random_weights(shape: Shape, dtype: torch.dtype, device: torch.device, seed:
     token_table = random(shape.padded_vocabulary, width)
     layers = [
         Layer(
-            attention_norm=ones(),
+            attention_norm=unit_gain(),
             qkv=random(query_width + 2 * kv_width, width),
             out=random(width, query_width, deviation=residual),
-            mlp_norm=ones(),
+            mlp_norm=unit_gain(),
             gate_up=random(*experts, 2 * shape.inner, width),
             down=random(*experts, width, shape.inner, deviation=residual),
             qkv_bias=random(query_width + 2 * kv_width) if shape.qkv_bias else None,
-            query_norm=ones(shape.head_width) if shape.qk_norm else None,
-            key_norm=ones(shape.head_width) if shape.qk_norm else None,
+            query_norm=unit_gain(shape.head_width) if shape.qk_norm else None,
+            key_norm=unit_gain(shape.head_width) if shape.qk_norm else None,
             router=random(shape.experts, width) if shape.experts else None,
         )
         for _ in range(shape.layers)
     ]
     head = token_table if shape.tied else random(shape.padded_vocabulary, width)
-    return Weights(token_table, layers, ones(), head)
+    return Weights(token_table, layers, unit_gain(), head)
 
 
 def rotary_tables(shape: Shape, positions: int, device: torch.device) -> tuple[Tensor, Tensor]:
@@ -107,10 +107,10 @@ class LlamaModel:
         weights: Weights,
         positions: int,
         *,
-        parts: Parts = ANNOTATED,
+        ranges: PartRanges = ANNOTATED,
         attend: Attend = attend_fused,
     ) -> None:
-        self.shape, self.parts, self.attend = shape, parts, attend
+        self.shape, self.ranges, self.attend = shape, ranges, attend
         self.weights = weights
         self.token_table = weights.token_table
         cos, sin = rotary_tables(shape, positions, self.token_table.device)
@@ -119,7 +119,7 @@ class LlamaModel:
         self._cos, self._sin = cos.to(self.token_table.dtype), sin.to(self.token_table.dtype)
 
     def tensors(self) -> Iterator[Tensor]:
-        """Every weight once."""
+        """Yield each tensor of weights once, a tied head not again."""
         yield self.token_table
         for layer in self.weights.layers:
             yield from (tensor for tensor in layer if tensor is not None)
@@ -131,7 +131,7 @@ class LlamaModel:
         """Logits [batch, padded vocabulary] of the token after `tokens` [batch, length]: see
         `workloads.inference.model.Model.forward`.
         """
-        shape, parts = self.shape, self.parts
+        shape, ranges = self.shape, self.ranges
         batch, length = tokens.shape
         rows = batch * length
         first, last = cache.length, cache.length + length
@@ -140,15 +140,15 @@ class LlamaModel:
         if is_prompt and first:
             raise ValueError("a prompt must come first")
 
-        with parts.embedding:
+        with ranges.embedding:
             x = F.embedding(tokens, self.token_table).view(rows, shape.width)
 
         for layer, cached in zip(self.weights.layers, cache.layers, strict=True):
-            with parts.norm:
+            with ranges.norm:
                 h = self.norm(x, layer.attention_norm)
-            with parts.qkv_proj:
+            with ranges.qkv_proj:
                 qkv = F.linear(h, layer.qkv, layer.qkv_bias)
-            with parts.attention:
+            with ranges.attention:
                 heads = qkv.view(batch, length, -1, shape.head_width).transpose(1, 2)
                 q, k, v = self.prepared(heads, layer, slice(first, last))
                 cached[0].narrow(2, first, length).copy_(k)
@@ -156,15 +156,15 @@ class LlamaModel:
                 keys, values = cached.narrow(3, 0, last).unbind()
                 h = self.attend(q, keys, values, is_prompt)
                 h = h.transpose(1, 2).reshape(rows, shape.query_width)
-            with parts.out_proj:
+            with ranges.out_proj:
                 x = x + F.linear(h, layer.out)
-            with parts.norm:
+            with ranges.norm:
                 h = self.norm(x, layer.mlp_norm)
             x = x + self.mlp(h, layer)
 
-        with parts.norm:
+        with ranges.norm:
             h = self.norm(x.view(batch, length, shape.width)[:, -1], self.weights.final_norm)
-        with parts.lm_head:
+        with ranges.lm_head:
             return F.linear(h, self.weights.head)
 
     def prepared(
@@ -188,10 +188,10 @@ class LlamaModel:
     def mlp(self, h: Tensor, layer: Layer) -> Tensor:
         """The MLP of `h` [rows, width], or the mixture of a token's experts."""
         if layer.router is None:
-            with self.parts.mlp:
+            with self.ranges.mlp:
                 return _swiglu(h, layer.gate_up, layer.down)
         shape, rows = self.shape, len(h)
-        with self.parts.router:
+        with self.ranges.router:
             shares = torch.softmax(F.linear(h, layer.router), dim=-1, dtype=torch.float32)
             weights, chosen = shares.topk(shape.experts_per_token, dim=-1)
             if shape.renormalized:
@@ -199,12 +199,12 @@ class LlamaModel:
             # Tokens in order of their experts; the host must know how many each has.
             order = chosen.flatten().argsort(stable=True)
             counts = torch.bincount(chosen.flatten(), minlength=shape.experts).tolist()
-        with self.parts.mlp:
+        with self.ranges.mlp:
             sources = order // shape.experts_per_token
-            parts = torch.split(h[sources], counts)
+            by_expert = torch.split(h[sources], counts)
             done = [
                 _swiglu(part, layer.gate_up[expert], layer.down[expert])
-                for expert, part in enumerate(parts)
+                for expert, part in enumerate(by_expert)
                 if len(part)
             ]
             weighted = torch.cat(done) * weights.flatten()[order, None].to(h.dtype)

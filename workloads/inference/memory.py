@@ -30,11 +30,11 @@ def parameter_count(shape: Shape) -> int:
 def _layer_weights(shape: Shape, experts: float) -> int:
     """Of one layer of Llama, with so many experts where it has any."""
     width = shape.width
-    found = 2 * width * (shape.query_width + shape.kv_width) + 2 * width
-    found += round(experts * 3 * width * shape.inner) + shape.experts * width
+    weights = 2 * width * (shape.query_width + shape.kv_width) + 2 * width
+    weights += round(experts * 3 * width * shape.inner) + shape.experts * width
     if shape.qkv_bias:
-        found += shape.query_width + 2 * shape.kv_width
-    return found + (2 * shape.head_width if shape.qk_norm else 0)
+        weights += shape.query_width + 2 * shape.kv_width
+    return weights + (2 * shape.head_width if shape.qk_norm else 0)
 
 
 def kv_cache_bytes(shape: Shape, batch: int, positions: int, element_bytes: int) -> int:
@@ -86,7 +86,7 @@ class Footprint:
     activation_bytes: int
 
     @classmethod
-    def of(
+    def estimate(
         cls,
         shape: Shape,
         batch: int,

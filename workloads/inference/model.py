@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from .parts import ANNOTATED, Attend, KVCache, Parts, attend_fused
+from .parts import ANNOTATED, Attend, KVCache, PartRanges, attend_fused
 from .shapes import Shape
 
 _INITIAL_DEVIATION = 0.02
@@ -50,7 +50,7 @@ class Model:
         device: torch.device,
         seed: int,
         *,
-        parts: Parts = ANNOTATED,
+        ranges: PartRanges = ANNOTATED,
         attend: Attend = attend_fused,
     ) -> None:
         generator = torch.Generator(device).manual_seed(seed)
@@ -68,7 +68,7 @@ class Model:
         width = shape.width
         # Weights that add to the residual are scaled by depth (Radford et al., 2019, section 2.3).
         residual = _INITIAL_DEVIATION / math.sqrt(2 * shape.layers)
-        self.shape, self.parts, self.attend = shape, parts, attend
+        self.shape, self.ranges, self.attend = shape, ranges, attend
         self.token_table = random(shape.padded_vocabulary, width)
         self.position_table = random(shape.context, width)
         self.layers = [
@@ -104,39 +104,39 @@ class Model:
         width, heads, head_width = self.shape.width, self.shape.heads, self.shape.head_width
         first, last = cache.length, cache.length + length
         cache.length = last
-        parts, epsilon = self.parts, self.shape.epsilon
+        ranges, epsilon = self.ranges, self.shape.epsilon
         is_prompt = length > 1
         if is_prompt and first:
             raise ValueError("a prompt must come first")
 
-        with parts.embedding:
+        with ranges.embedding:
             x = F.embedding(tokens, self.token_table)
             x += self.position_table[first:last]
             x = x.view(rows, width)
 
         for layer, cached in zip(self.layers, cache.layers, strict=True):
-            with parts.norm:
+            with ranges.norm:
                 h = F.layer_norm(x, (width,), *layer.attention_norm, epsilon)
-            with parts.qkv_proj:
+            with ranges.qkv_proj:
                 qkv = F.linear(h, *layer.qkv)
-            with parts.attention:
+            with ranges.attention:
                 # [row, 3 · heads · head width] → [3, batch, heads, length, head width]
                 qkv = qkv.view(batch, length, 3, heads, head_width).permute(2, 0, 3, 1, 4)
                 cached.narrow(3, first, length).copy_(qkv[1:])
                 keys, values = cached.narrow(3, 0, last).unbind()
                 h = self.attend(qkv[0], keys, values, is_prompt)
                 h = h.transpose(1, 2).reshape(rows, width)
-            with parts.out_proj:
+            with ranges.out_proj:
                 x += F.linear(h, *layer.out)
-            with parts.norm:
+            with ranges.norm:
                 h = F.layer_norm(x, (width,), *layer.mlp_norm, epsilon)
-            with parts.mlp:
+            with ranges.mlp:
                 h = F.gelu(F.linear(h, *layer.up), approximate="tanh")
                 x += F.linear(h, *layer.down)
 
-        with parts.norm:
+        with ranges.norm:
             h = F.layer_norm(
                 x.view(batch, length, width)[:, -1], (width,), *self.final_norm, epsilon
             )
-        with parts.lm_head:
+        with ranges.lm_head:
             return F.linear(h, self.token_table)

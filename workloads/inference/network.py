@@ -23,7 +23,7 @@ class Network(Protocol):
     token_table: Tensor
 
     def tensors(self) -> Iterator[Tensor]:
-        """Every weight once."""
+        """Yield each tensor of weights once, a tied head not again."""
 
     def forward(self, tokens: Tensor, cache: KVCache) -> Tensor:
         """Logits of the token after `tokens`."""
@@ -45,13 +45,13 @@ def make_network(
     `compiled` leaves out the ranges of its parts. Sets the process's attention back end.
     """
     choose_back_end(attention)
-    parts = SILENT if compiled else ANNOTATED
+    ranges = SILENT if compiled else ANNOTATED
     attend: Attend = attend_naive if attention == "naive" else attend_fused
     if shape.family == "gpt2":
-        return Model(shape, dtype, device, seed, parts=parts, attend=attend)
+        return Model(shape, dtype, device, seed, ranges=ranges, attend=attend)
     if weights is None:
         weights = random_weights(shape, dtype, device, seed)
-    return LlamaModel(shape, weights, positions, parts=parts, attend=attend)
+    return LlamaModel(shape, weights, positions, ranges=ranges, attend=attend)
 
 
 def choose_back_end(name: str) -> None:

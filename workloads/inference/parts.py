@@ -21,7 +21,7 @@ are a prompt's, whose tokens see only earlier ones → [batch, heads, n, width].
 
 
 @dataclass(frozen=True)
-class Parts:
+class PartRanges:
     """A reusable range for every part of a network."""
 
     embedding: AbstractContextManager[object]
@@ -36,9 +36,9 @@ class Parts:
 
 # Created once and reused: a new `nvtx.annotate` per range would cost four times as much, and a step
 # enters dozens.
-ANNOTATED = Parts(**{field.name: nvtx.annotate(field.name) for field in fields(Parts)})
+ANNOTATED = PartRanges(**{field.name: nvtx.annotate(field.name) for field in fields(PartRanges)})
 
-SILENT = Parts(**{field.name: nullcontext() for field in fields(Parts)})
+SILENT = PartRanges(**{field.name: nullcontext() for field in fields(PartRanges)})
 """For a compiled network, which every range would split."""
 
 

@@ -31,7 +31,7 @@ class Latency:
     tokens_per_s: float
 
     @classmethod
-    def of(cls, started_ns: int, arrived_ns: Sequence[int], batch: int) -> Latency:
+    def from_times(cls, started_ns: int, arrived_ns: Sequence[int], batch: int) -> Latency:
         """From when the prompt was given and when each token, at least one, arrived."""
         gaps_ns = np.diff(np.asarray(arrived_ns, dtype=np.int64))
         latency_ns = arrived_ns[-1] - started_ns

@@ -50,7 +50,7 @@ class Subject:
     """[batch, length], on the host."""
 
     @classmethod
-    def of(cls, settings: Settings) -> Subject:
+    def read(cls, settings: Settings) -> Subject:
         """Read the small files of the folder. Raises CannotRun if it is not a model's."""
         if not settings.model:
             shape = SHAPES[settings.size]
@@ -74,15 +74,15 @@ def run(given: Mapping[str, Value], report: Report) -> Outcome:
     Refuses before it allocates: WrongUsage for what exceeds the context, CannotRun for a missing
     device, precision or memory. Raises OutOfMemory if an allocation fails all the same.
     """
-    place = Place.of(given)
+    place = Place.find(given)
     device = place.device
-    settings = Settings.of(INFERENCE.fill(given, on_cpu=not place.on_gpu), device)
-    subject = Subject.of(settings)
+    settings = Settings.from_values(INFERENCE.fill(given, on_cpu=not place.on_gpu), device)
+    subject = Subject.read(settings)
     shape = subject.shape
     settings = replace(settings, prompt=subject.prompt.shape[1])
     refuse_what_does_not_fit(asdict(settings), shape)
     precision = set_precision(settings.precision, device)
-    footprint = Footprint.of(
+    footprint = Footprint.estimate(
         shape,
         settings.batch,
         settings.prompt,
@@ -92,35 +92,35 @@ def run(given: Mapping[str, Value], report: Report) -> Outcome:
     )
     footprint.refuse_unless_fits(free_bytes(device), settings.device)
 
-    known: dict[str, FigureValue] = {
+    figures_so_far: dict[str, FigureValue] = {
         "device_name": place.name,
         "effective_precision": precision.effective,
         "parameter_count": parameter_count(shape),
         "weight_bytes": footprint.weight_bytes,
         "kv_cache_bytes": footprint.kv_cache_bytes,
     }
-    report.metrics(known)
+    report.metrics(figures_so_far)
     what = subject.folder.path.name if subject.folder else settings.size
     report.say(
-        f"inference: {what} ({shape}), {known['parameter_count']:,} parameters "
-        f"in {precision.effective} on {known['device_name']} ({settings.device})"
+        f"inference: {what} ({shape}), {figures_so_far['parameter_count']:,} parameters "
+        f"in {precision.effective} on {figures_so_far['device_name']} ({settings.device})"
     )
     with out_of_memory_explained(), torch.inference_mode(), _kernels_explained(settings):
         started_ns = time.perf_counter_ns()
         generator = _load(settings, subject, precision.dtype, device, report)
-        known["load_ms"] = (time.perf_counter_ns() - started_ns) / 1e6
-        known["prepare_ms"] = _warm_up(generator, settings, report)
+        figures_so_far["load_ms"] = (time.perf_counter_ns() - started_ns) / 1e6
+        figures_so_far["prepare_ms"] = _warm_up(generator, settings, report)
         _prefill(generator, report)
         stopped_by = _decode(generator, settings, report)
 
-    latency = Latency.of(generator.started_ns, generator.arrived_ns, settings.batch)
+    latency = Latency.from_times(generator.started_ns, generator.arrived_ns, settings.batch)
     figures, unavailable = _derived(latency, settings, shape, precision.dtype, place)
-    known["output_text"] = _text_of(generator, subject.tokenizer)
-    if known["output_text"] is None:
+    figures_so_far["output_text"] = _text_of(generator, subject.tokenizer)
+    if figures_so_far["output_text"] is None:
         unavailable["output_text"] = "without a text to answer, tokens are only numbers"
     return Outcome(
         parameters=asdict(settings),
-        results={**known, **latency.figures(), **figures},
+        results={**figures_so_far, **latency.figures(), **figures},
         unavailable=unavailable,
         stopped_by=stopped_by,
     )
@@ -149,7 +149,7 @@ def _random_prompt(settings: Settings, shape: Shape) -> Tensor:
 def _load(
     settings: Settings, subject: Subject, dtype: torch.dtype, device: torch.device, report: Report
 ) -> Generator:
-    """Model, prompt and cache."""
+    """Put the model, the prompt and an empty KV cache on the device, inside the range `load`."""
     report.progress("load", 0, 1, "model")
     shape, folder = subject.shape, subject.folder
     with LOAD:

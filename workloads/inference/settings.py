@@ -30,7 +30,7 @@ class Settings:
     warmup: int
 
     @classmethod
-    def of(cls, values: Mapping[str, Value], device: torch.device) -> Settings:
+    def from_values(cls, values: Mapping[str, Value], device: torch.device) -> Settings:
         return cls(
             size=str(values["size"]),
             model=str(values["model"]),

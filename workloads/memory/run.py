@@ -1,4 +1,4 @@
-"""Runs `memory`."""
+"""Shows PyTorch's allocator at work: blocks, holes, the cost of an allocation, out of memory."""
 
 from __future__ import annotations
 
@@ -45,21 +45,21 @@ def run(given: Mapping[str, Value], report: Report) -> Outcome:
         "allocators": lambda: _allocators(place, block, run["passes"]),
         "out_of_memory": lambda: _run_out(diary),
     }
-    found: dict[str, Any] = {}
+    outcomes: dict[str, Any] = {}
     with run:
         for done, (name, experiment) in enumerate(experiments.items()):
             report.progress("memory", done, len(experiments), "experiments")
             with nvtx.annotate(name):
-                found[name] = experiment()
+                outcomes[name] = experiment()
         report.progress("memory", len(experiments), len(experiments), "experiments")
-    explained, allocators = found["out_of_memory"], found["allocators"]
+    explained, allocators = outcomes["out_of_memory"], outcomes["allocators"]
     report.say(f"out of memory, on purpose: {explained}")
     release_memory(place.device)
     by_way = {row["way"]: row["p50_us"] for row in allocators}
     results: dict[str, FigureValue] = {
         "driver_allocation_us": by_way.get("driver") if place.on_gpu else None,
         "cached_allocation_us": by_way.get("cache") if place.on_gpu else None,
-        "fragmented_bytes": found["fragmentation"],
+        "fragmented_bytes": outcomes["fragmentation"],
         "alloc_retries": diary.rows[-1].get("alloc_retries"),
         "out_of_memory_explained": explained,
     }
@@ -97,7 +97,7 @@ class _Diary:
             }
         self.rows.append(row)
 
-    def take(self, count: int) -> Tensor:
+    def allocate(self, count: int) -> Tensor:
         """`count` bytes that are really allocated: the host gives memory only once it is
         written.
         """
@@ -107,11 +107,11 @@ class _Diary:
 
 def _lifecycle(diary: _Diary, block: int, blocks: int) -> None:
     diary.write("start")
-    held = [diary.take(block) for _ in range(blocks)]
+    held = [diary.allocate(block) for _ in range(blocks)]
     diary.write(f"allocate {blocks} blocks")
     del held[: blocks // 2]
     diary.write(f"free {blocks // 2} of them")
-    held += [diary.take(block) for _ in range(blocks // 2)]
+    held += [diary.allocate(block) for _ in range(blocks // 2)]
     diary.write("allocate as many again")
     held.clear()
     diary.write("free all")
@@ -124,7 +124,7 @@ def _fragment(diary: _Diary, block: int, blocks: int) -> int | None:
     # Small tensors share a segment of 20 MiB (PyTorch, CUDACachingAllocator: kLargeBuffer), and a
     # segment is returned to the driver only as a whole.
     piece = min(4 * _MIB, block)
-    held: list[Tensor | None] = [diary.take(piece) for _ in range(4 * blocks)]
+    held: list[Tensor | None] = [diary.allocate(piece) for _ in range(4 * blocks)]
     diary.write(f"allocate {4 * blocks} pieces of {piece // _MIB} MiB")
     for number in range(0, len(held), 2):
         held[number] = None
@@ -133,7 +133,7 @@ def _fragment(diary: _Diary, block: int, blocks: int) -> int | None:
         torch.cuda.empty_cache()
     diary.write("empty the cache: the holes stay")
     fragmented = diary.rows[-1].get("inactive_split_bytes")
-    large = diary.take(2 * piece * blocks)
+    large = diary.allocate(2 * piece * blocks)
     diary.write("allocate as much as the holes hold together")
     del large
     held.clear()
@@ -146,7 +146,7 @@ def _allocators(place: Place, block: int, passes: int) -> list[Row]:
     """Time of an allocation that torch must request from the driver, and of one from its cache."""
 
     def times_us(*, empty_first: bool) -> list[float]:
-        found = []
+        durations_us = []
         for _ in range(passes):
             if empty_first and place.on_gpu:
                 torch.cuda.empty_cache()
@@ -154,9 +154,9 @@ def _allocators(place: Place, block: int, passes: int) -> list[Row]:
             started_ns = time.perf_counter_ns()
             with STEP:
                 held = torch.empty(block, dtype=torch.uint8, device=place.device)
-            found.append((time.perf_counter_ns() - started_ns) / 1e3)
+            durations_us.append((time.perf_counter_ns() - started_ns) / 1e3)
             del held
-        return found
+        return durations_us
 
     ways = {"driver": True, "cache": False} if place.on_gpu else {"host": False}
     rows: list[Row] = []

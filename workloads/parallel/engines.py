@@ -152,7 +152,7 @@ class Ddp(OwnBatch):
 
 
 class Zero1(Ddp):
-    """The optimizer's state divided."""
+    """DDP whose optimizer state is divided among the ranks (ZeRO stage 1)."""
 
     def __init__(self, rank: Ranked, sizes: Sizes, seed: int) -> None:
         super().__init__(rank, sizes, seed)
@@ -252,8 +252,8 @@ def average(parameters: Iterable[nn.Parameter], ranks: int) -> None:
     dist.all_reduce(flat)
     flat /= ranks
     sizes = [gradient.numel() for gradient in gradients]
-    parts = flat.split(sizes)  # type: ignore[no-untyped-call]
-    for gradient, mean in zip(gradients, parts, strict=True):
+    averaged = flat.split(sizes)  # type: ignore[no-untyped-call]
+    for gradient, mean in zip(gradients, averaged, strict=True):
         gradient.copy_(mean.view_as(gradient))
 
 

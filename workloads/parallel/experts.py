@@ -28,7 +28,7 @@ class Mixture(nn.Module):
 
     @property
     def shared(self) -> list[nn.Parameter]:
-        """What every rank has."""
+        """Parameters that every rank holds a copy of: all but the experts."""
         return [*self.tokens.parameters(), *self.gate.parameters(), *self.head.parameters()]
 
     def forward(self, x: Tensor) -> Tensor:
@@ -42,8 +42,8 @@ class Mixture(nn.Module):
 
     def _through(self, sorted_tokens: Tensor, counts: Tensor) -> Tensor:
         if self._ranks == 1:
-            parts = sorted_tokens.split(counts.tolist())  # type: ignore[no-untyped-call]
-            return torch.cat([f(part) for f, part in zip(self.experts, parts, strict=True)])
+            by_expert = sorted_tokens.split(counts.tolist())  # type: ignore[no-untyped-call]
+            return torch.cat([f(part) for f, part in zip(self.experts, by_expert, strict=True)])
         theirs = torch.empty_like(counts)
         dist.all_to_all_single(theirs, counts)
         sent = counts.view(self._ranks, -1).sum(1).tolist()

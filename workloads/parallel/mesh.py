@@ -23,14 +23,16 @@ class Mesh(Trainer):
 
     def __init__(self, rank: Ranked, sizes: Sizes, seed: int) -> None:
         super().__init__(rank, sizes, seed)
-        of = layout(rank.count)
-        self._layout = of
-        mesh = init_device_mesh(rank.device.type, tuple(of), mesh_dim_names=of._fields)
+        dimensions = layout(rank.count)
+        self._layout = dimensions
+        mesh = init_device_mesh(
+            rank.device.type, tuple(dimensions), mesh_dim_names=dimensions._fields
+        )
         stage, self._part, _ = mesh.get_coordinate() or [0, 0, 0]
-        self.loss_from = rank.count - rank.count // of.pipeline
-        self._is_first, self._is_last = stage == 0, stage == of.pipeline - 1
-        if of.pipeline > 1:
-            self.model = Stage(gpt_of(self.model), stage, of.pipeline)
+        self.loss_from = rank.count - rank.count // dimensions.pipeline
+        self._is_first, self._is_last = stage == 0, stage == dimensions.pipeline - 1
+        if dimensions.pipeline > 1:
+            self.model = Stage(gpt_of(self.model), stage, dimensions.pipeline)
             self.modules = [self.model]
         plan = {f"attention.{name}": ColwiseParallel() for name in ("wq", "wk", "wv")}
         plan |= {"mlp.w1": ColwiseParallel()}
@@ -42,10 +44,10 @@ class Mesh(Trainer):
         fully_shard(self.model, mesh=mesh["data"])
         self.optimizer = self.adam(self.model.parameters(), foreach=False)
         self._schedule: Any = None
-        if of.pipeline > 1:
+        if dimensions.pipeline > 1:
             group = mesh["pipeline"].get_group()
             made = pipelining.PipelineStage(
-                self.model, stage, of.pipeline, rank.device, group=group
+                self.model, stage, dimensions.pipeline, rank.device, group=group
             )
             self._schedule = pipelining.ScheduleGPipe(made, sizes.microbatches, loss_fn=loss_of)
 

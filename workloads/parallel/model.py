@@ -117,13 +117,13 @@ class Stage(nn.Module):
 
 
 def gpt_of(model: nn.Module) -> Gpt:
-    """`model`, which is one."""
+    """`model`, asserted to be a `Gpt`, for type checkers."""
     assert isinstance(model, Gpt)
     return model
 
 
 def loss_of(logits: Tensor, targets: Tensor) -> Tensor:
-    """Mean over all tokens."""
+    """Cross entropy in fp32, the mean over all tokens of the batch."""
     return functional.cross_entropy(logits.flatten(0, 1).float(), targets.flatten())
 
 

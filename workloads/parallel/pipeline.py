@@ -24,16 +24,17 @@ class Pipeline(Trainer):
         self.loss_from = rank.count - 1
         total = rank.count * chunks
         sleep_s = float(rank.spec["stage_ms"]) / 1e3 / chunks
-        at = [rank.rank + rank.count * chunk for chunk in range(chunks)]
+        stage_indices = [rank.rank + rank.count * chunk for chunk in range(chunks)]
         model = gpt_of(self.model)
         with rank.device:
             self.modules = [
-                SleepingStage(sleep_s) if sleep_s else Stage(model, index, total) for index in at
+                SleepingStage(sleep_s) if sleep_s else Stage(model, index, total)
+                for index in stage_indices
             ]
         self.model = nn.ModuleList(self.modules)
         stages = [
             pipelining.PipelineStage(module, index, total, rank.device)
-            for module, index in zip(self.modules, at, strict=True)
+            for module, index in zip(self.modules, stage_indices, strict=True)
         ]
         self._sleeps = sleep_s > 0
         self._schedule = getattr(pipelining, schedule)(

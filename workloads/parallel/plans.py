@@ -74,8 +74,8 @@ def chosen(word: str) -> list[str]:
 def too_old(name: str, version: str) -> str | None:
     """Why this torch cannot run an engine on the CPU, None where it can."""
     engine = ENGINES[name]
-    parts = version.split("+")[0].split(".")
-    if tuple(int(part) for part in parts[:2] if part.isdigit()) >= engine.least:
+    numbers = version.split("+")[0].split(".")
+    if tuple(int(part) for part in numbers[:2] if part.isdigit()) >= engine.least:
         return None
     return f"{name} {engine.why}; this is torch {version}"
 
@@ -93,13 +93,13 @@ def why_not(name: str, ranks: int, sizes: Mapping[str, int]) -> str | None:
         if amount % by:
             return f"{what}={amount} is not a multiple of {by}"
     if name == "mesh":
-        of = layout(ranks)
-        if ranks % 4 or ranks % (2 * of.pipeline):
+        dimensions = layout(ranks)
+        if ranks % 4 or ranks % (2 * dimensions.pipeline):
             return f"{ranks} ranks do not divide by data, tensor and pipeline: 4, 8, 12, …"
-        if sizes["heads"] % of.tensor or sizes["layers"] % of.pipeline:
+        if sizes["heads"] % dimensions.tensor or sizes["layers"] % dimensions.pipeline:
             return f"heads={sizes['heads']} or layers={sizes['layers']} is odd"
-        if (batch // of.data) % sizes["microbatches"] and of.pipeline > 1:
-            return f"{batch // of.data} sequences are not a multiple of microbatches"
+        if (batch // dimensions.data) % sizes["microbatches"] and dimensions.pipeline > 1:
+            return f"{batch // dimensions.data} sequences are not a multiple of microbatches"
     needs_ctx = engine.family == "context" or name == "tp_sp"
     if needs_ctx and sizes["ctx"] % ranks:
         return f"ctx={sizes['ctx']} is not a multiple of {ranks} ranks"

@@ -69,7 +69,7 @@ def measure(rank: Ranked, name: str) -> dict[str, object]:
     steps = rank.everywhere(measured.step_s)
     losses = rank.everywhere(measured.loss)
     of_model = losses[measured.trainer.loss_from :]
-    found: dict[str, object] = {
+    figures: dict[str, object] = {
         "step_s": max(steps),
         "loss": sum(of_model) / len(of_model),
         "collectives": measured.count,
@@ -81,18 +81,18 @@ def measure(rank: Ranked, name: str) -> dict[str, object]:
         reference = None
         if rank.rank == 0:
             reference = Measured(rank, sizes, WholeMixture, rank.count).loss
-        found["reference_loss"] = reference
+        figures["reference_loss"] = reference
         dist.barrier()
-    return found
+    return figures
 
 
 def _single(rank: Ranked, sizes: Sizes, build: Build) -> dict[str, object]:
     """Rank 0 by itself, with the whole batch and with that of one rank; the others wait."""
-    found: dict[str, object] = {}
+    figures: dict[str, object] = {}
     if rank.rank == 0:
         with nvtx.annotate("single"):
             whole = Measured(rank, sizes, build, rank.count)
-        found = {
+        figures = {
             "step_s": whole.step_s,
             "loss": whole.loss,
             "state_bytes": whole.trainer.state_bytes(),
@@ -102,9 +102,9 @@ def _single(rank: Ranked, sizes: Sizes, build: Build) -> dict[str, object]:
         del whole
         gc.collect()
         with nvtx.annotate("single, one rank's batch"):
-            found["own_step_s"] = Measured(rank, sizes, build, 1).step_s
+            figures["own_step_s"] = Measured(rank, sizes, build, 1).step_s
     dist.barrier()
-    return found
+    return figures
 
 
 def main() -> None:
@@ -113,12 +113,12 @@ def main() -> None:
     with Ranked(sys.argv[1]) as rank:
         rank.report({"ready": True})
         for name in rank.spec["engines"]:
-            found = measure(rank, name)
+            figures = measure(rank, name)
             gc.collect()
             if rank.on_gpu:
                 torch.cuda.empty_cache()
             dist.barrier()
-            rank.report({"engine": name, **found})
+            rank.report({"engine": name, **figures})
 
 
 if __name__ == "__main__":

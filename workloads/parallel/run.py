@@ -23,13 +23,13 @@ def run(given: Mapping[str, Value], report: Report) -> Outcome:
     with Runner(PARALLEL, given, report) as run:
         ranks = run.values["ranks"] = rank_count(run["ranks"], run.place.device)
         report.say(f"parallel: {ranks} ranks on {run.place.name}")
-        found = _Found(run, ranks)
+        launches = _Launches(run, ranks)
         names = chosen(str(run.values["engine"]))
         if run.values["late"] != "none" and len(names) > 1:
             names.remove("single")  # who is late is seen best where all ranks do the same
-        found.measure(names)
-        rows = found.rows
-    one = found.single
+        launches.measure(names)
+        rows = launches.rows
+    single = launches.single
     speeds = {
         str(row["engine"]): speed
         for row in rows
@@ -40,7 +40,7 @@ def run(given: Mapping[str, Value], report: Report) -> Outcome:
     best = max(speeds, key=lambda name: speeds[name], default=None)
     results = {
         "ranks_used": ranks,
-        "parameters_total": one.get("parameters"),
+        "parameters_total": single.get("parameters"),
         "one_rank_tokens_per_s": next(
             (row.get("tokens_per_s") for row in rows if row["engine"] == "single"), None
         ),
@@ -48,13 +48,13 @@ def run(given: Mapping[str, Value], report: Report) -> Outcome:
         "best_engine": best,
     }
     why = next((str(row["status"]) for row in rows if row["status"] != "ok"), "")
-    if not one and not why and not run.is_stopped:
+    if not single and not why and not run.is_stopped:
         why = "not measured with a late rank"
     return run.outcome(results, {"parallel": rows}, why or "the run was stopped earlier")
 
 
-class _Found:
-    """Rows as they come."""
+class _Launches:
+    """Launches the engines and collects their rows; a launch that fails costs one engine."""
 
     def __init__(self, run: Runner, ranks: int) -> None:
         self._run, self._ranks = run, ranks
@@ -85,7 +85,7 @@ class _Found:
             except RanksFailed as error:
                 name = left.pop(0)
                 self._add({"engine": name, "ranks": self._ranks, "status": str(error)})
-        order = {name: at for at, name in enumerate(names)}
+        order = {name: position for position, name in enumerate(names)}
         self.rows.sort(key=lambda row: order[str(row["engine"])])
 
     def _launch(self, names: list[str]) -> Iterator[Line]:

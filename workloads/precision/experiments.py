@@ -31,12 +31,12 @@ def accumulation_rows() -> Iterator[Row]:
         term = torch.tensor(_TERM, dtype=addend_type)
         for _ in range(_TERMS):
             total += term
-        found = total.item()
+        result = total.item()
         yield {
             "addend": addend,
             "accumulator": accumulator,
-            "sum": found,
-            "error": found - _TERM * _TERMS,
+            "sum": result,
+            "error": result - _TERM * _TERMS,
         }
 
 

@@ -1,4 +1,4 @@
-"""Runs `precision`."""
+"""Runs the four experiments of `precision` and makes a table of each."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def _measure_training(name: str, run: Runner, cells: Cells) -> None:
     autocast = AUTOCAST.get(name)
     scaled = " + scaler" if name == "fp16" else ""
     cells["effective_precision"] = f"{name} autocast{scaled}" if autocast else chosen.effective
-    Footprint.of(
+    Footprint.estimate(
         shape, _BATCH, ctx, mode="full", naive=True, checkpoint=0,
         element_bytes=chosen.dtype.itemsize,
     ).refuse_unless_fits(free_bytes(place.device), str(place.device))  # fmt: skip

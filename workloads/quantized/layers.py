@@ -100,12 +100,12 @@ def by_torchao(configuration: str) -> Callable[[Tensor], Layer]:
             torchao.quantize_(linear, getattr(torchao, configuration)())
         except Exception as error:
             raise Unsupported(f"torchao: {first_line(error)}") from None
-        return linear, _parts(linear.weight)
+        return linear, _tensors_inside(linear.weight)
 
     return make
 
 
-def _parts(weight: Tensor) -> tuple[Tensor, ...]:
+def _tensors_inside(weight: Tensor) -> tuple[Tensor, ...]:
     """The tensors that a tensor of torchao's is made of."""
     flatten = getattr(weight, "__tensor_flatten__", None)
     return tuple(getattr(weight, name) for name in flatten()[0]) if flatten else (weight,)

@@ -1,4 +1,4 @@
-"""Runs `quantized`."""
+"""Times a linear layer with each type of weights and compares it with bf16."""
 
 from __future__ import annotations
 

@@ -64,7 +64,10 @@ class Engine:
             tokens += request.tokens[first : first + count]
             places = range(first, first + count)
             positions += places
-            slots += [request.pages[at // self.page] * self.page + at % self.page for at in places]
+            slots += [
+                request.pages[position // self.page] * self.page + position % self.page
+                for position in places
+            ]
             if count == 1:
                 single.append(row)
                 tables.append((request.pages, first + 1))
@@ -74,7 +77,7 @@ class Engine:
                 last.append(row + count - 1)
         longest = max((len(pages) for pages, _ in tables), default=0)
         padded = [pages + [0] * (longest - len(pages)) for pages, _ in tables]
-        known = self._tensor([length for _, length in tables])
+        cached_lengths = self._tensor([length for _, length in tables])
         reach = torch.arange(longest * self.page, device=self.device)
         return Batch(
             tokens=self._tensor(tokens),
@@ -82,37 +85,37 @@ class Engine:
             slots=self._tensor(slots),
             single=self._tensor(single),
             pages=self._tensor(padded).view(len(tables), longest),
-            seen=(reach < known[:, None])[:, None, None],
+            seen=(reach < cached_lengths[:, None])[:, None, None],
             prompts=prompts,
             last=self._tensor(last),
         )
 
     def forward(self, batch: Batch) -> Tensor:
         """Logits [rows that are followed by a token, padded vocabulary]."""
-        model, parts = self.model, self.model.parts
+        model, ranges = self.model, self.model.ranges
         shape, rows = model.shape, len(batch.tokens)
-        with parts.embedding:
+        with ranges.embedding:
             x = F.embedding(batch.tokens, model.token_table)
         for layer, cache in zip(model.weights.layers, self._cache, strict=True):
-            with parts.norm:
+            with ranges.norm:
                 h = model.norm(x, layer.attention_norm)
-            with parts.qkv_proj:
+            with ranges.qkv_proj:
                 qkv = F.linear(h, layer.qkv, layer.qkv_bias)
-            with parts.attention:
+            with ranges.attention:
                 heads = qkv.view(1, rows, -1, shape.head_width).transpose(1, 2)
                 q, k, v = model.prepared(heads, layer, batch.positions)
                 flat = cache.view(2, -1, shape.kv_heads, shape.head_width)
                 flat[0, batch.slots] = k[0].transpose(0, 1)
                 flat[1, batch.slots] = v[0].transpose(0, 1)
                 h = self._attend(q[0].transpose(0, 1), cache, batch)
-            with parts.out_proj:
+            with ranges.out_proj:
                 x = x + F.linear(h, layer.out)
-            with parts.norm:
+            with ranges.norm:
                 h = model.norm(x, layer.mlp_norm)
             x = x + model.mlp(h, layer)
-        with parts.norm:
+        with ranges.norm:
             h = model.norm(x[batch.last], model.weights.final_norm)
-        with parts.lm_head:
+        with ranges.lm_head:
             return F.linear(h, model.weights.head)
 
     def _attend(self, q: Tensor, cache: Tensor, batch: Batch) -> Tensor:
@@ -121,24 +124,24 @@ class Engine:
         groups = self.model.shape.groups
         if len(batch.single):
             # [2, requests, pages, positions, KV heads, width] → [2, requests, KV heads, all, width]
-            known = cache[:, batch.pages].flatten(2, 3).transpose(2, 3)
+            cached = cache[:, batch.pages].flatten(2, 3).transpose(2, 3)
             # The queries that share keys stand as positions: no fused kernel takes a mask and
             # groups, and torch's own would repeat the keys.
-            together = q[batch.single].view(len(batch.single), known.shape[2], groups, -1)
-            answer = F.scaled_dot_product_attention(together, known[0], known[1], batch.seen)
+            together = q[batch.single].view(len(batch.single), cached.shape[2], groups, -1)
+            answer = F.scaled_dot_product_attention(together, cached[0], cached[1], batch.seen)
             out[batch.single] = answer.flatten(1, 2)
         for rows, pages, mask in batch.prompts:
             count = rows.stop - rows.start if mask is None else mask.shape[1]
-            known = cache[:, pages].flatten(1, 2)[:, :count].transpose(1, 2)[:, None]
+            cached = cache[:, pages].flatten(1, 2)[:, :count].transpose(1, 2)[:, None]
             ahead = q[rows].transpose(0, 1)[None]
             if mask is None:
                 answer = F.scaled_dot_product_attention(
-                    ahead, known[0], known[1], is_causal=True, enable_gqa=groups > 1
+                    ahead, cached[0], cached[1], is_causal=True, enable_gqa=groups > 1
                 )
             else:
-                together = ahead.reshape(1, known.shape[2], groups * ahead.shape[2], -1)
+                together = ahead.reshape(1, cached.shape[2], groups * ahead.shape[2], -1)
                 answer = F.scaled_dot_product_attention(
-                    together, known[0], known[1], mask.repeat(groups, 1)
+                    together, cached[0], cached[1], mask.repeat(groups, 1)
                 )
                 answer = answer.reshape(ahead.shape)
             out[rows] = answer[0].transpose(0, 1)

@@ -71,14 +71,14 @@ def draw(
     `context` are cut to it.
     """
     chance = random.Random(seed)
-    found, now_s = [], 0.0
+    requests, now_s = [], 0.0
     for number in range(count):
         if number and arrivals != "burst":
             now_s += chance.expovariate(rate) if arrivals == "poisson" else 1 / rate
         reads = _length(chance, lengths, prompt)
         writes = _length(chance, lengths, output)
-        found.append(_request(number, now_s, reads, writes, context, vocabulary, chance))
-    return found
+        requests.append(_request(number, now_s, reads, writes, context, vocabulary, chance))
+    return requests
 
 
 def read_trace(path: str, count: int, context: int, vocabulary: int, seed: int) -> list[Request]:
@@ -119,12 +119,12 @@ def _rows(path: Path) -> Iterator[tuple[float, int, int]]:
 def _length(chance: random.Random, lengths: str, mean: int) -> int:
     match lengths:
         case "fixed":
-            found = float(mean)
+            length = float(mean)
         case "uniform":
-            found = chance.uniform(0.5 * mean, 1.5 * mean)
+            length = chance.uniform(0.5 * mean, 1.5 * mean)
         case _:
-            found = chance.lognormvariate(math.log(mean) - _SIGMA**2 / 2, _SIGMA)
-    return max(1, round(found))
+            length = chance.lognormvariate(math.log(mean) - _SIGMA**2 / 2, _SIGMA)
+    return max(1, round(length))
 
 
 def _request(

@@ -55,15 +55,17 @@ def latencies(done: Sequence[Request]) -> dict[str, float | None]:
 
     TPOT, ITL and the rest are as vLLM's serving benchmark has them, TTFT with the queue.
     """
-    gaps = [np.diff(np.asarray(one.written_ns, dtype=np.int64)) / _NS_PER_MS for one in done]
-    found = {
-        "ttft": [ttft_ms(one) for one in done],
-        "tpot": [tpot for one in done if (tpot := tpot_ms(one)) is not None],
+    gaps = [
+        np.diff(np.asarray(request.written_ns, dtype=np.int64)) / _NS_PER_MS for request in done
+    ]
+    samples = {
+        "ttft": [ttft_ms(request) for request in done],
+        "tpot": [tpot for request in done if (tpot := tpot_ms(request)) is not None],
         "itl": np.concatenate(gaps).tolist() if gaps else [],
-        "e2e": [e2e_ms(one) for one in done],
+        "e2e": [e2e_ms(request) for request in done],
     }
     figures: dict[str, float | None] = {}
-    for name, values in found.items():
+    for name, values in samples.items():
         figures[f"{name}_mean_ms"] = float(np.mean(values)) if values else None
         for percent in (50, 90, 99):
             label = f"{name}_p{percent}_ms"
@@ -75,11 +77,12 @@ def throughput(
     requests: Sequence[Request], ttft_target_ms: float, tpot_target_ms: float
 ) -> dict[str, float | int | None]:
     """Rates over the time from the first arrival to the last token written."""
-    done = [one for one in requests if one.is_done]
-    ends = [one.written_ns[-1] for one in requests if one.written_ns]
+    done = [request for request in requests if request.is_done]
+    ends = [request.written_ns[-1] for request in requests if request.written_ns]
     duration_s = max(ends) / _NS_PER_S if ends else None
     good = sum(
-        ttft_ms(one) <= ttft_target_ms and (tpot_ms(one) or 0.0) <= tpot_target_ms for one in done
+        ttft_ms(request) <= ttft_target_ms and (tpot_ms(request) or 0.0) <= tpot_target_ms
+        for request in done
     )
 
     def rate(count: int) -> float | None:
@@ -89,27 +92,29 @@ def throughput(
         "completed": len(done),
         "duration_s": duration_s,
         "requests_per_s": rate(len(done)),
-        "tokens_per_s": rate(sum(len(one.written_ns) for one in requests)),
-        "input_tokens_per_s": rate(sum(one.prompt for one in requests if one.written_ns)),
+        "tokens_per_s": rate(sum(len(request.written_ns) for request in requests)),
+        "input_tokens_per_s": rate(
+            sum(request.prompt for request in requests if request.written_ns)
+        ),
         "goodput_per_s": rate(good),
         "goodput_percent": 100 * good / len(done) if done else None,
     }
 
 
 def step_rows(steps: Sequence[Step]) -> list[Row]:
-    """The steps by kind."""
+    """One row for each kind of step (prefill, mixed, decode) with its share of the time."""
     whole_ns = sum(step.end_ns - step.begin_ns for step in steps)
     rows: list[Row] = []
     for kind in ("prefill", "mixed", "decode"):
-        of = [step for step in steps if step.kind == kind]
-        if of:
-            times_ns = [step.end_ns - step.begin_ns for step in of]
+        of_kind = [step for step in steps if step.kind == kind]
+        if of_kind:
+            times_ns = [step.end_ns - step.begin_ns for step in of_kind]
             rows.append(
                 {
                     "kind": kind,
-                    "steps": len(of),
-                    "tokens": sum(step.tokens for step in of),
-                    "output_tokens": sum(step.written for step in of),
+                    "steps": len(of_kind),
+                    "tokens": sum(step.tokens for step in of_kind),
+                    "output_tokens": sum(step.written for step in of_kind),
                     "mean_ms": float(np.mean(times_ns)) / _NS_PER_MS,
                     "p99_ms": float(np.percentile(times_ns, 99)) / _NS_PER_MS,
                     "time_percent": 100 * sum(times_ns) / whole_ns,
@@ -125,17 +130,19 @@ def timeline_rows(steps: Sequence[Step]) -> list[Row]:
     length_ns = max(1, -(-steps[-1].end_ns // _INTERVALS))
     rows: list[Row] = []
     for number in range(_INTERVALS):
-        of = [step for step in steps if (step.end_ns - 1) // length_ns == number]
-        if of:
+        in_interval = [step for step in steps if (step.end_ns - 1) // length_ns == number]
+        if in_interval:
             row: dict[str, FigureValue] = {"time_s": (number + 1) * length_ns / _NS_PER_S}
             for name, values in (
-                ("running", [step.running for step in of]),
-                ("waiting", [step.waiting for step in of]),
-                ("kv_used_percent", [step.kv_percent for step in of]),
-                ("step_tokens", [step.tokens for step in of]),
+                ("running", [step.running for step in in_interval]),
+                ("waiting", [step.waiting for step in in_interval]),
+                ("kv_used_percent", [step.kv_percent for step in in_interval]),
+                ("step_tokens", [step.tokens for step in in_interval]),
             ):
                 row[name] = float(np.mean(values))
-            row["tokens_per_s"] = sum(step.written for step in of) / (length_ns / _NS_PER_S)
+            row["tokens_per_s"] = sum(step.written for step in in_interval) / (
+                length_ns / _NS_PER_S
+            )
             rows.append(row)
     return rows
 
@@ -143,19 +150,19 @@ def timeline_rows(steps: Sequence[Step]) -> list[Row]:
 def request_rows(requests: Sequence[Request]) -> list[Row]:
     """The first requests, one row each; those not reached have no times."""
     rows: list[Row] = []
-    for one in requests[:_REQUESTS]:
-        begun = one.begun_ns
+    for request in requests[:_REQUESTS]:
+        begun = request.begun_ns
         rows.append(
             {
-                "request": one.number,
-                "arrival_s": one.arrival_ns / _NS_PER_S,
-                "prompt": one.prompt,
-                "output": len(one.written_ns),
-                "queue_ms": None if begun is None else (begun - one.arrival_ns) / _NS_PER_MS,
-                "ttft_ms": ttft_ms(one) if one.written_ns else None,
-                "tpot_ms": tpot_ms(one) if one.is_done else None,
-                "e2e_ms": e2e_ms(one) if one.is_done else None,
-                "preemptions": one.preemptions,
+                "request": request.number,
+                "arrival_s": request.arrival_ns / _NS_PER_S,
+                "prompt": request.prompt,
+                "output": len(request.written_ns),
+                "queue_ms": None if begun is None else (begun - request.arrival_ns) / _NS_PER_MS,
+                "ttft_ms": ttft_ms(request) if request.written_ns else None,
+                "tpot_ms": tpot_ms(request) if request.is_done else None,
+                "e2e_ms": e2e_ms(request) if request.is_done else None,
+                "preemptions": request.preemptions,
             }
         )
     return rows

@@ -53,14 +53,14 @@ def run(given: Mapping[str, Value], report: Report) -> Outcome:
         pages, run["page"], run["sequences"], run["budget"], chunked=bool(values["chunked"])
     )
     weight_bytes = parameter_count(shape) * chosen.dtype.itemsize
-    known: dict[str, FigureValue] = {
+    figures_so_far: dict[str, FigureValue] = {
         "effective_precision": chosen.effective,
         "parameter_count": parameter_count(shape),
         "weight_bytes": weight_bytes,
         "kv_cache_bytes": kv_cache_bytes(shape, 1, pages * run["page"], chosen.dtype.itemsize),
         "kv_pages": pages,
     }
-    report.metrics({"device_name": place.name, **known})
+    report.metrics({"device_name": place.name, **figures_so_far})
     report.say(
         f"serve: {len(requests)} requests, {values['arrivals']}, to {values['size']} ({shape}) in "
         f"{chosen.effective} on {place.name}, {pages} pages of {run['page']}"
@@ -73,7 +73,7 @@ def run(given: Mapping[str, Value], report: Report) -> Outcome:
                 chosen.dtype,
                 place.device,
                 seed=run["seed"],
-                positions=max(one.prompt + one.output for one in requests),
+                positions=max(request.prompt + request.output for request in requests),
                 attention="auto",
                 compiled=False,
             )
@@ -83,7 +83,7 @@ def run(given: Mapping[str, Value], report: Report) -> Outcome:
             synchronize(place.device)
         report.progress("load", 1, 1, "model")
         steps = _Loop(engine, scheduler, requests, run).serve()
-    return _outcome(run, requests, steps, scheduler, known)
+    return _outcome(run, requests, steps, scheduler, figures_so_far)
 
 
 def _requests(run: Runner, shape: Shape) -> list[Request]:
@@ -108,7 +108,7 @@ def _requests(run: Runner, shape: Shape) -> list[Request]:
 def _pages(run: Runner, shape: Shape, requests: Sequence[Request], element_bytes: int) -> int:
     """How many pages there are. Raises CannotRun if they do not fit, or a request not in them."""
     page = run["page"]
-    longest = max(-(-one.most_positions // page) for one in requests)
+    longest = max(-(-request.most_positions // page) for request in requests)
     mean = -(-2 * (run["prompt"] + run["output"]) // page)
     pages = run["pages"] or max(longest, run["sequences"] * mean)
     if pages < longest:
@@ -147,7 +147,7 @@ class _Loop:
         self.steps: list[Step] = []
         self._started_ns = time.perf_counter_ns()
         self._written = 0
-        self._told = (0, 0)
+        self._reported = (0, 0)
 
     def serve(self) -> list[Step]:
         """Answer them; the steps it took."""
@@ -216,8 +216,8 @@ class _Loop:
     def _tell(self) -> None:
         if not self.run.report.metrics_due or not self.steps:
             return
-        step, (before_ns, before) = self.steps[-1], self._told
-        self._told = step.end_ns, self._written
+        step, (before_ns, before) = self.steps[-1], self._reported
+        self._reported = step.end_ns, self._written
         figures: dict[str, FigureValue] = {
             "running": step.running,
             "waiting": step.waiting,
@@ -233,13 +233,13 @@ def _outcome(
     requests: Sequence[Request],
     steps: Sequence[Step],
     scheduler: Scheduler,
-    known: Mapping[str, FigureValue],
+    figures_so_far: Mapping[str, FigureValue],
 ) -> Outcome:
     peaks, unavailable = peak_memory(run.place.device)
-    done = [one for one in requests if one.is_done]
+    done = [request for request in requests if request.is_done]
     rates = throughput(requests, run["ttft_target"], run["tpot_target"])
     results: dict[str, FigureValue] = {
-        **known,
+        **figures_so_far,
         **rates,
         **latencies(done),
         "steps": len(steps),

@@ -48,11 +48,11 @@ class Scheduler:
 
     @property
     def used_pages(self) -> int:
-        """Pages given out."""
+        """Pages of the KV cache that requests hold now."""
         return self.pages - len(self._free)
 
     def add(self, requests: Iterable[Request]) -> None:
-        """Append to the queue."""
+        """Append requests to the end of the waiting queue."""
         self.waiting.extend(requests)
 
     def plan(self) -> list[Piece]:
@@ -63,7 +63,7 @@ class Scheduler:
             if request not in self.running:
                 break  # put back for one before it, as all after it
             count = min(request.missing, left)
-            if count and self._give(request, request.computed + count):
+            if count and self._give_pages(request, request.computed + count):
                 pieces.append(Piece(request, request.computed, count))
                 left -= count
         if self.preemptions > preemptions:
@@ -79,7 +79,7 @@ class Scheduler:
                 break
             self.waiting.popleft()
             self.running.append(request)
-            self._give(request, count)
+            self._give_pages(request, count)
             pieces.append(Piece(request, 0, count))
             left = max(0, left - count)
         return pieces
@@ -88,14 +88,14 @@ class Scheduler:
         """Take note that a plan was computed, and release those that are complete."""
         for request, first, count in pieces:
             request.computed = first + count
-        for request in [one for one in self.running if one.is_done]:
+        for request in [running for running in self.running if running.is_done]:
             self.running.remove(request)
-            self._take(request)
+            self._release_pages(request)
 
     def _needed(self, request: Request, positions: int) -> int:
         return max(0, -(-positions // self.page) - len(request.pages))
 
-    def _give(self, request: Request, positions: int) -> bool:
+    def _give_pages(self, request: Request, positions: int) -> bool:
         """Pages for so many positions; puts others back for them. False if it was put back."""
         while self._needed(request, positions) > len(self._free):
             last = self.running[-1]
@@ -107,13 +107,13 @@ class Scheduler:
 
     def _put_back(self, request: Request) -> None:
         self.running.remove(request)
-        self._take(request)
+        self._release_pages(request)
         request.computed = 0
         request.preemptions += 1
         self.preemptions += 1
         self.waiting.appendleft(request)
 
-    def _take(self, request: Request) -> None:
+    def _release_pages(self, request: Request) -> None:
         self._free += reversed(request.pages)
         request.pages = []
 

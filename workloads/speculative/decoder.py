@@ -76,7 +76,7 @@ class Decoder:
                 first = self._choices(self._target, [Piece(request, 0, request.prompt)])
                 request.tokens.append(first[-1])
         began_ns = time.perf_counter_ns()
-        while (left := [one for one in self.requests if self._missing(one) > 0]) and (
+        while (left := [request for request in self.requests if self._missing(request) > 0]) and (
             not is_stopped()
         ):
             with STEP:
@@ -86,13 +86,16 @@ class Decoder:
     @property
     def texts(self) -> list[list[int]]:
         """What was written after each prompt."""
-        return [one.tokens[one.prompt : one.prompt + self._tokens] for one in self.requests]
+        return [
+            request.tokens[request.prompt : request.prompt + self._tokens]
+            for request in self.requests
+        ]
 
     def _missing(self, request: Request) -> int:
         return request.prompt + self._tokens - len(request.tokens)
 
     def _step(self, requests: list[Request]) -> None:
-        known = [len(request.tokens) for request in requests]
+        lengths = [len(request.tokens) for request in requests]
         if self._ahead:
             with DRAFT:
                 self._propose(requests)
@@ -101,13 +104,13 @@ class Decoder:
             # The last token that is known, and every proposal.
             pieces = [
                 Piece(request, length - 1, len(request.tokens) - length + 1)
-                for request, length in zip(requests, known, strict=True)
+                for request, length in zip(requests, lengths, strict=True)
             ]
             choices = self._choices(self._target, pieces)
         self.verify_ns += time.perf_counter_ns() - began_ns
         self.passes += 1
         with ACCEPT:
-            for request, length in zip(requests, known, strict=True):
+            for request, length in zip(requests, lengths, strict=True):
                 mine, choices = choices[: self._ahead + 1], choices[self._ahead + 1 :]
                 self._accept(request, length, mine)
 

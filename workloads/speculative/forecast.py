@@ -32,7 +32,7 @@ def forecast(values: Mapping[str, Value], peak: Peak | None) -> Forecast:
             "ahead",
         )
     element_bytes = ELEMENT_BYTES[str(values["precision"])]
-    needed = Footprint.of(shape, int(values["batch"]), prompt, tokens + ahead, element_bytes)
+    needed = Footprint.estimate(shape, int(values["batch"]), prompt, tokens + ahead, element_bytes)
     return Forecast(
         memory_bytes=needed.total_bytes + needed.kv_cache_bytes,
         made_of="weights and two KV caches",

@@ -1,4 +1,4 @@
-"""Runs `speculative`."""
+"""Decodes with growing numbers of proposals and compares time and text with plain decoding."""
 
 from __future__ import annotations
 
@@ -99,8 +99,8 @@ def _same_percent(first: list[list[int]], second: list[list[int]]) -> float:
     alike = whole = 0
     for left, right in zip(first, second, strict=True):
         whole += len(left)
-        for one, other in zip(left, right, strict=False):
-            if one != other:
+        for token, other in zip(left, right, strict=False):
+            if token != other:
                 break
             alike += 1
     return 100 * alike / max(1, whole)

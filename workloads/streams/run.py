@@ -1,4 +1,4 @@
-"""Runs `streams`."""
+"""Processes the pieces serially and overlapped, and computes the share of overlap achieved."""
 
 from __future__ import annotations
 
@@ -142,16 +142,16 @@ def run(given: Mapping[str, Value], report: Report) -> Outcome:
 def _results(times: Mapping[str, FigureValue]) -> dict[str, FigureValue]:
     """The figures; the overlap is (one stream - overlapped) / (one stream - longest stage)."""
 
-    def of(way: str) -> float | None:
+    def time_of(way: str) -> float | None:
         value = times.get(way)
         return value if isinstance(value, float) else None
 
-    serial, one, overlapped = of(SERIAL), of(PINNED), of(OVERLAPPED)
-    stages = [value for way in (COPIES, PRODUCTS) if (value := of(way)) is not None]
+    serial, pinned, overlapped = time_of(SERIAL), time_of(PINNED), time_of(OVERLAPPED)
+    stages = [value for way in (COPIES, PRODUCTS) if (value := time_of(way)) is not None]
     longest = max(stages) if len(stages) == 2 else None
     overlap = speedup = None
-    if one and overlapped and longest is not None and one > longest:
-        overlap = 100 * (one - overlapped) / (one - longest)
+    if pinned and overlapped and longest is not None and pinned > longest:
+        overlap = 100 * (pinned - overlapped) / (pinned - longest)
     if serial and overlapped:
         speedup = serial / overlapped
     return {

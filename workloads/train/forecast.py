@@ -28,7 +28,7 @@ def forecast(values: Mapping[str, Value], peak: Peak | None) -> Forecast:
     batch, ctx, checkpoint = (int(values[name]) for name in ("batch", "ctx", "checkpoint"))
     refuse_unless_in_context(size, ctx)
     shape, naive = SHAPES[size], values["attention"] == "naive"
-    footprint = Footprint.of(
+    footprint = Footprint.estimate(
         shape,
         batch,
         ctx,

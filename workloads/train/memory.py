@@ -21,7 +21,7 @@ class Footprint:
     activation_bytes: int
 
     @classmethod
-    def of(
+    def estimate(
         cls,
         shape: Shape,
         batch: int,

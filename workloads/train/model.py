@@ -44,20 +44,20 @@ class LayerRanges:
 
     def count(self, counting: bool) -> None:
         """Whether the following passes count: one that checkpoints repeat does not."""
-        for known in self._ranges.values():
-            known.counting = counting
+        for span in self._ranges.values():
+            span.counting = counting
 
     def reset(self) -> None:
-        for known in self._ranges.values():
-            known.reset()
+        for span in self._ranges.values():
+            span.reset()
 
     def used(self) -> Iterable[Range]:
-        """Those entered while counting."""
-        return (known for known in self._ranges.values() if known.count)
+        """The ranges that were entered at least once while counting."""
+        return (span for span in self._ranges.values() if span.count)
 
 
 def no_ranges(_name: str) -> AbstractContextManager[None]:
-    """For a compiled model."""
+    """A stand-in for `LayerRanges` in a compiled model, whose graph every range would split."""
     return nullcontext()
 
 
@@ -126,10 +126,10 @@ class Attention(nn.Module):
         groups = self.shape.heads // self.shape.kv_heads
         with self.ranges(MHA):
             with self.ranges("QKV projections"):
-                parts = [part(x) for part in self.projections]
-                parts = parts[0].chunk(3, dim=-1) if len(parts) == 1 else parts
+                projected = [part(x) for part in self.projections]
+                projected = projected[0].chunk(3, dim=-1) if len(projected) == 1 else projected
                 q, k, v = (
-                    part.view(batch, length, -1, head_width).transpose(1, 2) for part in parts
+                    part.view(batch, length, -1, head_width).transpose(1, 2) for part in projected
                 )
             if self.rotary is not None:
                 with self.ranges("RoPE(Q)"):

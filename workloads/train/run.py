@@ -54,7 +54,7 @@ def run(given: Mapping[str, Value], report: Report) -> Outcome:
     Raises WrongUsage for what exceeds a context, and CannotRun for a single configuration that
     cannot fit or has no such precision; in a sweep that is a row's status.
     """
-    place = Place.of(given)
+    place = Place.find(given)
     device = place.device
     values: dict[str, Any] = place.fill(TRAIN, given)
     settings = Settings(**values)
@@ -126,7 +126,7 @@ def _row(
         effective = _effective(settings, precision.effective)
         row["precision"] = effective
         element_bytes = precision.dtype.itemsize
-        footprint = Footprint.of(
+        footprint = Footprint.estimate(
             settings.shape,
             settings.batch,
             settings.ctx,

@@ -14,7 +14,7 @@ AUTOCAST = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
 @dataclass(frozen=True)
 class Settings:
-    """One configuration: a row."""
+    """The parameters of one configuration, which becomes one row of the headline."""
 
     size: str
     batch: int
@@ -44,7 +44,7 @@ class Settings:
 
     @property
     def global_batch(self) -> int:
-        """Sequences between two updates."""
+        """Sequences between two updates of the weights: batch × accumulate."""
         return self.batch * self.accumulate
 
     @property

@@ -134,17 +134,17 @@ class Trainer:
             grown[FORWARD] -= copies.bytes
         # In the first step, the model has no gradients before its backward pass, nor after its
         # optimizer, whose zero_grad drops them.
-        parts = {"activations": FORWARD, "gradients": BACKWARD, "optimizer": OPTIMIZER}
-        self.memory |= {what: grown[phase] for what, phase in parts.items() if phase in grown}
+        purposes = {"activations": FORWARD, "gradients": BACKWARD, "optimizer": OPTIMIZER}
+        self.memory |= {what: grown[phase] for what, phase in purposes.items() if phase in grown}
         return wall_ns
 
     def reset(self) -> None:
-        """Reset the clocks."""
+        """Set all times and counts to zero, at the end of the warm-up."""
         self.span_ms = {}
         self.whole_span_ms = 0.0
         self.layers.reset()
-        for known in (*self.phases.values(), self._step):
-            known.reset()
+        for span in (*self.phases.values(), self._step):
+            span.reset()
 
     @property
     def step_cpu_ms(self) -> float:

@@ -78,10 +78,10 @@ def phase_rows(label: str, trainer: Trainer, steps: int) -> Iterator[Row]:
     """
     rows, phases = _PhaseRows(label, steps), trainer.phases
     for name in (FORWARD, LOSS, BACKWARD, OPTIMIZER):
-        known = phases[name]
-        if known.count:
+        span = phases[name]
+        if span.count:
             span_ms = trainer.span_ms.get(name)
-            yield rows.row("phases", name, known.total_ms, known.count, span_ms=span_ms)
+            yield rows.row("phases", name, span.total_ms, span.count, span_ms=span_ms)
     optimizer = phases[OPTIMIZER]
     if optimizer.count:
         inner = [phases[name] for name in (OPTIMIZER_STEP, OPTIMIZER_ZERO)]
@@ -89,7 +89,7 @@ def phase_rows(label: str, trainer: Trainer, steps: int) -> Iterator[Row]:
             yield rows.row("optimizer", part.name, part.total_ms, part.count, parent=optimizer)
         own_ms = optimizer.total_ms - sum(part.total_ms for part in inner)
         yield rows.row("optimizer", "OPTIMIZER (exclusive)", own_ms, parent=optimizer)
-    ranges = {known.name: known for known in trainer.layers.used()}
+    ranges = {span.name: span for span in trainer.layers.used()}
     if MHA in ranges:
         yield from _attention_rows(rows, ranges, phases[FORWARD])
 
@@ -97,11 +97,11 @@ def phase_rows(label: str, trainer: Trainer, steps: int) -> Iterator[Row]:
 def _attention_rows(rows: _PhaseRows, ranges: Mapping[str, Range], forward: Range) -> Iterator[Row]:
     section, mha = "attention, forward", ranges[MHA]
     yield rows.row(section, "MHA (total)", mha.total_ms, mha.count, parent=forward)
-    parts = [ranges[name] for name in INSIDE_MHA if name in ranges]
-    for part in parts:
+    inner = [ranges[name] for name in INSIDE_MHA if name in ranges]
+    for part in inner:
         yield rows.row(section, part.name, part.total_ms, part.count, parent=mha)
-    linear_ms = sum(part.total_ms for part in parts if part.name in _LINEAR)
-    residual_ms = mha.total_ms - sum(part.total_ms for part in parts)
+    linear_ms = sum(part.total_ms for part in inner if part.name in _LINEAR)
+    residual_ms = mha.total_ms - sum(part.total_ms for part in inner)
     yield rows.row(section, "MHA linear (QKV + output)", linear_ms, parent=mha)
     yield rows.row(section, "MHA residual", residual_ms, parent=mha)
     rest_ms = forward.total_ms - mha.total_ms

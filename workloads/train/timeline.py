@@ -55,7 +55,10 @@ class MemoryTimeline:
         gradients = sum(weight.grad.nbytes for weight in self._weights if weight.grad is not None)
         state = self._optimizer.state.values() if self._optimizer is not None else ()
         optimizer = sum(
-            part.nbytes for of in state for part in of.values() if isinstance(part, Tensor)
+            part.nbytes
+            for moments in state
+            for part in moments.values()
+            if isinstance(part, Tensor)
         )
         rest = self._allocated() - self._model_bytes - gradients - optimizer
         self.rows.append(
