@@ -7,9 +7,9 @@ import sys
 from typing import TYPE_CHECKING
 
 from gputui.cli import options as declared
+from gputui.cli.declaration import UsageError, count
 from gputui.cli.hosts import asked_for, words_there
 from gputui.cli.options import MAIN
-from gputui.cli.values import UsageError, count
 
 if TYPE_CHECKING:
     from gputui.collect.hosts.pipe import FarRun
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 def run(options: argparse.Namespace) -> int:
     """The exit status."""
+    from gputui.cli.dispatch import check, mode_of
     from gputui.cli.live import Watch, record, screen
-    from gputui.cli.main import check, mode_of
 
     if options.annotate == "none":
         options.annotate = None

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from gputui.base.standard_streams import columns, say
+from gputui.cli.declaration import UsageError
 from gputui.cli.reading import load_run, recordings
-from gputui.cli.values import UsageError
 from gputui.render import formats
 
 if TYPE_CHECKING:

@@ -1,11 +1,170 @@
-"""What a command and an option are: see `options`, which declares them all."""
+"""What a command and an option are, and how the words typed for an option become its value.
+
+For `options`, which declares all of them, and for the commands, which raise UsageError where values
+do not go together. `parsing` applies both to a whole command line.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Literal, NamedTuple
 
-from gputui.cli.values import Parse, choice, text
+from gputui.base.errors import WRONG_USAGE, GputuiError, did_you_mean
+
+# Text typed for an option → its value. Errors name `where` it was typed: a flag, a variable.
+
+Parse = Callable[[str, str], Any]
+"""The value of a text. Raises UsageError, which begins with where the text stands."""
+
+MINIMUM_INTERVAL_S = 0.1
+
+MAXIMUM_INTERVAL_S = 3600.0
+
+
+class UsageError(GputuiError):
+    """The arguments are wrong. One line."""
+
+    exit_status = WRONG_USAGE
+
+
+def text(typed: str, where: str) -> str:
+    """Any text."""
+    del where
+    return typed
+
+
+def choice(typed: str, where: str, known: Sequence[str]) -> str:
+    """One of the `known`."""
+    if typed not in known:
+        raise UsageError(
+            f"{where} {typed}: give one of {', '.join(known)}{did_you_mean(typed, known)}"
+        )
+    return typed
+
+
+def boolean(typed: str, where: str) -> bool:
+    """A word for yes or no."""
+    if typed.lower() in ("1", "true", "yes", "on"):
+        return True
+    if typed.lower() in ("0", "false", "no", "off"):
+        return False
+    raise UsageError(f"{where} {typed}: give true or false")
+
+
+def count(typed: str, where: str) -> int:
+    """A whole number from 0."""
+    if not re.fullmatch(r"\d{1,9}", typed, re.ASCII):
+        raise UsageError(f"{where} {typed}: give a number")
+    return int(typed)
+
+
+def nanoseconds(typed: str, where: str) -> int:
+    """Nanoseconds since 1970."""
+    if not re.fullmatch(r"\d{1,19}", typed, re.ASCII):
+        raise UsageError(f"{where} {typed}: give nanoseconds since 1970")
+    return int(typed)
+
+
+def seconds(typed: str, where: str, *, may_be_none: bool = False) -> float:
+    """The seconds of "500ms", "30s", "5m" or "1h"; of "0" too if it `may_be_none`."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)(ms|s|m|h|)", typed)
+    if not match or not (may_be_none or float(match[1])) or float(match[1]) >= 1e9 / 3600:
+        raise UsageError(f"{where} {typed}: give a time like 30s, 5m or 1h")
+    return float(match[1]) * {"ms": 1e-3, "s": 1, "": 1, "m": 60, "h": 3600}[match[2]]
+
+
+def moment(typed: str, where: str) -> float:
+    """Seconds from the beginning, which may be 0."""
+    return seconds(typed, where, may_be_none=True)
+
+
+def price(typed: str, where: str) -> Any:
+    """The price of a kilowatt-hour and its currency."""
+    from gputui.model.units import Price
+
+    match = re.fullmatch(r"(\d{1,9}(?:\.\d{1,9})?) ?([^\W\d]{1,8}|[€$£¥])?", typed)
+    if not match:
+        raise UsageError(f'{where} {typed}: give a price like 0.30 or "0.30 EUR"')
+    return Price(float(match[1]), match[2] or "")
+
+
+def kernel_category(typed: str, where: str) -> Any:
+    """A pattern of kernel names, and the category of those that match."""
+    pattern, equals, category = typed.rpartition("=")
+    if not (pattern and equals and 0 < len(category.strip()) <= 40):
+        raise UsageError(f"{where} {typed}: give PATTERN=CATEGORY, as in my_attn.*=attention")
+    try:
+        return re.compile(pattern, re.IGNORECASE), category.strip()
+    except re.error as error:
+        raise UsageError(f"{where} {typed}: {error}") from None
+
+
+def alert(typed: str, where: str) -> Any:
+    """The condition of an alert."""
+    from gputui.report import alerts
+
+    return alerts.parse(typed, where)
+
+
+def share(typed: str, where: str) -> float:
+    """The percent of "2%" or "0.5%"; 100 of "none", no limit."""
+    match = re.fullmatch(r"(\d{1,3}(?:\.\d{1,3})?)%", typed, re.ASCII)
+    percent = 100.0 if typed == "none" else float(match[1]) if match else 0.0
+    if not 0.1 <= percent <= 100:
+        raise UsageError(f"{where} {typed}: give a share like 2%, at least 0.1%, or none")
+    return percent
+
+
+def interval(typed: str, where: str) -> float:
+    """Seconds between samples, as a number or a time."""
+    try:
+        found = float(typed)
+    except ValueError:
+        found = seconds(typed, where, may_be_none=True)
+    if not MINIMUM_INTERVAL_S <= found <= MAXIMUM_INTERVAL_S:
+        raise UsageError(
+            f"{where} {typed}: give {MINIMUM_INTERVAL_S:g} to {MAXIMUM_INTERVAL_S:g} seconds"
+        )
+    return found
+
+
+def size_bytes(typed: str, where: str) -> int:
+    """The bytes of "500k", "100MB" or "2GiB", in either case, with factors of 1024."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([kmgt]?)i?b?", typed, re.ASCII | re.IGNORECASE)
+    size = float(match[1]) * 1024 ** " kmgt".index(match[2].lower() or " ") if match else 0
+    if not 1 <= size < 2**60:
+        raise UsageError(f"{where} {typed}: give a size like 500k, 100M or 2G")
+    return int(size)
+
+
+def rotation(typed: str, where: str) -> tuple[int | None, int | None]:
+    """When to go on in a new file: bytes, or ns."""
+    if typed.endswith(("s", "m", "h")):
+        return None, int(seconds(typed, where) * 1e9)
+    return size_bytes(typed, where), None
+
+
+def speed(typed: str, where: str) -> float:
+    """How often as fast as it was."""
+    from gputui.playback.player import MAXIMUM_SPEED, MINIMUM_SPEED
+
+    try:
+        found = float(typed)
+    except ValueError:
+        found = 0.0
+    if not MINIMUM_SPEED <= found <= MAXIMUM_SPEED:
+        raise UsageError(f"{where} {typed}: give {MINIMUM_SPEED:g} to {MAXIMUM_SPEED:g}")
+    return found
+
+
+def address(typed: str, where: str) -> tuple[str, int]:
+    """Where to listen."""
+    del where
+    from gputui.render.prometheus_server import parse_address
+
+    return parse_address(typed)
+
 
 Completes = Literal["", "file", "folder", "recording", "workload", "parameter", "theme", "table"]
 """What a shell offers for a value; choices are offered without being named here."""

@@ -12,8 +12,8 @@ from pathlib import Path
 import gputui
 from gputui.base.errors import did_you_mean
 from gputui.cli import options as declared
+from gputui.cli.declaration import UsageError
 from gputui.cli.parsing import parser_of
-from gputui.cli.values import UsageError
 
 _DOCS = Path(gputui.__file__).with_name("docs")
 _PAGER = "less -FR"

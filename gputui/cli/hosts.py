@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING
 
 from gputui.base.errors import GputuiError
 from gputui.base.standard_streams import say
-from gputui.cli.declaration import Command
+from gputui.cli.declaration import Command, UsageError
 from gputui.cli.options import MAIN
-from gputui.cli.values import UsageError
 
 if TYPE_CHECKING:
     from gputui.collect.hosts.fleet import Fleet, Masters
@@ -141,7 +140,7 @@ def status_of(links: Sequence[HostLink], options: argparse.Namespace) -> int:
     """The exit status of what was followed, of several the first that failed. The way back to what
     goes on is printed.
     """
-    from gputui.cli.exit_status import exit_status
+    from gputui.cli.record import exit_status
     from gputui.collect.hosts.pipe import NODE
 
     ended = [(link.run_started, link.run_ended) for link in links]

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from gputui.cli.values import UsageError, seconds
+from gputui.cli.declaration import UsageError, seconds
 
 if TYPE_CHECKING:
     from gputui.collect.live import Live, LiveOptions
@@ -133,7 +133,7 @@ def screen(watch: Watch) -> int:
     status = run_screen(connect, options, shows_run=shows_run, shown=shown, go_on=go_on)
     if status or request is None or request.pid is not None or not runs:
         return status
-    from gputui.cli.exit_status import exit_status
+    from gputui.cli.record import exit_status
 
     ended = runs[0].ended
     if request.kind == "workload" and ended is not None and ended.stopped:

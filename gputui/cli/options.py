@@ -11,8 +11,11 @@ from collections.abc import Callable, Sequence
 from typing import Literal
 
 from gputui.base.standard_streams import WAYS
-from gputui.cli.declaration import Argument, Command, Mode, Option
-from gputui.cli.values import (
+from gputui.cli.declaration import (
+    Argument,
+    Command,
+    Mode,
+    Option,
     address,
     alert,
     count,

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gputui.base.standard_streams import say
-from gputui.cli.values import UsageError
+from gputui.cli.declaration import UsageError
 
 if TYPE_CHECKING:
     from gputui.playback.opening import Loaded

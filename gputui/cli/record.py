@@ -1,4 +1,7 @@
-"""Recording without a screen: the same sources, the same fold, one line of progress."""
+"""Recording without a screen: the same sources, the same fold, one line of progress.
+
+Here, too, what exit status a run comes to: screens of this machine and of other hosts end with it.
+"""
 
 from __future__ import annotations
 
@@ -18,12 +21,11 @@ from typing import TYPE_CHECKING, Any, TextIO
 from gputui.base.sanitize import cut_to_width, sanitize
 from gputui.base.standard_streams import begin_line, columns, draw, notify, release, say
 from gputui.base.wake import Wake
-from gputui.cli.exit_status import exit_status
 from gputui.collect.child.process import ENDING_S, GRACE_S
 from gputui.collect.live import Live, LiveOptions
 from gputui.collect.traced_run import RunRequest
 from gputui.model import units
-from gputui.model.events import Alert
+from gputui.model.events import Alert, RunEnded
 from gputui.report.tables.workload import metric_text
 from gputui.state import Gpu, Run, Session, remarks
 from gputui.store.journal import JournalError, JournalWriter, Limits
@@ -33,7 +35,9 @@ from gputui.store.places import snapshot_path
 if TYPE_CHECKING:
     from gputui.render.prometheus_server import Exporter
 
+
 _LAST_LINES = 5
+
 _CLOSING_S = ENDING_S + 5.0
 """Longer than anything takes that ends by itself."""
 
@@ -396,7 +400,7 @@ class _MachineRecorder(Recorder):
 
 def print_answer(session: Session, run: Run | None, path: Path | None, out: TextIO) -> None:
     """What the recording at `path` says."""
-    from gputui.render.answer import answer_text, ways_on
+    from gputui.render.summary import answer_text, ways_on
 
     try:
         begin_line()
@@ -464,7 +468,9 @@ def record_on(
 
 
 _LONGEST_ETA_NS = 1000 * 3600e9
+
 _ENDS = "Ctrl-C ends"
+
 MOST_GPUS = 8
 
 EXPLAIN_S = 1.0
@@ -558,3 +564,22 @@ def progress_words(run: Run) -> str:
         if left_ns < _LONGEST_ETA_NS:
             words += f" ETA {units.duration(left_ns)}"
     return words
+
+
+# The exit status of gputui once a run has ended.
+
+
+def exit_status(kind: str, ended: RunEnded | None) -> int:
+    """The exit status for a run of this kind.
+
+    Around a user's command it is that command's own, 128 + n if signal n ended it, as in a shell; a
+    workload gives 0, 2 if its parameters were refused, otherwise 1.
+    """
+    if ended is None:
+        return 1
+    if kind == "command":
+        number = ended.signal
+        return 128 + number if number is not None else ended.exit_code or 0
+    if ended.exit_code in (0, 2):
+        return ended.exit_code
+    return 1

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from gputui.base.errors import did_you_mean
 from gputui.base.standard_streams import has_colors, read_keys_from_terminal
-from gputui.cli.values import UsageError
+from gputui.cli.declaration import UsageError
 
 if TYPE_CHECKING:
     from gputui.tui.early import Shown

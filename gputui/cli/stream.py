@@ -7,7 +7,7 @@ import os
 import re
 
 from gputui.base.errors import GputuiError
-from gputui.cli.values import UsageError
+from gputui.cli.declaration import UsageError
 
 
 def run(options: argparse.Namespace) -> int:

@@ -9,8 +9,8 @@ from contextlib import closing
 from typing import TYPE_CHECKING
 
 from gputui.base.standard_streams import columns, say
+from gputui.cli.declaration import UsageError
 from gputui.cli.reading import load_run, one_recording
-from gputui.cli.values import UsageError
 from gputui.render import formats
 
 if TYPE_CHECKING:
@@ -20,8 +20,7 @@ if TYPE_CHECKING:
 
 def run(options: argparse.Namespace) -> int:
     """The exit status."""
-    from gputui.render.answer import answer_text
-    from gputui.render.summary import is_event_table, one_table
+    from gputui.render.summary import answer_text, is_event_table, one_table
     from gputui.report.answer import Line
     from gputui.report.tables.phases import domains_of, of_domains
 

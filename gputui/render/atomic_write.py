@@ -1,6 +1,7 @@
 """Files and folders written completely or not at all, and never over a recording.
 
-Private to their owner, as recordings are: 0600, folders 0700.
+Private to their owner, as recordings are: 0600, folders 0700. For every format. The errors of
+exports are here, too, because writing raises most of them.
 """
 
 from __future__ import annotations
@@ -12,10 +13,27 @@ import tempfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from gputui.render.errors import ExportError
+from gputui.base.errors import WRONG_USAGE, GputuiError
 from gputui.store.errors import taken
 from gputui.store.journal.reader import HEADER_BEGINS
 from gputui.store.places import SNAPSHOT_SUFFIX, SUFFIXES, TRACE_SUFFIX
+
+# Errors of exports, in words.
+
+
+class ExportError(GputuiError):
+    """The export failed. One line for people."""
+
+
+class NoRunError(ExportError):
+    """The request needs a run, and the recording has none."""
+
+
+class UnknownNameError(ExportError):
+    """There is no table or format of that name."""
+
+    exit_status = WRONG_USAGE
+
 
 _JOURNAL_BEGINS = HEADER_BEGINS.rstrip(b",")  # also of one that was cut off there
 

@@ -18,8 +18,7 @@ import msgspec
 from gputui.base.errors import GputuiError
 from gputui.model.events import AnyEvent, GpuSample, HostSample, MachineSample
 from gputui.model.metrics import Metric, metrics_of
-from gputui.render.atomic_write import atomic_folder, file_names
-from gputui.render.errors import ExportError
+from gputui.render.atomic_write import ExportError, atomic_folder, file_names
 from gputui.render.formats import Source
 from gputui.report.schema import AnyTable
 from gputui.state import Run, Session

@@ -142,7 +142,7 @@ def _session_of(app: GputuiApp) -> Session | None:
 def _leave(app: GputuiApp) -> None:
     """What stays on the terminal of the newest run: the answer."""
     from gputui.base.standard_streams import columns, release
-    from gputui.render.answer import answer_text, ways_on
+    from gputui.render.summary import answer_text, ways_on
 
     session = app.last_session()
     if session is None or session.run is None:

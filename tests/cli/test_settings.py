@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 from gputui.base.sanitize import sanitize
 from gputui.base.standard_streams import WAYS
+from gputui.cli.declaration import MAXIMUM_INTERVAL_S, MINIMUM_INTERVAL_S, UsageError
 from gputui.cli.options import MAIN, command, settings
-from gputui.cli.settings import config_path, resolve
-from gputui.cli.values import MAXIMUM_INTERVAL_S, MINIMUM_INTERVAL_S, UsageError
+from gputui.cli.parsing import config_path, resolve
 from gputui.report.alerts import ThresholdError
 
 NAMES = tuple(option.name for option in settings())

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gputui.base.sanitize import sanitize
+from gputui.cli.declaration import UsageError, seconds, share, size_bytes
 from gputui.cli.live import capture_options
-from gputui.cli.values import UsageError, seconds, share, size_bytes
 from gputui.collect.catalogue import CatalogueError, Parameter, parse_value
 from gputui.inject.options import FIRST_EXCESS_NS, CaptureOptions, TraceSampling
 from gputui.render.prometheus_server import AddressError, parse_address

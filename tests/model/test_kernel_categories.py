@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gputui.cli.values import UsageError, kernel_category
+from gputui.cli.declaration import UsageError, kernel_category
 from gputui.model.kernel_categories import OTHER, RULES, category, configure
 from gputui.model.leaves import Leaf, leaf_of_kernel
 from gputui.model.naming import short_name

@@ -11,8 +11,8 @@ from gputui.cli.dispatch import run as gputui
 from gputui.model.events import RunEnded
 from gputui.playback.opening import load, open_recording
 from gputui.render import formats
-from gputui.render.answer import MOST_LINES, NARROWEST, answer_text, fitted, ways_on
 from gputui.render.html import roof
+from gputui.render.summary import MOST_LINES, NARROWEST, answer_text, fitted, ways_on
 from gputui.report.answer import Line, short_line
 from gputui.report.roofline import Roof
 from gputui.state import Session

@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from gputui.cli.dispatch import run
-from gputui.render.atomic_write import atomic_write
-from gputui.render.errors import ExportError
+from gputui.render.atomic_write import ExportError, atomic_write
 from tests.conftest import DATA
 
 RECORDING = DATA / "h200-inference.gputui"

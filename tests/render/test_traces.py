@@ -18,8 +18,8 @@ from gputui.imports.nsys import NsysReport
 from gputui.model.events import GpuSample, HostSample, MachineSample, Mark
 from gputui.playback.opening import load, open_recording
 from gputui.render import formats
+from gputui.render.atomic_write import ExportError
 from gputui.render.chrome import write_chrome
-from gputui.render.errors import ExportError
 from gputui.render.traces import open_traced
 from gputui.report.phases import phase_rows
 from gputui.report.statistics import api_rows, kernel_rows, memory_size_rows, memory_time_rows

@@ -14,9 +14,9 @@ import pytest
 
 from gputui import read
 from gputui.attribute.reader import job_in
+from gputui.cli.declaration import UsageError
 from gputui.cli.dispatch import run as main
 from gputui.cli.live import expanded
-from gputui.cli.values import UsageError
 from gputui.model.events import (
     AnyEvent,
     CaptureDelta,

@@ -8,7 +8,7 @@ import pytest
 
 from gputui.model.events import ResultColumn, ResultTable, RunResult
 from gputui.render import formats
-from gputui.render.errors import ExportError
+from gputui.render.atomic_write import ExportError
 from gputui.render.summary import one_table
 from gputui.report.registry import summary_tables, table_names
 from gputui.report.summary_document import summary_document

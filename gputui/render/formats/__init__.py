@@ -19,7 +19,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, TextIO, TypeVar
 
-from gputui.render.errors import ExportError, UnknownNameError
+from gputui.render.atomic_write import ExportError, UnknownNameError
 
 if TYPE_CHECKING:
     from gputui.playback.opening import Loaded

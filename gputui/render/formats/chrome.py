@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 def _write(source: Source, path: Path | None) -> Written:
     """Several processes become a file each, `-rankN` or `-pidN` before the suffix; one whose name
     ends in `.gz` is compressed."""
+    from gputui.render.atomic_write import ExportError
     from gputui.render.chrome import processes_of, write_chrome
-    from gputui.render.errors import ExportError
     from gputui.render.traces import open_traced
 
     assert path is not None

@@ -11,8 +11,7 @@ def _write(source: Source, path: Path | None) -> Written:
     import shutil
 
     from gputui.playback.opening import import_kind, load
-    from gputui.render.atomic_write import atomic_write
-    from gputui.render.errors import ExportError
+    from gputui.render.atomic_write import ExportError, atomic_write
     from gputui.store.places import snapshot_path
 
     assert path is not None

@@ -13,8 +13,7 @@ if TYPE_CHECKING:
 
 
 def _summary(session: Session, run: Run | None, width: int | None) -> str:
-    from gputui.render.answer import answer_text
-    from gputui.render.summary import facts_lines, tables_with_rows
+    from gputui.render.summary import answer_text, facts_lines, tables_with_rows
 
     parts = [answer_text(session, run, width), "\n".join(facts_lines(session, run)) + "\n"]
     parts += [_cut(table, width) for table in tables_with_rows(session, run)]

@@ -12,10 +12,10 @@ import psutil
 import pytest
 
 from gputui.cli import attach, live_hosts
+from gputui.cli.declaration import UsageError
 from gputui.cli.hosts import words_there
 from gputui.cli.options import MAIN, command
 from gputui.cli.parsing import parse
-from gputui.cli.values import UsageError
 from gputui.collect.hosts import far_end
 from gputui.collect.hosts.far_end import FarRunError
 from gputui.collect.hosts.fleet import Fleet
