@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 
 
 def run(options: argparse.Namespace) -> int:
-    """The exit status."""
+    """Attach to the processes that `options` name, show or record them until they end or the person
+    detaches; return the exit status. Raises UsageError and the errors of attaching."""
     from gputui.cli.dispatch import check, mode_of
     from gputui.cli.live import Watch, record, screen
 

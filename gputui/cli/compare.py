@@ -17,12 +17,13 @@ if TYPE_CHECKING:
 
 
 def run(options: argparse.Namespace) -> int:
-    """The exit status."""
+    """Print the comparison; return the exit status: 1 if a condition of `--fail-if` holds. Raises
+    UsageError, JournalError and ThresholdError."""
     files = [options.baseline, *options.others]
     names = recordings(files)
     if len(names) == 1:
-        told = ", ".join(files[:3]) + (", …" if len(files) > 3 else "")
-        raise UsageError(f"{told} are files of one recording: name another to compare it with")
+        named = ", ".join(files[:3]) + (", …" if len(files) > 3 else "")
+        raise UsageError(f"{named} are files of one recording: name another to compare it with")
     if names.count("-") > 1:
         raise UsageError("- is standard input, which can be read once: give one FILE as - at most")
     runs = options.run * len(names) if len(options.run) == 1 else options.run

@@ -78,7 +78,7 @@ _SCRIPTS = {"bash": _BASH, "zsh": _ZSH, "fish": _FISH}
 
 
 def run(options: argparse.Namespace) -> int:
-    """The exit status."""
+    """Print the script for the shell that `options` name; return the exit status."""
     sys.stdout.write(_SCRIPTS[options.shell])
     return 0
 
@@ -88,10 +88,10 @@ def words(typed: Sequence[str]) -> None:
     tab."""
     before, current = list(typed[:-1]), typed[-1] if typed else ""
     try:
-        found = list(candidates(before, current))
+        offered = list(candidates(before, current))
     except GputuiError:
         return  # what a workload or a file refuses is no help while typing
-    for value, meaning in found:
+    for value, meaning in offered:
         if value.startswith(current) or value in (FILES, FOLDERS):
             print(f"{sanitize(value)}\t{sanitize(meaning)}" if value[0] != ":" else value)
 
@@ -117,11 +117,13 @@ def candidates(before: Sequence[str], current: str) -> Iterator[tuple[str, str]]
             if option.many or not set(option.flags) & set(before)
         )
     elif chosen is MAIN:
-        yield from ((known.name, known.help) for known in COMMANDS if not before)
+        yield from ((one_command.name, one_command.help) for one_command in COMMANDS if not before)
     elif chosen.name == "help":
         from gputui.cli.help import pages
 
-        yield from ((name, "") for name in (*pages(), *(known.name for known in COMMANDS)))
+        yield from (
+            (name, "") for name in (*pages(), *(one_command.name for one_command in COMMANDS))
+        )
     elif chosen.arguments:
         argument = chosen.arguments[-1]
         yield from ((value, "") for value in argument.choices)
@@ -176,7 +178,7 @@ def _recordings() -> Iterator[tuple[str, str]]:
     from gputui.store.places import default_folder
 
     try:
-        found = sorted(default_folder().glob("*.gputui*"), reverse=True)
+        paths = sorted(default_folder().glob("*.gputui*"), reverse=True)
     except OSError:
         return
-    yield from ((str(path), "") for path in found if not path.name.endswith("-trace"))
+    yield from ((str(path), "") for path in paths if not path.name.endswith("-trace"))

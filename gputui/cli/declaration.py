@@ -29,16 +29,16 @@ class UsageError(GputuiError):
 
 
 def text(typed: str, where: str) -> str:
-    """Any text."""
+    """The text as it was typed: any is right."""
     del where
     return typed
 
 
-def choice(typed: str, where: str, known: Sequence[str]) -> str:
-    """One of the `known`."""
-    if typed not in known:
+def choice(typed: str, where: str, allowed: Sequence[str]) -> str:
+    """The text, if it is one of the words that are `allowed`."""
+    if typed not in allowed:
         raise UsageError(
-            f"{where} {typed}: give one of {', '.join(known)}{did_you_mean(typed, known)}"
+            f"{where} {typed}: give one of {', '.join(allowed)}{did_you_mean(typed, allowed)}"
         )
     return typed
 
@@ -60,7 +60,7 @@ def count(typed: str, where: str) -> int:
 
 
 def nanoseconds(typed: str, where: str) -> int:
-    """Nanoseconds since 1970."""
+    """A moment in nanoseconds since 1970 (UTC)."""
     if not re.fullmatch(r"\d{1,19}", typed, re.ASCII):
         raise UsageError(f"{where} {typed}: give nanoseconds since 1970")
     return int(typed)
@@ -119,14 +119,14 @@ def share(typed: str, where: str) -> float:
 def interval(typed: str, where: str) -> float:
     """Seconds between samples, as a number or a time."""
     try:
-        found = float(typed)
+        interval_s = float(typed)
     except ValueError:
-        found = seconds(typed, where, may_be_none=True)
-    if not MINIMUM_INTERVAL_S <= found <= MAXIMUM_INTERVAL_S:
+        interval_s = seconds(typed, where, may_be_none=True)
+    if not MINIMUM_INTERVAL_S <= interval_s <= MAXIMUM_INTERVAL_S:
         raise UsageError(
             f"{where} {typed}: give {MINIMUM_INTERVAL_S:g} to {MAXIMUM_INTERVAL_S:g} seconds"
         )
-    return found
+    return interval_s
 
 
 def size_bytes(typed: str, where: str) -> int:
@@ -150,16 +150,16 @@ def speed(typed: str, where: str) -> float:
     from gputui.playback.player import MAXIMUM_SPEED, MINIMUM_SPEED
 
     try:
-        found = float(typed)
+        factor = float(typed)
     except ValueError:
-        found = 0.0
-    if not MINIMUM_SPEED <= found <= MAXIMUM_SPEED:
+        factor = 0.0
+    if not MINIMUM_SPEED <= factor <= MAXIMUM_SPEED:
         raise UsageError(f"{where} {typed}: give {MINIMUM_SPEED:g} to {MAXIMUM_SPEED:g}")
-    return found
+    return factor
 
 
 def address(typed: str, where: str) -> tuple[str, int]:
-    """Where to listen."""
+    """The host and port to listen on. Raises PrometheusError."""
     del where
     from gputui.render.prometheus_server import parse_address
 
@@ -199,7 +199,7 @@ class Option(NamedTuple):
 
     @property
     def flag(self) -> str:
-        """The long flag."""
+        """The long flag, as it is typed: --max-size."""
         return f"--{self.name.replace('_', '-')}"
 
     @property
@@ -230,8 +230,8 @@ class Option(NamedTuple):
 
     def read(self, typed: str, where: str) -> Any:
         """The value of `typed`. Raises UsageError, which names `where` it stands."""
-        known = self.choices() if self.choices else ()
-        return choice(typed, where, known) if known else self.parse(typed, where)
+        allowed = self.choices() if self.choices else ()
+        return choice(typed, where, allowed) if allowed else self.parse(typed, where)
 
 
 class Argument(NamedTuple):

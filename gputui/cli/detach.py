@@ -8,14 +8,14 @@ from gputui.base.standard_streams import say
 
 
 def run(options: argparse.Namespace) -> int:
-    """The exit status."""
+    """End the tracing of a process, whichever gputui attached to it; return the exit status."""
     from gputui.cli.attach import process_of
     from gputui.inject.attach import detach
     from gputui.state.remarks import CUPTI_STAYS
 
     pid = process_of(options)
-    found = detach(pid)
-    say(f"process {pid} {'was put to sleep' if found.was_awake else 'is asleep already'}")
-    if found.keeps_cupti:
+    outcome = detach(pid)
+    say(f"process {pid} {'was put to sleep' if outcome.was_awake else 'is asleep already'}")
+    if outcome.keeps_cupti:
         say(CUPTI_STAYS)
     return 0

@@ -21,6 +21,7 @@ from gputui.cli.hosts import asked_for
 from gputui.cli.options import MAIN
 from gputui.cli.parsing import parse
 
+
 def run_mode(words: list[str], command: list[str] | None) -> int:
     """Do what `words` say; `command` is what came after `--`. The exit status."""
     options = parse(MAIN, words)
@@ -151,8 +152,8 @@ def _dispatch(words: list[str]) -> int:
         return status
     typed: list[str] | None = None
     if "--" in words:
-        at = words.index("--")
-        words, typed = words[:at], words[at + 1 :]
+        place = words.index("--")
+        words, typed = words[:place], words[place + 1 :]
         if not typed:
             raise UsageError("nothing to run after --; see gputui --help")
     return run_mode(words, typed)

@@ -54,7 +54,7 @@ class DoctorDocument(msgspec.Struct, frozen=True):
 
 
 def run(options: argparse.Namespace) -> int:
-    """The exit status."""
+    """Print every check, as text or JSON; return the exit status, which is 0 whatever they find."""
     checks = examine()
     if options.json:
         print_json(DoctorDocument(SCHEMA_VERSION, checks))
@@ -76,7 +76,7 @@ def _cleaned(check: Check) -> Check:
 
 
 def text(checks: list[Check]) -> str:
-    """The checks as text."""
+    """The checks as text: a line each, and below those that are not ok how to mend them."""
     width = max(len(check.name) for check in checks)
     lines = []
     for check in checks:
@@ -120,8 +120,8 @@ def _library() -> Iterator[Check]:
     path = library_path()
     if path is None:
         compiler = next(filter(None, map(shutil.which, ("cc", "gcc", "clang"))), None)
-        found = f"a compiler is at {compiler}" if compiler else "no C compiler was found"
-        yield Check("capture library", "missing", found, missing_library_reason())
+        detail = f"a compiler is at {compiler}" if compiler else "no C compiler was found"
+        yield Check("capture library", "missing", detail, missing_library_reason())
         return
     yield Check("capture library", "ok", str(path))
     yield self_test()
@@ -143,9 +143,9 @@ def self_test(timeout_s: float = 20.0) -> Check:
 
 def _captured(name: str, timeout_s: float) -> Check:
     with create_capture_folder() as folder:
-        environment, taken = capture_environment(folder, False, os.environ)
-        if taken is not None:
-            return Check(name, "warning", taken, "unset the variable to capture here")
+        environment, refusal = capture_environment(folder, False, os.environ)
+        if refusal is not None:
+            return Check(name, "warning", refusal, "unset the variable to capture here")
         started = time.monotonic()
         child = subprocess.run(
             [sys.executable, "-P", "-c", _SELF_TEST],

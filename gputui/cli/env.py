@@ -12,7 +12,7 @@ from gputui.base.standard_streams import say
 
 
 def run(options: argparse.Namespace) -> int:
-    """The exit status."""
+    """Print the variables for a shell; return the exit status."""
     from gputui.inject.build import CAPTURE
     from gputui.inject.environment import LOADERS, holder_of, library_path, missing_library_reason
 

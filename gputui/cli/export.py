@@ -13,7 +13,8 @@ from gputui.render import formats
 
 
 def run(options: argparse.Namespace) -> int:
-    """The exit status."""
+    """Write a recorded run in a format; return the exit status. Raises UsageError, ExportError and
+    JournalError."""
     name = one_recording(options.file)
     out = None if options.output == "-" else options.output
     if out is not None and _is_same_file(name, out):
@@ -21,7 +22,7 @@ def run(options: argparse.Namespace) -> int:
     if out is None and formats.find(options.format).needs_path:
         raise UsageError(f"--format {options.format} needs a file: give -o OUT")
     written = formats.export(
-        formats.Source(name, options.run, raw_names=options.raw_names), options.format, out
+        formats.ExportSource(name, options.run, raw_names=options.raw_names), options.format, out
     )
     sys.stdout.flush()
     for remark in written.remarks:

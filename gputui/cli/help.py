@@ -20,7 +20,7 @@ _PAGER = "less -FR"
 
 
 def run(options: argparse.Namespace) -> int:
-    """The exit status."""
+    """Print a topic, or the list of topics; return the exit status. Raises UsageError."""
     if options.topic:
         _show(text_of(options.topic))
     else:
@@ -30,8 +30,8 @@ def run(options: argparse.Namespace) -> int:
 
 def pages() -> dict[str, Path]:
     """The pages by their names, in order of these."""
-    found = {str(path.relative_to(_DOCS).with_suffix("")): path for path in _DOCS.rglob("*.md")}
-    return dict(sorted(found.items(), key=lambda item: (item[0].count("/"), item[0])))
+    paths = {str(path.relative_to(_DOCS).with_suffix("")): path for path in _DOCS.rglob("*.md")}
+    return dict(sorted(paths.items(), key=lambda item: (item[0].count("/"), item[0])))
 
 
 def listing() -> str:
@@ -51,14 +51,14 @@ def listing() -> str:
 
 def text_of(topic: str) -> str:
     """A page, or the help of a command. Raises UsageError where there is no such topic."""
-    known = pages()
+    by_name = pages()
     for name in (topic, f"recipes/{topic}"):
-        if name in known:
-            return known[name].read_text(encoding="utf-8")
+        if name in by_name:
+            return by_name[name].read_text(encoding="utf-8")
     command = declared.command(topic)
     if command is not None:
         return parser_of(command).format_help()
-    names = (*known, *(command.name for command in declared.COMMANDS))
+    names = (*by_name, *(command.name for command in declared.COMMANDS))
     raise UsageError(
         f"there is no topic {topic!r}{did_you_mean(topic, names)}; known: {', '.join(names)}"
     )

@@ -125,15 +125,15 @@ def words_there(
     those about the hosts, and the screen here. Of words that are no options some are left out.
     """
     flags = {flag: option for option in typed.options for flag in option.flags}
-    taken = {option.name for option in (there or typed).options} - {*_OF_HERE}
-    found: list[str] = []
+    allowed = {option.name for option in (there or typed).options} - {*_OF_HERE}
+    kept: list[str] = []
     left: Iterator[str] = iter(words)
     for word in left:
         option = flags.get(word.partition("=")[0])
         value = [next(left, "")] if option and option.metavar and "=" not in word else []
-        if (option is None and word not in leave_out) or (option and option.name in taken):
-            found += [word, *value]
-    return found
+        if (option is None and word not in leave_out) or (option and option.name in allowed):
+            kept += [word, *value]
+    return kept
 
 
 def status_of(links: Sequence[HostLink], options: argparse.Namespace) -> int:
@@ -146,9 +146,11 @@ def status_of(links: Sequence[HostLink], options: argparse.Namespace) -> int:
     ended = [(link.run_started, link.run_ended) for link in links]
     going = [link for link in links if link.run_goes_on]
     names = [link.named for link in links]
-    place = next((at for at, one in enumerate(links) if one in going), 0)
+    place = links.index(going[0]) if going else 0
     of_all = names[place].removesuffix(f"{place}.gputui") + f"{NODE}.gputui" if names else ""
-    if len(going) > 1 and names == [of_all.replace(NODE, str(at)) for at in range(len(names))]:
+    if len(going) > 1 and names == [
+        of_all.replace(NODE, str(number)) for number in range(len(names))
+    ]:
         say(f"it continues on {len(going)} hosts: {_way_to(links, of_all, options)}")
     else:
         for link in going:
@@ -172,8 +174,8 @@ def _way_to(links: Sequence[HostLink], name: str, options: argparse.Namespace) -
     there = ["--there", options.there] if "--there" in options.set_by.get("there", "") else []
     where = [
         word
-        for one in (link.target for link in links)
-        for word in (("--host", one.ssh) if one.ssh else ("--via", shlex.join(one.prefix)))
+        for target in (link.target for link in links)
+        for word in (("--host", target.ssh) if target.ssh else ("--via", shlex.join(target.prefix)))
     ]
     return shlex.join(["gputui", *where, *there, "--replay", name])
 

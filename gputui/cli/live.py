@@ -41,9 +41,9 @@ def record(watch: Watch) -> int:
     _check_only(options)
 
     def place() -> Path:
-        found = default_path(request.name if request else "machine", time.time())
-        make_folder(found.parent)
-        return found
+        path_here = default_path(request.name if request else "machine", time.time())
+        make_folder(path_here.parent)
+        return path_here
 
     if options.output and options.output != "-":
         options.output = expanded(options.output)
@@ -92,14 +92,14 @@ def screen(watch: Watch) -> int:
         raise
     runs: list[TracedRun] = []
     live: Live | None = None
-    told: list[Callable[[], None]] = []
+    notified: list[Callable[[], None]] = []
 
     def connect(notify: Callable[[], None]) -> Source:
         # Imported behind the first frame: NVML, NumPy and psutil take longer than drawing it.
         from gputui.collect.nvml.driver_calls import start_driver
 
         nonlocal live
-        told.append(notify)
+        notified.append(notify)
         start_driver()
         import time
 
@@ -117,7 +117,7 @@ def screen(watch: Watch) -> int:
             if watching.trace is not None:
                 watching.trace.discard()
             raise
-        live = Live(lambda: told[-1](), recording, watching)
+        live = Live(lambda: notified[-1](), recording, watching)
         if request is not None:
             runs.append(live.start_run(request))
         return live
@@ -127,7 +127,7 @@ def screen(watch: Watch) -> int:
             return None
         from gputui.cli.record import record_on
 
-        return record_on(live, why, session, told.append, options.notify, options.keep_running)
+        return record_on(live, why, session, notified.append, options.notify, options.keep_running)
 
     shows_run = request is not None
     status = run_screen(connect, options, shows_run=shows_run, shown=shown, go_on=go_on)
@@ -143,7 +143,9 @@ def screen(watch: Watch) -> int:
 
 def _check_only(options: argparse.Namespace) -> None:
     """Before anything is started or written."""
-    alerted = {one.gpu: one.where for one in options.alert if one.gpu is not None}
+    alerted = {
+        condition.gpu: condition.where for condition in options.alert if condition.gpu is not None
+    }
     where = next(iter(alerted.values()), "")
     for flag, named in (("--only", options.only), (where, tuple(alerted))):
         if named:
@@ -334,14 +336,14 @@ def expanded(
 
     Raises UsageError where one of them is not known.
     """
-    known = os.environ if environment is None else environment
+    variables = os.environ if environment is None else environment
 
-    def value(found: re.Match[str]) -> str:
-        word = found[1]
+    def value(match: re.Match[str]) -> str:
+        word = match[1]
         if word == "host":
             return plain(os.uname().nodename if host is None else host)
         names = RANKS if word == "rank" else JOBS
-        text = next((known[one] for one in names if known.get(one)), None)
+        text = next((variables[variable] for variable in names if variables.get(variable)), None)
         if text is None:
             raise UsageError(f"-o {name}: {{{word}}} is not known: none of {', '.join(names)} set")
         return plain(text)

@@ -22,7 +22,7 @@ from gputui.cli.declaration import UsageError
 from gputui.cli.hosts import are_several, connected, status_of, targets_of, words_there
 from gputui.cli.live import expanded, limits_of, plain
 from gputui.cli.options import MAIN, command
-from gputui.cli.record import Recorder, print_answer
+from gputui.cli.record import UnattendedRecorder, print_answer
 from gputui.cli.screen import need_terminal, run_screen
 from gputui.model.events import Alert, AnyEvent, ClockCompared, Header
 from gputui.playback.player import Playback
@@ -82,8 +82,8 @@ def screen(options: argparse.Namespace, run: FarRun | None, words: Sequence[str]
         shows_run = run is not None
         status = run_screen(connect, options, shows_run=shows_run, shows_hosts=several)
         links = list(fleet.links.values())
-    found = status_of(links, options)
-    return status or (0 if run is None else found)
+    run_status = status_of(links, options)
+    return status or (0 if run is None else run_status)
 
 
 @contextmanager
@@ -94,19 +94,19 @@ def files(
     is removed. Raises JournalError.
     """
     limits = limits_of(options)
-    found: dict[str, JournalWriter] = {}
+    by_host: dict[str, JournalWriter] = {}
     try:
         for target in targets_of(options):
-            found[target.name] = JournalWriter(path_of(target.name), limits)
-        yield found
+            by_host[target.name] = JournalWriter(path_of(target.name), limits)
+        yield by_host
     finally:
-        for file in found.values():
+        for file in by_host.values():
             file.close()
             if file.path is not None and not file.bytes_written:
                 file.path.unlink(missing_ok=True)
 
 
-class HostsRecorder(Recorder):
+class HostsRecorder(UnattendedRecorder):
     """Writes what the hosts of a fleet read into a file each.
 
     Links that are lost, and alerts, are printed; beside a screen, which has the alerts itself,
@@ -159,7 +159,7 @@ class HostsRecorder(Recorder):
         self._look()
 
     def end(self) -> None:
-        """Have `run` return."""
+        """Have `run` return, as a signal would; from any thread."""
         self._on_signal(signal.SIGTERM)
 
     def finish(self, *, shows_run: bool) -> bool:
@@ -212,21 +212,21 @@ class HostsRecorder(Recorder):
 
     def _compared(self, host: str, now_ns: int) -> list[ClockCompared]:
         """How far the host's clock is from this one's, where that is news."""
-        clock, known = self._clocks.get(host), self._compared_last.get(host)
+        clock, last = self._clocks.get(host), self._compared_last.get(host)
         if clock is None or (
-            known is not None
-            and now_ns - known.time_ns < _COMPARED_NS
-            and 2 * clock.error_ns > known.error_ns
+            last is not None
+            and now_ns - last.time_ns < _COMPARED_NS
+            and 2 * clock.error_ns > last.error_ns
         ):
             return []
-        found = ClockCompared(
+        compared = ClockCompared(
             time_ns=now_ns,
             by=os.uname().nodename,
             offset_ns=clock.offset_ns,
             error_ns=clock.error_ns,
         )
-        self._compared_last[host] = found
-        return [found]
+        self._compared_last[host] = compared
+        return [compared]
 
 
 def _path(options: argparse.Namespace, host: str, run: FarRun | None) -> Path:
@@ -294,8 +294,8 @@ def _screen_of_job(options: argparse.Namespace, run: FarRun, folder: Path) -> in
         shown: list[JobOnHosts] = []
 
         def on_link() -> None:
-            for one in shown:
-                one.look_again()
+            for job in shown:
+                job.look_again()
 
         recorder = HostsRecorder(options, fleet, copies, on_link=on_link)
         recorder.begin()
@@ -314,5 +314,5 @@ def _screen_of_job(options: argparse.Namespace, run: FarRun, folder: Path) -> in
         links = list(fleet.links.values())
     recorder.finish(shows_run=False)
     say(f"see it again: gputui --replay {shlex.quote(str(folder))}")
-    found = status_of(links, options)
-    return status or found
+    run_status = status_of(links, options)
+    return status or run_status

@@ -138,9 +138,9 @@ def _text(session: Session) -> str:
     from gputui.report.machine_now import machine_lines, machine_tables, reason_lines
 
     width = columns(sys.stdout)
-    parts = ["\n".join([*machine_lines(session), ""])]
-    parts += [f"\n{to_text(table, width)}" for table in machine_tables(session, width)]
+    sections = ["\n".join([*machine_lines(session), ""])]
+    sections += [f"\n{to_text(table, width)}" for table in machine_tables(session, width)]
     reasons = reason_lines(session, width)
     if reasons:
-        parts.append("\n".join(["", *reasons, ""]))
-    return "".join(parts)
+        sections.append("\n".join(["", *reasons, ""]))
+    return "".join(sections)

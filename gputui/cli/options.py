@@ -52,12 +52,18 @@ def _formats(table: bool = False, comparison: bool = False) -> Callable[[], Sequ
     def keys() -> Sequence[str]:
         from gputui.render import formats
 
-        found = [
-            known.key
-            for known in formats.every()
-            if (known.comparison if comparison else known.text and known.table if table else True)
+        fitting = [
+            candidate.key
+            for candidate in formats.every()
+            if (
+                candidate.comparison
+                if comparison
+                else candidate.text and candidate.table
+                if table
+                else True
+            )
         ]
-        return sorted(found, key=lambda key: key != "table")
+        return sorted(fitting, key=lambda key: key != "table")
 
     return keys
 
@@ -70,9 +76,9 @@ def _format_notes() -> str:
     from gputui.render import formats
 
     lines = []
-    for known in formats.every():
-        words = [known.title, known.requirements, "-o OUT" if known.needs_path else ""]
-        lines.append(f"  {known.key:<12} {'; '.join(filter(None, words))}")
+    for each in formats.every():
+        words = [each.title, each.requirements, "-o OUT" if each.needs_path else ""]
+        lines.append(f"  {each.key:<12} {'; '.join(filter(None, words))}")
     return "\n".join(["formats:", *lines])
 
 
@@ -359,7 +365,7 @@ COMMANDS = (
 
 def command(name: str) -> Command | None:
     """A command by its name; None if there is none."""
-    return next((known for known in COMMANDS if known.name == name), None)
+    return next((candidate for candidate in COMMANDS if candidate.name == name), None)
 
 
 def settings() -> tuple[Option, ...]:

@@ -44,19 +44,19 @@ def resolve(
     # What names the file comes before what is read from it.
     for option in sorted(declared, key=lambda option: "file" in option.set_in):
         typed = getattr(options, option.name)
-        found = None if typed is None else _typed(option, typed)
-        if found is None and option.variable:
-            found = _from_environment(option, environment)
-        if found is None and "file" in option.set_in:
+        value_and_source = None if typed is None else _typed(option, typed)
+        if value_and_source is None and option.variable:
+            value_and_source = _from_environment(option, environment)
+        if value_and_source is None and "file" in option.set_in:
             if from_file is None:
                 # A command without --config reads the file that the environment names.
                 chosen = getattr(options, "config", environment.get("GPUTUI_CONFIG"))
                 from_file = _from_file(environment, chosen)
-            found = from_file.get(option.name)
-        if found is None:
+            value_and_source = from_file.get(option.name)
+        if value_and_source is None:
             setattr(options, option.name, _default(option))
         else:
-            value, options.set_by[option.name] = found
+            value, options.set_by[option.name] = value_and_source
             setattr(options, option.name, value)
 
 
@@ -70,7 +70,7 @@ def _typed(option: Option, typed: Any) -> tuple[Any, str]:
     if typed is True:
         return True, option.flag
     if isinstance(typed, list):
-        return [option.read(one, option.flags[0]) for one in typed], option.flags[0]
+        return [option.read(word, option.flags[0]) for word in typed], option.flags[0]
     return option.read(typed, option.flag), f"{option.flag} {typed}"
 
 
@@ -82,8 +82,8 @@ def _from_environment(option: Option, environment: Mapping[str, str]) -> tuple[A
     if not text:
         return None
     where = f"{option.variable}={sanitize(text, 60)}"
-    found = _read(option, text, option.variable)
-    return [found] if option.many else found, where
+    value = _read(option, text, option.variable)
+    return [value] if option.many else value, where
 
 
 def _read(option: Option, text: str, where: str) -> Any:
@@ -98,7 +98,7 @@ def _from_file(environment: Mapping[str, str], chosen: str | None) -> dict[str, 
         with path.open("rb") as file:
             import tomllib  # not where there is no file
 
-            found = tomllib.load(file)
+            settings_read = tomllib.load(file)
     except FileNotFoundError:
         if chosen:
             raise UsageError(f"{path}: there is no such file") from None
@@ -110,23 +110,26 @@ def _from_file(environment: Mapping[str, str], chosen: str | None) -> dict[str, 
         raise UsageError(f"{path}: {(error.strerror or str(error)).lower()}") from None
     except (ValueError, RecursionError) as error:
         raise UsageError(f"{path}: not readable as TOML: {sanitize(str(error), 200)}") from None
-    known = {option.name: option for option in settings()}
-    for name in _OF_WORKLOADS & found.keys():
-        del found[name]
-    for name in found:
-        if name not in known:
+    declared = {option.name: option for option in settings()}
+    for name in _OF_WORKLOADS & settings_read.keys():
+        del settings_read[name]
+    for name in settings_read:
+        if name not in declared:
             raise UsageError(
                 f"{path}: there is no setting {sanitize(name, 60)!r}"
-                f"{did_you_mean(name, tuple(known))}; known: {', '.join(known)}"
+                f"{did_you_mean(name, tuple(declared))}; known: {', '.join(declared)}"
             )
-    return {name: _of_file(known[name], value, f"{path}: {name}") for name, value in found.items()}
+    return {
+        name: _of_file(declared[name], value, f"{path}: {name}")
+        for name, value in settings_read.items()
+    }
 
 
 def _of_file(option: Option, value: object, where: str) -> tuple[Any, str]:
     if option.many:
         values = value if isinstance(value, list) else [value]
-        found = [_of_file(option._replace(many=False), one, where) for one in values]
-        return [one for one, _ in found], sanitize(", ".join(said for _, said in found), 4000)
+        read = [_of_file(option._replace(many=False), element, where) for element in values]
+        return [element for element, _ in read], sanitize(", ".join(said for _, said in read), 4000)
     fits = str | int | float if option.metavar else bool
     if not isinstance(value, fits) or (option.metavar and isinstance(value, bool)):
         what = "text or a number" if option.metavar else "true or false"
@@ -142,7 +145,7 @@ class Parser(argparse.ArgumentParser):
     """An argparse that answers an error with one line and status 2."""
 
     def error(self, message: str) -> NoReturn:
-        """Raises UsageError."""
+        """Report what argparse found wrong: raises UsageError with its message."""
         raise UsageError(f"{message}; see {self.prog} --help")
 
 
@@ -219,11 +222,11 @@ def _unknown(command: Command, words: Sequence[str], unknown: Sequence[str]) -> 
     """What is wrong with words that no option takes, and what may have been meant."""
     first = unknown[0]
     if command is MAIN and not first.startswith("-"):
-        at = list(words).index(first)
-        if at == 0 and (hint := did_you_mean(first, [known.name for known in COMMANDS])):
+        place = list(words).index(first)
+        if place == 0 and (hint := did_you_mean(first, [each.name for each in COMMANDS])):
             return f"there is no command {first!r}{hint}"
-        before, after = words[:at], words[at:]
-        if first in [known.name for known in COMMANDS]:
+        before, after = words[:place], words[place:]
+        if first in [each.name for each in COMMANDS]:
             import shlex
 
             return f"did you mean: {shlex.join(['gputui', *after, *before])}"
@@ -242,8 +245,8 @@ def _usage() -> str:
 
 
 def _commands() -> str:
-    width = max(len(known.name) for known in COMMANDS)
-    lines = [f"  {known.name:<{width}}  {known.help}" for known in COMMANDS]
+    width = max(len(each.name) for each in COMMANDS)
+    lines = [f"  {each.name:<{width}}  {each.help}" for each in COMMANDS]
     return "\n".join(["commands:", *lines, "", "gputui COMMAND --help explains each."])
 
 

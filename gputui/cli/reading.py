@@ -33,18 +33,18 @@ def recordings(names: list[str]) -> list[str]:
     """
     from gputui.store.journal.reader import first_of, members
 
-    found: list[str] = []
+    kept: list[str] = []
     gathered: set[Path] = set()
     for name in names:
         first = first_of(Path(name))
         named = {Path(other) for other in names if first_of(Path(other)) == first}
         # Only the headers decide: x and x.2 may also be different recordings.
         if len(named) == 1 or not named <= {*members(first)}:
-            found.append(name)
+            kept.append(name)
         elif first not in gathered:
             gathered.add(first)
-            found.append(str(first))
-    return found
+            kept.append(str(first))
+    return kept
 
 
 def load_run(name: str, number: int | None = None, *, raw_names: bool = False) -> Loaded:

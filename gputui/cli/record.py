@@ -64,7 +64,7 @@ class RecordOptions:
     """Whether a hang-up ends nothing."""
 
 
-class Recorder:
+class UnattendedRecorder:
     """A recording without a screen, of one target or of many: until it is over, its time is up or
     a signal ends it. `files` has the recording of each target by its host's name, which is "" where
     it is this machine's alone.
@@ -95,7 +95,7 @@ class Recorder:
         return True
 
     def _look(self) -> None:
-        """Take what came."""
+        """Handle the events that have come since the last look."""
         raise NotImplementedError
 
     def _is_over(self) -> bool:
@@ -177,7 +177,7 @@ class Recorder:
         return not file.failure
 
 
-class _MachineRecorder(Recorder):
+class _MachineRecorder(UnattendedRecorder):
     """The recording of this machine and of what runs on it, driven from the main thread."""
 
     def __init__(
@@ -301,7 +301,7 @@ class _MachineRecorder(Recorder):
             self._live.hub.take()
             return
         try:
-            self._take()
+            self._apply_news()
             self._remark()
             self._progress.show(self._session)
         except Exception as error:
@@ -311,7 +311,7 @@ class _MachineRecorder(Recorder):
             self._progress.clear()
             say(f"{crash_line(error)}: nothing more is shown; recording goes on")
 
-    def _take(self) -> None:
+    def _apply_news(self) -> None:
         events = self._live.hub.take()
         with self._exporter.lock if self._exporter else nullcontext():
             self._session.apply(events)
@@ -342,13 +342,13 @@ class _MachineRecorder(Recorder):
         elif self._journal.failure not in self._told:
             self._say_result("")
         if self._is_blind:
-            known = self._live.run
-            status = 1 if known is None else exit_status(known.request.kind, known.ended)
+            last_run = self._live.run
+            status = 1 if last_run is None else exit_status(last_run.request.kind, last_run.ended)
             return status if status or (ok and gone) else 1
         if run is not None and self._options.path is not None:
-            taken = snapshot_path(self._options.path, run.started.run)
-            if taken.exists():
-                say(f"memory snapshot {taken}")
+            snapshot = snapshot_path(self._options.path, run.started.run)
+            if snapshot.exists():
+                say(f"memory snapshot {snapshot}")
         if not gone:
             if run is None or run.ended is None:
                 say("some processes of the run did not end and were left behind")
@@ -486,7 +486,7 @@ class ProgressLine:
         self._explained: tuple[float, list[str]] = (-EXPLAIN_S, [])
 
     def show(self, session: Session) -> None:
-        """Show the session's progress."""
+        """Draw the progress of the session, if it reads differently than what is shown."""
         if not self._active:
             return
         now_s = time.monotonic()
@@ -499,7 +499,7 @@ class ProgressLine:
             self._draw(text)
 
     def clear(self) -> None:
-        """Clear the line."""
+        """Erase the line, so that something else can be printed."""
         if self._shown:
             self._draw("")
 
@@ -520,19 +520,19 @@ def progress_text(session: Session, explained: Sequence[str] = ()) -> str:
     if run is None:
         gpus = [f"GPU {index} {_reading(gpu)}" for index, gpu in sorted(session.gpus.items())]
         return " · ".join([f"● {session.samples} samples", *gpus[:MOST_GPUS], _ENDS])
-    parts = [f"● {run.started.name} {units.duration(run.duration_ns)}"]
+    words = [f"● {run.started.name} {units.duration(run.duration_ns)}"]
     if run.progress:
-        parts.append(progress_words(run))
+        words.append(progress_words(run))
     for name in ("tokens_per_s", "itl_ms"):
         value = run.metrics.get(name)
         if isinstance(value, int | float):
-            parts.append(" ".join(metric_text(name, value)))
-    parts += explained
+            words.append(" ".join(metric_text(name, value)))
+    words += explained
     used = [index for index in run.devices if index in session.gpus]
-    parts += [_reading(session.gpus[index]) for index in sorted(used)[:1]]
+    words += [_reading(session.gpus[index]) for index in sorted(used)[:1]]
     if session.recorded_bytes:
-        parts.append(units.size(session.recorded_bytes))
-    return " · ".join([*filter(None, parts), _ENDS])
+        words.append(units.size(session.recorded_bytes))
+    return " · ".join([*filter(None, words), _ENDS])
 
 
 def _reading(gpu: Gpu) -> str:
@@ -540,12 +540,12 @@ def _reading(gpu: Gpu) -> str:
     sample = gpu.sample
     if sample is None:
         return ""
-    parts = [units.percent(sample.utilization_percent)]
+    figures = [units.percent(sample.utilization_percent)]
     if sample.power_watts is not None:
-        parts = [f"{sample.power_watts:.0f} W"]
+        figures = [f"{sample.power_watts:.0f} W"]
     if sample.memory_used_bytes is not None:
-        parts.append(units.size(sample.memory_used_bytes))
-    return " · ".join(parts)
+        figures.append(units.size(sample.memory_used_bytes))
+    return " · ".join(figures)
 
 
 def progress_words(run: Run) -> str:

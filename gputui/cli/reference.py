@@ -50,7 +50,7 @@ def schemas() -> dict[str, dict[str, Any]]:
 def tables_page() -> str:
     """Every table with its columns."""
     runs, machines = run_tables().values(), machine_tables().values()
-    parts = [
+    sections = [
         _INTRODUCTION,
         "## Of a run\n",
         *(_section(spec) for spec in runs if ":" not in spec.key),
@@ -59,7 +59,7 @@ def tables_page() -> str:
         "## Of single events\n\nThey need a trace (`--trace`), or a report of nsys.\n",
         *(_columns(name, title, columns) for name, title, columns in event_columns()),
     ]
-    return "\n".join(parts)
+    return "\n".join(sections)
 
 
 _INTRODUCTION = """\
@@ -105,7 +105,7 @@ def _json(schema: dict[str, Any]) -> str:
 
 
 def main() -> None:
-    """Write every file."""
+    """Write every reference file under the docs, over those that are there."""
     for name, text in reference_files().items():
         path = DOCS / name
         path.parent.mkdir(exist_ok=True)

@@ -119,6 +119,6 @@ def run_screen(
         readonly=options.readonly,
         notify=options.notify,
         folder=folder,
-        keep_running=getattr(options, "keep_running", False),
+        keep_running=options.keep_running,
     )
     return run_app(connect, look, shown=shown, go_on=go_on)

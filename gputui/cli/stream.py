@@ -11,7 +11,8 @@ from gputui.cli.declaration import UsageError
 
 
 def run(options: argparse.Namespace) -> int:
-    """The exit status."""
+    """Serve readings, or follow a run, on standard output for the near end; return the exit status.
+    Raises UsageError."""
     if not re.fullmatch(r"[0-9a-f]{1,64}", options.token):
         raise UsageError(f"--token {options.token}: give hexadecimal digits")
     if options.file or options.run_id:

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 
 
 def run(options: argparse.Namespace) -> int:
-    """The exit status."""
+    """Print the answer, a table or everything; return the exit status: 1 if a condition of
+    `--fail-if` holds. Raises UsageError, ExportError, JournalError and ThresholdError."""
     from gputui.render.summary import answer_text, is_event_table, one_table
     from gputui.report.answer import Line
     from gputui.report.tables.phases import domains_of, of_domains
@@ -31,10 +32,10 @@ def run(options: argparse.Namespace) -> int:
         return 0
     loaded = load_run(one_recording(options.file), options.run, raw_names=options.raw_names)
     session, recorded = loaded.session, loaded.run
-    known = domains_of(recorded) if recorded else ()
+    domains = domains_of(recorded) if recorded else ()
     for name in options.domain:
-        if name.lower() not in map(str.lower, known):
-            there = ", ".join(known) or "none"
+        if name.lower() not in map(str.lower, domains):
+            there = ", ".join(domains) or "none"
             raise UsageError(f"--domain: no ranges of {name!r} here; available: {there}")
     if recorded and options.domain:
         recorded = of_domains(recorded, options.domain)

@@ -9,7 +9,8 @@ from gputui.cli.parsing import print_json
 
 
 def run(options: argparse.Namespace) -> int:
-    """The exit status."""
+    """List the workloads, describe one, or write a new one; return the exit status. Raises
+    CatalogueError."""
     import msgspec
 
     from gputui.collect.catalogue import load_catalogue, new_workload, workload_text

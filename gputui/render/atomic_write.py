@@ -90,15 +90,15 @@ def file_names(names: Iterable[str], suffix: str) -> list[str]:
     """A file name for each of the untrusted `names`: all different, and none leads out of its
     folder.
     """
-    found: list[str] = []
+    chosen: list[str] = []
     for name in names:
         plain = re.sub(r"[^\w.-]+", "-", name).strip("-.")[:60] or "table"
         number, free = 1, plain
-        while f"{free}{suffix}".lower() in map(str.lower, found):
+        while f"{free}{suffix}".lower() in map(str.lower, chosen):
             number += 1
             free = f"{plain}-{number}"
-        found.append(f"{free}{suffix}")
-    return found
+        chosen.append(f"{free}{suffix}")
+    return chosen
 
 
 @contextlib.contextmanager

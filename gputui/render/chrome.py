@@ -92,10 +92,10 @@ class OnStreams:
             (self._operations, _OPERATION_COLUMNS, on_gpu & (records["start"] > 0)),
             (self._instances, _INSTANCE_COLUMNS, kinds == TraceKind.RANGE),
         ):
-            taken = np.zeros(int(np.count_nonzero(where)), kept)
+            columns = np.zeros(int(np.count_nonzero(where)), kept)
             for name in kept.names or ():
-                taken[name] = records[name][where]
-            rows.append(taken)
+                columns[name] = records[name][where]
+            rows.append(columns)
 
     def placed(self, joined: UInt32s, threads: dict[int, int]) -> Iterator[Placed]:
         """The instances of the ranges in `threads` (range → the thread it is of), with what calls
@@ -108,18 +108,20 @@ class OnStreams:
         calls = calls[np.argsort(calls["correlation"], kind="stable")]
         if not len(calls):
             return
-        at = np.searchsorted(calls["correlation"], operations["correlation"])
-        at = np.minimum(at, len(calls) - 1)
-        has_call = calls["correlation"][at] == operations["correlation"]
-        operations, calls = operations[has_call], calls[at[has_call]]
-        known = np.array([threads.get(of, -1) for of in instances["range"].tolist()], np.int64)
+        places = np.searchsorted(calls["correlation"], operations["correlation"])
+        places = np.minimum(places, len(calls) - 1)
+        has_call = calls["correlation"][places] == operations["correlation"]
+        operations, calls = operations[has_call], calls[places[has_call]]
+        thread_of_instance = np.array(
+            [threads.get(on_thread, -1) for on_thread in instances["range"].tolist()], np.int64
+        )
         for thread in np.unique(calls["thread"]).tolist():
-            of = known == thread
+            on_thread = thread_of_instance == thread
             theirs = calls["thread"] == thread
             for device, stream in _distinct(operations[theirs]):
                 there = theirs & (operations["device"] == device) & (operations["stream"] == stream)
                 yield from _placed(
-                    device, stream, instances[of], numbers[of], operations[there],
+                    device, stream, instances[on_thread], numbers[on_thread], operations[there],
                     calls["start"][there],
                 )  # fmt: skip
 
@@ -203,10 +205,10 @@ def survey(trace: TraceReader, process: int) -> Survey:
 
 def processes_of(trace: TraceReader) -> list[int]:
     """The processes that have records in the trace."""
-    found: set[int] = set()
+    numbers: set[int] = set()
     for portion in trace.portions():
-        found.update(np.unique(portion["process"]).tolist())
-    return sorted(found)
+        numbers.update(np.unique(portion["process"]).tolist())
+    return sorted(numbers)
 
 
 # --- CUDA's work: calls on threads, kernels, copies and memsets on streams, an arrow in between
@@ -250,17 +252,17 @@ class Operations:
     def call(self, name: int, thread: int, start: int, end: int, correlation: int) -> str:
         """A CUDA call, and the arrow's tail if it has an operation."""
         category = "cuda_driver" if name in self._drivers else "cuda_runtime"
-        at = us(start - self._base_ns)
+        time_us = us(start - self._base_ns)
         joins = f'"correlation":{correlation or self._own()}'
         text = (
             f'{{"ph":"X","cat":"{category}","name":{self._calls.get(name, UNKNOWN)},'
-            f'"pid":{self._pid},"tid":{thread},"ts":{at},"dur":{us(max(0, end - start))},'
+            f'"pid":{self._pid},"tid":{thread},"ts":{time_us},"dur":{us(max(0, end - start))},'
             f'"args":{{{joins}}}}},\n'
         )
         if correlation:
             text += (
                 f'{{"ph":"s","id":{correlation},"pid":{self._pid},"tid":{thread},'
-                f'"ts":{at},"cat":"ac2g","name":"ac2g"}},\n'
+                f'"ts":{time_us},"cat":"ac2g","name":"ac2g"}},\n'
             )
         return text
 
@@ -285,23 +287,23 @@ class Operations:
 
     def _on_gpu(self, what: str, label: str, device: int, context: int, stream: int,
                 start: int, end: int, correlation: int, more: str) -> str:  # fmt: skip
-        at = us(start - self._base_ns)
+        time_us = us(start - self._base_ns)
         joins = f',"correlation":{correlation or self._own()}'
         text = (
             f'{{"ph":"X","cat":"{what}","name":{label},"pid":{device},"tid":{stream},'
-            f'"ts":{at},"dur":{us(max(0, end - start))},'
+            f'"ts":{time_us},"dur":{us(max(0, end - start))},'
             f'"args":{{"device":{device},"context":{context},"stream":{stream}'
             f"{joins}{more}}}}},\n"
         )
         if correlation:
             text += (
                 f'{{"ph":"f","bp":"e","id":{correlation},"pid":{device},"tid":{stream},'
-                f'"ts":{at},"cat":"ac2g","name":"ac2g"}},\n'
+                f'"ts":{time_us},"cat":"ac2g","name":"ac2g"}},\n'
             )
         if (device, stream) not in self._streams:
             self._streams.add((device, stream))
-            known = self._stream_names.get((device, stream), f"stream {stream}")
-            text = named("thread_name", device, stream, known) + ",\n" + text
+            track = self._stream_names.get((device, stream), f"stream {stream}")
+            text = named("thread_name", device, stream, track) + ",\n" + text
         return text
 
 
@@ -345,7 +347,8 @@ class Annotations:
             number: json.dumps(node.definition.name) for number, node in run.ranges.items()
         }
         self._marks = {
-            number: json.dumps(known.name) for number, known in run.mark_definitions.items()
+            number: json.dumps(definition.name)
+            for number, definition in run.mark_definitions.items()
         }
         self._operators = {
             number for number, node in run.ranges.items() if _is_operator(node.definition)
@@ -364,12 +367,12 @@ class Annotations:
     def range(self, node: int, start: int, end: int, payload_kind: int, payload: int) -> str:
         """An instance of a range on the thread that opened it."""
         self._instances += 1
-        known = self._run.ranges.get(node)
-        thread = known.definition.thread if known else 0
+        of_range = self._run.ranges.get(node)
+        thread = of_range.definition.thread if of_range else 0
         more = _arguments(
-            known.definition if known else None, payload_kind, payload, self._instances
+            of_range.definition if of_range else None, payload_kind, payload, self._instances
         )
-        if known and known.definition.style == "StartEnd":
+        if of_range and of_range.definition.style == "StartEnd":
             return self._overlapping(node, "user_annotation", self._pid, thread, start, end, more)
         category = "cpu_op" if node in self._operators else "user_annotation"
         return (
@@ -380,15 +383,15 @@ class Annotations:
 
     def captured_in(self, node: int) -> str:
         """The argument of what a CUDA graph replayed: the path of the phase that captured it."""
-        known = self._run.ranges.get(node) if node else None
-        return f',"captured in":{json.dumps(known.path)}' if known else ""
+        phase = self._run.ranges.get(node) if node else None
+        return f',"captured in":{json.dumps(phase.path)}' if phase else ""
 
     def on_stream(self, placed: Placed) -> str:
         """An instance on a stream, as Kineto writes it."""
-        known = self._run.ranges.get(placed.range)
+        of_range = self._run.ranges.get(placed.range)
         track = placed.device, placed.stream
         more = f'{{"External id":{placed.number}}}'
-        if known and known.definition.style == "StartEnd":
+        if of_range and of_range.definition.style == "StartEnd":
             return self._overlapping(
                 placed.range, "gpu_user_annotation", *track, placed.start_ns, placed.end_ns, more
             )
@@ -402,17 +405,18 @@ class Annotations:
 
     def _name(self, node: int, payload_kind: int, payload: int) -> str:
         """As Kineto spells it: with its number, where it is a step of torch.profiler."""
-        known = self._run.ranges.get(node)
-        if known and known.definition.name == PROFILER_STEP and payload_kind != NO_PAYLOAD:
+        of_range = self._run.ranges.get(node)
+        if of_range and of_range.definition.name == PROFILER_STEP and payload_kind != NO_PAYLOAD:
             return json.dumps(f"{PROFILER_STEP}#{payload}")
         return self._ranges.get(node, UNKNOWN)
 
-    def mark(self, number: int, thread: int, at: int, payload_kind: int, payload: int) -> str:
+    def mark(self, number: int, thread: int, time_ns: int, payload_kind: int, payload: int) -> str:
         """A moment on its thread."""
         more = _arguments(self._run.mark_definitions.get(number), payload_kind, payload, None)
         return (
             f'{{"ph":"i","s":"t","cat":"nvtx_mark","name":{self._marks.get(number, UNKNOWN)},'
-            f'"pid":{self._pid},"tid":{thread},"ts":{us(at - self._base_ns)},"args":{more}}},\n'
+            f'"pid":{self._pid},"tid":{thread},"ts":{us(time_ns - self._base_ns)},'
+            f'"args":{more}}},\n'
         )
 
     def _overlapping(
@@ -430,23 +434,23 @@ class Annotations:
         )
 
 
-def _is_operator(known: RangeDefined) -> bool:
-    if known.style != "PushPop":
+def _is_operator(definition: RangeDefined) -> bool:
+    if definition.style != "PushPop":
         return False
-    return known.category == OPERATOR_CATEGORY or bool(_OPERATOR.match(known.name))
+    return definition.category == OPERATOR_CATEGORY or bool(_OPERATOR.match(definition.name))
 
 
 def _arguments(
-    known: RangeDefined | MarkDefined | None, kind: int, bits: int, external: int | None
+    definition: RangeDefined | MarkDefined | None, kind: int, bits: int, external: int | None
 ) -> str:
     """What a range or mark has beside its name: domain, category, payload; and of a range the
     number that its projections share."""
     more: dict[str, str | int | float] = {} if external is None else {"External id": external}
-    if known is not None:
-        if known.domain:
-            more["domain"] = known.domain
-        if known.category_id is not None:
-            more["category"] = known.category or known.category_id
+    if definition is not None:
+        if definition.domain:
+            more["domain"] = definition.domain
+        if definition.category_id is not None:
+            more["category"] = definition.category or definition.category_id
     if kind != NO_PAYLOAD:
         payload = payload_of(kind, bits)
         if payload is not None:
@@ -462,15 +466,15 @@ class Metadata:
     """Of process number `process` of `run`, whose work was on `devices`."""
 
     def __init__(self, session: Session, run: Run, process: int, devices: list[int]) -> None:
-        known = run.processes.get(process)
+        of_process = run.processes.get(process)
         self._session = session
         self._run = run
         self._process = process
         self._devices = devices
-        self._attached: ProcessAttached | None = known.attached if known else None
-        self._threads = known.threads if known else {}
-        self._resources = list(known.resources.values()) if known else []
-        self.pid = known.attached.pid if known else process
+        self._attached: ProcessAttached | None = of_process.attached if of_process else None
+        self._threads = of_process.threads if of_process else {}
+        self._resources = list(of_process.resources.values()) if of_process else []
+        self.pid = of_process.attached.pid if of_process else process
 
     def head(self, base_ns: int, dropped: int) -> str:
         """The document's own keys; the list of events follows."""
@@ -497,23 +501,27 @@ class Metadata:
         """The names of the process, its threads and its GPUs."""
         name = self._attached.command if self._attached else self._run.started.name
         events = [named("process_name", self.pid, 0, name or self._run.started.name)]
-        given = {one.number: one.name for one in self._resources if one.kind == "device"}
+        given = {
+            resource.number: resource.name
+            for resource in self._resources
+            if resource.kind == "device"
+        }
         for device in self._devices:
             words = f"GPU {device} {given[device]}" if device in given else f"GPU {device}"
             events.append(named("process_name", device, 0, words))
         events += [
-            named("thread_name", self.pid, thread, one.name)
-            for thread, one in sorted(self._threads.items())
+            named("thread_name", self.pid, thread, resource.name)
+            for thread, resource in sorted(self._threads.items())
         ]
         return "".join(event + ",\n" for event in events)
 
     def stream_names(self) -> StreamNames:
         """A stream named without its device has that name on every device."""
         return {
-            (device, one.number): f"{one.name} (stream {one.number})"
-            for one in self._resources
-            if one.kind == "stream"
-            for device in (self._devices if one.device is None else [one.device])
+            (device, resource.number): f"{resource.name} (stream {resource.number})"
+            for resource in self._resources
+            if resource.kind == "stream"
+            for device in (self._devices if resource.device is None else [resource.device])
         }
 
     def _device(self, index: int) -> dict[str, object]:
@@ -531,12 +539,12 @@ class Metadata:
 
 def _ranks(run: Run) -> dict[int, int]:
     """Process → rank: of several processes without one, the one after those before it."""
-    known = {
+    ranks = {
         number: process.attached.rank
         for number, process in sorted(run.processes.items())
         if process.attached.rank is not None
     }
-    return known or {number: rank for rank, number in enumerate(sorted(run.processes))}
+    return ranks or {number: rank for rank, number in enumerate(sorted(run.processes))}
 
 
 # --- NVML's readings as counter tracks
@@ -587,31 +595,35 @@ def write_chrome(
 
     Reads the trace twice, a portion at a time: the first pass finds which calls have operations.
     """
-    found = survey(trace, process)
-    base_ns = found.first_ns
-    told = Metadata(session, run, process, found.devices)
-    annotations = Annotations(run, told.pid, base_ns)
+    surveyed = survey(trace, process)
+    base_ns = surveyed.first_ns
+    metadata = Metadata(session, run, process, surveyed.devices)
+    annotations = Annotations(run, metadata.pid, base_ns)
     operations = Operations(
-        session, trace.call_names, told.pid, base_ns, told.stream_names(), found.highest
+        session, trace.call_names, metadata.pid, base_ns, metadata.stream_names(), surveyed.highest
     )
     # The list of events goes last, so that it can be written as it is read.
-    out.write(told.head(base_ns, trace.dropped)[:-1] + ', "traceEvents": [\n' + told.names())
+    out.write(
+        metadata.head(base_ns, trace.dropped)[:-1] + ', "traceEvents": [\n' + metadata.names()
+    )
     count = 0
     for portion in trace.portions():
         mine = portion[portion["process"] == process]
         count += len(mine)
-        out.writelines(_lines(mine, found, annotations, operations))
-    for placed in found.on_streams.placed(found.joined, annotations.threads(process)):
+        out.writelines(_lines(mine, surveyed, annotations, operations))
+    for placed in surveyed.on_streams.placed(surveyed.joined, annotations.threads(process)):
         out.write(annotations.on_stream(placed))
     out.writelines(counter_lines(run, base_ns, samples))
     # Every event ends in a comma; a final one without closes the list.
-    at = us(max(found.last_ns, run.started.time_ns + run.duration_ns) - base_ns)
-    out.write(f'{{"ph":"i","s":"g","name":"end","pid":{told.pid},"tid":0,"ts":{at}}}\n]}}\n')
+    end_us = us(max(surveyed.last_ns, run.started.time_ns + run.duration_ns) - base_ns)
+    out.write(
+        f'{{"ph":"i","s":"g","name":"end","pid":{metadata.pid},"tid":0,"ts":{end_us}}}\n]}}\n'
+    )
     return count
 
 
 def _lines(
-    records: Slots, found: Survey, annotations: Annotations, operations: Operations
+    records: Slots, surveyed: Survey, annotations: Annotations, operations: Operations
 ) -> Iterator[str]:
     """None to three lines per record."""
     if not len(records):
@@ -619,7 +631,7 @@ def _lines(
     columns = zip(
         # The first pass found which calls have operations; the others get a correlation of their
         # own, which joins nothing.
-        (records["correlation"] * found.is_joined(records["correlation"])).tolist(),
+        (records["correlation"] * surveyed.is_joined(records["correlation"])).tolist(),
         *(
             records[name].tolist()
             for name in (

@@ -19,7 +19,7 @@ from gputui.base.errors import GputuiError
 from gputui.model.events import AnyEvent, GpuSample, HostSample, MachineSample
 from gputui.model.metrics import Metric, metrics_of
 from gputui.render.atomic_write import ExportError, atomic_folder, file_names
-from gputui.render.formats import Source
+from gputui.render.formats import ExportSource
 from gputui.report.schema import AnyTable
 from gputui.state import Run, Session
 
@@ -52,11 +52,11 @@ def typed_columns(
     rows = list(records)
     for name, kind in declared.items():
         cells = [_plain(row[name]) for row in rows]
-        found = {type(cell) for cell in cells if cell is not None}
-        if len(found) > 1 and not found <= _NUMBERS:
+        types = {type(cell) for cell in cells if cell is not None}
+        if len(types) > 1 and not types <= _NUMBERS:
             numbers = [cell if _is_number(cell) else None for cell in cells]
             texts = [None if cell is None or _is_number(cell) else str(cell) for cell in cells]
-            has_numbers = bool(found & _NUMBERS)
+            has_numbers = bool(types & _NUMBERS)
             if has_numbers:
                 yield TypedColumn(name, name, *_typed(float, numbers))
             yield TypedColumn(f"{name}_text" if has_numbers else name, name, str, texts)
@@ -66,32 +66,32 @@ def typed_columns(
 
 def _typed(declared: Any, cells: list[Any]) -> tuple[Any, list[Any]]:
     """The type of cells that are all of one Python type, or numbers, and the cells in it."""
-    found = {type(cell) for cell in cells if cell is not None}
+    types = {type(cell) for cell in cells if cell is not None}
     kind = _kind(declared)
-    if found == {list}:
-        parts = [part for cell in cells for part in cell or ()]
-        _, typed = _typed(get_args(kind)[0] if get_origin(kind) is list else str, parts)
+    if types == {list}:
+        elements = [part for cell in cells for part in cell or ()]
+        _, typed = _typed(get_args(kind)[0] if get_origin(kind) is list else str, elements)
         kind = list[type(typed[0])] if typed else kind  # type: ignore[misc]
         left = iter(typed)
         cells = [None if cell is None else [next(left) for _ in cell] for cell in cells]
-    elif found and found <= _NUMBERS:
-        if found == {int} and all(-_LARGEST <= cell <= _LARGEST for cell in cells if cell):
+    elif types and types <= _NUMBERS:
+        if types == {int} and all(-_LARGEST <= cell <= _LARGEST for cell in cells if cell):
             kind = kind if kind in _NUMBERS else int
         else:
             kind = float
         cells = [as_float(cell) for cell in cells] if kind is float else cells
-    elif found:
-        [kind] = found
+    elif types:
+        [kind] = types
     return kind, cells
 
 
 def _kind(declared: Any) -> Any:
     """One of KINDS for an annotation such as `int | None`; str for what is none of them."""
-    parts = [part for part in get_args(declared) if part not in (type(None), ...)]
+    arguments = [part for part in get_args(declared) if part not in (type(None), ...)]
     if get_origin(declared) in (list, tuple):
-        declared = list[_kind(parts[0])]  # type: ignore[misc]
-    elif len(parts) == 1:
-        return _kind(parts[0])
+        declared = list[_kind(arguments[0])]  # type: ignore[misc]
+    elif len(arguments) == 1:
+        return _kind(arguments[0])
     return declared if declared in KINDS else str
 
 
@@ -164,7 +164,7 @@ def samples_of(
             yield event
 
 
-def span_of(source: Source) -> Span | None:
+def span_of(source: ExportSource) -> Span | None:
     """The span of the run with this number; None if none is requested. Raises ExportError and
     JournalError.
     """
@@ -196,15 +196,16 @@ def frames_package(asked: Frames | None) -> Frames:
 
     Raises MissingPackageError where it is not installed, GputuiError where there is none such.
     """
-    known: tuple[Frames, ...] = get_args(Frames)
-    if asked is not None and asked not in known:
-        raise GputuiError(f"frames={asked!r}: give one of {', '.join(known)}")
-    for package in known if asked is None else (asked,):
+    packages: tuple[Frames, ...] = get_args(Frames)
+    if asked is not None and asked not in packages:
+        raise GputuiError(f"frames={asked!r}: give one of {', '.join(packages)}")
+    for package in packages if asked is None else (asked,):
         if find_spec(package) is not None:
             return package
-    names = asked or " or ".join(known)
+    names = asked or " or ".join(packages)
     raise MissingPackageError(
-        f"data frames need {names}: pip install 'gputui[{asked or known[0]}]'; rows() needs neither"
+        f"data frames need {names}: pip install 'gputui[{asked or packages[0]}]'; "
+        "rows() needs neither"
     )
 
 
@@ -268,8 +269,8 @@ def write_parquet(
 
     with atomic_folder(folder) as made:
         _write_samples(arrow, parquet, made / "samples.parquet", samples)
-        run, found = tables()
-        every = list(found)
+        run, with_rows = tables()
+        every = list(with_rows)
         names = file_names(["samples", *(table.name for table in every)], ".parquet")
         for table, name in zip(every, names[1:], strict=True):
             parquet.write_table(_table(arrow, table, run), made / name)
@@ -293,7 +294,11 @@ def _write_samples(arrow: Any, parquet: Any, path: Path, samples: Iterable[Machi
 
 
 def _about(metric: Metric | None) -> dict[str, str]:
-    return {} if metric is None else _known({"unit": metric.unit.symbol, "meaning": metric.help})
+    return (
+        {}
+        if metric is None
+        else _without_empty({"unit": metric.unit.symbol, "meaning": metric.help})
+    )
 
 
 def _table(arrow: Any, table: AnyTable, run: Run | None) -> Any:
@@ -303,16 +308,16 @@ def _table(arrow: Any, table: AnyTable, run: Run | None) -> Any:
     fields, arrays = [], []
     for typed in typed_columns(declared, table.records()):
         column = columns[typed.declared]
-        about = _known({"unit": column.unit, "meaning": column.meaning})
+        about = _without_empty({"unit": column.unit, "meaning": column.meaning})
         fields.append(arrow.field(typed.name, _type(arrow, typed.kind), metadata=about))
         arrays.append(arrow.array(typed.values, fields[-1].type))
     about = {"table": table.name, "title": table.title, "note": table.note}
     if run is not None:
         about["run"] = f"{run.started.name} #{run.started.run}"
-    return arrow.Table.from_arrays(arrays, schema=arrow.schema(fields, _known(about)))
+    return arrow.Table.from_arrays(arrays, schema=arrow.schema(fields, _without_empty(about)))
 
 
-def _known(about: Mapping[str, str]) -> dict[str, str]:
+def _without_empty(about: Mapping[str, str]) -> dict[str, str]:
     return {key: text for key, text in about.items() if text}
 
 

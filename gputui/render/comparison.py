@@ -72,15 +72,15 @@ def _runs(comparison: Comparison) -> AnyTable:
 
 def answer(comparison: Comparison) -> str:
     """The verdict on each run, for the head of a comparison; empty where there is none."""
-    return "\n".join(line for found in changes(comparison) for line in _verdict(found))
+    return "\n".join(line for change in changes(comparison) for line in _verdict(change))
 
 
-def _verdict(found: Change) -> list[str]:
-    lines = [f"{found.word}  {found.sentence}"]
-    if found.because:
-        lines.append(f"  because {found.because}.")
-    if found.changed:
-        lines.append(f"  changed {found.changed}.")
+def _verdict(change: Change) -> list[str]:
+    lines = [f"{change.word}  {change.sentence}"]
+    if change.because:
+        lines.append(f"  because {change.because}.")
+    if change.changed:
+        lines.append(f"  changed {change.changed}.")
     return lines
 
 
@@ -129,10 +129,10 @@ def _shown(items: list[Item]) -> Iterator[tuple[Item, str, Figure]]:
         name = f"{item.was} → {item.name}" if item.was else item.name
         if item.name in LEAF_OF_KEY:
             name = f"{item.name.partition('.')[0]} {LEAVES[LEAF_OF_KEY[item.name]].label}"
-        known = [figure for figure in SHOWN[item.kind] or item.figures if figure in item.figures]
+        names = [figure for figure in SHOWN[item.kind] or item.figures if figure in item.figures]
         if item.kind == "device":
-            known = [figure for figure in known if _is_shown(item, figure)]
-        for figure in known[:1] if item.kind == "cause" else known:
+            names = [figure for figure in names if _is_shown(item, figure)]
+        for figure in names[:1] if item.kind == "cause" else names:
             yield item, name, item.figures[figure]
 
 
@@ -141,8 +141,8 @@ def _is_shown(item: Item, figure: str) -> bool:
     and a bandwidth as a share of its peak."""
     others = [figure.replace("_bytes_per_s", "_percent")] if "_bytes_per_s" in figure else []
     others += [] if figure.startswith("in_use_") else [f"in_use_{figure}"]
-    known = (item.figures[other] for other in others if other in item.figures)
-    return not any(None not in one.values for one in known)
+    better = (item.figures[other] for other in others if other in item.figures)
+    return not any(None not in figure_of.values for figure_of in better)
 
 
 def _amounts(figure: Figure) -> list[float]:
@@ -169,21 +169,21 @@ def _amount(figure: Figure, index: int, show: Callable[[float], str]) -> str:
 def _change(
     figure: Figure, index: int, show: Callable[[float], str]
 ) -> tuple[float | str | None, ...]:
-    found = figure.difference(index)
-    if found is None:
+    difference = figure.difference(index)
+    if difference is None:
         return None, "", ""
     return (
-        _share(found),
-        "" if found.noise is None else f"±{show(found.noise)}",
-        {None: "", True: "yes", False: "no"}[found.beyond_noise],
+        _share(difference),
+        "" if difference.noise is None else f"±{show(difference.noise)}",
+        {None: "", True: "yes", False: "no"}[difference.beyond_noise],
     )
 
 
-def _share(found: Difference) -> float | str:
+def _share(difference: Difference) -> float | str:
     """The change in percent; of nothing there is none."""
-    if found.percent is None:
-        return "from 0" if found.absolute else 0.0
-    return round(found.percent, 3)
+    if difference.percent is None:
+        return "from 0" if difference.absolute else 0.0
+    return round(difference.percent, 3)
 
 
 def flat_table(comparison: Comparison) -> AnyTable:
@@ -198,8 +198,12 @@ def flat_table(comparison: Comparison) -> AnyTable:
             row: list[Cell] = [item.kind, item.name, item.was, figure.name]
             row += [value.amount if value else None for value in figure.values]
             for index in range(1, len(labels)):
-                found = figure.difference(index)
-                row += [found.percent, found.noise, found.beyond_noise] if found else [None] * 3
+                difference = figure.difference(index)
+                row += (
+                    [difference.percent, difference.noise, difference.beyond_noise]
+                    if difference
+                    else [None] * 3
+                )
             rows.append(tuple(row))
     return Table("compare", "Comparison", tuple(map(text, headers)), tuple(rows))
 
@@ -293,7 +297,7 @@ class ComparisonDocument(msgspec.Struct, frozen=True):
 
 
 def comparison_document(comparison: Comparison) -> ComparisonDocument:
-    """The comparison for programs."""
+    """The comparison as a document: every figure of every item, for JSON."""
     return ComparisonDocument(
         SCHEMA_VERSION,
         changes(comparison),

@@ -112,23 +112,23 @@ def _unit(name: str) -> str:
     return next((unit for ending, unit in _UNITS.items() if name.endswith(ending)), "short")
 
 
-def _of(family: Family) -> str:
+def _selector(family: Family) -> str:
     return f"{series_name(family)}{_WHERE}"
 
 
 def _spent(family: Family) -> str:
     """Seconds a second in the phases that take most."""
-    return f"topk(12, sum by (phase) (rate({_of(family)}[$__rate_interval])))"
+    return f"topk(12, sum by (phase) (rate({_selector(family)}[$__rate_interval])))"
 
 
 _OF_RUNS = [
-    _Panel("Where each step goes", f"avg by (cause) ({_of(CAUSE_SHARE)}) > 0", "{{cause}}",
+    _Panel("Where each step goes", f"avg by (cause) ({_selector(CAUSE_SHARE)}) > 0", "{{cause}}",
            "percentunit", stacked=True),
-    _Panel("Step time", _of(STEP_SECONDS), "run {{run}} GPU {{gpu}}", "s"),
+    _Panel("Step time", _selector(STEP_SECONDS), "run {{run}} GPU {{gpu}}", "s"),
     _Panel("CPU time by phase", _spent(CPU_SECONDS), "{{phase}}", "percentunit"),
     _Panel("GPU busy by phase", _spent(BUSY_SECONDS), "{{phase}}", "percentunit"),
-    _Panel("What the workload reports", _of(RUN_METRIC), "{{metric}}", "short"),
-    _Panel("Records lost", f"rate({_of(DROPPED)}[$__rate_interval])", "pid {{pid}}", "short"),
+    _Panel("What the workload reports", _selector(RUN_METRIC), "{{metric}}", "short"),
+    _Panel("Records lost", f"rate({_selector(DROPPED)}[$__rate_interval])", "pid {{pid}}", "short"),
 ]  # fmt: skip
 
 

@@ -30,18 +30,18 @@ Point = tuple[int, float]
 """A moment in ns since the epoch, and a value."""
 
 
-def line(metric: Metric, found: Sequence[Point], first: int, last: int, of: str) -> str:
+def line(metric: Metric, points: Sequence[Point], first: int, last: int, where: str) -> str:
     """A figure with a line, from moment `first` to `last`; nothing for fewer than two points."""
-    if len(found) < 2:
+    if len(points) < 2:
         return ""
     # The highest of each stretch of time: people look for peaks.
     peaks: dict[int, Point] = {}
-    for point in found:
-        at = (point[0] - first) * _POINTS // max(1, last - first)
-        if at not in peaks or peaks[at][1] < point[1]:
-            peaks[at] = point
-    found = list(peaks.values())
-    most = metric.unit.full_scale or max(value for _, value in found) * 1.05 or 1.0
+    for point in points:
+        bin = (point[0] - first) * _POINTS // max(1, last - first)
+        if bin not in peaks or peaks[bin][1] < point[1]:
+            peaks[bin] = point
+    points = list(peaks.values())
+    most = metric.unit.full_scale or max(value for _, value in points) * 1.05 or 1.0
     wide, high = WIDTH - LEFT - RIGHT, HEIGHT - TOP - BOTTOM
 
     def place(time_ns: int, value: float) -> str:
@@ -62,12 +62,12 @@ def line(metric: Metric, found: Sequence[Point], first: int, last: int, of: str)
             f"<text x='{LEFT + wide * share:.1f}' y='{HEIGHT - 6}' text-anchor='{anchor}'>"
             f"{escape(when)}</text>"
         )
-    places = " ".join(place(*point) for point in found)
-    highest = metric.unit.mean(max(value for _, value in found))
+    places = " ".join(place(*point) for point in points)
+    highest = metric.unit.mean(max(value for _, value in points))
     return (
         f"<figure><figcaption>{escape(metric.title)} <span class='note'>up to {escape(highest)}"
         f"</span></figcaption><svg viewBox='0 0 {WIDTH} {HEIGHT}' role='img' "
-        f"aria-label='{escape(f'{metric.title}, {of}', quote=True)}'>{''.join(marks)}"
+        f"aria-label='{escape(f'{metric.title}, {where}', quote=True)}'>{''.join(marks)}"
         f"<polyline points='{places}' class='l'/></svg></figure>"
     )
 
@@ -75,20 +75,20 @@ def line(metric: Metric, found: Sequence[Point], first: int, last: int, of: str)
 def roof(rows: Sequence[Roof]) -> str:
     """Scopes of one card by intensity and rate, under its two roofs, both axes logarithmic; nothing
     where no rate is known."""
-    known = [
+    drawn = [
         row for row in rows if _is_real(row.flops_per_byte) and _is_real(row.tensor_flops_per_s)
     ]
     peaks = [(row.peak_flops_per_s, row.peak_bytes_per_s) for row in rows]
     flops, bytes_per_s = next(
         ((f, b) for f, b in peaks if _is_real(f) and _is_real(b)), (None, None)
     )
-    if not known or not flops or not bytes_per_s:
+    if not drawn or not flops or not bytes_per_s:
         return ""
     ridge = flops / bytes_per_s
-    intensities = [ridge, *(row.flops_per_byte or ridge for row in known)]
+    intensities = [ridge, *(row.flops_per_byte or ridge for row in drawn)]
     left, right = math.log10(min(intensities)) - 1, math.log10(max(intensities)) + 1
     top = math.log10(flops) + 0.3
-    bottom = min(math.log10(row.tensor_flops_per_s or flops) for row in known) - 0.5
+    bottom = min(math.log10(row.tensor_flops_per_s or flops) for row in drawn) - 0.5
     bottom = min(bottom, top - 2)
     wide, high = WIDTH - LEFT - RIGHT, HEIGHT - TOP - BOTTOM
 
@@ -110,7 +110,7 @@ def roof(rows: Sequence[Roof]) -> str:
         f"<text x='{LEFT - 6}' y='{corners[1][1] + 4:.1f}' text-anchor='end'>"
         f"{escape(units.quantity(flops))}</text>",
     ]
-    for row in known:
+    for row in drawn:
         x, y = place(row.flops_per_byte or ridge, row.tensor_flops_per_s or flops)
         words = f"{row.scope}, GPU {row.gpu}: {units.quantity(row.tensor_flops_per_s, 'FLOP/s')}"
         marks.append(
@@ -133,7 +133,7 @@ IDLE = " class='idle'"
 """Of the bars of idle time: hatched, to be told from busy time without colors too."""
 
 
-class Bar(NamedTuple):
+class ShareBar(NamedTuple):
     """A bar of a chart, `share` long."""
 
     depth: int
@@ -142,7 +142,7 @@ class Bar(NamedTuple):
     is_idle: bool = False
 
 
-def bars(rows: Sequence[Bar]) -> str:
+def bars(rows: Sequence[ShareBar]) -> str:
     """A line for each, the longest over the full width."""
     most = max([row.share for row in rows] + [1e-9])
     lines = [
@@ -176,54 +176,56 @@ def timelines(table: AnyTable) -> list[str]:
     rows = table.cells
     moments = [_number(row[0]) for row in rows]
     times = [
-        None if at is None or not 0 <= at * factor < 1e9 * _LONGEST_S else round(at * factor)
-        for at in moments
+        None
+        if moment is None or not 0 <= moment * factor < 1e9 * _LONGEST_S
+        else round(moment * factor)
+        for moment in moments
     ]
-    found: list[tuple[AnyColumn, list[Point]]] = []
+    figures: list[tuple[AnyColumn, list[Point]]] = []
     for place, column in enumerate(columns[1:], 1):
         points = sorted(
-            (at, value)
-            for at, row in zip(times, rows, strict=True)
-            if at is not None and (value := _number(row[place])) is not None and value >= 0
+            (moment, value)
+            for moment, row in zip(times, rows, strict=True)
+            if moment is not None and (value := _number(row[place])) is not None and value >= 0
         )
         if len(points) > 1:
-            found.append((column, points))
-    parts = [one for one in found if one[0].unit == "bytes"]
-    if len(parts) < 2:
-        parts = []
+            figures.append((column, points))
+    amounts = [figure for figure in figures if figure[0].unit == "bytes"]
+    if len(amounts) < 2:
+        amounts = []
     return [
-        *([_stack(table.title, parts)] if parts else ()),
-        *_lines(table.title, [one for one in found if one not in parts]),
+        *([_stack(table.title, amounts)] if amounts else ()),
+        *_lines(table.title, [figure for figure in figures if figure not in amounts]),
     ]
 
 
-def _lines(title: str, found: Sequence[tuple[AnyColumn, list[Point]]]) -> Iterator[str]:
-    for column, points in found:
+def _lines(title: str, figures: Sequence[tuple[AnyColumn, list[Point]]]) -> Iterator[str]:
+    for column, points in figures:
         unit = Unit(column.unit, column.show or units.quantity)
         metric = Metric(column.key, column.meaning, unit, "", title=column.key)
         yield line(metric, points, points[0][0], points[-1][0], title)
 
 
-def _stack(title: str, parts: Sequence[tuple[AnyColumn, list[Point]]]) -> str:
+def _stack(title: str, amounts: Sequence[tuple[AnyColumn, list[Point]]]) -> str:
     """Areas one on the other: at each moment the newest value of each part."""
-    moments = sorted({at for _, points in parts for at, _ in points})
+    moments = sorted({place_of for _, points in amounts for place_of, _ in points})
     first, last = moments[0], moments[-1]
     heights = [0.0] * len(moments)
     wide, high = WIDTH - LEFT - RIGHT, HEIGHT - TOP - BOTTOM
     edges = [list(heights)]
-    for _, points in parts:
-        known, value, at = iter([*points, (last + 1, 0.0)]), 0.0, 0
-        upcoming = next(known)
-        for at, moment in enumerate(moments):
+    for _, points in amounts:
+        upcoming_points, value, place_of = iter([*points, (last + 1, 0.0)]), 0.0, 0
+        upcoming = next(upcoming_points)
+        for place_of, moment in enumerate(moments):
             while upcoming[0] <= moment:
                 value = upcoming[1]
-                upcoming = next(known)
-            heights[at] += value
+                upcoming = next(upcoming_points)
+            heights[place_of] += value
         edges.append(list(heights))
     most = max(heights) or 1.0
 
-    def place(at: int, value: float) -> str:
-        x = LEFT + wide * (moments[at] - first) / max(1, last - first)
+    def place(place_of: int, value: float) -> str:
+        x = LEFT + wide * (moments[place_of] - first) / max(1, last - first)
         return f"{x:.1f},{TOP + high * (1 - value / most):.1f}"
 
     marks = [
@@ -236,11 +238,11 @@ def _stack(title: str, parts: Sequence[tuple[AnyColumn, list[Point]]]) -> str:
         f"{escape(units.duration(last - first))}</text>"
     )
     legend = []
-    for number, (column, points) in enumerate(parts):
+    for number, (column, points) in enumerate(amounts):
         colour = f"a{number % _COLOURS}"
         lower, upper = edges[number], edges[number + 1]
-        outline = [place(at, value) for at, value in enumerate(upper)]
-        outline += [place(at, lower[at]) for at in reversed(range(len(moments)))]
+        outline = [place(place_of, value) for place_of, value in enumerate(upper)]
+        outline += [place(place_of, lower[place_of]) for place_of in reversed(range(len(moments)))]
         name = column.key.removesuffix("_bytes")
         peak = units.size(max(value for _, value in points))
         marks.append(
@@ -327,7 +329,7 @@ def page(
     machine, then `tables`.
     """
     title = f"gputui: {title_of(run)}"
-    parts = [
+    sections = [
         "<!DOCTYPE html>\n<html lang='en'><head><meta charset='utf-8'>",
         "<meta http-equiv='Content-Security-Policy' content=\"default-src 'none'; "
         "style-src 'unsafe-inline'\">",
@@ -345,7 +347,7 @@ def page(
         *map(_table, tables),
         "</body></html>\n",
     ]
-    return "\n".join(parts)
+    return "\n".join(sections)
 
 
 def _answer(groups: Sequence[Group]) -> Iterator[str]:
@@ -370,12 +372,14 @@ def _time(run: Run) -> Iterator[str]:
         kind = IDLE if LEAVES[leaf].is_idle else ""
         yield f"<i{kind} style='width:{share:.3f}%' title='{words}'></i>"
     yield "</div>"
-    rows: list[Bar] = []
+    rows: list[ShareBar] = []
     for state in ("busy", "idle"):
         is_idle = state == "idle"
-        of = [(leaf, ns) for leaf, ns in leaves if LEAVES[leaf].is_idle == is_idle]
-        rows.append(Bar(0, state, 100 * tree.share(sum(ns for _, ns in of)), is_idle))
-        rows += [Bar(1, LEAVES[leaf].label, 100 * tree.share(ns), is_idle) for leaf, ns in of]
+        of_state = [(leaf, ns) for leaf, ns in leaves if LEAVES[leaf].is_idle == is_idle]
+        rows.append(ShareBar(0, state, 100 * tree.share(sum(ns for _, ns in of_state)), is_idle))
+        rows += [
+            ShareBar(1, LEAVES[leaf].label, 100 * tree.share(ns), is_idle) for leaf, ns in of_state
+        ]
     yield bars(rows)
 
 
@@ -419,19 +423,19 @@ def _timelines(tables: Iterable[AnyTable]) -> Iterator[str]:
 
 
 def _phases(run: Run) -> Iterator[str]:
-    known = phase_rows(run)
-    rows = [row for row in known if row.share_percent]
+    phases = phase_rows(run)
+    rows = [row for row in phases if row.share_percent]
     if not rows:
         return
     least = sorted((row.share_percent or 0.0 for row in rows), reverse=True)[:BARS][-1]
     rows = [row for row in rows if (row.share_percent or 0.0) >= least][:BARS]
-    yield f"<h2>Phases by share {escape(share_of(run, known))}</h2>"
-    if left := len(known) - len(rows):
+    yield f"<h2>Phases by share {escape(share_of(run, phases))}</h2>"
+    if left := len(phases) - len(rows):
         yield (
             f"<p class='note'>The {len(rows)} largest; {left} more, smaller or outside the "
             "steps, are in the table of phases.</p>"
         )
-    yield bars([Bar(row.depth, row.name, row.share_percent or 0.0) for row in rows])
+    yield bars([ShareBar(row.depth, row.name, row.share_percent or 0.0) for row in rows])
 
 
 def _table(whole: AnyTable) -> str:

@@ -179,7 +179,7 @@ _KERNEL_ZEROS = (
 
 
 class CudaRows:
-    """CUPTI's records."""
+    """Writes CUPTI's records: calls, kernels, copies and memsets."""
 
     def __init__(self, rows: Rows, session: Session, trace: TraceReader) -> None:
         self._rows = rows
@@ -315,7 +315,7 @@ _Row = tuple[Any, ...]
 
 
 class NvtxRows:
-    """The program's NVTX records."""
+    """Writes the program's NVTX records: ranges, marks and their names."""
 
     def __init__(self, rows: Rows, run: Run) -> None:
         self._rows = rows
@@ -349,23 +349,23 @@ class NvtxRows:
         node = self._run.ranges.get(number)
         if node is None:
             return None
-        known = node.definition
+        definition = node.definition
         return (
             start,
             None if unended else end,
-            PUSH_POP if known.style == "PushPop" else START_END,
-            self._rows.task(known.process, known.thread),
-            self._rows.task(known.process, thread) if thread else None,
-            *self._description(known),
+            PUSH_POP if definition.style == "PushPop" else START_END,
+            self._rows.task(definition.process, definition.thread),
+            self._rows.task(definition.process, thread) if thread else None,
+            *self._description(definition),
             *payloads,
         )
 
-    def _description(self, known: RangeDefined | MarkDefined) -> _Row:
-        domain = self._domain(known.process, known.domain)
-        if known.category_id is not None and known.category is not None:
-            key = known.process, known.domain, known.category_id
-            self._categories.setdefault(key, known.category)
-        return self._text(known.name), domain, known.color, known.category_id
+    def _description(self, definition: RangeDefined | MarkDefined) -> _Row:
+        domain = self._domain(definition.process, definition.domain)
+        if definition.category_id is not None and definition.category is not None:
+            key = definition.process, definition.domain, definition.category_id
+            self._categories.setdefault(key, definition.category)
+        return self._text(definition.name), domain, definition.color, definition.category_id
 
     def _text(self, name: str) -> int | None:
         return None if name == NO_NAME else self._rows.string(name)
@@ -452,8 +452,8 @@ def write_facts(rows: Rows, session: Session, run: Run, dropped: int) -> None:
         "CpuDescription": header.host.cpu_model if header else None,
         "NvDriverVersion": header.driver_version if header else None,
     }
-    known = [(machine, name, value) for name, value in facts.items() if value]
-    rows.insert("TARGET_INFO_SYSTEM_ENV", "globalVid name value", known)
+    present = [(machine, name, value) for name, value in facts.items() if value]
+    rows.insert("TARGET_INFO_SYSTEM_ENV", "globalVid name value", present)
     words = list(started.arguments) or [started.name]
     capture = [("PROCESS_0:COMMAND", words[0])]
     capture += [(f"PROCESS_0:ARGUMENT_{i}", word) for i, word in enumerate(words[1:])]

@@ -77,11 +77,15 @@ class Exported:
                 labels = (metric.prometheus_label,) if metric.prometheus_label else ()
                 alike.setdefault(labels, []).append((attribute, family, metric.unit.factor))
         self._alike = [
-            (labels, _reader([attribute for attribute, _, _ in found]), [one[1:] for one in found])
-            for labels, found in alike.items()
+            (
+                labels,
+                _reader([attribute for attribute, _, _ in values]),
+                [value[1:] for value in values],
+            )
+            for labels, values in alike.items()
         ]
 
-    def of(self, record: object, labels: Labels = ()) -> Found:
+    def figures_of(self, record: object, labels: Labels = ()) -> Found:
         """Those of `record` that are not None, under `labels` and their own distinguishing ones."""
         for more, read, families in self._alike:
             yield (
@@ -93,9 +97,9 @@ class Exported:
                 ],
             )
         for attribute, family, label in self._keyed:
-            told = getattr(record, attribute) or ()
-            for key in told:
-                value = told[key] if isinstance(told, dict) else 1
+            keyed_values = getattr(record, attribute) or ()
+            for key in keyed_values:
+                value = keyed_values[key] if isinstance(keyed_values, dict) else 1
                 yield (*labels, (label, key)), [(family, value)]
 
 
@@ -184,17 +188,17 @@ def figures(session: Session, phases: Iterable[PhaseRow]) -> Found:
 
 def _host(session: Session) -> Found:
     if session.header:
-        told = session.header
+        header = session.header
         labels = (
-            ("version", told.gputui_version),
-            ("driver_version", told.driver_version or ""),
-            ("cuda_driver_version", told.cuda_driver_version or ""),
+            ("version", header.gputui_version),
+            ("driver_version", header.driver_version or ""),
+            ("cuda_driver_version", header.cuda_driver_version or ""),
         )
         yield labels, [(_BUILD, 1)]
     yield (), [(_SAMPLES, session.samples)]
-    yield from _OF_TICK.of(session)
+    yield from _OF_TICK.figures_of(session)
     if session.host is not None:
-        yield from _OF_HOST.of(session.host)
+        yield from _OF_HOST.figures_of(session.host)
 
 
 def _gpu(gpu: Gpu) -> Found:
@@ -208,22 +212,22 @@ def _gpu(gpu: Gpu) -> Found:
     )
     yield labels, [(_GPU_UP, up)]
     yield labels + about, [(_GPU_INFO, 1)]
-    yield from _OF_FACTS.of(facts, labels)
+    yield from _OF_FACTS.figures_of(facts, labels)
     if gpu.sample_ns:
         yield labels, [(_GPU_MOMENT, gpu.sample_ns / 1e9)]
     if gpu.sample is not None:
-        yield from _OF_SAMPLE.of(gpu.sample, labels)
-        profiles = {one.index: one for one in facts.mig_instances}
+        yield from _OF_SAMPLE.figures_of(gpu.sample, labels)
+        profiles = {profile.index: profile for profile in facts.mig_instances}
         for sample in gpu.sample.mig_instances:
-            one = profiles.get(sample.index)
+            profile = profiles.get(sample.index)
             where = (
                 ("mig_instance", str(sample.index)),
-                ("profile", one.name if one else ""),
-                ("mig_uuid", one.uuid if one else ""),
+                ("profile", profile.name if profile else ""),
+                ("mig_uuid", profile.uuid if profile else ""),
             )
-            yield from _OF_INSTANCE.of(sample, labels + where)
+            yield from _OF_INSTANCE.figures_of(sample, labels + where)
     if gpu.status is not None:
-        yield from _OF_STATUS.of(gpu.status, labels)
+        yield from _OF_STATUS.figures_of(gpu.status, labels)
 
 
 def _processes(session: Session) -> Found:
@@ -235,7 +239,7 @@ def _processes(session: Session) -> Found:
             ("pid", str(process.pid)),
             ("user", process.user or ""),
         )
-        yield from _OF_PROCESS.of(process, labels)
+        yield from _OF_PROCESS.figures_of(process, labels)
 
 
 def _run(run: Run) -> Found:
@@ -282,7 +286,7 @@ def _rank(rank: int | None) -> str:
 def _phases(run: Run, phases: Iterable[PhaseRow]) -> Found:
     labels = _labels(run)
     for phase in phases:
-        found: list[tuple[Family, float | None]] = [
+        values: list[tuple[Family, float | None]] = [
             (_INSTANCES, phase.instances),
             (CPU_SECONDS, phase.cpu_ended_ns / 1e9),
             (BUSY_SECONDS, phase.gpu_busy_ns / 1e9),
@@ -298,7 +302,7 @@ def _phases(run: Run, phases: Iterable[PhaseRow]) -> Found:
                 ("pid", str(phase.pid)),
                 ("rank", _rank(phase.rank)),
             ),
-            [(family, value) for family, value in found if value is not None],
+            [(family, value) for family, value in values if value is not None],
         )
 
 
@@ -328,22 +332,22 @@ def prometheus_text(session: Session, most: int = MOST_SERIES) -> str:
     phases = phase_rows(run) if run is not None and adds_up else []
     families: dict[Family, list[str]] = {}
     count = left_out = 0
-    for labels, found in figures(session, phases):
-        if count + len(found) > most:
-            left_out += len(found)
+    for labels, values in figures(session, phases):
+        if count + len(values) > most:
+            left_out += len(values)
             continue
-        count += len(found)
+        count += len(values)
         text = labels_text(labels)
-        for family, value in found:
+        for family, value in values:
             line = f"{series_name(family)}{text} {number(value)}\n"
             families.setdefault(family, []).append(line)
     families[_LEFT_OUT] = [f"{_LEFT_OUT.name} {left_out}\n"]
     families[_RANGES_LEFT_OUT] = [f"{_RANGES_LEFT_OUT.name} {0 if adds_up else ranges}\n"]
-    parts = []
+    blocks = []
     for family, lines in families.items():
         name = series_name(family)
-        parts += [f"# HELP {name} {escaped(family.help)}\n# TYPE {name} {family.kind}\n", *lines]
-    return "".join(parts)
+        blocks += [f"# HELP {name} {escaped(family.help)}\n# TYPE {name} {family.kind}\n", *lines]
+    return "".join(blocks)
 
 
 # --- a recording as OpenMetrics text: every sample of every figure, each with its time
@@ -419,20 +423,20 @@ class _Points:
         self._waiting = 0
         self._count = 0
 
-    def add(self, time_ns: int, found: Iterable[tuple[Labels, Figures]]) -> None:
+    def add(self, time_ns: int, figures_read: Iterable[tuple[Labels, Figures]]) -> None:
         """Add what was read at one moment."""
-        for labels, told in found:
-            known = self._series.get(labels)
-            if known is None:
-                known = self._series[labels] = {}
-            for family, value in told:
-                series = known.get(family)
+        for labels, values in figures_read:
+            by_family = self._series.get(labels)
+            if by_family is None:
+                by_family = self._series[labels] = {}
+            for family, value in values:
+                series = by_family.get(family)
                 if series is None:
-                    series = known[family] = _Series(series_name(family) + labels_text(labels))
+                    series = by_family[family] = _Series(series_name(family) + labels_text(labels))
                     self._families.setdefault(family, []).append(series)
                 series.times_ns.append(time_ns)
                 series.values.append(value)
-            self._waiting += len(told)
+            self._waiting += len(values)
         if self._waiting >= POINTS_IN_MEMORY:
             self._spill()
 

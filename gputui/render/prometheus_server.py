@@ -76,7 +76,7 @@ class Exporter:
         self._thread.start()
 
     def close(self) -> None:
-        """Stop serving."""
+        """Stop serving, and wait for the thread that served."""
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()
@@ -94,8 +94,8 @@ class _Server(ThreadingHTTPServer):
 
     def __init__(self, address: tuple[str, int], text: Callable[[], bytes]) -> None:
         host, port = address
-        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-        self.address_family, place = found[0][0], found[0][4]
+        addresses = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        self.address_family, place = addresses[0][0], addresses[0][4]
         self.text = text
         self._free = threading.BoundedSemaphore(CONNECTIONS)
         self._began: dict[socket.socket, float] = {}
@@ -164,7 +164,7 @@ class _Handler(BaseHTTPRequestHandler):
     timeout = SILENCE_S
 
     def do_GET(self) -> None:
-        """The figures, at /metrics."""
+        """Answer with the figures at /metrics, and with 404 anywhere else."""
         assert isinstance(self.server, _Server)
         if not self.server.answers_to(self.headers.get("Host")):
             self.send_error(421, explain="The Host header is no name of this machine's loopback.")

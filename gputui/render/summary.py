@@ -50,7 +50,7 @@ def answer_text(
 
 
 def ways_on(recording: str) -> Group:
-    """What to type next."""
+    """The commands that show a recording again and print its tables, for the end of an answer."""
     home = os.path.expanduser("~/")
     named = shlex.quote(recording)
     if recording.startswith(home):
@@ -69,9 +69,9 @@ def fitted(groups: list[Group], width: int | None) -> str:
         ranks = {line.rank for group in groups for line in group}
         if len(lines) <= MOST_LINES or ranks <= {0}:
             return "\n".join(lines[:MOST_LINES]) + "\n"
-        group, at = _least(groups, max(ranks))
+        group, least_place = _least(groups, max(ranks))
         groups = [
-            [line for place, line in enumerate(lines_of) if (number, place) != (group, at)]
+            [line for place, line in enumerate(lines_of) if (number, place) != (group, least_place)]
             for number, lines_of in enumerate(groups)
         ]
         groups = [lines_of for lines_of in groups if lines_of]
@@ -124,17 +124,17 @@ def is_event_table(name: str) -> bool:
 
 def one_table(session: Session, run: Run | None, name: str) -> AnyTable:
     """A table by its name. Raises ExportError where there is none."""
-    known = table_names(run)
-    if name in known:
+    names = table_names(run)
+    if name in names:
         return table(session, run, name)
     if run is None:
         words = f"there is no table {name!r} of a recording without a run"
         error = NoRunError if name in run_tables() else UnknownNameError
-        raise error(f"{words}; known: {', '.join(known)}")
+        raise error(f"{words}; known: {', '.join(names)}")
     from gputui.render.traces import EVENT_TABLES
 
-    known += EVENT_TABLES
-    raise UnknownNameError(f"there is no table {name!r}; known: {', '.join(known)}")
+    names += EVENT_TABLES
+    raise UnknownNameError(f"there is no table {name!r}; known: {', '.join(names)}")
 
 
 def tables_with_rows(session: Session, run: Run | None) -> list[AnyTable]:

@@ -244,10 +244,10 @@ class _Reader:
         keys, threads, starts = self._launching
         wanted = _keys(events)
         places = np.minimum(np.searchsorted(keys, wanted), max(0, len(keys) - 1))
-        found = keys[places] == wanted if len(keys) else np.zeros(len(events), bool)
+        matches = keys[places] == wanted if len(keys) else np.zeros(len(events), bool)
         return [
-            (int(threads[place]), int(starts[place])) if known else (None, None)
-            for place, known in zip(places.tolist(), found.tolist(), strict=True)
+            (int(threads[place]), int(starts[place])) if is_match else (None, None)
+            for place, is_match in zip(places.tolist(), matches.tolist(), strict=True)
         ]
 
 
@@ -327,8 +327,8 @@ def _operation(session: Session, event: np.void) -> str:
         return copy_name(int(event["sub"]))
     if event["kind"] == TraceKind.SET:
         return MEMSET
-    known = session.kernel_names.get(int(event["name"]))
-    return known.name if known else "(unknown)"
+    kernel = session.kernel_names.get(int(event["name"]))
+    return kernel.name if kernel else "(unknown)"
 
 
 @dataclass(frozen=True, slots=True)

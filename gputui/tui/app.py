@@ -254,10 +254,10 @@ class GputuiApp(Visits):
         The bottom line says where it is, or why not."""
         from gputui.render import formats
 
-        source = formats.Source.of(self.model.session, run)
+        source = formats.ExportSource.in_memory(self.model.session, run)
         recorded = self.recorded
         if recorded is not None and formats.find(key).needs is not None:
-            source = formats.Source(str(recorded), run.started.run)
+            source = formats.ExportSource(str(recorded), run.started.run)
 
         self._writing = True
 

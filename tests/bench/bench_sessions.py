@@ -190,7 +190,7 @@ def bench_hours(folder: Path) -> None:
     timed("export it to csv", lambda: formats.summary(session, run, "csv"))
     timed("export it to json", lambda: formats.summary(session, run, "json"))
     began = time.process_time()
-    formats.export(formats.Source(str(path)), "openmetrics", folder / "hour.om")
+    formats.export(formats.ExportSource(str(path)), "openmetrics", folder / "hour.om")
     print(f"export it to openmetrics: {time.process_time() - began:.2f} s of processor")
     timed("open the hour of machine samples", lambda: opened(folder / "machine.gputui"))
 
@@ -291,7 +291,7 @@ def export_one(path: Path, format_name: str) -> None:
     """In a process of its own, so that its memory is its own."""
     out = path.with_name(f"out.{format_name}")
     began = time.perf_counter()
-    formats.export(formats.Source(str(path)), format_name, out)
+    formats.export(formats.ExportSource(str(path)), format_name, out)
     took = time.perf_counter() - began
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     print(f"{format_name} of {TRACE_RECORDS / 1e6:.0f} M records: {took:.1f} s, "

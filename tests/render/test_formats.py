@@ -100,12 +100,12 @@ def test_a_missing_package_is_named_with_what_installs_it(
 ) -> None:
     monkeypatch.setattr(formats, "find_spec", lambda _: None)
     with pytest.raises(ExportError, match=r"needs the package pyarrow: pip install 'gputui\[ex"):
-        formats.export(formats.Source(str(RECORDING)), "parquet", tmp_path / "out")
+        formats.export(formats.ExportSource(str(RECORDING)), "parquet", tmp_path / "out")
 
 
 def test_a_session_at_hand_has_no_samples_and_no_trace(tmp_path: Path) -> None:
-    loaded = formats.Source(str(RECORDING)).load()
-    source = formats.Source.of(loaded.session, loaded.run)
+    loaded = formats.ExportSource(str(RECORDING)).load()
+    source = formats.ExportSource.in_memory(loaded.session, loaded.run)
     out = tmp_path / "x"
     with pytest.raises(ExportError, match="the chrome format needs a recording with --trace"):
         formats.export(source, "chrome", out)
@@ -125,7 +125,7 @@ def test_csv_in_a_folder_has_a_file_each_table(tmp_path: Path, is_there: bool) -
         (folder / "mine.txt").write_text("kept")
     out = str(folder) if is_there else f"{folder}/"
     assert main(["export", str(RECORDING), "--format", "csv", "-o", out]) == 0
-    loaded = formats.Source(str(RECORDING)).load()
+    loaded = formats.ExportSource(str(RECORDING)).load()
     sections = formats.summary(loaded.session, loaded.run, "csv").split("\n\n")
     found = {path.stem: path.read_text() for path in folder.glob("*.csv")}
     assert list(found) != []

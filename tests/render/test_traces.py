@@ -160,7 +160,7 @@ def small() -> Export:
 
 
 def exported(name: Path, format_name: str, out: Path, number: int | None = None) -> list[Path]:
-    return list(formats.export(formats.Source(str(name), number), format_name, out).paths)
+    return list(formats.export(formats.ExportSource(str(name), number), format_name, out).paths)
 
 
 def chrome(path: Path) -> dict[str, Any]:

@@ -62,7 +62,7 @@ class Written(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class ExportSource:
     """What to write: run `number` of the recording `name` ("-" is standard input), the newest if
     None; or a session `at_hand`, which may still be growing. With `raw_names`, phases are called
     as their ranges are.
@@ -74,8 +74,8 @@ class Source:
     raw_names: bool = False
 
     @classmethod
-    def of(cls, session: Session, run: Run | None) -> Source:
-        """A session in memory."""
+    def in_memory(cls, session: Session, run: Run | None) -> ExportSource:
+        """The source for a session in memory, which may have no run, and may still grow."""
         from gputui.playback.opening import Loaded
 
         return cls("", None, Loaded("", session, run, ()))
@@ -109,8 +109,8 @@ class Format:
     """Standard output is not possible."""
     package: Package | None = None
     text: Render | None = None
-    write: Callable[[Source, Path | None], Written] | None = None
-    folder: Callable[[Source, Path], Written] | None = None
+    write: Callable[[ExportSource, Path | None], Written] | None = None
+    folder: Callable[[ExportSource, Path], Written] | None = None
     table: Callable[[AnyTable, int | None], str] | None = None
     rows: Callable[[Sequence[AnyColumn], Iterable[Sequence[Cell]], TextIO], None] | None = None
     comparison: Callable[[Comparison, int | None], str] | None = None
@@ -123,9 +123,9 @@ class Format:
     @property
     def requirements(self) -> str:
         """What it needs beyond a recording, for people; often nothing."""
-        parts = [self.needs.value] if self.needs and self.needs is not Need.SAMPLES else []
-        parts += [f"{self.package.name} ({self.package.command})"] if self.package else []
-        return f"needs {' and '.join(parts)}" if parts else ""
+        needed = [self.needs.value] if self.needs and self.needs is not Need.SAMPLES else []
+        needed += [f"{self.package.name} ({self.package.command})"] if self.package else []
+        return f"needs {' and '.join(needed)}" if needed else ""
 
 
 def keys() -> list[str]:
@@ -136,19 +136,19 @@ def keys() -> list[str]:
 def find(key: str) -> Format:
     """A format by its key. Raises ExportError."""
     if key not in keys():
-        known = ", ".join(other.key for other in every())
-        raise UnknownNameError(f"there is no format {key!r}; known: {known}")
-    found: Format = import_module(f"{__name__}.{key}").FORMAT
-    return found
+        names = ", ".join(other.key for other in every())
+        raise UnknownNameError(f"there is no format {key!r}; known: {names}")
+    declared: Format = import_module(f"{__name__}.{key}").FORMAT
+    return declared
 
 
 @functools.cache
 def every() -> tuple[Format, ...]:
     """All formats, in display order."""
-    return tuple(sorted(map(find, keys()), key=lambda found: (found.order, found.key)))
+    return tuple(sorted(map(find, keys()), key=lambda each: (each.order, each.key)))
 
 
-def export(source: Source, key: str, out: str | os.PathLike[str] | None) -> Written:
+def export(source: ExportSource, key: str, out: str | os.PathLike[str] | None) -> Written:
     """Write `source` to `out`, completely or not at all; to standard output if None.
 
     A folder, or a name that ends in "/", gets one file per table if the format supports that.

@@ -9,13 +9,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
-from gputui.render.formats import Format, Need, Source, Written
+from gputui.render.formats import ExportSource, Format, Need, Written
 
 if TYPE_CHECKING:
     from gputui.state import Run
 
 
-def _write(source: Source, path: Path | None) -> Written:
+def _write(source: ExportSource, path: Path | None) -> Written:
     """Several processes become a file each, `-rankN` or `-pidN` before the suffix; one whose name
     ends in `.gz` is compressed."""
     from gputui.render.atomic_write import ExportError
@@ -41,9 +41,13 @@ def _write(source: Source, path: Path | None) -> Written:
 
 
 def _of_process(out: Path, run: Run, process: int) -> Path:
-    known = run.processes.get(process)
-    rank = known.attached.rank if known else None
-    label = f"rank{rank}" if rank is not None else f"pid{known.attached.pid if known else process}"
+    of_number = run.processes.get(process)
+    rank = of_number.attached.rank if of_number else None
+    label = (
+        f"rank{rank}"
+        if rank is not None
+        else f"pid{of_number.attached.pid if of_number else process}"
+    )
     stem, dot, suffix = out.name.partition(".")
     return out.with_name(f"{stem}-{label}{dot}{suffix}")
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
-from gputui.render.formats import Format, Source, Written
+from gputui.render.formats import ExportSource, Format, Written
 
 if TYPE_CHECKING:
     from gputui.report.compare import Comparison
@@ -25,7 +25,7 @@ def _summary(session: Session, run: Run | None, _width: int | None) -> str:
     return "\n".join(map(section, tables_with_rows(session, run)))
 
 
-def _folder(source: Source, path: Path) -> Written:
+def _folder(source: ExportSource, path: Path) -> Written:
     from gputui.render.atomic_write import atomic_folder, file_names
     from gputui.render.summary import tables_with_rows
     from gputui.render.text_tables import to_csv

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from gputui.render.formats import Format, Need, Source, Written
+from gputui.render.formats import ExportSource, Format, Need, Written
 
 
-def _write(source: Source, path: Path | None) -> Written:
+def _write(source: ExportSource, path: Path | None) -> Written:
     from gputui.render.nsys import write_nsys
     from gputui.render.traces import open_traced
 

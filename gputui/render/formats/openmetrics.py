@@ -6,10 +6,10 @@ import sys
 from contextlib import closing
 from pathlib import Path
 
-from gputui.render.formats import Format, Need, Source, Written
+from gputui.render.formats import ExportSource, Format, Need, Written
 
 
-def _write(source: Source, path: Path | None) -> Written:
+def _write(source: ExportSource, path: Path | None) -> Written:
     from gputui.playback.opening import open_recording, remarks
     from gputui.render.atomic_write import atomic_write
     from gputui.render.columnar import span_of

@@ -6,14 +6,14 @@ from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gputui.render.formats import Format, Need, Package, Source, Written
+from gputui.render.formats import ExportSource, Format, Need, Package, Written
 
 if TYPE_CHECKING:
     from gputui.report.schema import AnyTable
     from gputui.state import Run
 
 
-def _write(source: Source, path: Path | None) -> Written:
+def _write(source: ExportSource, path: Path | None) -> Written:
     """With a run's number, the samples and tables of that run; otherwise all samples and the tables
     of the newest run, or of the machine if there is none.
     """

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from gputui.render.formats import Format, Need, Source, Written
+from gputui.render.formats import ExportSource, Format, Need, Written
 
 
-def _write(source: Source, path: Path | None) -> Written:
+def _write(source: ExportSource, path: Path | None) -> Written:
     import shutil
 
     from gputui.playback.opening import import_kind, load

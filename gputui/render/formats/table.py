@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 def _summary(session: Session, run: Run | None, width: int | None) -> str:
     from gputui.render.summary import answer_text, facts_lines, tables_with_rows
 
-    parts = [answer_text(session, run, width), "\n".join(facts_lines(session, run)) + "\n"]
-    parts += [_cut(table, width) for table in tables_with_rows(session, run)]
-    return "\n".join(parts)
+    sections = [answer_text(session, run, width), "\n".join(facts_lines(session, run)) + "\n"]
+    sections += [_cut(table, width) for table in tables_with_rows(session, run)]
+    return "\n".join(sections)
 
 
 def _cut(table: AnyTable, width: int | None) -> str:

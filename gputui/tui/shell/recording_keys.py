@@ -183,7 +183,7 @@ class RecordingKeys(TableView):
         def work() -> str:
             from gputui.render import formats
 
-            source = formats.Source(str(entry.path))
+            source = formats.ExportSource(str(entry.path))
             written = formats.export(source, request.key, request.path)
             return "; ".join([f"written: {', '.join(map(str, written.paths))}", *written.remarks])
 

@@ -62,7 +62,7 @@ def test_a_real_far_end_is_read_through_a_shell_that_makes_noise(
     gone = shlex.join([sys.executable, "-c", "raise SystemExit(127)"])
     there = f"{sys.executable} -m gputui"
     typed = ["--once", "--json", "--via", via, "--via", gone, "--there", there]
-    assert dispatch.run(typed, None) == 1
+    assert dispatch.run_mode(typed, None) == 1
     out, err = capsys.readouterr()
     document = json.loads(out)
     box, other = document["hosts"]
@@ -87,7 +87,7 @@ def test_hosts_are_recorded_each_into_its_file_and_alerts_are_printed(
     monkeypatch.setattr(record, "say", say)
     ways = [word for name in "ab" for word in ("--via", f"{misbehaving('answers')} {name}")]
     typed = ["--record", "--alert", "host.cpu_percent > 90", *ways]
-    assert dispatch.run([*typed, "-o", f"{tmp_path}/{{host}}.gputui"], None) == 0
+    assert dispatch.run_mode([*typed, "-o", f"{tmp_path}/{{host}}.gputui"], None) == 0
     for name in "ab":
         path = tmp_path / f"{name}.gputui"
         events = list(JournalReader.open(path))
@@ -95,9 +95,11 @@ def test_hosts_are_recorded_each_into_its_file_and_alerts_are_printed(
         assert any(line.startswith(f"{name}: ALERT host.cpu_percent > 90") for line in lines)
         assert any(line.startswith(f"recorded {path}") for line in lines)
     with pytest.raises(UsageError, match="give each host a file"):
-        dispatch.run([*typed, "-o", "x.gputui"], None)
+        dispatch.run_mode([*typed, "-o", "x.gputui"], None)
     with pytest.raises(NoHostError):
-        dispatch.run(["--record", "--via", misbehaving("missing"), "-o", f"{tmp_path}/x"], None)
+        dispatch.run_mode(
+            ["--record", "--via", misbehaving("missing"), "-o", f"{tmp_path}/x"], None
+        )
     assert not (tmp_path / "x").exists()
 
 
@@ -115,7 +117,7 @@ def test_a_recording_of_hosts_under_nohup_outlives_the_terminal(
     typed = ["--record", "--alert", "host.cpu_percent > 90", "--via", misbehaving("answers")]
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
-        assert dispatch.run([*typed, "-o", f"{tmp_path}/x.gputui"], None) == 0
+        assert dispatch.run_mode([*typed, "-o", f"{tmp_path}/x.gputui"], None) == 0
     finally:
         signal.signal(signal.SIGHUP, before)
     assert at_hangup == [signal.SIG_IGN]

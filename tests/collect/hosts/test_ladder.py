@@ -88,7 +88,7 @@ def test_without_gputui_nvidia_smi_shows_the_devices(
     text = f'#!/bin/sh\nwhile read -r line; do echo "$line"; done < {tmp_path}/lines\nread -r _\n'
     target = bare(tmp_path, nvidia_smi=text)
     via = shlex.join(target.prefix)
-    assert dispatch.run(["--once", "--json", "--via", via, "--there", "no-gputui"], None) == 0
+    assert dispatch.run_mode(["--once", "--json", "--via", via, "--there", "no-gputui"], None) == 0
     (host,) = json.loads(capsys.readouterr().out)["hosts"]
     gpu, other = host["machine"]["gpus"]
     assert (gpu["name"], gpu["utilization_percent"]) == ("NVIDIA H200", 87.0)
