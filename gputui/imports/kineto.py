@@ -149,8 +149,8 @@ class KinetoReading(ImportedReading):
     def _horizon(self, tick: int) -> int:
         return tick
 
-    def _take(self, until: int) -> Sequence[tuple[Slots, Int64s]]:
-        ranges, _ = self._ranges.take(until)
+    def _records_until(self, until: int) -> Sequence[tuple[Slots, Int64s]]:
+        ranges, _ = self._ranges.records_until(until)
         end = int(np.searchsorted(self._records["start"], until, side="right"))
         records = self._records[self._next : end].copy()
         self._next = end
@@ -174,12 +174,12 @@ class KinetoReading(ImportedReading):
             seen = int(np.searchsorted(times, until, side="right"))
             if not seen:
                 continue
-            of = f"gpu{device}_" if len(self._memory) > 1 else ""
+            prefix = f"gpu{device}_" if len(self._memory) > 1 else ""
             for what, values in (("allocated", allocated), ("reserved", reserved)):
-                metrics[f"{of}memory_{what}_bytes"] = int(values[seen - 1])
-                metrics[f"{of}peak_memory_{what}_bytes"] = int(values[:seen].max())
+                metrics[f"{prefix}memory_{what}_bytes"] = int(values[seen - 1])
+                metrics[f"{prefix}peak_memory_{what}_bytes"] = int(values[:seen].max())
         if metrics:
-            yield RunMetrics(time_ns=self._clock.at(until), run=1, metrics=metrics)
+            yield RunMetrics(time_ns=self._clock.epoch_ns(until), run=1, metrics=metrics)
 
 
 # A trace that torch.profiler exported, as the events of a session.
@@ -246,7 +246,7 @@ class KinetoTrace:
         pid = next((pid for pid, _ in self._table.pids.most_common(1)), 0)
         command = self._table.commands.get(pid, "")
         yield RunStarted(
-            time_ns=self._clock.at(self._clock.first),
+            time_ns=self._clock.epoch_ns(self._clock.first),
             run=1,
             kind="command",
             name=command or "torch.profiler trace",
@@ -272,13 +272,13 @@ class KinetoTrace:
             self._trace,
         ).events()
         yield RunEnded(
-            time_ns=self._clock.at(self._clock.last), run=1, reason="the trace ends here"
+            time_ns=self._clock.epoch_ns(self._clock.last), run=1, reason="the trace ends here"
         )
 
     def _header(self, beside: TraceFacts) -> Header:
         driver = beside.driver
         return Header(
-            time_ns=self._clock.at(self._clock.first),
+            time_ns=self._clock.epoch_ns(self._clock.first),
             schema=JOURNAL_SCHEMA,
             gputui_version=VERSION,
             python_version="",

@@ -105,15 +105,15 @@ class TraceEvent(_Bare, gc=False):
     args: Arguments = NO_ARGUMENTS
 
 
-_several = json_decoder(list[TraceEvent])
+_event_list = json_decoder(list[TraceEvent])
 
-_one = json_decoder(TraceEvent)
+_single_event = json_decoder(TraceEvent)
 
 _bare = json_decoder(_Bare)
 
 
 class TraceGpu(msgspec.Struct, gc=False):
-    """A device of `deviceProperties`."""
+    """A device that the trace lists in `deviceProperties`, with its sizes in bytes."""
 
     id: int = 0
     name: str = "unknown GPU"
@@ -157,11 +157,11 @@ class TraceEvents:
         while not ended:
             more = self._stream.read(PORTION_BYTES)
             held += more
-            found = _structure(held)
-            if found.events_end:
-                yield self._decoded(held, found)
-            ended = found.array_ends
-            held = held[found.events_end :]
+            structure = _structure(held)
+            if structure.events_end:
+                yield self._decoded(held, structure)
+            ended = structure.array_ends
+            held = held[structure.events_end :]
             if not more and not ended:
                 self.damage = "it is cut off; read until there"
                 return
@@ -187,14 +187,14 @@ class TraceEvents:
             if not more or len(held) > BESIDE_BYTES or (begin and not begin.startswith(b"{")):
                 raise JournalError("it has no traceEvents")
 
-    def _decoded(self, held: bytes, found: _Structure) -> list[TraceEvent]:
-        data = held[: found.events_end].lstrip(_SPACES + b",")
+    def _decoded(self, held: bytes, structure: _Structure) -> list[TraceEvent]:
+        data = held[: structure.events_end].lstrip(_SPACES + b",")
         try:
-            return _several.decode(b"[" + data + b"]")
+            return _event_list.decode(b"[" + data + b"]")
         except (msgspec.DecodeError, RecursionError):
             pass
         events: list[TraceEvent] = []
-        for start, end in found.events:
+        for start, end in structure.events:
             try:
                 events.append(_decoded_alone(held[start:end]))
             except (msgspec.DecodeError, RecursionError):
@@ -204,12 +204,12 @@ class TraceEvents:
     def _keep(self, document: bytes) -> None:
         """Read what stands beside the events, each part for itself."""
         try:
-            parts = json_decoder(dict[str, msgspec.Raw]).decode(document)
+            fields = json_decoder(dict[str, msgspec.Raw]).decode(document)
         except (msgspec.DecodeError, RecursionError):
             self.damage = "what follows the events is not JSON"
             return
         for field in msgspec.structs.fields(TraceFacts):
-            raw = parts.get(field.encode_name)
+            raw = fields.get(field.encode_name)
             if raw is not None:
                 try:
                     value = json_decoder(field.type).decode(raw)
@@ -221,7 +221,7 @@ class TraceEvents:
 
 def _decoded_alone(data: bytes) -> TraceEvent:
     try:
-        return _one.decode(data)
+        return _single_event.decode(data)
     except msgspec.ValidationError:
         bare = _bare.decode(data)
         return TraceEvent(*(getattr(bare, name) for name in bare.__struct_fields__))
@@ -366,12 +366,12 @@ class OperationTable:
                     self._add_memory(event)
             elif event.ph == "M":
                 self._describe(event)
-        for (kind, is_driver), found in by_kind.items():
+        for (kind, is_driver), of_kind in by_kind.items():
             room = max(0, MAX_EVENTS - self._kept)
-            self.skipped += max(0, len(found) - room)
-            if found := found[:room]:
-                self._kept += len(found)
-                self._records.append(self._as_records(kind, is_driver, found))
+            self.skipped += max(0, len(of_kind) - room)
+            if of_kind := of_kind[:room]:
+                self._kept += len(of_kind)
+                self._records.append(self._as_records(kind, is_driver, of_kind))
 
     @property
     def records(self) -> Slots:
@@ -439,7 +439,9 @@ class OperationTable:
         missing = 0 if is_call else _NO_CALL
         records["correlation"] = _column(
             events,
-            lambda event: missing if (at := event.args.correlation) is None else at & _U32,
+            lambda event: missing
+            if event.args.correlation is None
+            else event.args.correlation & _U32,
         )
         if is_call:
             records["thread"] = _column(events, lambda event: number(event.tid) & THREAD)
@@ -453,7 +455,7 @@ class OperationTable:
         if kind == RecordKind.KERNEL:
             records["name"] = _column(events, lambda event: self.texts.of_text(event.name))
             shapes = np.array([_shape(event.args) for event in events], np.int64)
-            records["d"] = self.shapes.of(records["name"], shapes)
+            records["d"] = self.shapes.number_shapes(records["name"], shapes)
             return records
         records["value"] = _column(events, lambda event: amount(event.args.bytes))
         kinds = np.array([_memory_kinds(event.name) for event in events], np.int64)
@@ -533,15 +535,15 @@ def amount(value: int | None) -> int:
 def number(value: float | str | None) -> int:
     """A process, thread, device or stream: older traces write `stream 7`."""
     if isinstance(value, str):
-        found = _DIGITS.search(value)
-        return int(found[0]) if found else 0
+        digits = _DIGITS.search(value)
+        return int(digits[0]) if digits else 0
     if value is None or not 0 <= value < 1 << 62:
         return 0
     return int(value) & _U32
 
 
-def _column(events: list[TraceEvent], of: Callable[[TraceEvent], int]) -> Int64s:
-    return np.fromiter(map(of, events), np.int64, len(events))
+def _column(events: list[TraceEvent], value: Callable[[TraceEvent], int]) -> Int64s:
+    return np.fromiter(map(value, events), np.int64, len(events))
 
 
 def _or(value: float | str | None, other: float | str | None) -> float | str | None:

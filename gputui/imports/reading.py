@@ -31,18 +31,18 @@ class LaunchShapes:
     def __init__(self) -> None:
         self._numbers: dict[tuple[int, ...], int] = {}
 
-    def of(self, names: UInt32s, rows: Int64s) -> Int64s:
+    def number_shapes(self, names: UInt32s, rows: Int64s) -> Int64s:
         """The number of each kernel's shape, 0 if the report does not have it.
 
         `rows` has grid x y z, block x y z, registers, static and dynamic shared bytes.
         """
         numbers = np.zeros(len(rows), np.int64)
-        told = np.flatnonzero(rows[:, 0] > 0)
-        if len(told):
-            whole = np.column_stack((names[told], np.clip(rows[told], 0, _LOW)))
+        launched = np.flatnonzero(rows[:, 0] > 0)
+        if len(launched):
+            whole = np.column_stack((names[launched], np.clip(rows[launched], 0, _LOW)))
             keys, places = np.unique(whole, axis=0, return_inverse=True)
-            found = np.array([self._number(tuple(key)) for key in keys.tolist()], np.int64)
-            numbers[told] = found[places.reshape(-1)]
+            distinct = np.array([self._number(tuple(key)) for key in keys.tolist()], np.int64)
+            numbers[launched] = distinct[places.reshape(-1)]
         return numbers
 
     def _number(self, key: tuple[int, ...]) -> int:
@@ -143,7 +143,7 @@ class RangeRecords:
         """`base_ns` is where the file's clock begins, since the epoch."""
         self._base_ns = base_ns
         self._rows = rows
-        self._steps = _Steps.of(self._rows)
+        self._steps = _Steps.from_rows(self._rows)
         self._next = 0
 
     @property
@@ -152,7 +152,7 @@ class RangeRecords:
         times = self._steps.time
         return min(max(0, int(times[-1]) + self._base_ns), LATEST_NS) if len(times) else 0
 
-    def take(self, until: int) -> tuple[Slots, Int64s]:
+    def records_until(self, until: int) -> tuple[Slots, Int64s]:
         """The records up to a moment of the file's clock, and the task of each."""
         steps, rows = self._steps, self._rows
         end = int(np.searchsorted(steps.time, until, side="right"))
@@ -175,10 +175,10 @@ class RangeRecords:
         records["sub"][colored] = FLAG_COLORED
         records["c"][colored] = (rows.color[row] & _RGB)[colored]
         records["e"][opens] = np.maximum(rows.category_id[row], 0)[opens] & _U32
-        told = opens & (rows.payload_type[row] != NO_PAYLOAD)
-        records["sub"][told] |= FLAG_PAYLOAD
-        records["source_kind"][told] = rows.payload_type[row][told]
-        records["end"][told] = rows.payload[row][told].view(np.uint64)
+        with_payload = opens & (rows.payload_type[row] != NO_PAYLOAD)
+        records["sub"][with_payload] |= FLAG_PAYLOAD
+        records["source_kind"][with_payload] = rows.payload_type[row][with_payload]
+        records["end"][with_payload] = rows.payload[row][with_payload].view(np.uint64)
         return records, rows.task[row]
 
 
@@ -192,7 +192,7 @@ class _Steps:
     level: Int64s
 
     @classmethod
-    def of(cls, rows: RangeRows) -> _Steps:
+    def from_rows(cls, rows: RangeRows) -> _Steps:
         every = np.arange(len(rows.start))
         closed = every[(rows.kind != RecordKind.MARK) & (rows.end != ABSENT)]
         row = np.concatenate((every, closed))
@@ -249,7 +249,7 @@ class Clock:
     last: int
     base_ns: int
 
-    def at(self, time: int) -> int:
+    def epoch_ns(self, time: int) -> int:
         """A moment of the file's clock as nanoseconds since the epoch."""
         return min(max(0, time + self.base_ns), 4_102_444_800_000_000_000)
 
@@ -298,7 +298,7 @@ class ImportedReading(ABC):
         """Up to which moment, `tick` at the latest, every record is at hand."""
 
     @abstractmethod
-    def _take(self, until: int) -> Sequence[tuple[Slots, Int64s]]:
+    def _records_until(self, until: int) -> Sequence[tuple[Slots, Int64s]]:
         """The records up to a moment, and which process each is of: ranges, then calls, then
         operations, as they stand where they begin at once."""
 
@@ -332,9 +332,9 @@ class ImportedReading(ABC):
             if tick == clock.last:
                 break  # what ends with the file and what it leaves open end together
             for process in self._processes.values():
-                yield from self._mended(process.traced.collect(clock.at(tick)))
+                yield from self._mended(process.traced.collect(clock.epoch_ns(tick)))
             yield from self._beside(tick)
-        end_ns = clock.at(clock.last)
+        end_ns = clock.epoch_ns(clock.last)
         for process in self._processes.values():
             yield from self._mended(
                 process.traced.collect(end_ns, ended=True, open_until_ns=self._last_range_ns())
@@ -351,16 +351,16 @@ class ImportedReading(ABC):
                 return
 
     def _feed(self, until: int) -> Iterator[AnyEvent]:
-        parts = self._take(until)
-        records = np.concatenate([part for part, _ in parts])
-        owners = np.concatenate([owner for _, owner in parts])
+        pieces = self._records_until(until)
+        records = np.concatenate([piece for piece, _ in pieces])
+        owners = np.concatenate([owner for _, owner in pieces])
         if not len(records):
             return
-        # Ranges before the calls inside them, calls before what they launched: the parts are in
-        # that order, and the sort is stable.
+        # Ranges before the calls inside them, calls before what they launched: the pieces are
+        # in that order, and the sort is stable.
         order = np.argsort(records["start"], kind="stable")
         records, owners = records[order], owners[order]
-        now_ns = self._clock.at(until)
+        now_ns = self._clock.epoch_ns(until)
         for owner in np.unique(owners).tolist():
             process = self._processes.get(owner)
             if process is None:

@@ -7,15 +7,18 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import TYPE_CHECKING, Any, get_type_hints
 
 from gputui.base.errors import GputuiError as Error
 from gputui.render.columnar import Frames, frame, frames_package
 from gputui.state import Run as State
 from gputui.state import Session
+
+if TYPE_CHECKING:
+    from gputui.playback.opening import Loaded
 
 # What tables come as.
 
@@ -52,9 +55,9 @@ def read(path: str | os.PathLike[str], *, frames: Frames | None = None) -> Recor
         frames_package(frames)
     name = os.fspath(path)
     place = Path(name)
-    loaded = [(one, load(one)) for one in _in_folder(place)]
-    parts = [_Part(one, found.session, found.remarks) for one, found in loaded]
-    return Recording(name, tuple(parts), frames)
+    # Samples are read again by this name, which need not be the one the file is shown by.
+    files = [replace(load(file), name=file) for file in _in_folder(place)]
+    return Recording(name, files, frames)
 
 
 def _in_folder(place: Path) -> list[str]:
@@ -64,27 +67,18 @@ def _in_folder(place: Path) -> list[str]:
 
     if not place.is_dir() or is_of_one_job(place):
         return [str(place)]
-    return [str(found.path) for found in files(place)] or [str(place)]
-
-
-@dataclass(frozen=True, slots=True)
-class _Part:
-    """One recording of those that were read."""
-
-    name: str
-    session: Session
-    remarks: tuple[str, ...]
+    return [str(entry.path) for entry in files(place)] or [str(place)]
 
 
 class Recording:
     """What was read. `path` is where, `remarks` what was odd about it, a line each."""
 
-    def __init__(self, path: str, parts: Sequence[_Part], frames: Frames | None) -> None:
+    def __init__(self, path: str, files: Sequence[Loaded], frames: Frames | None) -> None:
         self.path = path
-        self.remarks = tuple(remark for part in parts for remark in part.remarks)
-        self._parts = parts
+        self.remarks = tuple(remark for file in files for remark in file.remarks)
+        self._files = files
         self._frames = frames
-        runs = [Run(part, state, frames) for part in parts for state in part.session.runs.values()]
+        runs = [Run(file, state, frames) for file in files for state in file.session.runs.values()]
         self.runs: tuple[Run, ...] = tuple(sorted(runs, key=lambda run: run.started_ns))
         """The runs, the newest last; none where only the machine was recorded."""
 
@@ -102,8 +96,8 @@ class Recording:
     def _samples(self) -> Rows:
         declared: Mapping[str, Any] = {}
         rows: list[Row] = []
-        for part in self._parts:
-            declared, more = _samples(part.name, None)
+        for file in self._files:
+            declared, more = _samples(file.name, None)
             rows += more
         return declared, rows
 
@@ -117,11 +111,11 @@ class Run:
     What comes in tables is a data frame: units are in the names of columns, missing is null.
     """
 
-    def __init__(self, part: _Part, state: State, frames: Frames | None) -> None:
-        self._part = part
+    def __init__(self, file: Loaded, state: State, frames: Frames | None) -> None:
+        self._file = file
         self._state = state
         self._frames = frames
-        self.recording = part.name
+        self.recording = file.name
         """The file it was read from."""
         self.number: int = state.started.run
         """Its number in that file."""
@@ -210,7 +204,7 @@ class Run:
 
         from gputui.report.summary_document import summary_document
 
-        document: Row = msgspec.to_builtins(summary_document(self._part.session, self._state))
+        document: Row = msgspec.to_builtins(summary_document(self._file.session, self._state))
         return document
 
     def _frame(self, name: str) -> Frame:
@@ -234,7 +228,7 @@ class Run:
     def _table(self, name: str) -> Rows:
         from gputui.render.summary import one_table
 
-        table = one_table(self._part.session, self._state, name)
+        table = one_table(self._file.session, self._state, name)
         return {column.name: column.kind for column in table.columns}, table.records()
 
     @cached_property
@@ -260,14 +254,14 @@ _TABLES = {"phases": "phases", "kernels": "cuda_gpu_kern_sum", "api": "cuda_api_
 """Attribute → table."""
 
 
-def _findings(found: Sequence[Row]) -> Rows:
+def _findings(findings: Sequence[Row]) -> Rows:
     import msgspec
 
     from gputui.report.explain.finding import FindingDocument
 
     fields = msgspec.structs.fields(FindingDocument)
     kinds = get_type_hints(FindingDocument)
-    return {field.encode_name: kinds[field.name] for field in fields}, list(found)
+    return {field.encode_name: kinds[field.name] for field in fields}, list(findings)
 
 
 def _joined(times: Rows, sizes: Rows) -> Rows:
@@ -309,12 +303,12 @@ def compare(
     if not others:
         raise Error("compare() needs two runs or more")
     subjects = []
-    for one in (baseline, *others):
-        if isinstance(one, Run):
-            label = f"{one.recording} #{one.number}"
-            subjects.append(Subject(label, one._part.session, one._state))
+    for run in (baseline, *others):
+        if isinstance(run, Run):
+            label = f"{run.recording} #{run.number}"
+            subjects.append(Subject(label, run._file.session, run._state))
         else:
-            loaded = load(os.fspath(one))
+            loaded = load(os.fspath(run))
             subjects.append(Subject(loaded.name, loaded.session, loaded.run))
     return Comparison(compared(subjects), frames)
 
@@ -341,13 +335,13 @@ class Comparison:
         for item in self._compared.items:
             for figure in item.figures.values():
                 for index in range(1, len(subjects)):
-                    found = figure.difference(index)
+                    difference = figure.difference(index)
                     base, value = figure.values[0], figure.values[index]
                     cells = (
                         item.kind, item.name, item.was, figure.name, subjects[index].label,
                         base.amount if base else None, value.amount if value else None,
-                        *((found.absolute, found.percent, found.noise, found.beyond_noise)
-                          if found else (None,) * 4),
+                        *((difference.absolute, difference.percent, difference.noise,
+                           difference.beyond_noise) if difference else (None,) * 4),
                     )  # fmt: skip
                     rows.append(dict(zip(_FIGURES, cells, strict=True)))
         return rows
@@ -398,9 +392,9 @@ def devices(
     except ValueError as error:
         raise Error(str(error)) from None
     session = Session()
-    taken = 0
+    samples = 0
     with closing(emissions(sampler)) as emitted:
-        while count is None or taken < count:
+        while count is None or samples < count:
             events = next(emitted)
             session.apply(events)
             for event in events:
@@ -409,6 +403,6 @@ def devices(
                 if isinstance(event, HostUnavailable) and "sampler" in event.reasons:
                     raise Error(event.reasons["sampler"])
             if any(isinstance(event, MachineSample) for event in events):
-                taken += 1
+                samples += 1
                 document = machine_document(session)
                 yield from ({"time": document["time"], **gpu} for gpu in document["gpus"])

@@ -72,9 +72,9 @@ class Database:
 
     def rows(self, table: str, *columns: str, where: str = "") -> Iterator[tuple[Any, ...]]:
         """Rows of the named columns, None for a missing column."""
-        known = self.columns(table)
-        if known:
-            selected = ", ".join(f'"{name}"' if name in known else "NULL" for name in columns)
+        present = self.columns(table)
+        if present:
+            selected = ", ".join(f'"{name}"' if name in present else "NULL" for name in columns)
             yield from self._run(f'SELECT {selected} FROM "{table}" {where}')
 
     def text(self, table: str, key_column: str, key: int, column: str) -> str | None:
@@ -87,10 +87,10 @@ class Database:
 
     def span(self, table: str, condition: str = "1") -> tuple[int, int] | None:
         """Lowest start and highest end of a table, None if it is empty or absent."""
-        known = self.columns(table)
-        if "start" not in known:
+        present = self.columns(table)
+        if "start" not in present:
             return None
-        end = 'COALESCE("end", "start")' if "end" in known else '"start"'
+        end = 'COALESCE("end", "start")' if "end" in present else '"start"'
         sql = (
             f'SELECT MIN(CAST("start" AS INTEGER)), MAX(CAST({end} AS INTEGER)) FROM "{table}" '
             f'WHERE "start" IS NOT NULL AND {condition}'
@@ -100,11 +100,12 @@ class Database:
 
     def stream(self, table: str, columns: Sequence[str]) -> Stream:
         """The named columns as integers, ordered by the first, which must be `start`."""
-        known = self.columns(table)
-        if columns[0] not in known:
+        present = self.columns(table)
+        if columns[0] not in present:
             return Stream(iter(()), len(columns))
         selected = ", ".join(
-            f'CAST(COALESCE("{name}", 0) AS INTEGER)' if name in known else "0" for name in columns
+            f'CAST(COALESCE("{name}", 0) AS INTEGER)' if name in present else "0"
+            for name in columns
         )
         return Stream(self._run(f'SELECT {selected} FROM "{table}" ORDER BY 1'), len(columns))
 
@@ -132,12 +133,12 @@ class Stream:
         """All rows up to this start have been read; None if these are all."""
         return None if self._exhausted else int(self._block[-1, 0])
 
-    def take(self, until: int) -> Int64s:
+    def rows_until(self, until: int) -> Int64s:
         """The rows that start no later than `until`, as (rows, columns)."""
         count = int(np.searchsorted(self._block[:, 0], until, side="right"))
-        taken, self._block = self._block[:count], self._block[count:]
+        rows, self._block = self._block[:count], self._block[count:]
         self._fill()
-        return taken
+        return rows
 
     def _fill(self) -> None:
         if self._exhausted or len(self._block):

@@ -245,15 +245,15 @@ class NsysReading(ImportedReading):
         at_hand = [stream.horizon for stream in streams]
         return min([tick, *(moment for moment in at_hand if moment is not None)])
 
-    def _take(self, until: int) -> Sequence[tuple[Slots, Int64s]]:
-        nvtx, tasks = self._nvtx.take(until)
+    def _records_until(self, until: int) -> Sequence[tuple[Slots, Int64s]]:
+        nvtx, tasks = self._nvtx.records_until(until)
         return [
             (nvtx, tasks >> 24),
-            self._call_records(self._calls.take(until)),
-            self._kernel_records(self._kernels.take(until)),
-            self._memory_records(self._copies.take(until), RecordKind.MEMCPY),
-            self._memory_records(self._sets.take(until), RecordKind.MEMSET),
-            self._graph_records(self._graphs.take(until)),
+            self._call_records(self._calls.rows_until(until)),
+            self._kernel_records(self._kernels.rows_until(until)),
+            self._memory_records(self._copies.rows_until(until), RecordKind.MEMCPY),
+            self._memory_records(self._sets.rows_until(until), RecordKind.MEMSET),
+            self._graph_records(self._graphs.rows_until(until)),
         ]
 
     def _last_range_ns(self) -> int:
@@ -305,7 +305,7 @@ class NsysReading(ImportedReading):
     def _kernel_records(self, rows: Int64s) -> tuple[Slots, Int64s]:
         records = self._operation_records(rows, RecordKind.KERNEL)
         records["name"] = self._names.of_ids(rows[:, 4])
-        records["d"] = self._shapes.of(records["name"], rows[:, _SHAPE])
+        records["d"] = self._shapes.number_shapes(records["name"], rows[:, _SHAPE])
         for demangled, mangled in np.unique(rows[:, (4, 8)], axis=0).tolist():
             texts = self._names.texts
             name = texts.get(self._names.of_id(demangled))
@@ -389,7 +389,9 @@ class NsysReport:
             self.close()
         # A report does not contain the program's exit status.
         yield RunEnded(
-            time_ns=self._clock.at(self._clock.last), run=1, reason="the nsys report ends here"
+            time_ns=self._clock.epoch_ns(self._clock.last),
+            run=1,
+            reason="the nsys report ends here",
         )
 
     def _spans(self) -> list[tuple[int, int]]:
@@ -418,7 +420,7 @@ class NsysReport:
         facts = self._facts("TARGET_INFO_SYSTEM_ENV")
         driver = facts.get("CudaDriverVersion", "")
         return Header(
-            time_ns=self._clock.at(min(0, self._clock.first)),
+            time_ns=self._clock.epoch_ns(min(0, self._clock.first)),
             schema=JOURNAL_SCHEMA,
             gputui_version=VERSION,
             python_version="",
@@ -481,7 +483,7 @@ class NsysReport:
         while (word := facts.get(f"PROCESS_0:ARGUMENT_{len(arguments) - 1}")) is not None:
             arguments.append(word)
         return RunStarted(
-            time_ns=self._clock.at(self._clock.first),
+            time_ns=self._clock.epoch_ns(self._clock.first),
             run=1,
             kind="command",
             name=command.rsplit("/", 1)[-1] or command,
@@ -533,13 +535,13 @@ def exported_report(path: Path, trace: TraceWriter | None) -> NsysReport:
         done = subprocess.run(
             command, stdin=subprocess.DEVNULL, capture_output=True, timeout=EXPORT_S, check=False
         )
-        told = (done.stderr or done.stdout).decode("utf-8", "replace").strip().splitlines()
+        output = (done.stderr or done.stdout).decode("utf-8", "replace").strip().splitlines()
     except (OSError, subprocess.TimeoutExpired) as error:
         folder.cleanup()
         raise JournalError(f"{path}: nsys export failed: {sanitize(str(error), 160)}") from None
     if done.returncode or not place.is_file():
         folder.cleanup()
-        why = sanitize(told[-1], 160) if told else f"exit status {done.returncode}"
+        why = sanitize(output[-1], 160) if output else f"exit status {done.returncode}"
         raise JournalError(f"{path}: nsys export failed: {why}")
     return _opened(place, path, folder, trace)
 

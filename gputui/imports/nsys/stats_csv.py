@@ -229,12 +229,13 @@ class Cells:
 
     def amount(self, *names: str) -> float | None:
         """In ns or bytes; None where the cell is empty or the table has no such column."""
-        known = next((self._columns[name] for name in names if name in self._columns), None)
-        if known is None or not self._cells[known[0]].strip():
+        column = next((self._columns[name] for name in names if name in self._columns), None)
+        if column is None or not self._cells[column[0]].strip():
             return None
-        value = float(self._cells[known[0]].replace(",", "")) * known[1]
+        place, unit = column
+        value = float(self._cells[place].replace(",", "")) * unit
         if not math.isfinite(value) or not 0 <= value < _LARGEST:
-            raise ValueError(self._cells[known[0]])
+            raise ValueError(self._cells[place])
         return value
 
     def distribution(
@@ -304,8 +305,8 @@ def _header(lines: Iterator[list[str]], needed: tuple[tuple[str, ...], ...]) -> 
         columns: _Columns = {}
         for place, cell in enumerate(cells):
             name, _, unit = cell.strip().rpartition(" (")
-            known = _UNITS.get(unit.rstrip(")").lower(), 1.0)
-            columns.setdefault(name or cell.strip(), (place, known if name else 1.0))
+            factor = _UNITS.get(unit.rstrip(")").lower(), 1.0) if name else 1.0
+            columns.setdefault(name or cell.strip(), (place, factor))
         if all(any(name in columns for name in names) for names in needed):
             return columns
     return None
@@ -417,7 +418,7 @@ class StatsEvents:
                 self._range(*place, row.style, row.name)
                 threads.setdefault((row.style, row.name), set()).add(place)
 
-        def of(style: Style, name: str) -> _Range:
+        def only_range(style: Style, name: str) -> _Range:
             places = threads.get((style, name), set())
             only = next(iter(places)) if len(places) == 1 else (1, NO_THREAD)
             return self._range(*only, style, name)
@@ -427,10 +428,10 @@ class StatsEvents:
         )  # fmt: skip
         for report, style in styles:
             for sums in self._tables.get(report, ()):
-                node = of(style, sums.name)
+                node = only_range(style, sums.name)
                 node.cpu = node.cpu or sums.amounts
         for row in self._tables.get("nvtx_gpu_proj_sum", ()):
-            node = of(row.style, row.name)
+            node = only_range(row.style, row.name)
             node.projected = node.projected or row
 
     def _delta(self, process: int) -> CaptureDelta:
@@ -580,21 +581,21 @@ class NsysTables:
         folder, prefix = (path, None) if path.is_dir() else (path.parent, path.name)
         sets: dict[str, dict[str, Path]] = {}
         try:
-            found = sorted(folder.glob("*.csv"))
+            tables = sorted(folder.glob("*.csv"))
         except OSError:
             return None
-        for file in found:
+        for file in tables:
             report = _report_of(file.name)
             if report and (prefix is None or report[0] == prefix) and file.is_file():
                 sets.setdefault(report[0], {}).setdefault(report[1], file)
         if len(sets) > 1:
-            known = ", ".join(sanitize(str(folder / name), 80) for name in sorted(sets))
-            raise JournalError(f"{path} holds tables of several reports; give one of: {known}")
+            prefixes = ", ".join(sanitize(str(folder / name), 80) for name in sorted(sets))
+            raise JournalError(f"{path} holds tables of several reports; give one of: {prefixes}")
         for name, files in sets.items():
             begins = f"{name}_" if name else ""
             ignored = [
                 file.name
-                for file in found
+                for file in tables
                 if file.name.startswith(begins) and file not in files.values()
             ]
             return cls(files, str(path), ignored)
