@@ -53,7 +53,7 @@ S = TypeVar("S", bound=msgspec.Struct)
 NO_RUN = "no run was recorded, only the machine"
 
 
-class Loss(msgspec.Struct, frozen=True):
+class LostRecords(msgspec.Struct, frozen=True):
     """Records of one process lost for one cause; `domain` is the NVTX domain, if any."""
 
     cause: str
@@ -89,7 +89,7 @@ class TracedProcess(msgspec.Struct, frozen=True):
     state: str
     records: int
     dropped: int
-    losses: list[Loss]
+    losses: list[LostRecords]
     resources: list[Resource]
     threads: dict[str, str]
     gpus: list[int]
@@ -315,7 +315,7 @@ def _process(row: TracedRow) -> TracedProcess:
         ended=moment(process.ended_ns) if process.ended_ns else None,
         state=row.how_ended,
         losses=[
-            Loss(lost.cause, lost.domain, lost.records)
+            LostRecords(lost.cause, lost.domain, lost.records)
             for _, lost in sorted(process.losses.items())
         ],
         resources=[

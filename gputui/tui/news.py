@@ -20,7 +20,7 @@ class News:
         if run is None:
             is_first, self._said = self._said is None, (0, "", "")
             return "no run yet" if is_first else ""
-        found = self._headline.of(run, model.found[0])
+        found = self._headline.update(run, model.found[0])
         word = found.word if found is not None else ""
         now = (run.started.run, run.outcome, word)
         if now == self._said:

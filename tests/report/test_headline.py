@@ -27,7 +27,7 @@ class Live:
         self.now_ns += SECOND
         shares = {Leaf.LAUNCH: launch, Leaf.SYNC: sync, Leaf.MATMUL: 1 - launch - sync}
         self.session.apply([replace(delta(shares), time_ns=self.now_ns)])
-        found = self.headline.of(self.run, conclusion(Analysis(self.session, self.run)))
+        found = self.headline.update(self.run, conclusion(Analysis(self.session, self.run)))
         return found.word if found is not None else None
 
 
@@ -57,11 +57,11 @@ def test_figures_are_renewed_while_the_cause_is_held() -> None:
     live = Live()
     for _ in range(4):
         live.second(0.5, 0.3)
-    found = live.headline.of(live.run, conclusion(Analysis(live.session, live.run)))
+    found = live.headline.update(live.run, conclusion(Analysis(live.session, live.run)))
     assert found is not None
     assert "50 %" in found.headline
     live.second(0.0, 0.6)
-    found = live.headline.of(live.run, conclusion(Analysis(live.session, live.run)))
+    found = live.headline.update(live.run, conclusion(Analysis(live.session, live.run)))
     assert found is not None
     assert found.word == "LAUNCH-BOUND"
     assert "40 %" in found.headline
@@ -74,7 +74,7 @@ def test_at_the_end_it_is_what_was_found() -> None:
     live.session.apply([at_once({Leaf.SYNC: 0.9, Leaf.MATMUL: 0.1}, live.now_ns)])
     ended = RunEnded(time_ns=live.now_ns, run=1, exit_code=0, reason="done")
     live.session.apply([ended])
-    found = live.headline.of(live.run, conclusion(Analysis(live.session, live.run)))
+    found = live.headline.update(live.run, conclusion(Analysis(live.session, live.run)))
     assert found is not None
     assert found.word == "SYNC-BOUND"
 
@@ -92,5 +92,5 @@ def test_another_run_begins_anew() -> None:
 
 
 def shown(headline: Headline, session: Session, run: Run) -> str | None:
-    found = headline.of(run, conclusion(Analysis(session, run)))
+    found = headline.update(run, conclusion(Analysis(session, run)))
     return found.word if found is not None else None

@@ -6,14 +6,12 @@ import csv
 import io
 import sys
 
-from gputui.model.events import Mark
-from gputui.render.text_tables import to_csv, to_text
+from gputui.render.text_tables import to_csv
 from gputui.report.registry import run_tables
 from gputui.report.summary_document import summary_document
 from gputui.report.tables.phases import domains_of, mark_rows, of_domains
-from gputui.state import MARKS, Session
+from gputui.state import MARKS
 from gputui.tui.views.summary import summary_rows
-from tests.events_for_tests import at, attached, header, run_started
 from tests.sessions_for_tests import traced
 
 PROGRAM = """
@@ -46,15 +44,3 @@ def test_all_marks_of_a_program_are_counted() -> None:
 
     assert domains_of(run) == ["default", "app"]
     assert [row.name for row in mark_rows(of_domains(run, ["app"]))] == ["seldom"]
-
-
-def test_a_recording_that_did_not_count_them_says_so() -> None:
-    session = Session.of([header(), run_started(), attached()])
-    session.apply(
-        Mark(time_ns=at(2 + number), process=1, thread=101, name="epoch") for number in range(3)
-    )
-    run = session.run
-    assert run is not None
-    (row,) = mark_rows(run)
-    assert (row.count, row.first_ns, row.last_ns) == (3, 10**9, 3 * 10**9)
-    assert "only of the newest 3: " in to_text(run_tables()["nvtx_marks"].table(session, run))

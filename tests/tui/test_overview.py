@@ -125,10 +125,10 @@ def test_a_fact_that_leads_says_what_of_the_speed_and_where_it_is_seen() -> None
     assert "Enter shows where\n Try   look for it.\n Speed Nothing stands out." in text
     assert evidence(leak) == Lead("memory")
     slow = msgspec.structs.replace(leak, sentence="The CPU is slow. " * 9, place="train.py:7 step")
-    rows = verdict_rows(Verdict("CPU-BOUND", slow.told, (slow,)), 80, 24, is_chosen=True)
+    rows = verdict_rows(Verdict("CPU-BOUND", slow.text, (slow,)), 80, 24, is_chosen=True)
     assert "".join(part for part, _ in rows[1]).endswith("… Mostly at train.py:7 step.")
     long = msgspec.structs.replace(slow, place=f"train.py:7 {'step' * 99}")
-    rows = verdict_rows(Verdict("CPU-BOUND", long.told, (long,)), 80, 24, is_chosen=True)
+    rows = verdict_rows(Verdict("CPU-BOUND", long.text, (long,)), 80, 24, is_chosen=True)
     assert max(row_width(row) for row in rows) <= 80
     many = msgspec.structs.replace(leak, advice="more of them, " * 9, gain=5.3)
     [_, _, row] = verdict_rows(Verdict("SLOW", "It is.", (many,)), 80, 24, is_chosen=True)

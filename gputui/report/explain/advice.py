@@ -177,7 +177,9 @@ def host_advice(analysis: Analysis) -> str:
     lines = analysis.lines(Leaf.HOST)
     advice = next((advice for advice, says in _SAYS.items() if _mostly(says, lines)), None)
     if advice is None and lines:
-        advice = next((one for one in (LOAD, SAVE) if _SAYS[one].search(lines[0].function)), None)
+        advice = next(
+            (kind for kind in (LOAD, SAVE) if _SAYS[kind].search(lines[0].function)), None
+        )
     if advice is None and lines and _LAUNCHES.search(lines[0].inside):
         advice = launch_advice(analysis) or CAUSES[Leaf.LAUNCH].advice
     may = not lines or _MAY_ATTEND.search(f"{lines[0].where} {lines[0].inside}") is not None

@@ -111,7 +111,9 @@ def where(analysis: Analysis, leaf: Leaf | None = None) -> str | None:
     lines = [line for line in likeliest[:2] if line.seen >= NAMED * line.samples]
     if not lines:
         return _in_function(likeliest)
-    first, *others = [(f"{100 * line.seen / line.samples:.0f} %", _at(line)) for line in lines]
+    first, *others = [
+        (f"{100 * line.seen / line.samples:.0f} %", _line_in_words(line)) for line in lines
+    ]
     text = f"In {first[0]} of {lines[0].samples} samples the program was at {first[1]}"
     return text + "".join(f"; in {share} at {place}" for share, place in others)
 
@@ -131,7 +133,7 @@ def _in_function(lines: list[LikeliestLine]) -> str | None:
     return f"In {share} of {samples} samples the program was in {function} ({file})"
 
 
-def _at(line: LikeliestLine) -> str:
+def _line_in_words(line: LikeliestLine) -> str:
     return f"{line.where}, mostly in {line.inside}" if line.inside else line.where
 
 

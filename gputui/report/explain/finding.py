@@ -68,7 +68,7 @@ class Finding(FindingDocument, frozen=True, kw_only=True):
         return 1.0 - 1.0 / (self.gain or 1.0)
 
     @property
-    def told(self) -> str:
+    def text(self) -> str:
         """The sentence where no evidence stands beside it."""
         return f"{self.sentence} {self.placed}".rstrip()
 

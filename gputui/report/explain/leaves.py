@@ -43,7 +43,7 @@ class Moved(NamedTuple):
 class Counted(NamedTuple):
     """What the capture counted of one process on a device."""
 
-    parts: Sequence[Mapping[Leaf, int]]
+    by_scope: Sequence[Mapping[Leaf, int]]
     """Time by leaf, of each loop and scope that counts."""
     steps: int
     waited_ns: int | None
@@ -72,7 +72,7 @@ def settle(
 ) -> dict[Place, Settled]:
     """The leaves of each process and device as the time tree has them. `by_match` is what matched
     collectives say of each process (`rank_waits.matched`)."""
-    settled = {place: _of_process(run, place, known) for place, known in counted.items()}
+    settled = {place: _of_process(run, place, amounts) for place, amounts in counted.items()}
     exposed = {
         place: Exposed(counted[place].steps, own.leaves.get(Leaf.COMMUNICATION, 0))
         for place, own in settled.items()
@@ -92,7 +92,7 @@ def _of_process(run: Run, place: Place, counted: Counted) -> Settled:
     """What records of the process itself and of others on its GPU say."""
     settled = Settled()
     overlap = taken_by_others(run, *place)
-    for part in counted.parts:
+    for part in counted.by_scope:
         for leaf, ns in part.items():
             settled.leaves[leaf] = settled.leaves.get(leaf, 0) + ns
             if overlap and is_kernel(leaf):
@@ -252,7 +252,7 @@ def scope_of(
     run: Run,
     process: int,
     device: int,
-    parts: dict[tuple[int, Scope], dict[Leaf, int]],
+    times_by_scope: dict[tuple[int, Scope], dict[Leaf, int]],
 ) -> tuple[int | None, tuple[Scope, ...]]:
     """The main loop of a device, and what of it counts; (None, everything) without steps."""
     steady = {
@@ -261,10 +261,10 @@ def scope_of(
         if (sums.process, sums.device) == (process, device) and sums.scope is Scope.STEADY
     }
     times: dict[int, dict[Scope, int]] = defaultdict(lambda: defaultdict(int))
-    for (loop, scope), leaves in parts.items():
+    for (loop, scope), leaves in times_by_scope.items():
         times[loop][scope] += sum(leaves.values())
     # Where there is nothing beside the steps, they were chosen: then few are enough.
-    least = 1 if len(parts) == 1 else LEAST_TURNS
+    least = 1 if len(times_by_scope) == 1 else LEAST_TURNS
     loops = [loop for loop, sums in steady.items() if sums.steps >= least]
     if loops:
         # By what its usual step takes: copying a model to the GPU repeats too, with long imports
@@ -275,7 +275,9 @@ def scope_of(
         pauses = run.loops.get((process, device, Scope.PAUSE, main))
         if pauses is not None and pauses.steps >= LEAST_PAUSES:
             counted_ns += times[main][Scope.PAUSE]
-        if counted_ns >= LEAST_SHARE * sum(sum(leaves.values()) for leaves in parts.values()):
+        if counted_ns >= LEAST_SHARE * sum(
+            sum(leaves.values()) for leaves in times_by_scope.values()
+        ):
             return main, (Scope.STEADY,)
     return None, tuple(Scope)
 
@@ -327,22 +329,27 @@ def _parts_of_group(group: Mapping[Place, Leaves]) -> dict[Place, Part]:
             if leaf is not Leaf.PEER:
                 amounts[place][leaf] += ns * scale
         theirs = sum(ns for other, ns in busy.items() if other != place)
-        for other, of in group.items():
+        for other, own_leaves in group.items():
             if other != place and busy[other]:
                 share = leaves.get(Leaf.PEER, 0) * scale * busy[other] / theirs
-                for leaf, ns in of.items():
+                for leaf, ns in own_leaves.items():
                     if _is_own(leaf):
                         amounts[other][leaf] += share * ns / busy[other]
         if not theirs:
             amounts[place][Leaf.PEER] += leaves.get(Leaf.PEER, 0) * scale
-    rounded = {place: {leaf: round(ns) for leaf, ns in of.items()} for place, of in amounts.items()}
+    rounded = {
+        place: {leaf: round(ns) for leaf, ns in own_leaves.items()}
+        for place, own_leaves in amounts.items()
+    }
     # What rounding leaves is the largest one's.
     place, leaf = max(
-        ((place, leaf) for place, of in rounded.items() for leaf in of),
+        ((place, leaf) for place, own_leaves in rounded.items() for leaf in own_leaves),
         key=lambda place_and_leaf: rounded[place_and_leaf[0]][place_and_leaf[1]],
     )
-    rounded[place][leaf] += max(walls.values()) - sum(sum(of.values()) for of in rounded.values())
-    return {place: Part(*place, of) for place, of in rounded.items()}
+    rounded[place][leaf] += max(walls.values()) - sum(
+        sum(own_leaves.values()) for own_leaves in rounded.values()
+    )
+    return {place: Part(*place, own_leaves) for place, own_leaves in rounded.items()}
 
 
 def _is_own(leaf: Leaf) -> bool:

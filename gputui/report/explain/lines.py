@@ -178,7 +178,11 @@ def recomputed(run: Run) -> str | None:
             counts[_defined(run, seen.process, seen.line)] += seen.samples
     if sum(counts.values()) < LEAST_RECOMPUTED:
         return None
-    own = (one for one, _ in counts.most_common() if one and not _INSTALLED.match(one.path))
+    own = (
+        candidate
+        for candidate, _ in counts.most_common()
+        if candidate and not _INSTALLED.match(candidate.path)
+    )
     line = next(own, None)
     return _printed(line.path, line.number, line.function) if line else ""
 

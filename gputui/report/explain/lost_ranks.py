@@ -82,8 +82,10 @@ def hangs(analysis: Analysis, aborted: Collection[int]) -> tuple[Finding, ...]:
         silent_ns = _seen_until_ns(run, seen) - newest[name]
         if silent_ns >= least_ns:
             return (_hang(run, ranked, waiting, missing, kinds[name], silent_ns, least_ns, gone),)
-        lost = [one for one in missing if run.processes[one].out_of_sight_ns is not None]
-        waited_ns = _seen_until_ns(run, (one for one in seen if one not in lost)) - newest[name]
+        lost = [number for number in missing if run.processes[number].out_of_sight_ns is not None]
+        waited_ns = (
+            _seen_until_ns(run, (number for number in seen if number not in lost)) - newest[name]
+        )
         if lost and waited_ns >= least_ns:
             return (_lost(run, ranked, waiting, lost, kinds[name], waited_ns, least_ns),)
     return ()

@@ -26,11 +26,11 @@ def ranks_of(run: Run) -> dict[int, int]:
     one, by the order in which one parent started those that take part in collectives
     (torch.multiprocessing.spawn starts them by rank)."""
     attached = {number: process.attached for number, process in run.processes.items()}
-    known = {
+    declared_ranks = {
         number: process.rank for number, process in attached.items() if process.rank is not None
     }
-    if known or len(attached) < 2:
-        return known
+    if declared_ranks or len(attached) < 2:
+        return declared_ranks
     together = {row.process for row in run.collectives.values()}
     together |= {time.process for time in run.leaf_times.values() if time.leaf in _TOGETHER}
     families = defaultdict[tuple[int, str | None], list[tuple[int, int]]](list)
@@ -72,7 +72,7 @@ def rank_processes(run: Run) -> dict[int, int]:
     return {
         process: rank
         for rank, processes in of_rank.items()
-        for process in [one for one in processes if one in working] or processes[:1]
+        for process in [number for number in processes if number in working] or processes[:1]
     }
 
 

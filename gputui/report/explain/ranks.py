@@ -102,7 +102,7 @@ def rank_times(
 ) -> list[RankTime]:
     """Each rank and device, the latest first. `by_match` is what matched collectives say of each
     process (`rank_waits.matched`)."""
-    found: list[RankTime] = []
+    rows: list[RankTime] = []
     ranks = ranks_of(run)
     trees = {
         place: tree for place, tree in device_trees.items() if place[0] in ranks and tree.wall_ns
@@ -114,23 +114,23 @@ def rank_times(
         if by_match:
             # Of the time in which there were collectives: one rank may have done more besides.
             waited = by_match[process].waited_share if process in by_match else None
-        found.append(RankTime(run, ranks[process], process, device, tree, waited))
-    with_tree = {rank_time.process for rank_time in found}
+        rows.append(RankTime(run, ranks[process], process, device, tree, waited))
+    with_tree = {rank_time.process for rank_time in rows}
     for process, part in by_match.items():
         if process not in with_tree:
-            found.append(RankTime(run, ranks[process], process, None, None, part.waited_share))
-    return in_order(found)
+            rows.append(RankTime(run, ranks[process], process, None, None, part.waited_share))
+    return in_order(rows)
 
 
-def in_order(found: Sequence[RankTime]) -> list[RankTime]:
+def in_order(rows: Sequence[RankTime]) -> list[RankTime]:
     """How late each is beside the others, the latest first."""
     longest = max(
-        (rank_time.waited for rank_time in found if rank_time.waited is not None), default=0.0
+        (rank_time.waited for rank_time in rows if rank_time.waited is not None), default=0.0
     )
-    for rank_time in found:
+    for rank_time in rows:
         rank_time.late = None if rank_time.waited is None else longest - rank_time.waited
     return sorted(
-        found,
+        rows,
         key=lambda rank_time: (-(rank_time.late or 0.0), rank_time.rank, rank_time.device or 0),
     )
 
@@ -301,20 +301,20 @@ def late_over_steps(ranks: Sequence[RankTime], groups: int = GROUPS) -> dict[Pla
     """By process and device: how late a step, in ns, for each of up to so many groups of as many
     steps, the oldest first. Empty where ranks cannot be compared."""
     blocks = {
-        (rank_time.process, rank_time.device): found
+        (rank_time.process, rank_time.device): own_blocks
         for rank_time in ranks
         if rank_time.late is not None
         and rank_time.device is not None
-        and (found := _blocks(rank_time))
+        and (own_blocks := _blocks(rank_time))
     }
-    counts = [sum(block.steps for block in found) for found in blocks.values()]
+    counts = [sum(block.steps for block in own_blocks) for own_blocks in blocks.values()]
     if len(blocks) < 2 or min(counts) < STEPS_ALIKE * max(counts):
         return {}
     groups = min(groups, *counts, max(map(len, blocks.values())))
     if groups < 2:
         return {}
-    each = {place: _in_groups(found, groups) for place, found in blocks.items()}
-    longest = [max(values[at] for values in each.values()) for at in range(groups)]
+    each = {place: _in_groups(own_blocks, groups) for place, own_blocks in blocks.items()}
+    longest = [max(values[group] for values in each.values()) for group in range(groups)]
     return {
         place: [most - own for most, own in zip(longest, values, strict=True)]
         for place, values in each.items()

@@ -50,7 +50,7 @@ CHUNK = 8
 class Point(NamedTuple):
     """The mean length of some steps, and how many steps lie before their middle."""
 
-    at: float
+    steps_before: float
     ns: float
 
 
@@ -178,7 +178,7 @@ def _sums_of_blocks(tree: TimeTree, wanted: Callable[[Leaf], bool]) -> list[Poin
 def _trend(points: Sequence[Point], moved: float = MOVED) -> Trend | None:
     if len(points) < LEAST_POINTS:
         return None
-    rising = [part for part in _parts(points) if len(part) >= LEAST_POINTS // 2]
+    rising = [part for part in _cut_at_falls(points) if len(part) >= LEAST_POINTS // 2]
     if sum(map(len, rising)) < max(LEAST_POINTS, len(points) / 2):
         return None
     # Kendall's S of all parts together: its variance is that of their sum (Hirsch 1982).
@@ -186,9 +186,9 @@ def _trend(points: Sequence[Point], moved: float = MOVED) -> Trend | None:
     variance = sum(n * (n - 1) * (2 * n + 5) / 18 for n in map(len, rising))
     if score <= 0 or (score - 1) / math.sqrt(variance) < CERTAIN:
         return None
-    longest = max(rising, key=lambda part: part[-1].at - part[0].at)
+    longest = max(rising, key=lambda part: part[-1].steps_before - part[0].steps_before)
     slope = _theil_sen(longest)
-    steps = longest[-1].at - longest[0].at
+    steps = longest[-1].steps_before - longest[0].steps_before
     middle = median(point.ns for point in longest)
     first_ns, last_ns = middle - slope * steps / 2, middle + slope * steps / 2
     if first_ns <= 0 or last_ns - first_ns < moved * middle:
@@ -225,7 +225,7 @@ def _points(tree: TimeTree) -> list[Point]:
     return points
 
 
-def _parts(points: Sequence[Point]) -> list[list[Point]]:
+def _cut_at_falls(points: Sequence[Point]) -> list[list[Point]]:
     """Cut where a step falls back."""
     groups = [[points[0]]]
     for before, point in pairwise(points):
@@ -246,7 +246,7 @@ def _kendall(points: Sequence[Point]) -> int:
 def _theil_sen(points: Sequence[Point]) -> float:
     """The median slope of all pairs."""
     return median(
-        (later.ns - earlier.ns) / (later.at - earlier.at)
+        (later.ns - earlier.ns) / (later.steps_before - earlier.steps_before)
         for number, earlier in enumerate(points)
         for later in points[number + 1 :]
     )

@@ -105,7 +105,7 @@ def verdict(analysis: Analysis) -> Verdict | None:
         return Verdict(*(hole or _healthy(tree)), tree=tree)
     says_pauses = findings[0].with_pauses
     return Verdict(
-        findings[0].word, findings[0].told, tuple(findings), tree, says_pauses=says_pauses
+        findings[0].word, findings[0].text, tuple(findings), tree, says_pauses=says_pauses
     )
 
 
@@ -261,8 +261,8 @@ def _of_ranks(run: Run, cause: Cause) -> Cause:
 
 def _healthy(tree: TimeTree) -> tuple[str, str]:
     busy = 1.0 - tree.share(tree.idle_ns)
-    work = [leaf for leaf in tree.leaves if not LEAVES[leaf].is_idle]
-    largest = max(work, key=lambda leaf: tree.leaves[leaf], default=None)
+    busy_leaves = [leaf for leaf in tree.leaves if not LEAVES[leaf].is_idle]
+    largest = max(busy_leaves, key=lambda leaf: tree.leaves[leaf], default=None)
     scope_text = "each step" if tree.has_steps else "the time since its first kernel"
     first = f"Nothing stands out: the GPU works {100 * busy:.0f} % of {scope_text}"
     if largest is None:
@@ -395,7 +395,7 @@ class Headline:
         self._shown: Verdict | None = None
         self._challenger: tuple[str, int] | None = None
 
-    def of(self, run: Run, outcome: Verdict | None) -> Verdict | None:
+    def update(self, run: Run, outcome: Verdict | None) -> Verdict | None:
         """What to show now, where `outcome` is the run's conclusion; None while too little was
         seen."""
         if run.started.time_ns != self._run:
@@ -442,4 +442,4 @@ def _renewed(shown: Verdict, outcome: Verdict) -> Verdict:
     if same is None:
         return shown
     rest = tuple(finding for finding in outcome.findings if finding is not same)
-    return Verdict(same.word, same.told, (same, *rest), outcome.tree, outcome.speed)
+    return Verdict(same.word, same.text, (same, *rest), outcome.tree, outcome.speed)

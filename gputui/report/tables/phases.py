@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import heapq
 from dataclasses import dataclass
-from typing import Any
 
 import msgspec
 
-from gputui.model.events import Mark, MarkDelta, Payload
-from gputui.model.merge import merger_of
+from gputui.model.events import Mark, Payload
 from gputui.model.naming import is_library_domain
 from gputui.model.payloads import payload_text
 from gputui.model.units import percent as show
@@ -32,7 +30,6 @@ from gputui.report.schema import (
 from gputui.report.statistics import category_rows
 from gputui.state import MARKS, Run, Session
 from gputui.state.history import History
-from gputui.state.tables import Table
 
 # A run restricted to the ranges of some NVTX domains.
 
@@ -116,7 +113,7 @@ def newest_marks(run: Run, most: int, *, library_domains: bool = False) -> list[
     """
     newest_by_name: dict[tuple[str, str], NewestMark] = {}
     began_ns = run.started.time_ns
-    for marks in (run.marks or _kept(run)).values():
+    for marks in run.marks.values():
         domain, name = marks.domain, marks.name
         last_ns = max(0, marks.last_ns - began_ns)
         kept = newest_by_name.get((domain, name))
@@ -132,10 +129,8 @@ def newest_marks(run: Run, most: int, *, library_domains: bool = False) -> list[
 
 
 def mark_rows(run: Run) -> list[MarkRow]:
-    """The marks of `run`, the most frequent first.
-
-    If a recording did not count them, they are counted among the newest that it kept.
-    """
+    """The marks of `run` by process, domain and name, the most frequent first; times are ns since
+    the run's start."""
     began_ns = run.started.time_ns
     rows = []
     categories = {
@@ -144,7 +139,7 @@ def mark_rows(run: Run) -> list[MarkRow]:
         for definition in run.mark_definitions.values()
         if definition.category_id is not None
     }
-    for marks in (run.marks or _kept(run)).values():
+    for marks in run.marks.values():
         process, domain, name = marks.process, marks.domain, marks.name
         attached = run.processes[process].attached
         first_ns, last_ns = (
@@ -164,13 +159,6 @@ def mark_rows(run: Run) -> list[MarkRow]:
             )
         )
     return sorted(rows, key=lambda row: (-row.count, row.first_ns, row.name))
-
-
-def marks_note(run: Run) -> str:
-    """The note beside counts that may not cover all marks."""
-    if run.marks or not run.newest_marks:
-        return ""
-    return f"only of the newest {len(run.newest_marks)}: an older gputui did not count them"
 
 
 class PayloadValue(msgspec.Struct, frozen=True):
@@ -222,23 +210,8 @@ NVTX_MARKS: TableSpec[MarkRow] = TableSpec(
     order=200,
     in_summary=True,
     document="marks",
-    note=lambda run, _rows: marks_note(run) or "times since the run's start",
+    note=lambda _run, _rows: "times since the run's start",
 )  # fmt: skip
-
-
-def _kept(run: Run) -> Table[MarkDelta]:
-    merger = merger_of(MarkDelta)
-    rows: Table[MarkDelta] = {}
-    for mark in run.newest_marks:
-        part = MarkDelta(mark.domain, mark.name, 1, mark.time_ns, mark.time_ns, mark.payload)
-        key = mark.process, mark.domain, mark.name
-        if key in rows:
-            merger.add(rows[key], part)
-        else:
-            row: Any = merger.start(part)
-            row.process = mark.process
-            rows[key] = row
-    return rows
 
 
 def _clock(key: str, attribute: str, meaning: str, kind: object,

@@ -187,7 +187,7 @@ class OverviewView(View):
             tables = self.model.tables or Tables(session, run)
             if scoped is session.run:
                 concluded, others = self.model.found
-                found = self._headline.of(run, concluded)
+                found = self._headline.update(run, concluded)
             else:  # facts beside the time tree are of the whole run
                 found = verdict(self.model.analysis(scoped))
                 others = [*found.findings] if found is not None else []

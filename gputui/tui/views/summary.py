@@ -20,7 +20,7 @@ from gputui.report.statistics import (
     memory_size_rows,
     memory_time_rows,
 )
-from gputui.report.tables.phases import PHASES, mark_rows, marks_note
+from gputui.report.tables.phases import PHASES, mark_rows
 from gputui.report.tables.processes import PROCESSES, TracedRow, traced_rows
 from gputui.report.tables.workload import metric_text, own_tables
 from gputui.state import Run, Session
@@ -157,7 +157,7 @@ def summary_rows(
         rows += [(), heading("Phases", width, note), *_phases(shown, width, on_gpu)]
     marks = mark_rows(run)
     if marks:
-        note = f"top {TOP_MARKS} of {len(marks)}" if len(marks) > TOP_MARKS else marks_note(run)
+        note = f"top {TOP_MARKS} of {len(marks)}" if len(marks) > TOP_MARKS else ""
         rows += [(), heading("Marks", width, note)]
         rows += table_rows(mark_columns(marks[:TOP_MARKS]), marks[:TOP_MARKS], width)
     rows += _top("Kernels", kernel_columns(), kernel_rows(session, run), _TOP_KERNELS, width)
