@@ -31,6 +31,7 @@ def reference_files() -> dict[str, str]:
     """Every file by its path under the docs."""
     return {f"schema/{name}.json": _json(schema) for name, schema in schemas().items()} | {
         "tables.md": tables_page(),
+        "keys.md": keys_page(),
         "grafana.json": _json(dashboard()),
         "gputui.1": manual(),
     }
@@ -45,6 +46,23 @@ def schemas() -> dict[str, dict[str, Any]]:
         "hosts": hosts_schema(),
         "doctor": document_schema("doctor", DoctorDocument),
     }
+
+
+_KEYS_FROM, _KEYS_TO = "<!-- keys -->\n", "<!-- end of keys -->"
+
+
+def keys_page() -> str:
+    """The page of keys: its own words, around a table of every key that the screen declares."""
+    from gputui.tui.shell.keys import KEYS, REPLAY_KEYS
+
+    page = (DOCS / "keys.md").read_text(encoding="utf-8")
+    before, _, rest = page.partition(_KEYS_FROM)
+    _, _, after = rest.partition(_KEYS_TO)
+    rows = ["| key | does | of |", "|---|---|---|"]
+    for key in (*KEYS, *REPLAY_KEYS):
+        shown = " ".join(f"`{word}`" for word in key.shown.split())
+        rows.append(f"| {shown} | {key.help} | {key.group} |")
+    return "".join([before, _KEYS_FROM, "\n".join(rows), f"\n{_KEYS_TO}", after])
 
 
 def tables_page() -> str:
