@@ -68,4 +68,4 @@ def h200_path() -> Path:
 @pytest.fixture
 def h200(h200_path: Path) -> Session:
     """That recording, folded."""
-    return Session.of(JournalReader.open(h200_path))
+    return Session.from_events(JournalReader.open(h200_path))

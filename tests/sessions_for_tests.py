@@ -22,7 +22,7 @@ from tests.events_for_tests import header
 
 def folded(events: Iterable[AnyEvent]) -> tuple[Session, Run]:
     """The session, all of whose events refer to what is in it, and its run."""
-    session = Session.of(events)
+    session = Session.from_events(events)
     assert session.unknown_references == 0
     assert session.run is not None
     return session, session.run

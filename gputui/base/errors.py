@@ -16,9 +16,9 @@ class GputuiError(Exception):
     """The program's exit status where nothing handles this: 1 it failed, 2 wrong usage."""
 
 
-def did_you_mean(typed: str, known: Sequence[str]) -> str:
-    """A hint to the closest of the `known`, with a blank before it; "" where none is close."""
+def did_you_mean(typed: str, names: Sequence[str]) -> str:
+    """A hint to the closest of the `names`, with a blank before it; "" where none is close."""
     import difflib  # costs a start 2 ms
 
-    close = difflib.get_close_matches(typed, known, n=1)
+    close = difflib.get_close_matches(typed, names, n=1)
     return f" (did you mean {close[0]}?)" if close else ""

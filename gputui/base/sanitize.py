@@ -116,10 +116,10 @@ def cut_to_width(text: str, width: int) -> str:
     start = text[: _MARKS * (width + 1)]
     if len(start) == len(text) and cell_width(text) <= width:
         return text
-    taken = 0
+    columns = 0
     for place, character in enumerate(start):
-        taken += _character_width(character)
-        if taken >= width:
+        columns += _character_width(character)
+        if columns >= width:
             return start[:place] + "…"
     return start + "…"
 

@@ -92,7 +92,7 @@ def _python() -> Iterator[Check]:
 
 
 def _machine() -> Iterator[Check]:
-    session = Session.of(read_once())
+    session = Session.from_events(read_once())
     header = session.header
     if header is None or header.gpu_unavailable_reason:
         reason = header.gpu_unavailable_reason if header else "the machine could not be read"

@@ -34,7 +34,7 @@ def print_once(only: Sequence[int] | None, *, as_json: bool) -> None:
 
     Raises OnlyError.
     """
-    session = Session.of(read_once(only))
+    session = Session.from_events(read_once(only))
     _check_only(session)
     sys.stdout.write(_json(session, indent=2) if as_json else _text(session))
     sys.stdout.flush()

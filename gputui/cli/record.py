@@ -298,7 +298,7 @@ class _MachineRecorder(UnattendedRecorder):
         """Fold in what came, and show it. Whatever fails of that, the run and its recording go
         on."""
         if self._is_blind:
-            self._live.hub.take()
+            self._live.hub.drain()
             return
         try:
             self._apply_news()
@@ -312,7 +312,7 @@ class _MachineRecorder(UnattendedRecorder):
             say(f"{crash_line(error)}: nothing more is shown; recording goes on")
 
     def _apply_news(self) -> None:
-        events = self._live.hub.take()
+        events = self._live.hub.drain()
         with self._exporter.lock if self._exporter else nullcontext():
             self._session.apply(events)
         for event in events:

@@ -31,8 +31,8 @@ def kind_of(name: str) -> str:
 
 def kind_of_kernel(name: str) -> str | None:
     """What a kernel of NCCL does by its demangled name; None if it is none of NCCL's."""
-    found = _KERNEL.match(name)
-    return kind_of(found[1]) if found else None
+    match = _KERNEL.match(name)
+    return kind_of(match[1]) if match else None
 
 
 def size_class(size_bytes: int) -> int:

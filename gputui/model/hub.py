@@ -9,8 +9,8 @@ from typing import Protocol
 from gputui.model.events import AnyEvent, Header
 
 
-class Recorder(Protocol):
-    """Where the hub writes events: a journal."""
+class EventWriter(Protocol):
+    """What the hub writes events to, in the order of the fold: a journal."""
 
     def write(self, events: Sequence[AnyEvent]) -> None:
         """Append `events` and flush them."""
@@ -28,7 +28,7 @@ class Hub:
     def __init__(
         self,
         notify: Callable[[], None],
-        recorder: Recorder | None = None,
+        recorder: EventWriter | None = None,
         watch: Callable[[Sequence[AnyEvent]], Sequence[AnyEvent]] = lambda _: (),
     ) -> None:
         self._notify = notify
@@ -67,7 +67,7 @@ class Hub:
         """Whether everything is still waiting for the header."""
         return self._before_header is not None
 
-    def take(self) -> list[AnyEvent]:
+    def drain(self) -> list[AnyEvent]:
         """Everything since the last call, oldest first."""
         with self._lock:
             events, self._events = self._events, []

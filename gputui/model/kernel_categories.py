@@ -380,8 +380,8 @@ def _needing(pattern: str) -> tuple[str, str | None]:
     plain, groups = pattern, 1
     while groups:  # the innermost first
         plain, groups = _GROUP.subn("\0", plain)
-    parts = [] if "|" in plain else _OPTIONAL.sub("\0", plain).split("\0")
-    text = max(parts, key=len, default="")
+    literals = [] if "|" in plain else _OPTIONAL.sub("\0", plain).split("\0")
+    text = max(literals, key=len, default="")
     return text, None if text == pattern else pattern
 
 

@@ -522,9 +522,9 @@ CHANGES_LAYOUT = re.compile(r"nchwToNhwc|nhwcToNchw|nchw2nhwc|nhwc2nchw", re.I)
 
 def leaf_of_kernel(name: str) -> Leaf:
     """The leaf of a kernel by its demangled name."""
-    of = category(name)
-    leaf = _OF_CATEGORY.get(of, Leaf.OTHER)
-    if of == "mixture of experts" and _EXPERTS.search(name):
+    kernel_category = category(name)
+    leaf = _OF_CATEGORY.get(kernel_category, Leaf.OTHER)
+    if kernel_category == "mixture of experts" and _EXPERTS.search(name):
         leaf = Leaf.MATMUL
     if leaf is Leaf.SOFTMAX and _LOSS.search(name):
         return Leaf.OTHER
@@ -563,16 +563,16 @@ _RUN = re.compile(r"([a-z])(\d{0,3})")
 
 
 def pack(letters: str) -> str:
-    """The short form."""
+    """`letters` with repetitions counted: "aaab" becomes "a3b"."""
     runs = ((letter, len(list(run))) for letter, run in groupby(letters))
     return "".join(f"{letter}{count}" if count > 1 else letter for letter, count in runs)
 
 
-def unpack(text: str, parts: int = ROW_PARTS) -> str:
-    """At most `parts` letters of the short form; what is no such thing is left out."""
+def unpack(text: str, most: int = ROW_PARTS) -> str:
+    """At most `most` letters of the short form; what is no such thing is left out."""
     letters = ""
     for letter, count in _RUN.findall(text):
-        letters += letter * min(parts, int(count or 1))
-        if len(letters) >= parts:
+        letters += letter * min(most, int(count or 1))
+        if len(letters) >= most:
             break
-    return letters[:parts]
+    return letters[:most]

@@ -27,23 +27,23 @@ _Key = TypeVar("_Key", bound=Hashable)
 def declared(kind: type, wanted: type) -> dict[str, tuple[Any, Any]]:
     """The fields of a Struct whose annotation carries something of type `wanted`: the annotation's
     type without what it carries, and that."""
-    found = {}
+    marks = {}
     for field in msgspec.structs.fields(kind):
         carried = getattr(field.type, "__metadata__", ())
-        mark = next((one for one in carried if isinstance(one, wanted)), None)
+        mark = next((item for item in carried if isinstance(item, wanted)), None)
         if mark is not None:
-            found[field.name] = get_args(field.type)[0], mark
-    return found
+            marks[field.name] = get_args(field.type)[0], mark
+    return marks
 
 
 @made_once
 def rules(kind: type[msgspec.Struct]) -> dict[str, Rule]:
     """The rule of every field. Raises TypeError where a field has none: it could not be merged."""
-    found = {name: rule for name, (_, rule) in declared(kind, Rule).items()}
+    by_field = {name: rule for name, (_, rule) in declared(kind, Rule).items()}
     for name in kind.__struct_fields__:
-        if name not in found:
+        if name not in by_field:
             raise TypeError(f"{kind.__name__}.{name} declares no rule by which it is merged")
-    return found
+    return by_field
 
 
 def key_fields(kind: type[msgspec.Struct]) -> tuple[str, ...]:
@@ -87,27 +87,27 @@ class PartSums:
 
     __slots__ = ("_key", "_kind", "_merger", "_rows")
 
-    def __init__(self, kind: type[msgspec.Struct], parts: Iterable[msgspec.Struct] = ()) -> None:
+    def __init__(self, kind: type[msgspec.Struct], deltas: Iterable[msgspec.Struct] = ()) -> None:
         self._kind = kind
         self._key = attrgetter(*key_fields(kind))
         self._merger = merger_of(kind)
         self._rows: dict[Any, Any] = {}
-        self.add(parts)
+        self.add(deltas)
 
     @property
     def count(self) -> int:
-        """How many different things."""
+        """How many rows there are, one for each key."""
         return len(self._rows)
 
-    def add(self, parts: Iterable[msgspec.Struct]) -> None:
-        """Add some up."""
-        for part in parts:
-            key = self._key(part)
+    def add(self, deltas: Iterable[msgspec.Struct]) -> None:
+        """Merge each of `deltas` into the row of its key."""
+        for delta in deltas:
+            key = self._key(delta)
             row = self._rows.get(key)
             if row is None:
-                self._rows[key] = self._merger.start(part)
+                self._rows[key] = self._merger.start(delta)
             else:
-                self._merger.add(row, part)
+                self._merger.add(row, delta)
 
     def freeze(self) -> tuple[msgspec.Struct, ...]:
         """One part for each thing, in the order in which they came first."""
@@ -132,7 +132,7 @@ class Merger(Generic[_Part]):
             for name, rule in self._rules.items()
             if rule is Rule.PARTS
         }
-        self._optional = {name for name, (of, _) in types.items() if type(None) in get_args(of)}
+        self._optional = {name for name, (hint, _) in types.items() if type(None) in get_args(hint)}
         self._fields: Callable[[Any], tuple[Any, ...]] = attrgetter(*self._rules)
         self._growing = [
             (place, name, rule)
@@ -176,7 +176,7 @@ class Merger(Generic[_Part]):
         def named(*wanted: Rule) -> tuple[str, ...]:
             return tuple(name for name, rule in self._rules.items() if rule in wanted)
 
-        sketches, sums, parts = named(Rule.SKETCH), named(Rule.SUM), named(Rule.PARTS)
+        sketches, sums, nested = named(Rule.SKETCH), named(Rule.SUM), named(Rule.PARTS)
         blocks = named(Rule.BLOCKS)
         others = [(name, self._rules[name]) for name in named(Rule.MIN, Rule.MAX, Rule.NEWEST)]
 
@@ -184,11 +184,11 @@ class Merger(Generic[_Part]):
             for name in sketches:
                 times = getattr(part, name)
                 if times is not None:
-                    known = getattr(row, name)
-                    if known is None:
-                        setattr(row, name, Accumulator.of((times,)))
+                    earlier = getattr(row, name)
+                    if earlier is None:
+                        setattr(row, name, Accumulator.merged((times,)))
                     else:
-                        known.add(times)
+                        earlier.add(times)
             for name in sums:
                 amount = getattr(part, name)
                 if amount:
@@ -197,19 +197,19 @@ class Merger(Generic[_Part]):
         def add(row: Any, part: Any) -> None:
             add_sums(row, part)
             for name, rule in others:
-                value, known = getattr(part, name), getattr(row, name)
+                value, earlier = getattr(part, name), getattr(row, name)
                 if value is not None and (
                     rule is Rule.NEWEST
-                    or known is None
-                    or (value < known if rule is Rule.MIN else value > known)
+                    or earlier is None
+                    or (value < earlier if rule is Rule.MIN else value > earlier)
                 ):
                     setattr(row, name, value)
-            for name in parts:
+            for name in nested:
                 getattr(row, name).add(getattr(part, name))
             for name in blocks:
                 getattr(row, name).add(part)
 
-        return add if others or parts or blocks else add_sums
+        return add if others or nested or blocks else add_sums
 
 
 def merger_of(kind: type[_Part], row: type[Any] | None = None) -> Merger[_Part]:

@@ -142,13 +142,13 @@ class Metric(Struct, frozen=True, gc=False):
 def metrics_of(*kinds: type[Struct]) -> Mapping[str, Metric]:
     """Field → its declaration, in the order of the fields; the first of `kinds` to declare one
     wins."""
-    found: dict[str, Metric] = {}
+    metrics: dict[str, Metric] = {}
     for kind in kinds:
         for name, annotation in kind.__annotations__.items():
             for part in getattr(annotation, "__metadata__", ()):
                 if isinstance(part, Metric):
-                    found.setdefault(name, part)
-    return found
+                    metrics.setdefault(name, part)
+    return metrics
 
 
 @functools.cache

@@ -194,8 +194,8 @@ def short_name(name: str) -> str:
     end = len(name)
     anonymous = "(anonymous namespace)"
     text = name.replace(anonymous, "@" * len(anonymous))
-    for found in _BRACKET.finditer(text):
-        i, character = found.start(), found[0]
+    for bracket in _BRACKET.finditer(text):
+        i, character = bracket.start(), bracket[0]
         if character == "<":
             if depth == 0:
                 end = min(end, i)
@@ -217,7 +217,11 @@ def command_key(kind: str | None, name: str | None, arguments: Sequence[str]) ->
     """What runs of one command share: a workload's name, or a program with its script, and with
     the scripts that are behind those: a wrapper runs programs that have nothing in common."""
     if kind == "command":
-        return ("command", *arguments[:2], *(one for one in arguments[2:] if one.endswith(".py")))
+        return (
+            "command",
+            *arguments[:2],
+            *(argument for argument in arguments[2:] if argument.endswith(".py")),
+        )
     return (kind or "", name or "")
 
 

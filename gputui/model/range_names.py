@@ -74,21 +74,21 @@ def _levels(name: str) -> _Levels:
     plain = _SIZES.sub("[#]", _ID.sub("#", _ANNOTATION.sub("", name))).rstrip() or "#"
     texts = ["", "", ""]
     end = 0
-    for found in _NUMBER.finditer(plain):
-        before, least = plain[end : found.start()], _level(found)
-        short = f"{found['word']}{found['between'].rstrip('#')}#{found['after']}"
+    for number in _NUMBER.finditer(plain):
+        before, least = plain[end : number.start()], _level(number)
+        short = f"{number['word']}{number['between'].rstrip('#')}#{number['after']}"
         for level in range(3):
-            texts[level] += before + (found[0] if level < least else short)
-        end = found.end()
+            texts[level] += before + (number[0] if level < least else short)
+        end = number.end()
     return _Levels(*(text + plain[end:] for text in texts))
 
 
-def _level(found: re.Match[str]) -> int:
-    word, between = found["word"].lower(), found["between"]
+def _level(number: re.Match[str]) -> int:
+    word, between = number["word"].lower(), number["between"]
     counts = word.endswith(_COUNTS) or word in _SHORT_COUNTS
-    if counts and not found["after"] and not between.endswith((".", "[")):
+    if counts and not number["after"] and not between.endswith((".", "[")):
         return 0
-    is_part = not between or between[-1] in ".[" or word.endswith(_PARTS) or found["after"]
+    is_part = not between or between[-1] in ".[" or word.endswith(_PARTS) or number["after"]
     return 2 if is_part and word else 1
 
 
@@ -100,9 +100,9 @@ def without_numbers(name: str) -> str:
 def sibling_names(ranges: Iterable[tuple[Hashable, str]]) -> dict[tuple[Hashable, str], str]:
     """What each of the ranges inside one phase is called, by (kind, name): only those of one kind
     are siblings."""
-    known = dict.fromkeys(ranges)
-    levels = {raw: _levels(raw) for _, raw in known}
-    names = {one: levels[one[1]].instance for one in known}
+    distinct = dict.fromkeys(ranges)
+    levels = {raw: _levels(raw) for _, raw in distinct}
+    names = {key: levels[key[1]].instance for key in distinct}
     for level, most in ((1, MOST_FREE), (2, MOST_PARTS)):
         groups: dict[tuple[Hashable, str], set[str]] = defaultdict(set)
         for (kind, raw), name in names.items():

@@ -34,7 +34,7 @@ def renumbered(part: _Part, numbers: Numbers) -> _Part:
             changed[name] = new
     for name in plan.tuples:
         if value := getattr(part, name):
-            changed[name] = tuple(renumbered(one, numbers) for one in value)
+            changed[name] = tuple(renumbered(item, numbers) for item in value)
     return msgspec.structs.replace(part, **changed) if changed else part
 
 
@@ -43,7 +43,9 @@ def _plan(kind: type[msgspec.Struct]) -> _Plan:
     numbers, tuples = [], []
     for field in msgspec.structs.fields(kind):
         for hint in _members(field.type):
-            marks = [one for one in getattr(hint, "__metadata__", ()) if isinstance(one, Numbered)]
+            marks = [
+                item for item in getattr(hint, "__metadata__", ()) if isinstance(item, Numbered)
+            ]
             if marks:
                 numbers.append((field.name, marks[0]))
             elif get_origin(hint) is tuple and any(map(_holds_numbers, get_args(hint))):
@@ -54,12 +56,12 @@ def _plan(kind: type[msgspec.Struct]) -> _Plan:
 def _members(hint: Any) -> list[Any]:
     """The types of a field that may be one of several, without what else is declared of it."""
     if get_origin(hint) is Annotated:
-        if any(isinstance(one, Numbered) for one in hint.__metadata__):
+        if any(isinstance(item, Numbered) for item in hint.__metadata__):
             return [hint]
         return _members(get_args(hint)[0])
     if get_origin(hint) is tuple or not get_args(hint):
         return [hint]
-    return [member for one in get_args(hint) for member in _members(one)]
+    return [member for item in get_args(hint) for member in _members(item)]
 
 
 def _holds_numbers(hint: Any) -> bool:

@@ -51,15 +51,15 @@ class Accumulator(Statistics, msgspec.Struct, array_like=True):
     """How often each value, or each bucket's middle, came."""
 
     @classmethod
-    def of(cls, parts: Iterable[Statistics]) -> Accumulator:
-        """The sum of several."""
+    def merged(cls, several: Iterable[Statistics]) -> Accumulator:
+        """The statistics of the values of `several` together."""
         result = cls()
-        for part in parts:
-            result.add(part)
+        for statistics in several:
+            result.add(statistics)
         return result
 
     def add(self, part: Statistics) -> None:
-        """Merge `part`."""
+        """Add the values that `part` summarises."""
         more, count = part.count, self.count
         if more <= 0:
             return
@@ -78,30 +78,30 @@ class Accumulator(Statistics, msgspec.Struct, array_like=True):
         if not part.exact:
             self._make_coarse()
         values = self.values
-        known = values.get
+        count_of = values.get
         is_coarser = part.exact and not self.exact
         if not isinstance(part, Distribution) or part.buckets:
             pairs = part.values.items() if isinstance(part, Accumulator) else part.counted()
             for value, often in pairs:
                 key = FINE.middle(value) if is_coarser else value
-                values[key] = known(key, 0) + often
+                values[key] = count_of(key, 0) + often
         elif is_coarser:
             value = key = 0
             for step in part.values:
                 if step >= 0:
                     value += step
                     key = FINE.middle(value)
-                    values[key] = known(key, 0) + 1
+                    values[key] = count_of(key, 0) + 1
                 else:  # this is a count, not a value
-                    values[key] = known(key, 0) - step - 1
+                    values[key] = count_of(key, 0) - step - 1
         else:  # the usual case, and most of the time that folding takes
             value = 0
             for step in part.values:
                 if step >= 0:
                     value += step
-                    values[value] = known(value, 0) + 1
+                    values[value] = count_of(value, 0) + 1
                 else:
-                    values[value] = known(value, 0) - step - 1
+                    values[value] = count_of(value, 0) - step - 1
         if self.exact and len(values) > EXACT_VALUES:
             self._make_coarse()
         elif len(values) > BUCKETS:
@@ -148,11 +148,11 @@ class Totals(dict[_Key, Statistics]):
 
     def add(self, key: _Key, times: Statistics) -> None:
         """Add one that has values."""
-        known = self.get(key)
-        if known is None:
+        present = self.get(key)
+        if present is None:
             self[key] = times
             return
         sums = self._sums.get(key)
         if sums is None:
-            sums = self[key] = self._sums[key] = Accumulator.of((known,))
+            sums = self[key] = self._sums[key] = Accumulator.merged((present,))
         sums.add(times)

@@ -61,7 +61,7 @@ class Statistics:
 
         @property
         def total(self) -> int:
-            """Their sum."""
+            """The sum of the values, in their own unit."""
 
         @property
         def minimum(self) -> int | None:
@@ -73,7 +73,7 @@ class Statistics:
 
         @property
         def squares(self) -> float:
-            """Σ(x − mean)²."""
+            """Σ(x − mean)²: divided by the count, the variance."""
 
         @property
         def exact(self) -> bool:
@@ -103,10 +103,10 @@ class Statistics:
             return None
         position = percent / 100.0 * (self.count - 1)
         low = math.floor(position)
-        first = self._at(low)
+        first = self._value_at(low)
         if position == low:
             return first
-        return first + (self._at(low + 1) - first) * (position - low)
+        return first + (self._value_at(low + 1) - first) * (position - low)
 
     @property
     def deviation(self) -> float | None:
@@ -117,7 +117,7 @@ class Statistics:
             return 0.0
         return math.sqrt(max(0.0, self.squares) / (self.count - 1))
 
-    def _at(self, index: int) -> float:
+    def _value_at(self, index: int) -> float:
         seen = 0
         for value, count in self.counted():
             seen += count

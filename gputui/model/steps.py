@@ -62,7 +62,9 @@ class StepBlocks(msgspec.Struct):
             return
         blocks.append(block)
         if len(blocks) > MOST_BLOCKS:
-            least = min(range(MOST_BLOCKS), key=lambda at: blocks[at].steps + blocks[at + 1].steps)
+            least = min(
+                range(MOST_BLOCKS), key=lambda index: blocks[index].steps + blocks[index + 1].steps
+            )
             blocks[least : least + 2] = [_joined(*blocks[least : least + 2])]
 
     def freeze(self) -> tuple[StepBlock, ...]:
@@ -112,23 +114,23 @@ def longest_of(loop: LoopDelta) -> tuple[tuple[int, int], ...]:
 def parts_of(lengths: Sequence[int], most: int = MOST_PARTS) -> tuple[tuple[int, int], ...]:
     """Of steps in order the parts with the longest of each, alike in size."""
     count = min(most, len(lengths))
-    bounds = [len(lengths) * at // count for at in range(count)] + [len(lengths)]
+    bounds = [len(lengths) * index // count for index in range(count)] + [len(lengths)]
     return tuple((end - first, max(lengths[first:end])) for first, end in pairwise(bounds))
 
 
-def _parts(parts: Iterable[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
+def _joined_parts(longest: Iterable[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
     """At most MOST_PARTS: the smallest neighbours become one."""
-    found = list(parts)
-    while len(found) > MOST_PARTS:
-        sizes = [steps + found[at + 1][0] for at, (steps, _) in enumerate(found[:-1])]
+    joined = list(longest)
+    while len(joined) > MOST_PARTS:
+        sizes = [steps + joined[index + 1][0] for index, (steps, _) in enumerate(joined[:-1])]
         least = sizes.index(min(sizes))
-        found[least : least + 2] = [(sizes[least], max(ns for _, ns in found[least : least + 2]))]
-    return tuple(found)
+        joined[least : least + 2] = [(sizes[least], max(ns for _, ns in joined[least : least + 2]))]
+    return tuple(joined)
 
 
-def _added(parts: Iterable[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
+def _added(leaf_times: Iterable[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
     sums: dict[int, int] = {}
-    for leaf, ns in parts:
+    for leaf, ns in leaf_times:
         sums[leaf] = sums.get(leaf, 0) + ns
     return tuple(sums.items())
 
@@ -141,7 +143,7 @@ def _joined(first: StepBlock, second: StepBlock) -> StepBlock:
         first.steps + second.steps,
         first.ns + second.ns,
         _added((*first.leaves, *second.leaves)),
-        _parts((*first.longest, *second.longest)) if is_known else (),
+        _joined_parts((*first.longest, *second.longest)) if is_known else (),
         first.pauses + second.pauses,
         _added((*first.paused, *second.paused)),
     )

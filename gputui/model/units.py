@@ -128,12 +128,12 @@ def watt_hours(joules: float | None) -> str:
 
 
 def watts(value: float | None) -> str:
-    """Power: "312 W"."""
+    """A power in whole watts, as "312 W"."""
     return MISSING if value is None else f"{value:.0f} W"
 
 
 def celsius(value: float | None) -> str:
-    """A temperature: "45 °C"."""
+    """A temperature in whole degrees, as "45 °C"."""
     return MISSING if value is None else f"{value:.0f} °C"
 
 

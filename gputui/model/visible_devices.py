@@ -1,4 +1,4 @@
-"""How CUDA interprets CUDA_VISIBLE_DEVICES."""
+"""Which GPUs a process sees by CUDA_VISIBLE_DEVICES, and under which numbers, as CUDA reads it."""
 
 from __future__ import annotations
 
@@ -42,25 +42,27 @@ def read_visible_devices(
     hexadecimal, so case does not matter. Indices are taken in NVML's order, which is CUDA's for
     GPUs of one kind and under CUDA_DEVICE_ORDER=PCI_BUS_ID.
     """
-    found: list[int] = []
+    visible_gpus: list[int] = []
     numbered: bool | None = None
     for entry in map(str.strip, visible.split(",")):
         number = _LEADING_NUMBER.match(entry)
         if entry in _QUIET_ENDS or (number and number[0].startswith("-")):
             break
         if numbered is not None and numbered is not bool(number):
-            return Visible(tuple(found), None, (entry, "mixed"))
+            return Visible(tuple(visible_gpus), None, (entry, "mixed"))
         numbered = bool(number)
         matching = _numbered(number[0], gpus) if number else _named(entry, gpus, gpu_of_instance)
         if len(matching) != 1:
-            return Visible(tuple(found), None, (entry, "several GPUs" if matching else "no GPU"))
+            return Visible(
+                tuple(visible_gpus), None, (entry, "several GPUs" if matching else "no GPU")
+            )
         if is_instance(entry):
             # Entries after the instance are not visible. Its GPU may be in the list already.
-            return Visible(tuple(dict.fromkeys([*found, *matching])), entry)
-        if matching[0] in found:
+            return Visible(tuple(dict.fromkeys([*visible_gpus, *matching])), entry)
+        if matching[0] in visible_gpus:
             return Visible((), None, (entry, "twice"))
-        found += matching
-    return Visible(tuple(found))
+        visible_gpus += matching
+    return Visible(tuple(visible_gpus))
 
 
 def is_instance(entry: str) -> bool:

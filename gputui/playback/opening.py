@@ -185,7 +185,7 @@ def fold(
     recording: RecordingReader, number: int | None = None, *, raw_names: bool = False
 ) -> Loaded:
     """The same for an open recording. Raises JournalError."""
-    session = Session.of(recording)
+    session = Session.from_events(recording)
     for run in session.runs.values():
         run.raw_names = raw_names
     return Loaded(

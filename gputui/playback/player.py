@@ -214,7 +214,7 @@ class Emitter:
         """
         with self._lock:
             session, self._session = self._session, None
-            return session, self.hub.take()
+            return session, self.hub.drain()
 
     def run(self) -> None:
         """Until playback is closed. Runs in a thread of its own."""
@@ -273,7 +273,7 @@ class Emitter:
         hub = Hub(self._notify)
         # A hub waits for the header before it hands anything out; the state already has it.
         hub.emit(list(self._index.events(0, 1)))
-        hub.take()
+        hub.drain()
         with self._lock:
             self._session = session
             self.hub = hub

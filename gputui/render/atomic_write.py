@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from gputui.base.errors import WRONG_USAGE, GputuiError
-from gputui.store.errors import taken
+from gputui.store.errors import name_taken
 from gputui.store.journal.reader import HEADER_BEGINS
 from gputui.store.places import SNAPSHOT_SUFFIX, SUFFIXES, TRACE_SUFFIX
 
@@ -64,7 +64,7 @@ def atomic_folder(path: Path, *, may_exist: bool = False) -> Iterator[Path]:
     Raises ExportError, also for an OSError inside the `with`.
     """
     if os.path.lexists(path) and not (may_exist and path.is_dir()):
-        raise ExportError(taken(path))
+        raise ExportError(name_taken(path))
     exists = path.is_dir()
     with (
         os_errors_as(path),

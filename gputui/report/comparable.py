@@ -292,9 +292,9 @@ def _phases(subject: Subject) -> Entries:
 
 
 def _phase(subject: Subject, name: str, rows: list[PhaseRow]) -> Entry:
-    cpu = Accumulator.of(row.cpu for row in rows)
+    cpu = Accumulator.merged(row.cpu for row in rows)
     wider, steps = subject.widening, subject.steps
-    projected = Accumulator.of(row.projected for row in rows)
+    projected = Accumulator.merged(row.projected for row in rows)
     instances = cpu.count
     averages = {
         "cpu_avg_ns": _average(cpu, wider),

@@ -467,7 +467,7 @@ def phase_rows(run: Run, *, library_domains: bool = False) -> list[PhaseRow]:
 
 def _together(accumulators: list[Accumulator]) -> Accumulator:
     """One accumulator for several ranges; the usual single one is not copied."""
-    return accumulators[0] if len(accumulators) == 1 else Accumulator.of(accumulators)
+    return accumulators[0] if len(accumulators) == 1 else Accumulator.merged(accumulators)
 
 
 # Notes on phases whose GPU figures are estimated from windows of tracing.

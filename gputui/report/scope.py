@@ -22,7 +22,7 @@ from gputui.report.explain.time_tree import device_trees, main_loops
 from gputui.state import Run
 from gputui.state.history import History
 from gputui.state.run import MARKS
-from gputui.state.tables import Table, TableOf
+from gputui.state.tables import FoldedTable, TableOf
 
 
 class ScopeKind(Enum):
@@ -136,7 +136,7 @@ def of_ranks(run: Run, ranks: Collection[int]) -> Run:
         place: sum(moved.ns for moved in tree.moves if moved.target is Leaf.RANK)
         for place, tree in trees.items()
     }
-    leaf_times: Table[LeafTime] = own_tables["leaf_times"]
+    leaf_times: FoldedTable[LeafTime] = own_tables["leaf_times"]
     for key, time in list(leaf_times.items()):
         place = time.process, time.device
         if time.leaf == Leaf.COMMUNICATION and waited.get(place):
@@ -165,8 +165,8 @@ def of_ranks(run: Run, ranks: Collection[int]) -> Run:
 
 def _cut_to_steps(run: Run, loops: dict[tuple[int, int], int], scope: RunScope) -> Run:
     """Of each block of steps the part that is in the scope: its steps are alike."""
-    leaf_times: Table[LeafTime] = {}
-    kept_loops: Table[LoopDelta] = {}
+    leaf_times: FoldedTable[LeafTime] = {}
+    kept_loops: FoldedTable[LoopDelta] = {}
     kept: dict[int, StepBlocks] = {}
     for (process, device), loop in loops.items():
         blocks = list(_within(_blocks(run, (process, device), loop), scope))
@@ -237,7 +237,7 @@ def _unstepped(row: LoopDelta) -> Scope:
 
 def _merged(
     kind: type[_Row], rows: Iterable[_Row], scope_of: Callable[[_Row], Scope]
-) -> Table[_Row]:
+) -> FoldedTable[_Row]:
     """With other scopes, those that come to the same as one."""
     moved = [replace(row, scope=scope_of(row)) for row in rows]
     return merged_by(moved, attrgetter(*key_fields(kind)), kind)

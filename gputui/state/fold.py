@@ -140,7 +140,7 @@ def device_defined(session: Session, run: Run, event: DeviceDefined) -> None:
 
 @folds(KernelDefined)
 def kernel_defined(session: Session, event: KernelDefined) -> None:
-    """A kernel's name."""
+    """Keep a kernel's name; beyond MAX_KERNELS all further kernels share one name."""
     names = session.kernel_names
     if len(names) < MAX_KERNELS or event.kernel in names:
         names[event.kernel] = event
@@ -187,9 +187,9 @@ def lanes(session: Session, run: Run, event: StepLanes) -> None:
     kept = run.step_lanes
     kept.append(event if gpu == event.device else replace(event, device=gpu))
     if len(kept) > STEP_LANES:
-        lengths = sorted(one.duration_ns for one in kept)
+        lengths = sorted(lanes.duration_ns for lanes in kept)
         usual = lengths[len(lengths) * 3 // 4]
-        kept.remove(next(one for one in kept if one.duration_ns <= usual))
+        kept.remove(next(lanes for lanes in kept if lanes.duration_ns <= usual))
 
 
 @folds(CaptureDelta, CaptureSum)
@@ -259,7 +259,7 @@ def _count_launched(run: Run, event: CaptureDelta) -> None:
     all that a run holds."""
     ranges = run.ranges
 
-    def of(number: int, inherited: bool = False) -> Launched | None:
+    def counts_of(number: int, inherited: bool = False) -> Launched | None:
         node = ranges.get(number)
         if node is None:
             return None
@@ -270,18 +270,18 @@ def _count_launched(run: Run, event: CaptureDelta) -> None:
         return node.inherited
 
     for kernels in event.kernels:
-        if (counts := of(kernels.captured or kernels.range, kernels.inherited)) is not None:
+        if (counts := counts_of(kernels.captured or kernels.range, kernels.inherited)) is not None:
             counts.kernels += kernels.time.count
             counts.kernel_ns += kernels.time.total
             counts.replayed += kernels.time.count if kernels.captured else kernels.replayed
     # In ranges of other domains and of the Start/End style, beside those that count them once.
     for kernels in event.secondary_domain_kernels:
-        if (counts := of(kernels.range)) is not None:
+        if (counts := counts_of(kernels.range)) is not None:
             counts.kernels += kernels.time.count - kernels.repeats
             counts.kernel_ns += kernels.time.total
     for calls in event.api:
         if is_kernel_launch(calls.name) and (
-            (counts := of(calls.range, calls.inherited)) is not None
+            (counts := counts_of(calls.range, calls.inherited)) is not None
         ):
             counts.launches += calls.time.count
     for copies in event.memory_operations:
@@ -289,7 +289,9 @@ def _count_launched(run: Run, event: CaptureDelta) -> None:
             "memcpy" in copies.operation
             and copies.size is not None
             and copies.size.count > 0
-            and ((counts := of(copies.captured or copies.range, copies.inherited)) is not None)
+            and (
+                (counts := counts_of(copies.captured or copies.range, copies.inherited)) is not None
+            )
         ):
             counts.memcpy_bytes += copies.size.total
 
@@ -381,13 +383,13 @@ def header(session: Session, event: Header) -> None:
     """The machine's facts; what is known of a GPU stays."""
     session.header = event
     for facts in event.gpus:
-        known = session.gpus.get(facts.index)
-        if known is None:
+        gpu = session.gpus.get(facts.index)
+        if gpu is None:
             session.gpus[facts.index] = Gpu(
-                facts, samples=Samples.of(GpuSample, session.most_samples)
+                facts, samples=Samples.empty(GpuSample, session.most_samples)
             )
         else:
-            known.facts = facts
+            gpu.facts = facts
 
 
 @folds(ClockCompared)
@@ -415,7 +417,7 @@ def sample(session: Session, event: MachineSample) -> None:
         active.updated_ns = max(active.updated_ns, event.time_ns)
         active.clock_set_ns += abs(event.clock_set_ns or 0)
     readings = session.current_readings
-    readings.at(event.time_ns)
+    readings.count_sample(event.time_ns)
     readings.read_host(event.host, event.time_ns)
     for process in event.processes or ():
         readings.occupied(process, event.time_ns)
@@ -574,7 +576,7 @@ def result(_: Session, run: Run, event: RunResult) -> None:
 
 @folds(RunOutput)
 def output(_: Session, run: Run, event: RunOutput) -> None:
-    """Lines of the child."""
+    """Append lines that the child printed to the run's log."""
     for line in event.lines:
         run.log.append(LogLine(event.time_ns, event.stream, line))
     run.log_lines += len(event.lines)
@@ -601,16 +603,16 @@ def ended(_: Session, run: Run, event: RunEnded) -> None:
 @folds(ProcessAttached)
 def process_attached(session: Session, run: Run, event: ProcessAttached) -> None:
     """A traced process; sent again when it initialises CUDA, and when its recording goes on."""
-    known = run.processes.get(event.process)
+    process = run.processes.get(event.process)
     if run.cuda_since_ns is None and event.cuda_status != "no CUDA":
         # What the GPUs held before, and what slowed them, another program did.
-        run.cuda_since_ns = event.began_ns if known is None and event.began_ns else event.time_ns
+        run.cuda_since_ns = event.began_ns if process is None and event.began_ns else event.time_ns
         run.readings.forget_earlier_use()
-    if known is None:
+    if process is None:
         run.processes[event.process] = Process(event, event.began_ns or event.time_ns)
     else:
-        known.attached = event
-        known.out_of_sight_ns = None
+        process.attached = event
+        process.out_of_sight_ns = None
     session.run_numbers[event.process] = event.run
 
 
@@ -628,7 +630,7 @@ def process_out_of_sight(_: Session, run: Run, event: ProcessOutOfSight) -> None
 
 @folds(CaptureRefused)
 def capture_refused(_: Session, run: Run, event: CaptureRefused) -> None:
-    """Processes without a ring."""
+    """Keep the latest count of processes that got no ring, and the reason."""
     run.refused = event
 
 

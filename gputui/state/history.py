@@ -51,7 +51,7 @@ class History(Generic[_Item]):
         self.append = self._newest.append
 
     def copy(self) -> History[_Item]:
-        """An independent copy."""
+        """A history that later appends to this one do not change."""
         if len(self._newest) >= _PACKED:
             self._pack()
         copy: History[_Item] = History(self._kind, self._most, self._newest)
@@ -182,12 +182,12 @@ class Stretches(msgspec.Struct):
     def merge(self, last_ns: int, figures: dict[str, Figures]) -> None:
         """Add the combined samples of the current stretch, the last at `last_ns`."""
         self._last_ns = last_ns
-        known = self._open
+        figures_so_far = self._open
         for name, (low, total, high, count) in figures.items():
-            if name not in known:
-                known[name] = [low, total, high, count]
+            if name not in figures_so_far:
+                figures_so_far[name] = [low, total, high, count]
                 continue
-            sums = known[name]
+            sums = figures_so_far[name]
             sums[0] = min(sums[0], low)
             sums[1] += total
             sums[2] = max(sums[2], high)
@@ -240,7 +240,7 @@ class LongHistory(msgspec.Struct):
     _end_ns: int = 0
 
     @classmethod
-    def of(cls, fields: tuple[str, ...]) -> LongHistory:
+    def empty(cls, fields: tuple[str, ...]) -> LongHistory:
         """An empty one of these fields of samples."""
         return cls(
             (
@@ -251,11 +251,11 @@ class LongHistory(msgspec.Struct):
 
     @property
     def fields(self) -> tuple[str, ...]:
-        """The fields of samples."""
+        """The fields of samples that are kept."""
         return self.levels[0].fields
 
     def add(self, time_ns: int, sample: object) -> None:
-        """Add a sample."""
+        """Count a sample into the stretches that `time_ns` lies in; times must not fall."""
         # This runs for every GPU in every sample: values wait until their stretch is complete.
         waiting = self._waiting
         if time_ns >= self._end_ns or len(waiting) >= _MOST_WAITING:
@@ -292,7 +292,7 @@ class Track(msgspec.Struct, frozen=True):
         If columns are as long as an averaged stretch, the means suffice, and far fewer values are
         read.
         """
-        until_ns, levels = self._parts(column_ns)
+        until_ns, levels = self._levels_for(column_ns)
         oldest_ns, field = self.last_ns + 1, self.field
         for time_ns, sample in reversed(self.recent):
             if time_ns < until_ns:
@@ -308,7 +308,7 @@ class Track(msgspec.Struct, frozen=True):
 
     def extremes(self, start_ns: int, column_ns: int) -> tuple[float, float, float] | None:
         """(least, mean, most) since `start_ns`; None if nothing is known."""
-        until_ns, levels = self._parts(column_ns)
+        until_ns, levels = self._levels_for(column_ns)
         oldest_ns, field = self.last_ns, self.field
         since_ns = max(start_ns, until_ns)
         values: list[float] = []
@@ -319,20 +319,24 @@ class Track(msgspec.Struct, frozen=True):
             value = getattr(sample, field)
             if value is not None:
                 values.append(value)
-        known: list[tuple[float, float, float, float]] = []
+        summaries: list[tuple[float, float, float, float]] = []
         if values:
-            known = [(min(values), sum(values) / len(values), max(values), float(len(values)))]
+            summaries = [(min(values), sum(values) / len(values), max(values), float(len(values)))]
         for level in levels:
             for begun_ns, *figures in level.figures(field, start_ns, oldest_ns):
                 oldest_ns = begun_ns
-                known.append((figures[0], figures[1], figures[2], figures[3]))
-        if not known:
+                summaries.append((figures[0], figures[1], figures[2], figures[3]))
+        if not summaries:
             return None
-        total = sum(mean * count for _, mean, _, count in known)
-        mean = total / sum(count for _, _, _, count in known)
-        return min(low for low, _, _, _ in known), mean, max(high for _, _, high, _ in known)
+        total = sum(mean * count for _, mean, _, count in summaries)
+        mean = total / sum(count for _, _, _, count in summaries)
+        return (
+            min(low for low, _, _, _ in summaries),
+            mean,
+            max(high for _, _, high, _ in summaries),
+        )
 
-    def _parts(self, column_ns: int) -> tuple[int, Sequence[Stretches]]:
+    def _levels_for(self, column_ns: int) -> tuple[int, Sequence[Stretches]]:
         """Since when every sample is read, and what is read of the time before."""
         levels = self.long.levels
         first = sum(level.stretch_ns <= column_ns for level in levels)
@@ -385,13 +389,13 @@ class Samples(msgspec.Struct, Generic[_Sample]):
     newest: _Sample | None = None
 
     @classmethod
-    def of(cls, kind: type[_Sample], most: int = HISTORY_SAMPLES) -> Samples[_Sample]:
+    def empty(cls, kind: type[_Sample], most: int = HISTORY_SAMPLES) -> Samples[_Sample]:
         """None so far; of a day, those fields of the samples that have a chart."""
         pairs = tuple[int, kind]  # type: ignore[valid-type]
-        return cls(History(pairs, most), LongHistory.of(tuple(charted(kind))))
+        return cls(History(pairs, most), LongHistory.empty(tuple(charted(kind))))
 
     def add(self, time_ns: int, sample: _Sample) -> None:
-        """Add a sample."""
+        """Make `sample` the newest, and add it to both histories."""
         self.newest = sample
         self.history.append((time_ns, sample))
         self.long_history.add(time_ns, sample)

@@ -70,7 +70,7 @@ class Host:
         self.begin()
 
     def begin(self) -> None:
-        """Forget what came."""
+        """Start an empty session: the far end began anew."""
         self.session = Session(most_samples=self._most_samples)
 
     @property
@@ -91,10 +91,10 @@ class Hosts(dict[str, Host]):
 
     def apply(self, news: Iterable[HostNews]) -> None:
         """Fold what came, in order."""
-        for one in news:
-            host = self[one.host]
-            if one.begins_anew:
+        for item in news:
+            host = self[item.host]
+            if item.begins_anew:
                 host.begin()
-            if one.link is not None:
-                host.link = one.link
-            host.session.apply(one.events)
+            if item.link is not None:
+                host.link = item.link
+            host.session.apply(item.events)

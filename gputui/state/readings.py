@@ -66,11 +66,11 @@ class Gpu(msgspec.Struct):
     energy: tuple[int, float] | None = None
     """When the energy counter was last read, and the joules it showed."""
     unavailable: dict[str, str] = {}
-    samples: Samples[GpuSample] = msgspec.field(default_factory=lambda: Samples.of(GpuSample))
+    samples: Samples[GpuSample] = msgspec.field(default_factory=lambda: Samples.empty(GpuSample))
 
     @property
     def sample(self) -> GpuSample | None:
-        """The newest."""
+        """The newest sample, None before the first."""
         return self.samples.newest
 
     def figure(self, field: str) -> Any:
@@ -164,7 +164,7 @@ class Readings(msgspec.Struct):
     samples: int = 0
     first_ns: int = 0
     last_ns: int = 0
-    host: FigureSeries = msgspec.field(default_factory=lambda: FigureSeries.of(HostSample))
+    host: FigureSeries = msgspec.field(default_factory=lambda: FigureSeries.for_samples(HostSample))
     gpus: dict[int, FigureSeries] = {}
     throttle_samples: dict[tuple[int, str], int] = {}
     throttle_seconds: dict[tuple[int, str], Growth] = {}
@@ -194,8 +194,8 @@ class Readings(msgspec.Struct):
         """From the first sample to the newest."""
         return max(0, self.last_ns - self.first_ns)
 
-    def at(self, time_ns: int) -> None:
-        """Add a sample."""
+    def count_sample(self, time_ns: int) -> None:
+        """Count a sample of the machine taken at `time_ns`."""
         if not self.samples:
             self.first_ns = time_ns
         self.samples += 1
@@ -225,7 +225,7 @@ class Readings(msgspec.Struct):
     def _of_gpu(self, gpu: int) -> FigureSeries:
         figures = self.gpus.get(gpu)
         if figures is None:
-            figures = self.gpus[gpu] = FigureSeries.of(GpuSample)
+            figures = self.gpus[gpu] = FigureSeries.for_samples(GpuSample)
         return figures
 
     def forget_earlier_use(self) -> None:
@@ -244,27 +244,29 @@ class Readings(msgspec.Struct):
 
     def suffered(self, gpu: int, what: str, time_ns: int, times: int = 1) -> None:
         """Count something that happened to a GPU."""
-        known = self.troubles.get((gpu, what))
-        if known is not None:
-            known.count += times
-            known.last_ns = time_ns
+        trouble = self.troubles.get((gpu, what))
+        if trouble is not None:
+            trouble.count += times
+            trouble.last_ns = time_ns
         elif len(self.troubles) < KINDS:
             self.troubles[gpu, what] = Trouble(times, time_ns, time_ns)
 
     def occupied(self, process: ProcessSample, time_ns: int) -> None:
         """Count a process seen on a GPU."""
         key = process.pid, process.start_time_ns, process.gpu
-        known = self.occupants.get(key)
-        if known is None:
+        occupant = self.occupants.get(key)
+        if occupant is None:
             if len(self.occupants) >= PROCESSES:
                 return
-            known = self.occupants[key] = Occupant(process, time_ns, time_ns)
-        known.newest = process
-        known.last_ns = time_ns
+            occupant = self.occupants[key] = Occupant(process, time_ns, time_ns)
+        occupant.newest = process
+        occupant.last_ns = time_ns
         if process.gpu_memory_bytes is not None:
-            known.peak_memory_bytes = max(known.peak_memory_bytes or 0, process.gpu_memory_bytes)
+            occupant.peak_memory_bytes = max(
+                occupant.peak_memory_bytes or 0, process.gpu_memory_bytes
+            )
         if process.sm_percent is not None:
-            known.use.add(process.sm_percent)
+            occupant.use.add(process.sm_percent)
 
     def share(self, processes: Sequence[ProcessSample], own: Set[int]) -> None:
         """Count what was used of each GPU at one reading by processes other than a run's `own`."""
@@ -279,18 +281,18 @@ class Readings(msgspec.Struct):
                 used[process.gpu] = mine, others
         for gpu, (mine, others) in used.items():
             if mine >= AT_WORK:
-                known = self.sharing.setdefault(gpu, Sharing())
-                known.readings += 1
-                known.percent += others
+                sharing = self.sharing.setdefault(gpu, Sharing())
+                sharing.readings += 1
+                sharing.percent += others
 
 
 def grown(counters: dict[_Key, Growth], key: _Key, value: float | None, time_ns: int) -> None:
     """Add a reading of a counter, if there is one."""
     if value is None:
         return
-    known = counters.get(key)
-    if known is None:
+    growth = counters.get(key)
+    if growth is None:
         counters[key] = Growth(value, time_ns, value, time_ns)
     else:
-        known.last = value
-        known.last_ns = max(known.last_ns, time_ns)
+        growth.last = value
+        growth.last_ns = max(growth.last_ns, time_ns)

@@ -45,39 +45,39 @@ class Remark(msgspec.Struct, frozen=True):
 
     @property
     def line(self) -> str:
-        """The whole line."""
+        """The remark as one line: what it is about, then its text."""
         about = "not captured" if self.about == "forks" else self.about
         return f"{about}: {self.text}"
 
 
 def remarks(run: Run) -> list[Remark]:
     """What is known so far; everything once the run has ended."""
-    found: list[Remark] = []
+    lines: list[Remark] = []
     if run.unseen_reason:
-        found.append(Remark("not captured", run.unseen_reason))
+        lines.append(Remark("not captured", run.unseen_reason))
     if run.unseen_forks:
-        found.append(Remark("forks", run.unseen_forks))
+        lines.append(Remark("forks", run.unseen_forks))
     if words := _untested_cupti(run):
-        found.append(Remark("CUPTI", words))
+        lines.append(Remark("CUPTI", words))
     if run.launches_block:
-        found.append(Remark("CUDA_LAUNCH_BLOCKING", "it is set: each launch waits for its kernel"))
+        lines.append(Remark("CUDA_LAUNCH_BLOCKING", "it is set: each launch waits for its kernel"))
     if words := _missing_step(run):
-        found.append(Remark("--trace-steps", words))
+        lines.append(Remark("--trace-steps", words))
     if words := _nothing_annotated(run):
-        found.append(Remark("--annotate", words))
+        lines.append(Remark("--annotate", words))
     if left_out := sum(process.left_out_nodes for process in run.processes.values()):
-        found.append(Remark("left out", f"{left_out} ranges, too many, too deep or too long"))
+        lines.append(Remark("left out", f"{left_out} ranges, too many, too deep or too long"))
     if unseen := _unseen_graphs(run):
-        found.append(Remark("CUDA graphs", unseen))
+        lines.append(Remark("CUDA graphs", unseen))
     if ending := _made_to_end(run):
-        found.append(Remark("the end", ending))
-    if run.outcome == "detached" and any(one.traced_ns for one in run.processes.values()):
-        found.append(Remark("detached", CUPTI_STAYS))
+        lines.append(Remark("the end", ending))
+    if run.outcome == "detached" and any(process.traced_ns for process in run.processes.values()):
+        lines.append(Remark("detached", CUPTI_STAYS))
     if lost := sum(process.contradicted for process in run.processes.values()):
-        found.append(Remark("launches", _contradicted(lost)))
+        lines.append(Remark("launches", _contradicted(lost)))
     if wrong := sum(process.wrong_times for process in run.processes.values()):
-        found.append(Remark("times", _wrong_times(wrong)))
-    return found
+        lines.append(Remark("times", _wrong_times(wrong)))
+    return lines
 
 
 def _made_to_end(run: Run) -> str | None:
@@ -85,7 +85,7 @@ def _made_to_end(run: Run) -> str | None:
     if run.ended is None:
         return None
     killed = tuple(pid for pid in run.ended.killed if pid not in run.ended.left)
-    parts = [
+    clauses = [
         f"{_processes(run, pids)} {words}"
         for pids, words in (
             (run.ended.continued, "stopped (SIGSTOP), and continued so as to end"),
@@ -94,12 +94,12 @@ def _made_to_end(run: Run) -> str | None:
         )
         if pids
     ]
-    return "; ".join(parts) or None
+    return "; ".join(clauses) or None
 
 
 def _processes(run: Run, pids: Sequence[int]) -> str:
     """Names of processes, with their ranks where they are known."""
-    ranks = {one.attached.pid: one.attached.rank for one in run.processes.values()}
+    ranks = {process.attached.pid: process.attached.rank for process in run.processes.values()}
     names = [
         f"{pid}" if (rank := ranks.get(pid)) is None else f"{pid} (rank {rank})" for pid in pids
     ]

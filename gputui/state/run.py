@@ -56,7 +56,7 @@ from gputui.model.steps import StepBlocks
 from gputui.state.history import History
 from gputui.state.readings import Readings
 from gputui.state.series import Reports
-from gputui.state.tables import Table
+from gputui.state.tables import FoldedTable
 
 # How a run's work followed its launches: what the session keeps of streams, gaps and threads.
 
@@ -65,12 +65,12 @@ QUEUE_MOMENTS = 1024
 
 
 class GpuTiming(msgspec.Struct):
-    """Of one run."""
+    """What the GPUs did in one run, by device, range, stream and launching thread."""
 
-    devices: Table[DeviceDelta] = {}
-    range_leaves: Table[RangeLeaf] = {}
-    streams: Table[StreamDelta] = {}
-    launching_threads: Table[ThreadLaunches] = {}
+    devices: FoldedTable[DeviceDelta] = {}
+    range_leaves: FoldedTable[RangeLeaf] = {}
+    streams: FoldedTable[StreamDelta] = {}
+    launching_threads: FoldedTable[ThreadLaunches] = {}
     queue: History[tuple[int, int, int]] = msgspec.field(
         default_factory=lambda: History(tuple[int, int, int], QUEUE_MOMENTS)
     )
@@ -81,15 +81,15 @@ class GpuTiming(msgspec.Struct):
     ) -> dict[int, int]:
         """Range → ns in which a device idled for it, of a process or all; 0 is outside every
         range."""
-        found: dict[int, int] = {}
+        idle_ns: dict[int, int] = {}
         for time in self.range_leaves.values():
             if (
                 LEAVES[leaf_of_number(time.leaf)].is_idle
                 and process in (None, time.process)
                 and device in (None, time.device)
             ):
-                found[time.range] = found.get(time.range, 0) + time.ns
-        return found
+                idle_ns[time.range] = idle_ns.get(time.range, 0) + time.ns
+        return idle_ns
 
 
 # What was captured of a run: its processes, their ranges, kernels and copies, added up.
@@ -174,7 +174,7 @@ class Process(msgspec.Struct):
     """What its threads are called, by their ids."""
     resources: dict[tuple[str, int, int | None], ResourceNamed] = {}
     """By kind, number and the machine's index of the device."""
-    losses: Table[Loss] = {}
+    losses: FoldedTable[Loss] = {}
     """The parts of `dropped`; older recordings lack them."""
 
     @property
@@ -230,27 +230,27 @@ class Run(msgspec.Struct):
     refused: CaptureRefused | None = None
     ranges: dict[int, Range] = {}
     roots: list[int] = []
-    kernels: Table[KernelDelta] = {}
-    secondary_domain_kernels: Table[KernelDelta] = {}
+    kernels: FoldedTable[KernelDelta] = {}
+    secondary_domain_kernels: FoldedTable[KernelDelta] = {}
     """Counted again in the ranges of further domains; `kernels` holds each kernel once."""
-    range_kernels: Table[RangeKernels] = {}
-    launches: Table[LaunchDelta] = {}
-    shapes: Table[ShapeLaunches] = {}
-    memory_operations: Table[MemoryOperationDelta] = {}
-    api: Table[ApiDelta] = {}
+    range_kernels: FoldedTable[RangeKernels] = {}
+    launches: FoldedTable[LaunchDelta] = {}
+    shapes: FoldedTable[ShapeLaunches] = {}
+    memory_operations: FoldedTable[MemoryOperationDelta] = {}
+    api: FoldedTable[ApiDelta] = {}
     timing: GpuTiming = msgspec.field(default_factory=GpuTiming)
     """Launch latency, queues, gaps and streams."""
-    collectives: Table[CollectiveDelta] = {}
-    peers: Table[PeerDelta] = {}
-    leaf_times: Table[LeafTime] = {}
-    loops: Table[LoopDelta] = {}
+    collectives: FoldedTable[CollectiveDelta] = {}
+    peers: FoldedTable[PeerDelta] = {}
+    leaf_times: FoldedTable[LeafTime] = {}
+    loops: FoldedTable[LoopDelta] = {}
     step_blocks: dict[int, StepBlocks] = {}
     """By process: its steady steps in order. Devices are the machine's."""
-    line_samples: Table[LineSamples] = {}
-    line_launches: Table[LineLaunches] = {}
-    stretches: Table[Stretch] = {}
-    window_work: Table[WindowWork] = {}
-    window_costs: Table[WindowCost] = {}
+    line_samples: FoldedTable[LineSamples] = {}
+    line_launches: FoldedTable[LineLaunches] = {}
+    stretches: FoldedTable[Stretch] = {}
+    window_work: FoldedTable[WindowWork] = {}
+    window_costs: FoldedTable[WindowCost] = {}
     lines: dict[tuple[int, int], LineDefined] = {}
     """Lines of Python programs, by process and number."""
     readings: Readings = msgspec.field(default_factory=Readings)
@@ -259,7 +259,7 @@ class Run(msgspec.Struct):
     step_lanes: list[StepLanes] = []
     """Steps in parts, in order: the newest, and the longest. Devices are the machine's."""
     newest_marks: History[Mark] = msgspec.field(default_factory=lambda: History(Mark, MARKS))
-    marks: Table[MarkDelta] = {}
+    marks: FoldedTable[MarkDelta] = {}
     """All of them, counted."""
     mark_definitions: dict[int, MarkDefined] = {}
     """By number; older recordings have none."""

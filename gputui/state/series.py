@@ -50,19 +50,19 @@ class BatchMeans(msgspec.Struct):
     open_samples: int = 0
 
     def add(self, value: float) -> None:
-        """Count one more value."""
+        """Count `value` into extremes, sum and spread."""
         self.extend((value,))
 
     def extend(self, values: Sequence[float]) -> None:
         """Count more values; sums are the same as if they were added one by one."""
-        known = (self.minimum, self.maximum) if self.count else ()
-        self.minimum, self.maximum = min((*known, *values)), max((*known, *values))
+        extremes = (self.minimum, self.maximum) if self.count else ()
+        self.minimum, self.maximum = min((*extremes, *values)), max((*extremes, *values))
         self.count += len(values)
         self.total = reduce(add, values, self.total)
-        at = 0
-        while at < len(values):
-            part = values[at : at + self.stretch_samples - self.open_samples]
-            at += len(part)
+        start = 0
+        while start < len(values):
+            part = values[start : start + self.stretch_samples - self.open_samples]
+            start += len(part)
             self.open_total = reduce(add, part, self.open_total)
             self.open_samples += len(part)
             if self.open_samples == self.stretch_samples:
@@ -109,7 +109,7 @@ class Reports(msgspec.Struct):
     """Rising so far: then it is a count of something, and its values are not a spread."""
 
     def add(self, value: float) -> None:
-        """One more report."""
+        """Count `value`, the newest report of the program."""
         self.spread.add(value)
         self.only_rises = self.only_rises and value >= self.last
         self.last = value
@@ -151,8 +151,8 @@ class Integral(msgspec.Struct):
     def add_rates(self, times_ns: Sequence[int], per_second: Sequence[float]) -> None:
         """More readings of a rate, in order. Those not after the newest do not count."""
         if self.readings and times_ns and times_ns[0] <= self.newest_ns:
-            at = bisect_right(times_ns, self.newest_ns)
-            times_ns, per_second = times_ns[at:], per_second[at:]
+            start = bisect_right(times_ns, self.newest_ns)
+            times_ns, per_second = times_ns[start:], per_second[start:]
         if not times_ns:
             return
         if not self.readings:
@@ -165,12 +165,12 @@ class Integral(msgspec.Struct):
         )
         totals = list(accumulate(grown, initial=self.newest_total))[1:]
         self.last_rate = per_second[-1]
-        at = -self.readings % self.every
-        while at < len(times_ns):
-            until = at + self.every * max(1, POINTS - len(self.kept_ns))
-            part = slice(at, until, self.every)
-            at += self.every * len(times_ns[part])
-            self._keep(self.readings + at, times_ns[part], totals[part])
+        start = -self.readings % self.every
+        while start < len(times_ns):
+            until = start + self.every * max(1, POINTS - len(self.kept_ns))
+            part = slice(start, until, self.every)
+            start += self.every * len(times_ns[part])
+            self._keep(self.readings + start, times_ns[part], totals[part])
         self.newest_ns, self.newest_total = times_ns[-1], totals[-1]
         self.readings += len(times_ns)
 
@@ -221,17 +221,17 @@ class Integral(msgspec.Struct):
         first, last = self.first_rate, self.last_rate
         if first is None or last is None or last_ns < first_ns:
             return None
-        return self._at(last_ns, first, last) - self._at(first_ns, first, last)
+        return self._total_at(last_ns, first, last) - self._total_at(first_ns, first, last)
 
-    def _at(self, time_ns: int, first_rate: float, last_rate: float) -> float:
+    def _total_at(self, time_ns: int, first_rate: float, last_rate: float) -> float:
         moments, totals = self.moments_ns, self.totals
         if time_ns <= moments[0]:
             return totals[0] - first_rate * (moments[0] - time_ns) / 1e9
         if time_ns >= moments[-1]:
             return totals[-1] + last_rate * (time_ns - moments[-1]) / 1e9
-        at = bisect_right(moments, time_ns)
-        share = (time_ns - moments[at - 1]) / (moments[at] - moments[at - 1])
-        return totals[at - 1] + share * (totals[at] - totals[at - 1])
+        after = bisect_right(moments, time_ns)
+        share = (time_ns - moments[after - 1]) / (moments[after] - moments[after - 1])
+        return totals[after - 1] + share * (totals[after] - totals[after - 1])
 
 
 Span = tuple[int, int]
@@ -336,7 +336,7 @@ class FigureSeries(msgspec.Struct):
     """How many of the waiting samples a series has already."""
 
     @classmethod
-    def of(cls, kind: type[msgspec.Struct]) -> FigureSeries:
+    def for_samples(cls, kind: type[msgspec.Struct]) -> FigureSeries:
         """None so far, of a kind of sample: of its figures that say `spread`."""
         fields = spread_fields(kind)
         metrics = metrics_of(kind)
@@ -353,7 +353,7 @@ class FigureSeries(msgspec.Struct):
 
     def count(self, field: str, time_ns: int, total: float) -> None:
         """Add a reading of the driver's counter of a field's integral."""
-        series = self._of(field)
+        series = self._series_of(field)
         if series.counter is None:
             series.counter = Integral()
         series.counter.add_total(time_ns, total)
@@ -395,9 +395,9 @@ class FigureSeries(msgspec.Struct):
             is_read = [value is not None for value in values]
             times_ns, values = list(compress(times_ns, is_read)), list(compress(values, is_read))
         if values:
-            self._of(field).add_samples(times_ns, values)  # type: ignore[arg-type]
+            self._series_of(field).add_samples(times_ns, values)  # type: ignore[arg-type]
 
-    def _of(self, field: str) -> Series:
+    def _series_of(self, field: str) -> Series:
         series = self._series.get(field)
         if series is None:
             series = self._series[field] = Series(is_integrated=field in self.integrated)

@@ -43,7 +43,7 @@ class Session(msgspec.Struct, eq=False):
     """Kept of each GPU for charts; of what is older there are averages."""
     gpus: dict[int, Gpu] = {}
     host_samples: Samples[HostSample] = msgspec.field(
-        default_factory=lambda: Samples.of(HostSample)
+        default_factory=lambda: Samples.empty(HostSample)
     )
     host_unavailable: dict[str, str] = {}
     processes: tuple[ProcessSample, ...] = ()
@@ -108,14 +108,14 @@ class Session(msgspec.Struct, eq=False):
         return self.sampled_ns if self.sampled_ns < self.latest_sample_ns else self.time_ns
 
     @classmethod
-    def of(cls, events: Iterable[AnyEvent]) -> Session:
+    def from_events(cls, events: Iterable[AnyEvent]) -> Session:
         """What these events come to."""
         session = cls()
         session.apply(events)
         return session
 
     def apply(self, events: Iterable[AnyEvent]) -> None:
-        """Fold `events`, in order."""
+        """Fold `events` into the session, in the order given."""
         for event in events:
             self.time_ns = max(self.time_ns, event.time_ns)
             self._fold(event)

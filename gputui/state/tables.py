@@ -1,8 +1,9 @@
 """The tables that capture deltas fill: found by their declarations, added up by the fields' rules.
 
-`kernels: Table[KernelDelta] = {}` in a run, or in another struct of the session, holds the parts in
-`CaptureDelta.kernels`, merged. A row is a part that grows: it has all fields of the part. In it
-`process` is the delta's, and `device`, which is a process's own number, is the machine's index.
+`kernels: FoldedTable[KernelDelta] = {}` in a run, or in another struct of the session, holds the
+parts in `CaptureDelta.kernels`, merged. A row is a part that grows: it has all fields of the part.
+In it `process` is the delta's, and `device`, which is a process's own number, is the machine's
+index.
 """
 
 from __future__ import annotations
@@ -21,18 +22,18 @@ _Part = TypeVar("_Part", bound=msgspec.Struct)
 
 
 class TableOf(msgspec.Struct, frozen=True):
-    """What a field is that was declared as a Table: its rows are parts of this kind."""
+    """What a field is that was declared as a FoldedTable: its rows are parts of this kind."""
 
     kind: type[Any]
 
 
 if TYPE_CHECKING:
-    Table = dict[tuple[Any, ...], _Part]
+    FoldedTable = dict[tuple[Any, ...], _Part]
     """Rows by what they are about: the process, where it belongs to that, and the fields of the
     part with the rule Key, in their order. What is in the key is in the row, too."""
 else:
 
-    class Table:
+    class FoldedTable:
         """As above, with the class of the rows as that which msgspec decodes."""
 
         def __class_getitem__(cls, kind: type[Any]) -> Any:
@@ -66,9 +67,9 @@ def fold_of(holder: type[msgspec.Struct]) -> Fold:
     def fold(tables_of: Any, delta: CaptureDelta, places: Places) -> int:
         unknown = 0
         for name, fold_parts in tables:
-            parts = getattr(delta, name)
-            if parts:
-                unknown += fold_parts(getattr(tables_of, name), parts, places)
+            changes = getattr(delta, name)
+            if changes:
+                unknown += fold_parts(getattr(tables_of, name), changes, places)
         return unknown
 
     return fold
@@ -86,15 +87,15 @@ def _table_fold(
     kernel = own.index("kernel") if "kernel" in own else None
     in_range = "range" in own
 
-    def fold(rows: dict[tuple[Any, ...], Any], parts: Iterable[Any], places: Places) -> int:
+    def fold(rows: dict[tuple[Any, ...], Any], changes: Iterable[Any], places: Places) -> int:
         unknown = 0
         process, gpus, ranges, kernels, other = places
         prefix = (process,) if of_process else ()
-        for part in parts:
-            if in_range and part.range and part.range not in ranges:
+        for change in changes:
+            if in_range and change.range and change.range not in ranges:
                 unknown += 1
                 continue
-            key = get(part)
+            key = get(change)
             if device is not None and (index := gpus[key[device]]) != key[device]:
                 key = *key[:device], index, *key[device + 1 :]
             if kernel is not None and other is not None and key[kernel] not in kernels:
@@ -102,9 +103,9 @@ def _table_fold(
             place = prefix + key
             row = rows.get(place)
             if row is not None:
-                add(row, part)
+                add(row, change)
                 continue
-            row = rows[place] = start(part)
+            row = rows[place] = start(change)
             # The row has the key's numbers, which are the session's, not the part's.
             if of_process:
                 row.process = process

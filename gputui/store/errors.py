@@ -15,8 +15,8 @@ class TakenError(JournalError):
     """A recording cannot be written because a file of that name exists."""
 
 
-def taken(path: Path) -> str:
-    """That a file of that name exists."""
+def name_taken(path: Path) -> str:
+    """What to say where a file of that name exists already."""
     return f"{path} already exists; choose another name or remove it"
 
 

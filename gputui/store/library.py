@@ -15,7 +15,7 @@ import msgspec
 
 from gputui.model.events import AnyEvent, Header, RunEnded, RunStarted
 from gputui.model.units import parameter
-from gputui.store.errors import JournalError, reason, taken
+from gputui.store.errors import JournalError, name_taken, reason
 from gputui.store.journal.reader import LINE_LIMIT, JournalReader, decode, first_of, members
 from gputui.store.places import SQLITE_SUFFIX, SUFFIXES, snapshots, trace_path
 
@@ -99,9 +99,9 @@ def _last_of_run(file: BinaryIO, size: int) -> bytes | None:
         start = max(0, end - step)
         # The keyword may straddle the part already searched.
         data = _read(file, start, min(size, end + len(_RUN_STARTED)))
-        found = max(data.rfind(_RUN_ENDED), data.rfind(_RUN_STARTED))
-        if found >= 0:
-            file.seek(start + found + 1)
+        place = max(data.rfind(_RUN_ENDED), data.rfind(_RUN_STARTED))
+        if place >= 0:
+            file.seek(start + place + 1)
             return file.readline(LINE_LIMIT)
         end, step = start, 2 * step
     return None
@@ -135,7 +135,7 @@ _LOOKED_AT = 16
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class LibraryEntry:
     """One recording, of one file or, if rotated, of `file_count`: `path` stands for all. `problem`
     says in one line why it cannot be opened; the rest is None then.
 
@@ -202,51 +202,51 @@ def files(folder: Path) -> list[Found]:
         return []
     except OSError as error:
         raise JournalError(f"cannot read {folder}: {reason(error)}") from None
-    found = [
+    recordings = [
         Found(
-            max(facts[part].st_mtime_ns for part in parts),
-            sum(facts[part].st_size for part in parts),
+            max(facts[part].st_mtime_ns for part in files_of_one),
+            sum(facts[part].st_size for part in files_of_one),
             path,
-            parts,
+            files_of_one,
         )
-        for path, parts in _sets(facts).items()
+        for path, files_of_one in _sets(facts).items()
     ]
-    return sorted(found, key=lambda file: (file.modified_ns, file.path), reverse=True)[:MOST]
+    return sorted(recordings, key=lambda file: (file.modified_ns, file.path), reverse=True)[:MOST]
 
 
 def _sets(paths: Collection[Path]) -> dict[Path, tuple[Path, ...]]:
     """The files of each recording, by its `path`."""
     sets: dict[Path, tuple[Path, ...]] = {}
     for first in {first_of(path) for path in paths} - set(paths):
-        parts = tuple(part for part in members(first) if part in paths)
-        if len(parts) > 1:
-            sets[first] = parts
+        its_files = tuple(file for file in members(first) if file in paths)
+        if len(its_files) > 1:
+            sets[first] = its_files
     firsts = {first_of(path) for path in paths if first_of(path) != path} & set(paths)
     for first in firsts:
-        sets[first] = tuple(part for part in members(first) if part in paths)
-    taken = {part for parts in sets.values() for part in parts}
-    return sets | {path: (path,) for path in paths if path not in taken}
+        sets[first] = tuple(file for file in members(first) if file in paths)
+    grouped = {file for its_files in sets.values() for file in its_files}
+    return sets | {path: (path,) for path in paths if path not in grouped}
 
 
-def describe(path: Path) -> Entry:
+def describe(path: Path) -> LibraryEntry:
     """What one recording holds; of a rotated one, all its files."""
     try:
-        parts = tuple(members(path))
-        facts = [part.stat() for part in parts]
+        its_files = tuple(members(path))
+        facts = [file.stat() for file in its_files]
     except OSError as error:
-        return Entry(path, 0, 0, problem=f"cannot read {path}: {reason(error)}")
-    size_bytes = sum(one.st_size for one in facts)
-    modified_ns = max(one.st_mtime_ns for one in facts)
+        return LibraryEntry(path, 0, 0, problem=f"cannot read {path}: {reason(error)}")
+    size_bytes = sum(status.st_size for status in facts)
+    modified_ns = max(status.st_mtime_ns for status in facts)
     if path.name.endswith(SQLITE_SUFFIX):
-        return Entry(path, size_bytes, modified_ns, name="nsys export", is_nsys=True)
+        return LibraryEntry(path, size_bytes, modified_ns, name="nsys export", is_nsys=True)
     try:
-        reader = JournalReader.open(parts[0])
+        reader = JournalReader.open(its_files[0])
     except JournalError as error:
-        return Entry(path, size_bytes, modified_ns, problem=str(error))
+        return LibraryEntry(path, size_bytes, modified_ns, problem=str(error))
     header = reader.header
     with contextlib.closing(reader):
-        seen = probe(parts[0], reader, facts[0].st_size)
-    _look_at_later(parts[1:], seen)
+        seen = probe(its_files[0], reader, facts[0].st_size)
+    _look_at_later(its_files[1:], seen)
     result = run_ns = None
     if seen.started is not None and seen.ended is not None and seen.ended.run == seen.started.run:
         ended_ns = seen.ended.child_ended_ns or seen.ended.time_ns
@@ -254,7 +254,7 @@ def describe(path: Path) -> Entry:
     if seen.started is not None and seen.knows_end:
         result = seen.ended.reason if seen.ended else "no end was recorded"
     quiet_s = time.time() - modified_ns / 1e9
-    return Entry(
+    return LibraryEntry(
         path=path,
         size_bytes=size_bytes,
         started_ns=seen.started.time_ns if seen.started else header.time_ns,
@@ -274,22 +274,22 @@ def describe(path: Path) -> Entry:
         succeeded=seen.ended.exit_code == 0 if result and seen.ended else None,
         is_written=-1 < quiet_s < _QUIET_S + _QUIET_INTERVALS * header.interval_s,
         has_trace=trace_path(path).exists(),
-        file_count=len(parts),
+        file_count=len(its_files),
     )
 
 
-def _look_at_later(parts: Sequence[Path], seen: Probe) -> None:
+def _look_at_later(later_files: Sequence[Path], seen: Probe) -> None:
     """Read how the following files end. Every file repeats the runs that go on, so the newest one
     that knows a run knows how the last one ended.
     """
-    for number, part in enumerate(reversed(parts)):
+    for number, file in enumerate(reversed(later_files)):
         if number == _LOOKED_AT:
             seen.knows_end = False
             return
         try:
-            reader = JournalReader.open(part)
+            reader = JournalReader.open(file)
             with contextlib.closing(reader):
-                later = probe(part, reader, part.stat().st_size)
+                later = probe(file, reader, file.stat().st_size)
         except (JournalError, OSError):
             continue  # it was removed meanwhile
         if number == 0:
@@ -302,12 +302,16 @@ def _look_at_later(parts: Sequence[Path], seen: Probe) -> None:
 
 def belongings(path: Path) -> list[Path]:
     """The files of a recording: its own, their traces and memory snapshots."""
-    found = []
-    for part in members(path):
-        found += [part, *(one for one in (trace_path(part),) if one.exists()), *snapshots(part)]
+    paths = []
+    for file in members(path):
+        paths += [
+            file,
+            *(trace for trace in (trace_path(file),) if trace.exists()),
+            *snapshots(file),
+        ]
     # If a recording's first file was removed, the trace still has the first one's name.
     beside = [trace_path(path)] if trace_path(path).exists() else []
-    return list(dict.fromkeys([*found, *beside, *snapshots(path)]))
+    return list(dict.fromkeys([*paths, *beside, *snapshots(path)]))
 
 
 def rename(path: Path, name: str) -> Path:
@@ -318,9 +322,9 @@ def rename(path: Path, name: str) -> Path:
     """
     if not name.strip() or "/" in name or "\0" in name or name.startswith("."):
         raise JournalError(f"{name!r} is not a file name")
-    known = (*sorted(SUFFIXES, key=len, reverse=True), SQLITE_SUFFIX)
-    suffix = next((s for s in known if path.name.endswith(s)), "")
-    target = path.with_name(name if name.endswith(known) else f"{name}{suffix}")
+    suffixes = (*sorted(SUFFIXES, key=len, reverse=True), SQLITE_SUFFIX)
+    suffix = next((s for s in suffixes if path.name.endswith(s)), "")
+    target = path.with_name(name if name.endswith(suffixes) else f"{name}{suffix}")
     if len(members(path)) > 1 and not target.name.endswith(suffix):
         raise JournalError(f"{path} is one of several files: keep the suffix {suffix}")
     stem, new_stem = trace_path(path).stem, trace_path(target).stem
@@ -328,7 +332,7 @@ def rename(path: Path, name: str) -> Path:
     for old in belongings(path):
         new = target if old == path else target.with_name(new_stem + old.name.removeprefix(stem))
         if os.path.lexists(new):
-            raise JournalError(taken(new))
+            raise JournalError(name_taken(new))
         pairs.append((old, new))
     done: list[tuple[Path, Path]] = []
     for old, new in pairs:

@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gputui.base.sanitize import sanitize
-from gputui.store.errors import JournalError, reason, taken
+from gputui.store.errors import JournalError, name_taken, reason
 from gputui.store.places import open_regular
 
 Bools = npt.NDArray[np.bool_]
@@ -131,14 +131,14 @@ class TraceReader:
             return
         capacity = min(self._capacity, self._there)
         ring = np.memmap(self.path, TRACE, "r", RECORDS_AT, (capacity,))
-        at = self._first
-        while at < self._last:
-            place = at % self._capacity
+        row = self._first
+        while row < self._last:
+            place = row % self._capacity
             if place >= capacity:
                 return
-            count = min(PORTION, self._last - at, capacity - place)
+            count = min(PORTION, self._last - row, capacity - place)
             yield ring[place : place + count]
-            at += count
+            row += count
 
 
 LEAST_LIMIT = 1 << 20
@@ -169,7 +169,7 @@ class TraceWriter:
             self._file: int | None = os.open(path, flags, 0o600)
             self._head()
         except FileExistsError:
-            raise JournalError(taken(path)) from None
+            raise JournalError(name_taken(path)) from None
         except OSError as error:
             raise JournalError(f"cannot write {path}: {reason(error)}") from None
 
@@ -180,7 +180,7 @@ class TraceWriter:
 
     @property
     def dropped(self) -> int:
-        """Records that were overwritten."""
+        """How many records were overwritten, the ring being full."""
         return max(0, self._written - self._capacity)
 
     def name(self, text: str) -> int:
@@ -198,7 +198,7 @@ class TraceWriter:
             return number
 
     def append(self, records: Slots) -> None:
-        """Append records (layout.TRACE)."""
+        """Append `records` (layout.TRACE); the oldest give way when the file is full."""
         with self._lock:
             for start in range(0, len(records), self._capacity):
                 self._append(records[start : start + self._capacity])
@@ -218,9 +218,9 @@ class TraceWriter:
     def _append(self, records: Slots) -> None:
         self._reserved += len(records)
         self._head()
-        at = self._written % self._capacity
-        first = min(len(records), self._capacity - at)
-        self._pwrite(records[:first].tobytes(), RECORDS_AT + at * RECORD_BYTES)
+        row = self._written % self._capacity
+        first = min(len(records), self._capacity - row)
+        self._pwrite(records[:first].tobytes(), RECORDS_AT + row * RECORD_BYTES)
         if first < len(records):
             self._pwrite(records[first:].tobytes(), RECORDS_AT)
         self._written = self._reserved

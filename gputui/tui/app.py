@@ -165,7 +165,7 @@ class GputuiApp(Visits):
         if isinstance(self._source, ManyHosts):
             self._take_of_hosts(self._source)
             return
-        events = self._source.hub.take()
+        events = self._source.hub.drain()
         self._remarks.of_alerts(events)
         # The session must hold still while an export reads it in a thread.
         if self._writing or (self.model.paused and len(self._held) < MOST_HELD_EVENTS):
@@ -290,7 +290,7 @@ class GputuiApp(Visits):
         if isinstance(source, Playback):
             return session if source.has_ended else None
         if source is not None:
-            session.apply([*self._held, *source.hub.take()])
+            session.apply([*self._held, *source.hub.drain()])
         return session
 
     @property

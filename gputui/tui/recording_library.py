@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 
 from gputui.store.errors import JournalError
-from gputui.store.library import Entry, Found, describe, files
+from gputui.store.library import Found, LibraryEntry, describe, files
 from gputui.store.places import default_folder
 from gputui.tui.threads import Threads
 
@@ -24,7 +24,7 @@ class RecordingLibrary:
         """Of `folder`, or where runs are recorded without one."""
         self._threads = threads
         self._changed = changed
-        self._known: dict[Found, Entry] = {}
+        self._known: dict[Found, LibraryEntry] = {}
         self._found: list[Found] | None = None
         self._is_reading = False
         self.folder = folder
@@ -35,7 +35,7 @@ class RecordingLibrary:
             self.failure = str(error)
 
     @property
-    def entries(self) -> list[Entry]:
+    def entries(self) -> list[LibraryEntry]:
         """The recordings read so far, newest first."""
         return [self._known[file] for file in self._found or () if file in self._known]
 
@@ -59,9 +59,9 @@ class RecordingLibrary:
             return
         self._is_reading = True
 
-        def read() -> tuple[list[Found], dict[Found, Entry]]:
+        def read() -> tuple[list[Found], dict[Found, LibraryEntry]]:
             found = files(folder)
-            entries: dict[Found, Entry] = {}
+            entries: dict[Found, LibraryEntry] = {}
             for file in found:
                 old = known.get(file)
                 entries[file] = describe(file.path) if old is None or old.is_written else old
@@ -69,7 +69,7 @@ class RecordingLibrary:
                     self._threads.from_thread(partial(self._arrived, folder, found, dict(entries)))
             return found, entries
 
-        def done(read: tuple[list[Found], dict[Found, Entry]]) -> None:
+        def done(read: tuple[list[Found], dict[Found, LibraryEntry]]) -> None:
             if folder == self.folder:
                 self._is_reading = False
             self._arrived(folder, *read)
@@ -81,7 +81,9 @@ class RecordingLibrary:
 
         self._threads.in_thread(read, done, failed)
 
-    def _arrived(self, folder: Path, found: list[Found], entries: dict[Found, Entry]) -> None:
+    def _arrived(
+        self, folder: Path, found: list[Found], entries: dict[Found, LibraryEntry]
+    ) -> None:
         if folder == self.folder:
             self.failure, self._found, self._known = "", found, entries
             self._changed()

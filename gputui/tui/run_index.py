@@ -12,7 +12,7 @@ import msgspec
 from gputui.base.decoding import json_decoder
 from gputui.report.comparable import StepKind
 from gputui.report.statistics import Mean
-from gputui.store.library import Entry
+from gputui.store.library import LibraryEntry
 from gputui.tui.threads import Threads
 
 LARGEST_BYTES = 64 << 20
@@ -97,13 +97,13 @@ class RunIndex:
         self._known: dict[str, RunFacts] | None = None
         self._is_reading = False
 
-    def of(self, entry: Entry) -> RunFacts | None:
+    def of(self, entry: LibraryEntry) -> RunFacts | None:
         """What is known of a run; None before it was read, now or earlier."""
         if self._known is None:
             self._known = _load()
         return self._known.get(_key(entry))
 
-    def want(self, entries: Sequence[Entry]) -> None:
+    def want(self, entries: Sequence[LibraryEntry]) -> None:
         """Read what is not known of these, one after another."""
         missing = next(
             (
@@ -131,7 +131,7 @@ class RunIndex:
         self._threads.in_thread(lambda: read_facts(path), done, lambda _: done(RunFacts()))
 
 
-def _key(entry: Entry) -> str:
+def _key(entry: LibraryEntry) -> str:
     return f"{entry.path}|{entry.size_bytes}|{entry.started_ns}"
 
 

@@ -42,7 +42,7 @@ AT_END_S = 1e9
 class Events(Protocol):
     """Where events wait until the screen takes them."""
 
-    def take(self) -> Sequence[AnyEvent]:
+    def drain(self) -> Sequence[AnyEvent]:
         """All that came since the last call, oldest first."""
 
 

@@ -63,7 +63,7 @@ def write_ring(
 
 
 def fold(events: list[AnyEvent]) -> Session:
-    session = Session.of(
+    session = Session.from_events(
         [RunStarted(time_ns=0, run=1, kind="command", name="p", arguments=(), pid=MAIN), *events]
     )
     assert session.unknown_references == 0

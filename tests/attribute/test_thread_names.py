@@ -120,7 +120,7 @@ def test_a_report_of_nsys_names_threads(tmp_path: Path):
     export = Export()
     export.range("side", 10, 20, globalTid=TASK | PID + 1)
     export.add("ThreadNames", nameId=export.string("worker"), globalTid=TASK | PID + 1)
-    session = Session.of(NsysReport(export.write(tmp_path / "r.sqlite")))
+    session = Session.from_events(NsysReport(export.write(tmp_path / "r.sqlite")))
     assert session.run is not None
     (row,) = phase_rows(session.run)
     assert row.threads == (f"worker ({PID + 1})",)

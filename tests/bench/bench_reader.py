@@ -199,7 +199,7 @@ def main(total: int, with_ranges: bool, with_graphs: bool) -> None:
     """Feed `total` records; print records a second and the memory they took."""
     noise = np.random.default_rng(1)
     process = a_reader()
-    session = Session.of(
+    session = Session.from_events(
         [
             RunStarted(time_ns=0, run=1, kind="command", name="bench", arguments=(), pid=100),
             ProcessAttached(

@@ -171,7 +171,7 @@ def timed(what: str, action: Callable[[], object]) -> object:
 
 
 def opened(path: Path) -> Session:
-    return Session.of(JournalReader.open(path, summed=True))
+    return Session.from_events(JournalReader.open(path, summed=True))
 
 
 def bench_hours(folder: Path) -> None:

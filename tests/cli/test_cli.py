@@ -60,7 +60,7 @@ def one_line(done: subprocess.CompletedProcess[str], status: int, words: str) ->
 
 
 def folded(path: Path) -> Session:
-    return Session.of(JournalReader.open(path))
+    return Session.from_events(JournalReader.open(path))
 
 
 class Terminal:
@@ -439,7 +439,7 @@ def test_a_signal_ends_a_recording_whole_with_no_orphan(tmp_path: Path, number: 
         assert monitor.returncode != 0
     assert not Path(f"/proc/{child}").exists()
     reader = JournalReader.open(path)
-    session = Session.of(reader)
+    session = Session.from_events(reader)
     assert reader.damage is None
     assert session.run is not None
     assert session.run.ended is not None

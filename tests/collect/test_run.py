@@ -54,7 +54,7 @@ class Collected:
 
     def finish(self) -> RunState:
         assert self.run.join(60)
-        session = Session.of([header(), *self.events])
+        session = Session.from_events([header(), *self.events])
         assert session.unknown_references == 0
         state = session.run
         assert state is not None

@@ -228,7 +228,7 @@ def test_a_trace_that_is_cut_off_is_read_to_there(tmp_path: Path) -> None:
     path = tmp_path / "trace.json.gz"
     path.write_bytes(gzip.compress(data)[:-200])
     recording = open_recording(str(path))
-    session = Session.of(recording)
+    session = Session.from_events(recording)
     assert recording.damage is not None
     assert "cut off" in recording.damage
     assert session.run is not None
@@ -248,7 +248,7 @@ def test_events_that_are_none_are_skipped(tmp_path: Path) -> None:
     path = tmp_path / "trace.json"
     path.write_text(text)
     recording = open_recording(str(path))
-    session = Session.of(recording)
+    session = Session.from_events(recording)
     assert recording.skipped == 3
     assert session.run is not None
     assert "odd" in {row.name for row in phase_rows(session.run)}
@@ -264,7 +264,7 @@ def test_numbers_of_any_size_are_read(tmp_path: Path, field: str, number: str) -
     end = min(text.index(mark, start) for mark in (",", "}") if mark in text[start:])
     path = tmp_path / "trace.json"
     path.write_text(text[:start] + f'"{field}": {number}' + text[end:])
-    session = Session.of(open_recording(str(path)))
+    session = Session.from_events(open_recording(str(path)))
     assert session.run is not None
 
 

@@ -497,7 +497,7 @@ def test_a_compressed_export_is_read_as_what_it_holds(tmp_path: Path) -> None:
     packed.write_bytes(gzip.compress(path.read_bytes()))
     reader = open_recording(str(packed))
     assert reader.name == str(packed)
-    session = Session.of(reader)
+    session = Session.from_events(reader)
     assert session.run is not None
     assert [row.name for row in phase_rows(session.run)] == ["step"]
     packed.write_bytes(gzip.compress(path.read_bytes()[:3000]))

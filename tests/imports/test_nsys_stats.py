@@ -159,7 +159,7 @@ def test_rows_that_make_no_sense_are_counted(tmp_path: Path) -> None:
     bad = "1,nan,3,1,1,1,1,0,:a\n1,5,-3,1,1,1,1,0,:b\n1,5\n1,1e300,3,1,1,1,1,0,:c\n"
     path.write_text(RANGES + bad)
     reader = open_recording(str(path))
-    session = Session.of(reader)
+    session = Session.from_events(reader)
     assert reader.skipped == 4
     assert session.run is not None
     assert len(session.run.ranges) == 4

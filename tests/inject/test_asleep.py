@@ -301,7 +301,7 @@ def test_who_looks_learns_that_another_has_detached(fake, monkeypatch):
         assert looks.join(LIMIT_S)
     finally:
         program.end()
-    run = Session.of(events).run
+    run = Session.from_events(events).run
     assert run is not None
     assert run.outcome == "detached"
     assert f"detached: {CUPTI_STAYS}" in [remark.line for remark in remarks(run)]

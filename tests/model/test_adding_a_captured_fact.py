@@ -36,7 +36,7 @@ _COLLECTED = """        is_small = join([row[2] for row in rows], np.int64) <= 4
         )
         return {"memory_operations": deltas, "small_copies": small}
 """
-_KEPT = "    small_copies: Table[SmallCopies] = {}\n"
+_KEPT = "    small_copies: FoldedTable[SmallCopies] = {}\n"
 _CHANGED = (
     ("model/events/capture.py", "class CaptureDelta(Event", _PART, ""),
     ("model/events/capture.py", "\n\nclass CaptureSum(", _FIELD, ""),

@@ -110,7 +110,7 @@ samples = [
     for n in range(3)
 ]
 events = [header, *samples]
-session = Session.of(events)
+session = Session.from_events(events)
 gpu = session.gpus[0]
 rows = ["".join(text for text, _ in row) for row in detail_rows(gpu, session.now_ns, 1.0)]
 assert any(row.startswith("optical flow") and row.endswith("60 %") for row in rows), rows

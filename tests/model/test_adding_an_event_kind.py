@@ -75,10 +75,10 @@ assert seed in list(open_journal(second_file)), "repeated at the head of a later
 with closing(Index(open_recording(str(path)))) as index:
     index.build()
     replayed, _ = index.state(len(index))
-for session in (Session.of(events), replayed):
+for session in (Session.from_events(events), replayed):
     assert session.run.processes[1].records == 42
     assert session.unknown_references == 0
-lost = Session.of([*events[:2], seed])
+lost = Session.from_events([*events[:2], seed])
 assert lost.unknown_references == 1, "its process is unknown"
 numbers = dict.fromkeys(Numbered, lambda number: number + 6)
 assert renumbered(seed, numbers).process == 7

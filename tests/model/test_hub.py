@@ -26,11 +26,11 @@ def test_a_reader_that_does_not_take_is_told_once() -> None:
     hub.emit([header()])
     hub.emit([run_started()])
     assert len(notices) == 1
-    assert hub.take() == [header(), run_started()]
+    assert hub.drain() == [header(), run_started()]
     hub.emit([run_ended()])
     assert len(notices) == 2
-    assert hub.take() == [run_ended()]
-    assert hub.take() == []
+    assert hub.drain() == [run_ended()]
+    assert hub.drain() == []
 
 
 def test_nothing_passes_before_the_header() -> None:
@@ -38,10 +38,10 @@ def test_nothing_passes_before_the_header() -> None:
     hub = Hub(lambda: None, recorded)
     hub.emit([run_started()])
     assert hub.awaits_header
-    assert hub.take() == recorded.events == []
+    assert hub.drain() == recorded.events == []
     hub.emit([header()])
     assert not hub.awaits_header
-    assert hub.take() == recorded.events == [header(), run_started()]
+    assert hub.drain() == recorded.events == [header(), run_started()]
 
 
 def test_events_of_many_threads_are_recorded_in_the_order_they_are_taken() -> None:
@@ -60,7 +60,7 @@ def test_events_of_many_threads_are_recorded_in_the_order_they_are_taken() -> No
         thread.start()
     taken: list[AnyEvent] = []
     while any(thread.is_alive() for thread in threads):
-        taken += hub.take()
-    taken += hub.take()
+        taken += hub.drain()
+    taken += hub.drain()
     assert taken == recorded.events
     assert len(taken) == 1 + 4 * 200 * 2

@@ -24,7 +24,7 @@ durations = st.lists(st.integers(0, 10**13), min_size=1, max_size=300)
 
 
 def accumulate(parts: list[list[int]]) -> Accumulator:
-    return Accumulator.of(times(*part) for part in parts)
+    return Accumulator.merged(times(*part) for part in parts)
 
 
 @given(durations)
@@ -76,7 +76,7 @@ def test_many_different_values_become_buckets_and_say_so() -> None:
     values = np.arange(1, EXACT_VALUES * 2, dtype=np.int64) * 1009
     parts = [times(*part) for part in np.array_split(values, 60)]
     assert all(part.exact for part in parts)
-    found = Accumulator.of(parts)
+    found = Accumulator.merged(parts)
     assert not found.exact
     buckets = found.freeze().values
     assert len(buckets) < 700  # 1.8 % apart from 1 009 to 8 million
@@ -146,7 +146,7 @@ def test_a_bucket_is_the_same_for_a_value_and_for_an_array_of_it(value: int) -> 
 @given(st.lists(durations, min_size=1, max_size=4))
 def test_what_was_summed_up_can_be_written_and_summed_up_again(parts: list[list[int]]) -> None:
     whole = accumulate(parts).freeze()
-    assert Accumulator.of([whole]).freeze() == whole
+    assert Accumulator.merged([whole]).freeze() == whole
 
 
 @given(st.integers(0, 10**13))
@@ -159,11 +159,11 @@ def test_a_bucket_lies_in_itself(value: int) -> None:
 def test_counts_of_buckets_are_the_same_distribution(values: list[int], before: list[int]) -> None:
     """They may come after values that are known one by one."""
     found = in_buckets(np.array(values))
-    known = Accumulator.of([times(*before)] if before else [])
+    known = Accumulator.merged([times(*before)] if before else [])
     known.add(found)
     assert (known.count, known.total) == (len(values) + len(before), sum(values) + sum(before))
     assert sum(known.values.values()) == known.count
-    alone = Accumulator.of([found])
+    alone = Accumulator.merged([found])
     for percent in (0, 50, 99, 100):
         exactly = float(np.percentile(values, percent))
         assert alone.percentile(percent) == pytest.approx(exactly, rel=0.01)
@@ -172,7 +172,7 @@ def test_counts_of_buckets_are_the_same_distribution(values: list[int], before: 
 
 def test_buckets_beyond_all_numbers_are_no_values() -> None:
     damaged = Distribution(3, 9, 0.0, 1, 5, (), exact=False, buckets=(2**62, 1, 2))
-    assert Accumulator.of([damaged]).median == 5
+    assert Accumulator.merged([damaged]).median == 5
 
 
 def test_values_are_written_as_steps_and_repetitions() -> None:
@@ -186,7 +186,7 @@ def test_values_that_lie_give_a_median_within_what_is_claimed(
     values: list[int], exact: bool
 ) -> None:
     lie = Distribution(9, 90, 0.0, 5, 20, tuple(values), exact)
-    found = Accumulator.of([lie, lie, times(7)])
+    found = Accumulator.merged([lie, lie, times(7)])
     assert found.median is not None
     assert 5 <= found.median <= 20
 
@@ -201,7 +201,7 @@ def test_buckets_that_are_none_take_bounded_memory() -> None:
 @pytest.mark.parametrize("lengths", [(3, 40), (3, EXACT_VALUES + 1), (EXACT_VALUES + 1, 3)])
 def test_an_accumulator_is_added_as_its_record_is(lengths: tuple[int, int]) -> None:
     parts = [accumulate([[7 * value + 1 for value in range(length)]]) for length in lengths]
-    assert Accumulator.of(parts) == Accumulator.of(part.freeze() for part in parts)
+    assert Accumulator.merged(parts) == Accumulator.merged(part.freeze() for part in parts)
 
 
 def test_the_only_one_of_its_key_is_not_copied_and_none_is_changed() -> None:

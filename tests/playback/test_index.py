@@ -73,7 +73,7 @@ def test_a_state_is_made_from_sums_before_and_after_all_was_folded(
                 if number % every == 0 or number == len(index):
                     state, is_exact = index.state(number)
                     assert is_exact
-                    assert contents(state) == contents(Session.of(EVENTS[:place]))
+                    assert contents(state) == contents(Session.from_events(EVENTS[:place]))
 
 
 def test_of_many_samples_the_newest_come_first_and_all_follow(
@@ -85,7 +85,7 @@ def test_of_many_samples_the_newest_come_first_and_all_follow(
     with closing(Index(JournalReader.open(written(tmp_path / "x.gputui", events)))) as index:
         index.line_index.read()
         state, is_exact = index.state(len(index))
-        whole = Session.of(events)
+        whole = Session.from_events(events)
         assert not is_exact
         assert list(state.gpus[0].samples.history) == list(whole.gpus[0].samples.history)[-50:]
         assert state.run is not None
@@ -110,7 +110,9 @@ def test_a_replay_shows_the_newest_samples_first_and_all_soon(
     playback.is_paused = True
     playback.start()
     playback.seek(450.75)
-    whole = contents(Session.of([event for event in events if event.time_ns <= at(450.75)]))
+    whole = contents(
+        Session.from_events([event for event in events if event.time_ns <= at(450.75)])
+    )
 
     def is_whole() -> bool:
         view.take()
@@ -156,7 +158,7 @@ def test_what_was_shown_beyond_a_damaged_line_is_left(
     playback.is_paused = True
     playback.seek(550)
     playback.start()
-    held = Session.of(list(JournalReader.open(path)))
+    held = Session.from_events(list(JournalReader.open(path)))
     view.until(held.samples)
     with view.changed:
         assert view.changed.wait_for(lambda: playback.remarks, LONG_S)
@@ -199,7 +201,9 @@ def test_lines_written_by_others_are_understood(tmp_path: Path) -> None:
             index.build()
             assert list(index.events(0, len(index))) == session_events(5)
             assert reader.skipped == 1
-            assert contents(index.state(len(index))[0]) == contents(Session.of(session_events(5)))
+            assert contents(index.state(len(index))[0]) == contents(
+                Session.from_events(session_events(5))
+            )
 
 
 OPEN = CaptureDelta(time_ns=at(3), process=1, open_ranges=(OpenRange(1, at(2)),))
@@ -230,7 +234,7 @@ def test_damaged_recordings_are_replayed_as_far_as_they_are_read(data: st.DataOb
         assert list(index.events(0, len(index))) == expected
         assert outlined.damage == plain.damage
         assert outlined.skipped == plain.skipped or plain.damage
-        assert contents(index.state(len(index))[0]) == contents(Session.of(expected))
+        assert contents(index.state(len(index))[0]) == contents(Session.from_events(expected))
 
 
 @pytest.mark.parametrize("suffix", [".gputui", ".gputui.gz"])

@@ -125,7 +125,7 @@ def test_a_jump_shows_the_state_at_that_time(view: View) -> None:
         view.playback.seek(second + 0.75)
         view.until(min(second, 599))
         assert power(view) == min(second, 599)
-        folded = Session.of(
+        folded = Session.from_events(
             event for event in session_events() if event.time_ns <= at(second + 0.75)
         )
         assert len(view.session.gpus[0].samples.history) == len(folded.gpus[0].samples.history)
@@ -371,7 +371,7 @@ def test_states_that_were_thinned_out_are_folded_again(
 
 
 def test_a_copy_goes_its_own_way() -> None:
-    session = Session.of([header(gpu()), run_started()])
+    session = Session.from_events([header(gpu()), run_started()])
     copy = Checkpoint(session).session()
     session.apply([sample(2, 5.0), run_ended()])
     assert copy.samples == 0
@@ -385,7 +385,7 @@ def test_a_copy_goes_its_own_way() -> None:
 
 
 def test_a_copy_has_all_that_the_session_has(h200_path: Path) -> None:
-    session = Session.of(JournalReader.open(h200_path))
+    session = Session.from_events(JournalReader.open(h200_path))
     state = Checkpoint(session)
     for _ in range(2):
         assert contents(state.session()) == contents(session)
@@ -405,7 +405,7 @@ def test_states_with_sums_beyond_64_bits_are_folded_again(
     writer.close()
     with closing(Index(JournalReader.open(tmp_path / "x.gputui"))) as index:
         index.build()
-        folded = Session.of(events)
+        folded = Session.from_events(events)
         assert contents(index.state(len(index))[0]) == contents(folded)
 
 

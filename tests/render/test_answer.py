@@ -125,7 +125,7 @@ def test_without_a_verdict_it_says_why() -> None:
     demo = load(str(DATA / "h200-medium.gputui"))
     text = answer_text(demo.session, demo.run, 110)
     assert "No verdict     Where the time went was not measured when this was recorded." in text
-    cut = Session.of(list(open_recording(str(DATA / "h200-medium.gputui")))[:-1])
+    cut = Session.from_events(list(open_recording(str(DATA / "h200-medium.gputui")))[:-1])
     text = answer_text(cut, cut.run, 110)
     assert "No verdict     The steps are not known yet: that takes up to 10 s of GPU work." in text
     assert answer_text(*a_run(), 110).splitlines()[2] == "  No verdict     Nothing ran on a GPU."

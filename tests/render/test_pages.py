@@ -68,7 +68,7 @@ def test_the_page_holds_charts_and_every_table(h200: Session) -> None:
 
 
 def test_every_string_is_escaped() -> None:
-    session = Session.of(
+    session = Session.from_events(
         [
             header(gpu()),
             run_started(step_range=None),
@@ -202,7 +202,7 @@ def test_phases_are_counted_up_to_each_sample(tmp_path: Path) -> None:
 def test_the_last_points_are_the_figures_that_the_whole_recording_gives(tmp_path: Path) -> None:
     # Its main loop is told by the usual length of its steps: by values, not by sums.
     path = DATA / "faults" / "two-launches.gputui.gz"
-    session = Session.of(JournalReader.open(path, summed=True))
+    session = Session.from_events(JournalReader.open(path, summed=True))
     assert session.run is not None
     last = {}
     for row in exported(path, "openmetrics", tmp_path / "x.om").read_text().splitlines():
@@ -384,14 +384,14 @@ def test_parquet_keeps_numbers_of_mixed_columns_numbers(h200_path: Path, tmp_pat
 
 def test_a_page_without_a_gpu_has_charts_of_the_host(tmp_path: Path) -> None:
     events = JournalReader.open(two_runs(tmp_path / "x.gputui"))
-    session = Session.of(events)
+    session = Session.from_events(events)
     page = formats.summary(session, session.runs[1], "html")
     assert "The host" in page
     assert page.count("<polyline") == 1
 
 
 def test_a_chart_of_hours_goes_back_to_the_start() -> None:
-    session = Session.of(
+    session = Session.from_events(
         [
             header(),
             *(
@@ -418,7 +418,7 @@ def test_a_table_of_moments_is_drawn_with_its_parts_one_on_the_other() -> None:
         rows=((0.0, 100, 0, 9.0), (1.0, 100, 300, 7.0), (2.0, 100, 100, "x"), ("y", 1, 1, 1e300),
               (3.0, 100, float("nan"), None)),
     )  # fmt: skip
-    session = Session.of([header(), run_started()])
+    session = Session.from_events([header(), run_started()])
     session.apply(
         [RunResult(time_ns=at(1), run=1, complete=True, parameters={}, results={}, tables=(table,))]
     )

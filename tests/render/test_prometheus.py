@@ -83,7 +83,7 @@ def session() -> Session:
     """Two GPUs, of which one is lost; one is divided."""
     divided = gpu(0)
     instance = MigFacts(index=1, uuid="MIG-1", name="1g.18gb", gpu_instance_id=3)
-    return Session.of(
+    return Session.from_events(
         [
             header(replace(divided, mig_instances=(instance,)), gpu(1)),
             GpuUnavailable(time_ns=at(1), gpu=1, reasons={"device": "lost"}),

@@ -29,7 +29,7 @@ def recorded(path: Path, content: str = "not a pickle", code: str = CODE) -> str
 
 
 def log_of(path: Path) -> list[str]:
-    session = Session.of(JournalReader.open(path))
+    session = Session.from_events(JournalReader.open(path))
     assert session.run is not None
     return [line.text for line in session.run.log]
 

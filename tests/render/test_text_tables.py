@@ -136,7 +136,7 @@ def test_names_that_stand_very_deep_are_still_read() -> None:
 
 def test_a_summary_does_not_print_names_by_the_thousand() -> None:
     names = [defined(1 + number, f"name {number}") for number in range(1200)]
-    session = Session.of([header(), run_started(), attached(), *names])
+    session = Session.from_events([header(), run_started(), attached(), *names])
     run = session.run
     assert run is not None
     run.raw_names = True

@@ -334,7 +334,7 @@ def test_operations_whose_call_was_dropped_join_nothing(tmp_path: Path) -> None:
     records = np.zeros(1, TRACE)
     records["kind"], records["process"], records["correlation"] = TraceKind.KERNEL, 1, 9
     trace.append(records)
-    session = Session.of([header(), run_started(), attached(), run_ended()])
+    session = Session.from_events([header(), run_started(), attached(), run_ended()])
     assert session.run is not None
     out = tmp_path / "t.json"
     with out.open("w") as file:
@@ -354,7 +354,7 @@ def test_an_nsys_export_reads_as_what_it_was_made_of(tmp_path: Path) -> None:
 
 
 def _everything(path: Path) -> list[Any]:
-    session = Session.of(NsysReport(path))
+    session = Session.from_events(NsysReport(path))
     run = session.run
     assert run is not None
     phases = [

@@ -188,7 +188,7 @@ def test_a_recording_has_them_and_tells_of_them(tmp_path: Path, limits: Limits) 
     text = summary(session, run, "table", 100)
     assert "Alerts" in text
     assert f"{HOT}" in text
-    alone = Session.of([header(gpu(0)), *seen(HOT, [sample(n, 90) for n in range(9)])])
+    alone = Session.from_events([header(gpu(0)), *seen(HOT, [sample(n, 90) for n in range(9)])])
     document = summary_document(alone, None)
     check("summary", document)
     assert [row["subject"] for row in document["alerts"]] == ["gpu0"]

@@ -15,7 +15,7 @@ LAYER = "Sequential/1/1.layers.0"
 
 @cache
 def phases() -> dict[str, PhaseRow]:
-    session = Session.of(JournalReader.open(DATA / "h200-annotated.gputui.gz"))
+    session = Session.from_events(JournalReader.open(DATA / "h200-annotated.gputui.gz"))
     assert session.run is not None
     return {row.path: row for row in phase_rows(session.run)}
 

@@ -12,7 +12,9 @@ from tests.events_for_tests import attached, run_started
 
 
 def rows(*parts: CollectiveDelta) -> tuple[list[dict[str, object]], str]:
-    session = Session.of([run_started(), *(attached(rank + 1, rank=rank) for rank in range(4))])
+    session = Session.from_events(
+        [run_started(), *(attached(rank + 1, rank=rank) for rank in range(4))]
+    )
     for rank in range(4):
         session.apply([CaptureDelta(time_ns=2, process=rank + 1, collectives=parts)])
     found = table(session, session.runs[1], "collectives")

@@ -78,7 +78,7 @@ def events(
 
 
 def subject(label: str, found: list[AnyEvent]) -> Subject:
-    session = Session.of(found)
+    session = Session.from_events(found)
     assert session.run is not None
     return Subject(label, session, session.run)
 

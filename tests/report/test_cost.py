@@ -51,7 +51,7 @@ def test_the_whole_cost_is_bounded_with_what_cupti_adds() -> None:
 
 
 def test_a_run_that_took_no_time_has_no_shares() -> None:
-    session = Session.of([header(), run_started()])
+    session = Session.from_events([header(), run_started()])
     run = session.run
     assert run is not None
     assert run.duration_ns == 0

@@ -18,7 +18,7 @@ STEPS = 100
 
 def session_of_steps() -> Session:
     """Steps with two modules inside each, every one slower than the one before."""
-    session = Session.of([header(), run_started(step_range=None), attached()])
+    session = Session.from_events([header(), run_started(step_range=None), attached()])
     for step in range(STEPS):
         first = 3 * step + 1
         session.apply(

@@ -22,7 +22,7 @@ PER_STEP = {
 @pytest.fixture(scope="module")
 def session() -> Session:
     path = Path(__file__).parents[1] / "data" / "h100-graphs.gputui.gz"
-    return Session.of(list(open_recording(str(path))))
+    return Session.from_events(list(open_recording(str(path))))
 
 
 def test_each_kernel_counts_in_the_part_that_captured_it(session: Session) -> None:

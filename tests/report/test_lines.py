@@ -23,7 +23,7 @@ from gputui.state import Run, Session
 
 def a_run(**captured: Any) -> Run:
     """Two lines, and what was captured at them."""
-    session = Session.of(
+    session = Session.from_events(
         [
             RunStarted(time_ns=0, run=1, kind="command", name="p", arguments=(), pid=5),
             ProcessAttached(

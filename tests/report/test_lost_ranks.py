@@ -28,7 +28,9 @@ RANKS = 4
 
 
 def found(*events: AnyEvent) -> list[Finding]:
-    session = Session.of([run_started(), *(attached(rank + 1, rank=rank) for rank in range(RANKS))])
+    session = Session.from_events(
+        [run_started(), *(attached(rank + 1, rank=rank) for rank in range(RANKS))]
+    )
     session.apply(events)
     return list(lost_ranks(Analysis(session, session.runs[1])))
 

@@ -58,7 +58,7 @@ def written(path: Path, events: list[AnyEvent]) -> str:
 
 
 def rows(events: list[AnyEvent], name: str) -> list[dict[str, object]]:
-    table = one_table(Session.of(events), None, name)
+    table = one_table(Session.from_events(events), None, name)
     headers = [column.header for column in table.columns]
     return [dict(zip(headers, row, strict=True)) for row in table.cells]
 
@@ -149,7 +149,7 @@ def test_processes_are_those_that_were_seen_with_their_most_memory() -> None:
 def test_a_run_has_the_readings_of_its_own_time_alone() -> None:
     events = machine(lambda second: 500.0 if 20 <= second < 40 else 50.0)
     before, during, after = events[:21], events[21:41], events[41:]
-    session = Session.of([*before, run_started(), *during, run_ended(), *after])
+    session = Session.from_events([*before, run_started(), *during, run_ended(), *after])
     assert session.run is not None
     for readings, watts in ((session.run.readings, 500), (session.readings, 50)):
         power = readings.series(0, "power_watts")
@@ -213,7 +213,7 @@ def test_a_recording_of_nothing_has_a_summary(
 
 
 def compared(*recordings: list[AnyEvent]) -> Comparison:
-    sessions = map(Session.of, recordings)
+    sessions = map(Session.from_events, recordings)
     return compare([Subject(f"{i}.gputui", one, one.run) for i, one in enumerate(sessions)])
 
 

@@ -23,7 +23,7 @@ def lettered(number: int) -> str:
 def session_of(names: int) -> Session:
     """A kernel and a range for each name."""
     numbers = range(1, names + 1)
-    session = Session.of([header(), run_started(), attached()])
+    session = Session.from_events([header(), run_started(), attached()])
     session.apply(
         KernelDefined(time_ns=at(2), kernel=i, name=f"void fused_{i}<float>(int)", mangled=f"_Z{i}")
         for i in numbers

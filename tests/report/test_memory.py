@@ -65,7 +65,7 @@ def sample(second: float, used: int) -> MachineSample:
 
 
 def session_of(*events: object) -> Session:
-    return Session.of([header(gpu()), run_started(), attached(), *events])  # type: ignore[list-item]
+    return Session.from_events([header(gpu()), run_started(), attached(), *events])  # type: ignore[list-item]
 
 
 def run_of(session: Session) -> Run:

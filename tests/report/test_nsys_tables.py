@@ -23,7 +23,7 @@ REPORT = Path(__file__).parents[3] / "shared" / "data" / "nsys_power_iteration_t
 def session() -> Session:
     if not REPORT.exists():
         pytest.skip(f"{REPORT.name} is not here")
-    return Session.of(NsysReport(REPORT))
+    return Session.from_events(NsysReport(REPORT))
 
 
 @pytest.mark.parametrize("name", sorted(path.stem for path in EXPECTED.glob("*.csv")))

@@ -28,7 +28,7 @@ from tests.events_for_tests import at, attached, defined, header, run_started, t
 
 
 def session_of(*events: AnyEvent, step_range: str | None = "step") -> Session:
-    return Session.of([header(), run_started(step_range=step_range), attached(), *events])
+    return Session.from_events([header(), run_started(step_range=step_range), attached(), *events])
 
 
 def rows_of(*events: AnyEvent, step_range: str | None = "step", **options: bool) -> list[PhaseRow]:

@@ -54,7 +54,7 @@ def session() -> Session:
         ProcessDetached(time_ns=at(5), process=1, clean=True),
         ProcessDetached(time_ns=at(6), process=2, clean=False),
     ]  # fmt: skip
-    return Session.of(events)
+    return Session.from_events(events)
 
 
 def test_each_process_says_when_it_came_and_how_it_went(session: Session) -> None:

@@ -27,7 +27,7 @@ from tests.events_for_tests import at, attached, gpu, header, run_ended, run_sta
 
 
 def session_of(*processes: ProcessSample, launchers: tuple[LauncherSample, ...] = ()) -> Session:
-    return Session.of(
+    return Session.from_events(
         [
             header(gpu(0), gpu(1)),
             MachineSample(

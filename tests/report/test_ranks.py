@@ -44,7 +44,7 @@ TRANSFER_NS = 8_000_000
 
 def job(ranks: Sequence[dict[Leaf, int]], count: int = STEPS) -> tuple[Session, Run]:
     """Ranks of one job, as job_events has them."""
-    session = Session.of(job_events(ranks, count))
+    session = Session.from_events(job_events(ranks, count))
     return session, session.runs[1]
 
 
@@ -153,7 +153,7 @@ def unnumbered(parents: Sequence[int]) -> Run:
     loader = ProcessAttached(
         time_ns=0, run=1, process=9, pid=5, parent_pid=5, command="p", cuda_status="tracing"
     )
-    return Session.of([*events, loader]).runs[1]
+    return Session.from_events([*events, loader]).runs[1]
 
 
 def test_processes_that_one_parent_started_are_ranks_in_the_order_of_their_start() -> None:
@@ -204,7 +204,7 @@ def test_collectives_that_pass_through_the_cpu_are_no_imbalance() -> None:
         else one
         for one in job_events([rank(), rank()])
     ]
-    run = Session.of(events).runs[1]
+    run = Session.from_events(events).runs[1]
     assert analysed(run).lateness is None
     found = verdict(analysed(run))
     assert found is not None

@@ -21,7 +21,7 @@ STEPS = 36_465
 
 @cache
 def run_of(name: str) -> Run:
-    session = Session.of(JournalReader.open(DATA / name))
+    session = Session.from_events(JournalReader.open(DATA / name))
     assert session.run is not None
     return session.run
 

@@ -23,7 +23,7 @@ def test_small_copies_keep_their_bytes_for_people_and_are_rounded_as_in_nsys() -
             source_kind="", destination_kind="device", time=times(9), size=times(62_500),
         ),
     )  # fmt: skip
-    session = Session.of(
+    session = Session.from_events(
         [
             run_started(),
             attached(),

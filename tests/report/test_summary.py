@@ -121,7 +121,7 @@ EVENTS: tuple[AnyEvent, ...] = (
 
 @pytest.fixture(scope="module")
 def session() -> Session:
-    return Session.of(EVENTS)
+    return Session.from_events(EVENTS)
 
 
 @pytest.fixture(scope="module")
@@ -165,7 +165,7 @@ def test_phases_tell_cpu_and_gpu(document: dict[str, Any]) -> None:
 
 
 def test_without_a_gpu_its_figures_are_missing_not_zero() -> None:
-    session = Session.of([header(), run_started(), attached(), defined(1, "decode"),
+    session = Session.from_events([header(), run_started(), attached(), defined(1, "decode"),
                    CaptureDelta(time_ns=at(3), process=1,
                                 ranges=(RangeDelta(range=1, cpu=times(5)),))])  # fmt: skip
     assert session.run is not None
@@ -292,13 +292,13 @@ def test_the_machine_before_anything_was_read() -> None:
 
 def test_the_machine_in_lines(session: Session) -> None:
     back = MachineSample(time_ns=at(1), host=HostSample(), gpus=())
-    again = Session.of([*EVENTS, back])
+    again = Session.from_events([*EVENTS, back])
     assert machine_document(again)["time"] == "2023-11-14T22:13:21.000+00:00"  # set back
     first, second = machine_lines(session)
     assert first == "2023-11-14 22:13:29  testhost  TestOS 1  driver 580.1  CUDA 13.0"
     assert second.startswith("CPU 25 % of 4 cores, load 1.50, memory 2.00")
     assert second.endswith(", swap 1.00 MiB")
-    bare = Session.of(
+    bare = Session.from_events(
         [
             header(reason="no NVIDIA driver"),
             MachineSample(time_ns=at(1), host=HostSample(), gpus=()),

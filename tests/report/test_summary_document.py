@@ -27,7 +27,7 @@ from tests.report.test_summary import EVENTS
 
 
 def document(*events: AnyEvent) -> dict[str, Any]:
-    session = Session.of(events)
+    session = Session.from_events(events)
     assert session.run is not None
     return summary_document(session, session.run)
 

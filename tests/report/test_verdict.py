@@ -68,7 +68,7 @@ WALL_NS = STEPS * STEP_NS
 
 
 def a_run(*events: AnyEvent) -> tuple[Session, Run]:
-    session = Session.of(
+    session = Session.from_events(
         [
             RunStarted(time_ns=0, run=1, kind="command", name="p", arguments=(), pid=5),
             ProcessAttached(

@@ -23,7 +23,7 @@ FIELD = "cpu_percent"
 
 @given(st.lists(st.none() | st.floats(0, 100, width=32), min_size=1, max_size=300))
 def test_every_level_keeps_extremes_and_the_mean(values: list[float | None]) -> None:
-    history = LongHistory.of((FIELD,))
+    history = LongHistory.empty((FIELD,))
     for second, value in enumerate(values):
         history.add(second * SECOND_NS, host(value))
     history.add(10_000 * SECOND_NS, host(None))
@@ -40,7 +40,7 @@ def test_every_level_keeps_extremes_and_the_mean(values: list[float | None]) -> 
 
 
 def test_a_stretch_is_told_once_it_is_whole() -> None:
-    level = LongHistory.of((FIELD,)).levels[0]
+    level = LongHistory.empty((FIELD,)).levels[0]
     level.add(0, {FIELD: 5.0})
     level.add(STRETCH_NS - 2, {FIELD: 5.0})
     assert level.end_ns == 0
@@ -50,7 +50,7 @@ def test_a_stretch_is_told_once_it_is_whole() -> None:
 
 
 def test_a_stretch_that_began_late_says_nothing_of_the_time_before() -> None:
-    history = LongHistory.of((FIELD,))
+    history = LongHistory.empty((FIELD,))
     began_ns = 299 * SECOND_NS
     for second in range(299, 700):
         history.add(second * SECOND_NS, host(1.0))
@@ -59,7 +59,7 @@ def test_a_stretch_that_began_late_says_nothing_of_the_time_before() -> None:
 
 
 def test_a_day_is_kept_and_no_more_than_a_little_longer() -> None:
-    history = LongHistory.of((FIELD,))
+    history = LongHistory.empty((FIELD,))
     for number in range(3 * 24 * 240):
         history.add(number * STRETCH_NS, host(1.0))
     kept_ns = [level.stretch_ns * sum(1 for _ in level.means(FIELD)) for level in history.levels]

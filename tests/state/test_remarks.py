@@ -17,7 +17,7 @@ def pushed(number: int, name: str, process: int = 1, parent: int = 0) -> RangeDe
 
 
 def said(*events: AnyEvent, step: str | None = "step") -> list[str]:
-    session = Session.of([header(), replace(run_started(), traced_step=step), *events])
+    session = Session.from_events([header(), replace(run_started(), traced_step=step), *events])
     assert session.run is not None
     return [remark.line for remark in remarks(session.run)]
 
@@ -82,7 +82,7 @@ def test_nothing_to_annotate_is_said_at_the_end_or_once_a_gpu_is_used() -> None:
     nothing = "no Python process of the run imported torch, or it ignores PYTHONPATH"
 
     def told(*events: AnyEvent) -> list[str]:
-        session = Session.of([header(), started, *events])
+        session = Session.from_events([header(), started, *events])
         assert session.run is not None
         return [remark.line for remark in remarks(session.run)]
 
@@ -131,7 +131,7 @@ def test_what_stays_in_a_program_after_detaching_is_remarked_on() -> None:
     detached = replace(run_ended(), stopped=True)
 
     def of(*events: AnyEvent) -> list[str]:
-        session = Session.of([header(), late, attached(), *events])
+        session = Session.from_events([header(), late, attached(), *events])
         assert session.run is not None
         return [remark.line for remark in remarks(session.run)]
 

@@ -55,7 +55,7 @@ def test_a_saved_state_continues_where_it_was() -> None:
 
 
 def test_the_mean_of_power_is_its_counted_energy_over_the_time() -> None:
-    figures = FigureSeries.of(GpuSample)
+    figures = FigureSeries.for_samples(GpuSample)
     row = tuple(100.0 if field in FIELDS else None for field in figures.fields)
     for second in range(11):
         figures.add(at(second), row)
@@ -73,7 +73,7 @@ def test_the_mean_of_power_is_its_counted_energy_over_the_time() -> None:
 
 
 def test_a_figure_of_which_only_the_counter_was_read_has_no_samples() -> None:
-    figures = FigureSeries.of(GpuSample)
+    figures = FigureSeries.for_samples(GpuSample)
     figures.count("power_watts", at(0), 1000.0)
     figures.count("power_watts", at(10), 3000.0)
     power = figures.get("power_watts")

@@ -34,7 +34,7 @@ from tests.events_for_tests import at, attached, defined, gpu, header, run_ended
 
 
 def folded(*events: AnyEvent) -> Session:
-    return Session.of(events)
+    return Session.from_events(events)
 
 
 def sample(seconds: float, **fields: float | None) -> MachineSample:

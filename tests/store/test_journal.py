@@ -307,7 +307,7 @@ def test_a_recording_of_schema_3_is_read_to_its_end_with_and_without_its_sums() 
     assert (len(events), reader.skipped, reader.damage) == (21, 0, None)
     sessions = []
     for found in (events, list(JournalReader.open(path, summed=True))):
-        session = Session.of(found)
+        session = Session.from_events(found)
         assert session.unknown_references == 0
         sessions.append(contents(session))
         run = session.run
@@ -495,7 +495,7 @@ def test_rotated_files_can_each_be_read_alone(tmp_path: Path) -> None:
     lines: list[str] = []
     for file in files:
         events = list(JournalReader.open(file))
-        session = Session.of(events)
+        session = Session.from_events(events)
         assert session.unknown_references == 0
         assert session.run is not None
         assert [node.path for node in session.run.ranges.values()] == ["step", "step/a"]

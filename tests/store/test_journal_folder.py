@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from gputui.model.events import AnyEvent, HostSample, MachineSample, RunOutput
 from gputui.store.journal import JournalError, JournalWriter, Limits, open_journal
-from gputui.store.library import Entry, belongings, delete, describe, files, rename
+from gputui.store.library import LibraryEntry, belongings, delete, describe, files, rename
 from gputui.store.places import snapshot_path, trace_path
 from tests.events_for_tests import at, gpu, header, run_ended, run_started
 
@@ -34,7 +34,7 @@ def record(
     return path
 
 
-def recordings(folder: Path) -> list[Entry]:
+def recordings(folder: Path) -> list[LibraryEntry]:
     return [describe(found.path) for found in files(folder)]
 
 

@@ -42,7 +42,7 @@ def record(path: Path, limits: Limits, events: list[AnyEvent] = EVENTS) -> list[
 
 
 def folded(path: Path, *, summed: bool) -> Session:
-    return Session.of(open_recording(str(path), summed=summed))
+    return Session.from_events(open_recording(str(path), summed=summed))
 
 
 @pytest.mark.parametrize("suffix", [".gputui", ".gputui.gz"])
@@ -53,7 +53,7 @@ def test_the_first_file_stands_for_all(tmp_path: Path, suffix: str) -> None:
     reader = open_journal(path)
     assert list(reader) == EVENTS
     assert (reader.damage, reader.skipped) == (None, 0)
-    whole = Session.of(EVENTS)
+    whole = Session.from_events(EVENTS)
     assert contents(folded(path, summed=False)) == contents(whole)
     sums = folded(path, summed=True).run
     assert sums is not None
@@ -181,7 +181,7 @@ def test_a_rotated_recording_is_replayed_as_one(tmp_path: Path) -> None:
         index.build()
         assert list(index.events(0, len(index))) == EVENTS
         for number in range(1, len(index), 23):
-            whole = Session.of(index.events(0, number))
+            whole = Session.from_events(index.events(0, number))
             state, is_exact = index.state(number)
             assert is_exact
             assert contents(state) == contents(whole)

@@ -156,7 +156,7 @@ def written(events: Iterable[AnyEvent], sums: Sums) -> list[bytes]:
 
 
 def read(data: bytes, summed: bool) -> Session:
-    return Session.of(JournalReader(io.BytesIO(data), "x.gputui", summed=summed))
+    return Session.from_events(JournalReader(io.BytesIO(data), "x.gputui", summed=summed))
 
 
 @given(
@@ -289,10 +289,10 @@ def test_what_is_held_is_bounded_and_late_sums_are_left_out() -> None:
     late = line.replace(b'"capture"', b'"capture_sum"', 1)
     count = 0
     while not held.is_full:
-        assert held.take(count, line)
+        assert held.holds_back(count, line)
         count += 1
     assert count * len(line) < HELD_BYTES + len(line)
     assert [number for number, _ in held.hand_out()] == list(range(count))
-    assert not held.take(count, line)
-    assert held.take(count, late)
+    assert not held.holds_back(count, line)
+    assert held.holds_back(count, late)
     assert list(held.hand_out()) == []

@@ -87,7 +87,7 @@ def test_short_uneven_steps_take_200_bytes_a_second(slow: float, tmp_path: Path)
     assert sizes[0] - sizes[1] <= 200 * SECONDS
     deltas = [event for event in events if isinstance(event, CaptureDelta)]
     steady = [loop for delta in deltas for loop in delta.loops if loop.scope is Scope.STEADY]
-    spread = Accumulator.of(loop.step_ns for loop in steady if loop.step_ns is not None)
+    spread = Accumulator.merged(loop.step_ns for loop in steady if loop.step_ns is not None)
     assert spread.count > 0.99 * len(lengths)
     assert spread.median == pytest.approx(np.median(lengths), rel=0.01)
     # In which half of a second a step was slow is known all along.

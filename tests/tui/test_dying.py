@@ -40,7 +40,7 @@ from tests.tui import scripted
 class Source(scripted.ScriptedSource):
     def start(self):
         if "crash" in sys.argv:
-            self.hub.take = lambda: 1 / 0
+            self.hub.drain = lambda: 1 / 0
         self.give(scripted.gpu_session(1, quiet=3, ended=False))
     def close(self):
         if "late" in sys.argv:  # the screen's loop has ended

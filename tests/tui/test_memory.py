@@ -89,7 +89,7 @@ def test_the_scale_fits_what_is_held() -> None:
 
 @pytest.mark.parametrize("width", [60, 80, 120, 200])
 def test_a_bar_says_what_is_not_known(width: int) -> None:
-    session = Session.of([scripted.header(1)])
+    session = Session.from_events([scripted.header(1)])
     gpu = session.gpus[0]
     assert "no reading yet" in text_of(gpu, width)
     session.apply([GpuUnavailable(time_ns=1, gpu=0, reasons={"memory_used_bytes": "fell off"})])

@@ -226,7 +226,7 @@ async def test_hostile_names_and_runs_without_a_gpu(show: Show) -> None:
 def test_the_ink_equals_the_figure() -> None:
     tree = None
     for event_file in (LAUNCH, DATA / "faults" / "input.gputui.gz"):
-        session = Session.of(recorded(event_file))
+        session = Session.from_events(recorded(event_file))
         assert session.run is not None
         tree = time_tree(session.run)
         assert tree is not None
@@ -247,7 +247,7 @@ def test_the_ink_equals_the_figure() -> None:
 
 def test_a_share_is_rounded_as_in_the_summary() -> None:
     """48.949 % is 48.9, whatever the others are."""
-    session = Session.of(recorded(LAUNCH))
+    session = Session.from_events(recorded(LAUNCH))
     assert session.run is not None
     tree = time_tree(session.run)
     assert tree is not None
@@ -297,7 +297,7 @@ def test_no_two_kernels_read_alike() -> None:
 def test_classes_are_as_fine_as_the_steps_are_known(
     lengths: Distribution, shown: list[tuple[str, int]]
 ) -> None:
-    spread = Accumulator.of([lengths])
+    spread = Accumulator.merged([lengths])
     if len(shown) == 4:
         spread._make_coarse()
     rows = distribution(spread, 12, 60).rows

@@ -176,7 +176,7 @@ def test_hosts_lie_on_one_axis_if_their_clocks_are_known_well_enough(
             )
             for at, host in enumerate("ab", 1)
         ]
-    session = Session.of([header(), *events, step(1, 0, 5), step(2, 7_200_000, 0)])
+    session = Session.from_events([header(), *events, step(1, 0, 5), step(2, 7_200_000, 0)])
     assert session.run is not None
     offsets_ns, said = aligned_by(session, session.run)
     assert said == note

@@ -55,7 +55,7 @@ def serve(
     sampler.start(hub.emit)
     near = NearEnd(lambda event: hub.emit([event]))
     while not near.is_gone(min(1.0, interval_s)):
-        hub.take()  # written when they were emitted
+        hub.drain()  # written when they were emitted
         if journal.failure is not None:
             break
 

@@ -103,7 +103,7 @@ class FleetError(GputuiError):
 class _NoEvents:
     """The screen takes news by host instead."""
 
-    def take(self) -> Sequence[AnyEvent]:
+    def drain(self) -> Sequence[AnyEvent]:
         return ()
 
 

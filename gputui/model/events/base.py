@@ -91,7 +91,7 @@ class OfProcess:
 
         @property
         def process(self) -> int:
-            """Of rows only."""
+            """The traced process that the row is about; only rows of tables have it."""
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):

@@ -50,7 +50,7 @@ from gputui.report.statistics import (
 )
 from gputui.report.tables.nsys import API, KERNELS, MEMORY_TIME, by_rank
 from gputui.state import Run, Session
-from gputui.state.tables import Table
+from gputui.state.tables import FoldedTable
 
 
 def rank_rows(session: Session, run: Run) -> list[RankTime]:
@@ -241,8 +241,8 @@ def most(rows: Sequence[RankSum]) -> str:
     return f"rank {first.rank} {times:.2f}×" if times >= ALIKE else "alike"
 
 
-def _of_ranks(run: Run, table: Table[Any]) -> dict[int, Table[Any]]:
-    by_ranks: dict[int, Table[Any]] = defaultdict(dict)
+def _of_ranks(run: Run, table: FoldedTable[Any]) -> dict[int, FoldedTable[Any]]:
+    by_ranks: dict[int, FoldedTable[Any]] = defaultdict(dict)
     ranks = ranks_of(run)
     for key, row in table.items():
         if (rank := ranks.get(row.process)) is not None:

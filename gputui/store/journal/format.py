@@ -62,7 +62,7 @@ Parts written as arrays list their fields in the order given here.
 
 def page() -> str:
     kinds = events.WRITTEN_KINDS
-    parts = [
+    structs = [
         value
         for module in _modules()
         for value in vars(module).values()
@@ -74,14 +74,14 @@ def page() -> str:
     lines = [_INTRODUCTION, "## Events\n"]
     lines += [_section(kind, f"`{kind.__struct_config__.tag}`") for kind in kinds]
     lines.append("## Parts of events\n")
-    lines += [_section(part, part.__name__) for part in parts]
+    lines += [_section(part, part.__name__) for part in structs]
     return "\n".join((*lines, _numbers()))
 
 
 def _modules() -> Iterator[ModuleType]:
     """Those that declare events and their parts."""
-    for found in pkgutil.iter_modules(events.__path__):
-        module = importlib.import_module(f"{events.__name__}.{found.name}")
+    for module_info in pkgutil.iter_modules(events.__path__):
+        module = importlib.import_module(f"{events.__name__}.{module_info.name}")
         if module is not base:
             yield module
 
@@ -172,15 +172,15 @@ def _type_name(hint: Any) -> str:
     """How a declaration spells what it was evaluated to."""
     if hint in _NAMED:
         return _NAMED[hint]
-    origin, parts = get_origin(hint), get_args(hint)
+    origin, arguments = get_origin(hint), get_args(hint)
     if origin is Annotated:
-        return _type_name(parts[0])
+        return _type_name(arguments[0])
     if origin in (UnionType, Union):
-        return " | ".join(map(_type_name, parts))
+        return " | ".join(map(_type_name, arguments))
     if origin is Literal:
-        return f"Literal[{', '.join(map(repr, parts))}]"
+        return f"Literal[{', '.join(map(repr, arguments))}]"
     if origin is not None:
-        return f"{origin.__name__}[{', '.join(map(_type_name, parts))}]"
+        return f"{origin.__name__}[{', '.join(map(_type_name, arguments))}]"
     if hint is Ellipsis:
         return "..."
     return "None" if hint is NoneType else hint.__name__

@@ -53,14 +53,14 @@ class HeldLines:
         self._handed_out: set[bytes] = set()
         self._bytes = 0
 
-    def take(self, number: int, line: bytes) -> bool:
+    def holds_back(self, number: int, line: bytes) -> bool:
         """Whether the line need not be handed out now: it is held, or is a sum that comes too
         late.
         """
-        found = _PREFIX.match(line)
-        if found is None:
+        prefix = _PREFIX.match(line)
+        if prefix is None:
             return False
-        kind, process = found.groups()
+        kind, process = prefix.groups()
         is_sum = kind == b"capture_sum"
         if process in self._handed_out:
             return is_sum
@@ -230,7 +230,7 @@ class JournalReader:
         next(lines)
         with contextlib.closing(lines), contextlib.suppress(DamagedError):
             for line in lines:
-                if held is not None and held.take(self._line, line):
+                if held is not None and held.holds_back(self._line, line):
                     if held.is_full:
                         yield from self._handed_out(held)
                     continue
@@ -426,7 +426,7 @@ class RotatedReader:
         unread = {*files} - {*self._files}
         missing = sorted({*range(1, max(self._files))} - {*self._files} - unread)
         if missing:
-            self._remarks.append(_told(path, missing))
+            self._remarks.append(_missing_files(path, missing))
 
     @property
     def damage(self) -> str | None:
@@ -523,12 +523,12 @@ def members(path: Path) -> list[Path]:
         header = _header(files[0], _identity(files[0]))
     except (JournalError, OSError):
         return [path]
-    found = files[:1]
+    continued = files[:1]
     for file in files[1:]:
         with contextlib.suppress(JournalError, OSError):
             if _header(file, _identity(file)) == header:
-                found.append(file)
-    return found
+                continued.append(file)
+    return continued
 
 
 def first_of(path: Path) -> Path:
@@ -556,17 +556,17 @@ def _header(path: Path, identity: tuple[int, int]) -> Header:
 def _files(path: Path) -> dict[int, Path]:
     """The files of a recording by number, judging by their names."""
     # Not Path.exists: in another user's folder it raises.
-    found = {1: path} if os.path.exists(path) else {}
+    by_number = {1: path} if os.path.exists(path) else {}
     try:
         names = os.listdir(path.parent)
     except (OSError, ValueError):  # whoever opens the file reports why
-        return found
+        return by_number
     for name in names:
         match = _NUMBERED.fullmatch(name)
         number = int(match["number"]) if match else 1
         if number > 1 and numbered(path, number).name == name:
-            found[number] = path.with_name(name)
-    return found
+            by_number[number] = path.with_name(name)
+    return by_number
 
 
 def _first_of_pattern(path: Path) -> Path:
@@ -583,7 +583,7 @@ def _first_of_pattern(path: Path) -> Path:
     return Path(firsts.pop()) if firsts else path
 
 
-def _told(path: Path, missing: list[int]) -> str:
+def _missing_files(path: Path, missing: list[int]) -> str:
     names = [numbered(path, number).name for number in missing]
     if len(names) > _NAMED:
         names = [f"{names[0]} to {names[-1]}"]

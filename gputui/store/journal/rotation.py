@@ -107,7 +107,7 @@ class Repeats:
         self._known: set[bytes] = set()
 
     def begin(self) -> None:
-        """Another file begins."""
+        """Note what the next file repeats at its head."""
         self._known = {_encoder.encode(event) for event in self._seen.events()}
 
     def is_one(self, event: AnyEvent) -> bool:

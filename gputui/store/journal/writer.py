@@ -27,7 +27,7 @@ from gputui.model.events import (
     RunStarted,
 )
 from gputui.model.merge import merger_of
-from gputui.store.errors import JournalError, TakenError, reason, taken
+from gputui.store.errors import JournalError, TakenError, name_taken, reason
 from gputui.store.journal.compression import Compressor, compressor_for
 from gputui.store.journal.reader import decoder
 from gputui.store.journal.rotation import Limits, Preamble
@@ -103,7 +103,7 @@ class Sums:
         self._outermost: set[int] = set()
 
     def begin(self) -> None:
-        """Another file begins."""
+        """Drop what was to be summed: the next file starts with sums of its own."""
         self._pending = {}
 
     def before(self, event: AnyEvent) -> Iterator[CaptureSum]:
@@ -310,9 +310,9 @@ class JournalWriter:
 
     def _has_room(self, more: int) -> bool:
         limit = self._limits.max_bytes
-        taken = sum(size for _, size in self._files) + self._in_file
+        written = sum(size for _, size in self._files) + self._in_file
         # Compressed lines take less, but how much less is known only when they are written.
-        return limit is None or taken + more + _FRAME_BYTES <= limit
+        return limit is None or written + more + _FRAME_BYTES <= limit
 
     def _make_room(self, more: int) -> None:
         """Remove the oldest files until `more` bytes fit. Raises JournalError if that fails."""
@@ -351,7 +351,7 @@ def _open(path: Path | None, like: Path | None = None) -> tuple[BinaryIO, Compre
     try:
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     except FileExistsError:
-        raise TakenError(taken(path)) from None
+        raise TakenError(name_taken(path)) from None
     except OSError as error:
         raise JournalError(f"cannot write {path}: {reason(error)}") from None
     return os.fdopen(descriptor, "wb"), compressor
@@ -380,10 +380,10 @@ class RecordingWriter(Protocol):
         """What was left out or removed to make room, one line each."""
 
     def write(self, events: Sequence[AnyEvent]) -> None:
-        """Append events."""
+        """Append `events` to the recording."""
 
     def close(self) -> None:
-        """Finish the file."""
+        """Write what is pending, and close the file."""
 
 
 class RunRecorder:
@@ -418,12 +418,12 @@ class RunRecorder:
 
     @property
     def notices(self) -> Sequence[str]:
-        """See JournalWriter."""
+        """What the user should know of the file, as JournalWriter has it."""
         return self._writer.notices if self._writer else ()
 
     def write(self, events: Sequence[AnyEvent]) -> None:
         """Append `events` once a run has started."""
-        starts = [at for at, event in enumerate(events) if isinstance(event, RunStarted)]
+        starts = [place for place, event in enumerate(events) if isinstance(event, RunStarted)]
         for first, last in pairwise([0, *starts, len(events)]):
             part = events[first:last]
             if part and isinstance(part[0], RunStarted):
@@ -446,7 +446,7 @@ class RunRecorder:
             self._writer.close()
 
     def _open(self, name: str) -> None:
-        taken: Path | None = None
+        existing: Path | None = None
         while self._writer is None and self._refused is None:
             path = self._path_of(name)
             try:
@@ -454,7 +454,7 @@ class RunRecorder:
                 self._writer = JournalWriter(path, self._limits)
             except TakenError as error:
                 # Another gputui was quicker: take the next name, unless there is only one.
-                self._refused = str(error) if path == taken else None
-                taken = path
+                self._refused = str(error) if path == existing else None
+                existing = path
             except JournalError as error:
                 self._refused = str(error)

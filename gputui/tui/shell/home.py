@@ -46,7 +46,7 @@ class Home:
         if self.hosts is not None and isinstance(self.source, ManyHosts):
             self.hosts.apply(self.source.take())
             return ()
-        events = self.source.hub.take()
+        events = self.source.hub.drain()
         self.session.apply(events)
         return events
 

@@ -11,7 +11,7 @@ from gputui.tui.shell.view_keys import ViewKeys
 from gputui.tui.widgets.view import Lead
 
 if TYPE_CHECKING:
-    from gputui.store.library import Entry as Recorded
+    from gputui.store.library import LibraryEntry as Recorded
     from gputui.tui.dialogs.palette import Action, Entry, Palette
     from gputui.tui.recording_library import RecordingLibrary
 

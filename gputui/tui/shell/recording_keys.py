@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TypeVar, cast
 
 from gputui.base.sanitize import sanitize
 from gputui.store.errors import JournalError
-from gputui.store.library import Entry, belongings, delete, rename
+from gputui.store.library import LibraryEntry, belongings, delete, rename
 from gputui.store.places import default_folder
 from gputui.tui import scenes
 from gputui.tui.dialogs.prompt import Prompt
@@ -31,7 +31,7 @@ class RecordingKeys(TableView):
 
     marked: list[Path]
 
-    def chosen(self) -> Entry | None:
+    def chosen(self) -> LibraryEntry | None:
         raise NotImplementedError
 
     def mark(self) -> None:
@@ -145,7 +145,7 @@ class RecordingKeys(TableView):
             lambda: self._change(lambda: delete(entry.path), told),
         )  # fmt: skip
 
-    def _changeable(self, what: str) -> Entry | None:
+    def _changeable(self, what: str) -> LibraryEntry | None:
         """The chosen recording, if it may be changed."""
         entry = self.chosen()
         if entry is None:
@@ -179,7 +179,7 @@ class RecordingKeys(TableView):
 
         self.gputui.in_thread(work, done, self.refuse)
 
-    def _export(self, entry: Entry, request: ExportRequest) -> None:
+    def _export(self, entry: LibraryEntry, request: ExportRequest) -> None:
         def work() -> str:
             from gputui.render import formats
 

@@ -6,7 +6,7 @@ from functools import cached_property
 
 from rich.cells import cell_len
 
-from gputui.store.library import Entry
+from gputui.store.library import LibraryEntry
 from gputui.tui.model import Model
 from gputui.tui.run_index import RunIndex
 from gputui.tui.shell.recording_keys import RecordingKeys
@@ -42,13 +42,13 @@ class SessionsView(RecordingKeys):
     def __init__(self, model: Model) -> None:
         super().__init__(model)
         self.marked = []
-        self._listed: list[Entry] = []
+        self._listed: list[LibraryEntry] = []
 
     @cached_property
     def index(self) -> RunIndex:
         return RunIndex(self.gputui, self._draw_if_seen)
 
-    def chosen(self) -> Entry | None:
+    def chosen(self) -> LibraryEntry | None:
         """The one under the cursor."""
         return next((one for one in self._listed if one.path == self.cursor.key), None)
 

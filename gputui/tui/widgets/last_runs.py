@@ -8,7 +8,7 @@ from pathlib import Path
 from gputui.model.naming import command_key
 from gputui.model.units import duration, quantity
 from gputui.state import Run
-from gputui.store.library import Entry
+from gputui.store.library import LibraryEntry
 from gputui.tui.recording_library import RecordingLibrary
 from gputui.tui.run_index import RunIndex
 from gputui.tui.threads import Threads
@@ -40,7 +40,7 @@ class LastRuns:
         """Read what is new in the folder."""
         self._library.look()
 
-    def of(self, run: Run | None) -> list[Entry]:
+    def of(self, run: Run | None) -> list[LibraryEntry]:
         """The newest runs of this run's command, before it; of any command where there is none."""
         entries = [one for one in self._library.entries if one.problem is None and one.name]
         return [one for one in entries if run is None or _is_before(one, run)]
@@ -60,7 +60,9 @@ class LastRuns:
         title = "Last runs" if run is None else "Runs of this command before"
         return Panel(title, rows, "7 all", items, "sessions")
 
-    def _row(self, entry: Entry, entries: list[Entry], width: int, *, is_named: bool) -> Row:
+    def _row(
+        self, entry: LibraryEntry, entries: list[LibraryEntry], width: int, *, is_named: bool
+    ) -> Row:
         facts = self._index.of(entry)
         step = duration(facts.step.amount) if facts is not None and facts.step else ""
         rate = f"{quantity(facts.rate)}/s" if facts is not None and facts.rate else ""
@@ -76,7 +78,7 @@ class LastRuns:
         )
 
 
-def _is_before(entry: Entry, run: Run) -> bool:
+def _is_before(entry: LibraryEntry, run: Run) -> bool:
     started = run.started
     own = command_key(started.kind, started.name, started.arguments)
     return command_of(entry) == own and (

@@ -15,7 +15,7 @@ from gputui.base.sanitize import sanitize
 from gputui.model.naming import command_key, operands
 from gputui.model.units import MISSING, duration, joules, percent, quantity, size
 from gputui.report.schema import Column
-from gputui.store.library import Entry
+from gputui.store.library import LibraryEntry
 from gputui.store.places import SUFFIXES
 from gputui.tui.run_index import RunFacts, change_between
 from gputui.tui.widgets.canvas import Row, labelled
@@ -52,7 +52,7 @@ def folder_text(path: Path) -> str:
     return sanitize(f"~{text.removeprefix(home)}" if text.startswith(f"{home}/") else text)
 
 
-def result_text(entry: Entry, current: Path | None) -> str:
+def result_text(entry: LibraryEntry, current: Path | None) -> str:
     """The outcome of the run, or why the recording cannot be opened."""
     if entry.problem is not None:
         # The path is in the first column; the error comes first here.
@@ -70,7 +70,7 @@ def result_text(entry: Entry, current: Path | None) -> str:
     return (entry.result or MISSING).removeprefix(f"{entry.name} ")
 
 
-def result_role(entry: Entry, current: Path | None) -> str:
+def result_role(entry: LibraryEntry, current: Path | None) -> str:
     """The role of that text."""
     if entry.problem is not None:
         return "warn"
@@ -79,12 +79,12 @@ def result_role(entry: Entry, current: Path | None) -> str:
     return {True: "good", False: "hot", None: "text"}[entry.succeeded]
 
 
-def command_of(entry: Entry) -> tuple[str, ...]:
+def command_of(entry: LibraryEntry) -> tuple[str, ...]:
     """What runs of one command share."""
     return command_key(entry.kind, entry.name, entry.arguments)
 
 
-def program_of(entry: Entry) -> str | None:
+def program_of(entry: LibraryEntry) -> str | None:
     """What ran: a workload, or the script of a command rather than the interpreter that all
     scripts share."""
     if entry.kind == "command":
@@ -93,7 +93,7 @@ def program_of(entry: Entry) -> str | None:
     return entry.name
 
 
-def run_before(entry: Entry, entries: Iterable[Entry]) -> Entry | None:
+def run_before(entry: LibraryEntry, entries: Iterable[LibraryEntry]) -> LibraryEntry | None:
     """The newest older run of the same command."""
     older = [
         one
@@ -106,7 +106,7 @@ def run_before(entry: Entry, entries: Iterable[Entry]) -> Entry | None:
     return max(older, key=lambda one: (one.started_ns, one.path), default=None)
 
 
-def what_changed(entry: Entry, before: Entry | None) -> str:
+def what_changed(entry: LibraryEntry, before: LibraryEntry | None) -> str:
     """The parameters and arguments that the run before did not have."""
     if entry.kind is None:
         return ""
@@ -127,34 +127,34 @@ def what_changed(entry: Entry, before: Entry | None) -> str:
     return sanitize(" ".join(parts), 200) or "same command"
 
 
-def run_words(entry: Entry, entries: Iterable[Entry]) -> str:
+def run_words(entry: LibraryEntry, entries: Iterable[LibraryEntry]) -> str:
     """A run in a line: when, what, and what it changed."""
     changed = what_changed(entry, run_before(entry, entries))
     return f"{when_text(entry.started_ns)} {sanitize(program_of(entry) or '')}  {changed}".rstrip()
 
 
 def recording_columns(
-    shown: Sequence[Entry],
+    shown: Sequence[LibraryEntry],
     marked: Collection[Path],
     current: Path | None,
-    facts: Callable[[Entry], RunFacts | None],
-    before: Callable[[Entry], Entry | None],
-) -> list[Column[Entry]]:
+    facts: Callable[[LibraryEntry], RunFacts | None],
+    before: Callable[[LibraryEntry], LibraryEntry | None],
+) -> list[Column[LibraryEntry]]:
     """The columns; the least useful ones are dropped first if there is no room. `facts` are those
     of a run, `before` the run that it is compared with."""
 
-    def of(entry: Entry, show: Callable[[RunFacts], str]) -> str:
+    def of(entry: LibraryEntry, show: Callable[[RunFacts], str]) -> str:
         found = facts(entry)
         return "" if found is None else show(found)
 
-    def change(entry: Entry) -> str:
+    def change(entry: LibraryEntry) -> str:
         other = before(entry)
         if other is None:
             return ""
         has_same_words = operands(other.arguments) == operands(entry.arguments)
         return change_between(facts(other), facts(entry), has_same_words)
 
-    def result(entry: Entry) -> str:
+    def result(entry: LibraryEntry) -> str:
         """What limited it, where it ended well."""
         cause = of(entry, lambda f: f.cause) if entry.succeeded else ""
         return cause or result_text(entry, current)[:60]
@@ -198,13 +198,13 @@ def recording_columns(
     return columns
 
 
-def _own_name(entry: Entry) -> str:
+def _own_name(entry: LibraryEntry) -> str:
     """A file's name, unless it only repeats when what was run."""
     name = recording_name(entry.path)
     return "" if _GIVEN_NAME.fullmatch(name) and entry.problem is None else name
 
 
-def _length(entry: Entry) -> str:
+def _length(entry: LibraryEntry) -> str:
     length_ns = entry.run_ns or entry.length_ns
     return duration(length_ns) if length_ns else "-"
 
@@ -226,7 +226,7 @@ def when_text(time_ns: int) -> str:
     return f"{then:%b} {then.day} {then:%H:%M}" if then.year == now.year else f"{then:%Y-%m-%d}"
 
 
-def gpus_text(entry: Entry) -> str:
+def gpus_text(entry: LibraryEntry) -> str:
     """ "8 × NVIDIA H200"."""
     if entry.problem is not None or entry.is_nsys:
         return "-"
@@ -239,7 +239,7 @@ def gpus_text(entry: Entry) -> str:
     return many + entry.gpus[0].removeprefix("NVIDIA ")
 
 
-def matching(entries: Iterable[Entry], needle: str) -> list[Entry]:
+def matching(entries: Iterable[LibraryEntry], needle: str) -> list[LibraryEntry]:
     """The recordings with a text in any displayed column, ignoring case."""
     low = needle.lower()
     return [
@@ -257,9 +257,9 @@ def matching(entries: Iterable[Entry], needle: str) -> list[Entry]:
 
 
 def ordered(
-    entries: Iterable[Entry], by: str, facts: Callable[[Entry], RunFacts | None], *,
+    entries: Iterable[LibraryEntry], by: str, facts: Callable[[LibraryEntry], RunFacts | None], *,
     other_way: bool,
-) -> list[Entry]:  # fmt: skip
+) -> list[LibraryEntry]:  # fmt: skip
     """The recordings by one of SORTS: names from A, figures and dates from the highest, those
     without the figure last. By command: those of the newest run first, newest first."""
 
@@ -279,7 +279,7 @@ def ordered(
         there.sort(key=lambda one: values[one] or 0.0, reverse=not other_way)
         return there + [one for one in values if values[one] is None]
 
-    def key(entry: Entry) -> tuple[str | float, str]:
+    def key(entry: LibraryEntry) -> tuple[str | float, str]:
         texts = {
             "name": recording_name(entry.path),
             "workload": program_of(entry),
@@ -297,7 +297,7 @@ def ordered(
     return sorted(entries, key=key, reverse=(by not in FROM_LEAST) != other_way)
 
 
-def recording_details(entry: Entry, current: Path | None, changed: str) -> tuple[Row, ...]:
+def recording_details(entry: LibraryEntry, current: Path | None, changed: str) -> tuple[Row, ...]:
     """Everything known about one without reading it completely."""
     pairs = (
         ("file", sanitize(str(entry.path))),

@@ -46,7 +46,7 @@ def run_of(
 ) -> Run:
     """100 periods of 20 ms of each process, by its number, collected now and then: four times, or
     fewer if it `ends` after one."""
-    session = Session.of(
+    session = Session.from_events(
         [RunStarted(time_ns=T0, run=1, kind="command", name="", arguments=(), pid=1)]
     )
     numbering, sharing = Numbering(), GpuSharing()

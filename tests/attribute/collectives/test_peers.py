@@ -45,7 +45,9 @@ def session_of(found: list[list[Collective]]) -> Session:
             part = made[: len(made) // 2] if half == 0 else made[len(made) // 2 :]
             matching.add(rank + 1, CollectiveReport(part, [], {"pp": ranks}, {"pp": rank}), None)
     matching.match()
-    session = Session.of([run_started(), *(attached(rank + 1, rank=rank) for rank in range(ranks))])
+    session = Session.from_events(
+        [run_started(), *(attached(rank + 1, rank=rank) for rank in range(ranks))]
+    )
     for rank in range(ranks):
         peers = matching.peers.take_peers(rank + 1)
         session.apply([CaptureDelta(time_ns=2, process=rank + 1, peers=peers)])
