@@ -36,6 +36,7 @@ class RecordsByUse(NamedTuple):
     graphs: Slots
     windows: Slots
     lost: Slots
+    steps: Slots
     others: Slots
     """Records unknown to this gputui, or not needed."""
 
@@ -57,6 +58,7 @@ _KINDS = {
     "graphs": (RecordKind.GRAPH_PART,),
     "windows": (RecordKind.WINDOW,),
     "lost": (RecordKind.LOST,),
+    "steps": (RecordKind.STEP,),
 }  # fmt: skip
 
 # NumPy compares with an enum three times as slowly.

@@ -16,6 +16,7 @@ from typing import Literal
 import numpy as np
 
 from gputui.attribute.accounting.account import Accounting
+from gputui.attribute.accounting.program_steps import ProgramSteps
 from gputui.attribute.arrays import Bools, Int64s, Slots, run_starts, times_ns
 from gputui.attribute.calls import NESTED_NS, CudaCalls
 from gputui.attribute.collection import Collection, Collector, DeltaParts, has_news, merge_parts
@@ -371,6 +372,7 @@ class TracedProcess:
         self.windows = Windows(nodes, holes)
         """Where kernels are traced part of the time."""
         self.marks = MarkCounts(number, strings, numbering, self._trace)
+        self.program_steps = ProgramSteps(number, strings)
         # Any order will do: what must come before or after is in `collect`.
         self.collectors: tuple[Collector, ...] = (
             self.range_deltas,
@@ -428,6 +430,7 @@ class TracedProcess:
             self.windows.feed(batch.windows)
             self.operations.feed(batch.operations, new_calls, now_ns)
             self.marks.feed(batch.marks, now_ns)
+            self.program_steps.feed(batch.steps, now_ns)
 
     def _note_progress(self, batch: RecordsByUse) -> None:
         """How many records there were, up to when they go, and whether CUDA was used."""
@@ -540,4 +543,5 @@ class TracedProcess:
             events += defined
             defined.clear()
         events += self.accounting.take_lanes(now_ns)
+        events += self.program_steps.collect()
         return events

@@ -65,6 +65,12 @@ class RecordKind(enum.IntEnum):
     """Not tracked, `a` its domain: a push, because its `thread` had ranges open in too many other
     domains, or, if `sub` is REFUSED_DEFERRED, `value` deferred events.
     """
+    STEP = 10
+    """The program is at a boundary of its steps: `thread`, `start`, `sub` the source (its place in
+    STEP_SOURCES plus 1), `name` what there is at the source, `value` the ordinal of the mark among
+    those of this source and name, from 1, `end` how many items the step had, of the unit
+    `source_kind` (its place in ITEM_UNITS plus 1; 0 if neither is known).
+    """
     KERNEL = 16
     """`start`, `end`, `correlation`, `name` (mangled), `a` device, `b` stream, `c` context,
     `d` launch shape (see LAUNCH_SHAPE, 0 unknown), `value` graph node id, `e` graph id."""

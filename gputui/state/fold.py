@@ -49,6 +49,7 @@ from gputui.model.events import (
     RunResult,
     RunStarted,
     StepLanes,
+    StepMarks,
     StepTimeline,
     ThreadNamed,
 )
@@ -59,7 +60,16 @@ from gputui.model.steps import StepBlocks, blocks_of
 from gputui.model.visible_devices import read_visible_devices
 from gputui.state.history import Samples
 from gputui.state.readings import THROTTLED, AlertSpan, Gpu, Readings, grown
-from gputui.state.run import STEP_LANES, Launched, LogLine, Process, Range, Run
+from gputui.state.run import (
+    MARKED_SITES,
+    STEP_LANES,
+    Launched,
+    LogLine,
+    MarkedSteps,
+    Process,
+    Range,
+    Run,
+)
 from gputui.state.series import Reports
 from gputui.state.session import Session, folds
 from gputui.state.tables import Places, fold_of
@@ -126,6 +136,30 @@ def resource_named(session: Session, run: Run, event: ResourceNamed) -> None:
     key = event.kind, event.number, gpu
     if key in resources or len(resources) < MAX_THREADS:
         resources[key] = event
+
+
+@folds(StepMarks)
+def step_marks(_: Session, run: Run, event: StepMarks) -> None:
+    """Marks of the program's steps; what a rotated recording repeats is not counted again."""
+    key = event.process, event.thread, event.source, event.site
+    steps = run.marked_steps.get(key)
+    if steps is None:
+        if len(run.marked_steps) >= MARKED_SITES:
+            return
+        steps = run.marked_steps[key] = MarkedSteps(event.source, event.site)
+    newest = event.first + event.marks - 1
+    if newest <= steps.newest_ordinal:
+        return
+    steps.newest_ordinal = newest
+    if not steps.marks:
+        steps.first_ns = event.time_ns - event.span_ns
+    steps.marks += event.marks
+    steps.last_ns = event.time_ns
+    if event.items is not None:
+        steps.items = (steps.items or 0) + event.items
+        steps.unit = event.unit
+    for length_ns in event.lengths_ns:
+        steps.lengths_ns.append(length_ns)
 
 
 @folds(DeviceDefined)

@@ -15,6 +15,7 @@ from gputui.model.events import (
     CaptureRefused,
     CollectiveDelta,
     DeviceDelta,
+    ItemUnit,
     KernelDelta,
     LaunchDelta,
     LeafTime,
@@ -41,6 +42,7 @@ from gputui.model.events import (
     RunStarted,
     ShapeLaunches,
     StepLanes,
+    StepSource,
     StepTimeline,
     StreamDelta,
     Stretch,
@@ -192,6 +194,34 @@ class Process(msgspec.Struct):
         return named.name if named else None
 
 
+MARKED_STEPS = 512
+"""Distances between the newest marks of steps that are kept, of each thread and site."""
+
+MARKED_SITES = 256
+"""Threads and sites of a run whose marks are kept, the first ones."""
+
+
+class MarkedSteps(msgspec.Struct):
+    """The steps that a program marked, of one process, thread, source and site (StepMarks)."""
+
+    source: StepSource
+    site: str
+    marks: int = 0
+    first_ns: int = 0
+    last_ns: int = 0
+    newest_ordinal: int = 0
+    items: int | None = None
+    """Of all marks; None where the program does not show them."""
+    unit: ItemUnit | None = None
+    lengths_ns: History[int] = msgspec.field(default_factory=lambda: History(int, MARKED_STEPS))
+
+    @property
+    def mean_ns(self) -> float | None:
+        """From the first mark to the last, by the steps in between, pauses included; None before
+        the second mark."""
+        return (self.last_ns - self.first_ns) / (self.marks - 1) if self.marks > 1 else None
+
+
 LOG_LINES = 5000
 """Lines of a child's output kept in memory; the journal has them all."""
 
@@ -255,6 +285,8 @@ class Run(msgspec.Struct):
     """Lines of Python programs, by process and number."""
     readings: Readings = msgspec.field(default_factory=Readings)
     """Of the machine while it ran."""
+    marked_steps: dict[tuple[int, int, str, str], MarkedSteps] = {}
+    """The steps that the program marked, by process, thread, source and site."""
     steps: dict[int, StepTimeline] = {}
     step_lanes: list[StepLanes] = []
     """Steps in parts, in order: the newest, and the longest. Devices are the machine's."""

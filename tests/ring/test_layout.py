@@ -76,6 +76,8 @@ EXPORTS = {
         "gputui_name",
         "gputui_pop",
         "gputui_push",
+        "gputui_step",
+        "gputui_step_site",
     },
     RING: {"gputui_layout", *FUNCTIONS},
 }

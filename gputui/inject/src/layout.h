@@ -24,6 +24,7 @@ enum {
     KIND_THREAD_NAME = 7,
     KIND_RESOURCE_NAME = 8,
     KIND_REFUSED = 9,
+    KIND_STEP = 10,
     KIND_KERNEL = 16,
     KIND_MEMCPY = 17,
     KIND_MEMSET = 18,

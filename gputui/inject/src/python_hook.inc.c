@@ -1,5 +1,6 @@
 /* For the start-up hook of a child's Python, which has no NVTX of its own to call: a name once,
- * then a push of it and a pop in the default domain. A push without a name stays balanced. */
+ * then a push of it and a pop in the default domain. A push without a name stays balanced. And
+ * marks of the program's steps: a site once, then a mark each time the program is there. */
 
 #pragma once
 
@@ -12,3 +13,50 @@ EXPORT void *gputui_name(const char *text)
 }
 EXPORT void gputui_push(void *name) { push(NULL, NULL, name); }
 EXPORT void gputui_pop(void) { pop(NULL); }
+
+typedef struct {
+    String *name;
+    uint64_t marks;
+    uint8_t source, unit;
+} StepSite;
+
+enum { STEP_SITES = 1024 };
+
+/* Where the program is at each step: `source` and `unit` as in STEP records. With `begins` this
+ * process gets a ring for it; without, only one that has a ring already is marked. NULL beyond the
+ * limit, and where nothing is captured. */
+EXPORT void *gputui_step_site(int source, int unit, const char *text, int begins)
+{
+    static StepSite sites[STEP_SITES];
+    static uint32_t used;
+    if (text == NULL || !(begins ? start_capture() : may_answer()))
+        return NULL;
+    uint32_t number = __atomic_fetch_add(&used, 1, __ATOMIC_RELAXED);
+    if (number >= STEP_SITES) {
+        __atomic_store_n(&used, STEP_SITES, __ATOMIC_RELAXED);
+        return NULL;
+    }
+    StepSite *site = &sites[number];
+    site->source = (uint8_t)source;
+    site->unit = (uint8_t)unit;
+    site->name = ASCII(text);
+    return site;
+}
+
+EXPORT void gputui_step(void *at, uint64_t items)
+{
+    StepSite *site = at;
+    if (UNLIKELY(site == NULL))
+        return;
+    uint64_t ordinal = __atomic_add_fetch(&site->marks, 1, __ATOMIC_RELAXED);
+    if (UNLIKELY(!is_armed())) /* a forked child's steps are not what `unseen_forks` counts */
+        return;
+    Slot record = {.kind = KIND_STEP, .sub = site->source, .source_kind = site->unit,
+                   .start = now_ns(), .value = ordinal, .end = items};
+    Thread *thread = this_thread();
+    uint64_t began = sample_begin(thread);
+    record.thread = thread->tid;
+    record.name = id_of(site->name);
+    emit(&record);
+    sample_end(began);
+}

@@ -33,6 +33,7 @@ from gputui.model.events.capture_parts import (
     ApiDelta,
     CollectiveDelta,
     DeviceDelta,
+    ItemUnit,
     KernelDelta,
     LaunchDelta,
     LeafTime,
@@ -47,6 +48,7 @@ from gputui.model.events.capture_parts import (
     RangeLeaf,
     ShapeLaunches,
     StepBlock,
+    StepSource,
     StreamDelta,
     Stretch,
     ThreadLaunches,
@@ -195,6 +197,39 @@ class DeviceDefined(Event, frozen=True, kw_only=True, tag="device_defined"):
 
 
 NO_THREAD = 0
+
+MARKED_LENGTHS = 64
+"""Distances between marks that an event carries, the newest."""
+
+
+class StepMarks(Event, frozen=True, kw_only=True, tag="step_marks"):
+    """A program was at a boundary of its steps, as it says itself: the marks of one thread, source
+    and site since the last such event of theirs. `time_ns` is the newest mark.
+
+    `site` tells apart what has the same source: the optimizer's or module's class, the line that a
+    progress bar stands at. Marks of several sources may speak of the same step, or of parts of it;
+    which of them the run's steps go by is in its loops (LoopDelta). The rank is the process's.
+    """
+
+    about = About.PROCESS
+    repeated_for = ("process", "thread", "source", "site")
+
+    process: ProcessNumber
+    thread: Integer
+    source: StepSource
+    site: str = ""
+    first: Amount
+    """Ordinal of the first mark among those of this source and site in the process, from 1."""
+    marks: Amount
+    """How many, of which the newest has the ordinal `first + marks - 1`; others may lie between
+    where several threads mark the same site."""
+    span_ns: Amount = 0
+    """From the first of them to the newest."""
+    lengths_ns: Annotated[tuple[Amount, ...], Meta(max_length=MARKED_LENGTHS)] = ()
+    """From the mark before to each of the newest marks, in order."""
+    items: Amount | None = None
+    """Samples or tokens of all these marks' steps; None where the program does not show them."""
+    unit: ItemUnit | None = None
 
 
 class RangeDefined(Event, frozen=True, kw_only=True, tag="range_defined"):

@@ -5,7 +5,7 @@ went by device, stream, step and line, and what windows of tracing saw and cost.
 from __future__ import annotations
 
 from enum import IntEnum
-from typing import Annotated, Literal
+from typing import Annotated, Literal, get_args
 
 import msgspec
 from msgspec import Meta
@@ -416,6 +416,23 @@ class LeafTime(msgspec.Struct, frozen=True, array_like=True, gc=False):
     ns: Annotated[Amount, Sum]
 
 
+StepSource = Literal[
+    "optimizer", "module", "token", "tqdm", "lightning", "trainer", "accelerate", "keras", "jax",
+    "request", "nvtx", "repetition",
+]  # fmt: skip
+"""What says where a program's steps are: the end of an optimizer's step, the call of a module that
+no other module calls, such a call while text is generated, the iteration of a progress bar, the end
+of a batch in a training framework, the call of a jitted function, the end of a server's request, a
+range that names itself a step; and, where none of them speaks, what launches repeat."""
+
+STEP_SOURCES: tuple[StepSource, ...] = get_args(StepSource)
+"""In the order of the numbers that the ring has for them, from 1; new ones go to the end."""
+
+ItemUnit = Literal["samples", "tokens"]
+ITEM_UNITS: tuple[ItemUnit, ...] = get_args(ItemUnit)
+"""Numbered like STEP_SOURCES."""
+
+
 class LoopDelta(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Turns of a loop that ended on one device.
 
@@ -423,7 +440,12 @@ class LoopDelta(msgspec.Struct, frozen=True, array_like=True, gc=False):
     as the usual one. `newest` are the lengths of the newest steps, in order; `waited_ns` is how
     long the threads that launch waited for the GPU in all of them. Where they are not
     alike, and no StepBlock has them, `longest` are their parts as there. `micro_batches` is how
-    many losses a training step has, if several.
+    many losses, or calls of the model, a training step has, if several.
+
+    `source` is what says where the steps begin: the program's own marks (StepMarks) or ranges,
+    "repetition" where launches repeat and nothing else speaks, None in older recordings. Repetition
+    can be read in several ways, a layer for a step or ten steps for one: `readings` are the periods
+    that were seen, of which one was chosen.
     """
 
     process: Annotated[ProcessNumber, Key]
@@ -441,6 +463,8 @@ class LoopDelta(msgspec.Struct, frozen=True, array_like=True, gc=False):
     waited_ns: Annotated[Amount | None, Sum] = None
     longest: Annotated[tuple[tuple[Amount, Amount], ...], Newest] = ()
     micro_batches: Annotated[Amount | None, Newest] = None
+    source: Annotated[StepSource | None, Newest] = None
+    readings: Annotated[Amount | None, Newest] = None
 
     @property
     def usual_ns(self) -> float:

@@ -160,8 +160,22 @@ def _type_of(kind: type, name: str) -> str:
         annotation = inspect.get_annotations(parent).get(name)
         if annotation is not None:
             text = annotation if isinstance(annotation, str) else _type_name(annotation)
+            text = _WORDS.sub(lambda name: _type_name(_named_words()[name[0]]), text)
             return _RULE.sub(r"\1", text).replace("|", "\\|")
     raise KeyError(name)
+
+
+def _named_words() -> dict[str, Any]:
+    """The types that are a choice of words, by the names that declarations have for them."""
+    return {
+        name: alias
+        for module in (base, *_modules())
+        for name, alias in vars(module).items()
+        if get_origin(alias) is Literal
+    }
+
+
+_WORDS = re.compile(rf"\b(?:{'|'.join(_named_words())})\b")
 
 
 _NAMED = {alias: name for name, alias in vars(base).items() if get_origin(alias) is Annotated}
