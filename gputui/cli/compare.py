@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from gputui.base.errors import FAILED
 from gputui.base.standard_streams import columns, say
 from gputui.cli.declaration import UsageError
 from gputui.cli.reading import load_run, recordings
@@ -17,8 +18,9 @@ if TYPE_CHECKING:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Print the comparison; return the exit status: 1 if a condition of `--fail-if` holds. Raises
-    UsageError, JournalError and ThresholdError."""
+    """Print the comparison; return the exit status: 1 if a condition of `--fail-if` holds, 3 if
+    one is of work that the runs do not have in common. Raises UsageError, JournalError and
+    ThresholdError."""
     files = [options.baseline, *options.others]
     names = recordings(files)
     if len(names) == 1:
@@ -30,7 +32,7 @@ def run(options: argparse.Namespace) -> int:
     if runs and len(runs) != len(names):
         raise UsageError(f"--run: give one, or one a recording: {len(names)}")
     from gputui.report.comparable import Subject
-    from gputui.report.compare import Condition
+    from gputui.report.compare import NOT_COMPARABLE, Condition, NotComparableError
     from gputui.report.compare import compare as compared
 
     conditions = [Condition.parse(text) for text in options.fail_if]
@@ -40,12 +42,18 @@ def run(options: argparse.Namespace) -> int:
             for label, loaded in _loaded(names, runs or [None] * len(names), options.raw_names)
         ]
     )
-    tripped = [line for condition in conditions for line in condition.tripped(comparison)]
+    tripped: list[str] = []
+    incomparable: list[str] = []
+    for condition in conditions:
+        try:
+            tripped += condition.tripped(comparison)
+        except NotComparableError as error:
+            incomparable.append(str(error))
     sys.stdout.write(formats.comparison(comparison, options.format, columns(sys.stdout)))
     sys.stdout.flush()
-    for line in tripped:
-        say(f"{line}")
-    return 1 if tripped else 0
+    for line in (*tripped, *incomparable):
+        say(line)
+    return FAILED if tripped else NOT_COMPARABLE if incomparable else 0
 
 
 def _loaded(

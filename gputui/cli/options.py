@@ -95,8 +95,9 @@ Causes are the keys in `gputui summary FILE --table time`, idle and busy. WHAT i
 a cause, a phase's path (warmup/step), or its last part if only one phase ends in it,
 a kernel's name or short name, gpu0, gpu1, ..., gpu for any GPU, or host; `--format json`
 lists every figure. `gputui summary` also takes how long it held: '... > 85 for 30s'.
-What the baseline has and a run has not fails its condition. Exit status: 0 no condition
-holds, 1 one does, 2 one cannot be understood."""
+What the baseline has and a run has not fails its condition. Figures of steps are of the
+work of a step of the first run. Exit status: 0 no condition holds, 1 one does, 2 one
+cannot be understood, 3 none holds, but one is of steps that do other work."""
 
 _ENV = """\
 bash, zsh:  eval "$(gputui env)"

@@ -142,6 +142,7 @@ _STATUS = {
     "0": "done",
     "1": "it failed, or a condition of gputui compare holds",
     "2": "wrong usage",
+    "3": "a condition of gputui compare is of steps that two runs do not have in common",
     "other": "around your own command, that command's status; 128 + n if signal n ended it",
 }
 

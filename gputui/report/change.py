@@ -9,8 +9,8 @@ import msgspec
 
 from gputui.model import units
 from gputui.model.leaves import LEAF_OF_KEY, LEAVES
-from gputui.model.naming import command_key, operands
-from gputui.report.comparable import Subject, are_apart, step_kind
+from gputui.model.naming import command_key
+from gputui.report.comparable import Subject, Unit, are_of_other_workloads
 from gputui.report.compare import Comparison, Difference, Figure, Item
 from gputui.report.statistics import Mean
 
@@ -33,8 +33,17 @@ OTHER_STEP = 50.0
 if it was found in the launches."""
 
 
+UNCERTAIN_PERCENT = 10.0
+"""Change of a step from which "same" would mislead where the noise is larger still: the mean of a
+program that waits in every sixteenth step varies by half from one stretch to the next."""
+
+
 class Change(msgspec.Struct, frozen=True):
-    """One run against the first. `noise_percent` is of the first one's step time."""
+    """One run against the first. `noise_percent` is of the first one's step time.
+
+    `compared_by` is the work that both have in common: "step", "items" that the program counts, or
+    "work" of kernels that both launch; None where there is none, and then no factor either.
+    """
 
     run: str
     word: str
@@ -43,6 +52,7 @@ class Change(msgspec.Struct, frozen=True):
     changed: str
     step_percent: float | None
     noise_percent: float | None
+    compared_by: str | None = None
 
 
 def changes(comparison: Comparison) -> list[Change]:
@@ -57,71 +67,93 @@ def changes(comparison: Comparison) -> list[Change]:
 
 def _change(comparison: Comparison, index: int) -> Change | None:
     base, other = comparison.subjects[0], comparison.subjects[index]
+    unit = comparison.units[index]
     changed = _changed(base, other)
     lengths = [item.figures["mean_ns"] for item in comparison.of_kind("step")]
-    difference = lengths[0].difference(index) if lengths else None
+    have_steps = bool(lengths) and None not in (lengths[0].values[0], lengths[0].values[index])
+    if not have_steps and (base.tree is None or other.tree is None):
+        return None
+    if unit is None and (have_steps or are_of_other_workloads(base, other)):
+        return _not_comparable(comparison, index, changed)
+    difference = lengths[0].difference(index) if have_steps else None
     if difference is None or difference.percent is None:
-        if base.tree is None or other.tree is None:
-            return None
-        idle = next(item for item in comparison.of_kind("cause") if item.name == "idle")
-        before, after = (
-            _amount(idle.figures["share_percent"], run_index) for run_index in (0, index)
-        )
-        sentence = (
-            f"No steps to compare: the GPU idles {units.percent(after)} of the time "
-            f"in run {index + 1}, {units.percent(before)} in the baseline."
-        )
-        because = _because(comparison, index, "share_percent", None)
-        return Change(other.label, "NO STEPS", sentence, because, changed, None, None)
+        return _without_steps(comparison, index, unit, changed)
     before, after = (_amount(lengths[0], run_index) for run_index in (0, index))
     noise = None if difference.noise is None else 100.0 * difference.noise / before
     shown = signed_percent(difference.percent)
     chance = difference.noise
     sure = "noise unknown" if chance is None else f"noise ±{units.duration(chance)}"
+    takes = "A step takes" if unit is None or unit.scale == 1.0 else _work_words(unit)
     sentence = (
-        f"A step takes {units.duration(after)} in run {index + 1}, {units.duration(before)} in the "
+        f"{takes} {units.duration(after)} in run {index + 1}, {units.duration(before)} in the "
         f"baseline: {signed_duration(difference.absolute)} ({shown}, {sure})."
     )
-    may_differ = _words(base) != _words(other)
-    if may_differ and are_apart(step_kind(base), step_kind(other)):
-        return _not_comparable(comparison, index, before, after, changed)
-    word = "ANOTHER WORKLOAD" if _are_others(base, other) else _word(before, after, difference)
+    word = _word(before, after, difference)
     because = "" if word == "SAME" else _because(comparison, index, "step_ns", difference)
-    return Change(
-        other.label, word, sentence, because, changed, round(difference.percent, 3), noise
+    percent = round(difference.percent, 3)
+    kind = unit.kind if unit is not None else None
+    return Change(other.label, word, sentence, because, changed, percent, noise, kind)
+
+
+def _work_words(unit: Unit) -> str:
+    """What is compared where a step of one run is another part of the program than of the other."""
+    by = {"step": f"by {unit.name}", "items": f"by {unit.name}", "work": f"by its {unit.name}"}
+    return f"The work of a step of the baseline, {by[unit.kind]}, takes"
+
+
+def _without_steps(comparison: Comparison, index: int, unit: Unit | None, changed: str) -> Change:
+    """Of runs of which one has no steps: by the work that both do, else the shares alone."""
+    other = comparison.subjects[index]
+    idle = next(item for item in comparison.of_kind("cause") if item.name == "idle")
+    before, after = (_amount(idle.figures["share_percent"], run_index) for run_index in (0, index))
+    because = _because(comparison, index, "share_percent", None)
+    idles = (
+        f"the GPU idles {units.percent(after)} of the time in run {index + 1}, "
+        f"{units.percent(before)} in the baseline"
     )
+    if unit is None or unit.factor is None:
+        sentence = f"No steps to compare: {idles}."
+        return Change(other.label, "NO STEPS", sentence, because, changed, None, None)
+    word = _factor_word(unit.factor)
+    shown = signed_percent(100.0 * (unit.factor - 1.0))
+    sentence = (
+        f"The same work, by its {unit.name}, takes {shown} time in run {index + 1} (no steps to "
+        f"compare, noise unknown): {idles}."
+    )
+    return Change(other.label, word, sentence, because, changed, None, None, unit.kind)
 
 
-def _not_comparable(
-    comparison: Comparison, index: int, before: float, after: float, changed: str
-) -> Change:
+def _not_comparable(comparison: Comparison, index: int, changed: str) -> Change:
     """Of two runs whose steps have nothing in common: what they are, without which is faster."""
     base, other = comparison.subjects[0], comparison.subjects[index]
-    figures = next(item.figures for item in comparison.of_kind("step"))
-    each, others = (_amount(figures["operations"], run_index) for run_index in (0, index))
+    if are_of_other_workloads(base, other):
+        reason = "Other workloads do other work"
+    elif _command(base) != _command(other):
+        reason = "Different programs"
+    else:
+        reason = "Different steps"
+    figures = next((item.figures for item in comparison.of_kind("step")), {})
+    sides = []
+    for name, run_index in ((f"run {index + 1}", index), ("the baseline", 0)):
+        values = [figures[key].values[run_index] for key in ("operations", "mean_ns")
+                  if key in figures]  # fmt: skip
+        if len(values) == 2 and values[0] is not None and values[1] is not None:
+            length = units.duration(values[1].amount)
+            sides.append(f"a step of {name} is {values[0].amount:,.0f} operations in {length}")
+    parts = f": {', '.join(sides)}" if sides else ""
     sentence = (
-        f"Not comparable: a step of run {index + 1} is {others:,.0f} operations in "
-        f"{units.duration(after)}, one of the baseline {each:,.0f} in {units.duration(before)}, "
-        "and they share no kernel of weight. Shares, power and memory can be compared."
+        f"{reason}{parts}; they have no step, no count of items and no kernels of the same size in "
+        "common. Shares, power and memory can be compared."
     )
-    same = _command(base) == _command(other)
-    word = "DIFFERENT STEPS" if same else "DIFFERENT PROGRAMS"
-    return Change(other.label, word, sentence, "", changed, None, None)
+    return Change(other.label, NOT_COMPARABLE, sentence, "", changed, None, None)
+
+
+NOT_COMPARABLE = "NOT COMPARABLE"
 
 
 def _command(subject: Subject) -> tuple[str, ...]:
     started = subject.run.started if subject.run is not None else None
     return command_key(started.kind, started.name, started.arguments) if started else ()
-
-
-def _words(subject: Subject) -> tuple[str, ...]:
-    return operands(subject.run.started.arguments) if subject.run is not None else ()
-
-
-def _are_others(base: Subject, other: Subject) -> bool:
-    """Whether their steps do different things, of which none is the faster one."""
-    runs = [subject.run.started for subject in (base, other) if subject.run is not None]
-    return len({run.name for run in runs if run.kind == "workload"}) > 1
 
 
 def step_change(before: Mean, after: Mean) -> str:
@@ -131,13 +163,20 @@ def step_change(before: Mean, after: Mean) -> str:
 
 
 def _word(before: float, after: float, difference: Difference) -> str:
-    if difference.beyond_noise is False or not before or not after:
+    if not before or not after:
         return "SAME"
-    ratio = before / after if after < before else after / before
-    direction = "FASTER" if after < before else "SLOWER"
+    if difference.beyond_noise is False:
+        return "SAME" if abs(difference.percent or 0.0) < UNCERTAIN_PERCENT else "UNCERTAIN"
+    return _factor_word(after / before)
+
+
+def _factor_word(factor: float) -> str:
+    """A time over another one in words: "4.1× FASTER", "12 % SLOWER", "SAME"."""
+    ratio = max(factor, 1 / factor)
+    direction = "FASTER" if factor < 1 else "SLOWER"
     if ratio >= TIMES:
         return f"{ratio:.1f}× {direction}"
-    share = f"{abs(difference.percent or 0.0):.2g} %"
+    share = f"{100 * abs(factor - 1):.2g} %"
     return f"{share} {direction}" if ratio > 1.0 else "SAME"
 
 
@@ -179,9 +218,11 @@ def _operations(comparison: Comparison, index: int) -> str:
             before, after = (
                 _amount(item.figures["operations"], run_index) for run_index in (0, index)
             )
-            words = f"operations a step {before:,.0f} → {after:,.0f}"
-            doubt = ": it may be another step" if abs(difference.percent) >= OTHER_STEP else ""
-            return f"{words}{doubt}"
+            shown = [f"{amount:,.0f}" for amount in (before, after)]
+            unit = comparison.units[index]
+            is_doubtful = abs(difference.percent) >= OTHER_STEP and not (unit and unit.is_sure)
+            doubt = ": it may be another step" if is_doubtful else ""
+            return f"operations a step {' → '.join(shown)}{doubt}" if len({*shown}) > 1 else ""
     return ""
 
 

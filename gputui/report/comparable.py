@@ -7,15 +7,18 @@ Also whether the steps of two runs do the same work: if they do not, neither run
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Literal, NamedTuple, TypeGuard
 from zlib import crc32
 
 import msgspec
 
 from gputui.model.events import DeviceDelta
 from gputui.model.leaves import LEAVES
+from gputui.model.naming import operands, short_name
 from gputui.model.sketch import Accumulator
 from gputui.model.statistics import Statistics
 from gputui.report.energy import (
@@ -27,7 +30,7 @@ from gputui.report.energy import (
     used_span,
 )
 from gputui.report.explain.analysis import Analysis
-from gputui.report.explain.time_tree import TimeTree
+from gputui.report.explain.time_tree import LAYER, TimeTree
 from gputui.report.phases import PhaseRow, main_step, outside_ns, phase_rows
 from gputui.report.statistics import Mean, inflation, kernel_rows, mean_of_blocks
 from gputui.report.tables.memory import OUTSIDE
@@ -373,17 +376,39 @@ EFFECTS = {
 """By which figures the items of a kind are sorted: the first that is known."""
 
 
-# Whether the steps of two runs do the same work: of others none is the faster one.
-#
-# What a compiler makes of a program has other kernels and fewer operations too: steps are taken
-# for other ones only where the commands differ in more than options.
+# What two runs have in common by which one can be the faster one: the same step, what the program
+# counts itself, or the same kernels. Of runs without any of these none is.
 
 APART = 2.0
 """How many times the operations of another a step has from which it may be another step: a graph,
 a compiler and another type of numbers leave more of them, or some of the kernels."""
 
+ALIKE = 1.25
+"""How many times the operations of another a step has up to which both are taken for the same one.
+Of the pairs of fault and cure that were recorded, the same step has up to 1.10 times as many, and
+steps that are other parts of the program have from 1.5 times as many on."""
+
 MAIN_PERCENT = 1.0
 """Share of the kernels' time from which a kernel tells what a program does."""
+
+FEWEST_INSTANCES = 20
+"""Instances of a kernel in each run from which it measures how much work was done."""
+
+_SAME_RATIO = 1.1
+"""Kernels whose numbers have the same ratio, up to this, are launched by the same work."""
+
+_SAME_SIZE = 1.6
+"""How many times as long a kernel may take in another run and still be of the same size: clocks and
+cards change it by up to 1.5 (H100 and H200 differ by 1.4 in bandwidth)."""
+
+_CARRIES_PERCENT = 25.0
+"""Share of the kernels' time, in one of the runs at least, that the common kernels must have."""
+
+_ITEMS = re.compile(
+    r"(?:\w+_)?(?:tokens|samples|images|items|steps|sequences|requests|examples|iterations|batches"
+    r"|frames)_per_s(?:econd)?|step_ms"
+)
+"""Metrics that say how much of the program's own work was done in a time; `step_ms`, how long."""
 
 
 class StepKind(msgspec.Struct, frozen=True):
@@ -395,8 +420,6 @@ class StepKind(msgspec.Struct, frozen=True):
 
 def step_kind(subject: Subject) -> StepKind | None:
     """None where no steps, or no kernels, are known."""
-    from gputui.report.statistics import kernel_rows  # the list of runs needs it seldom
-
     tree, run = subject.tree, subject.run
     if run is None or tree is None or not tree.has_steps:
         return None
@@ -418,3 +441,257 @@ def have_other_operations(before: StepKind | None, after: StepKind | None) -> bo
         return False
     fewer, more = sorted((before.operations, after.operations))
     return more >= APART * fewer
+
+
+class Unit(NamedTuple):
+    """The work by which a run is compared with the first one.
+
+    `factor` is the time it takes in the run over the time in the first one, None where the steps
+    themselves say so; `name` is the step's, the metric's or the kernel's. Figures of a step are
+    multiplied by `scale` to be of as much work as a step of the first run: 1 where both runs have
+    the same step.
+    """
+
+    kind: Literal["step", "items", "work"]
+    name: str = ""
+    scale: float = 1.0
+    factor: float | None = None
+    is_sure: bool = False
+    """Whether more than the recognized steps say that they are the same: a name, or kernels."""
+
+
+def common_unit(base: Subject, other: Subject) -> Unit | None:
+    """By what `other` is compared with `base`; None if nothing makes them comparable.
+
+    In this order: a step that the program names and both have; steps that were recognized, with a
+    similar number of operations; items that the program counts a second; kernels that both launch,
+    in the same proportions and of the same size; and of the same program with other options the
+    steps as they were recognized.
+    """
+    before, after = base.tree, other.tree
+    if are_of_other_workloads(base, other):
+        return None
+    if before is None or after is None:
+        return Unit("step")
+    has_steps = before.has_steps and after.has_steps
+    if has_steps and (named := _named_step(base, other)) is not None:
+        return named
+    has_same_words = _operands(base) == _operands(other)
+    if has_steps and _are_alike(base, other, before, after, has_same_words=has_same_words):
+        return Unit("step")
+    work = _kernels_of_both(base, other, has_same_words=has_same_words)
+    unit = _scaled(_items_of_both(base, other) or work, base, other)
+    if unit is not None or not (has_steps and has_same_words):
+        return unit
+    turns = _kernels_of_a_step(base, other)
+    return Unit("step") if turns is None or 1 / ALIKE <= turns <= ALIKE else None
+
+
+def are_of_other_workloads(base: Subject, other: Subject) -> bool:
+    """Whether both are workloads of gputui's, and not the same one."""
+    runs = [subject.run.started for subject in (base, other) if subject.run is not None]
+    return len({run.name for run in runs if run.kind == "workload"}) > 1
+
+
+def _operands(subject: Subject) -> tuple[str, ...]:
+    return operands(subject.run.started.arguments) if subject.run is not None else ()
+
+
+def _are_alike(
+    base: Subject, other: Subject, before: TimeTree, after: TimeTree, *, has_same_words: bool
+) -> bool:
+    """Whether recognized steps are the same: by the number of their operations, which of programs
+    with other words tells little where it is small, and nothing is common."""
+    fewer, more = sorted(tree.operations / tree.steps for tree in (before, after))
+    if more > ALIKE * fewer:
+        return False
+    mine, theirs = step_kind(base), step_kind(other)
+    if has_same_words or more > LAYER or mine is None or theirs is None:
+        return True
+    return bool(mine.kernels & theirs.kernels)
+
+
+def _named_step(base: Subject, other: Subject) -> Unit | None:
+    """The step that both programs name alike, and how many recognized steps each holds."""
+    steps = [subject.run and main_step(subject.run, phase_rows(subject.run))
+             for subject in (base, other)]  # fmt: skip
+    before, after = steps
+    if not before or not after or before.name != after.name:
+        return None
+    turns = [
+        sum(sums.steps for sums in subject.run.loops.values()) / step.instances
+        for subject, step in ((base, before), (other, after))
+        if subject.run is not None
+    ]
+    if not all(turns):
+        return None
+    scale = turns[1] / turns[0]
+    scale = 1.0 if 1 / ALIKE <= scale <= ALIKE else scale
+    return Unit("step", before.name, scale, is_sure=True)
+
+
+def _scaled(unit: Unit | None, base: Subject, other: Subject) -> Unit | None:
+    """A unit with a factor, and what its steps are to be multiplied by: of two lengths of a step,
+    the second one so that both are of the same work."""
+    before, after = base.tree, other.tree
+    if unit is None or unit.factor is None or before is None or after is None:
+        return unit
+    if not (before.has_steps and after.has_steps):
+        return unit
+    scale = unit.factor * before.step_mean_ns / after.step_mean_ns
+    # So near to one another both are the same step, of which the lengths are measured exactly.
+    if 1 / _SAME_RATIO <= scale <= _SAME_RATIO:
+        return Unit("step", is_sure=True)
+    return unit._replace(scale=scale, is_sure=True)
+
+
+def _items_of_both(base: Subject, other: Subject) -> Unit | None:
+    """What both programs count a second, if it is one figure alone or all agree."""
+    if base.run is None or other.run is None:
+        return None
+    for name, before in base.run.metrics.items():
+        after = other.run.metrics.get(name)
+        if _ITEMS.fullmatch(name) and _is_rate(before) and _is_rate(after):
+            factor = float(before) / float(after)
+            return Unit("items", name, factor=1 / factor if name == "step_ms" else factor)
+    return None
+
+
+def _is_rate(value: object) -> TypeGuard[float]:
+    return isinstance(value, int | float) and value is not True and 0 < value < math.inf
+
+
+def clock_change(base: Subject, other: Subject) -> float | None:
+    """The clock of the GPU while the run used it over that in the first run; None if unknown."""
+    clocks = [_clock(subject) for subject in (base, other)]
+    before, after = clocks
+    return after / before if before and after else None
+
+
+def _clock(subject: Subject) -> float | None:
+    devices = subject.run.devices if subject.run is not None else {}
+    for index, name, series in subject.readings.gpu_series():
+        if name == "sm_clock_mhz" and index in devices:
+            return series.mean(used_span(devices[index]))
+    return None
+
+
+class _Launched(NamedTuple):
+    """A kernel in one run: instances in a ns of its wall time, its mean length, its share."""
+
+    per_ns: float
+    average_ns: float
+    percent: float
+
+
+def _shared(base: Subject, other: Subject) -> list[tuple[str, _Launched, _Launched]]:
+    """The kernels that both launch, and that are main ones in either: those of weight first."""
+    before, after = _launched(base), _launched(other)
+    shared = [
+        (name, before[name], after[name])
+        for name in before.keys() & after.keys()
+        if max(before[name].percent, after[name].percent) >= MAIN_PERCENT
+    ]
+    return sorted(shared, key=lambda row: (-max(row[1].percent, row[2].percent), row[0]))
+
+
+def _kernels_of_a_step(base: Subject, other: Subject) -> float | None:
+    """How many times as many of the common kernels a recognized step of `other` launches; None
+    without any."""
+    before, after, shared = base.tree, other.tree, _shared(base, other)
+    if not shared or before is None or after is None:
+        return None
+    _, first, second = shared[0]
+    return second.per_ns * after.step_mean_ns / (first.per_ns * before.step_mean_ns)
+
+
+def _kernels_of_both(base: Subject, other: Subject, *, has_same_words: bool) -> Unit | None:
+    """The work of kernels that both runs launch, by how often they do in a time.
+
+    None unless those that are launched in the same proportion carry most of what is common, each
+    takes about as long in both, and together they are much of both runs. Of one program with other
+    options much of one run is enough: a cure leaves some kernels as they are, which may take little
+    of the faulty run's time.
+    """
+    shared = _shared(base, other)
+    if not shared:
+        return None
+    name, first, second = shared[0]
+    clocks = clock_change(base, other) or 1.0
+    factor = first.per_ns / second.per_ns
+    agreeing = [
+        (old, new)
+        for _, old, new in shared
+        if 1 / _SAME_RATIO <= old.per_ns / new.per_ns / factor <= _SAME_RATIO
+        and any(
+            1 / _SAME_SIZE <= slowed * new.average_ns / old.average_ns <= _SAME_SIZE
+            for slowed in (1.0, clocks)
+        )
+    ]
+    weight = sum(max(old.percent, new.percent) for _, old, new in shared)
+    agreed = sum(max(old.percent, new.percent) for old, new in agreeing)
+    carried = sum(old.percent for old, _ in agreeing), sum(new.percent for _, new in agreeing)
+    if (
+        agreed < 0.6 * weight
+        or (max(carried) if has_same_words else min(carried)) < _CARRIES_PERCENT
+    ):
+        return None
+    return Unit("work", short_name(name), factor=factor)
+
+
+def _launched(subject: Subject) -> dict[str, _Launched]:
+    """The kernels that came often enough to measure work, by name."""
+    run, tree = subject.run, subject.tree
+    if run is None or tree is None or not tree.wall_ns or subject.is_estimated:
+        return {}
+    operations = sum(device.operations for device in run.devices.values())
+    # Of a run's kernels as many are of its steady steps as of all its operations.
+    steady = min(1.0, tree.operations / operations) if operations else 0.0
+    return {
+        row.name: _Launched(
+            row.instances * steady / tree.wall_ns, row.total / row.instances, row.percent
+        )
+        for row in kernel_rows(subject.session, run)
+        if row.instances * steady >= FEWEST_INSTANCES
+    }
+
+
+_OF_A_STEP = {
+    "step": ("mean_ns", "operations"),
+    "cause": ("step_ns",),
+    "phase": ("cpu_step_ns",),
+    "kernel": ("step_ns",),
+}
+"""Figures that are of one step, by the kind of item."""
+
+OF_OWN_STEPS = ("median_ns", "p99_ns", "slow_percent", "steps")
+"""Figures of steps that mean nothing for a part of a step, or for several."""
+
+
+def scaled(kind: str, entries: Entries, unit: Unit | None) -> Entries:
+    """Entries of a run with its figures of a step as of the work of a step of the first run.
+    Without a common unit they stay what they are."""
+    if unit is None or unit.scale == 1.0 or kind not in _OF_A_STEP:
+        return entries
+    figures = _OF_A_STEP[kind]
+    return {
+        name: Entry(
+            entry.name,
+            entry.short,
+            {
+                figure: _times(mean, unit.scale) if figure in figures else mean
+                for figure, mean in entry.figures.items()
+            },
+        )
+        for name, entry in entries.items()
+    }
+
+
+def _times(mean: Mean, scale: float) -> Mean:
+    error = None if mean.error is None else mean.error * scale
+    return Mean(mean.amount * scale, error, mean.freedom)
+
+
+def is_of_step(kind: str, figure: str) -> bool:
+    """Whether a figure is of steps, which two runs may not have in common."""
+    return figure in _OF_A_STEP.get(kind, ()) or (kind == "step" and figure in OF_OWN_STEPS)

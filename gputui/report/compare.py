@@ -11,11 +11,28 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
+from gputui.base.errors import GputuiError
 from gputui.model.kernel_categories import category
 from gputui.report.alerts import ANY_GPU, Threshold
-from gputui.report.comparable import EFFECTS, ENTRIES_OF, Entries, Entry, Subject
+from gputui.report.comparable import (
+    EFFECTS,
+    ENTRIES_OF,
+    OF_OWN_STEPS,
+    Entries,
+    Entry,
+    Subject,
+    Unit,
+    clock_change,
+    common_unit,
+    is_of_step,
+    scaled,
+)
 from gputui.report.explain.time_tree import share_in_the_loop
 from gputui.report.statistics import Mean, noise
+
+CLOCKS_DIFFER = 0.15
+"""Change of the clock from which a remark says so. Of recordings of one program on one kind of card
+the mean clocks while it was in use differ by up to 10 %, with power and temperature."""
 
 NOISE_RULE = (
     "Noise is half the 95 % interval of the difference of two means. The error of a mean comes "
@@ -37,15 +54,20 @@ class Difference:
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """One figure in every run, None if a run does not have it."""
+    """One figure in every run, None if a run does not have it.
+
+    `apart` are the runs whose value is of other work than that of the first run.
+    """
 
     name: str
     values: tuple[Mean | None, ...]
+    apart: frozenset[int] = frozenset()
 
     def difference(self, index: int) -> Difference | None:
-        """Run `index` against the first; None if one of them lacks the figure."""
+        """Run `index` against the first; None if one of them lacks the figure, or if they cannot be
+        compared."""
         base, other = self.values[0], self.values[index]
-        if base is None or other is None:
+        if base is None or other is None or index in self.apart:
             return None
         absolute = other.amount - base.amount
         percent = 100.0 * absolute / base.amount if base.amount else None
@@ -56,7 +78,11 @@ class Figure:
     @property
     def effect(self) -> float:
         """The largest difference of any run; what a run lacks counts as 0."""
-        amounts = [value.amount if value else 0.0 for value in self.values]
+        amounts = [
+            value.amount if value else 0.0
+            for index, value in enumerate(self.values)
+            if index not in self.apart
+        ]
         return max(abs(amount - amounts[0]) for amount in amounts)
 
 
@@ -82,6 +108,8 @@ class Comparison:
 
     subjects: tuple[Subject, ...]
     items: tuple[Item, ...]
+    units: tuple[Unit | None, ...] = ()
+    """The work by which each run is compared with the first, None where nothing is common."""
 
     def of_kind(self, kind: str) -> list[Item]:
         """The items of a kind: step, cause, metric, device, phase or kernel."""
@@ -112,7 +140,7 @@ class Comparison:
         """What cannot be compared, and why, one line each."""
         alone = [subject.label for subject in self.subjects if subject.run is None]
         if not alone:
-            return [*self._without_steps, *self._in_windows]
+            return [*self._without_steps, *self._in_windows, *self._of_other_clocks]
         which = (
             "none of them holds a run"
             if len(alone) == len(self.subjects)
@@ -128,6 +156,18 @@ class Comparison:
         return [
             f"kernels were traced part of the time in {', '.join(labels)}: GPU times of phases are "
             "estimated by occurrences, and counts are not compared"
+        ]
+
+    @property
+    def _of_other_clocks(self) -> list[str]:
+        """Runs whose GPU had another clock: their times differ for this alone."""
+        base = self.subjects[0]
+        changes = {subject.label: clock_change(base, subject) for subject in self.subjects[1:]}
+        return [
+            f"the GPU's clock in {label} was {100 * change:.0f} % of that in {base.label}: times "
+            "differ for this alone"
+            for label, change in changes.items()
+            if change is not None and abs(change - 1) >= CLOCKS_DIFFER
         ]
 
     @property
@@ -150,14 +190,18 @@ def compare(subjects: Sequence[Subject]) -> Comparison:
     if len(subjects) < 2:
         raise ValueError("give at least two runs to compare")
     items: list[Item] = []
+    units = (Unit("step"), *(common_unit(subjects[0], other) for other in subjects[1:]))
     for kind, entries_of in ENTRIES_OF.items():
-        entries = [entries_of(subject) for subject in subjects]
+        entries = [
+            scaled(kind, entries_of(subject), unit)
+            for subject, unit in zip(subjects, units, strict=True)
+        ]
         renames = _renames(entries, kind) if kind in ("phase", "kernel") else {}
-        kind_items = list(_items(kind, entries, renames))
+        kind_items = list(_items(kind, entries, renames, units))
         if kind in EFFECTS:
             kind_items.sort(key=lambda item: -_effect(item, EFFECTS[kind]))
         items += kind_items
-    return Comparison(tuple(subjects), tuple(items))
+    return Comparison(tuple(subjects), tuple(items), units)
 
 
 def _effect(item: Item, names: Sequence[str]) -> float:
@@ -165,7 +209,20 @@ def _effect(item: Item, names: Sequence[str]) -> float:
     return figures[0].effect if figures else 0.0
 
 
-def _items(kind: str, entries: list[Entries], renames: dict[str, str]) -> Iterable[Item]:
+def _apart(kind: str, figure: str, units: Sequence[Unit | None]) -> frozenset[int]:
+    """The runs in which a figure is of other work than in the first one."""
+    if not is_of_step(kind, figure):
+        return frozenset()
+    return frozenset(
+        index
+        for index, unit in enumerate(units)
+        if unit is None or (unit.scale != 1.0 and figure in OF_OWN_STEPS)
+    )
+
+
+def _items(
+    kind: str, entries: list[Entries], renames: dict[str, str], units: Sequence[Unit | None]
+) -> Iterable[Item]:
     """One item per name, in the order of the first run that has it."""
     new_names = set(renames.values())
     for name in dict.fromkeys(name for run_entries in entries for name in run_entries):
@@ -184,7 +241,9 @@ def _items(kind: str, entries: list[Entries], renames: dict[str, str]) -> Iterab
             short=first.short,
             figures={
                 figure: Figure(
-                    figure, tuple(entry.figures.get(figure) if entry else None for entry in row)
+                    figure,
+                    tuple(entry.figures.get(figure) if entry else None for entry in row),
+                    _apart(kind, figure, units),
                 )
                 for figure in figures
             },
@@ -278,13 +337,24 @@ def _by_short(entries: Iterable[Entry]) -> dict[str, list[Entry]]:
 # gpu0, or of gpu for any, and of host are means; with `for` they are readings (`alerts`).
 
 
+NOT_COMPARABLE = 3
+"""Exit status of a condition that two runs have no common work for."""
+
+
+class NotComparableError(GputuiError):
+    """A condition is of work that two runs do not have in common. One line."""
+
+    exit_status = NOT_COMPARABLE
+
+
 class Condition(Threshold, frozen=True):
     """A condition on a comparison."""
 
     def tripped(self, comparison: Comparison) -> list[str]:
         """A line for each run that meets the condition, or that cannot be judged.
 
-        Raises ThresholdError if no run has what it names.
+        Raises ThresholdError if no run has what it names, NotComparableError if it is of work that
+        a run does not have in common with the first.
         """
         if self.for_ns is not None:
             raise self.error("a condition with for needs gputui summary: it is of one recording")
@@ -297,6 +367,11 @@ class Condition(Threshold, frozen=True):
                 raise self.error(f"say +{number}% or -{number}%")
             which = f"{item.name}: " if self.what.startswith(f"{ANY_GPU}.") else ""
             for index, subject in enumerate(comparison.subjects[1:], 1):
+                if self.relative and index in figure.apart:
+                    raise NotComparableError(
+                        f"{subject.label}: {self.text}: its steps are of other work than those of "
+                        f"{comparison.subjects[0].label}; compare a metric, or a phase by its name"
+                    )
                 reason = self._judge(item, figure, index)
                 if reason is not None:
                     lines.append(f"{subject.label}: {self.text}: {which}{reason}")

@@ -23,6 +23,7 @@ from gputui.tui.widgets.comparison import comparison_columns
 from tests.conftest import DATA
 from tests.events_for_tests import times
 from tests.report.test_verdict import STEP_NS, a_run, delta
+from tests.sessions_for_tests import loaded_once
 
 Shares = dict[Leaf, float]
 SLOW: Shares = {Leaf.LAUNCH: 0.6, Leaf.SYNC: 0.1, Leaf.MATMUL: 0.3}
@@ -63,7 +64,9 @@ def test_of_two_workloads_none_is_the_faster_one() -> None:
     for one, name in zip(both, ("train", "inference"), strict=True):
         assert one.run is not None
         one.run.started = replace(one.run.started, kind="workload", name=name)
-    assert verdict_on(*both).word == "ANOTHER WORKLOAD"
+    found = verdict_on(*both)
+    assert (found.word, found.step_percent) == ("NOT COMPARABLE", None)
+    assert found.sentence.startswith("Other workloads do other work: a step of run 2 is")
 
 
 def with_kernels(one: Subject, operations: float, *words: str, **kernels: int) -> Subject:
@@ -90,12 +93,15 @@ def test_of_two_programs_none_is_the_faster_one() -> None:
         return verdict_on(before(), other)
 
     found = after(17, "copy.py", nvjet=1000, fill=1)
-    assert (found.word, found.because) == ("DIFFERENT PROGRAMS", "")
+    assert (found.word, found.because, found.compared_by) == ("NOT COMPARABLE", "", None)
     assert found.sentence.startswith(
-        "Not comparable: a step of run 2 is 17 operations in 735 µs, one of the baseline 154 in "
+        "Different programs: a step of run 2 is 17 operations in 735 µs, a step of the baseline is "
+        "154 operations in "
     )
     assert (found.step_percent, found.noise_percent) == (None, None)
-    assert after(17, "save.py", "copy", nvjet=1000, fill=1).word == "DIFFERENT STEPS"
+    other_words = after(17, "save.py", "copy", nvjet=1000, fill=1)
+    assert other_words.word == "NOT COMPARABLE"
+    assert other_words.sentence.startswith("Different steps: a step of run 2 is 17 operations")
     # Of a compiled program all is other, but the command only has one more option.
     assert after(17, "save.py", "--compile", nvjet=1000).word == "13.6× FASTER"
     # Kernels that only one has are named so that each is another one.
@@ -111,6 +117,79 @@ def test_of_two_programs_none_is_the_faster_one() -> None:
     # A compiler leaves some kernels, other types of numbers leave the operations.
     assert after(17, "save.py", gemm=80, triton=20).word == "13.6× FASTER"
     assert after(140, "copy.py", nvjet=1000).word == "13.6× FASTER"
+
+
+def fault(name: str) -> Subject:
+    loaded = loaded_once(str(DATA / "faults" / f"{name}.gputui.gz"))
+    return Subject(name, loaded.session, loaded.run)
+
+
+GAINS = {
+    "allocator": 1.21, "attention": 14.3, "input": 3.78, "launch": 8.63, "logits": 19.8,
+    "no_cache": 3.37, "odd_shapes": 4.91, "overlap": 1.29, "pageable": 6.85, "shared_gpu": 1.66,
+    "tensor_cores": 11.5, "workers": 7.32,
+}  # fmt: skip
+"""How many times faster the cured program does the same work, by the mean step of the kernels that
+it and the faulty one launch alike. Taken from the recordings by other code than what compares."""
+
+NOT_OF_ONE_SIZE = ("optimizer", "recompiling", "starved", "unfused")
+"""Of these the faulty program was recorded with another size of its model, for less than a step, or
+with none of the cured one's kernels."""
+
+
+@pytest.mark.parametrize("name", GAINS)
+def test_a_cure_is_as_much_faster_as_it_was_measured(name: str) -> None:
+    found = verdict_on(fault(name), fault(f"{name}-cure"))
+    assert found.step_percent is not None
+    assert 1 / (1 + found.step_percent / 100) == pytest.approx(GAINS[name], rel=0.02)
+    # Its mean varies by half: it waits in each sixteenth step.
+    assert found.word.endswith("UNCERTAIN" if name == "overlap" else " FASTER")
+    back = verdict_on(fault(f"{name}-cure"), fault(name))
+    assert back.word.endswith("UNCERTAIN" if name == "overlap" else " SLOWER")
+
+
+@pytest.mark.parametrize("name", NOT_OF_ONE_SIZE)
+def test_without_common_work_no_run_is_the_faster_one(name: str) -> None:
+    for pair in ((name, f"{name}-cure"), (f"{name}-cure", name)):
+        found = verdict_on(*map(fault, pair))
+        assert found.word in ("NOT COMPARABLE", "NO STEPS")
+        assert (found.step_percent, found.compared_by) == (None, None)
+        assert not re.search(r"\d×", found.word + found.sentence)
+
+
+def test_runs_of_two_programs_are_not_compared_by_what_they_call_steps() -> None:
+    for pair in (("varied_docs", "with_eval"), ("launch", "sync"), ("leak", "healthy_training")):
+        assert verdict_on(*map(fault, pair)).word == "NOT COMPARABLE"
+
+
+def test_a_slow_clock_is_said() -> None:
+    """The cure was recorded while the GPU was hot: each of its kernels takes twice as long."""
+    comparison = compared(fault("sync"), fault("sync-cure"))
+    assert comparison.remarks == [
+        "the GPU's clock in sync-cure was 42 % of that in sync: times differ for this alone"
+    ]
+    [found] = changes(comparison)
+    assert found.sentence.startswith("The work of a step of the baseline, by its nvjet_sm90")
+    assert found.compared_by == "work"
+
+
+def test_the_gate_passes_a_fix_and_says_where_it_cannot_judge(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def gate(before: str, after: str, *conditions: str) -> int:
+        files = [str(DATA / "faults" / f"{name}.gputui.gz") for name in (before, after)]
+        return gputui(["compare", *files, *(f"--fail-if={text}" for text in conditions)])
+
+    slower = "step.mean_ns>+3%"
+    assert gate("launch", "launch-cure", slower) == 0
+    assert gate("launch-cure", "launch", slower) == 1
+    capsys.readouterr()
+    assert gate("varied_docs", "with_eval", slower, "idle.launch>90%") == 3
+    error = capsys.readouterr().err
+    assert "its steps are of other work than those of" in error
+    assert gate("varied_docs", "with_eval", slower, "busy>1%") == 1
+    # Where the steps are other parts of the program, only their mean can be scaled.
+    assert gate("launch", "launch-cure", "step.p99_ns>+3%") == 3
 
 
 def test_changes_are_read_at_a_glance() -> None:
