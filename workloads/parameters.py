@@ -86,6 +86,7 @@ DEVICE_NAME = Figure("device_name", "the device that computed")
 EFFECTIVE_PRECISION = Figure(
     "effective_precision", "the type the matrix products actually compute in"
 )
+STEP_MS = Figure("step_ms", "mean wall time of the measured `step` ranges, of all rows")
 PEAK_ALLOCATED = Figure("peak_memory_allocated_bytes", "peak held by tensors")
 PEAK_RESERVED = Figure("peak_memory_reserved_bytes", "peak reserved by torch")
 STATUS = Figure("status", "ok, or why the row has no more figures")

@@ -43,7 +43,10 @@ class Peak:
     source: str
 
     def flops_per_s(self, precision: str) -> float | None:
-        """The dense peak of `precision`: fp32, tf32, bf16, fp16 or fp8."""
+        """The dense peak of `precision`: fp32, tf32, bf16, fp16, fp8, or int8, whose rate is fp8's
+        on every listed card that has both (data sheets of Ada and Hopper)."""
+        if precision == "int8":
+            return self.fp8
         return getattr(self, precision) if precision in PRECISIONS else None
 
 

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import TypeVar
 
 import nvtx
 
 from .declaration import FigureValue, Outcome, Row, Value, Workload
+from .parameters import STEP_MS
 from .place import Place
 from .report import Report
 from .rows import Rows
 from .stopping import StopRequest
-from .timing import Times, measure, repeat
+from .timing import SHORT_MS, Times, measure, measure_in_graph, repeat
 
 STEP = nvtx.annotate("step")
+GRAPH = nvtx.annotate("graph")
 
 _Item = TypeVar("_Item")
 
@@ -28,6 +31,8 @@ class Runner(StopRequest):
 
     def __init__(self, workload: Workload, given: Mapping[str, Value], report: Report) -> None:
         super().__init__()
+        self.workload = workload
+        self._steps, self._steps_ms = 0, 0.0
         self.place = Place.find(given)
         self.values = self.place.fill(workload, given)
         self.report = report
@@ -58,9 +63,12 @@ class Runner(StopRequest):
         """A table of so many rows, to be measured one after the other."""
         return Rows(total, self.place.device, self.report)
 
-    def timed(self, once: Callable[[], object], passes: str = "passes") -> Times:
+    def timed(
+        self, once: Callable[[], object], passes: str = "passes", *, in_graph: bool = False
+    ) -> Times:
         """Passes of `once`, each in a range `step`, as many as the parameter `passes` says, after
-        those of `warmup` where there is such a parameter.
+        those of `warmup` where there is such a parameter. With `in_graph`, short passes are timed
+        once more inside a CUDA graph, in a range `graph`.
         """
 
         def step() -> None:
@@ -69,7 +77,23 @@ class Runner(StopRequest):
 
         if "warmup" in self.values:
             repeat(once, self["warmup"], self.place.device)
-        return measure(step, self.place.device, self[passes], lambda: self.is_stopped)
+        times = measure(step, self.place.device, self[passes], lambda: self.is_stopped)
+        self.count_steps(times.passes, times.wall_ms)
+        if not in_graph or times.gpu_ms is None or times.gpu_ms >= SHORT_MS:
+            return times
+        with GRAPH:
+            graph_ms = measure_in_graph(once, self.place.device, times.gpu_ms)
+        return replace(times, graph_ms=graph_ms)
+
+    def count_steps(self, count: int, mean_ms: float) -> None:
+        """Add `count` measured steps of `mean_ms` each to the workload's own step time."""
+        self._steps += count
+        self._steps_ms += count * mean_ms
+
+    @property
+    def step_ms(self) -> float | None:
+        """Mean wall time of all measured steps, those of every row; None before the first."""
+        return self._steps_ms / self._steps if self._steps else None
 
     def outcome(
         self,
@@ -81,14 +105,14 @@ class Runner(StopRequest):
         """The outcome, with the device's name. A result that is None is unavailable for its reason
         in `reasons`, or else for `why`.
         """
+        declares_step = any(figure.name == STEP_MS.name for figure in self.workload.results)
+        step_ms: dict[str, FigureValue] = {STEP_MS.name: self.step_ms} if declares_step else {}
+        measured = {"device_name": self.place.name, **step_ms, **results}
+        missing = [name for name, value in measured.items() if value is None]
         return Outcome(
             parameters=self.values,
-            results={"device_name": self.place.name, **results},
-            unavailable={
-                name: (reasons or {}).get(name, why)
-                for name, value in results.items()
-                if value is None
-            },
+            results=measured,
+            unavailable={name: (reasons or {}).get(name, why) for name in missing},
             tables=tables,
             stopped_by=self.signal,
         )

@@ -64,12 +64,12 @@ def test_a_shorter_type_errs_more_and_the_error_is_against_fp64() -> None:
     generator = torch.Generator().manual_seed(0)
     left, right = (torch.randn(128, 128, generator=generator) for _ in range(2))
     relative = {}
-    for name in ("fp32", "bf16"):
-        multiply, effective = product(name, left, right)
-        relative[name] = errors(multiply(), left, right)[1]
-        assert effective.startswith(name)
+    for name in ("fp32", "bf16", "int8"):
+        made = product(name, left, right)
+        relative[name] = errors(made.multiply() * made.scale, left, right)[1]
+        assert made.effective.startswith(name)
     assert relative["fp32"] < 1e-5
-    assert 1e-3 < relative["bf16"] < 1e-2
+    assert 1e-3 < relative["bf16"] < relative["int8"] < 5e-2
 
 
 def test_fp8_and_tf32_are_no_matter_of_the_cpu() -> None:
@@ -78,7 +78,7 @@ def test_fp8_and_tf32_are_no_matter_of_the_cpu() -> None:
         product("fp8", square, square)
     with pytest.raises(CannotRun, match="tf32 needs a GPU"):
         product("tf32", square, square)
-    assert precisions("all", CPU) == ("fp32", "bf16")
+    assert precisions("all", CPU) == ("fp32", "bf16", "int8")
 
 
 # --- gemm, bandwidth, streams -----------------------------------------------------------------

@@ -6,7 +6,7 @@ after it, with `forward` and `backward` in it, and a `step` for every timed pass
 """
 
 from ..declaration import Figure, Parameter, Preset, Table, Workload
-from ..parameters import DEVICE, DEVICE_NAME, SEED, STATUS, choice, repeats, warmup
+from ..parameters import DEVICE, DEVICE_NAME, SEED, STATUS, STEP_MS, choice, repeats, warmup
 from .grids import GRIDS, IMPLEMENTATIONS
 
 _PRECISIONS = ("fp32", "tf32", "bf16", "fp16")
@@ -73,6 +73,7 @@ ATTENTION = Workload(
     step_range="step",
     results=(
         DEVICE_NAME,
+        STEP_MS,
         Figure("rows_measured", "rows that completed"),
         Figure("out_of_memory_rows", "rows that did not fit"),
         Figure("best_fwd_flops_per_s", "fastest forward pass"),

@@ -102,8 +102,7 @@ class _Measurement:
         compute = attention(self.name, causal=shape.causal, length=shape.length, device=device)
 
         def forward() -> Tensor:
-            with STEP:
-                return compute(q, k, v)
+            return compute(q, k, v)
 
         with FORWARD:
             started_ns = time.perf_counter_ns()
@@ -138,8 +137,7 @@ class _Measurement:
         upstream = random(requires_grad=False)
 
         def backward() -> None:
-            with STEP:
-                torch.autograd.grad(out, (q, k, v), upstream, retain_graph=True)
+            torch.autograd.grad(out, (q, k, v), upstream, retain_graph=True)
 
         with BACKWARD:
             backward()
@@ -161,7 +159,14 @@ class _Measurement:
         holds = max(1, int(self.budget_ms / max(alone.wall_ms, 1e-3)))
         repeat(once, min(self.run["warmup"], holds), self.place.device)
         passes = min(self.run["passes"], holds)
-        return measure(once, self.place.device, passes, lambda: self.run.is_stopped)
+
+        def step() -> None:
+            with STEP:
+                once()
+
+        times = measure(step, self.place.device, passes, lambda: self.run.is_stopped)
+        self.run.count_steps(times.passes, times.wall_ms)
+        return times
 
     def _moved(self, once: Callable[[], object], times: Times) -> float | None:
         """Bytes of a pass by the GPU's counter, in a window as long as that needs."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from itertools import product
 
+import nvtx
 import torch
 
 from ..ceilings import BANDWIDTH as CEILING
@@ -12,9 +13,10 @@ from ..ceilings import remember_ceilings
 from ..declaration import FigureValue, Outcome, Value
 from ..peaks import share_percent
 from ..report import Report
-from ..rows import Cells
+from ..rows import Cells, best
 from ..runner import Runner
 from . import BANDWIDTH, OPERATIONS
+from .levels import HBM, HOST, L2, PCIE_TO, SHARED, Levels, level_of
 
 _ARRAYS_MOVED = {"copy": 2, "read": 1, "write": 1, "add": 3}
 """Arrays that each operation reads and writes, as STREAM counts them (McCalpin, 1995)."""
@@ -37,6 +39,7 @@ def run(given: Mapping[str, Value], report: Report) -> Outcome:
             label = f"{operation} {size // _MIB} MiB"
             with rows.row(label, operation=operation, array_bytes=size) as cells:
                 _measure(operation, size, run, cells)
+        levels = _measure_levels(run, largest * _MIB)
     results: dict[str, FigureValue] = {}
     reasons = {}
     for operation in OPERATIONS:
@@ -51,18 +54,55 @@ def run(given: Mapping[str, Value], report: Report) -> Outcome:
     reasons["l2_cache_bytes"] = "a CPU's caches are not asked for"
     if place.on_gpu:
         results["l2_cache_bytes"] = torch.cuda.get_device_properties(place.device).L2_cache_size
-    return run.outcome(results, {"bandwidth": rows.rows}, place.why_no_peak, reasons)
+    for name, level in _LEVEL_FIGURES.items():
+        results[name] = next(
+            (row.get("bytes_per_s") for row in levels if row["level"] == level), None
+        )
+        status = next((str(row["status"]) for row in levels if row["level"] == level), "")
+        reasons[name] = status or "the CPU has no such level, or the run was stopped earlier"
+    tables = {"bandwidth": rows.rows, "memory_levels": levels}
+    return run.outcome(results, tables, place.why_no_peak, reasons)
+
+
+_LEVEL_FIGURES = {
+    "shared_bytes_per_s": SHARED,
+    "l2_bytes_per_s": L2,
+    "host_bytes_per_s": HOST,
+    "link_bytes_per_s": PCIE_TO,
+}
+
+
+def _measure_levels(run: Runner, largest_bytes: int) -> list[Cells]:
+    """A row for each level of the hierarchy, the fastest first."""
+    levels = Levels(run.place, largest_bytes)
+    rows = run.rows(len(levels.names))
+    with nvtx.annotate("levels"):
+        for name in run.until_stopped(levels.names):
+            with rows.row(name, level=name) as cells:
+                cells |= levels.measure(name)
+                rate, peak = cells["bytes_per_s"], cells.get("peak_bytes_per_s")
+                if isinstance(rate, float) and isinstance(peak, float):
+                    cells["peak_percent"] = share_percent(rate, peak)
+    hbm = best(rows.measured, "bytes_per_s", level=HBM)
+    for row in rows.measured:
+        if hbm and isinstance(rate := row["bytes_per_s"], float):
+            row["of_hbm"] = rate / hbm
+    return rows.rows
 
 
 def _measure(operation: str, size: int, run: Runner, cells: Cells) -> None:
-    times = run.timed(_operation(operation, size, run.place.device))
+    times = run.timed(_operation(operation, size, run.place.device), in_graph=True)
+    on_gpu = run.place.on_gpu
+    l2_bytes = torch.cuda.get_device_properties(run.place.device).L2_cache_size if on_gpu else None
     moved = _ARRAYS_MOVED[operation] * size
     rate = moved / times.best_ms * 1e3
     cells |= {
+        "level": level_of(size, _ARRAYS_MOVED[operation], l2_bytes),
         "moved_bytes": moved,
         "wall_ms": times.wall_ms,
         "host_ms": times.host_ms,
-        "gpu_ms": times.gpu_ms,
+        "gpu_ms": times.best_ms if on_gpu else None,
+        "timed_by": times.timed_by,
         "bytes_per_s": rate,
         "peak_percent": share_percent(rate, run.place.bytes_per_s),
     }

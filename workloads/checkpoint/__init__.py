@@ -6,7 +6,7 @@ Ranges: `write` (only if the file is made here) and `read` once, then a range fo
 """
 
 from ..declaration import Figure, Parameter, Preset, Table, Workload
-from ..parameters import DEVICE, DEVICE_NAME, SEED, STATUS, choice, repeats
+from ..parameters import DEVICE, DEVICE_NAME, SEED, STATUS, STEP_MS, choice, repeats
 from ..train.shapes import OLD_NAMES, SHAPES
 
 CHECKPOINT = Workload(
@@ -38,6 +38,7 @@ CHECKPOINT = Workload(
     step_range="step",
     results=(
         DEVICE_NAME,
+        STEP_MS,
         Figure("file_bytes", "of the tensors in the file"),
         Figure("tensors", "in the file"),
         Figure("read_bytes_per_s", "from disk or the page cache"),

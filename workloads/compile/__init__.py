@@ -4,7 +4,7 @@ A row is a range named after it: inside, `compile` once and a `step` for every t
 """
 
 from ..declaration import Figure, Preset, Table, Workload
-from ..parameters import DEVICE, DEVICE_NAME, SEED, STATUS, choice, repeats, warmup, whole
+from ..parameters import DEVICE, DEVICE_NAME, SEED, STATUS, STEP_MS, choice, repeats, warmup, whole
 from ..train.shapes import OLD_NAMES, SHAPES
 
 WORK = {
@@ -44,6 +44,7 @@ COMPILE = Workload(
     step_range="step",
     results=(
         DEVICE_NAME,
+        STEP_MS,
         *(Figure(f"{case}_speedup", f"of the compiled {case} over the eager one") for case in WORK),
         Figure("compile_s", "total compile time"),
     ),

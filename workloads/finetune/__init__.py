@@ -11,6 +11,7 @@ from ..parameters import (
     PEAK_ALLOCATED,
     SEED,
     STATUS,
+    STEP_MS,
     choice,
     repeats,
     warmup,
@@ -52,6 +53,7 @@ FINETUNE = Workload(
     step_range="step",
     results=(
         DEVICE_NAME,
+        STEP_MS,
         Figure("padding_percent", "of the tokens of padded rows"),
         Figure("packing_speedup", "tokens a second of packed over padded rows, all weights"),
         Figure("lora_speedup", "tokens a second of LoRA over all weights, packed"),

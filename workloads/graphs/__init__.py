@@ -6,7 +6,7 @@ A row is a range named after it, with a `step` for every timed pass; the graph i
 
 from ..declaration import Figure, Preset, Table, Workload
 from ..inference.shapes import OLD_NAMES, SHAPES
-from ..parameters import DEVICE, DEVICE_NAME, SEED, STATUS, choice, repeats, warmup, whole
+from ..parameters import DEVICE, DEVICE_NAME, SEED, STATUS, STEP_MS, choice, repeats, warmup, whole
 
 WORK = {
     "chain": "small additions one after another, a kernel each",
@@ -42,6 +42,7 @@ GRAPHS = Workload(
     step_range="step",
     results=(
         DEVICE_NAME,
+        STEP_MS,
         Figure("host_us_per_launch", "host time per kernel of the chain", unit="us"),
         Figure("chain_speedup", "of the graph over eager launches"),
         Figure("decode_speedup", "of the graph over eager launches"),

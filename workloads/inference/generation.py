@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import nullcontext
 
 import nvtx
 import torch
@@ -51,16 +52,18 @@ class Generator:
         """The tokens written so far, [batch, tokens], on the host."""
         return self._text[: len(self.arrived_ns), :, 0].T
 
-    def prefill(self) -> None:
-        """Process the prompt in one pass, which gives the first token. Discards earlier output."""
+    def prefill(self, *, counted: bool = True) -> None:
+        """Process the prompt in one pass, which gives the first token. Discards earlier output.
+        Without `counted`, in a warm-up, it is in no range `step`.
+        """
         self._cache.length = 0
         self.arrived_ns = []
         self.started_ns = time.perf_counter_ns()
-        self._step(self._prompt)
+        self._step(self._prompt, counted)
 
-    def decode_step(self) -> None:
-        """The token after the newest one."""
-        self._step(self._next)
+    def decode_step(self, *, counted: bool = True) -> None:
+        """The token after the newest one; `counted` as in `prefill`."""
+        self._step(self._next, counted)
 
     def capture(self) -> None:
         """Capture a CUDA graph of every decode step: each attends to one position more than the
@@ -76,9 +79,9 @@ class Generator:
                     self._sample(logits)
             self._graphs.append(graph)
 
-    def _step(self, tokens: Tensor) -> None:
+    def _step(self, tokens: Tensor, counted: bool) -> None:
         done = len(self.arrived_ns)
-        with STEP:
+        with STEP if counted else nullcontext():
             if done and self._graphs:
                 with REPLAY:
                     self._graphs[done - 1].replay()

@@ -195,9 +195,9 @@ def _warm_up(generator: Generator, settings: Settings, report: Report) -> float:
         report.progress("warmup", 0, rounds, "rounds")
         with WARMUP:
             for done in range(1, rounds + 1):
-                generator.prefill()
+                generator.prefill(counted=False)
                 for _ in range(min(settings.tokens - 1, 2 if settings.compile else 1)):
-                    generator.decode_step()
+                    generator.decode_step(counted=False)
                 report.progress("warmup", done, rounds, "rounds")
             if settings.graphs:
                 generator.capture()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import sys
 import time
+from contextlib import AbstractContextManager, nullcontext
 
 import nvtx
 import torch
@@ -37,25 +38,25 @@ class Measured:
         # On the CPU every step has ranges; on a GPU counting would cost steps their time.
         with collectives(ranges=not rank.on_gpu, counts=False) as mode:
             for _ in range(int(spec["warmup"])):
-                self._step()
+                self._step(nullcontext())
             rank.synchronize()
             began = time.perf_counter()
             for _ in range(int(spec["steps"])):
                 mode.reset()
-                loss = self._step()
+                loss = self._step(STEP)
             rank.synchronize()
             self.step_s = (time.perf_counter() - began) / int(spec["steps"])
         self.loss = float(loss)
         if rank.on_gpu and ranks > 1:
             with collectives(ranges=False, counts=True) as mode:
-                self._step()
+                self._step(nullcontext())
         self.count, self.sent_bytes = mode.count, mode.sent_bytes
         self.peak_bytes = torch.cuda.max_memory_allocated() if rank.on_gpu else None
 
-    def _step(self) -> torch.Tensor:
+    def _step(self, step_range: AbstractContextManager[object]) -> torch.Tensor:
         x, y = batch_of(self._sizes, self._ranks, self._number, int(self._rank.spec["seed"]))
         self._number += 1
-        with STEP:
+        with step_range:
             return self.trainer.step(x, y)
 
 

@@ -12,10 +12,12 @@ from ..parameters import (
     EFFECTIVE_PRECISION,
     SEED,
     STATUS,
+    STEP_MS,
     choice,
     repeats,
     whole,
 )
+from ..train import BOUND, GPU_BUSY
 from ..train.shapes import OLD_NAMES, SHAPES
 
 PRODUCTS = Table(
@@ -25,7 +27,7 @@ PRODUCTS = Table(
         Figure("precision", "the requested precision"),
         EFFECTIVE_PRECISION,
         Figure("size", "rows and columns of all three matrices"),
-        Figure("gpu_ms", "between CUDA events, a product"),
+        Figure("gpu_ms", "a product on the GPU"),
         Figure("wall_ms", "a product by the host's clock"),
         Figure("flops_per_s", "2 n³ over the time", unit="flops/s"),
         Figure("peak_percent", "of the data sheet's dense peak"),
@@ -44,6 +46,8 @@ TRAINING = Table(
         Figure("precision", "the requested precision"),
         EFFECTIVE_PRECISION,
         Figure("avg_ms", "mean wall time of a step"),
+        GPU_BUSY,
+        BOUND,
         Figure("tokens_per_s", "batch × ctx over the mean step", unit="tokens/s"),
         Figure("mfu_percent", "of the dense peak of the precision"),
         Figure("peak_memory_allocated_bytes", "peak held by tensors"),
@@ -79,8 +83,8 @@ PRECISION = Workload(
     name="precision",
     summary="number formats: speed, error, accumulation, autocast's choices",
     description=(
-        "The same matrix product and the same training step in fp32, TF32, bf16, fp16 and fp8, "
-        "as far as the device has them, with the error against fp64; a thousand additions of "
+        "The same matrix product and the same training step in fp32, TF32, bf16, fp16, fp8 and "
+        "int8, as far as the device has them, with the error against fp64; a thousand additions of "
         "0.01 in each pair of types; and the type that autocast gives each tensor of a small "
         "network."
     ),
@@ -88,7 +92,7 @@ PRECISION = Workload(
         whole("size", 8192, 16, 65536,
               "rows and columns of the product's matrices; a multiple of 16", cpu_default=256),
         repeats("products", 20, "products", cpu_default=3),
-        choice("model", "cs336-small", SHAPES,
+        choice("model", "cs336-medium", SHAPES,
                "shape of the model to train, one of the workload train", cpu_default="cs336-tiny",
                aliases=OLD_NAMES),
         whole("ctx", 512, 2, 1024, "length of its four sequences", cpu_default=32, unit="tokens"),
@@ -101,15 +105,16 @@ PRECISION = Workload(
         Preset("seed-004", "the CS336 solution's table: medium at ctx 512",
                {"model": "cs336-medium", "ctx": 512, "steps": 30}),
     ),
-    phases=("products", "accumulation", "autocast", "training", "step"),
+    phases=("products", "accumulation", "autocast", "training", "warmup", "step", "graph"),
     step_range="step",
     results=(
         DEVICE_NAME,
+        STEP_MS,
         Figure("fastest_product", "precision of the fastest product"),
         Figure("fastest_flops_per_s", "its rate"),
         Figure("bf16_speedup", "of the product in bf16 over fp32 (ieee)"),
         Figure("fp16_sum", "0.01 a thousand times in fp16; 10 is exact"),
-        Figure("fastest_training", "precision of the fastest training step"),
+        Figure("fastest_training", "precision whose step takes the GPU least, launches apart"),
     ),
     tables=(PRODUCTS, ACCUMULATION, AUTOCAST, TRAINING),
     run=f"{__name__}.run:run",

@@ -4,7 +4,7 @@ A row is a range named after it, with a `step` for every timed pass.
 """
 
 from ..declaration import Figure, Preset, Table, Workload
-from ..parameters import DEVICE, DEVICE_NAME, SEED, STATUS, repeats, warmup, whole
+from ..parameters import DEVICE, DEVICE_NAME, SEED, STATUS, STEP_MS, repeats, warmup, whole
 from .formats import FORMATS, GROUP
 
 QUANTIZED = Workload(
@@ -32,10 +32,11 @@ QUANTIZED = Workload(
         Preset("batch-16", "a layer of Llama 3 8B over 16 tokens", {"tokens": 16}),
         Preset("prefill", "over 2048 tokens, where the products are the work", {"tokens": 2048}),
     ),
-    phases=("step",),
+    phases=("step", "graph"),
     step_range="step",
     results=(
         DEVICE_NAME,
+        STEP_MS,
         Figure("bf16_ms", "a product with bf16 weights"),
         Figure("fp8_speedup", "of the fastest fp8 row over bf16"),
         Figure("int8_speedup", "of the fastest int8 row over bf16"),
@@ -50,7 +51,8 @@ QUANTIZED = Workload(
                 Figure("way", "which kernel multiplies"),
                 Figure("weight_bytes", "of the weights with their scales and zeros"),
                 Figure("wall_ms", "a pass by the host's clock"),
-                Figure("gpu_ms", "between CUDA events"),
+                Figure("gpu_ms", "a pass on the GPU, by the clock of timed_by"),
+                Figure("timed_by", "graph: many passes in one CUDA graph; events: between events"),
                 Figure("weight_bytes_per_s", "those bytes over the time"),
                 Figure("mbu_percent", "of the data sheet's bandwidth"),
                 Figure("speedup", "over bf16"),

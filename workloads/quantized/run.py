@@ -51,13 +51,14 @@ def run(given: Mapping[str, Value], report: Report) -> Outcome:
 
 def _measure(layer: Layer, x: Tensor, exact: Tensor, run: Runner, cells: Cells) -> None:
     product, held = layer
-    times = run.timed(lambda: product(x))
+    times = run.timed(lambda: product(x), in_graph=True)
     size = sum(tensor.nbytes for tensor in held)
     rate = size / (times.best_ms / 1e3)
     cells |= {
         "weight_bytes": size,
         "wall_ms": times.wall_ms,
-        "gpu_ms": times.gpu_ms,
+        "gpu_ms": times.best_ms if run.place.on_gpu else None,
+        "timed_by": times.timed_by,
         "weight_bytes_per_s": rate,
         "mbu_percent": share_percent(rate, run.place.bytes_per_s),
         "error_percent": 100 * ((product(x).double() - exact).norm() / exact.norm()).item(),

@@ -5,7 +5,7 @@ piece, `allocate`, `copy`, `convert` and `compute`.
 """
 
 from ..declaration import Figure, Preset, Table, Workload
-from ..parameters import DEVICE, DEVICE_NAME, SEED, STATUS, repeats, warmup, whole
+from ..parameters import DEVICE, DEVICE_NAME, SEED, STATUS, STEP_MS, repeats, warmup, whole
 
 STREAMS = Workload(
     name="streams",
@@ -37,6 +37,7 @@ STREAMS = Workload(
     step_range="step",
     results=(
         DEVICE_NAME,
+        STEP_MS,
         Figure("serial_ms", "a serial pass, the host waiting at every stage"),
         Figure("overlapped_ms", "a pass on several streams, pinned"),
         Figure("longest_stage_ms", "the lower bound of any overlap"),

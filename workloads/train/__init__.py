@@ -6,8 +6,8 @@ together, one row per configuration.
 
 Ranges of a configuration with W warm-up and N measured steps:
 
-    warmup        1 (none when W is 0)
-      step        W
+    load          1
+    warmup        1 (none when W is 0), W steps without a range `step`
     measure_loop  1
       step        N
         FORWARD   1; inside it, unless compiled, the ranges of `model`: MHA(total) L and its
@@ -49,6 +49,14 @@ SWEEPS = {
 _AVG_MS = Figure("avg_ms", "mean wall time of a measured step")
 _STD_MS = Figure("std_ms", "sample standard deviation of the steps")
 _FIRST = Figure("first_step_ms", "the very first step, before or after any warm-up")
+GPU_BUSY = Figure(
+    "gpu_busy_ms",
+    "the GPU's time of a step: one step replayed as a CUDA graph, so that it waits for no launch",
+)
+BOUND = Figure(
+    "bound",
+    "launch-bound where the GPU is busy for less than 80 % of the mean step, else GPU-bound",
+)
 _P50 = Figure("step_p50_ms", "median measured step")
 _P99 = Figure("step_p99_ms", "99th percentile of the measured steps")
 _TOKENS_PER_S = Figure("tokens_per_s", "global batch × ctx over the mean step", unit="tokens/s")
@@ -71,6 +79,8 @@ HEADLINE = Table(
         Figure("warmup", "untimed steps at the start", unit="steps"),
         _AVG_MS,
         _STD_MS,
+        GPU_BUSY,
+        BOUND,
         _P50,
         _P99,
         _FIRST,
@@ -201,7 +211,7 @@ TRAIN = Workload(
         Preset("handout-warmup", "the effect of warm-up: 0, 1, 2 and 5 steps",
                {"sweep": "warmup", "size": "cs336-small"}),
     ),
-    phases=("warmup", "measure_loop", "step", "FORWARD", "embedding", "norm", "MHA(total)",
+    phases=("load", "warmup", "measure_loop", "step", "FORWARD", "embedding", "norm", "MHA(total)",
             "QKV projections", "RoPE(Q)", "RoPE(K)", "attn_logits (QK^T) + mask", "softmax",
             "attn*V (context)", "scaled_dot_product_attention", "output proj", "FFN", "lm_head",
             "LOSS", "BACKWARD", "OPTIMIZER", "OPTIMIZER.step", "OPTIMIZER.zero_grad"),

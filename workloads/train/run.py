@@ -18,6 +18,7 @@ from ..devices import (
     peak_memory,
     release_memory,
     set_precision,
+    synchronize,
 )
 from ..errors import CannotRun, OutOfMemory
 from ..place import Place
@@ -28,8 +29,10 @@ from .forecast import refuse_unless_in_context
 from .memory import Footprint
 from .settings import Settings
 from .step import Trainer
-from .tables import clock_row, memory_rows, phase_rows, step_figures
+from .tables import bound_of, clock_row, memory_rows, phase_rows, step_figures
 
+LOAD = nvtx.annotate("load")
+GRAPH = nvtx.annotate("graph")
 WARMUP = nvtx.annotate("warmup")
 MEASURE_LOOP = nvtx.annotate("measure_loop")
 
@@ -164,21 +167,23 @@ def _measure(
 ) -> None:
     device = place.device
     report.progress("load", 0, 1, "model")
-    trainer = Trainer(
-        settings.shape,
-        settings.batch,
-        settings.ctx,
-        mode=settings.mode,
-        naive=settings.attention == "naive",
-        checkpoint=settings.checkpoint,
-        compiled=settings.compile,
-        optimizer=settings.optimizer,
-        lr=settings.lr,
-        autocast=settings.autocast,
-        device=device,
-        seed=settings.seed,
-        accumulate=settings.accumulate,
-    )
+    with LOAD:
+        trainer = Trainer(
+            settings.shape,
+            settings.batch,
+            settings.ctx,
+            mode=settings.mode,
+            naive=settings.attention == "naive",
+            checkpoint=settings.checkpoint,
+            compiled=settings.compile,
+            optimizer=settings.optimizer,
+            lr=settings.lr,
+            autocast=settings.autocast,
+            device=device,
+            seed=settings.seed,
+            accumulate=settings.accumulate,
+        )
+        synchronize(device)
     report.progress("load", 1, 1, "model")
     first_ns, first_loss = 0, 0.0
     tokens = settings.global_batch * settings.ctx
@@ -186,7 +191,8 @@ def _measure(
         report.progress("warmup", 0, settings.warmup, "steps")
         with WARMUP:
             for done in range(settings.warmup):
-                wall_ns = trainer.step() if done else trainer.first_step()
+                step = trainer.step if done else trainer.first_step
+                wall_ns = step(counted=False)
                 if not done:
                     first_ns, first_loss = wall_ns, trainer.loss
                 report.progress("warmup", done + 1, settings.warmup, "steps")
@@ -232,6 +238,10 @@ def _measure(
     on_gpu = device.type == "cuda"
     results.timeline = trainer.timeline if on_gpu else []
     results.memory += memory_rows(settings.label, settings.shape, trainer, peaks, on_gpu=on_gpu)
+    if settings.sweep == "precision":
+        with GRAPH:
+            busy_ms = row["gpu_busy_ms"] = trainer.graph_ms()
+        row["bound"] = bound_of(sum(walls_ns) / len(walls_ns) / 1e6, busy_ms)
 
 
 def _tell_step(

@@ -13,8 +13,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..declaration import Row
-from ..devices import synchronize
+from ..devices import is_out_of_memory, release_memory, synchronize
 from ..ranges import Range
+from ..timing import measure_in_graph
 from .model import Decoder, LayerRanges, no_ranges
 from .shapes import Shape
 from .timeline import MemoryTimeline
@@ -97,11 +98,13 @@ class Trainer:
             (part[:, :-1].contiguous(), part[:, 1:].flatten()) for part in torch.split(text, batch)
         ]
 
-    def step(self) -> int:
-        """Run one step; returns its wall time in ns, including the wait for the device."""
+    def step(self, *, counted: bool = True) -> int:
+        """Run one step; returns its wall time in ns, including the wait for the device. Without
+        `counted`, in a warm-up, it is in no range `step`.
+        """
         events = _Events(self.device)
         started_ns = time.perf_counter_ns()
-        with self._step:
+        with self._step if counted else nullcontext():
             loss = self._do(events)
             synchronize(self.device)
         wall_ns = time.perf_counter_ns() - started_ns
@@ -111,7 +114,7 @@ class Trainer:
         self.loss = loss.item()
         return wall_ns
 
-    def first_step(self) -> int:
+    def first_step(self, *, counted: bool = True) -> int:
         """Like `step`, and measures what each part allocates."""
         grown: dict[str, int] = {}
         base = self._allocated()
@@ -126,7 +129,7 @@ class Trainer:
         self._phase_ended = ended
         copies = _WeightCopies(self._model)
         with copies if self._autocast is not None else nullcontext(), timeline:
-            wall_ns = self.step()
+            wall_ns = self.step(counted=counted)
         self._phase_ended = None
         self.timeline = timeline.rows
         if self._autocast is not None and FORWARD in grown:
@@ -137,6 +140,26 @@ class Trainer:
         purposes = {"activations": FORWARD, "gradients": BACKWARD, "optimizer": OPTIMIZER}
         self.memory |= {what: grown[phase] for what, phase in purposes.items() if phase in grown}
         return wall_ns
+
+    def graph_ms(self) -> float | None:
+        """GPU milliseconds of a step that is one CUDA graph: what it takes where the GPU waits for
+        no launch. None on the CPU, for a compiled model or an optimizer of many launches, and
+        where the graph finds no memory beside the model's. Steps must have run before.
+        """
+        fused = self._optimizer is None or self._optimizer.defaults.get("fused")
+        if self.device.type != "cuda" or not fused or self._forward is not self._model:
+            return None
+        for group in self._optimizer.param_groups if self._optimizer is not None else ():
+            group["capturable"] = True
+        release_memory(self.device)
+        try:
+            return measure_in_graph(
+                lambda: self._do(_Events(torch.device("cpu"))), self.device, 1e9
+            )
+        except RuntimeError as error:
+            if not is_out_of_memory(error):
+                raise
+            return None
 
     def reset(self) -> None:
         """Set all times and counts to zero, at the end of the warm-up."""

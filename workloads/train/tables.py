@@ -39,6 +39,18 @@ def step_figures(
     }
 
 
+LAUNCH_BOUND = 0.8
+"""Of a step's wall time, below which the GPU's own time says that it waits for launches: above it,
+what a graph saves is within the spread of our runs."""
+
+
+def bound_of(avg_ms: float, busy_ms: float | None) -> str | None:
+    """ "launch-bound" or "GPU-bound", by the GPU's own time of a step; None where it is missing."""
+    if busy_ms is None:
+        return None
+    return "launch-bound" if busy_ms < LAUNCH_BOUND * avg_ms else "GPU-bound"
+
+
 class _PhaseRows:
     """Makes rows of one configuration's phase table."""
 
