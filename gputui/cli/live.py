@@ -130,7 +130,9 @@ def screen(watch: Watch) -> int:
         return record_on(live, why, session, notified.append, options.notify, options.keep_running)
 
     shows_run = request is not None
-    status = run_screen(connect, options, shows_run=shows_run, shown=shown, go_on=go_on)
+    status = run_screen(
+        connect, options, shows_run=shows_run, starts_run=shows_run, shown=shown, go_on=go_on
+    )
     if status or request is None or request.pid is not None or not runs:
         return status
     from gputui.cli.record import exit_status

@@ -95,6 +95,7 @@ def run_screen(
     options: argparse.Namespace,
     *,
     shows_run: bool,
+    starts_run: bool = False,
     is_demo: bool = False,
     shows_hosts: bool = False,
     shown: Shown | None = None,
@@ -119,6 +120,7 @@ def run_screen(
         readonly=options.readonly,
         notify=options.notify,
         folder=folder,
+        starts_run=starts_run,
         keep_running=options.keep_running,
     )
     return run_app(connect, look, shown=shown, go_on=go_on)

@@ -99,6 +99,11 @@ class Live:
         return self._run
 
     @property
+    def has_run(self) -> bool:
+        """Whether a run was asked for that has not ended; its start may still be unsaid."""
+        return self._run is not None and self._run.ended is None
+
+    @property
     def trace(self) -> TraceWriter | None:
         """The trace that is written."""
         return self._options.trace

@@ -80,6 +80,10 @@ class Runner(Source, Protocol, metaclass=_ByClass):
     interval_s: float
     recording: RecordingWriter
 
+    @property
+    def has_run(self) -> bool:
+        """Whether a run was asked for that has not ended; its start may still be unsaid."""
+
     def catalogue(self) -> Catalogue: ...
 
     def forecaster(self) -> Asked:
@@ -248,5 +252,7 @@ class Options(msgspec.Struct, frozen=True):
     """How the terminal notifies of alerts."""
     folder: Path | None = None
     """Whose recordings are listed; None for where runs are recorded."""
+    starts_run: bool = False
+    """Whether the source begins with a run, whose start is still to come when the screen opens."""
     keep_running: bool = False
     """Whether a run goes on without the screen once the terminal is gone."""

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gputui.tui.shell.home import Home
-from gputui.tui.source import AT_END_S, Playback, Runner, Source
+from gputui.tui.source import AT_END_S, Options, Playback, Runner, Source
 from gputui.tui.threads import Threads
 
 if TYPE_CHECKING:
@@ -24,6 +24,7 @@ _FIRST_WAIT_S = 5.0
 class Visits(Threads):
     """An application whose source can be left for a recording."""
 
+    options: Options
     model: Model
     main: MainScreen
     _source: Source | None = None
@@ -47,6 +48,14 @@ class Visits(Threads):
         session = self.model.session if self._home is None else self._home.session
         active = session.run is not None and session.run.is_active
         return session.run if active and isinstance(self.home_source, Runner) else None
+
+    @property
+    def is_starting_run(self) -> bool:
+        """Whether a run was asked for whose start is not known here yet: leaving ends it, too."""
+        source = self.home_source
+        if source is None:
+            return self.options.starts_run and not self.model.failure
+        return isinstance(source, Runner) and source.has_run and self.run_to_end is None
 
     def visit(self, path: Path, *, follow: bool) -> None:
         """Play a recording on this screen; what is at home goes on. `follow` one that is being

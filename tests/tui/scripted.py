@@ -596,6 +596,11 @@ class ScriptedSource:
         del step_range
         self.started.append((name, dict(parameters)))
 
+    @property
+    def has_run(self) -> bool:
+        """Whether a workload was started: what it does is left to the test."""
+        return bool(self.started)
+
     def attach(self, pid: int) -> None:
         """Note it."""
         self.attached.append(pid)

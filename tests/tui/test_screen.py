@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -17,6 +18,8 @@ from textual.geometry import Size
 from gputui.collect.catalogue import Catalogue, Forecast
 from gputui.model.events import Alert, AnyEvent, MachineSample, RunEnded, RunOutput
 from gputui.render import formats
+from gputui.state import Session
+from gputui.tui.app import GputuiApp
 from gputui.tui.dialogs.boxes import DetailsBox
 from gputui.tui.dialogs.needs import Target, needs_row
 from gputui.tui.messages import Called
@@ -323,6 +326,32 @@ async def test_quit_asks_while_a_run_is_active(show: Show) -> None:
         assert "Quit?" in shown.text
         await shown.press("n")
         assert shown.app.is_running
+
+
+async def test_quit_asks_while_a_run_is_starting(show: Show) -> None:
+    async with show([[scripted.machine(0, 1)]]) as shown:
+        shown.source.start_workload("anything", {})  # whose start is not said yet
+        await shown.press("q")
+        assert "Quit?" in shown.text
+        await shown.press("n")
+        assert shown.app.is_running
+
+
+async def test_quit_asks_before_the_source_of_a_run_is_open() -> None:
+    may_open = threading.Event()
+
+    def connect(notify: Callable[[], None]) -> scripted.ScriptedSource:
+        may_open.wait()
+        return scripted.ScriptedSource(notify)
+
+    for starts_run in (True, False):
+        app = GputuiApp(connect, Session(), Options(starts_run=starts_run))
+        async with app.run_test(size=(120, 40)) as pilot:
+            await pilot.press("q")
+            await pilot.pause()
+            assert app.is_running == starts_run
+            may_open.set()
+            app.await_source()
 
 
 async def test_pause_freezes_the_screen_and_loses_nothing(show: Show) -> None:

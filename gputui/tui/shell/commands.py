@@ -303,10 +303,12 @@ class Commands(ReplayKeys):
     def action_quit(self) -> None:
         """Quit, after a question while a run is active."""
         run = self.gputui.run_to_end
-        if run is None:
+        if run is None and not self.gputui.is_starting_run:
             self.gputui.quit_now()
             return
-        if run.started.attached:
+        if run is None:
+            text, yes = "A run is starting. It will be ended", "end it and quit"
+        elif run.started.attached:
             text = f"gputui detaches from {run.started.name}, which keeps running"
             yes = "detach and quit"
         else:

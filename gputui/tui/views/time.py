@@ -272,4 +272,5 @@ def _leaf_line(tree: TimeTree, known: Sums, leaf: Leaf, fold: str) -> Line:
 
 def _total(tree: TimeTree, width: int, beyond: str) -> str:
     label = f" total, {beyond}" if beyond else " total"
-    return f"{label}{'100.0 %':>{38 - len(label)}}{amount(tree, tree.wall_ns):>{width - 38}}"
+    figure = amount(tree, tree.wall_ns).rjust(width - 38)
+    return f"{label}{'100.0 %'.rjust(38 - len(label))}{figure}"
