@@ -432,6 +432,13 @@ class TracedProcess:
             self.marks.feed(batch.marks, now_ns)
             self.program_steps.feed(batch.steps, now_ns)
 
+    def complete(self) -> None:
+        """Everything that happened until now has been fed: no flush will bring more of it.
+
+        For sources that read in order of time; a ring says the same by its FLUSH records.
+        """
+        self._instances.flushes += 1
+
     def _note_progress(self, batch: RecordsByUse) -> None:
         """How many records there were, up to when they go, and whether CUDA was used."""
         self._records += sum(map(len, batch))

@@ -136,9 +136,11 @@ class KinetoReading(ImportedReading):
         facts: ProcessFacts,
         thread_names: dict[int, str],
         trace: TraceWriter | None,
+        *,
+        summed: bool,
     ) -> None:
         """`records` are calls and operations, in order of time on the trace's clock."""
-        super().__init__(clock, texts, trace, shapes)
+        super().__init__(clock, texts, trace, shapes, summed=summed)
         self._ranges = RangeRecords(rows, clock.base_ns)
         self._records = records
         self._memory = list(memory.devices())
@@ -201,9 +203,13 @@ class KinetoTrace:
     as skipped.
     """
 
-    def __init__(self, path: Path, trace: TraceWriter | None = None) -> None:
-        """With `trace`, every call and operation also goes there."""
+    def __init__(
+        self, path: Path, trace: TraceWriter | None = None, *, summed: bool = False
+    ) -> None:
+        """With `trace`, every call and operation also goes there. `summed` is for callers that look
+        only at what all events come to."""
         self.name = str(path)
+        self._summed = summed
         self._trace = trace
         self._table = OperationTable()
         with expanded(open_regular(path), self.name) as stream:
@@ -270,6 +276,7 @@ class KinetoTrace:
             facts,
             self._table.thread_names,
             self._trace,
+            summed=self._summed,
         ).events()
         yield RunEnded(
             time_ns=self._clock.epoch_ns(self._clock.last), run=1, reason="the trace ends here"

@@ -37,7 +37,7 @@ _HEAD_BYTES = 1 << 16
 
 def open_recording(path: str, *, summed: bool = False) -> RecordingReader:
     """What is at `path`; "-" is a journal on standard input. `summed` is for callers that fold all
-    of it and only look at the end: a journal then opens much faster.
+    of it and only look at the end: a journal, or a large file of another tool, opens much faster.
 
     `path` is a file (of a rotated recording the first, or a pattern: then all are read as one
     session), a folder with the recordings of a job's nodes or ranks, one with the CSV tables of one
@@ -56,7 +56,7 @@ def open_recording(path: str, *, summed: bool = False) -> RecordingReader:
             return tables
         if place.is_dir():
             return _job(place, summed=summed)
-    elif (imported := open_import(place)) is not None:
+    elif (imported := open_import(place, summed=summed)) is not None:
         return imported
     return open_journal(place, summed=summed)
 
@@ -81,26 +81,28 @@ def _job(folder: Path, *, summed: bool) -> RecordingReader:
     return job
 
 
-def open_import(path: Path, trace: TraceWriter | None = None) -> NsysReport | KinetoTrace | None:
+def open_import(
+    path: Path, trace: TraceWriter | None = None, *, summed: bool = False
+) -> NsysReport | KinetoTrace | None:
     """What another tool wrote, with every single event; None for anything else. With `trace`,
-    these also go there. Raises JournalError, one line."""
+    these also go there; `summed` as in `open_recording`. Raises JournalError, one line."""
     if path.suffix in _NSYS_SUFFIXES:
         from gputui.imports.nsys.report import exported_report
 
-        return exported_report(path, trace)
+        return exported_report(path, trace, summed=summed)
     kind = import_kind(path)
     if kind == "packed sqlite":
         from gputui.imports.nsys.report import unpacked_report
 
-        return unpacked_report(path, trace)
+        return unpacked_report(path, trace, summed=summed)
     if kind == "sqlite":
         from gputui.imports.nsys.report import NsysReport
 
-        return NsysReport(path, trace)
+        return NsysReport(path, trace, summed=summed)
     if kind == "chrome":
         from gputui.imports.kineto import KinetoTrace
 
-        return KinetoTrace(path, trace)
+        return KinetoTrace(path, trace, summed=summed)
     return None
 
 

@@ -547,3 +547,61 @@ def test_an_export_names_its_devices_and_their_clocks(tmp_path: Path) -> None:
         devices = connection.execute("SELECT * FROM TARGET_INFO_CUDA_DEVICE").fetchall()
     assert found == [(1_530_000_000, "GV100", 6 << 20)]
     assert devices == [(0, 0, PID)]
+
+
+# --- long reports --------------------------------------------------------------------------------
+
+
+def _long_report(seconds: int) -> Export:
+    """Steps of 50 ms, each with a range of another domain that crosses its own."""
+    export = Export()
+    export.add("NVTX_EVENTS", start=0, eventType=75, text="other", domainId=3, globalTid=TASK | PID)
+    for i in range(20 * seconds):
+        begin = 50_000_000 * i
+        export.range("step", begin, begin + 49_000_000, int64Value=i)
+        export.range("inner", begin + 1_000_000, begin + 20_000_000)
+        export.range("beside", begin + 10_000_000, begin + 30_000_000, domainId=3)
+        for kernel in range(2):
+            call = begin + 2_000_000 + 10_000_000 * kernel
+            ran = (call + 300_000, call + 5_000_000 + 1_000 * i)
+            export.kernel(f"gemm{kernel}", (call, call + 100_000), ran, 2 * i + kernel + 1)
+    return export
+
+
+def test_a_long_report_that_is_only_summed_up_comes_to_the_same_in_fewer_events(
+    tmp_path: Path,
+) -> None:
+    path = _long_report(60).write(tmp_path / "r.sqlite")
+    every, summed = list(NsysReport(path)), list(NsysReport(path, summed=True))
+    deltas = [
+        sum(isinstance(event, CaptureDelta) for event in events) for events in (every, summed)
+    ]
+    assert deltas[1] < deltas[0] / 4
+    tables = [_all_tables(Session.of(events)) for events in (every, summed)]
+    assert tables[0].keys() == tables[1].keys()
+    for place, cell in tables[0].items():
+        # Causes of idling are shared out in whole nanoseconds, tick by tick.
+        same = pytest.approx(cell, rel=1e-6) if isinstance(cell, int | float) else cell
+        assert tables[1][place] == same, place
+
+
+def _all_tables(session: Session) -> dict[tuple[str, int, int], object]:
+    """Every cell of every table of its run, by table, row and column."""
+    run = session.run
+    assert run is not None
+    return {
+        (name, row, column): cell
+        for name, table in run_tables().items()
+        for row, cells in enumerate(table.table(session, run).cells)
+        for column, cell in enumerate(cells)
+    }
+
+
+def test_ranges_are_summed_up_soon_after_their_last_operation(tmp_path: Path) -> None:
+    path = _long_report(6).write(tmp_path / "r.sqlite")
+    first_ns = min(
+        event.time_ns
+        for event in NsysReport(path)
+        if isinstance(event, CaptureDelta) and any(row.projected for row in event.ranges)
+    )
+    assert first_ns - EPOCH_NS < 3_000_000_000

@@ -217,9 +217,15 @@ class NsysReading(ImportedReading):
     """One pass over the rows in order of time."""
 
     def __init__(
-        self, database: Database, clock: Clock, names: Names, trace: TraceWriter | None
+        self,
+        database: Database,
+        clock: Clock,
+        names: Names,
+        trace: TraceWriter | None,
+        *,
+        summed: bool,
     ) -> None:
-        super().__init__(clock, names, trace, LaunchShapes())
+        super().__init__(clock, names, trace, LaunchShapes(), summed=summed)
         self._names = names
         self._nvtx = RangeRecords(read_ranges(database, names), clock.base_ns)
         self._calls = database.stream("CUPTI_ACTIVITY_KIND_RUNTIME", _CALLS)
@@ -346,13 +352,20 @@ class NsysReport:
     """
 
     def __init__(
-        self, path: Path, trace: TraceWriter | None = None, name: str | None = None
+        self,
+        path: Path,
+        trace: TraceWriter | None = None,
+        name: str | None = None,
+        *,
+        summed: bool = False,
     ) -> None:
-        """With `trace`, every row also goes there. `name` is what it is called, if not `path`."""
+        """With `trace`, every row also goes there. `name` is what it is called, if not `path`.
+        `summed` is for callers that look only at what all events come to."""
         self.name = name or str(path)
         self.folder: TemporaryDirectory[str] | None = None
         """The temporary folder it lies in, which goes with it."""
         self._trace = trace
+        self._summed = summed
         self.damage: str | None = None
         self.skipped = 0
         self._database = Database(path)
@@ -380,7 +393,9 @@ class NsysReport:
         yield self._run_started()
         try:
             names = Names(self._database)
-            reading = NsysReading(self._database, self._clock, names, self._trace)
+            reading = NsysReading(
+                self._database, self._clock, names, self._trace, summed=self._summed
+            )
             yield from reading.events()
             self.skipped = reading.skipped
         except JournalError as error:
@@ -502,7 +517,7 @@ EXPORT_S = 3600
 _PORTION_BYTES = 1 << 20
 
 
-def unpacked_report(path: Path, trace: TraceWriter | None) -> NsysReport:
+def unpacked_report(path: Path, trace: TraceWriter | None, *, summed: bool = False) -> NsysReport:
     """A compressed SQLite export, unpacked where temporary files go. Raises JournalError."""
     folder = tempfile.TemporaryDirectory(prefix="gputui-")
     place = Path(folder.name, "report.sqlite")
@@ -515,10 +530,10 @@ def unpacked_report(path: Path, trace: TraceWriter | None) -> NsysReport:
     except (CompressionError, OSError) as error:
         folder.cleanup()
         raise JournalError(f"{path} cannot be unpacked: {sanitize(str(error), 160)}") from None
-    return _opened(place, path, folder, trace)
+    return _opened(place, path, folder, trace, summed)
 
 
-def exported_report(path: Path, trace: TraceWriter | None) -> NsysReport:
+def exported_report(path: Path, trace: TraceWriter | None, *, summed: bool = False) -> NsysReport:
     """nsys's own file, exported by the nsys that is installed. Raises JournalError."""
     nsys = shutil.which("nsys")
     if nsys is None:
@@ -543,15 +558,19 @@ def exported_report(path: Path, trace: TraceWriter | None) -> NsysReport:
         folder.cleanup()
         why = sanitize(output[-1], 160) if output else f"exit status {done.returncode}"
         raise JournalError(f"{path}: nsys export failed: {why}")
-    return _opened(place, path, folder, trace)
+    return _opened(place, path, folder, trace, summed)
 
 
 def _opened(
-    place: Path, path: Path, folder: tempfile.TemporaryDirectory[str], trace: TraceWriter | None
+    place: Path,
+    path: Path,
+    folder: tempfile.TemporaryDirectory[str],
+    trace: TraceWriter | None,
+    summed: bool,
 ) -> NsysReport:
     """The report under its own name; the folder goes when nobody reads it any more."""
     try:
-        report = NsysReport(place, trace, name=str(path))
+        report = NsysReport(place, trace, name=str(path), summed=summed)
     except JournalError as error:
         folder.cleanup()
         raise JournalError(str(error).replace(str(place), str(path))) from None
