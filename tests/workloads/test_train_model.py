@@ -8,8 +8,8 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from tests.workloads.products import CountProducts, meta
 from workloads.errors import CannotRun
-from workloads.formulas import adamw_state_bytes, score_matrix_bytes
-from workloads.train.memory import Footprint
+from workloads.formulas import score_matrix_bytes, training_state_bytes
+from workloads.train.memory import Footprint, activation_bytes
 from workloads.train.model import Decoder, LayerRanges
 from workloads.train.shapes import SHAPES, step_flops
 from workloads.train.step import Trainer
@@ -43,7 +43,7 @@ def test_every_shape_has_as_many_parameters_as_its_formula_says(size: str) -> No
 
 
 def test_gpt2_in_fp32_is_the_497_903_616_bytes_that_the_seed_copies_to_its_gpu() -> None:
-    assert adamw_state_bytes(SHAPES["gpt2"].parameters)["model"] == 497_903_616
+    assert training_state_bytes(SHAPES["gpt2"].parameters)["model"] == 497_903_616
 
 
 @pytest.mark.parametrize(
@@ -183,6 +183,46 @@ def test_checkpoints_need_less_and_a_forward_pass_no_state() -> None:
     assert of("fwd", 0).optimizer_bytes == of("fwd", 0).gradient_bytes == 0
 
 
+@pytest.mark.parametrize("size", ["cs336-tiny", "llama-tiny", "gpt2-tiny"])
+@pytest.mark.parametrize("naive", [True, False])
+def test_expected_activations_are_what_autograd_keeps(size: str, naive: bool) -> None:
+    shape = SHAPES[size]
+    model = on_cpu(size, naive=naive)
+    tokens = torch.zeros(2, LENGTH, dtype=torch.int64)
+    targets = torch.zeros(2 * LENGTH, dtype=torch.int64)
+    held = [*model.parameters(), *model.buffers(), tokens, targets]
+    own = {tensor.untyped_storage().data_ptr() for tensor in held}
+    kept: dict[int, torch.UntypedStorage] = {}
+
+    def keep(tensor: torch.Tensor) -> torch.Tensor:
+        storage = tensor.untyped_storage()
+        if storage.data_ptr() not in own:
+            kept[storage.data_ptr()] = storage
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        loss = torch.nn.functional.cross_entropy(model(tokens).flatten(0, 1), targets)
+    assert loss.requires_grad
+    measured = sum(storage.nbytes() for storage in kept.values())
+    expected = activation_bytes(shape, 2, LENGTH, naive=naive, checkpoint=0, autocast=False)
+    # The fused kernel of the CPU keeps a copy of its result that the GPU's does not.
+    assert measured == pytest.approx(expected, rel=1e-4 if naive else 0.05)
+
+
+def test_the_optimizers_state_is_that_of_its_moments() -> None:
+    weights = training_state_bytes(SHAPES["cs336-tiny"].parameters)["model"]
+    for name, moments in (("sgd", 0), ("momentum", 1), ("foreach", 2)):
+        trainer = Trainer(
+            SHAPES["cs336-tiny"], 2, 16, mode="full", naive=True, checkpoint=0, compiled=False,
+            optimizer=name, lr=1e-3, autocast=None, device=torch.device("cpu"), seed=0,
+        )  # fmt: skip
+        trainer.first_step()
+        assert trainer.memory["gradients"] == weights
+        assert trainer.memory["optimizer"] == pytest.approx(moments * weights, abs=1000)
+        expected = training_state_bytes(SHAPES["cs336-tiny"].parameters, name)["optimizer"]
+        assert expected == moments * weights
+
+
 @pytest.mark.parametrize(
     ("length", "mebibytes"), [(1024, 32), (4096, 512), (8192, 2048), (16384, 8192)]
 )
@@ -237,7 +277,7 @@ def test_accumulated_passes_give_the_update_of_one_large_batch(mode: str) -> Non
 
 def test_memory_during_a_step_is_that_of_the_tensors_there_are() -> None:
     model = on_cpu("llama-tiny")
-    weights = adamw_state_bytes(SHAPES["llama-tiny"].parameters)
+    weights = training_state_bytes(SHAPES["llama-tiny"].parameters)
     optimizer = torch.optim.AdamW(model.parameters())
     timeline = MemoryTimeline(model, model.blocks, optimizer, lambda: 10 * weights["model"])
     with timeline:

@@ -43,6 +43,8 @@ SWEEPS = {
     "ctx": "64, 128, 256, 512",
     "warmup": "0, 1, 2 and 5 warm-up steps; only the first row loads the libraries",
     "mode": "fwd, fwd_bwd, full",
+    "checkpoint": "no activation checkpoints, then one for every 4, 2 and 1 layers",
+    "optimizer": "sgd, momentum, fused AdamW",
     "seed-004": "the four rows of the CS336 solution's headline table, its fp32 being TF32",
 }
 
@@ -77,6 +79,8 @@ HEADLINE = Table(
         Figure("mode", "fwd, fwd_bwd or full"),
         Figure("precision", "the type the matrix products actually compute in"),
         Figure("warmup", "untimed steps at the start", unit="steps"),
+        Figure("checkpoint", "layers per activation checkpoint; 0 keeps all", unit="layers"),
+        Figure("optimizer", "what updates the weights"),
         _AVG_MS,
         _STD_MS,
         GPU_BUSY,
@@ -135,9 +139,11 @@ MEMORY = Table(
     (
         Figure("configuration", "the row of the headline"),
         Figure("what", "what holds the memory"),
-        Figure("expected_bytes", "by formula"),
+        Figure("expected_bytes", "by formula; of the peak the least there can be"),
         Figure(
-            "measured_bytes", "growth of torch's allocated memory, including libraries' workspaces"
+            "measured_bytes",
+            "of gradients and optimizer their tensors; of the rest the growth of torch's allocated "
+            "memory",
         ),
     ),
 )
@@ -183,9 +189,10 @@ TRAIN = Workload(
               "layers per activation checkpoint, recomputed in the backward pass; 0 keeps all",
               unit="layers"),
         Parameter("compile", "bool", False, "torch.compile the model; no inner ranges"),
-        choice("optimizer", "fused", ("fused", "foreach", "loop"),
-               "AdamW in one kernel, in a few over all tensors, or tensor by tensor"),
-        Parameter("lr", "float", 1e-3, "AdamW's learning rate", minimum=0, maximum=1),
+        choice("optimizer", "fused", ("fused", "foreach", "loop", "momentum", "sgd"),
+               "AdamW in one kernel, in a few over all tensors, or tensor by tensor; SGD with "
+               "momentum 0.9 or without, in one kernel"),
+        Parameter("lr", "float", 1e-3, "learning rate", minimum=0, maximum=1),
         warmup(5, "steps", cpu_default=1),
         repeats("steps", 10, "steps", cpu_default=3),
         choice("sweep", "none", SWEEPS,
@@ -203,6 +210,12 @@ TRAIN = Workload(
                {"sweep": "precision", "size": "cs336-medium", "ctx": 512, "steps": 30}),
         Preset("seed-004-memory", "2.7B in fp32 at growing ctx: time and peak memory",
                {"sweep": "ctx", "size": "cs336-2.7B", "precision": "fp32", "mode": "fwd"}),
+        Preset("checkpointing", "memory and time of activation checkpoints: medium at ctx 512",
+               {"sweep": "checkpoint", "size": "cs336-medium", "ctx": 512, "steps": 5}),
+        Preset("optimizers", "state and time of SGD, momentum and AdamW",
+               {"sweep": "optimizer", "steps": 5}),
+        Preset("gpt2-medium", "the lecture's memory figures: GPT-2 medium, AdamW, four sequences",
+               {"size": "gpt2-medium", "ctx": 512, "precision": "fp32", "steps": 3}),
         Preset("accumulate",
                "a global batch of 32 in passes of 4: the same update with less memory",
                {"batch": 4, "accumulate": 8, "steps": 5}),

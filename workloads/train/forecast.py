@@ -36,6 +36,7 @@ def forecast(values: Mapping[str, Value], peak: Peak | None) -> Forecast:
         naive=naive,
         checkpoint=checkpoint,
         element_bytes=ELEMENT_BYTES[precision],
+        optimizer=str(values["optimizer"]),
     )
     flops = step_flops(
         shape,

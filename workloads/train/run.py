@@ -123,6 +123,8 @@ def _row(
         "mode": settings.mode,
         "precision": settings.precision,
         "warmup": settings.warmup,
+        "checkpoint": settings.checkpoint,
+        "optimizer": settings.optimizer,
     }
     try:
         precision = set_precision(settings.precision, place.device)
@@ -137,6 +139,7 @@ def _row(
             naive=settings.attention == "naive",
             checkpoint=settings.checkpoint,
             element_bytes=element_bytes,
+            optimizer=settings.optimizer,
         )
         footprint.refuse_unless_fits(free_bytes(place.device), settings.device)
         report.say(
@@ -145,7 +148,7 @@ def _row(
             f"{settings.mode} in {effective} on {place.name}"
         )
         with out_of_memory_explained():
-            _measure(settings, place, row, results, report, stop, effective)
+            _measure(settings, place, row, results, report, stop, effective, footprint)
     except (CannotRun, OutOfMemory) as refusal:
         if alone:
             raise
@@ -164,6 +167,7 @@ def _measure(
     report: Report,
     stop: StopRequest,
     effective: str,
+    footprint: Footprint,
 ) -> None:
     device = place.device
     report.progress("load", 0, 1, "model")
@@ -237,7 +241,7 @@ def _measure(
     results.clocks.append(clock_row(settings.label, trainer, walls_ns))
     on_gpu = device.type == "cuda"
     results.timeline = trainer.timeline if on_gpu else []
-    results.memory += memory_rows(settings.label, settings.shape, trainer, peaks, on_gpu=on_gpu)
+    results.memory += memory_rows(settings.label, footprint, trainer, peaks, on_gpu=on_gpu)
     if settings.sweep == "precision":
         with GRAPH:
             busy_ms = row["gpu_busy_ms"] = trainer.graph_ms()

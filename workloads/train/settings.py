@@ -40,7 +40,12 @@ class Settings:
 
     @property
     def label(self) -> str:
-        return f"{self.size} ctx {self.ctx} {self.mode} {self.precision} warm-up {self.warmup}"
+        words = [self.size, f"ctx {self.ctx}", self.mode, self.precision, f"warm-up {self.warmup}"]
+        if self.sweep == "checkpoint":
+            words.append(f"checkpoint {self.checkpoint}")
+        if self.sweep == "optimizer":
+            words.append(self.optimizer)
+        return " ".join(words)
 
     @property
     def global_batch(self) -> int:
@@ -73,6 +78,11 @@ class Settings:
                 return [replace(self, ctx=length) for length in (64, 128, 256, 512)]
             case "warmup":
                 return [replace(self, warmup=count) for count in (0, 1, 2, 5)]
+            case "checkpoint":
+                every = (0, 4, 2, 1)
+                return [replace(self, checkpoint=layers) for layers in every]
+            case "optimizer":
+                return [replace(self, optimizer=name) for name in ("sgd", "momentum", "fused")]
             case "mode":
                 return [replace(self, mode=mode) for mode in ("fwd", "fwd_bwd", "full")]
             case "seed-004":

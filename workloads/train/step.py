@@ -25,7 +25,9 @@ OPTIMIZER_STEP, OPTIMIZER_ZERO = "OPTIMIZER.step", "OPTIMIZER.zero_grad"
 PHASES = (FORWARD, LOSS, BACKWARD, OPTIMIZER)
 
 WEIGHT_COPIES = "weight copies (autocast)"
+WORKSPACES = "libraries' workspaces"
 
+_MOMENTUM = 0.9
 _BETAS = (0.9, 0.95)
 """As in the seeds and llm.c."""
 
@@ -71,6 +73,9 @@ class Trainer:
         self._step = Range("step")
         self._autocast = autocast
         before = self._allocated()
+        _load_libraries(device, autocast)
+        self.memory[WORKSPACES] = self._allocated() - before
+        before = self._allocated()
         with device:
             model = Decoder(
                 shape,
@@ -85,7 +90,7 @@ class Trainer:
             Callable[[Tensor], Tensor], torch.compile(model) if compiled else model
         )
         self.memory["model"] = self._allocated() - before
-        self._optimizer = _adamw(model, optimizer, lr) if mode == "full" else None
+        self._optimizer = _optimizer(model, optimizer, lr) if mode == "full" else None
         self._scaler = (
             torch.amp.GradScaler(device.type)
             if autocast is torch.float16 and mode != "fwd"
@@ -117,6 +122,7 @@ class Trainer:
     def first_step(self, *, counted: bool = True) -> int:
         """Like `step`, and measures what each part allocates."""
         grown: dict[str, int] = {}
+        tensors: dict[str, int] = {}
         base = self._allocated()
         # Hooks would split a compiled model.
         blocks = () if self._forward is not self._model else self._model.blocks
@@ -125,6 +131,11 @@ class Trainer:
         def ended(phase: str) -> None:
             grown.setdefault(phase, self._allocated() - base)
             timeline.note()
+            held = timeline.rows[-1]
+            if phase == BACKWARD:
+                tensors["gradients"] = int(held["gradients_bytes"] or 0)
+            elif phase == OPTIMIZER:
+                tensors["optimizer"] = int(held["optimizer_bytes"] or 0)
 
         self._phase_ended = ended
         copies = _WeightCopies(self._model)
@@ -135,10 +146,11 @@ class Trainer:
         if self._autocast is not None and FORWARD in grown:
             self.memory[WEIGHT_COPIES] = copies.bytes
             grown[FORWARD] -= copies.bytes
-        # In the first step, the model has no gradients before its backward pass, nor after its
-        # optimizer, whose zero_grad drops them.
-        purposes = {"activations": FORWARD, "gradients": BACKWARD, "optimizer": OPTIMIZER}
-        self.memory |= {what: grown[phase] for what, phase in purposes.items() if phase in grown}
+        if FORWARD in grown:
+            self.memory["activations"] = grown[FORWARD]
+        self.memory |= tensors
+        # What no tensor of the step holds at its end, besides the workspaces made before it.
+        self.memory[WORKSPACES] += self._allocated() - base - tensors.get("optimizer", 0)
         return wall_ns
 
     def graph_ms(self) -> float | None:
@@ -150,7 +162,8 @@ class Trainer:
         if self.device.type != "cuda" or not fused or self._forward is not self._model:
             return None
         for group in self._optimizer.param_groups if self._optimizer is not None else ():
-            group["capturable"] = True
+            if "capturable" in group:
+                group["capturable"] = True
         release_memory(self.device)
         try:
             return measure_in_graph(
@@ -279,7 +292,20 @@ class _Events:
         return self._marks[0][1].elapsed_time(self._marks[-1][1]) if self._marks else 0.0
 
 
-def _adamw(model: nn.Module, how: str, lr: float) -> torch.optim.Optimizer:
+def _load_libraries(device: torch.device, autocast: torch.dtype | None) -> None:
+    """Let cuBLAS allocate its workspaces, which would count as the model's first activations."""
+    if device.type == "cuda":
+        for dtype in (torch.float32, autocast or torch.float32):
+            square = torch.ones(16, 16, device=device, dtype=dtype)
+            F.linear(square, square, square[0])
+            F.linear(square, square)
+
+
+def _optimizer(model: nn.Module, how: str, lr: float) -> torch.optim.Optimizer:
+    """AdamW, `how` being fused, foreach or loop, or fused SGD with momentum or without."""
+    if how in ("sgd", "momentum"):
+        momentum = _MOMENTUM if how == "momentum" else 0.0
+        return torch.optim.SGD(model.parameters(), lr=lr, momentum=momentum, fused=True)
     return torch.optim.AdamW(
         model.parameters(),
         lr=lr,

@@ -7,12 +7,12 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 
 from ..declaration import FigureValue, Row
-from ..formulas import adamw_state_bytes
 from ..peaks import share_percent
 from ..place import Place
 from ..ranges import Range
+from .memory import Footprint
 from .model import INSIDE_MHA, MHA
-from .shapes import Shape, StepFlops
+from .shapes import StepFlops
 from .step import BACKWARD, FORWARD, LOSS, OPTIMIZER, OPTIMIZER_STEP, OPTIMIZER_ZERO, Trainer
 
 Figures = dict[str, FigureValue]
@@ -137,10 +137,17 @@ def clock_row(label: str, trainer: Trainer, wall_ns: Sequence[int]) -> Row:
 
 
 def memory_rows(
-    label: str, shape: Shape, trainer: Trainer, peaks: Figures, *, on_gpu: bool
+    label: str, footprint: Footprint, trainer: Trainer, peaks: Figures, *, on_gpu: bool
 ) -> Iterator[Row]:
-    """What the model, its gradients and the optimizer should take, beside what they took."""
-    expected = adamw_state_bytes(shape.parameters)
+    """What the model, its gradients, the optimizer and the activations should take, beside what
+    they took.
+    """
+    expected = {
+        "model": footprint.model_bytes,
+        "gradients": footprint.gradient_bytes,
+        "optimizer": footprint.optimizer_bytes,
+        "activations": footprint.activation_bytes,
+    }
     for what, measured in trainer.memory.items():
         yield {
             "configuration": label,
@@ -152,4 +159,10 @@ def memory_rows(
         ("peak allocated", "peak_memory_allocated_bytes"),
         ("peak reserved", "peak_memory_reserved_bytes"),
     ):
-        yield {"configuration": label, "what": what, "measured_bytes": peaks[name]}
+        least = footprint.peak_bytes if what == "peak allocated" else None
+        yield {
+            "configuration": label,
+            "what": what,
+            "expected_bytes": least,
+            "measured_bytes": peaks[name],
+        }
