@@ -428,19 +428,13 @@ def step_kind(subject: Subject) -> StepKind | None:
     return StepKind(tree.operations / tree.steps, main) if main else None
 
 
-def are_apart(before: StepKind | None, after: StepKind | None) -> bool:
-    """Whether two steps have neither their operations nor a main kernel in common."""
-    if before is None or after is None or before.kernels & after.kernels:
-        return False
-    return have_other_operations(before, after)
-
-
 def have_other_operations(before: StepKind | None, after: StepKind | None) -> bool:
-    """Whether one of two steps has many more operations."""
+    """Whether one of two steps, of commands with other words, has many more operations, or as few
+    that this says nothing and no main kernel in common."""
     if before is None or after is None:
         return False
     fewer, more = sorted((before.operations, after.operations))
-    return more >= APART * fewer
+    return more >= APART * fewer or (more <= LAYER and not before.kernels & after.kernels)
 
 
 class Unit(NamedTuple):
@@ -505,10 +499,7 @@ def _are_alike(
     fewer, more = sorted(tree.operations / tree.steps for tree in (before, after))
     if more > ALIKE * fewer:
         return False
-    mine, theirs = step_kind(base), step_kind(other)
-    if has_same_words or more > LAYER or mine is None or theirs is None:
-        return True
-    return bool(mine.kernels & theirs.kernels)
+    return has_same_words or not have_other_operations(step_kind(base), step_kind(other))
 
 
 def _named_step(base: Subject, other: Subject) -> Unit | None:

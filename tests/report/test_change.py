@@ -333,3 +333,6 @@ def test_runs_of_other_programs_are_no_runs_of_one_command() -> None:
     assert change_between(small, large, has_same_words=False) == "another step"
     assert change_between(small, large, has_same_words=True) == "38.1× slower"
     assert change_between(replace(small, kind=None), large, has_same_words=False) != "another step"
+    unlike = replace(small, kind=StepKind(3.0, frozenset({2})))
+    assert change_between(small, unlike, has_same_words=False) == "another step"
+    assert change_between(small, unlike, has_same_words=True) == "same"

@@ -359,6 +359,9 @@ async def test_marked_recordings_are_compared(show: Show) -> None:
         assert shown.app.main.current == "sessions"
 
 
+NONE = "NOT COMPARABLE"
+
+
 async def test_run_change_run_again_compare(show: Show, tmp_path: Path) -> None:
     """One row a run, by command, with what changed and what it did; c compares with the one
     before."""
@@ -373,10 +376,10 @@ async def test_run_change_run_again_compare(show: Show, tmp_path: Path) -> None:
         assert "first run" in older
         changed = newer.partition("faults.py")[2].split()[0]
         assert changed in ("launch", "sync")
-        assert re.search(r"[\d.]+× (slower|faster)", newer)
+        assert "another step" in newer  # three operations each, and no kernel in common
         assert (tmp_path / "xdg-cache" / "gputui" / "run-facts.json").exists()
         await shown.press("home", "c")
-        await shown.until(lambda: shown.app.main.current == "compare" and "because" in shown.text)
+        await shown.until(lambda: shown.app.main.current == "compare" and NONE in shown.text)
         assert f"run 2     {changed}" in shown.text
         assert "Causes" in shown.text
         await shown.press("escape")
@@ -399,7 +402,7 @@ async def test_run_change_run_again_compare(show: Show, tmp_path: Path) -> None:
         await shown.until(lambda: "compare with run" in shown.text)
         assert "first run" in shown.text
         await shown.press("enter")
-        await shown.until(lambda: "because" in shown.text)
+        await shown.until(lambda: NONE in shown.text)
         assert [f"baseline  {other}", f"run 2     {changed}"] == shown.lines[1:3]
 
 
