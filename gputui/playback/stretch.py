@@ -10,12 +10,21 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from gputui.model.events import About, AnyEvent, CaptureDelta, MachineSample, RunEnded, Scope
+from gputui.model.events import (
+    About,
+    AnyEvent,
+    CaptureDelta,
+    MachineSample,
+    RunEnded,
+    Scope,
+    StepLanes,
+)
 from gputui.playback.opening import open_recording
 from gputui.state import Run, Session
 from gputui.state.fold import gpu_of
 from gputui.store.journal import JournalError
 from gputui.store.journal.reader import RecordingReader
+from gputui.store.trace import TracedOperations, TraceReader
 
 Loops = Mapping[tuple[int, int], int]
 """The loop whose steps are counted, by process and the machine's index of the device."""
@@ -38,6 +47,21 @@ def read_stretch(path: str, number: int, loops: Loops, first: int, last: int) ->
         raise JournalError(f"{path} does not hold these steps")
     with closing(_opened(path)) as recording:
         return _folded(recording, number, span)
+
+
+def operations_of_step(
+    trace: TraceReader, session: Session, run: Run, step: StepLanes
+) -> TracedOperations:
+    """The GPU operations of a kept step, one of `run.step_lanes`, from the trace beside the
+    recording, as `TraceReader.operations` describes them: those that went on at some moment of it,
+    so that the first and the last may belong to its neighbours too."""
+    numbers = range(max(len(session.gpus), step.device + 1))
+    device = next(
+        (number for number in numbers if gpu_of(session, run, step.process, number) == step.device),
+        step.device,
+    )
+    end_ns = step.start_ns + step.duration_ns
+    return trace.operations(step.process, device, step.start_ns, end_ns)
 
 
 def _opened(path: str) -> RecordingReader:

@@ -375,14 +375,6 @@ class NvtxRows:
             return 0
         return self._domains.setdefault((process, name), len(self._domains) + 1)
 
-    def write_kept_marks(self) -> None:
-        """Write the newest marks, the only ones left if the trace has none."""
-        self._rows.insert("NVTX_EVENTS", "start eventType textId globalTid domainId", (
-            (mark.time_ns - self._rows.base_ns, MARK, self._text(mark.name),
-             self._rows.task(mark.process, mark.thread), self._domain(mark.process, mark.domain))
-            for mark in self._run.newest_marks
-        ))  # fmt: skip
-
     def write_names(self) -> None:
         """Write the domains and categories of what was written, and all names of threads and of
         CUDA's resources. (No nsys export with resource names was available: their number is stored
@@ -524,8 +516,6 @@ def _write(connection: sqlite3.Connection, session: Session, run: Run, trace: Tr
         count += len(part)
         nvtx.write(part)
         cuda.write(part)
-    if not trace.has_marks:
-        nvtx.write_kept_marks()
     nvtx.write_names()
     write_facts(rows, session, run, trace.dropped)
     rows.finish()

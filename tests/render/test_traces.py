@@ -15,7 +15,7 @@ import pytest
 
 from gputui.cli.dispatch import run as gputui
 from gputui.imports.nsys import NsysReport
-from gputui.model.events import GpuSample, HostSample, MachineSample, Mark
+from gputui.model.events import GpuSample, HostSample, MachineSample
 from gputui.playback.opening import load, open_recording
 from gputui.render import formats
 from gputui.render.atomic_write import ExportError
@@ -406,24 +406,19 @@ def test_rows_of_the_real_report_come_back(tmp_path: Path) -> None:
         assert rows[0]
 
 
-def test_a_trace_of_before_gives_the_marks_that_the_recording_kept(tmp_path: Path) -> None:
+def test_a_trace_of_another_layout_is_refused_in_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     path = traced_ranks(tmp_path)
-    newest = tmp_path / "y.gputui"
-    writer = JournalWriter(newest)
-    marks = [Mark(time_ns=at(2 + number), process=1, thread=101, name="epoch") for number in (1, 2)]
-    writer.write([*JournalReader.open(path), *marks])
-    writer.close()
     with trace_path(path).open("r+b") as file:
         file.seek(HEAD.fields["version"][1])
         file.write((1).to_bytes(4, "little"))
-    trace_path(path).rename(trace_path(newest))
-    exported(newest, "nsys", tmp_path / "t.sqlite")
-    with closing(sqlite3.connect(tmp_path / "t.sqlite")) as connection:
-        rows = connection.execute(
-            "SELECT n.start, s.value FROM NVTX_EVENTS n JOIN StringIds s ON s.id = n.textId "
-            "WHERE eventType = 34"
-        ).fetchall()
-    assert rows == [(3 * 10**9, "epoch"), (4 * 10**9, "epoch")]
+    out = str(tmp_path / "t.sqlite")
+    assert gputui(["export", str(path), "--format", "nsys", "-o", out]) == 1
+    assert capsys.readouterr().err == (
+        f"gputui: {trace_path(path)} was traced by another version of gputui (layout 1, this one "
+        "reads 3); record it again\n"
+    )
 
 
 def test_a_recording_without_a_trace_is_told_how_to_get_one(

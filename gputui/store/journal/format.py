@@ -40,8 +40,9 @@ time except for small steps between sources.
   flushed block, so the same holds for killed writers. Readers go by the first bytes, not by the
   name.
 - **Missing.** A field at its default is left out. `null`, or absence, means unknown; 0 means zero.
-- **Versions.** `schema` in the header is raised when the shape of something changes. A reader
-  refuses another schema, skips and counts unknown kinds of events, and ignores unknown fields.
+- **Versions.** A reader refuses another `schema` than its own, skips and counts unknown kinds of
+  events, and ignores unknown fields. So a new kind, a new field with a default, or one appended to
+  an array, leaves the schema as it is; all else raises it (`tests/store/test_schema.py`).
 - **Sums.** A `capture_sum` is the sum of the preceding `capture` events of its process in the
   file. A reader of the events ignores the sums; a reader of the final state may skip those events,
   and earlier sums of that process, by looking at the beginning of their lines: `event`, `time_ns`
@@ -53,8 +54,11 @@ time except for small steps between sources.
   still in force, so that each can be read by itself and covers its own time. Given the first file,
   readers take them all as one session.
 - **Trace.** NAME.gputui-trace beside it, if there is one, holds every range, mark, call and GPU
-  operation as records of 64 bytes; when it is full the oldest are overwritten.
-  `gputui/store/trace.py` describes it.
+  operation as records of 64 bytes; when it is full the oldest are overwritten. An index says from
+  when to when each block of records goes: `TraceReader.operations` gives those of a window of time
+  as columns, with the calls that launched them, and `operations_of_step` those of a kept step
+  (`step_lanes`), reading only the blocks concerned. Without a trace single operations are not
+  recorded, only what `step_lanes` shows of a step. `gputui/store/trace.py` describes the file.
 
 Parts written as arrays list their fields in the order given here.
 """
@@ -62,20 +66,40 @@ Parts written as arrays list their fields in the order given here.
 
 def page() -> str:
     kinds = events.WRITTEN_KINDS
-    structs = [
+    lines = [_INTRODUCTION, "## Events\n"]
+    lines += [_section(kind, f"`{kind.__struct_config__.tag}`") for kind in kinds]
+    lines.append("## Parts of events\n")
+    lines += [_section(part, part.__name__) for part in _parts_of_events()]
+    return "\n".join((*lines, _numbers()))
+
+
+def written_shapes() -> dict[str, dict[str, Any]]:
+    """What is written of each event, by its tag, and of each part, by its class: whether it is an
+    array, and of each field the name, the type and whether it has a default."""
+    kinds = {str(kind.__struct_config__.tag): kind for kind in events.WRITTEN_KINDS}
+    parts = {part.__name__: part for part in _parts_of_events()}
+    return {
+        name: {
+            "array": kind.__struct_config__.array_like,
+            "fields": [
+                [field.encode_name, _type_of(kind, field.name), not field.required]
+                for field in msgspec.structs.fields(kind)
+            ],
+        }
+        for name, kind in (kinds | parts).items()
+    }
+
+
+def _parts_of_events() -> list[type[msgspec.Struct]]:
+    return [
         value
         for module in _modules()
         for value in vars(module).values()
         if inspect.isclass(value)
         and issubclass(value, msgspec.Struct)
         and value.__module__ == module.__name__
-        and value not in kinds
+        and value not in events.WRITTEN_KINDS
     ]
-    lines = [_INTRODUCTION, "## Events\n"]
-    lines += [_section(kind, f"`{kind.__struct_config__.tag}`") for kind in kinds]
-    lines.append("## Parts of events\n")
-    lines += [_section(part, part.__name__) for part in structs]
-    return "\n".join((*lines, _numbers()))
 
 
 def _modules() -> Iterator[ModuleType]:
