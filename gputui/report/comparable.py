@@ -457,7 +457,7 @@ class Unit(NamedTuple):
 def common_unit(base: Subject, other: Subject) -> Unit | None:
     """By what `other` is compared with `base`; None if nothing makes them comparable.
 
-    In this order: a step that the program names and both have; steps that were recognized, with a
+    In this order: a step that both programs mark or name; steps that were recognized, with a
     similar number of operations; items that the program counts a second; kernels that both launch,
     in the same proportions and of the same size; and of the same program with other options the
     steps as they were recognized.
@@ -467,6 +467,8 @@ def common_unit(base: Subject, other: Subject) -> Unit | None:
         return None
     if before is None or after is None:
         return Unit("step")
+    if (marked := _marked_step(base, other)) is not None:
+        return marked
     has_steps = before.has_steps and after.has_steps
     if has_steps and (named := _named_step(base, other)) is not None:
         return named
@@ -502,8 +504,33 @@ def _are_alike(
     return has_same_words or not have_other_operations(step_kind(base), step_kind(other))
 
 
+def _marked_step(base: Subject, other: Subject) -> Unit | None:
+    """The step that both programs mark at the same place, by its own length."""
+    first, second = _main_marks(base), _main_marks(other)
+    if first is None or second is None or first[0] != second[0]:
+        return None
+    source, site = first[0]
+    return _scaled(Unit("step", site or source, factor=second[1] / first[1]), base, other)
+
+
+def _main_marks(subject: Subject) -> tuple[tuple[str, str], float] | None:
+    """Source and site of the marks that came most often, and their mean distance in ns, over the
+    processes and threads that make them."""
+    run = subject.run
+    groups: dict[tuple[str, str], list[tuple[int, float]]] = {}
+    for steps in run.marked_steps.values() if run is not None else ():
+        if steps.mean_ns:
+            groups.setdefault((steps.source, steps.site), []).append((steps.marks, steps.mean_ns))
+    if not groups:
+        return None
+    counts = {place: sum(marks for marks, _ in group) for place, group in groups.items()}
+    main = max(groups, key=lambda place: (counts[place], place))
+    return main, sum(marks * mean_ns for marks, mean_ns in groups[main]) / counts[main]
+
+
 def _named_step(base: Subject, other: Subject) -> Unit | None:
-    """The step that both programs name alike, and how many recognized steps each holds."""
+    """The step that both programs name alike by a range, and how many recognized steps each
+    holds."""
     steps = [subject.run and main_step(subject.run, phase_rows(subject.run))
              for subject in (base, other)]  # fmt: skip
     before, after = steps

@@ -8,7 +8,14 @@ import pytest
 from msgspec.structs import replace
 
 from gputui.cli.dispatch import run as gputui
-from gputui.model.events import CaptureDelta, KernelDefined, KernelDelta, Scope, StepBlock
+from gputui.model.events import (
+    CaptureDelta,
+    KernelDefined,
+    KernelDelta,
+    Scope,
+    StepBlock,
+    StepMarks,
+)
 from gputui.model.leaves import LEAF_OF_KEY, Leaf
 from gputui.model.naming import command_key, operands
 from gputui.render import formats
@@ -160,6 +167,42 @@ def test_without_common_work_no_run_is_the_faster_one(name: str) -> None:
 def test_runs_of_two_programs_are_not_compared_by_what_they_call_steps() -> None:
     for pair in (("varied_docs", "with_eval"), ("launch", "sync"), ("leak", "healthy_training")):
         assert verdict_on(*map(fault, pair)).word == "NOT COMPARABLE"
+
+
+@pytest.mark.parametrize(("name", "by"), [("sync", "items"), ("unfused", "step")])
+def test_steps_that_programs_count_themselves_are_compared(name: str, by: str) -> None:
+    """Recorded on one H100, one after the other. The recognized steps are others: three operations
+    of one layer against all 24; nothing that a compiler makes has a name of before."""
+    pair = []
+    for file in (name, f"{name}-cure"):
+        loaded = loaded_once(str(DATA / "pairs" / f"{file}.gputui.gz"))
+        pair.append(Subject(file, loaded.session, loaded.run))
+    before, after = (float(str(one.run.metrics["step_ms"])) for one in pair if one.run)
+    found = verdict_on(*pair)
+    assert found.step_percent == pytest.approx(100 * (after / before - 1), rel=0.01)
+    assert found.compared_by == by  # what is recognized and what is counted may be the same
+    assert ("by step_ms, takes" in found.sentence) == (by == "items")
+
+
+def test_steps_that_both_programs_mark_are_compared_by_their_marks() -> None:
+    def marked(each_ns: int, lengths: tuple[float, ...], site: str = "train.py:9") -> Subject:
+        one = subject("a", SLOW, lengths)
+        assert one.run is not None
+        process = next(iter(one.run.processes), 1)
+        one.session.apply(
+            [StepMarks(time_ns=STEP_NS, process=process, thread=7, source="optimizer", site=site,
+                       first=1, marks=11, span_ns=10 * each_ns)]
+        )  # fmt: skip
+        return one
+
+    # One mark holds four recognized steps of 10 ms before, and one of 16 ms after.
+    before, after = marked(40_000_000, EVEN), marked(16_000_000, tuple(1.6 * n for n in EVEN))
+    found = verdict_on(before, after)
+    assert (found.word, found.compared_by) == ("2.5× FASTER", "step")
+    assert found.sentence.startswith("The work of a step of the baseline, by train.py:9, takes")
+    # Marks of another place say nothing of these.
+    elsewhere = marked(16_000_000, tuple(1.6 * n for n in EVEN), "eval.py:3")
+    assert verdict_on(before, elsewhere).word == "1.6× SLOWER"
 
 
 def test_a_slow_clock_is_said() -> None:
