@@ -504,17 +504,21 @@ _OF_CATEGORY = {name: leaf for leaf, meaning in LEAVES.items() for name in meani
 # `align1` and `align2` load 2 or 4 bytes at a time because a dimension is not a multiple of 8
 # (CUTLASS's naming: kernels' operand alignment in elements). Convolutions by FFT and Winograd's way
 # have kernels for FP32 beside their products.
-_SIMT = re.compile(r"simt|ffma|scudnn|(?<![a-z])sgemm|f32f32_f32f32|magma_sgemm|gemmSN|sgemv", re.I)
+_SIMT = re.compile(r"simt|ffma|scudnn|(?<![a-z])sgemm|f32f32_f32f32|magma_sgemm|gemmSN", re.I)
 _TENSOR = re.compile(r"tensorop|tf32|wgmma|hmma|s1688|s16816|nvjet", re.I)
 _FP32_CONVOLUTION = re.compile(
     r"(fft2d_\w+|winograd\w*)<float|(DSE::\w*fft\w*|mult_and_sum_complex)<.*float2"
 )
-_DOUBLE = re.compile(r"f64f64|d884|(?<![a-z])dgemm|dgemv", re.I)
+IS_DOUBLE = re.compile(r"f64f64|d884|(?<![a-z])dgemm", re.I)
 # PyTorch's softmax over up to 1,024 elements says by a template argument whether it is the
 # logarithm: log2_elements, is_log_softmax, is_masked.
 _LOSS = re.compile(r"log_?soft_?max|softmax_warp_\w+<[^<>]*, \d+, true", re.I)
 _EXPERTS = re.compile(r"gemm|fused_moe|mul_mat|moe_mm|marlin", re.I)
 _UNALIGNED = re.compile(r"align[12](?![0-9])")
+
+MULTIPLIES_VECTOR = re.compile(r"gemv", re.I)
+"""A matrix times a vector reads each element for two operations: memory bounds it in any format,
+and tensor cores do not help (8,192² doubles at 216 of a T4's 320 GB/s)."""
 
 CHANGES_LAYOUT = re.compile(r"nchwToNhwc|nhwcToNchw|nchw2nhwc|nhwc2nchw", re.I)
 """cuDNN's kernels that transpose what convolutions take and give."""
@@ -528,8 +532,8 @@ def leaf_of_kernel(name: str) -> Leaf:
         leaf = Leaf.MATMUL
     if leaf is Leaf.SOFTMAX and _LOSS.search(name):
         return Leaf.OTHER
-    if leaf is Leaf.MATMUL:
-        if _DOUBLE.search(name) or (_SIMT.search(name) and not _TENSOR.search(name)):
+    if leaf is Leaf.MATMUL and not MULTIPLIES_VECTOR.search(name):
+        if IS_DOUBLE.search(name) or (_SIMT.search(name) and not _TENSOR.search(name)):
             return Leaf.MATMUL_SIMT
         if _FP32_CONVOLUTION.search(name):
             return Leaf.MATMUL_SIMT

@@ -176,7 +176,7 @@ def _advice(finding: Finding) -> str:
     first = finding.advice.split(maxsplit=1)[0].rstrip(":,;") if finding.advice else ""
     # A name of code is written as it is.
     advice = finding.advice[:1].upper() + finding.advice[1:] if first.isalpha() else finding.advice
-    return " ".join(filter(None, (f"{advice}.", finding.bound)))
+    return " ".join(filter(None, (f"{advice}.", finding.gain_text)))
 
 
 def _sentences(evidence: Iterable[str]) -> list[str]:

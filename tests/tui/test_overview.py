@@ -15,6 +15,7 @@ from gputui.model.leaves import LEAVES, Leaf
 from gputui.model.sketch import Accumulator
 from gputui.report.answer import answer
 from gputui.report.explain import Finding, Verdict
+from gputui.report.explain.finding import Gain
 from gputui.report.explain.time_tree import time_tree
 from gputui.state import Session
 from gputui.tui.dialogs.palette import Palette
@@ -130,9 +131,10 @@ def test_a_fact_that_leads_says_what_of_the_speed_and_where_it_is_seen() -> None
     long = msgspec.structs.replace(slow, place=f"train.py:7 {'step' * 99}")
     rows = verdict_rows(Verdict("CPU-BOUND", long.text, (long,)), 80, 24, is_chosen=True)
     assert max(row_width(row) for row in rows) <= 80
-    many = msgspec.structs.replace(leak, advice="more of them, " * 9, gain=5.3)
+    many = msgspec.structs.replace(leak, advice="more of them, " * 9,
+                                  gains=(Gain(5.3, 6.0),))  # fmt: skip
     [_, _, row] = verdict_rows(Verdict("SLOW", "It is.", (many,)), 80, 24, is_chosen=True)
-    assert "".join(part for part, _ in row).endswith("… At most 5.3× faster.")
+    assert "".join(part for part, _ in row).endswith("… 5.3 to 6.0× faster.")
 
 
 async def test_what_a_low_screen_has_no_room_for_is_counted_and_a_key_away(show: Show) -> None:

@@ -98,12 +98,17 @@ def _leading(every: Sequence[Finding]) -> tuple[Finding, ...]:
     leaves = [
         finding for finding in every if finding.share_percent is not None and not finding.leads
     ]
-    most = max((finding.saves for finding in leaves), default=None)
+    most = max((finding.recoverable for finding in leaves), default=None)
     return tuple(
         finding
         for finding in every
         if finding.leads
-        and (finding.ends_run or finding.urgent or most is None or finding.saves >= most + LARGER)
+        and (
+            finding.ends_run
+            or finding.urgent
+            or most is None
+            or finding.recoverable >= most + LARGER
+        )
     )
 
 

@@ -7,11 +7,19 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Literal
 
-from gputui.model.leaves import CAUSES, Leaf, leaf_of_kernel
+from gputui.model.leaves import (
+    CAUSES,
+    IS_DOUBLE,
+    MULTIPLIES_VECTOR,
+    Leaf,
+    is_kernel,
+    leaf_of_kernel,
+)
+from gputui.model.peaks import product_rates
 from gputui.report.explain.analysis import Analysis
 from gputui.report.explain.leaves import all_steps, shares_with_itself, waits_among_launches
 from gputui.report.explain.lines import MOSTLY, LikeliestLine, beside
@@ -28,11 +36,24 @@ GRAPHS_IN_USE = (
     "CUDA graphs are in use: replay several steps in one graph, take larger batches; node tracing "
     "makes their launches slower, --graph-trace graph does not"
 )
-BETWEEN_NODES = (
-    "fewer, larger kernels in the graph (torch.compile), larger batches; node tracing lengthens "
-    "the gaps between them, --graph-trace graph does not"
-)
+BETWEEN_NODES = "fewer, larger kernels in the graph (torch.compile), larger batches"
 """Where the nodes of CUDA graphs wait for one another."""
+NODE_TRACING = "; node tracing lengthens the gaps between them, --graph-trace graph does not"
+"""Of a run that gputui recorded itself."""
+BETWEEN_NODES_NS = 20_000
+"""Idle time for each operation up to which it lies between the nodes of a graph: 0.5 to 1.5 µs on
+an H100, some 3 with node tracing. A trace whose GPU idled 64 % had it in 11 gaps of 64 ms each."""
+
+COPY_LESS = (
+    "keep on the GPU what is copied again and again, copy smaller types (uint8, bf16): kernels run "
+    "too little for copies to hide behind them"
+)
+SEND_LESS = (
+    "send less: other ways to divide the work, bf16 in place of FP32; there is too little other "
+    "work for collectives to hide behind"
+)
+HIDES = 0.10
+"""Share of the time that kernels take from which copies or collectives can hide behind them."""
 ONE_BY_ONE = (
     "fused=True or foreach=True for the optimizer, which launches its kernels tensor by tensor; "
     'then CUDA graphs, torch.compile(mode="reduce-overhead")'
@@ -82,6 +103,15 @@ def _counts(analysis: Analysis) -> Counter[_Kind]:
     return counts
 
 
+def optimizer_launches(analysis: Analysis) -> tuple[float, float]:
+    """Share of all launches, 0 to 1, that an optimizer makes that updates tensor by tensor, at
+    least and at most: Adam launches 7 to 12 kernels for a tensor (torch 2.11, with weight decay and
+    bias correction), of which `_OF_A_TENSOR` knows three."""
+    counts = _counts(analysis)
+    whole = max(1, counts.total())
+    return counts["of a tensor"] * 7 / 3 / whole, counts["of a tensor"] * 12 / 3 / whole
+
+
 def _of_kernels(counts: Counter[_Kind]) -> str | None:
     if not counts:
         return None
@@ -111,6 +141,16 @@ def _kind(name: str) -> _Kind:
     if _OF_A_TENSOR.search(name):
         return "of a tensor"
     return "backward" if _BACKWARD.search(name) else "other"
+
+
+def _between_nodes(analysis: Analysis, leaves: Mapping[Leaf, int]) -> str | None:
+    """Where the nodes of graphs wait for one another; None where gaps are far longer."""
+    tree = analysis.tree
+    operations = tree.operations if tree is not None else 0
+    if leaves.get(Leaf.DEPENDENCY, 0) > BETWEEN_NODES_NS * operations:
+        return None
+    is_recorded_here = analysis.run.started.pid is not None
+    return BETWEEN_NODES + (NODE_TRACING if is_recorded_here else "")
 
 
 _OF_CUDNN = re.compile(r"cudnn.*sdpa", re.I)
@@ -257,16 +297,129 @@ def _tuning_advice(analysis: Analysis) -> str | None:
     )
 
 
+Library = Literal["torch", "jax", "cupy"]
+
+_OF_LIBRARY: tuple[tuple[Library, re.Pattern[str]], ...] = (
+    ("torch", re.compile(r"\bat(_cuda\w*)?::|\btriton_(poi|red|per|tem)_")),
+    ("cupy", re.compile(r"^cupy_|\bcupy\b")),
+    ("jax", _OF_XLA),
+)
+
+
+def library(analysis: Analysis) -> Library | None:
+    """The library that makes the run's kernels, by their names, that of most of those that have
+    one's; None where no name says it."""
+    counts = Counter[Library]()
+    names = analysis.kernel_names
+    for number, (count, _) in analysis.kernel_sums.items():
+        if number in names:
+            name = names[number].name
+            counts.update({of: count for of, pattern in _OF_LIBRARY if pattern.search(name)})
+    return counts.most_common(1)[0][0] if counts else None
+
+
+def product_share(analysis: Analysis, wanted: Callable[[str], bool]) -> float:
+    """Of the time of matrix products outside tensor cores, that of kernels with such names, 0 to
+    1."""
+    whole_ns = wanted_ns = 0
+    names = analysis.kernel_names
+    for number, (_, ns) in analysis.kernel_sums.items():
+        name = names[number].name if number in names else ""
+        if leaf_of_kernel(name) is Leaf.MATMUL_SIMT or MULTIPLIES_VECTOR.search(name):
+            whole_ns += ns
+            wanted_ns += ns if wanted(name) else 0
+    return wanted_ns / whole_ns if whole_ns else 0.0
+
+
+def vector_share(analysis: Analysis) -> float:
+    """Of the time of matrix products outside tensor cores, that of products with a vector."""
+    return product_share(analysis, lambda name: MULTIPLIES_VECTOR.search(name) is not None)
+
+
+_IN_TF32 = {
+    "torch": 'torch.set_float32_matmul_precision("high")',
+    "jax": 'jax.config.update("jax_default_matmul_precision", "tensorfloat32")',
+    "cupy": "CUPY_TF32=1",
+}
+_IN_HALF = {
+    "torch": "{half} autocast",
+    "jax": "{half} parameters and activations",
+    "cupy": "float16 arrays",
+}
+
+
+def product_advice(analysis: Analysis) -> str | None:
+    """How matrix products in full precision come to run on tensor cores: for what this program
+    uses and this card has; None where nothing is known of the card."""
+    rates = product_rates(analysis.facts)
+    if rates is None:
+        return None
+    made_by = library(analysis) or "torch"
+    half = "bf16" if rates.bf16 is not None else "fp16"
+    in_half = _IN_HALF[made_by].format(half=half)
+    if product_share(analysis, lambda name: IS_DOUBLE.search(name) is not None) >= MOSTLY:
+        return f"FP32 in place of FP64, which NumPy's arrays are; then {in_half}"
+    if rates.tf32 is None:
+        return f"{in_half}: this card's tensor cores take neither TF32 nor bf16"
+    if rates.tf32 <= 1.0:
+        return f"{in_half}: on this card TF32 is no faster than FP32"
+    return f"{_IN_TF32[made_by]} (TF32), or {in_half}"
+
+
+_OF_OTHERS: dict[tuple[Leaf, Library], str] = {
+    (Leaf.COMPILE, "jax"): (
+        "keep shapes and static arguments fixed; JAX_LOG_COMPILES=1 names what is compiled, "
+        "jax_compilation_cache_dir keeps it for the next run"
+    ),
+    (Leaf.COMPILE, "cupy"): "CuPy compiles each kernel once: warm up, and keep its cache folder",
+    (Leaf.SYNC, "jax"): (
+        "no float(), np.asarray or block_until_ready in the loop: fetch values every N steps"
+    ),
+    (Leaf.SYNC, "cupy"): (
+        "keep values on the GPU: no float(), .get() or cupy.asnumpy in the loop; fetch them every "
+        "N steps"
+    ),
+    (Leaf.ELEMENTWISE_CHAIN, "cupy"): "cupy.fuse or an ElementwiseKernel makes one of the chain",
+    (Leaf.ELEMENTWISE_CHAIN, "jax"): "jax.jit around the chain makes one kernel of it",
+    (Leaf.COPY_PAGEABLE, "cupy"): (
+        "pinned memory (cupyx.empty_pinned) and a stream of its own, copy less"
+    ),
+    (Leaf.COPY_PAGEABLE, "jax"): "keep arrays on the GPU (jax.device_put once), copy less",
+    (Leaf.ATTENTION_UNFUSED, "jax"): 'jax.nn.dot_product_attention(implementation="cudnn")',
+    (Leaf.LAUNCH, "cupy"): (
+        "fewer, larger kernels (cupy.fuse, ElementwiseKernel), or a captured graph "
+        "(cupy.cuda.Stream.begin_capture)"
+    ),
+    (Leaf.ALLOCATION, "cupy"): "keep CuPy's memory pool: no free_all_blocks() in the loop",
+    (
+        Leaf.ALLOCATION,
+        "jax",
+    ): "leave preallocation on; donate arguments (donate_argnums)",
+}
+"""Advice for programs that have not PyTorch's ways."""
+
+
 def better_advice(analysis: Analysis, leaves: Mapping[Leaf, int], leaf: Leaf) -> str | None:
     """What the kernels, calls and lines of a run say of a leaf of its tree; None where nothing."""
     if leaf in _OF_TUNING and (tunes := _tuning_advice(analysis)) is not None:
         return tunes
+    if leaf is Leaf.MATMUL_SIMT:
+        return product_advice(analysis)
+    made_by = library(analysis)
+    if made_by is not None and (leaf, made_by) in _OF_OTHERS:
+        return _OF_OTHERS[leaf, made_by]
     if leaf is Leaf.LAUNCH:
         return launch_advice(analysis)
     if leaf is Leaf.SHARED:
         return APART if shares_with_itself(analysis.run) else None
     if leaf is Leaf.DEPENDENCY and replays_graphs(analysis.run):
-        return BETWEEN_NODES
+        return _between_nodes(analysis, leaves)
+    kernels_ns = sum(ns for each, ns in leaves.items() if is_kernel(each))
+    if leaf is Leaf.COPY_PINNED and kernels_ns < HIDES * sum(leaves.values()):
+        return COPY_LESS
+    if leaf is Leaf.COMMUNICATION:
+        others_ns = kernels_ns - leaves.get(leaf, 0)
+        return SEND_LESS if others_ns < HIDES * sum(leaves.values()) else None
     if leaf is Leaf.WAIT:
         return wait_advice(analysis, leaves)
     return host_advice(analysis) if leaf is Leaf.HOST else None

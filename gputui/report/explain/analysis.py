@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import cached_property, wraps
 from typing import Any, TypeVar
 
-from gputui.model.events import DeviceDelta, KernelDefined
+from gputui.model.events import DeviceDelta, GpuFacts, KernelDefined
 from gputui.model.leaves import Leaf
 from gputui.report.explain.finding import Finding
 from gputui.report.explain.lines import LikeliestLine, line_shares
@@ -51,6 +51,12 @@ class Analysis(MachineAnalysis):
     def devices(self) -> dict[int, DeviceDelta]:
         """What all processes did to each GPU, by the machine's index."""
         return self.run.devices
+
+    @cached_property
+    def facts(self) -> GpuFacts | None:
+        """What the run's first GPU is: those of a run are alike; None where it was not read."""
+        gpus = self.session.gpus
+        return next((gpus[index].facts for index in sorted(self.devices) if index in gpus), None)
 
     @cached_property
     def matched(self) -> dict[int, Matched]:

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from gputui.model.leaves import LEAVES, Leaf
 from gputui.report.explain.advice import SAVE
 from gputui.report.explain.analysis import Analysis
-from gputui.report.explain.finding import Finding, times_faster
+from gputui.report.explain.finding import Finding, gain_of
 from gputui.report.explain.leaves import waits_among_launches
 from gputui.report.explain.lines import (
     AT_A_LINE,
@@ -207,7 +207,8 @@ def each_cause_once(analysis: Analysis, tree: TimeTree, findings: list[Finding])
         share_percent=100 * tree.share(ns),
         step_ns=tree.a_step(ns),
         recoverable=recoverable,
-        gain=times_faster(recoverable),
+        gains=gain_of(0.95 * recoverable, recoverable),
+        gain_unknown="",
         advice=advice,
         evidence=sentences,
         place=_place(line),

@@ -2,15 +2,41 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 
 import msgspec
 
 
+class Gain(msgspec.Struct, frozen=True):
+    """How many times faster a step is once a cure is applied: between `low` and `high`. `cure` says
+    which, where the advice has several that differ in it; empty for the advice as it is."""
+
+    low: float
+    high: float
+    cure: str = ""
+
+    @property
+    def middle(self) -> float:
+        """The geometric mean of both ends: gains multiply."""
+        return math.sqrt(self.low * self.high)
+
+    @property
+    def text(self) -> str:
+        """ "2.0 to 2.6× faster", and with which cure; empty where it is little."""
+        if self.high < WORTH_SAYING:
+            return ""
+        low, high = (f"{end:.{int(end < TENS)}f}" for end in (self.low, self.high))
+        ends = low if low == high else f"{low} to {high}"
+        return f"{self.cure}: {ends}× faster" if self.cure else f"{ends}× faster"
+
+
 class FindingDocument(msgspec.Struct, frozen=True, kw_only=True, rename={"advice": "try"}):
-    """A finding, for programs. `cause` is a leaf of the time tree, whose share of the wall time,
-    time a step and bound are given, or the name of a rule. `value` and `threshold` share a unit.
-    `with_pauses` is whether the share is of the loop with its pauses, and not of its steps.
+    """A finding, for programs. `cause` is a leaf of the time tree, whose share of the wall time
+    and time a step are given, or the name of a rule. `gains` are what its cures bring, the first
+    one's first; where a step's time without the cause is not known they are empty, and
+    `gain_unknown` says why. `value` and `threshold` share a unit. `with_pauses` is whether the
+    share is of the loop with its pauses, and not of its steps.
     """
 
     cause: str
@@ -18,7 +44,8 @@ class FindingDocument(msgspec.Struct, frozen=True, kw_only=True, rename={"advice
     share_percent: float | None = None
     with_pauses: bool = False
     step_ns: float | None = None
-    gain: float | None = None
+    gains: tuple[Gain, ...] = ()
+    gain_unknown: str = ""
     sentence: str
     advice: str
     evidence: tuple[str, ...] = ()
@@ -31,9 +58,9 @@ class Finding(FindingDocument, frozen=True, kw_only=True):
     """Something that costs time, or that a person must know, and what to try; beside its document
     what decides its place among others, and where a screen shows it.
 
-    `word` is what a screen says of it in a few words, `sentence` has the figure. `gain` is how many
-    times shorter a step is at most once the cause is cured, `recoverable` the share of the time, 0
-    to 1, that goes then.
+    `word` is what a screen says of it in a few words, `sentence` has the figure. `recoverable` is
+    the share of the time, 0 to 1, that a usual cure of such a cause frees: it decides whether the
+    cause speaks, and which comes first. What this program gains is in `gains`.
     """
 
     recoverable: float = 0.0
@@ -63,11 +90,6 @@ class Finding(FindingDocument, frozen=True, kw_only=True):
         )
 
     @property
-    def saves(self) -> float:
-        """Share of the time, 0 to 1, that goes where it is cured, by its gain."""
-        return 1.0 - 1.0 / (self.gain or 1.0)
-
-    @property
     def text(self) -> str:
         """The sentence where no evidence stands beside it."""
         return f"{self.sentence} {self.placed}".rstrip()
@@ -78,24 +100,30 @@ class Finding(FindingDocument, frozen=True, kw_only=True):
         return f"Mostly at {self.place}." if self.place else ""
 
     @property
-    def bound(self) -> str:
-        """What curing it gains at most, empty where that is little, unknown or nearly no bound."""
-        if self.gain is None or not WORTH_SAYING <= self.gain <= SAYS_NOTHING:
-            return ""
-        return f"At most {self.gain:.{int(self.gain < TENS)}f}× faster."
+    def gain_text(self) -> str:
+        """What its cures gain, as a sentence: empty where that is little."""
+        if self.gains:
+            texts = [gain.text for gain in self.gains if gain.text]
+            return f"{capital('; '.join(texts))}." if texts else ""
+        return f"How much faster is not known: {self.gain_unknown}." if self.gain_unknown else ""
 
 
-WORTH_SAYING, SAYS_NOTHING = 1.05, 100.0
-"""Gains below and above which no bound is printed."""
+WORTH_SAYING = 1.05
+"""Gain below which none is printed: steps of one program differ by as much from run to run."""
 
 TENS = 9.95
-"""Gain from which a bound has no decimals."""
+"""Gain from which it has no decimals."""
+
+MOST_GONE = 0.999
+"""Share of the time that no cure frees: something of a step is always left."""
 
 
-def times_faster(recoverable: float) -> float | None:
-    """How many times shorter a step is without this share of the time, at most; None where it is
-    not shorter."""
-    return 1.0 / (1.0 - min(recoverable, 0.999)) if recoverable > 0 else None
+def gain_of(least: float, most: float | None = None, cure: str = "") -> tuple[Gain, ...]:
+    """The gain where at least and at most this share of the time goes, 0 to 1, as a finding has it;
+    none where nothing goes."""
+    ends = sorted((least, least if most is None else most))
+    low, high = (1.0 / (1.0 - min(max(end, 0.0), MOST_GONE)) for end in ends)
+    return (Gain(low, high, cure),) if high > 1.0 else ()
 
 
 def finding_documents(findings: Iterable[Finding]) -> list[FindingDocument]:

@@ -14,7 +14,7 @@ from gputui.model.leaves import CHANGES_LAYOUT, LEAVES, Leaf, is_kernel, leaf_of
 from gputui.model.naming import short_name
 from gputui.model.units import count, percent
 from gputui.report.explain.analysis import Analysis, RunRule, computed_once
-from gputui.report.explain.finding import MOST_NAMED, Finding, times_faster
+from gputui.report.explain.finding import MOST_NAMED, Finding, gain_of
 from gputui.report.explain.time_tree import in_words, of_scope
 from gputui.report.explain.verdict import SPEAKS, verdict
 from gputui.report.roofline import Roof, steady_roofs
@@ -149,7 +149,7 @@ def _named(analysis: Analysis) -> Iterator[Finding]:
                 share_percent=100 * share,
                 step_ns=tree.a_step(share * tree.wall_ns),
                 recoverable=gain,
-                gain=times_faster(gain),
+                gains=gain_of(0.75 * gain, min(share, 1.1 * gain)),
                 evidence=(
                     f"The tree counts them under {LEAVES[leaf].label}",
                     *(
@@ -264,7 +264,7 @@ def slow_kernels(analysis: Analysis) -> Iterator[Finding]:
         share_percent=100 * kernels,
         step_ns=tree.a_step(kernels * tree.wall_ns),
         recoverable=gain,
-        gain=times_faster(gain),
+        gain_unknown="how fast such kernels can be depends on what they compute",
         evidence=(f"The longest: {listed}",) if listed else (),
         kernel=longest,
         leads=True,

@@ -17,9 +17,9 @@ from gputui.report.explain.analysis import Analysis, MachineAnalysis, MachineRul
 from gputui.report.explain.finding import (
     Finding,
     capital,
+    gain_of,
     gpu_names,
     percents,
-    times_faster,
 )
 from gputui.report.explain.leaves import all_steps
 from gputui.report.explain.lines import recomputed
@@ -389,7 +389,7 @@ def recomputation(analysis: Analysis) -> Iterator[Finding]:
         share_percent=100 * share,
         step_ns=tree.a_step(share * tree.wall_ns),
         recoverable=share,
-        gain=times_faster(share),
+        gains=gain_of(0.85 * share, 1.15 * share),
         evidence=(f"Computed again: {line}",) if line else (),
         leads=True,
     )

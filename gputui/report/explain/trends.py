@@ -12,7 +12,7 @@ from gputui.model.leaves import LEAVES, Leaf
 from gputui.model.units import duration
 from gputui.report.explain.advice import is_of_plans
 from gputui.report.explain.analysis import Analysis, RunRule
-from gputui.report.explain.finding import Finding, times_faster
+from gputui.report.explain.finding import Finding, gain_of
 from gputui.report.explain.time_tree import TimeTree
 from gputui.report.explain.verdict import verdict
 
@@ -75,12 +75,12 @@ def steps_grow(analysis: Analysis) -> Iterator[Finding]:
     else:
         return
     grown_ns = (trend.last_ns - trend.first_ns) / 2
-    gain = tree.step_mean_ns / max(trend.first_ns, tree.step_mean_ns - grown_ns)
+    grown = min(grown_ns / tree.step_mean_ns, 1 - trend.first_ns / tree.step_mean_ns)
     also = ""
     if (planned := _plans_of_growth(analysis, tree)) is not None:
         share = f"{100 * planned.recoverable:.0f} % of each step"
         also = f" For each length cuDNN plans attention anew: {share}, under CPU code."
-        gain = times_faster(1.0 - 1.0 / (gain or 1.0) + planned.recoverable) or 1.0
+        grown += planned.recoverable
     yield Finding(
         cause="steps_grow",
         view="timeline",
@@ -97,7 +97,8 @@ def steps_grow(analysis: Analysis) -> Iterator[Finding]:
         value=100 * (trend.last_ns / trend.first_ns - 1),
         threshold=100 * MOVED,
         source="Theil-Sen slope over the steps, Kendall's test at 99 %",
-        gain=gain if gain > 1.0 else None,
+        recoverable=max(0.0, grown),
+        gains=gain_of(grown),
         leads=True,
         # Memory then holds what each step goes through again.
         explains=("memory_grows",),

@@ -67,9 +67,8 @@ def about(
         rows += meaning
         if (cause := CAUSES.get(leaf)) is not None:
             gain = (found.tree.share(line.ns) if found.tree else 0.0) * cause.recoverable
-            why = ": too little for a finding" if gain < SPEAKS else ""
-            gains = f"Gains {percent(100 * gain)} of the time at most{why}."
-            rows += [(), *_labelled("Try", f"{cause.advice}. {gains}", width)]
+            why = " It takes too little for a finding." if gain < SPEAKS else ""
+            rows += [(), *_labelled("Try", f"{cause.advice}.{why}", width)]
     else:
         rows += _finding(finding, meaning, width)
     rows += _labelled("Key", f"{key}, in --fail-if and in JSON", width)
@@ -82,8 +81,8 @@ def _finding(finding: Finding, meaning: list[Row], width: int) -> list[Row]:
     for each in finding.evidence:
         rows += wrap(f"{each}.", width - 2, "text", "  ")
     rows += [(), *_labelled("Try", f"{finding.advice}.", width)]
-    if finding.bound:
-        rows += _labelled("Gain", finding.bound, width)
+    if finding.gain_text:
+        rows += _labelled("Gain", finding.gain_text, width)
     return [*rows, (), *meaning]
 
 

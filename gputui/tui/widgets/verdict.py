@@ -34,7 +34,7 @@ def verdict_rows(found: Verdict, width: int, height: int, *, is_chosen: bool) ->
     most = 3 if height >= LOW else max(1, 3 - len(rows) - bool(found.speed))
     if found.findings:
         best = found.findings[0]
-        rows += _labelled("Try", f"{best.advice}.", best.bound, width, most)
+        rows += _labelled("Try", f"{best.advice}.", best.gain_text, width, most)
     if found.speed:
         rows += _labelled("Speed", found.speed, "", width, most)
     return rows
