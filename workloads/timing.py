@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -21,6 +22,12 @@ GRAPH_MS = 5.0
 
 _MOST_GRAPH_PASSES = 1000
 _REPLAYS = 5
+
+_GAP_MATTERS_MS = 0.1
+"""Kernels on average longer than this are 20 and more times the gaps between them."""
+
+_EMPTY_KERNEL_MS = 0.0011
+"""What CUPTI records of a kernel that does nothing (one H100)."""
 
 
 @dataclass(frozen=True)
@@ -119,8 +126,29 @@ def measure_in_graph(
     GRAPH_MS. None where the passes cannot be captured, as those that wait for the GPU cannot.
     """
     passes = max(1, min(_MOST_GRAPH_PASSES, round(GRAPH_MS / max(expected_ms, 1e-3))))
-    graph = torch.cuda.CUDAGraph()
+    timed = _replayed(once, device, passes)
+    if timed is None:
+        return None
+    whole_ms, nodes = timed
+    if nodes is None or whole_ms / nodes > _GAP_MATTERS_MS:
+        return whole_ms / passes
+    # The same number of kernels that do nothing: what is over their own time lies between them.
+    empty = _replayed(lambda: torch.cuda._sleep(0), device, nodes)  # type: ignore[no-untyped-call]
+    gaps_ms = 0.0 if empty is None else max(0.0, empty[0] - nodes * _EMPTY_KERNEL_MS)
+    return (whole_ms - gaps_ms) / passes
+
+
+def _replayed(
+    once: Callable[[], object], device: torch.device, passes: int
+) -> tuple[float, int | None] | None:
+    """Milliseconds of the median replay of a graph of `passes` passes, and its nodes, None where
+    torch does not show them. None for passes that cannot be captured.
+    """
     synchronize(device)
+    try:
+        graph = torch.cuda.CUDAGraph(keep_graph=True)
+    except TypeError:  # before torch 2.8
+        graph = torch.cuda.CUDAGraph()
     try:
         with torch.cuda.graph(graph):
             for _ in range(passes):
@@ -136,9 +164,22 @@ def measure_in_graph(
         graph.replay()
         after.record()
         synchronize(device)
-        replays_ms.append(before.elapsed_time(after) / passes)
+        replays_ms.append(before.elapsed_time(after))
     # The first replay uploads the graph to the GPU.
-    return float(np.median(replays_ms[1:]))
+    return float(np.median(replays_ms[1:])), _nodes_of(graph)
+
+
+def _nodes_of(graph: torch.cuda.CUDAGraph) -> int | None:
+    """How many nodes a captured graph has: kernels, and a few copies and fills."""
+    raw = getattr(graph, "raw_cuda_graph", None)
+    try:
+        driver = ctypes.CDLL("libcuda.so.1")
+        count = ctypes.c_size_t()
+        if raw is None or driver.cuGraphGetNodes(ctypes.c_void_p(raw()), None, ctypes.byref(count)):
+            return None
+    except (OSError, AttributeError, RuntimeError, TypeError):
+        return None
+    return count.value or None
 
 
 def repeat(once: Callable[[], object], times: int, device: torch.device) -> None:

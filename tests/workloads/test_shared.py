@@ -73,6 +73,9 @@ class Traffic(TorchDispatchMode):
         kept = {one.untyped_storage().data_ptr() for one in read}
         if any(one.untyped_storage().data_ptr() not in kept for one in made):
             self.bytes += sum(one.nbytes for one in (*read, *made))
+        if function._schema.name == "aten::masked_fill":
+            # It copies its input, then reads and fills the copy: two kernels on a GPU.
+            self.bytes += 2 * found.nbytes
         return found
 
 
@@ -102,7 +105,7 @@ def test_bytes_are_counted_by_hand() -> None:
     shape = (16, 32, 1024, 64, 2)
     naive, _ = attention_bytes(*shape, implementation="naive", causal=True)
     fused, fused_backward = attention_bytes(*shape, implementation="flash", causal=True)
-    assert naive == pytest.approx(8.86e9, rel=1e-3)
+    assert naive == pytest.approx(11.01e9, rel=1e-3)
     assert fused == 16 * 32 * 4 * 1024 * 64 * 2
     assert fused_backward == 2 * fused
 

@@ -77,6 +77,10 @@ GRIDS = {
         "GPT-2 medium's, as the FlashAttention paper's first table",
         (AttentionShape(64, 16, 1024, 64, causal=False),),
     ),
+    "gpt2": Grid(
+        "GPT-2's heads at its context, causal",
+        (AttentionShape(16, 12, 1024, 64, causal=True),),
+    ),
     "flash-handout": Grid(
         "the assignment's for FlashAttention",
         _crossed(1, (16, 32, 64, 128), tuple(2**power for power in range(7, 17)), causal=True),

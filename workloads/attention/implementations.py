@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from typing import cast
 
+import nvtx
 import torch
 import torch._functorch.config
 import torch.nn.functional as F
@@ -23,6 +25,12 @@ _BACKENDS = {
     "cudnn": SDPBackend.CUDNN_ATTENTION,
 }
 
+RANGES: Mapping[str, AbstractContextManager[object]] = {
+    name: nvtx.annotate(name) for name in ("matmul QK^T", "mask", "softmax", "dropout", "matmul PV")
+}
+"""Of the naive implementation, in order: the bars that a fused kernel makes one of (Dao et al.,
+2022, FlashAttention, figure 1)."""
+
 WRITES_SCORES = {"naive", "compiled", "math"}
 """Those that keep the score matrix in memory; the others recompute it in the backward pass."""
 
@@ -31,20 +39,33 @@ WRITES_SCORES = {"naive", "compiled", "math"}
 torch._functorch.config.donated_buffer = False
 
 
-def attention(name: str, *, causal: bool, length: int, device: torch.device) -> Attention:
-    """The implementation `name` for q, k, v [batch, heads, length, head width].
+def attention(
+    name: str, *, causal: bool, length: int, device: torch.device, dropout: float = 0.0
+) -> Attention:
+    """The implementation `name` for q, k, v [batch, heads, length, head width], which drops the
+    share `dropout` of the probabilities. The naive one has a range for each operation.
 
     The returned function raises Unsupported if the back end has no kernel for such inputs.
     """
     if name in _BACKENDS:
-        return _of_backend(_BACKENDS[name], causal)
+        return _of_backend(_BACKENDS[name], causal, dropout)
     mask = torch.ones(length, length, dtype=torch.bool, device=device).triu(1) if causal else None
+    # A compiled graph would be split by every range.
+    ranges = RANGES if name == "naive" else dict.fromkeys(RANGES, nullcontext())
 
     def naive(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        scores = q @ k.transpose(-2, -1) / math.sqrt(q.shape[-1])
+        with ranges["matmul QK^T"]:
+            scores = q @ k.transpose(-2, -1) / math.sqrt(q.shape[-1])
         if mask is not None:
-            scores = scores.masked_fill(mask, float("-inf"))
-        return torch.softmax(scores, dim=-1) @ v
+            with ranges["mask"]:
+                scores = scores.masked_fill(mask, float("-inf"))
+        with ranges["softmax"]:
+            probabilities = torch.softmax(scores, dim=-1)
+        if dropout:
+            with ranges["dropout"]:
+                probabilities = F.dropout(probabilities, dropout)
+        with ranges["matmul PV"]:
+            return probabilities @ v
 
     if name == "naive":
         return naive
@@ -52,11 +73,11 @@ def attention(name: str, *, causal: bool, length: int, device: torch.device) -> 
     return cast(Attention, torch.compile(naive, dynamic=False))
 
 
-def _of_backend(backend: SDPBackend, causal: bool) -> Attention:
+def _of_backend(backend: SDPBackend, causal: bool, dropout: float) -> Attention:
     def fused(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         try:
             with sdpa_kernel(backend):
-                return F.scaled_dot_product_attention(q, k, v, is_causal=causal)
+                return F.scaled_dot_product_attention(q, k, v, is_causal=causal, dropout_p=dropout)
         except RuntimeError as error:
             if "No available kernel" not in str(error) and "No viable backend" not in str(error):
                 raise

@@ -89,6 +89,7 @@ class _Measurement:
                 chosen.dtype.itemsize,
                 implementation=self.name,
                 causal=shape.causal,
+                dropout=bool(self.run.values["dropout"]),
             )
             if self.backward:
                 cells["bwd_hbm_bytes"] = bwd_hbm_bytes
@@ -99,7 +100,10 @@ class _Measurement:
             return tensor.to(chosen.dtype).requires_grad_(requires_grad)
 
         q, k, v = (random(requires_grad=self.backward) for _ in range(3))
-        compute = attention(self.name, causal=shape.causal, length=shape.length, device=device)
+        compute = attention(
+            self.name, causal=shape.causal, length=shape.length, device=device,
+            dropout=float(self.run.values["dropout"]),
+        )  # fmt: skip
 
         def forward() -> Tensor:
             return compute(q, k, v)
@@ -142,6 +146,7 @@ class _Measurement:
         with BACKWARD:
             backward()
             backward_times = self._time(backward)
+            cells["measured_bwd_hbm_bytes"] = self._moved(backward, backward_times)
         more = attention_backward_flops(flops, recomputes=fused)
         both_ms = forward_times.best_ms + backward_times.best_ms
         cells |= {

@@ -73,7 +73,8 @@ extern "C" __global__ void read_shared(float *out, int rounds)
         for (int part = 0; part < 2; ++part) {
             float4 v;
             unsigned place = base + 16 * ((threadIdx.x + 1024 * part) & 2047);
-            asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];"
+            /* Volatile for the assembler, too: it takes what no store changes out of the loop. */
+            asm volatile("ld.volatile.shared.v4.f32 {%0, %1, %2, %3}, [%4];"
                          : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w) : "r"(place));
             sum.x += v.x; sum.y += v.y; sum.z += v.z; sum.w += v.w;
         }

@@ -7,16 +7,16 @@ timed pass. On the CPU, collectives are ranges of a domain `comm` with their byt
 from ..declaration import Figure, Preset, Table, Workload
 from ..parameters import DEVICE, DEVICE_NAME, SEED, STATUS, TIMEOUT, choice, repeats, warmup, whole
 
-OPERATIONS = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send_recv")
+OPERATIONS = ("all_reduce", "broadcast", "all_gather", "reduce_scatter", "all_to_all", "send_recv")
 
 COMM = Workload(
     name="comm",
     summary="collectives between GPUs: bandwidth by size",
     description=(
-        "Times all-reduce, all-gather, reduce-scatter, all-to-all and send/receive around a ring, "
-        "over growing sizes, with one process a GPU, which torchrun starts. Algorithm bandwidth is "
-        "the size over the time; bus bandwidth is what each link carries (nccl-tests' factors), "
-        "to hold against the link's peak."
+        "Times all-reduce, broadcast, all-gather, reduce-scatter, all-to-all and send/receive "
+        "around a ring, over growing sizes, with one process a GPU, which torchrun starts. "
+        "Algorithm bandwidth is the size over the time; bus bandwidth is what each link carries "
+        "(nccl-tests' factors), to hold against the link's peak."
     ),
     parameters=(
         choice("operation", "all", ("all", *OPERATIONS), "which operations"),

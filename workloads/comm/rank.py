@@ -30,6 +30,9 @@ def operation(rank: Ranked, name: str, size: int) -> Callable[[], object]:
     if name == "all_reduce":
         buffer = numbers(part * ranks)
         return lambda: dist.all_reduce(buffer)
+    if name == "broadcast":
+        buffer = numbers(part * ranks)
+        return lambda: dist.broadcast(buffer, 0)
     if name == "all_gather":
         whole, own = numbers(part * ranks), numbers(part)
         return lambda: dist.all_gather_into_tensor(whole, own)
