@@ -22,8 +22,7 @@ from gputui.report.explain import (
     findings,
     machine_findings,
 )
-from gputui.report.explain.evidence import IN_FEW_STEPS
-from gputui.report.explain.time_tree import TimeTree, gpu_works, time_tree
+from gputui.report.explain.time_tree import FEW_STEPS, TimeTree, gpu_works, time_tree
 from gputui.report.job import clocks_line, job_of
 from gputui.report.phases import LEAST_LEVEL, PhaseRow, phase_rows, share_of, shares_error_points
 from gputui.report.step_meaning import step_meaning
@@ -51,11 +50,7 @@ def interruptions(verdict_of_run: Verdict | None) -> list[str]:
     """Those of a run, none where it has no steps."""
     if verdict_of_run is None or verdict_of_run.tree is None:
         return []
-    said = any(
-        line.startswith(IN_FEW_STEPS)
-        for finding in verdict_of_run.findings
-        for line in finding.evidence
-    )
+    said = any(FEW_STEPS in finding.sentence for finding in verdict_of_run.findings)
     sentences = [] if said else [*_slow(verdict_of_run.tree)]
     if not verdict_of_run.says_pauses:
         sentences += _paused(verdict_of_run.tree)

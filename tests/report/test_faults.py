@@ -155,8 +155,8 @@ def test_one_cause_is_found_once() -> None:
     )
     # The gain follows from what the sentence says, and the screen names the line.
     assert found.sentence == (
-        "The GPU idles 77 % of each step while the program is at one line: 65.5 ms of 84.7 ms "
-        "(CPU code 51 %, input 18 %, CPU waiting 9 %)."
+        "The GPU idles 77 % of the time while the program is at one line: 12 of 47 steps take "
+        "281 ms longer than the others (CPU code 51 %, input 18 %, CPU waiting 9 %)."
     )
     assert found.share_percent == pytest.approx(100 * found.recoverable)
     assert found.covers == ("idle.input", "idle.wait")
@@ -244,7 +244,23 @@ def test_what_only_some_steps_have_is_said_so() -> None:
     """Every tenth step of three kernels ends with a write to disk and a sleep."""
     [found] = verdict_on("sleepy_logger").findings
     assert found.advice == SAVE  # by what it is called
-    assert found.evidence[1] == "A usual step has none of it: 170 of 1,707 are slow"
+    assert re.search(
+        r"% of the time while .*: 170 of 1,707 steps take [\d.]+ ms longer than the others\.$",
+        found.sentence,
+    )
+    assert "each step" not in found.sentence
+
+
+def test_slow_steps_are_those_that_take_half_as_long_again_as_the_median_one() -> None:
+    """12 of 47 steps save: the capture, which compares with the steps before, counted none."""
+    for name, slow in (("checkpoint_each", 12), ("gil_thread", 13)):
+        tree = analysed(fault(name)[1]).tree
+        assert tree is not None
+        assert tree.slow_steps == slow
+        usual = tree.step_ns.median or 0
+        assert tree.slow_ns > slow * 1.5 * usual
+        others = (tree.step_ns.total - tree.slow_ns) / (tree.steps - slow)
+        assert others <= 1.5 * usual
 
 
 def test_the_phase_says_what_is_waited_for_where_no_line_does() -> None:

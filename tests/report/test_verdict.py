@@ -296,8 +296,8 @@ def test_what_a_loop_does_in_its_pauses_counts_where_it_is_a_habit(
     strict = Condition.parse("idle.host>20%").tripped(compare([Subject("", Session(), run)] * 2))
     assert bool(strict) == bool(cause)
     if cause:
-        said = f"{0.8 * share:.0f} % of the loop with its pauses while the CPU runs the program's "
-        said += f"own code: {saves} pauses take {share:.0f} % of it, without them 0 %."
+        said = f"{0.8 * share:.0f} % of the time while the CPU runs the program's own code: "
+        said += f"{saves} pauses between steps are {share:.0f} % of it."
         assert said in found.headline
         [one] = finding_documents(found.findings)
         assert (one.with_pauses, round(one.share_percent or 0)) == (True, round(0.8 * share))

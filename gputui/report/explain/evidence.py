@@ -49,7 +49,7 @@ def evidence(analysis: Analysis, tree: TimeTree, leaf: Leaf) -> tuple[str, ...]:
         return tuple(filter(None, (_size(analysis.run, tree), where(analysis, leaf))))
     place = where(analysis, leaf) or _in_one_phase(analysis.run, leaf)
     other = _beside(analysis.run, tree) if leaf is Leaf.WAIT else None
-    return tuple(filter(None, (place, other, _in_few_steps(tree, leaf))))
+    return tuple(filter(None, (place, other)))
 
 
 def _beside(run: Run, tree: TimeTree) -> str | None:
@@ -83,25 +83,6 @@ def _in_one_phase(run: Run, leaf: Leaf) -> str | None:
     if not name or ns < ONE_PHASE * times.total():
         return None
     return f"{100 * ns / times.total():.0f} % of it is in the phase {name}"
-
-
-FEW = 0.9
-"""Part of a leaf that the mean step has over the median one from which usual steps have none."""
-
-
-IN_FEW_STEPS = "A usual step has none of it"
-
-
-def _in_few_steps(tree: TimeTree, leaf: Leaf) -> str | None:
-    """Where the largest of these leaves is in slow steps only: how many these are."""
-    largest = max(AT_A_LINE, key=lambda leaf: tree.leaves.get(leaf, 0))
-    a_step, usual = tree.a_step(tree.leaves[leaf]), tree.step_ns.median
-    if leaf is not largest or tree.with_pauses or a_step is None or usual is None:
-        return None
-    if not tree.slow_steps or tree.step_mean_ns - usual < FEW * a_step:
-        return None
-    are = "is" if tree.slow_steps == 1 else "are"
-    return f"{IN_FEW_STEPS}: {tree.slow_steps:,} of {tree.steps:,} {are} slow"
 
 
 def where(analysis: Analysis, leaf: Leaf | None = None) -> str | None:

@@ -18,6 +18,7 @@ from gputui.model.events import Scope, StepBlock
 from gputui.model.leaves import LEAVES, Leaf, idle_sum, is_kernel, leaf_of_number
 from gputui.model.sketch import Accumulator
 from gputui.model.statistics import Statistics
+from gputui.model.steps import SLOW
 from gputui.model.units import duration, percent
 from gputui.report.explain.finding import Finding
 from gputui.report.explain.leaves import (
@@ -306,13 +307,18 @@ def _device(
             if sums.step_ns is not None:
                 lengths.append(sums.step_ns)
             newest = sums.newest
+    step_ns = Accumulator.merged(lengths)
+    if step_ns.count:
+        # What the capture counts as slow it measures by the steps before it: of a loop that is
+        # slow every fourth time from its start it counted none.
+        slow_steps, slow_ns = slow(step_ns)
     tree = TimeTree(
         wall_ns=0,
         leaves={},
         devices=1,
         steps=steps,
         operations=operations,
-        step_ns=Accumulator.merged(lengths),
+        step_ns=step_ns,
         slow_steps=slow_steps,
         slow_ns=slow_ns,
         newest=newest,
@@ -324,6 +330,13 @@ def _device(
         blocks=tuple(blocks),
     )
     return tree, Counted(inside, steps, waited_ns)
+
+
+def slow(lengths: Statistics) -> tuple[int, int]:
+    """How many steps take more than SLOW times as long as the median one, and their time in ns."""
+    limit = SLOW * (lengths.median or 0.0)
+    longer = [(value, times) for value, times in lengths.counted() if value > limit > 0]
+    return sum(times for _, times in longer), sum(value * times for value, times in longer)
 
 
 WAITS_FOR_WORK = 0.5
@@ -408,12 +421,35 @@ def in_words(tree: TimeTree, leaves: Iterable[Leaf]) -> tuple[str, str]:
         awake = [tree.paused.get(leaf, 0) for leaf in some if leaf is not Leaf.WAIT]
         rest_ns = tree.wall_ns - (paused_ns - asleep_ns)
         pauses = percent(100 * paused_ns / (tree.wall_ns + asleep_ns))
-        without = percent(100 * (ns - sum(awake)) / rest_ns) if rest_ns else "0 %"
-        return (
-            "the loop with its pauses",
-            f": {tree.pauses:,} pauses take {pauses} of it, without them {without}",
-        )
+        without = (ns - sum(awake)) / rest_ns if rest_ns else 0.0
+        beside = f"; without them it is {percent(100 * without)}" if without >= LITTLE else ""
+        return "the time", f": {tree.pauses:,} pauses between steps are {pauses} of it{beside}"
+    if (longer := in_few_steps(tree, ns)) is not None:
+        return "the time", f": {longer}"
     return _of_steps(tree), _time(tree, ns)
+
+
+LITTLE = 0.01
+"""Share of the steps without their pauses from which it is worth saying."""
+
+FEW = 0.9
+"""Part of a cause's time that the mean step has over the median one from which usual steps have
+none of it."""
+
+FEW_STEPS = "longer than the others"
+
+
+def in_few_steps(tree: TimeTree, ns: float) -> str | None:
+    """Where so much time, of all devices, lies in slow steps only: how many these are, and how much
+    longer they take; None where most steps have it."""
+    a_step, usual = tree.a_step(ns), tree.step_ns.median
+    if not a_step or usual is None or not tree.slow_steps or tree.with_pauses:
+        return None
+    if tree.step_mean_ns - usual < FEW * a_step:
+        return None
+    take = "takes" if tree.slow_steps == 1 else "take"
+    longer = duration(tree.slowed_ns / tree.slow_steps)
+    return f"{tree.slow_steps:,} of {tree.steps:,} steps {take} {longer} {FEW_STEPS}"
 
 
 def of_scope(tree: TimeTree, share: float) -> str:
