@@ -66,6 +66,7 @@ def as_rows(ranges: RangeEvents) -> RangeRows:
     kind = np.where(overlaps, RecordKind.RANGE_START, RecordKind.RANGE_PUSH)
     zero = np.broadcast_to(np.int64(0), len(start))
     return RangeRows(
+        number=np.arange(len(start)),
         start=start,
         end=end,
         kind=kind,
@@ -141,7 +142,9 @@ class KinetoReading(ImportedReading):
     ) -> None:
         """`records` are calls and operations, in order of time on the trace's clock."""
         super().__init__(clock, texts, trace, shapes, summed=summed)
-        self._ranges = RangeRecords(rows, clock.base_ns)
+        self._ranges = RangeRecords(clock.base_ns)
+        self._rows = rows.pick(np.argsort(rows.start, kind="stable"))
+        self._next_row = 0
         self._records = records
         self._memory = list(memory.devices())
         self._next = 0
@@ -152,7 +155,12 @@ class KinetoReading(ImportedReading):
         return tick
 
     def _records_until(self, until: int) -> Sequence[tuple[Slots, Int64s]]:
-        ranges, _ = self._ranges.records_until(until)
+        first, self._next_row = (
+            self._next_row,
+            int(np.searchsorted(self._rows.start, until, side="right")),
+        )
+        begun = self._rows.pick(slice(first, self._next_row))
+        ranges, _ = self._ranges.records_until(until, begun)
         end = int(np.searchsorted(self._records["start"], until, side="right"))
         records = self._records[self._next : end].copy()
         self._next = end

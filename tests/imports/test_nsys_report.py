@@ -577,7 +577,7 @@ def test_a_long_report_that_is_only_summed_up_comes_to_the_same_in_fewer_events(
         sum(isinstance(event, CaptureDelta) for event in events) for events in (every, summed)
     ]
     assert deltas[1] < deltas[0] / 4
-    tables = [_all_tables(Session.of(events)) for events in (every, summed)]
+    tables = [_all_tables(Session.from_events(events)) for events in (every, summed)]
     assert tables[0].keys() == tables[1].keys()
     for place, cell in tables[0].items():
         # Causes of idling are shared out in whole nanoseconds, tick by tick.
