@@ -160,18 +160,18 @@ def parse_parameters(workload: Workload, words: Mapping[str, str]) -> dict[str, 
     `preset=NAME` stands for that preset's values, which the other words override. Raises
     CatalogueError with one line naming the parameter, the value and what is allowed.
     """
-    known = {parameter.name: parameter for parameter in workload.parameters}
+    parameters = {parameter.name: parameter for parameter in workload.parameters}
     values: dict[str, Value] = {}
-    if "preset" in words and "preset" not in known:
+    if "preset" in words and "preset" not in parameters:
         values |= _preset(workload, words["preset"]).values
         words = {name: text for name, text in words.items() if name != "preset"}
     for name, text in words.items():
-        if name not in known:
+        if name not in parameters:
             raise CatalogueError(
                 f"{workload.name} has no parameter {sanitize(name, 60)!r}"
-                f"{did_you_mean(name, list(known))}; known: {', '.join(known)}"
+                f"{did_you_mean(name, list(parameters))}; parameters: {', '.join(parameters)}"
             )
-        values[name] = parse_value(known[name], text)
+        values[name] = parse_value(parameters[name], text)
     return values
 
 
@@ -211,8 +211,8 @@ def _parsed(parameter: Parameter, text: str) -> Value | None:
             except ValueError:
                 return None
         case "choice":
-            known = text in parameter.aliases or text in map(str, parameter.choices)
-            return text if known else None
+            is_allowed = text in parameter.aliases or text in map(str, parameter.choices)
+            return text if is_allowed else None
         case "text":
             matches = parameter.pattern is None or re.fullmatch(parameter.pattern, text)
             return text if matches else None
@@ -240,12 +240,12 @@ def workload_text(workload: Workload) -> str:
 
 def _lines(text: str, indent: int) -> list[str]:
     """Wrapped; a long list has a line for each of its entries."""
-    parts = text.split("; ") if len(text) > 4 * _COLUMNS else [text]
+    entries = text.split("; ") if len(text) > 4 * _COLUMNS else [text]
     margin = " " * indent
     return [
         line
-        for part in parts
-        for line in wrap(part, _COLUMNS, initial_indent=margin, subsequent_indent=margin)
+        for entry in entries
+        for line in wrap(entry, _COLUMNS, initial_indent=margin, subsequent_indent=margin)
     ]
 
 

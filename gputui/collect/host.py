@@ -85,12 +85,12 @@ def _used(memory: dict[str, int]) -> int:
 
 def _memory() -> dict[str, int]:
     """Bytes by the name in /proc/meminfo."""
-    found = {}
+    sizes_bytes = {}
     with open("/proc/meminfo", encoding="ascii", errors="replace") as file:
         for line in file:
             name, _, rest = line.partition(":")
-            found[name] = int(rest.split()[0]) * 1024
-    return found
+            sizes_bytes[name] = int(rest.split()[0]) * 1024
+    return sizes_bytes
 
 
 def _system() -> str:

@@ -128,7 +128,7 @@ class MachineReader:
         statuses = self._nvml.statuses(wait_s, energy=energy)
         self._status_told = True
         processes_due = self._processes_due()
-        readings = self._nvml.poll(processes_due, self._use_turns.take(time.monotonic_ns()))
+        readings = self._nvml.poll(processes_due, self._use_turns.next_turn(time.monotonic_ns()))
         processes = None
         if processes_due:
             processes, self._process_reasons = self._processes.update(
@@ -174,7 +174,7 @@ class MachineReader:
 
     def _start_counters(self) -> None:
         self._nvml.statuses()
-        readings = self._nvml.poll(True, self._use_turns.take(time.monotonic_ns()))
+        readings = self._nvml.poll(True, self._use_turns.next_turn(time.monotonic_ns()))
         self._processes.update((reading.sample.index, reading) for reading in readings)
         self._host.sample()
 

@@ -76,10 +76,10 @@ def _boot_time_s() -> float:
     return float(psutil.boot_time())
 
 
-class _Known(msgspec.Struct):
+class _Process(msgspec.Struct):
     """A process seen before, and whether its CPU time has a baseline."""
 
-    process: psutil.Process
+    handle: psutil.Process
     user: str | None
     command: str | None
     start_time_ns: int
@@ -97,8 +97,8 @@ class ProcessTable:
         Default: only in a pid namespace of our own.
         """
         self._verify = in_container() if verify is None else verify
-        self._known: dict[int, _Known] = {}
-        self._launchers: dict[int, _Known] = {}
+        self._known: dict[int, _Process] = {}
+        self._launchers: dict[int, _Process] = {}
 
     @property
     def launchers(self) -> tuple[LauncherSample, ...]:
@@ -106,12 +106,12 @@ class ProcessTable:
         return tuple(
             LauncherSample(
                 pid=pid,
-                parent_pid=known.parent_pid,
-                start_time_ns=known.start_time_ns,
-                user=known.user,
-                command=known.command,
+                parent_pid=process.parent_pid,
+                start_time_ns=process.start_time_ns,
+                user=process.user,
+                command=process.command,
             )
-            for pid, known in sorted(self._launchers.items())
+            for pid, process in sorted(self._launchers.items())
         )
 
     def update(
@@ -129,7 +129,7 @@ class ProcessTable:
             for process in sorted(reading.processes or (), key=lambda process: process.pid)
         ]
         present = {process.pid for _, process, _ in listed}
-        self._known = {pid: known for pid, known in self._known.items() if pid in present}
+        self._known = {pid: process for pid, process in self._known.items() if pid in present}
         details = {pid: self._details(pid, reasons) for pid in sorted(present)}
         self._climb()
         if all(reading.processes is None for _, reading in by_gpu):
@@ -175,19 +175,19 @@ class ProcessTable:
     def _details(self, pid: int, reasons: dict[str, str]) -> _Details:
         import psutil
 
-        known = self._known.get(pid)
+        process = self._known.get(pid)
         try:
-            if known is not None and not known.process.is_running():
-                known = None
-            if known is None:
+            if process is not None and not process.handle.is_running():
+                process = None
+            if process is None:
                 if self._verify and not _has_nvidia_device(pid):
                     raise psutil.NoSuchProcess(pid)
-                known = self._known[pid] = _meet(pid)
+                process = self._known[pid] = _meet(pid)
             else:
-                known.command = _command(known.process)
-            with known.process.oneshot():
-                cpu: float | None = float(known.process.cpu_percent(interval=None))
-                memory = int(known.process.memory_info().rss)
+                process.command = _command(process.handle)
+            with process.handle.oneshot():
+                cpu: float | None = float(process.handle.cpu_percent(interval=None))
+                memory = int(process.handle.memory_info().rss)
         except psutil.AccessDenied:
             reasons["processes.command"] = _DENIED
             return _Details()
@@ -195,50 +195,50 @@ class ProcessTable:
             self._known.pop(pid, None)
             reasons["processes.command"] = _FOREIGN
             return _Details()
-        if not known.counted:
-            known.counted = True
+        if not process.counted:
+            process.counted = True
             cpu = None
         return _Details(
-            known.user, known.command, cpu, memory, known.start_time_ns, known.parent_pid
+            process.user, process.command, cpu, memory, process.start_time_ns, process.parent_pid
         )
 
     def _climb(self) -> None:
         """Find the ancestors of the known processes, up to init."""
-        found: dict[int, _Known] = {}
-        for known in self._known.values():
-            child = known
+        launchers: dict[int, _Process] = {}
+        for process in self._known.values():
+            child = process
             for _ in range(_DEEPEST):
                 pid = child.parent_pid
-                if pid is None or pid <= 1 or pid in found or pid in self._known:
+                if pid is None or pid <= 1 or pid in launchers or pid in self._known:
                     break
                 launcher = self._launcher(pid, child)
                 if launcher is None:
                     break
-                found[pid] = child = launcher
-        self._launchers = found
+                launchers[pid] = child = launcher
+        self._launchers = launchers
 
-    def _launcher(self, pid: int, child: _Known) -> _Known | None:
+    def _launcher(self, pid: int, child: _Process) -> _Process | None:
         import psutil
 
         try:
-            known = self._launchers.get(pid)
-            if known is None or not known.process.is_running():
-                known = _meet(pid)
+            process = self._launchers.get(pid)
+            if process is None or not process.handle.is_running():
+                process = _meet(pid)
         except (psutil.Error, OSError):
             return None
         # A parent younger than its child is another process that reuses the pid.
-        return known if known.start_time_ns <= child.start_time_ns else None
+        return process if process.start_time_ns <= child.start_time_ns else None
 
 
-def _meet(pid: int) -> _Known:
+def _meet(pid: int) -> _Process:
     import psutil
 
-    process = psutil.Process(pid)
+    handle = psutil.Process(pid)
     try:
-        user = sanitize(str(process.username()), 64)
+        user = sanitize(str(handle.username()), 64)
     except (psutil.AccessDenied, KeyError):
         user = None
-    return _Known(process, user, _command(process), start_time_ns(process), process.ppid() or None)
+    return _Process(handle, user, _command(handle), start_time_ns(handle), handle.ppid() or None)
 
 
 def _command(process: psutil.Process) -> str:

@@ -233,12 +233,12 @@ def test_the_launchers_of_a_process_lead_up_from_it(child: subprocess.Popen[byte
 )
 def test_gpus_take_turns_and_none_waits_long(count: int, steps: list[int]) -> None:
     turns, now = Turns(range(count)), 10**15
-    assert turns.take(now) == set(range(count))
+    assert turns.next_turn(now) == set(range(count))
     asked = dict.fromkeys(range(count), now)
     share = max(2, (count + 3) // 4)
     for step_ms in steps:
         now += step_ms * 1_000_000
-        taken = turns.take(now)
+        taken = turns.next_turn(now)
         assert len(taken) <= share
         assert all(now - asked[member] >= LEAST_AGE_NS for member in taken)
         asked |= dict.fromkeys(taken, now)
@@ -247,7 +247,7 @@ def test_gpus_take_turns_and_none_waits_long(count: int, steps: list[int]) -> No
 
 def test_slow_ticks_ask_whom_they_must() -> None:
     turns = Turns(range(8))
-    assert [len(turns.take(second * 10**9)) for second in range(0, 40, 10)] == [8] * 4
+    assert [len(turns.next_turn(second * 10**9)) for second in range(0, 40, 10)] == [8] * 4
 
 
 def test_one_tick_measures_few_gpus_and_a_few_seconds_measure_all(

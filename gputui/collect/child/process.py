@@ -82,12 +82,12 @@ def _orphans() -> list[int]:
     import psutil  # only when a child has ended: importing it takes longer than all else here
 
     own = os.getsid(0)
-    found = []
+    orphans = []
     for child in psutil.Process().children():
         with contextlib.suppress(ProcessLookupError):
             if child.pid not in _supervisors and os.getsid(child.pid) != own:
-                found.append(child.pid)
-    return found
+                orphans.append(child.pid)
+    return orphans
 
 
 # What a child prints and reports: bytes of a pipe → complete lines, in bounded memory.
@@ -143,7 +143,7 @@ class LineBuffer:
         text = piece.decode("utf-8", "replace")
         return text if self.stream == "report" else clean_output(text)
 
-    def take(self, final: bool = False) -> LineBatch | None:
+    def drain(self, final: bool = False) -> LineBatch | None:
         """The lines since the last call, None if there are none; `final` completes the last one."""
         if final and self._partial:
             self.feed(b"\n")
@@ -361,10 +361,10 @@ class Child:
                             _write_through(through, key.fd, data)
                 if due is not None and time.monotonic() >= due:
                     due = None
-                    output([lines for buffer in buffers.values() if (lines := buffer.take())])
+                    output([lines for buffer in buffers.values() if (lines := buffer.drain())])
         for descriptor, buffer in buffers.items():
             buffer.feed(_read(descriptor) or b"")
-        output([lines for buffer in buffers.values() if (lines := buffer.take(final=True))])
+        output([lines for buffer in buffers.values() if (lines := buffer.drain(final=True))])
         return words
 
     def _ending(self, words: Mapping[str, list[int]], oom_killed: bool) -> ChildEnding:

@@ -256,9 +256,9 @@ class RunReports:
             tables=self._tables.freeze(),
         )
 
-    def _scalars(self, found: Mapping[str, Any]) -> dict[str, float | int | str | bool | None]:
+    def _scalars(self, figures: Mapping[str, Any]) -> dict[str, float | int | str | bool | None]:
         kept: dict[str, float | int | str | bool | None] = {}
-        for name, value in found.items():
+        for name, value in figures.items():
             name = sanitize(name, 100)
             if name not in self._metric_names and len(self._metric_names) >= METRICS_LIMIT:
                 continue

@@ -129,26 +129,26 @@ def adopt_orphans() -> None:
         ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
-def descendants(ancestor: int, known: list[int]) -> list[int]:
-    """Every living descendant of `ancestor`; those in `known` if there is no /proc."""
+def descendants(ancestor: int, otherwise: list[int]) -> list[int]:
+    """Every living descendant of `ancestor`; `otherwise` where /proc cannot be read."""
     children: dict[int, list[int]] = {}
     try:
         names = os.listdir("/proc")
     except OSError:
-        return known
+        return otherwise
     for name in names:
         if name.isdigit():
             with contextlib.suppress(OSError, ValueError, IndexError):
                 fields = _stat(name)
                 if is_alive(fields):
                     children.setdefault(int(fields[1]), []).append(int(name))
-    found: list[int] = []
+    processes: list[int] = []
     pending = [ancestor]
     while pending:
         below = children.get(pending.pop(), [])
-        found += below
+        processes += below
         pending += below
-    return found
+    return processes
 
 
 def is_alive(stat: list[bytes]) -> bool:
@@ -190,7 +190,7 @@ def _signal(pids: list[int], number: int) -> None:
 def _say(status: int, word: str, *numbers: int) -> None:
     with contextlib.suppress(OSError):
         # Few enough for a pipe to take whole.
-        os.write(status, "".join(f"{word} {one}\n" for one in numbers[:_MOST_PIDS]).encode())
+        os.write(status, "".join(f"{word} {number}\n" for number in numbers[:_MOST_PIDS]).encode())
 
 
 if __name__ == "__main__":

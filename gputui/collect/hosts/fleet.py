@@ -231,9 +231,9 @@ class Fleet:
             return False
         return not any(
             isinstance(event, MachineSample)
-            for one in self._news
-            if one.host == link.target.name
-            for event in one.events
+            for news in self._news
+            if news.host == link.target.name
+            for event in news.events
         )
 
     def _emit(self, news: HostNews) -> None:

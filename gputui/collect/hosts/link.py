@@ -125,10 +125,10 @@ def events(stream: BinaryIO, name: str, interval_s: float) -> Iterator[AnyEvent]
     gpus: dict[int, tuple[GpuFacts, GpuSample, str]] = {}
     has_header = False
     while (line := stream.readline(_LINE_BYTES)).endswith(b"\n"):
-        found = _gpu(line)
-        if found is None or len(gpus) > _MOST_GPUS:
+        reading = _gpu(line)
+        if reading is None or len(gpus) > _MOST_GPUS:
             return
-        if found[1].index in gpus:
+        if reading[1].index in gpus:
             if not has_header:
                 has_header = True
                 yield from _first(gpus, name, interval_s)
@@ -136,7 +136,7 @@ def events(stream: BinaryIO, name: str, interval_s: float) -> Iterator[AnyEvent]
             samples = tuple(sample for _, sample, _ in gpus.values())
             yield MachineSample(time_ns=now_ns, host=HostSample(), gpus=samples)
             gpus.clear()
-        gpus[found[1].index] = found
+        gpus[reading[1].index] = reading
 
 
 def _first(
@@ -380,11 +380,11 @@ class HostLink:
                 return failures.refused_there(hello.error)
             if hello is not None:
                 self.recording = hello.recording
-                found = self._read(pipe, stream)
+                failure = self._read(pipe, stream)
             else:
-                found = failures.only_noise(MOST_NOISE_BYTES)
+                failure = failures.only_noise(MOST_NOISE_BYTES)
             if not pipe.is_at_end:
-                return found
+                return failure
             status, printed = pipe.status()
             if status == 0 and self.recording and self._was_up:
                 return failures.over(self.recording)
@@ -422,7 +422,7 @@ class HostLink:
                 stream: BinaryIO = io.BufferedReader(pipe)
                 for event in events(stream, target.name, self._options.interval_s):
                     pipe.patience_s = self._options.silence_s + self._options.interval_s
-                    self._take(event, 0)
+                    self._receive(event, 0)
             except SilentError:
                 return failures.silent(pipe.patience_s)
             if not pipe.is_at_end:
@@ -435,7 +435,7 @@ class HostLink:
         try:
             journal = JournalReader(stream, self.target.name)
             for number, line in enumerate(journal.lines(), 1):
-                self._take(journal.event(number, line), len(line))
+                self._receive(journal.event(number, line), len(line))
         except SilentError:
             return failures.silent(pipe.patience_s)
         except JournalError as error:
@@ -444,7 +444,7 @@ class HostLink:
             pass
         return failures.no_journal(journal.damage or "it ends")
 
-    def _take(self, event: Recorded | None, size: int) -> None:
+    def _receive(self, event: Recorded | None, size: int) -> None:
         """Take a line of so many bytes. After a cut the first line comes again, to be read by."""
         is_again = isinstance(event, Header) and self._offset > 0
         if isinstance(event, ClockRead):

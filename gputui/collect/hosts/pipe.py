@@ -197,8 +197,8 @@ def read_line(stream: BinaryIO, token: str, kind: type[T], patience_s: float) ->
     left = MOST_NOISE_BYTES
     while left > 0:
         line = stream.readline(left)
-        _, found, document = line.partition(_BEGINS + token.encode() + b" ")
-        if found:
+        _, marker, document = line.partition(_BEGINS + token.encode() + b" ")
+        if marker:
             try:
                 return json_decoder(kind).decode(document)
             except msgspec.MsgspecError:

@@ -149,7 +149,7 @@ def _sent(target: HostTarget, token: str, pipe: Pipe) -> HostTarget:
     stream: BinaryIO = io.BufferedReader(pipe)
     facts = _answer(stream, token, _Facts)
     if facts.python < _LEAST_PYTHON:
-        there, least = (".".join(map(str, one)) for one in (facts.python, _LEAST_PYTHON))
+        there, least = (".".join(map(str, version)) for version in (facts.python, _LEAST_PYTHON))
         raise ShipError(f"Python there is {there}, and it takes {least}")
     if wrong := misfit(facts.python, facts.machine, facts.system):
         raise ShipError(clean_output(wrong, 200))
@@ -165,10 +165,10 @@ def _sent(target: HostTarget, token: str, pipe: Pipe) -> HostTarget:
 
 
 def _answer(stream: BinaryIO, token: str, kind: type[T]) -> T:
-    found = read_line(stream, token, kind, PATIENCE_S)
-    if found is None:
+    answer = read_line(stream, token, kind, PATIENCE_S)
+    if answer is None:
         raise _EndedError
-    return found
+    return answer
 
 
 def _version(text: str) -> tuple[int, ...]:

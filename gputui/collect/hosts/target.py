@@ -89,11 +89,11 @@ def command_target(typed: str) -> HostTarget:
 
 def distinct(targets: Iterable[HostTarget]) -> list[HostTarget]:
     """The targets, each with a name of its own."""
-    found: dict[str, HostTarget] = {}
+    by_name: dict[str, HostTarget] = {}
     for target in targets:
         name, number = target.name, 1
-        while name in found:
+        while name in by_name:
             number += 1
             name = f"{target.name} ({number})"
-        found[name] = msgspec.structs.replace(target, name=name)
-    return list(found.values())
+        by_name[name] = msgspec.structs.replace(target, name=name)
+    return list(by_name.values())

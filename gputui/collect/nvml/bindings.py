@@ -285,14 +285,14 @@ class HealthCalls(Calls):
     def throttle_seconds(self, handle: Handle) -> dict[str, float]:
         """Time spent throttled since the driver was loaded, by reason."""
         answers = self.fields(handle, tuple(_THROTTLE_FIELDS))
-        known = {
+        seconds = {
             word: answer / 1e9
             for field, word in _THROTTLE_FIELDS.items()
             if not isinstance(answer := answers[field], DriverError)
         }
-        if not known:
+        if not seconds:
             raise next(answer for answer in answers.values() if isinstance(answer, DriverError))
-        return known
+        return seconds
 
     def bar1_used_bytes(self, handle: Handle) -> int:
         return int(self._call("nvmlDeviceGetBAR1MemoryInfo", handle).bar1Used)
@@ -431,14 +431,14 @@ class LinkCalls(Calls):
         return 1e6 * answer
 
     def nvlink_active_count(self, handle: Handle) -> int:
-        active, known = 0, False
+        active, has_answered = 0, False
         for link in range(_MAXIMUM_LINKS):
             try:
                 active += bool(self._call("nvmlDeviceGetNvLinkState", handle, link))
-                known = True
+                has_answered = True
             except DriverError as error:
                 # Links are numbered without gaps; the first missing one ends them.
-                if error.code == INVALID_ARGUMENT or (known and error.code == NOT_SUPPORTED):
+                if error.code == INVALID_ARGUMENT or (has_answered and error.code == NOT_SUPPORTED):
                     break
                 raise
         return active
@@ -492,15 +492,15 @@ class MigCalls(Calls):
 
     def mig_handles(self, handle: Handle) -> dict[int, Handle]:
         """The instances, by the driver's index; the numbers may have gaps."""
-        found = {}
+        instances = {}
         for index in range(int(self._call("nvmlDeviceGetMaxMigDeviceCount", handle))):
             try:
-                found[index] = Handle(
+                instances[index] = Handle(
                     self._call("nvmlDeviceGetMigDeviceHandleByIndex", handle, index)
                 )
             except DriverError:
                 continue
-        return found
+        return instances
 
     def gpu_instance_id(self, instance: Handle) -> int:
         return int(self._call("nvmlDeviceGetGpuInstanceId", instance))
@@ -554,7 +554,7 @@ class ProcessCalls(Calls):
 
     def processes(self, handle: Handle) -> list[GpuProcess]:
         """Processes with a compute or graphics context, once each (per MIG instance)."""
-        found: dict[tuple[int, int | None, int | None], GpuProcess] = {}
+        by_instance: dict[tuple[int, int | None, int | None], GpuProcess] = {}
         supported = False
         failure: DriverError | None = None
         kinds: tuple[tuple[str, Kind], ...] = (("Compute", "C"), ("Graphics", "G"))
@@ -573,16 +573,16 @@ class ProcessCalls(Calls):
                     _instance(entry.gpuInstanceId),
                     _instance(entry.computeInstanceId),
                 )
-                known = found.get(key)
+                listed_before = by_instance.get(key)
                 both: Kind = kind
-                if known is not None:
-                    both = kind if known.kind == kind else "C+G"
-                    if (known.memory_bytes or 0) >= (memory or 0):
-                        memory = known.memory_bytes
-                found[key] = GpuProcess(key[0], memory, both, key[1], key[2])
+                if listed_before is not None:
+                    both = kind if listed_before.kind == kind else "C+G"
+                    if (listed_before.memory_bytes or 0) >= (memory or 0):
+                        memory = listed_before.memory_bytes
+                by_instance[key] = GpuProcess(key[0], memory, both, key[1], key[2])
         if failure is not None and not supported:
             raise failure
-        return list(found.values())
+        return list(by_instance.values())
 
     def process_use(self, handle: Handle) -> dict[int, ProcessUse]:
         """Use of the GPU by pid: the newest sample of each from the last two seconds.

@@ -49,7 +49,7 @@ class Turns:
         self._share = max(_LEAST_SHARE, -(-len(members) // _ROUND))
         self._asked_ns: dict[int, int | None] = dict.fromkeys(members)
 
-    def take(self, now_ns: int) -> frozenset[int]:
+    def next_turn(self, now_ns: int) -> frozenset[int]:
         """Whose turn it is at this tick: a share of the members, plus all not read for
         `MOST_AGE_NS` (at first, everyone). Nobody twice within `LEAST_AGE_NS`.
         """
@@ -248,12 +248,12 @@ class OccupantReader:
 def _of_instances(
     library: DriverLibrary, instances: Mapping[int, Handle]
 ) -> list[GpuProcess] | None:
-    found: list[GpuProcess] = []
+    processes: list[GpuProcess] = []
     asked = False
     for number, handle in instances.items():
         try:
             for process in library.processes(handle):
-                found.append(
+                processes.append(
                     GpuProcess(
                         process.pid,
                         process.memory_bytes,
@@ -266,7 +266,7 @@ def _of_instances(
         except DriverError as error:
             if error.code == GPU_IS_LOST:
                 raise
-    return found if asked else None
+    return processes if asked else None
 
 
 # One GPU read through NVML and GPM: every value, or the reason why it is missing.
@@ -348,7 +348,7 @@ class Device:
             return self.slow
         pcie, pcie_reasons = self.slow.pcie, self.slow.pcie_reasons
         reasons = self.slow.reasons
-        told = None
+        gpu_status = None
         try:
             fields = Fields(self._facts.mig_enabled)
             counted = None
@@ -357,10 +357,10 @@ class Device:
             if self.needs_pcie:
                 pcie, pcie_reasons = read_pcie(self._library, self._handle)
             if status:
-                told, reasons = read_status(
+                gpu_status, reasons = read_status(
                     self._library, self._handle, self._facts, self._xids, counted, fields
                 )
-            return SlowReading(told, counted, reasons, pcie, pcie_reasons)
+            return SlowReading(gpu_status, counted, reasons, pcie, pcie_reasons)
         except DriverError as error:
             if status:
                 reasons = {"status": error.reason}
@@ -446,8 +446,8 @@ class Device:
             if process_use:
                 self._occupants.measure(library, handle, mig=bool(instances))
             return DeviceReading(sample, fields.reasons)
-        told = self._occupants.list(library, handle, instances, measure=process_use)
-        return DeviceReading(sample, fields.reasons, told.processes, told.use, told.reasons)
+        listed = self._occupants.list(library, handle, instances, measure=process_use)
+        return DeviceReading(sample, fields.reasons, listed.processes, listed.use, listed.reasons)
 
     def _read_memory(self, handle: Handle, facts: GpuFacts, fields: Fields) -> GpuMemory | None:
         if facts.memory_kind == "unified":
@@ -470,7 +470,7 @@ class Device:
             fields.reasons[names[1]] = fields.reasons[names[0]]
             return None, None
         instant, celsius = both
-        return fields.take(names[0], instant), fields.take(names[1], celsius)
+        return fields.keep(names[0], instant), fields.keep(names[1], celsius)
 
     def _read_instances(self, fields: Fields) -> tuple[MigSample, ...]:
         return () if self._instances is None else self._instances.read(fields.reasons)

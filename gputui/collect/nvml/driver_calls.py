@@ -133,8 +133,8 @@ class Calls:
         return DriverError(code, self._reason(code))
 
     def _reason(self, code: int) -> str:
-        if known := _REASONS.get(code):
-            return known
+        if reason := _REASONS.get(code):
+            return reason
         words = sanitize(str(self._nvml.NVMLError(code)), 120).rstrip(".")
         return f"NVML answered {words} ({code})"
 

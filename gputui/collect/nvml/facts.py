@@ -110,9 +110,11 @@ def read_topology(
     """For each GPU, its connection to each other one. What the driver does not say is left out."""
     ways: dict[int, dict[int, str]] = {index: {} for index in handles}
     links = {index: _active_links(library, handle) for index, handle in handles.items()}
-    for first, one in handles.items():
+    for first, handle in handles.items():
         for second, other in handles.items():
-            if first < second and (way := _way(library, one, other, links[first], links[second])):
+            if first >= second:
+                continue
+            if way := _way(library, handle, other, links[first], links[second]):
                 ways[first][second] = ways[second][first] = way
     return ways
 

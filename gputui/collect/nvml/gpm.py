@@ -156,10 +156,10 @@ class GpmReader:
         try:
             return self._library.gpm_metrics(self._request, older, newer)
         except DriverError as error:
-            known = [i for i in self._request.identifiers if i <= _LAST_CORE_METRIC]
-            if error.code != INVALID_ARGUMENT or len(known) == len(self._request.identifiers):
+            core = [i for i in self._request.identifiers if i <= _LAST_CORE_METRIC]
+            if error.code != INVALID_ARGUMENT or len(core) == len(self._request.identifiers):
                 raise
-        core = self._library.gpm_request(known)
-        answers = self._library.gpm_metrics(core, older, newer)
-        self._request = core
+        request = self._library.gpm_request(core)
+        answers = self._library.gpm_metrics(request, older, newer)
+        self._request = request
         return answers

@@ -234,23 +234,23 @@ class Nvml:
         after an Xid; with `energy`, that each time. Starts the next; waits at most `wait_s` for
         those under way.
         """
-        told = self._slow_answers(time.monotonic())
+        answers = self._slow_answers(time.monotonic())
         for gpu in self._gpus:
             self._ask_slowly(gpu, energy)
-        return told + self._slow_answers(time.monotonic() + wait_s)
+        return answers + self._slow_answers(time.monotonic() + wait_s)
 
     def energies(self, wait_s: float) -> list[GpuStatus | GpuEnergy]:
         """The energy of each GPU now, where its counter answers within `wait_s`."""
         until = time.monotonic() + wait_s
-        told = self._slow_answers(until)
+        answers = self._slow_answers(until)
         for gpu in self._gpus:
             if gpu.device.handle is not None and not gpu.slow.is_busy:
                 gpu.slow.ask(gpu.device.read_energy)
-        return told + self._slow_answers(until)
+        return answers + self._slow_answers(until)
 
     def _slow_answers(self, until: float) -> list[GpuStatus | GpuEnergy]:
         """What the slow calls under way give until then."""
-        told: list[GpuStatus | GpuEnergy] = []
+        answers: list[GpuStatus | GpuEnergy] = []
         for gpu in self._gpus:
             if not gpu.slow.is_busy:
                 continue
@@ -258,8 +258,8 @@ class Nvml:
                 reading = gpu.device.slow = gpu.slow.answer(until)
             except TimeoutError:
                 continue
-            told += [one for one in (reading.status, reading.energy) if one is not None]
-        return told
+            answers += [answer for answer in (reading.status, reading.energy) if answer is not None]
+        return answers
 
     @staticmethod
     def _ask_slowly(gpu: _Gpu, energy: bool) -> None:
@@ -327,8 +327,8 @@ class Nvml:
                 facts[gpu.index] = GpuFacts(index=gpu.index, uuid="", name=f"GPU {gpu.index}")
         ways = self._settle(library)
         self.facts = tuple(
-            msgspec.structs.replace(one, topology=ways.get(index, {}))
-            for index, one in facts.items()
+            msgspec.structs.replace(gpu, topology=ways.get(index, {}))
+            for index, gpu in facts.items()
         )
 
     def _settle(self, library: DriverLibrary) -> dict[int, dict[int, str]]:

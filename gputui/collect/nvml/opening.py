@@ -59,8 +59,8 @@ def choose_devices(
         except DriverError:
             return None
 
-    told = uuids() if "-" in visible else [""] * count
-    seen = read_visible_devices(visible, dict(enumerate(told)), gpu_of_instance)
+    listed = uuids() if "-" in visible else [""] * count
+    seen = read_visible_devices(visible, dict(enumerate(listed)), gpu_of_instance)
     reason = None
     if seen.problem is not None:
         entry, why = seen.problem
@@ -109,13 +109,13 @@ def open_library(only: Sequence[int] | None, visible: str | None) -> Opened:
         return Opened(library, driver, cuda, ChosenGpus((), None, NO_GPU))
 
     def uuids() -> list[str]:
-        found = []
+        listed = []
         for index in range(count):
             try:
-                found.append(library.uuid(library.handle(index)))
+                listed.append(library.uuid(library.handle(index)))
             except DriverError:
-                found.append("")
-        return found
+                listed.append("")
+        return listed
 
     chosen = choose_devices(count, only, visible, uuids, library.index_of_uuid)
     return Opened(library, driver, cuda, chosen)
@@ -146,10 +146,10 @@ def glance(only: Sequence[int] | None) -> tuple[list[Glance], str | None]:
     the session need not wait for it."""
     try:
         opened = open_library(only, os.environ.get("CUDA_VISIBLE_DEVICES"))
-        found = [_read(opened.library, index) for index in opened.chosen.indexes]
+        glances = [_read(opened.library, index) for index in opened.chosen.indexes]
     except DriverError as error:
         return [], error.reason
-    return found, opened.chosen.reason
+    return glances, opened.chosen.reason
 
 
 def _read(library: DriverLibrary, index: int) -> Glance:

@@ -96,9 +96,9 @@ class Fields:
             value = call(handle)
         except DriverError as error:
             value = error
-        return self.take(name, value)
+        return self.keep(name, value)
 
-    def take(self, name: str, value: T | DriverError) -> T | None:
+    def keep(self, name: str, value: T | DriverError) -> T | None:
         """The value, or None if it is an error, whose reason is kept.
 
         Raises the error if the GPU is lost.
