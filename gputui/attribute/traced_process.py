@@ -431,6 +431,7 @@ class TracedProcess:
             self.operations.feed(batch.operations, new_calls, now_ns)
             self.marks.feed(batch.marks, now_ns)
             self.program_steps.feed(batch.steps, now_ns)
+            self.program_steps.feed_ranges(batch.ranges, now_ns)
 
     def complete(self) -> None:
         """Everything that happened until now has been fed: no flush will bring more of it.

@@ -252,6 +252,7 @@ def capture_options(options: argparse.Namespace, request: RunRequest | None) -> 
         graph_trace=options.graph_trace,
         annotate=options.annotate,
         lines=not options.no_lines,
+        step_marks=not options.no_step_marks,
         trace_sampling=sampling,
         says_when=bool(steps) or percent is not None,
     )

@@ -192,6 +192,7 @@ MAIN = Command(
         Option("only", "show only these GPUs", "INDEX", parse=count, several=True),
         Option("no_kernels", "leave CUDA alone: ranges without kernels"),
         Option("no_lines", "do not sample the lines that Python programs are at"),
+        Option("no_step_marks", "do not have Python programs say where their steps are"),
         Option("graph_trace", "CUDA graphs by kernel, or each launch as a whole (cheaper)",
                "node|graph", choices=_one_of("node", "graph"), default="node"),
         Option("trace_steps",

@@ -226,6 +226,7 @@ class TracedRun:
                 self._sampling,
                 self.request.command,
                 lines=self._capture.lines and self._capture.kernels,
+                step_marks=self._capture.step_marks,
             )
             left = private / reports.SNAPSHOT_FILE
             environment[reports.SNAPSHOT_VARIABLE] = str(left)

@@ -76,6 +76,7 @@ def capture_environment(
     command: Sequence[str] = (),
     lines: bool = False,
     cures: Sequence[str] = (),
+    step_marks: bool = False,
 ) -> tuple[dict[str, str], str | None]:
     """The environment for a captured child, and what stands in the way, if anything.
 
@@ -84,7 +85,8 @@ def capture_environment(
     makes Python interpreters put ranges around torch's operations; `trace_sampling` traces
     kernels part of the time; `lines` has Python interpreters that import torch, JAX or another
     library that uses GPUs say 10 times a second at which line they are; `cures` are applied to the
-    program from outside, by their names in `gputui.cures`.
+    program from outside, by their names in `gputui.cures`; `step_marks` makes libraries that have a
+    loop mark the program's steps.
 
     A variable set by another tool is left alone. The second value then says in one line what will
     be missing of phases and kernels and which tool is in the way: one that holds a variable, a
@@ -123,12 +125,15 @@ def capture_environment(
         environment["GPUTUI_TRACE_SAMPLING"] = trace_sampling.encode()
     if lines:
         environment["GPUTUI_LINES"] = "1"
+    if step_marks:
+        environment["GPUTUI_STEP_MARKS"] = "1"
     if annotate is not None:
         environment["GPUTUI_ANNOTATE"] = annotate
+    if step_marks or annotate is not None:
         environment["GPUTUI_CAPTURE_LIBRARY"] = str(library)
     if cures:
         environment[VARIABLE] = ",".join(cures)
-    if lines or cures or annotate is not None:
+    if lines or cures or step_marks or annotate is not None:
         paths = (str(HOOK), base_environment.get("PYTHONPATH", ""))
         environment["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
     if (

@@ -60,6 +60,8 @@ class CaptureOptions(msgspec.Struct, frozen=True):
     annotate: Annotate | None = None
     lines: bool = True
     """Where Python programs are, 10 times a second: what the CPU did while the GPU waited."""
+    step_marks: bool = True
+    """Python programs say themselves where their steps are (hook/step_marks.py)."""
     trace_sampling: TraceSampling | None = None
     """None traces all."""
     says_when: bool = False

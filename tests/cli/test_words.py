@@ -86,7 +86,7 @@ def test_what_is_no_size(text: str) -> None:
 def captured(**given: object) -> CaptureOptions:
     typed = {
         "no_kernels": False, "graph_trace": "node", "annotate": None, "no_lines": False,
-        "trace_steps": None, "max_cost": None,
+        "no_step_marks": False, "trace_steps": None, "max_cost": None,
     }  # fmt: skip
     return capture_options(argparse.Namespace(**typed | given), None)
 

@@ -15,7 +15,7 @@ LIBRARY = f"""
 import ctypes
 library = ctypes.PyDLL({str(CAPTURE.path)!r})
 library.gputui_step_site.restype = ctypes.c_void_p
-library.gputui_step.argtypes = [ctypes.c_void_p, ctypes.c_uint64]
+library.gputui_step.argtypes = [ctypes.c_void_p, ctypes.c_uint64, ctypes.c_int]
 library.gputui_step.restype = None
 site, step = library.gputui_step_site, library.gputui_step
 """
@@ -29,12 +29,12 @@ def test_marks_stand_in_the_ring_as_they_were_made(tmp_path):
     tokens = ITEM_UNITS.index("tokens") + 1
     trace = run_python(
         f"""{LIBRARY}
-adam = site({_number("optimizer")}, {tokens}, b"AdamW", 1)
-bar = site({_number("tqdm")}, 0, b"train.py:7", 0)
+adam = site({_number("optimizer")}, b"AdamW", 1)
+bar = site({_number("tqdm")}, b"train.py:7", 0)
 for n in range(3):
-    step(bar, 0)
-    step(adam, 512 + n)
-step(None, 1)
+    step(bar, 0, 0)
+    step(adam, 512 + n, {tokens})
+step(None, 1, 0)
 """,
         tmp_path,
     ).trace
@@ -61,9 +61,9 @@ step(None, 1)
 def test_a_program_that_only_shows_progress_gets_no_ring_for_it(tmp_path):
     outcome = run_python(
         f"""{LIBRARY}
-bar = site({_number("tqdm")}, 0, b"download", 0)
+bar = site({_number("tqdm")}, b"download", 0)
 assert bar is None
-step(bar, 0)
+step(bar, 0, 0)
 """,
         tmp_path,
     )
@@ -72,10 +72,10 @@ step(bar, 0)
 
 def test_sites_beyond_the_limit_are_not_marked(tmp_path):
     source = f"""{LIBRARY}
-sites = [site({_number("module")}, 0, str(n).encode(), 1) for n in range(2000)]
+sites = [site({_number("module")}, str(n).encode(), 1) for n in range(2000)]
 print(sum(s is not None for s in sites))
 for s in sites:
-    step(s, 0)
+    step(s, 0, 0)
 """
     outcome = run_python(source, tmp_path)
     assert outcome.words == ["1024"]
@@ -85,14 +85,210 @@ for s in sites:
 def test_a_forked_process_marks_nothing_and_its_marks_are_no_ranges(tmp_path):
     source = f"""{LIBRARY}
 import os
-adam = site({_number("optimizer")}, 0, b"AdamW", 1)
-step(adam, 0)
+adam = site({_number("optimizer")}, b"AdamW", 1)
+step(adam, 0, 0)
 if os.fork() == 0:
-    step(adam, 0)
+    step(adam, 0, 0)
     os._exit(0)
 os.wait()
-step(adam, 0)
+step(adam, 0, 0)
 """
     trace = run_python(source, tmp_path).trace
     assert trace.of(RecordKind.STEP)["value"].tolist() == [1, 2]
     assert trace.facts.unseen_forks == 0
+
+
+# --- The hook, in programs that know nothing of it. Torch is real; libraries that are not installed
+# here stand in with the same names.
+
+TRAINING = """
+import torch
+from torch import nn
+model = nn.Sequential(nn.Linear(8, 16), nn.Sequential(nn.ReLU(), nn.Linear(16, 8)))
+optimizer = torch.optim.AdamW(model.parameters())
+def micro_batch():
+    model(torch.randn(4, 8)).square().mean().backward()
+"""
+
+WAIT_FOR_LOOK = """
+import time
+class Slow(nn.Module):
+    def forward(self, x):
+        time.sleep(0.3)  # a look at the stacks comes meanwhile
+        return self.inner(x)
+    def __init__(self):
+        super().__init__()
+        self.inner = model
+"""
+
+
+def _marks(outcome):
+    """(source, site) → the ordinals of its marks."""
+    trace = outcome.trace
+    marks: dict[tuple[str, str], list[int]] = {}
+    for mark in trace.of(RecordKind.STEP):
+        key = STEP_SOURCES[mark["sub"] - 1], trace.name(mark["name"])
+        marks.setdefault(key, []).append(int(mark["value"]))
+    return marks
+
+
+def test_the_end_of_an_optimizers_step_is_a_mark_with_accumulated_gradients_too(tmp_path):
+    outcome = run_python(
+        TRAINING + "for _ in range(5):\n    [micro_batch() for _ in range(3)]\n"
+        "    optimizer.step()\n    optimizer.zero_grad()\n",
+        tmp_path, step_marks=True,
+    )  # fmt: skip
+    assert _marks(outcome)["optimizer", "AdamW"] == [1, 2, 3, 4, 5]
+
+
+def test_two_optimizers_of_a_step_are_two_sites(tmp_path):
+    outcome = run_python(
+        TRAINING + "other = torch.optim.AdamW(nn.Linear(2, 2).parameters())\n"
+        "for _ in range(4):\n    micro_batch()\n    optimizer.step()\n    other.step()\n",
+        tmp_path, step_marks=True,
+    )  # fmt: skip
+    marks = _marks(outcome)
+    assert marks["optimizer", "AdamW"] == marks["optimizer", "AdamW 2"] == [1, 2, 3, 4]
+
+
+def test_the_outermost_module_is_marked_and_none_inside_it(tmp_path):
+    outcome = run_python(
+        TRAINING + WAIT_FOR_LOOK + "slow = Slow()\nfor _ in range(3):\n"
+        "    slow(torch.randn(4, 8))\n",
+        tmp_path, step_marks=True,
+    )  # fmt: skip
+    ((key, ordinals),) = _marks(outcome).items()
+    assert key == ("module", "Slow")
+    assert ordinals in ([1, 2], [1, 2, 3]), "all after the one in which it was found"
+    items = outcome.trace.of(RecordKind.STEP)["end"].tolist()
+    assert set(items) == {4}, "the samples of a batch"
+
+
+def test_a_model_that_was_marked_is_copied_and_saved_as_without(tmp_path):
+    outcome = run_python(
+        TRAINING + WAIT_FOR_LOOK + "import copy, io, pickle\nslow = Slow()\n"
+        "for _ in range(2):\n    slow(torch.randn(4, 8))\n"
+        "copied = copy.deepcopy(slow)\nassert not slow._forward_pre_hooks\n"
+        "assert b'gputui' not in pickle.dumps(optimizer.state_dict())\n"
+        "buffer = io.BytesIO()\ntorch.save(slow, buffer)\n"
+        "assert b'gputui' not in buffer.getvalue()\nprint('saved')\n",
+        tmp_path, step_marks=True,
+    )  # fmt: skip
+    assert outcome.words == ["saved"]
+
+
+def test_what_torch_compiles_is_what_it_compiles_without(tmp_path):
+    outcome = run_python(
+        TRAINING + WAIT_FOR_LOOK + "slow = Slow()\nslow(torch.randn(4, 8))\n"
+        "compiled = torch.compile(model, backend='eager', fullgraph=True)\nx = torch.randn(4, 8)\n"
+        "for _ in range(3):\n    assert torch.equal(compiled(x), model(x))\n"
+        "step = torch.compile(lambda x: slow.inner(x), backend='eager', fullgraph=True)\n"
+        "step(x)\nprint('compiled')\n",
+        tmp_path, step_marks=True,
+    )  # fmt: skip
+    assert outcome.words == ["compiled"]
+
+
+TQDM = '''
+"""Stands in for tqdm: the parts of it that show where a loop is."""
+class tqdm:
+    def __init__(self, iterable=None, unit="it"):
+        self.iterable, self.unit, self.n = iterable, unit, 0
+    def __iter__(self):
+        for item in self.iterable:
+            yield item
+            self.n += 1
+            if self.n % 3 == 0:
+                self.update(0)
+    def update(self, n=1):
+        self.n += n
+'''
+
+
+@pytest.fixture
+def stand_ins(tmp_path):
+    """Packages of names that are not installed, by their files."""
+    folder = tmp_path / "packages"
+
+    def make(files: dict[str, str]) -> str:
+        for name, text in files.items():
+            path = folder / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            for parent in path.parents:
+                if parent == folder:
+                    break
+                (parent / "__init__.py").touch()
+            path.write_text(text)
+        return f"import sys; sys.path.insert(0, {str(folder)!r})\n"
+
+    return make
+
+
+def test_iterations_of_a_progress_bar_are_marked_by_the_line_of_the_loop(tmp_path, stand_ins):
+    captures = f"{LIBRARY}\nsite({_number('optimizer')}, b'x', 1)\n"
+    outcome = run_python(
+        stand_ins({"tqdm/std.py": TQDM}) + captures + "from tqdm.std import tqdm\n"
+        "for epoch in tqdm(range(2)):\n    for batch in tqdm(range(5)):\n        pass\n"
+        "bar = tqdm()\nfor _ in range(3):\n    bar.update()\n"
+        "download = tqdm(unit='B')\ndownload.update()\n",
+        tmp_path, step_marks=True,
+    )  # fmt: skip
+    marks = _marks(outcome)
+    assert sorted(map(len, marks.values())) == [2, 3, 10]
+    assert all(source == "tqdm" and site.startswith("<string>:") for source, site in marks)
+
+
+def test_frameworks_mark_the_ends_of_their_batches(tmp_path, stand_ins):
+    files = {
+        "transformers/generation/utils.py": """
+class GenerationMixin:
+    def _update_model_kwargs_for_generation(self, outputs, model_kwargs):
+        return model_kwargs
+""",
+        "transformers/trainer_callback.py": """
+class CallbackHandler:
+    def on_step_end(self, args): return args
+    def on_prediction_step(self, args): return args
+""",
+        "lightning/pytorch/trainer/call.py": """
+def _call_callback_hooks(trainer, hook_name, *args):
+    return hook_name
+""",
+        "accelerate/optimizer.py": """
+class AcceleratedOptimizer:
+    def __init__(self, state): self.gradient_state = state
+    def step(self, closure=None): return closure
+""",
+        "keras/src/callbacks/callback_list.py": """
+class CallbackList:
+    def on_train_batch_end(self, batch, logs=None): pass
+""",
+    }
+    source = """
+from types import SimpleNamespace as Space
+from transformers.generation import utils
+from transformers import trainer_callback
+from lightning.pytorch.trainer import call
+from accelerate.optimizer import AcceleratedOptimizer
+from keras.src.callbacks.callback_list import CallbackList
+outputs = Space(logits=Space(shape=(16, 1, 9)))
+for token in range(6):
+    assert utils.GenerationMixin()._update_model_kwargs_for_generation(outputs, {1: 2}) == {1: 2}
+trainer_callback.CallbackHandler().on_step_end(1)
+for name in ("on_train_start", "on_train_batch_end", "on_train_batch_end"):
+    assert call._call_callback_hooks(None, name, 1) == name
+for sync in (False, False, True):
+    AcceleratedOptimizer(Space(sync_gradients=sync)).step()
+CallbackList().on_train_batch_end(0, logs={})
+"""
+    outcome = run_python(stand_ins(files) + source, tmp_path, step_marks=True)
+    counts = {key: len(ordinals) for key, ordinals in _marks(outcome).items()}
+    assert counts == {
+        ("token", "generate"): 6,
+        ("trainer", "training step"): 1,
+        ("lightning", "train batch"): 2,
+        ("accelerate", "optimizer step"): 1,
+        ("keras", "train batch"): 1,
+    }
+    items = outcome.trace.of(RecordKind.STEP)["end"].tolist()
+    assert items[:6] == [16] * 6, "a token for each sequence"

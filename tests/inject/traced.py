@@ -117,10 +117,16 @@ class _Drain:
 
 
 def environment(
-    folder: Path, extra: dict[str, str] | None = None, kernels: bool = False, annotate=None
+    folder: Path,
+    extra: dict[str, str] | None = None,
+    kernels: bool = False,
+    annotate=None,
+    step_marks: bool = False,
 ):
     clear = {name: value for name, value in os.environ.items() if "INJECTION64" not in name}
-    made, problem = capture_environment(folder, kernels, clear, annotate=annotate)
+    made, problem = capture_environment(
+        folder, kernels, clear, annotate=annotate, step_marks=step_marks
+    )
     assert problem is None
     return made | (extra or {})
 
@@ -132,11 +138,12 @@ def run(
     kernels: bool = False,
     drain: bool = True,
     annotate: str | None = None,
+    step_marks: bool = False,
 ) -> Outcome:
     """Runs `command` captured; with `drain` its rings are read while it runs, else at its end."""
     process = subprocess.Popen(
         command,
-        env=environment(folder, extra, kernels, annotate),
+        env=environment(folder, extra, kernels, annotate, step_marks),
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,

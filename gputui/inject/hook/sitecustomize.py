@@ -3,11 +3,12 @@ uses GPUs.
 
 A private `sitecustomize` that then runs the one it hides. Once there is such a library, the lines
 that run are sampled (python_lines); once there is torch, ranges are put around its operations
-(torch_ranges), so that a program without NVTX shows phases. Cures that are tried (gputui.cures) are
-applied once the library that they change is there.
+(torch_ranges), so that a program without NVTX shows phases. Torch, and libraries that have a loop
+or show one, mark the program's steps (step_marks). Cures that are tried (gputui.cures) are applied
+once the library that they change is there.
 
-If anything fails here, the program goes on without ranges or cures. Python 3.8 and later; nothing
-of gputui is imported, because the child may use another interpreter.
+If anything fails here, the program goes on without ranges, marks or cures. Python 3.8 and later;
+nothing of gputui is imported, because the child may use another interpreter.
 """
 
 from __future__ import annotations
@@ -27,14 +28,18 @@ _USE_GPUS = {_TORCH, "jax", "cupy", "tensorflow", "pycuda"}
 
 
 class _AfterLibraries(importlib.abc.MetaPathFinder):
-    """Lets the other finders find a library that uses GPUs, or that a cure waits for; once it has
-    been executed, has lines sampled, annotates torch and applies the library's cures."""
+    """Lets the other finders find a library that uses GPUs, has a loop, or that a cure waits for;
+    once it has been executed, has lines sampled and steps marked, annotates torch and applies the
+    library's cures."""
 
-    def __init__(self, cures: Any) -> None:
+    def __init__(self, cures: Any, steps: Any) -> None:
         self._looking = False
-        self._awaited = _USE_GPUS.union(cures.libraries if cures is not None else ())
+        self._loops = set(steps.PLACES) if steps is not None else set()
+        self._awaited = _USE_GPUS.union(self._loops, cures.libraries if cures is not None else ())
         self._sampling = False
         self._cures = cures
+        self._steps = steps
+        self._marks: Any = None
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: Any = None
@@ -64,14 +69,19 @@ class _AfterLibraries(importlib.abc.MetaPathFinder):
         if self._cures is not None:
             self._cures.imported(name, module)
         if name == _TORCH:
-            if self._cures is None or not self._cures.libraries:
+            if not self._loops and (self._cures is None or not self._cures.libraries):
                 # Whatever is imported later finds lines sampled already.
                 with contextlib.suppress(ValueError):
                     sys.meta_path.remove(self)
             with contextlib.suppress(Exception):
                 if os.environ.get("GPUTUI_ANNOTATE"):
                     _beside("torch_ranges").annotate(module)
-        if not self._sampling:
+        if name in self._loops:
+            with contextlib.suppress(Exception):
+                if self._marks is None:
+                    self._marks = self._steps.from_library(os.environ["GPUTUI_CAPTURE_LIBRARY"])
+                self._marks.mark(name, module)
+        if name in _USE_GPUS and not self._sampling:
             self._sampling = True
             with contextlib.suppress(Exception):
                 _sample_lines()
@@ -117,6 +127,14 @@ def _chosen_cures() -> Any:
     return cures
 
 
+def _what_marks_steps() -> Any:
+    """The module that marks steps; None where that is not wanted."""
+    with contextlib.suppress(Exception):
+        if os.environ.get("GPUTUI_STEP_MARKS"):
+            return _beside("step_marks")
+    return None
+
+
 def _hand_on() -> None:
     """Run the sitecustomize that this one hides."""
     elsewhere = [entry for entry in sys.path if os.path.abspath(entry or os.getcwd()) != _HERE]
@@ -130,6 +148,8 @@ def _hand_on() -> None:
 
 if __name__ == "sitecustomize":
     cures = _chosen_cures()
-    if cures is not None or os.environ.get("GPUTUI_ANNOTATE") or os.environ.get("GPUTUI_LINES"):
-        sys.meta_path.insert(0, _AfterLibraries(cures))
+    steps = _what_marks_steps()
+    wanted = os.environ.get("GPUTUI_ANNOTATE") or os.environ.get("GPUTUI_LINES")
+    if cures is not None or steps is not None or wanted:
+        sys.meta_path.insert(0, _AfterLibraries(cures, steps))
     _hand_on()

@@ -17,15 +17,15 @@ EXPORT void gputui_pop(void) { pop(NULL); }
 typedef struct {
     String *name;
     uint64_t marks;
-    uint8_t source, unit;
+    uint8_t source;
 } StepSite;
 
 enum { STEP_SITES = 1024 };
 
-/* Where the program is at each step: `source` and `unit` as in STEP records. With `begins` this
+/* Where the program is at each step: `source` as in STEP records. With `begins` this
  * process gets a ring for it; without, only one that has a ring already is marked. NULL beyond the
  * limit, and where nothing is captured. */
-EXPORT void *gputui_step_site(int source, int unit, const char *text, int begins)
+EXPORT void *gputui_step_site(int source, const char *text, int begins)
 {
     static StepSite sites[STEP_SITES];
     static uint32_t used;
@@ -38,12 +38,12 @@ EXPORT void *gputui_step_site(int source, int unit, const char *text, int begins
     }
     StepSite *site = &sites[number];
     site->source = (uint8_t)source;
-    site->unit = (uint8_t)unit;
     site->name = ASCII(text);
     return site;
 }
 
-EXPORT void gputui_step(void *at, uint64_t items)
+/* `items` of the step just ended, and their `unit`, as in STEP records. */
+EXPORT void gputui_step(void *at, uint64_t items, int unit)
 {
     StepSite *site = at;
     if (UNLIKELY(site == NULL))
@@ -51,7 +51,7 @@ EXPORT void gputui_step(void *at, uint64_t items)
     uint64_t ordinal = __atomic_add_fetch(&site->marks, 1, __ATOMIC_RELAXED);
     if (UNLIKELY(!is_armed())) /* a forked child's steps are not what `unseen_forks` counts */
         return;
-    Slot record = {.kind = KIND_STEP, .sub = site->source, .source_kind = site->unit,
+    Slot record = {.kind = KIND_STEP, .sub = site->source, .source_kind = (uint8_t)unit,
                    .start = now_ns(), .value = ordinal, .end = items};
     Thread *thread = this_thread();
     uint64_t began = sample_begin(thread);

@@ -52,7 +52,7 @@ def test_what_a_rotated_recording_repeats_is_counted_once():
         time_ns=START_NS + 3 * MS, process=1, thread=5, source="module", site="Net", first=1,
         marks=3, span_ns=2 * MS, lengths_ns=(MS, MS),
     )  # fmt: skip
-    session = Session.of([run_started(), attached(), event, event])
+    session = Session.from_events([run_started(), attached(), event, event])
     assert session.run.marked_steps[1, 5, "module", "Net"].marks == 3
 
 
@@ -66,3 +66,18 @@ def test_a_loop_says_what_its_steps_go_by():
     assert {"optimizer", "module", "token", "tqdm", "lightning", "trainer", "accelerate", "keras",
             "jax", "request", "nvtx", "repetition"} == set(STEP_SOURCES)  # fmt: skip
     assert CaptureDelta(time_ns=1, process=1).loops == ()
+
+
+def test_the_call_of_a_jitted_function_is_a_mark_by_xlas_range():
+    program = Program()
+    records = []
+    for n in range(3):
+        name = f"XlaModule:#prefix=jit(step),hlo_module=jit_step,program_id={7 + n // 2}#"
+        records += [program.push((2 * n + 1) * MS, name, domain="TSL"),
+                    program.pop((2 * n + 2) * MS, domain="TSL")]  # fmt: skip
+    records += [program.push(20 * MS, "XlaCompile:#module=jit_step#", domain="TSL"),
+                program.pop(21 * MS, domain="TSL")]  # fmt: skip
+    run = Traced(program).finish(*records, seconds=1)
+    ((key, steps),) = run.marked_steps.items()
+    assert key == (1, MAIN, "jax", "jit_step")
+    assert (steps.marks, steps.mean_ns) == (3, 2 * MS)
