@@ -151,7 +151,8 @@ def _complain(line: str, status: int) -> int:
     return status
 
 
-def _program() -> int:
+def program() -> int:
+    """Run the command line; the exit status. What cannot be printed ends it without a traceback."""
     try:
         return main(sys.argv[1:])
     except BrokenPipeError:
@@ -162,4 +163,4 @@ def _program() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(_program())
+    sys.exit(program())

@@ -6,6 +6,8 @@ torch.utils.flop_counter, which the tests check on the meta device.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 _ATTENTION_BACKWARD = 2.0
 """Backward over forward if the score matrix is kept: each product has two gradients."""
 
@@ -112,3 +114,32 @@ def training_state_bytes(parameters: int, optimizer: str = "adamw") -> dict[str,
     """
     state = 4 * parameters * _MOMENTS.get(optimizer, 2)
     return {"model": 4 * parameters, "gradients": 4 * parameters, "optimizer": state}
+
+
+_MOST_GPUS = 1024
+
+
+def gpus_needed(
+    free_bytes: int, *, divided: int, kept: int = 0, divides: int | None = None
+) -> int | None:
+    """The fewest GPUs with `free_bytes` each that hold `divided` bytes, an equal part on each, and
+    `kept` bytes on every one: a power of 2, a divisor of `divides` where that is given. None where
+    1,024 are too few, or no such divisor.
+    """
+    gpus = 1
+    while gpus <= _MOST_GPUS and (divides is None or divides % gpus == 0):
+        if divided / gpus + kept <= free_bytes:
+            return gpus
+        gpus *= 2
+    return None
+
+
+def sharding_advice(ways: Mapping[str, int | None]) -> str:
+    """ "it fits on 8 such GPUs with tensor parallelism, on 4 with ZeRO-3": of `gpus_needed` by the
+    way to divide; "" where none fits.
+    """
+    words = [f"on {gpus} with {way}" for way, gpus in ways.items() if gpus is not None]
+    if not words:
+        return ""
+    words[0] = words[0].replace(" with", " such GPUs with", 1)
+    return "it fits " + ", ".join(words)

@@ -163,6 +163,9 @@ class CustomBuildHook(BuildHookInterface):  # type: ignore[type-arg, misc, unuse
         if version == "standard":
             # In site-packages the folder's own name could be anybody's.
             build_data["force_include"]["workloads"] = "gputui_workloads"
+        else:
+            editable = build_data.setdefault("force_include_editable", {})
+            editable["workloads/editable.py"] = "gputui_workloads.py"
         asked = os.environ.get(NO_LIBRARY)
         if failure := f"${NO_LIBRARY} is set" if asked else build_all():
             for library in LIBRARIES:

@@ -120,7 +120,11 @@ def test_an_editable_installation_without_a_compiler_warns(project, monkeypatch)
     monkeypatch.setenv("CC", "false")
     data, (warning,) = run_hook(project, "wheel", "editable")
     assert "false could not compile" in warning
-    assert data == {"pure_python": True, "force_include": {}}
+    assert data == {
+        "pure_python": True,
+        "force_include": {},
+        "force_include_editable": {"workloads/editable.py": "gputui_workloads.py"},
+    }
     assert built(project) == set()
 
 

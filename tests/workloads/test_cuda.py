@@ -94,6 +94,7 @@ def test_without_a_gpu_it_is_only_compiled(tmp_path: Path) -> None:
     )
     assert outcome.results["compile_s"] is not None
     assert outcome.unavailable["run_s"] == "without a GPU it is only compiled"
+    assert outcome.results["program"] == "not run: without a GPU it is only compiled"
 
 
 def test_flags_may_begin_with_a_dash() -> None:

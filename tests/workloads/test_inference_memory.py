@@ -61,6 +61,19 @@ def test_what_fits_is_let_through_and_what_does_not_is_refused_with_the_sum() ->
     )
 
 
+def test_a_refusal_says_how_many_gpus_would_do() -> None:
+    footprint = Footprint(
+        weight_bytes=3 * 2**30, kv_cache_bytes=2**29, activation_bytes=2**28, kv_heads=8
+    )
+    with pytest.raises(CannotRun) as refusal:
+        footprint.refuse_unless_fits(2**30, "cuda:0")
+    # 3.75 GiB over four; 3.5 GiB over eight with 0.25 on each: over four it is 1.125.
+    ways = "it fits on 4 such GPUs with tensor parallelism, on 8 with a pipeline"
+    assert str(refusal.value).endswith(ways)
+    with pytest.raises(CannotRun, match=r"prompt or tokens$"):
+        footprint.refuse_unless_fits(2**30, "cpu")
+
+
 class Held(TorchDispatchMode):
     """The most bytes of tensors that were alive at once."""
 

@@ -39,6 +39,22 @@ def test_a_folder_that_does_not_load_hides_no_other(tmp_path: Path) -> None:
     assert "nothing declares 0 workloads, not one" in done.stdout
 
 
+def test_an_editable_installation_runs_them_under_their_installed_name(tmp_path: Path) -> None:
+    shutil.copy(TEMPLATE.parent / "editable.py", tmp_path / "gputui_workloads.py")
+    environment = {**os.environ, "PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}"}
+
+    def python(*words: str) -> str:
+        done = subprocess.run(
+            [sys.executable, *words],
+            cwd=tmp_path, env=environment, capture_output=True, text=True, check=True,
+        )  # fmt: skip
+        return done.stdout
+
+    assert "inference       GPT-2 or Llama" in python("-m", "gputui_workloads")
+    same = "import gputui_workloads.declaration as a, workloads.declaration as b; print(a is b)"
+    assert python("-c", same) == "True\n"
+
+
 def _blocks(language: str) -> list[str]:
     """The code of the page on one's own workload."""
     page = (ROOT / "gputui/docs/recipes/workload.md").read_text(encoding="utf-8")

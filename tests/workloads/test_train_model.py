@@ -165,6 +165,8 @@ def test_the_state_of_10b_is_191_gib_and_is_refused_with_the_sum() -> None:
         "needs at least 191.2 GiB = model 47.8 + optimizer 95.6 + the larger of gradients 47.8 "
     )
     assert "cuda:0 has 139.0 GiB free" in str(refusal.value)
+    ways = "it fits on 2 such GPUs with tensor parallelism, on 2 with ZeRO-3"
+    assert str(refusal.value).endswith(ways)
 
 
 def test_checkpoints_need_less_and_a_forward_pass_no_state() -> None:

@@ -35,6 +35,7 @@ CUDA = Workload(
         Figure("compiler", "nvcc's release"),
         Figure("architecture", "what it was compiled for"),
         Figure("compile_s", "nvcc's time"),
+        Figure("program", "ran, or why it did not"),
         Figure("run_s", "the program's time"),
         Figure("exit_status", "the program's"),
         Figure("output_lines", "lines it wrote"),

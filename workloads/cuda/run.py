@@ -55,6 +55,7 @@ def run(given: Mapping[str, Value], report: Report) -> Outcome:
         "source": source.name,
         "compiler": _release(compiler),
         "architecture": _architecture(device),
+        "program": f"not run: {_NO_GPU}" if device.type == "cpu" else "not run: stopped before",
         **dict.fromkeys(("run_s", "exit_status", "output_lines")),
     }
     rows: list[Row] = []
@@ -69,6 +70,8 @@ def run(given: Mapping[str, Value], report: Report) -> Outcome:
             _compile([compiler, *aimed, *flags, "-o", str(program), str(source)], report)
         results["compile_s"] = (time.perf_counter_ns() - started_ns) / 1e9
         report.progress("compile", 1, 1, "file")
+        if device.type == "cpu":
+            report.say(f"cuda: {source.name} was compiled and not run: {_NO_GPU}")
         if device.type == "cuda" and stop.signal is None:
             report.progress("run", 0, 1, "program")
             started_ns = time.perf_counter_ns()
@@ -76,6 +79,7 @@ def run(given: Mapping[str, Value], report: Report) -> Outcome:
                 command = [str(program), *str(values["arguments"]).split()]
                 status, lines, rows = _execute(command, _environment(device), report, stop)
             results |= {
+                "program": "ran",
                 "run_s": (time.perf_counter_ns() - started_ns) / 1e9,
                 "exit_status": status,
                 "output_lines": lines,

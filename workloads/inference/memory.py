@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ..errors import CannotRun
-from ..formulas import attention_flops
+from ..formulas import attention_flops, gpus_needed, sharding_advice
 from .shapes import Shape
 
 _UNITS = (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10))
@@ -84,6 +84,8 @@ class Footprint:
     weight_bytes: int
     kv_cache_bytes: int
     activation_bytes: int
+    kv_heads: int = 1
+    """Of the model: tensor parallelism leaves a rank one at least."""
 
     @classmethod
     def estimate(
@@ -125,6 +127,7 @@ class Footprint:
             weight_bytes=parameter_count(shape) * element_bytes,
             kv_cache_bytes=kv_cache_bytes(shape, batch, prompt + tokens, element_bytes),
             activation_bytes=widest + logits,
+            kv_heads=shape.kv_heads,
         )
 
     @property
@@ -144,4 +147,22 @@ class Footprint:
             f"+ activations {self.activation_bytes / size:.1f}; "
             f"{device} has {free_bytes / size:.1f} {unit} free; "
             "use a smaller size, batch, prompt or tokens"
+            + (f"; {shards}" if device != "cpu" and (shards := self._shards(free_bytes)) else "")
+        )
+
+    def _shards(self, free_bytes: int) -> str:
+        """On how many GPUs it would fit: tensor parallelism divides weights, KV cache and
+        activations by heads, a pipeline weights and KV cache by layers.
+        """
+        return sharding_advice(
+            {
+                "tensor parallelism": gpus_needed(
+                    free_bytes, divided=self.total_bytes, divides=self.kv_heads
+                ),
+                "a pipeline": gpus_needed(
+                    free_bytes,
+                    divided=self.weight_bytes + self.kv_cache_bytes,
+                    kept=self.activation_bytes,
+                ),
+            }
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ..errors import CannotRun
-from ..formulas import training_state_bytes
+from ..formulas import gpus_needed, sharding_advice, training_state_bytes
 from .shapes import Shape
 
 _GIB = 2**30
@@ -70,6 +70,8 @@ class Footprint:
     gradient_bytes: int
     optimizer_bytes: int
     activation_bytes: int
+    heads: int
+    """Of the model, which tensor parallelism divides."""
 
     @classmethod
     def estimate(
@@ -97,6 +99,7 @@ class Footprint:
                 shape, batch, length, naive=naive, checkpoint=checkpoint,
                 autocast=element_bytes < 4,
             ),
+            heads=shape.heads,
         )  # fmt: skip
 
     @property
@@ -118,4 +121,20 @@ class Footprint:
             f"+ the larger of gradients {self.gradient_bytes / _GIB:.1f} and activations "
             f"{self.activation_bytes / _GIB:.1f}; {device} has {free_bytes / _GIB:.1f} GiB free; "
             "use a smaller size, batch or ctx, or checkpoint"
+            + (f"; {shards}" if device != "cpu" and (shards := self._shards(free_bytes)) else "")
+        )
+
+    def _shards(self, free_bytes: int) -> str:
+        """On how many GPUs it would fit, by the ways of `parallel` that divide the model: tensor
+        parallelism divides all, sequence parallelism included; ZeRO-3 the state and not the
+        activations, whose batch each rank has.
+        """
+        state = self.model_bytes + self.optimizer_bytes + self.gradient_bytes
+        return sharding_advice(
+            {
+                "tensor parallelism": gpus_needed(
+                    free_bytes, divided=self.peak_bytes, divides=self.heads
+                ),
+                "ZeRO-3": gpus_needed(free_bytes, divided=state, kept=self.activation_bytes),
+            }
         )
