@@ -28,6 +28,7 @@ from gputui.inject.target import (
     check_process,
     check_program,
     has_glibc_malloc,
+    has_more_filters,
     hidden_reason,
     limit_of,
     maps_of,
@@ -71,6 +72,12 @@ def attach(pid: int) -> Word:
     except WordError as error:
         word.close()
         raise AttachError(f"process {pid}: {error}") from None
+    if has_more_filters(pid, word.page.seccomp_filters):
+        word.close()
+        raise AttachError(
+            f"process {pid} has put itself under a seccomp filter since it began, which may end it "
+            "for a system call that tracing makes: trace it before it does, with gputui -- CMD"
+        )
     return word
 
 

@@ -30,7 +30,7 @@ from gputui.inject.environment import LOADERS, holder_of
 
 WORD_NAME = "gputui-word"
 WORD_MAGIC = 0x475550574F524431
-WORD_VERSION = 1
+WORD_VERSION = 2
 WORD_BYTES = 4096
 LAYOUT_VERSION = 2
 """Of the ring (src/layout.h, gputui.ring.layout), which a library of another gputui might write in
@@ -67,8 +67,10 @@ class WordPage(ctypes.Structure):
         ("woken_ms", ctypes.c_uint32),
         ("came_late", ctypes.c_uint32),
         ("cupti_stays", ctypes.c_uint32),
+        ("seccomp_filters", ctypes.c_uint32),
         ("kernels", ctypes.c_uint32),
         ("modules", ctypes.c_uint32),
+        ("unused", ctypes.c_uint32),
         ("folder", ctypes.c_char * 512),
         ("sampling", ctypes.c_char * 512),
     )
@@ -211,6 +213,8 @@ _TOOLS = (
     ("Nsight Compute (ncu)", ("nsight-compute", "nsight_compute", "libInterceptorInjection")),
 )
 
+_UNCOUNTED = 0xFFFF_FFFF
+"""What the word (`seccomp_filters` in src/process.inc.c) holds of filters that nobody counts."""
 _ALLOCATORS = ("jemalloc", "tcmalloc", "mimalloc", "snmalloc", "hoard")
 _YAMA = Path("/proc/sys/kernel/yama/ptrace_scope")
 _CAP_SYS_PTRACE = 19
@@ -360,6 +364,26 @@ def may_end_by_seccomp(pid: int, thread: int | str) -> bool:
         or filters != own.get("Seccomp_filters")
         or not all(_shares_namespace(pid, kind) for kind in ("mnt", "pid"))
     )
+
+
+def has_more_filters(pid: int, filters: int) -> bool:
+    """Whether a thread of the process is under more than this many seccomp filters: it has taken
+    one since its library was loaded, which may end it for a system call that waking makes (openat,
+    ftruncate, mmap, clone3 ...).
+
+    Strict mode counts as more than any number, and so does a filter where the kernel (before 5.9)
+    does not tell how many there are: the word holds the same there, so that a program that was
+    under one from the start is woken.
+    """
+    threads = [status_of(f"{pid}/task/{thread}") for thread in _threads_of(pid)]
+    return any(_filters_of(status) > filters for status in threads)
+
+
+def _filters_of(status: dict[str, str]) -> int:
+    mode = status.get("Seccomp", "0")
+    if mode == "0":
+        return 0
+    return int(status.get("Seccomp_filters", _UNCOUNTED)) if mode == "2" else _UNCOUNTED
 
 
 def _shares_namespace(pid: int, kind: str) -> bool:

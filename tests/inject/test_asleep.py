@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -16,11 +16,11 @@ import pytest
 from gputui.attribute.numbering import Numbering
 from gputui.cli.dispatch import run as gputui
 from gputui.collect.traced_run import AttachedRun, request_of_pid
-from gputui.inject.attach import Detached, detach
+from gputui.inject.attach import Detached, attach, detach
 from gputui.inject.build import CAPTURE
 from gputui.inject.environment import create_capture_folder
 from gputui.inject.options import CaptureOptions
-from gputui.inject.target import Word, WordError, open_word
+from gputui.inject.target import AttachError, Word, WordError, open_word
 from gputui.model.events import AnyEvent, ProcessAttached
 from gputui.ring.layout import CudaState, RecordKind
 from gputui.ring.reader import RingFolder
@@ -50,9 +50,9 @@ def until(found, what: str = "it"):
 
 
 class Program:
-    def __init__(self, cupti: str = "none") -> None:
+    def __init__(self, cupti: str = "none", before: Sequence[str] = ()) -> None:
         self.process = subprocess.Popen(
-            [sys.executable, str(HERE / "asleep_child.py"), cupti],
+            [*before, sys.executable, str(HERE / "asleep_child.py"), cupti],
             env=asleep_environment(),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -341,3 +341,23 @@ def test_the_environment_for_a_shell(library, tmp_path):
     held = printed(CUDA_INJECTION64_PATH=other)
     assert "CUDA_INJECTION64_PATH is left alone: it is held by Nsight Systems (nsys)" in held
     assert held.count("export") == 1
+
+
+def test_a_program_that_took_a_seccomp_filter_since_is_not_woken(program):
+    attach(program.pid).close()
+    if program.ask("filter") != "0":
+        pytest.skip("no seccomp filter can be set here")
+    with pytest.raises(AttachError, match="has put itself under a seccomp filter since it began"):
+        attach(program.pid)
+    assert program.ask("ranges") == "done"
+
+
+def test_a_program_that_began_under_a_filter_is_woken(library, compile_program):  # noqa: ARG001 - it is built first
+    sandbox = str(compile_program("seccomp_target.c", "seccomp_target"))
+    started = Program(before=[sandbox, "nothing", "exec"])
+    try:
+        attach(started.pid).close()
+        with awake(started.pid):
+            assert started.ask("ranges") == "done"
+    finally:
+        started.end()

@@ -106,7 +106,7 @@ class Monkey:
         """
         self._send(b"\x1b[201~")  # what is being pasted ends
         self.settle()
-        for lines, columns in ((24, 80), (41, 121), (40, 120)):
+        for lines, columns in ((23, 79), (41, 121), (40, 120)):  # all others than LINES, COLUMNS
             drawn = partial(self.seen.find, b"\x1b[%d;" % lines, len(self.seen))
             self._resize(lines, columns)
             self.until(lambda drawn=drawn: self.has_ended() or drawn() >= 0)

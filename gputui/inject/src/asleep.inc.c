@@ -216,6 +216,7 @@ static Word *map_word(int fd)
     made->layout_version = LAYOUT_VERSION;
     made->pid = (uint32_t)getpid();
     made->start_ticks = start_ticks();
+    made->seccomp_filters = seccomp_filters();
     made->came_late = (uint32_t)attached_late;
     __atomic_store_n(&made->magic, WORD_MAGIC, __ATOMIC_RELEASE);
     return made;

@@ -12,7 +12,7 @@
 
 #define WORD_NAME "gputui-word"
 #define WORD_MAGIC 0x475550574F524431ull
-#define WORD_VERSION 1
+#define WORD_VERSION 2
 #define WORD_BYTES 4096
 
 enum { PYTHON_NONE = 0, PYTHON_WAITS = 1, PYTHON_HOOKED = 2, PYTHON_FAILED = 3 };
@@ -26,8 +26,11 @@ typedef struct {
     uint32_t python, nvtx_found, nvtx_held, woken_ms;
     uint32_t came_late;   /* not there as the program began */
     uint32_t cupti_stays; /* an earlier session traced kernels */
+    /* Seccomp filters that the program was under as the word was made: what they allow has let it
+     * be made, and lets the program be woken. */
+    uint32_t seccomp_filters;
     /* Written by the monitor before `wanted`. */
-    uint32_t kernels, modules;
+    uint32_t kernels, modules, unused;
     char folder[512], sampling[512];
 } Word;
 
