@@ -513,7 +513,9 @@ IS_DOUBLE = re.compile(r"f64f64|d884|(?<![a-z])dgemm", re.I)
 # PyTorch's softmax over up to 1,024 elements says by a template argument whether it is the
 # logarithm: log2_elements, is_log_softmax, is_masked.
 _LOSS = re.compile(r"log_?soft_?max|softmax_warp_\w+<[^<>]*, \d+, true", re.I)
-_EXPERTS = re.compile(r"gemm|fused_moe|mul_mat|moe_mm|marlin", re.I)
+_EXPERTS = re.compile(
+    r"gemm|fused_moe|mul_mat|moe_mm|marlin|matmul|(^|_)moe_kernel$|expert\w*(mlp|ffn|linear)", re.I
+)
 _UNALIGNED = re.compile(r"align[12](?![0-9])")
 
 MULTIPLIES_VECTOR = re.compile(r"gemv", re.I)

@@ -134,6 +134,8 @@ class Occupant(msgspec.Struct):
     peak_memory_bytes: int | None = None
     use: BatchMeans = msgspec.field(default_factory=BatchMeans)
     """Its `sm_percent`."""
+    cpu: BatchMeans = msgspec.field(default_factory=BatchMeans)
+    """Its `cpu_percent`, of one core."""
 
 
 class Sharing(msgspec.Struct):
@@ -267,6 +269,8 @@ class Readings(msgspec.Struct):
             )
         if process.sm_percent is not None:
             occupant.use.add(process.sm_percent)
+        if process.cpu_percent is not None:
+            occupant.cpu.add(process.cpu_percent)
 
     def share(self, processes: Sequence[ProcessSample], own: Set[int]) -> None:
         """Count what was used of each GPU at one reading by processes other than a run's `own`."""

@@ -21,6 +21,13 @@ from gputui.model.leaves import (
 )
 from gputui.model.peaks import product_rates
 from gputui.report.explain.analysis import Analysis
+from gputui.report.explain.habits import (
+    ANOMALY,
+    KEEP_BLOCKS,
+    allocations,
+    checks_gradients,
+    threads_compute,
+)
 from gputui.report.explain.leaves import all_steps, shares_with_itself, waits_among_launches
 from gputui.report.explain.lines import MOSTLY, LikeliestLine, beside
 from gputui.state import Run
@@ -171,6 +178,12 @@ IN_A_PROCESS = (
 LET_GO = "if the thread in {where} holds a lock, let it go before it sleeps or waits"
 """Screens show what to try without the evidence: it names the other thread's function itself."""
 
+OF_OTHER_THREADS = (
+    "move what the program's other threads compute to processes: Python's lock (the GIL) lets one "
+    "thread run at a time"
+)
+"""Where a process computes as much as one thread can while its launching thread sleeps."""
+
 LESS = "do it less often, or off this thread"
 COMPUTE = "compute it on the GPU, or once before the loop"
 LOAD = f"{LESS}: DataLoader workers (num_workers > 0)"
@@ -239,14 +252,16 @@ def is_of_plans(advice: str) -> bool:
 
 
 def wait_advice(analysis: Analysis, leaves: Mapping[Leaf, int]) -> str | None:
-    """Where what it waits for is a report of the program's, or another thread of it; None
-    elsewhere."""
+    """Where what it waits for is a report of the program's, another thread of it, or threads that
+    compute all the time; None elsewhere."""
     if (other := beside(analysis.run, leaves)) is not None:
         return (IN_A_PROCESS if other.ran else LET_GO).format(where=other.where)
     lines = analysis.lines(Leaf.WAIT)[:1]
     says = _SAYS[SAVE]
     reports = any(says.search(line.where) or says.search(line.function) for line in lines)
-    return SAVE if reports else None
+    if reports:
+        return SAVE
+    return OF_OTHER_THREADS if threads_compute(analysis) else None
 
 
 def _mostly(says: re.Pattern[str], lines: list[LikeliestLine]) -> bool:
@@ -399,6 +414,11 @@ _OF_OTHERS: dict[tuple[Leaf, Library], str] = {
 """Advice for programs that have not PyTorch's ways."""
 
 
+AMONG_LAUNCHES = 1 / 3
+"""Part of the time between launches from which allocating in it comes first: each call waits for
+the GPU, too, so that more goes with it than the time in the calls."""
+
+
 def better_advice(analysis: Analysis, leaves: Mapping[Leaf, int], leaf: Leaf) -> str | None:
     """What the kernels, calls and lines of a run say of a leaf of its tree; None where nothing."""
     if leaf in _OF_TUNING and (tunes := _tuning_advice(analysis)) is not None:
@@ -408,8 +428,15 @@ def better_advice(analysis: Analysis, leaves: Mapping[Leaf, int], leaf: Leaf) ->
     made_by = library(analysis)
     if made_by is not None and (leaf, made_by) in _OF_OTHERS:
         return _OF_OTHERS[leaf, made_by]
+    if leaf in (Leaf.SYNC, Leaf.LAUNCH, Leaf.HOST) and checks_gradients(analysis):
+        return ANOMALY
     if leaf is Leaf.LAUNCH:
-        return launch_advice(analysis)
+        advice = launch_advice(analysis)
+        whole_ns = sum(leaves.values())
+        _, allocating = allocations(analysis)
+        if whole_ns and allocating >= AMONG_LAUNCHES * leaves.get(leaf, 0) / whole_ns:
+            return f"{KEEP_BLOCKS}; then {advice or CAUSES[leaf].advice}"
+        return advice
     if leaf is Leaf.SHARED:
         return APART if shares_with_itself(analysis.run) else None
     if leaf is Leaf.DEPENDENCY and replays_graphs(analysis.run):

@@ -12,6 +12,7 @@ from gputui.model.leaves import LEAVES, Leaf
 from gputui.report.explain.advice import SAVE
 from gputui.report.explain.analysis import Analysis
 from gputui.report.explain.finding import Finding, gain_of
+from gputui.report.explain.habits import cpu_percent, threads_compute
 from gputui.report.explain.leaves import waits_among_launches
 from gputui.report.explain.lines import (
     AT_A_LINE,
@@ -48,14 +49,16 @@ def evidence(analysis: Analysis, tree: TimeTree, leaf: Leaf) -> tuple[str, ...]:
     if leaf is Leaf.LAUNCH:
         return tuple(filter(None, (_size(analysis.run, tree), where(analysis, leaf))))
     place = where(analysis, leaf) or _in_one_phase(analysis.run, leaf)
-    other = _beside(analysis.run, tree) if leaf is Leaf.WAIT else None
+    other = _beside(analysis, tree) if leaf is Leaf.WAIT else None
     return tuple(filter(None, (place, other)))
 
 
-def _beside(run: Run, tree: TimeTree) -> str | None:
+def _beside(analysis: Analysis, tree: TimeTree) -> str | None:
     """What another thread does while the launching one sleeps."""
-    if (other := beside(run, tree.leaves)) is None:
-        return None
+    if (other := beside(analysis.run, tree.leaves)) is None:
+        if not threads_compute(analysis):
+            return None
+        return f"Meanwhile other threads take {cpu_percent(analysis):.0f} % of a core"
     did = "ran" if other.ran else "slept"
     return f"Meanwhile another thread {did} in {other.where}"
 

@@ -7,6 +7,7 @@ time tree answer why it is, say, launch-bound:
 
 - kernels to SHARED: a process that is not the run's, or no rank of its job, had the GPU meanwhile;
 - SYNC to LAUNCH: what the CPU did not spend in synchronizing calls;
+- HOST and WAIT to INPUT: what lies in ranges around the next batch of a data loader;
 - LAUNCH to SYNC: launching that is reading values back, by the calls for it;
 - COMMUNICATION to RANK: what collectives waited for another rank.
 
@@ -19,6 +20,7 @@ them in equal parts, and idle time for those that might have ended it.
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
@@ -102,6 +104,10 @@ def _of_process(run: Run, place: Place, counted: Counted) -> Settled:
         # it cannot gain more than the CPU spends in them. What is beyond is the CPU's slowness.
         beyond_ns = max(0, settled.leaves.get(Leaf.SYNC, 0) - counted.waited_ns)
         settled.move(Leaf.SYNC, Leaf.LAUNCH, beyond_ns, "the CPU was in no synchronizing call")
+    loaded = input_share(run, *place)
+    for leaf in (Leaf.HOST, Leaf.WAIT):
+        input_ns = round(loaded.get(leaf, 0.0) * settled.leaves.get(leaf, 0))
+        settled.move(leaf, Leaf.INPUT, input_ns, "the program was in a data loader's range")
     reading_ns = round(reading_share(run, place[0]) * settled.leaves.get(Leaf.LAUNCH, 0))
     settled.move(Leaf.LAUNCH, Leaf.SYNC, reading_ns, "most calls read values back and wait")
     settled.leaves = {leaf: ns for leaf, ns in settled.leaves.items() if ns}
@@ -157,6 +163,26 @@ def waits_among_launches(run: Run) -> float | None:
     waits = _waits(run)
     many = operations and waits_a_step(run) >= MANY_WAITS
     return waits / operations if many and waits >= WAITS_AMONG_LAUNCHES * operations else None
+
+
+_LOADS = re.compile(r"enumerate\(DataLoader\)|\bDataLoader\b.*__next__")
+"""Ranges of torch.profiler around the next batch of a data loader."""
+
+
+def input_share(run: Run, process: int, device: int) -> dict[Leaf, float]:
+    """By leaf, which share of a device's idle time lies in ranges that fetch the next batch, where
+    no samples of the program's lines say what it was at."""
+    whole: dict[Leaf, int] = defaultdict(int)
+    loading: dict[Leaf, int] = defaultdict(int)
+    for time in run.timing.range_leaves.values():
+        leaf = leaf_of_number(time.leaf)
+        if (time.process, time.device) != (process, device) or leaf not in (Leaf.HOST, Leaf.WAIT):
+            continue
+        whole[leaf] += time.ns
+        node = run.ranges.get(time.range)
+        if node is not None and _LOADS.search(node.path):
+            loading[leaf] += time.ns
+    return {leaf: loading[leaf] / ns for leaf, ns in whole.items() if ns and loading[leaf]}
 
 
 READING = 0.25

@@ -21,8 +21,10 @@ from gputui.report.explain.finding import (
     gpu_names,
     percents,
 )
+from gputui.report.explain.habits import KEEP_BLOCKS, allocations
 from gputui.report.explain.leaves import all_steps
 from gputui.report.explain.lines import recomputed
+from gputui.report.explain.time_tree import TimeTree
 from gputui.report.explain.verdict import SPEAKS
 from gputui.state import Gpu, Readings
 
@@ -260,13 +262,20 @@ def memory_grows(analysis: Analysis) -> Iterator[Finding]:
         if total:
             left_s = (total - last) / a_second
             left, urgent = f"{left_s:.0f} s", left_s < SOON_S
-            full = f": full in {left}" if analysis.run.is_active else f": full {left} later"
+            in_use = f"{units.size(last)} of {units.size(total)}"
+            full = (
+                f": full in {left}"
+                if analysis.run.is_active
+                else f": {in_use} when the run ended, full after another {left}"
+            )
+        with_steps = _steps_grew(tree)
         yield Finding(
             cause="memory_grows",
             view="memory",
             word=f"memory of GPU {index} grows",
             sentence=(
                 f"GPU {index}'s memory grows by {units.size(a_second)}/s and never falls{full}."
+                + (" So do its steps: their sizes may grow." if with_steps else "")
             ),
             advice=(
                 "look for what is kept from step to step: outputs, losses with their graph, a cache"
@@ -274,9 +283,26 @@ def memory_grows(analysis: Analysis) -> Iterator[Finding]:
             value=last - first,
             threshold=GROWS_BYTES,
             source="NVML memory in use during the steady steps",
-            leads=True,
-            urgent=urgent,
+            leads=not with_steps,
+            urgent=urgent and not with_steps,
         )
+
+
+def _steps_grew(tree: TimeTree) -> bool:
+    """Whether the last quarter of the steps took SIZES times as long as the first: what goes
+    through larger and larger sizes needs more and more memory, and leaks none."""
+    blocks = [block for block in max(tree.blocks, key=len, default=()) if block.steps]
+    if len(blocks) < 2:
+        return False
+    count = max(1, len(blocks) // 4)
+    first, last = (
+        sum(block.ns for block in part) / sum(block.steps for block in part)
+        for part in (blocks[:count], blocks[-count:])
+    )
+    return last >= SIZES * first
+
+
+SIZES = 2.0
 
 
 def memory_full(analysis: MachineAnalysis) -> Iterator[Finding]:
@@ -309,14 +335,12 @@ def allocator_thrash(analysis: Analysis) -> Iterator[Finding]:
     tree = analysis.tree
     if tree is None or not tree.has_steps:
         return
-    share = tree.share(tree.leaves.get(Leaf.ALLOCATION, 0))
+    counted = tree.share(tree.leaves.get(Leaf.ALLOCATION, 0))
     steps = all_steps(analysis.run)
-    calls = sum(
-        call.time.count
-        for call in analysis.run.api.values()
-        if call.name.startswith(("cudaMalloc", "cudaFree", "cuMemAlloc", "cuMemFree"))
-    )
-    if not THRASH_SHARE <= share < SPEAKS or calls < THRASH_CALLS * steps:
+    calls, called = allocations(analysis)
+    # Short ones between launches are counted as launching.
+    share = max(counted, min(called, tree.share(tree.idle_ns)))
+    if share < THRASH_SHARE or counted >= SPEAKS or calls < THRASH_CALLS * steps:
         return
     yield Finding(
         cause="allocator_thrash",
@@ -326,10 +350,7 @@ def allocator_thrash(analysis: Analysis) -> Iterator[Finding]:
             f"Each step allocates or frees GPU memory {calls / steps:.1f} times, which takes "
             f"{100 * share:.0f} % of it."
         ),
-        advice=(
-            "no torch.cuda.empty_cache() in the loop; "
-            "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True where sizes vary"
-        ),
+        advice=KEEP_BLOCKS,
         value=100 * share,
         threshold=100 * THRASH_SHARE,
         source="cudaMalloc and cudaFree by the steps, and idle.alloc",

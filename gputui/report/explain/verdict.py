@@ -21,6 +21,7 @@ from gputui.report.explain.analysis import Analysis, RunRule, computed_once
 from gputui.report.explain.evidence import each_cause_once, evidence, place_of, where
 from gputui.report.explain.finding import Finding, capital, gain_of
 from gputui.report.explain.gains import forecast
+from gputui.report.explain.habits import lock_held, threads_compute, waits_for_requests
 from gputui.report.explain.leaves import MANY_WAITS, waits_a_step, waits_among_launches
 from gputui.report.explain.rank_causes import LEAST_LATE
 from gputui.report.explain.rank_waits import all_ranks_seen
@@ -83,7 +84,10 @@ def verdict(analysis: Analysis) -> Verdict | None:
     if tree is None:
         return None
     paused = paused_share(tree)
-    if paused >= WAITS_FOR_WORK and sleeps(tree):
+    if paused >= WAITS_FOR_WORK and sleeps(tree) and threads_compute(analysis):
+        finding = lock_held(analysis, paused)
+        return Verdict(finding.word, finding.sentence, (finding,), tree, says_pauses=True)
+    if paused >= WAITS_FOR_WORK and (sleeps(tree) or waits_for_requests(analysis, tree)):
         sentence = f"The program sleeps {100 * paused:.0f} % of the time: the GPU gets no work."
         if line := where(analysis):
             sentence += f" {line}."
@@ -125,6 +129,8 @@ def _hole(run: Run, tree: TimeTree) -> tuple[str, str] | None:
             "that was not seen.",
         )
     unknown = tree.share(tree.leaves.get(Leaf.UNKNOWN, 0))
+    if tree.share(tree.idle_ns) < PARENT:
+        return None  # so little idle time is no finding, whatever its cause
     if unknown > max(HOLE, tree.share(tree.idle_ns) / 2):
         return (
             "INCOMPLETE",

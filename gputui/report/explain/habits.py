@@ -1,0 +1,256 @@
+"""What a program does in each step that no leaf of the time tree names, by its kernels, its calls
+and the CPU that its processes take: checks of gradients for NaN, kernels that add one row after
+another, CUDA graphs that are captured anew, threads that compute while the launching one sleeps.
+
+For `advice` and `verdict`, where a leaf has such a reason, and as findings of its own where it is
+one. Nothing here depends on what the verdict is.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator
+
+from gputui.model.leaves import Leaf
+from gputui.model.naming import short_name
+from gputui.report.explain.analysis import Analysis, RunRule, computed_once
+from gputui.report.explain.finding import Finding
+from gputui.report.explain.leaves import all_steps
+from gputui.report.explain.time_tree import TimeTree, paused_share
+
+# Autograd's anomaly mode.
+
+_IS_ANY = re.compile(r"reduce_kernel<.*(or_kernel|ReduceOp<bool)")
+_COMPARES = re.compile(r"CompareFunctor|ne_kernel|BinaryFunctor<[^<>]*, [^<>]*, bool")
+_BACKWARD = re.compile(r"backward|bwd|_grad|bprop|GammaBeta", re.I)
+
+CHECKS = 20
+"""Results of `any` that are read in a step, from which each gradient is checked: a check of the
+loss or of the norm of all gradients reads one or two."""
+
+ANOMALY = (
+    "torch.autograd.set_detect_anomaly(False): in anomaly mode each gradient is compared with NaN, "
+    "and the result is read back; the same holds for such checks of the program's own"
+)
+
+
+@computed_once
+def checks_gradients(analysis: Analysis) -> bool:
+    """Whether each gradient is compared with NaN and the result read, as in autograd's anomaly
+    mode: one reduction to a bool and one comparison for each, in the backward pass."""
+    steps, names = all_steps(analysis.run), analysis.kernel_names
+    counts = Counter[str]()
+    for number, (count, _) in analysis.kernel_sums.items():
+        name = names[number].name if number in names else ""
+        counts["any"] += count if _IS_ANY.search(name) else 0
+        counts["compare"] += count if _COMPARES.search(name) else 0
+        counts["backward"] += count if _BACKWARD.search(name) else 0
+    waits = sum(call.time.count for call in analysis.run.api.values() if "Synchronize" in call.name)
+    read = min(counts["any"], counts["compare"], waits)
+    return bool(steps and counts["backward"]) and read >= CHECKS * steps
+
+
+# Kernels that add one row after another.
+
+_SERIAL = re.compile(
+    r"indexing_backward_kernel|embedding_backward_feature_kernel|EmbeddingBag_\w*accGradParameters"
+    r"|compute_grad_weight|krn_partial|scatter\w*(serial|deterministic)|deterministic\w*scatter"
+    r"|index_put_with_sort",
+    re.I,
+)
+
+SERIAL_SHARE = 0.15
+"""Share of the kernels' time from which they are worth a finding, as for idle time."""
+
+IN_TURN = (
+    "torch.use_deterministic_algorithms(False) if nothing needs the same bits each time; else add "
+    "up equal indices first, or replace x[i] += y and its gradient by a matrix product with one-hot"
+)
+
+
+def serial_scatter(analysis: Analysis) -> Iterator[Finding]:
+    """Kernels that write what several threads would add to at once in order, of which each row
+    waits for the one before: many times slower than memory allows."""
+    names, tree = analysis.kernel_names, analysis.tree
+    times: dict[str, int] = {}
+    whole_ns = 0
+    for number, (_, ns) in analysis.kernel_sums.items():
+        whole_ns += ns
+        name = names[number].name if number in names else ""
+        if _SERIAL.search(name):
+            times[name] = times.get(name, 0) + ns
+    ns = sum(times.values())
+    if tree is None or not whole_ns or ns < SERIAL_SHARE * whole_ns:
+        return
+    largest = max(times, key=lambda name: times[name])
+    share = ns / whole_ns
+    yield Finding(
+        cause="serial_scatter",
+        view="kernels",
+        word=f"serial scatter {100 * share:.0f} % of kernels",
+        sentence=(
+            f"Kernels that add to indexed rows one after another take {100 * share:.0f} % of the "
+            f"kernels' time, most of it {short_name(largest)}."
+        ),
+        advice=IN_TURN,
+        kernel=largest,
+        value=100 * share,
+        threshold=100 * SERIAL_SHARE,
+        source="names of PyTorch's kernels for index_put, embedding and scatter backward",
+        recoverable=share * tree.kernels_share,
+        gain_unknown="it depends on how often an index repeats",
+        leads=True,
+    )
+
+
+# Memory that each step takes from the driver, and gives back.
+
+KEEP_BLOCKS = (
+    "no torch.cuda.empty_cache() in the loop; "
+    "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True where sizes vary"
+)
+
+
+@computed_once
+def allocations(analysis: Analysis) -> tuple[int, float]:
+    """How often the run allocated or freed memory of a GPU, and which share of the steps' time the
+    CPU was in these calls, 0 to 1, if the steps have as many as the run has on average."""
+    tree, steps = analysis.tree, all_steps(analysis.run)
+    calls = [
+        call
+        for call in analysis.run.api.values()
+        if call.name.startswith(("cudaMalloc", "cudaFree", "cuMemAlloc", "cuMemFree"))
+        and not call.name.startswith(("cudaMallocHost", "cudaFreeHost", "cudaFreeAsync"))
+        and "Async" not in call.name
+    ]
+    count = sum(call.time.count for call in calls)
+    total_ns = sum(call.time.total for call in calls)
+    # One of them sets up the driver: seconds, which no step takes.
+    total_ns -= max((call.time.maximum or 0 for call in calls), default=0)
+    if tree is None or not tree.steps or not steps or count < steps:
+        return count, 0.0
+    return count, min(1.0, tree.share(max(0, total_ns) * tree.steps / steps))
+
+
+# CUDA graphs that are captured in the steps.
+
+CAPTURES = 0.5
+"""Captures of a CUDA graph a step from which steps record them anew."""
+
+REPLAYS = 3
+"""Replays of each captured graph up to which steps count as capturing them anew: what is captured
+once is replayed hundreds of times."""
+
+REPLAY = (
+    "capture once and replay it: the same buffers (copy_() into them), fixed shapes; with "
+    'torch.compile(mode="reduce-overhead") mark sizes as dynamic, or pad them to a few'
+)
+
+
+def graphs_captured_anew(analysis: Analysis) -> Iterator[Finding]:
+    """Steps that capture a CUDA graph each, which takes longer than launching what is in it."""
+    run, tree = analysis.run, analysis.tree
+    steps = all_steps(run)
+    if tree is None or not tree.has_steps or not steps:
+        return
+    counts = Counter[str]()
+    total_ns = 0
+    for call in run.api.values():
+        if "GraphLaunch" in call.name:
+            counts["launch"] += call.time.count
+        elif "BeginCapture" in call.name or "GraphInstantiate" in call.name:
+            counts["begin" if "Begin" in call.name else "instantiate"] += call.time.count
+            total_ns += call.time.total
+    captures = max(counts["begin"], counts["instantiate"])
+    if captures < CAPTURES * steps or counts["launch"] > REPLAYS * captures:
+        return
+    share = min(1.0, tree.share(total_ns * tree.steps / steps))
+    yield Finding(
+        cause="graphs_captured_anew",
+        view="kernels",
+        word=f"{captures / steps:.1f} CUDA graphs captured a step",
+        sentence=(
+            f"Steps capture CUDA graphs anew, {captures / steps:.1f} a step: instantiating them "
+            f"takes {100 * share:.0f} % of the time."
+        ),
+        advice=REPLAY,
+        value=captures / steps,
+        threshold=CAPTURES,
+        source="calls of cudaStreamBeginCapture and cudaGraphInstantiate, a step",
+        recoverable=share,
+        gain_unknown="it depends on what a replay saves beside",
+        leads=True,
+    )
+
+
+# Threads that compute while the launching one sleeps.
+
+COMPUTES_PERCENT = 80.0
+"""CPU of a process, of one core, from which some thread of it computes most of the time."""
+
+AT_REST_PERCENT = 30.0
+"""CPU of a process up to which no thread of it prepares work for the GPU: a server without requests
+takes 5 to 25 % of a core for its own timers, a producer thread 78 % (recorded on an H100)."""
+
+LEAST_READINGS = 3
+
+
+@computed_once
+def cpu_percent(analysis: Analysis) -> float | None:
+    """The CPU that the run's processes on a GPU take on average, in percent of one core, the most
+    of any of them; None where it was not read often enough."""
+    own = {process.attached.pid for process in analysis.run.processes.values()}
+    means = [
+        occupant.cpu.average
+        for occupant in analysis.readings.occupants.values()
+        if occupant.newest.pid in own and occupant.cpu.count >= LEAST_READINGS
+    ]
+    return max((mean for mean in means if mean is not None), default=None)
+
+
+def threads_compute(analysis: Analysis) -> bool:
+    """Whether another thread computes while the launching one sleeps: in Python it then holds the
+    interpreter's lock."""
+    percent = cpu_percent(analysis)
+    return percent is not None and percent >= COMPUTES_PERCENT
+
+
+def lock_held(analysis: Analysis, share: float) -> Finding:
+    """The launching thread sleeps for so much of the time, 0 to 1, while others compute."""
+    percent = cpu_percent(analysis) or 0.0
+    lines = analysis.lines()[:1]
+    return Finding(
+        cause="lock_held",
+        view="timeline",
+        word="ANOTHER THREAD RUNS",
+        sentence=(
+            f"The launching thread sleeps {100 * share:.0f} % of the time while other threads of "
+            f"its process take {percent:.0f} % of a core: Python's lock (the GIL) lets one run at "
+            "a time."
+        ),
+        advice="move what the other threads compute to processes",
+        value=percent,
+        threshold=COMPUTES_PERCENT,
+        source="psutil.Process.cpu_times and sleep between the steps",
+        gain_unknown="it depends on what the launching thread has to do meanwhile",
+        evidence=tuple(f"It sleeps at {line.where}" for line in lines),
+    )
+
+
+_LOADER = re.compile(r"dataloader|torch/utils/data|data_loader|webdataset|/dali|prefetch", re.I)
+
+
+def waits_for_requests(analysis: Analysis, tree: TimeTree) -> bool:
+    """Whether a program that fetches input in its pauses has nobody who prepares any: it reads a
+    queue or a socket, no data loader's, and its process is at rest."""
+    waited_ns = tree.paused.get(Leaf.INPUT, 0) + tree.paused.get(Leaf.WAIT, 0)
+    percent = cpu_percent(analysis)
+    if percent is None or percent > AT_REST_PERCENT or not paused_share(tree):
+        return False
+    lines = analysis.lines(Leaf.INPUT)
+    loads = any(_LOADER.search(f"{line.file} {line.inside} {line.caller}") for line in lines[:3])
+    return not loads and 2 * waited_ns >= sum(tree.paused.values())
+
+
+RULES = (RunRule(16, serial_scatter), RunRule(18, graphs_captured_anew))

@@ -1,0 +1,210 @@
+"""What a program does in each step that no leaf names: from recordings where there are some, else
+from the events that such a program makes."""
+
+from __future__ import annotations
+
+import pytest
+
+from gputui.model.events import (
+    AnyEvent,
+    ApiDelta,
+    CaptureDelta,
+    HostSample,
+    KernelDefined,
+    KernelDelta,
+    MachineSample,
+    ProcessSample,
+    RangeDefined,
+    RangeLeaf,
+    Scope,
+)
+from gputui.model.leaves import LEAVES, Leaf, leaf_of_kernel
+from gputui.report.explain import Analysis, conclusion, findings
+from gputui.report.explain.advice import OF_OTHER_THREADS
+from gputui.report.explain.finding import Finding
+from gputui.report.explain.habits import ANOMALY, KEEP_BLOCKS, checks_gradients
+from gputui.report.explain.verdict import Verdict
+from tests.events_for_tests import at, times
+from tests.report.test_faults import fault
+from tests.report.test_verdict import STEP_NS, STEPS, a_run, delta
+
+
+def analysis_of(*events: AnyEvent) -> Analysis:
+    return Analysis(*a_run(*events))
+
+
+def concluded(*events: AnyEvent) -> Verdict:
+    outcome = conclusion(analysis_of(*events))
+    assert outcome is not None
+    return outcome
+
+
+def finding_of(analysis: Analysis, cause: str) -> Finding | None:
+    return next((one for one in findings(analysis) if one.cause == cause), None)
+
+
+def calls(**each: tuple[int, int]) -> CaptureDelta:
+    """So many calls of a name in the run, of so many ns."""
+    return CaptureDelta(
+        time_ns=1,
+        process=1,
+        api=tuple(
+            ApiDelta(process=1, range=0, name=name, time=times(*[ns] * count))
+            for name, (count, ns) in each.items()
+        ),
+    )
+
+
+def kernels(**each: tuple[int, int]) -> list[AnyEvent]:
+    """So many kernels of a name in the run, of so many ns."""
+    numbers = {name: number for number, name in enumerate(each, 1)}
+    return [
+        *(KernelDefined(time_ns=1, kernel=n, name=name, mangled=name)
+          for name, n in numbers.items()),
+        CaptureDelta(time_ns=1, process=1, kernels=tuple(
+            KernelDelta(process=1, range=0, kernel=numbers[name], device=0,
+                        time=times(*[ns] * count))
+            for name, (count, ns) in each.items()
+        )),
+    ]  # fmt: skip
+
+
+def cpu(percent: float, readings: int = 4) -> list[AnyEvent]:
+    """Readings of the run's process at so much CPU."""
+    process = ProcessSample(pid=5, gpu=0, cpu_percent=percent)
+    return [
+        MachineSample(time_ns=at(second), host=HostSample(), processes=(process,))
+        for second in range(readings)
+    ]
+
+
+@pytest.mark.parametrize("name", ["anomaly_left_on", "anomaly_slow_cpu"])
+def test_anomaly_mode_is_called_by_its_name(name: str) -> None:
+    outcome = conclusion(Analysis(*fault(name)))
+    assert outcome is not None
+    assert {one.advice for one in outcome.findings} == {ANOMALY}
+    assert "set_detect_anomaly(False)" in ANOMALY
+
+
+@pytest.mark.parametrize("name", ["log_sync", "sync", "optimizer", "healthy_training"])
+def test_values_that_are_read_are_no_anomaly_mode(name: str) -> None:
+    assert not checks_gradients(Analysis(*fault(name)))
+
+
+ASLEEP = (
+    delta({Leaf.MATMUL: 0.9, Leaf.SYNC: 0.1}, count=100),
+    delta({Leaf.WAIT: 0.98, Leaf.HOST: 0.02}, Scope.PAUSE, count=20, length=40.0),
+)
+
+
+def test_a_thread_that_holds_the_lock_is_no_lack_of_work() -> None:
+    """A server's thread computes with Python's lock held, and the launching one cannot go on."""
+    outcome = concluded(*ASLEEP, *cpu(101.0))
+    assert outcome.word == "ANOTHER THREAD RUNS"
+    assert "sleeps 89 % of the time while other threads of its process take 101 % of a core" in (
+        outcome.headline
+    )
+    assert outcome.findings[0].advice == "move what the other threads compute to processes"
+    for readings in ([], cpu(12.0), cpu(101.0, 2)):  # unknown, at rest, read too seldom
+        assert concluded(*ASLEEP, *readings).word == "WAITS FOR WORK"
+
+
+def test_in_steps_too_other_threads_are_named_where_they_compute() -> None:
+    steps = delta({Leaf.WAIT: 0.6, Leaf.MATMUL: 0.4})
+    [found] = concluded(steps, *cpu(99.0)).findings
+    assert found.advice == OF_OTHER_THREADS
+    assert "Meanwhile other threads take 99 % of a core" in found.evidence
+    [found] = concluded(steps, *cpu(30.0)).findings
+    assert found.advice != OF_OTHER_THREADS
+
+
+def test_a_server_without_requests_waits_for_work() -> None:
+    """Its thread reads a queue, which samples take for fetching input; nobody fills it."""
+    fetching = (
+        delta({Leaf.MATMUL: 0.9, Leaf.SYNC: 0.1}, count=100),
+        delta({Leaf.INPUT: 0.98, Leaf.HOST: 0.02}, Scope.PAUSE, count=20, length=40.0),
+    )
+    assert concluded(*fetching, *cpu(9.0)).word == "WAITS FOR WORK"
+    # Somebody prepares what is waited for, or nobody knows.
+    assert concluded(*fetching, *cpu(78.0)).word == "INPUT-BOUND"
+    assert concluded(*fetching).word == "INPUT-BOUND"
+
+
+SERIAL = "void at::native::(anonymous namespace)::indexing_backward_kernel<float, 4>(long const*)"
+
+
+def test_a_serial_scatter_is_found_where_the_tree_is_all_busy() -> None:
+    steps = delta({Leaf.ELEMENTWISE: 0.9, Leaf.MATMUL: 0.1})
+    scatter = kernels(**{SERIAL: (STEPS, 89), "nvjet_sm90": (STEPS, 11)})
+    outcome = concluded(steps, *scatter)
+    assert outcome.word == "SERIAL SCATTER 89 % OF KERNELS"
+    assert "take 89 % of the kernels' time, most of it indexing_backward_kernel" in outcome.headline
+    assert "use_deterministic_algorithms(False)" in outcome.findings[0].advice
+    few = kernels(**{SERIAL: (STEPS, 5), "nvjet_sm90": (STEPS, 95)})
+    assert finding_of(analysis_of(steps, *few), "serial_scatter") is None
+
+
+def test_graphs_that_each_step_captures_are_found() -> None:
+    steps = delta({Leaf.CUDA: 0.3, Leaf.MATMUL: 0.7})
+    anew = calls(cudaStreamBeginCapture=(STEPS, 1000), cudaGraphInstantiate=(STEPS, STEP_NS // 5),
+                 cudaGraphLaunch=(STEPS, 1000))  # fmt: skip
+    found = finding_of(analysis_of(steps, anew), "graphs_captured_anew")
+    assert found is not None
+    assert found.sentence == (
+        "Steps capture CUDA graphs anew, 1.0 a step: instantiating them takes 20 % of the time."
+    )
+    once = calls(cudaStreamBeginCapture=(1, 1000), cudaGraphInstantiate=(1, 1000),
+                 cudaGraphLaunch=(STEPS, 1000))  # fmt: skip
+    many = calls(cudaStreamBeginCapture=(STEPS, 10), cudaGraphLaunch=(36 * STEPS, 10))
+    for each in (once, many):
+        assert finding_of(analysis_of(steps, each), "graphs_captured_anew") is None
+
+
+def test_allocating_in_launch_gaps_is_found_and_comes_before_graphs() -> None:
+    """empty_cache() in each step: the calls lie among the launches, and count as these."""
+    steps = delta({Leaf.LAUNCH: 0.4, Leaf.ALLOCATION: 0.02, Leaf.MATMUL: 0.58})
+    emptied = calls(cudaMalloc=(4 * STEPS, STEP_NS // 40), cudaFree=(4 * STEPS, STEP_NS // 40))
+    analysis = analysis_of(steps, emptied)
+    found = finding_of(analysis, "allocator_thrash")
+    assert found is not None
+    assert "8.0 times, which takes 20 % of it" in found.sentence
+    launch = finding_of(analysis, LEAVES[Leaf.LAUNCH].key)
+    assert launch is not None
+    assert launch.advice.startswith(KEEP_BLOCKS)
+    at_first = calls(cudaMalloc=(12, STEP_NS), cudaFree=(2, STEP_NS))
+    assert finding_of(analysis_of(steps, at_first), "allocator_thrash") is None
+
+
+def test_a_data_loader_in_a_trace_of_the_profiler_is_input() -> None:
+    """Kineto has no samples of lines, but a range around each batch."""
+    steps = delta({Leaf.HOST: 0.8, Leaf.MATMUL: 0.2})
+    ranges: list[AnyEvent] = [
+        RangeDefined(time_ns=1, process=1, range=1, parent=0, thread=5, name="ProfilerStep"),
+        RangeDefined(time_ns=1, process=1, range=2, parent=1, thread=5,
+                     name="enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"),
+        CaptureDelta(time_ns=2, process=1, range_leaves=(
+            RangeLeaf(0, 1, Leaf.HOST, 10),
+            RangeLeaf(0, 2, Leaf.HOST, 990),
+        )),
+    ]  # fmt: skip
+    analysis = analysis_of(steps, *ranges)
+    outcome = conclusion(analysis)
+    assert outcome is not None
+    assert outcome.word == "INPUT-BOUND"
+    assert analysis.tree is not None
+    assert analysis.tree.share(analysis.tree.leaves[Leaf.INPUT]) == pytest.approx(0.792)
+    assert [move.why for move in analysis.tree.moves] == [
+        "the program was in a data loader's range"
+    ]
+
+
+def test_a_little_idle_time_whose_launches_are_unknown_is_not_incomplete() -> None:
+    """What unified memory moves has no launch: a GPU that works 93 % is not hidden by it."""
+    assert concluded(delta({Leaf.UNKNOWN: 0.07, Leaf.MATMUL: 0.93})).word != "INCOMPLETE"
+    assert concluded(delta({Leaf.UNKNOWN: 0.30, Leaf.MATMUL: 0.70})).word == "INCOMPLETE"
+
+
+@pytest.mark.parametrize("name", ["_moe_matmul_kernel", "triton_moe_matmul", "_moe_kernel"])
+def test_products_of_experts_written_in_triton_are_products(name: str) -> None:
+    assert leaf_of_kernel(name) is Leaf.MATMUL
+    assert leaf_of_kernel("moe_align_block_size_kernel") is not Leaf.MATMUL
