@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import importlib.metadata
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -188,6 +189,36 @@ def _cupti() -> Iterator[Check]:
     )
 
 
+_NSIGHT = (
+    ("nvcc", "--version", r"release ([\d.]+)", "compiles .cu files, for the workload cuda; it "
+     "comes with the CUDA toolkit"),
+    ("nsys", "--version", r"version ([\d.]+)", "writes reports, whose export to SQLite `gputui "
+     "summary` reads; it comes with the CUDA toolkit"),
+    ("ncu", "--version", r"Version ([\d.]+)", "counts inside one kernel, which gputui does not; it "
+     "comes with the CUDA toolkit"),
+)  # fmt: skip
+"""NVIDIA's own tools, how each tells its version, and what it is for."""
+
+
+def _nsight() -> Iterator[Check]:
+    """None of them is needed: one that is missing is no fault."""
+    for name, option, pattern, purpose in _NSIGHT:
+        path = shutil.which(name)
+        if path is None:
+            yield Check(name, "ok", f"not on the PATH: {purpose}")
+            continue
+        try:
+            done = subprocess.run(
+                [path, option], stdin=subprocess.DEVNULL, capture_output=True, check=False,
+                timeout=20, text=True, errors="replace",
+            )  # fmt: skip
+        except (OSError, subprocess.TimeoutExpired) as error:
+            yield Check(name, "warning", f"{path} cannot be run: {error}")
+            continue
+        version = re.search(pattern, done.stdout)
+        yield Check(name, "ok", f"{version[1] if version else 'version not told'} ({path})")
+
+
 def _workloads() -> Iterator[Check]:
     try:
         catalogue = load_catalogue()
@@ -238,5 +269,5 @@ def _terminal() -> Iterator[Check]:
 
 
 _LOOKS: tuple[Callable[[], Iterator[Check]], ...] = (
-    _python, _machine, _library, _cupti, _workloads, _recordings, _terminal,
+    _python, _machine, _library, _cupti, _nsight, _workloads, _recordings, _terminal,
 )  # fmt: skip

@@ -260,6 +260,8 @@ COMMANDS = (
                    default="table"),
             Option("domain", "only the ranges of this NVTX domain ('default': the unnamed one)",
                    "NAME", many=True),
+            Option("phase", "with --table, only what the ranges of this name hold: kernels, calls "
+                   "and copies of measure_loop, say", "RANGE"),
             _RAW_NAMES,
             _RUN,
             _PRICE,

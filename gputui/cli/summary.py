@@ -26,8 +26,9 @@ def run(options: argparse.Namespace) -> int:
     from gputui.report.tables.phases import domains_of, of_domains
 
     if options.table and is_event_table(options.table):
-        if options.domain:
-            raise UsageError(f"--domain: {options.table} has no ranges")
+        for name in ("domain", "phase"):
+            if getattr(options, name):
+                raise UsageError(f"--{name}: {options.table} has no ranges")
         _write_events(one_recording(options.file), options)
         return 0
     loaded = load_run(one_recording(options.file), options.run, raw_names=options.raw_names)
@@ -39,6 +40,8 @@ def run(options: argparse.Namespace) -> int:
             raise UsageError(f"--domain: no ranges of {name!r} here; available: {there}")
     if recorded and options.domain:
         recorded = of_domains(recorded, options.domain)
+    if options.phase:
+        recorded = _of_phase(options, recorded)
     if options.table:
         table = one_table(session, recorded, options.table)
         text = formats.one_table(table, options.format, columns(sys.stdout))
@@ -57,6 +60,23 @@ def run(options: argparse.Namespace) -> int:
     for line in lines:
         say(line)
     return 1 if lines else 0
+
+
+def _of_phase(options: argparse.Namespace, run: Run | None) -> Run | None:
+    """The run cut to the ranges of `--phase`. Raises UsageError for a name that no range has, and
+    for a table that is not of ranges."""
+    from gputui.base.errors import did_you_mean
+    from gputui.report.scope import PHASE_TABLES, of_phase, phase_names
+
+    if (options.table or "").partition(":")[0] not in PHASE_TABLES:
+        raise UsageError(f"--phase: needs --table with one of {', '.join(PHASE_TABLES)}")
+    names = phase_names(run) if run else []
+    if run is None or options.phase not in names:
+        raise UsageError(
+            f"--phase: there is no range {options.phase[:64]!r}"
+            f"{did_you_mean(options.phase, names)}; gputui summary FILE --table phases lists them"
+        )
+    return of_phase(run, options.phase)
 
 
 def _tripped(options: argparse.Namespace, loaded: Loaded, run: Run | None) -> list[str]:

@@ -109,6 +109,51 @@ def cut(run: Run, scope: RunScope) -> Run:
     )
 
 
+PHASE_TABLES = (
+    "phases", "phase_names", "kernel_categories", "cuda_gpu_kern_sum", "cuda_gpu_mem_time_sum",
+    "cuda_gpu_mem_size_sum", "cuda_gpu_sum", "cuda_api_sum", "cuda_api_gpu_sum", "nvtx_sum",
+    "nvtx_pushpop_sum", "nvtx_startend_sum", "nvtx_kern_sum", "nvtx_gpu_proj_sum",
+)  # fmt: skip
+"""Tables that are wholly of ranges, and of the kernels, calls and copies in them."""
+
+
+def phase_names(run: Run) -> list[str]:
+    """The names of a run's ranges, each once."""
+    return sorted({node.definition.name for node in run.ranges.values()})
+
+
+def of_phase(run: Run, name: str) -> Run:
+    """The run as if it had been only what its ranges called `name` hold: these and the ranges
+    inside them, and the kernels, copies and calls that count there. What another thread launched,
+    as in a backward pass, counts in the range that was open on the main one.
+    """
+    kept: set[int] = set()
+    outermost = []
+    for number, node in run.ranges.items():
+        # Ranges are numbered from the outside in: one inside another of its name is kept with it.
+        if node.definition.name == name and number not in kept:
+            outermost.append(number)
+            waiting = [number]
+            while waiting:
+                inside = waiting.pop()
+                kept.add(inside)
+                waiting += run.ranges[inside].children
+    return replace(
+        run,
+        ranges={number: node for number, node in run.ranges.items() if number in kept},
+        roots=outermost,
+        kernels={key: row for key, row in run.kernels.items() if row.phase in kept},
+        range_kernels={key: row for key, row in run.range_kernels.items() if row.range in kept},
+        secondary_domain_kernels={
+            key: row for key, row in run.secondary_domain_kernels.items() if row.range in kept
+        },
+        memory_operations={
+            key: row for key, row in run.memory_operations.items() if row.phase in kept
+        },
+        api={key: row for key, row in run.api.items() if row.range in kept},
+    )
+
+
 def of_ranks(run: Run, ranks: Collection[int]) -> Run:
     """The run as if it had been only the processes of these ranks. Launch shapes are left out:
     they are counted over all processes."""

@@ -5,6 +5,7 @@ that `nsys stats` gives.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
@@ -259,12 +260,21 @@ def kernel_sums(run: Run) -> dict[int, tuple[int, int]]:
     return sums
 
 
+_BACKWARD = re.compile("backward|bwd|grad", re.IGNORECASE)
+
+
+def _category_of_pass(name: str) -> str:
+    """A kernel's category; a backward softmax apart, which reads twice what a forward one does."""
+    kind = category(name)
+    return f"{kind} (backward)" if kind == "softmax" and _BACKWARD.search(name) else kind
+
+
 def category_rows(session: Session, run: Run) -> list[tuple[str, int, int, float]]:
     """Kernels by category: (category, kernels, total ns, percent), longest first."""
     sums: dict[str, list[int]] = {}
     for number, (instances, total) in kernel_sums(run).items():
         if instances:
-            entry = sums.setdefault(category(kernel_name(session, number)), [0, 0])
+            entry = sums.setdefault(_category_of_pass(kernel_name(session, number)), [0, 0])
             entry[0] += instances
             entry[1] += total
     whole = sum(total for _, total in sums.values())

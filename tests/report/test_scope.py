@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 from functools import cache
 
 import pytest
@@ -75,3 +77,52 @@ def test_of_several_ranks_no_stretch_is_told() -> None:
     tree = time_tree(run)
     assert tree is not None
     assert step_meaning(run, tree) == ""  # it ran two other loops before: no steps of this one
+
+
+def test_tables_of_a_phase_are_of_its_kernels_calls_and_copies_alone(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    from gputui.cli.dispatch import run as gputui
+
+    report = str(DATA / "h200-medium.gputui")
+
+    def rows(table: str, *phase: str) -> list[dict[str, str]]:
+        arguments = ["summary", report, "--table", table, "--format", "csv", *phase]
+        assert gputui(arguments) == 0
+        return list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
+
+    def total(table: str, column: str, *phase: str) -> int:
+        return sum(int(float(row[column])) for row in rows(table, *phase))
+
+    for table, column in (
+        ("cuda_gpu_kern_sum", "Total Time (ns)"),
+        ("cuda_api_sum", "Num Calls"),
+        ("cuda_gpu_mem_time_sum", "Count"),
+        ("kernel_categories", "Total Time (ns)"),
+    ):
+        whole = total(table, column)
+        parts = [total(table, column, "--phase", name) for name in ("prefill", "decode")]
+        assert all(0 < part < whole for part in parts), table
+        # Steps are in the warm-up, the prefill and the decode: in all of these once.
+        steps = total(table, column, "--phase", "step")
+        assert parts[0] + parts[1] < steps < whole
+    ranges = {row["Range"] for row in rows("nvtx_pushpop_sum", "--phase", "prefill")}
+    assert {":prefill", ":step", ":attention"} <= ranges
+    assert ":decode" not in ranges
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        (["--table", "phases", "--phase", "decod"], "there is no range 'decod' (did you mean deco"),
+        (["--phase", "decode"], "--phase: needs --table with one of phases"),
+        (["--table", "roofline", "--phase", "decode"], "--phase: needs --table with one of"),
+    ],
+)
+def test_a_phase_that_cannot_be_cut_out_is_one_clear_line(
+    arguments: list[str], line: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from gputui.cli.dispatch import run as gputui
+
+    assert gputui(["summary", str(DATA / "h200-medium.gputui"), *arguments]) == 2
+    assert line in capsys.readouterr().err

@@ -43,7 +43,7 @@ class _Results:
 
     figures: dict[str, FigureValue] = field(default_factory=dict)
     unavailable: dict[str, str] = field(default_factory=dict)
-    headline: list[Row] = field(default_factory=list)
+    headline: list[dict[str, FigureValue]] = field(default_factory=list)
     phases: list[Row] = field(default_factory=list)
     clocks: list[Row] = field(default_factory=list)
     memory: list[Row] = field(default_factory=list)
@@ -67,7 +67,8 @@ def run(given: Mapping[str, Value], report: Report) -> Outcome:
     results = _Results()
     stopped_by = None
     with StopRequest() as stop:
-        for number, row in enumerate(rows, 1):
+        # Only the first row of a process loads the libraries: what no warm-up costs shows there.
+        for number, row in enumerate(sorted(rows, key=lambda row: row.warmup > 0), 1):
             release_memory(device)
             with _named(row, len(rows) > 1):
                 where = f"{number}/{len(rows)} " if len(rows) > 1 else ""
@@ -75,6 +76,8 @@ def run(given: Mapping[str, Value], report: Report) -> Outcome:
             if stop.signal is not None:
                 stopped_by = stop.signal
                 break
+    order = [row.label for row in rows]
+    results.headline.sort(key=lambda row: order.index(str(row.pop("label"))))
     if not results.figures:
         raise CannotRun(f"no configuration ran: {results.headline[-1]['status']}")
     if place.peak is None:
@@ -117,6 +120,7 @@ def _row(
 ) -> None:
     """Measure one configuration into `results`; an impossible one is a row with its reason."""
     row: dict[str, FigureValue] = {
+        "label": settings.label,
         "size": settings.size,
         "parameters": settings.shape.parameters,
         "ctx": settings.ctx,
