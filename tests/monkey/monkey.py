@@ -2,7 +2,8 @@
 seed. It knows only the terminal, so that it holds for any screen.
 
 `python -m tests.monkey.monkey EVENTS [SEED]` plays so many events over each of demo, replay and a
-live run, with a new seed whenever gputui was quit, and prints what went wrong.
+live run, each second thousand with a monkey that agrees to questions, with a new seed whenever
+gputui was quit, and prints what went wrong.
 """
 
 from __future__ import annotations
@@ -37,19 +38,20 @@ while not os.path.exists(sys.argv[1]):
 LETTERS = (
     "abcdefghijklmnopqrstuvwxzABCDEFGHIJKLMNOPQRSTUVWXZ0123456789 /?[]{}()<>,.;'\"\\|-_=+!@#$%^&*~`"
 )
-"""All but y, which alone agrees to what ends or deletes, and the colon: the palette has "quit at
-once" in it, which asks nothing."""
+"""All but those of AGREES."""
+
+AGREES = "y:"
+"""y alone agrees to what ends or deletes, and the palette behind the colon has "quit at once",
+which asks nothing: once one of them was typed, a run may end."""
 
 KEYS = (
     b"\x1b[A", b"\x1b[B", b"\x1b[C", b"\x1b[D", b"\x1b[5~", b"\x1b[6~", b"\x1b[H", b"\x1b[F", b"\t",
     b"\x1b[Z", b"\x1b", b"\x1b\x1b", b"\x7f", b"\x08", b"\r", b"\r", b"\n", b"\x01", b"\x05",
-    b"\x15", b"\x17", b"\x0b", b"\x0c", b"\x1a", b"\x1bOP", b"\x1bOQ", b"\x1b[20~",
+    b"\x13", b"\x15", b"\x17", b"\x0b", b"\x0c", b"\x1a", b"\x1bOP", b"\x1bOQ", b"\x1b[20~",
     b"\x1b[15~",
     b"\x1b[1;5C", b"\x1b[1;2A", b"\x1b[3~", b"\x1b[2~", b"\x00", b"\x1b[I", b"\x1b[O", b"\xc3\xa9",
     b"\xf0\x9f\x98\x80", b"\x1b[97;5u",
 )  # fmt: skip
-"""Without Ctrl-S: typed just after gputui has put the terminal back, it would stop the output of
-its last words, as it does with any program."""
 
 JUNK = (
     b"\xff", b"\xe9", b"\xc3", b"\xf0\x9f", b"\x1b[1114112u", b"\x1b[55296u", b"\x1b[<99999;1;1M",
@@ -72,9 +74,11 @@ class Fault(Exception):
 class Monkey:
     """One gputui, and what is typed at it."""
 
-    def __init__(self, words: list[str], seed: int, folder: Path) -> None:
+    def __init__(self, words: list[str], seed: int, folder: Path, *, agrees: bool = False) -> None:
         self.random = random.Random(seed)
+        self.letters = LETTERS + (AGREES if agrees else "")
         self.seen = bytearray()
+        self.has_agreed = False
         self.status: int | None = None
         self.pid, self.terminal = pty.fork()
         if self.pid == 0:
@@ -93,7 +97,9 @@ class Monkey:
         for number in range(events):
             if self.has_ended():
                 return number
-            self._send(self._event())
+            event = self._event()
+            self.has_agreed |= any(ord(letter) in event for letter in AGREES)
+            self._send(event)
         return events
 
     def answers(self) -> None:
@@ -169,13 +175,17 @@ class Monkey:
             if time.monotonic() > deadline:
                 raise Fault(f"it hangs; drawn last: {bytes(self.seen[-1000:])!r}")
             self._read(0.02)
+            if termios.tcgetattr(self.terminal)[3] & termios.ICANON:
+                # A Ctrl-S after gputui has put the terminal back stops its last words, as it does
+                # those of any program.
+                os.write(self.terminal, b"\x11")
             self.has_ended()
 
     def _event(self) -> bytes:
         pick = self.random
         kind = pick.random()
         if kind < 0.55:
-            return pick.choice(LETTERS).encode()
+            return pick.choice(self.letters).encode()
         if kind < 0.78:
             return pick.choice(KEYS)
         if kind < 0.88:
@@ -187,7 +197,7 @@ class Monkey:
         if kind < 0.97:
             self._resize(pick.choice(LINES), pick.choice(COLUMNS))
             return b""
-        return pick.choice(LETTERS).encode() * pick.randint(2, 20)
+        return pick.choice(self.letters).encode() * pick.randint(2, 20)
 
     def _send(self, data: bytes) -> None:
         deadline = time.monotonic() + HANGS_S
@@ -228,30 +238,35 @@ def shown(name: str, folder: Path) -> list[str]:
 NAMES = ("demo", "replay", "live")
 
 
-def play(name: str, events: int, seed: int, folder: Path) -> None:
-    """So many events over one of NAMES, in as many gputui as are quit by them. Raises Fault."""
+def play(name: str, events: int, seed: int, folder: Path, *, agrees: bool = False) -> None:
+    """So many events over one of NAMES, in as many gputui as are quit by them; `agrees` to what is
+    asked. Raises Fault."""
     words = shown(name, folder)
     kept = [path for path in folder.iterdir() if path.is_file()]
     before = {path: hashlib.sha256(path.read_bytes()).digest() for path in kept}
     while events > 0:
-        events -= max(1, _play_once(name, words, events, seed, folder))
+        events -= max(1, _play_once(name, words, events, seed, folder, agrees=agrees))
         seed += 1
     for path, digest in before.items():
         if not path.exists() or hashlib.sha256(path.read_bytes()).digest() != digest:
             raise Fault(f"{path.name} was changed")
 
 
-def _play_once(name: str, words: list[str], events: int, seed: int, folder: Path) -> int:
+def _play_once(
+    name: str, words: list[str], events: int, seed: int, folder: Path, *, agrees: bool
+) -> int:
     """How many events one gputui took."""
-    monkey, marks = Monkey(words, seed, folder), folder / "marks"
+    monkey, marks = Monkey(words, seed, folder, agrees=agrees), folder / "marks"
     try:
         if name == "live":
             monkey.until(marks.exists)
         played = monkey.play(events)
         if name == "live":
             before = marks.stat().st_size
-            monkey.until(lambda: monkey.has_ended() or marks.stat().st_size > before)
-            if monkey.has_ended():
+            monkey.until(
+                lambda: (monkey.has_ended() or marks.stat().st_size > before or monkey.has_agreed)
+            )
+            if monkey.has_ended() and not monkey.has_agreed:
                 raise Fault(f"the run was ended: {bytes(monkey.seen[-1000:])!r}")
         if not monkey.has_ended():
             monkey.answers()
@@ -270,7 +285,10 @@ def main() -> int:
         for played in range(0, events, 1000):
             with tempfile.TemporaryDirectory() as folder:
                 try:
-                    play(name, min(1000, events - played), seed + played, Path(folder))
+                    agrees = played % 2000 == 1000
+                    play(
+                        name, min(1000, events - played), seed + played, Path(folder), agrees=agrees
+                    )
                 except Fault as fault:
                     faults += 1
                     print(f"{name}, seed {seed + played}: {fault}", flush=True)
