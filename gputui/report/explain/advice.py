@@ -65,6 +65,14 @@ ONE_BY_ONE = (
     "fused=True or foreach=True for the optimizer, which launches its kernels tensor by tensor; "
     'then CUDA graphs, torch.compile(mode="reduce-overhead")'
 )
+CLIPS = (
+    "torch.nn.utils.clip_grad_norm_(parameters, limit, foreach=True), which takes the norm of all "
+    "gradients at once, in place of a loop over the parameters; then CUDA graphs"
+)
+"""Where each gradient's norm is a kernel of its own."""
+NORMS = 0.04
+"""Share of all kernels from which norms are taken tensor by tensor: one for each parameter beside
+the 25 or so kernels that a parameter has in a step, forward, backward and its update."""
 WITHOUT_OPTIMIZER = 'CUDA graphs, torch.compile(mode="reduce-overhead"), larger batches'
 """Where the optimizer is fused, or nothing is trained."""
 COMPILE_WHOLE = (
@@ -81,6 +89,7 @@ FEWER_WAITS = "fewer waits (.item(), .cpu(), nonzero), which no CUDA graph can h
 
 _OF_XLA = re.compile(r"^(wrapped_|((gemm|input|loop)_\w*)?fusion(_|$))")
 _BACKWARD = re.compile(r"backward|bwd|_grad", re.I)
+_OF_A_NORM = re.compile(r"reduce_kernel<.*NormTwoOps|reduce_kernel<.*NormOps")
 _OF_A_TENSOR = re.compile(r"lerp_scalar_kernel|addcdiv_cuda_kernel|addcmul_cuda_kernel")
 
 
@@ -124,6 +133,8 @@ def _of_kernels(counts: Counter[_Kind]) -> str | None:
         return None
     if counts["of a tensor"] >= OPTIMIZER * counts.total():
         return ONE_BY_ONE
+    if counts["norm"] >= NORMS * counts.total() and counts["backward"]:
+        return CLIPS
     return WITHOUT_OPTIMIZER if counts["optimizer"] or not counts["backward"] else None
 
 
@@ -134,7 +145,7 @@ def replays_graphs(run: Run) -> bool:
     return steps > 0 and replays >= IN_USE * steps
 
 
-_Kind = Literal["xla", "of a tensor", "optimizer", "backward", "other"]
+_Kind = Literal["xla", "of a tensor", "norm", "optimizer", "backward", "other"]
 
 
 @lru_cache(maxsize=4096)
@@ -147,6 +158,8 @@ def _kind(name: str) -> _Kind:
         return "optimizer"
     if _OF_A_TENSOR.search(name):
         return "of a tensor"
+    if _OF_A_NORM.search(name):
+        return "norm"
     return "backward" if _BACKWARD.search(name) else "other"
 
 

@@ -12,7 +12,7 @@ from gputui.model.leaves import LEAVES, Leaf
 from gputui.report.explain.advice import SAVE
 from gputui.report.explain.analysis import Analysis
 from gputui.report.explain.finding import Finding, gain_of
-from gputui.report.explain.habits import cpu_percent, threads_compute
+from gputui.report.explain.habits import others_percent, threads_compute
 from gputui.report.explain.leaves import waits_among_launches
 from gputui.report.explain.lines import (
     AT_A_LINE,
@@ -58,7 +58,7 @@ def _beside(analysis: Analysis, tree: TimeTree) -> str | None:
     if (other := beside(analysis.run, tree.leaves)) is None:
         if not threads_compute(analysis):
             return None
-        return f"Meanwhile other threads take {cpu_percent(analysis):.0f} % of a core"
+        return f"Meanwhile other threads take {others_percent(analysis):.0f} % of a core"
     did = "ran" if other.ran else "slept"
     return f"Meanwhile another thread {did} in {other.where}"
 
@@ -200,3 +200,15 @@ def each_cause_once(analysis: Analysis, tree: TimeTree, findings: list[Finding])
     )
     rest = [finding for finding in findings if finding not in together]
     return sorted([whole, *rest], key=lambda finding: -finding.recoverable)
+
+
+def evidence_once(findings: list[Finding]) -> list[Finding]:
+    """The findings without evidence that one before has: where a step computes and where it waits
+    are read from the same samples."""
+    printed: set[str] = set()
+    distinct = []
+    for finding in findings:
+        lines = tuple(line for line in finding.evidence if line not in printed)
+        printed.update(lines)
+        distinct.append(replace(finding, evidence=lines))
+    return distinct

@@ -12,6 +12,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 
+from gputui.model import units
 from gputui.model.leaves import Leaf
 from gputui.model.naming import short_name
 from gputui.report.explain.analysis import Analysis, RunRule, computed_once
@@ -184,10 +185,55 @@ def graphs_captured_anew(analysis: Analysis) -> Iterator[Finding]:
     )
 
 
+# Pages that unified memory moves.
+
+MOVED_SHARE = 0.10
+"""Part of the time from which what unified memory moves is a finding, as for copies."""
+
+PREFETCH = (
+    "cudaMemPrefetchAsync before the kernels that need it, or cudaMalloc and copies of your own; "
+    "cudaMemAdvise for what is only read"
+)
+
+
+def unified_memory(analysis: Analysis) -> Iterator[Finding]:
+    """Pages that move between host and GPU when they are touched: kernels wait for them."""
+    tree = analysis.tree
+    rows = [
+        row
+        for row in analysis.run.memory_operations.values()
+        if "Unified" in row.operation and row.time.total
+    ]
+    if tree is None or not rows or not tree.wall_ns:
+        return
+    ns, moved_bytes = sum(row.time.total for row in rows), sum(row.size.total for row in rows)
+    share = min(1.0, ns / (tree.wall_ns + sum(tree.beside_ns.values())))
+    if share < MOVED_SHARE:
+        return
+    count = sum(row.time.count for row in rows)
+    yield Finding(
+        cause="unified_memory",
+        view="kernels",
+        word=f"unified memory moves {100 * share:.0f} % of the time",
+        sentence=(
+            f"Unified memory moves {units.size(moved_bytes)} between host and GPU in {count:,} "
+            f"parts, {100 * share:.0f} % of the time: a kernel that touches a page waits for it."
+        ),
+        advice=PREFETCH,
+        value=100 * share,
+        threshold=100 * MOVED_SHARE,
+        source="copies of unified memory in the report, over the time since the first operation",
+        recoverable=share,
+        gain_unknown="what of it overlaps with kernels is not known",
+        leads=True,
+    )
+
+
 # Threads that compute while the launching one sleeps.
 
-COMPUTES_PERCENT = 80.0
-"""CPU of a process, of one core, from which some thread of it computes most of the time."""
+COMPUTES_PERCENT = 50.0
+"""CPU, of one core, that a process takes beside its launching thread, from which some other thread
+of it computes most of the time that the launching one sleeps."""
 
 AT_REST_PERCENT = 30.0
 """CPU of a process up to which no thread of it prepares work for the GPU: a server without requests
@@ -209,16 +255,28 @@ def cpu_percent(analysis: Analysis) -> float | None:
     return max((mean for mean in means if mean is not None), default=None)
 
 
+@computed_once
+def others_percent(analysis: Analysis) -> float | None:
+    """The CPU that other threads than the launching one take at least, in percent of one core: what
+    the process takes beyond the time that the launching thread is awake; None where unknown."""
+    tree, percent = analysis.tree, cpu_percent(analysis)
+    if tree is None or percent is None:
+        return None
+    whole_ns = tree.wall_ns + sum(tree.paused.values())
+    asleep_ns = tree.leaves.get(Leaf.WAIT, 0) + tree.paused.get(Leaf.WAIT, 0)
+    return percent - 100.0 * (1.0 - asleep_ns / whole_ns) if whole_ns else None
+
+
 def threads_compute(analysis: Analysis) -> bool:
     """Whether another thread computes while the launching one sleeps: in Python it then holds the
     interpreter's lock."""
-    percent = cpu_percent(analysis)
+    percent = others_percent(analysis)
     return percent is not None and percent >= COMPUTES_PERCENT
 
 
 def lock_held(analysis: Analysis, share: float) -> Finding:
     """The launching thread sleeps for so much of the time, 0 to 1, while others compute."""
-    percent = cpu_percent(analysis) or 0.0
+    percent = others_percent(analysis) or 0.0
     lines = analysis.lines()[:1]
     return Finding(
         cause="lock_held",
@@ -253,4 +311,8 @@ def waits_for_requests(analysis: Analysis, tree: TimeTree) -> bool:
     return not loads and 2 * waited_ns >= sum(tree.paused.values())
 
 
-RULES = (RunRule(16, serial_scatter), RunRule(18, graphs_captured_anew))
+RULES = (
+    RunRule(16, serial_scatter),
+    RunRule(18, graphs_captured_anew),
+    RunRule(19, unified_memory),
+)

@@ -447,13 +447,15 @@ def in_few_steps(tree: TimeTree, ns: float) -> str | None:
     """Where so much time, of all devices, lies in slow steps only: how many these are, and how much
     longer they take; None where most steps have it."""
     a_step, usual = tree.a_step(ns), tree.step_ns.median
-    if not a_step or usual is None or not tree.slow_steps or tree.with_pauses:
+    if not a_step or usual is None or tree.with_pauses:
         return None
-    if tree.step_mean_ns - usual < FEW * a_step or tree.slow_steps > MOST_SLOW * tree.steps:
+    # By the lengths of all: of a program that alternates, the steps around one are no measure.
+    steps, slow_ns = slow(tree.step_ns)
+    if not 0 < steps <= MOST_SLOW * tree.steps or tree.step_mean_ns - usual < FEW * a_step:
         return None
-    take = "takes" if tree.slow_steps == 1 else "take"
-    longer = duration(tree.slowed_ns / tree.slow_steps)
-    return f"{tree.slow_steps:,} of {tree.steps:,} steps {take} {longer} {FEW_STEPS}"
+    take = "takes" if steps == 1 else "take"
+    longer = duration(slow_ns / steps - usual)
+    return f"{steps:,} of {tree.steps:,} steps {take} {longer} {FEW_STEPS}"
 
 
 def of_scope(tree: TimeTree, share: float) -> str:

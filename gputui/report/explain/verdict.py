@@ -18,7 +18,13 @@ from gputui.model.peaks import has_tensor_cores
 from gputui.report.availability import lost_share, why_lost
 from gputui.report.explain.advice import better_advice, vector_share
 from gputui.report.explain.analysis import Analysis, RunRule, computed_once
-from gputui.report.explain.evidence import each_cause_once, evidence, place_of, where
+from gputui.report.explain.evidence import (
+    each_cause_once,
+    evidence,
+    evidence_once,
+    place_of,
+    where,
+)
 from gputui.report.explain.finding import Finding, capital, gain_of
 from gputui.report.explain.gains import forecast
 from gputui.report.explain.habits import lock_held, threads_compute, waits_for_requests
@@ -171,7 +177,7 @@ def _findings(analysis: Analysis, tree: TimeTree) -> list[Finding]:
     findings = [_finding(analysis, tree, *size) for size in sizes]
     if (waits_among_launches(run) or 0.0) >= EVERY_FEW:
         findings = _waits_first(findings)
-    findings = each_cause_once(analysis, tree, findings)[:MOST]
+    findings = evidence_once(each_cause_once(analysis, tree, findings)[:MOST])
     return findings if late is None else [_late_finding(tree, late), *findings][:MOST]
 
 
