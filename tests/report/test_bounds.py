@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import csv
 import dataclasses
+import io
 
 import pytest
 from msgspec.structs import replace
@@ -222,3 +224,22 @@ def test_compute_leads_where_both_limits_are_near() -> None:
     assert near_memory.limit == "memory"
     near_both = Roof("x", 0, 1, 1, tensor_active_percent=70.0, memory_peak_percent=76.0)
     assert near_both.limit == "compute"
+
+
+def test_the_checklists_figures_stand_beside_their_targets(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    from gputui.cli.dispatch import run as gputui
+
+    report = str(DATA / "h200-medium.gputui")
+    assert gputui(["summary", report, "--table", "targets", "--format", "csv"]) == 0
+    rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
+    by_figure = {row["Figure"]: row for row in rows}
+    assert list(by_figure) == [
+        "kernel launch", "SM occupancy", "memory bandwidth", "tensor cores active",
+    ]  # fmt: skip
+    # 5.88 µs a launch is under 10; decoding one sequence fills no GPU.
+    launch = by_figure["kernel launch"]
+    assert (launch["Value"], launch["Target"], launch["Met"]) == ("5.88 µs", "< 10 µs", "yes")
+    assert by_figure["SM occupancy"]["Target"] == "> 50 %"
+    assert all(by_figure[name]["Met"] == "no" for name in list(by_figure)[1:])

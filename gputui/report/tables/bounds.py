@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 from gputui.model import units
 from gputui.model.leaves import LEAVES
+from gputui.model.naming import is_launch
+from gputui.model.sketch import Totals
 from gputui.report.availability import REASON
 from gputui.report.explain.analysis import Analysis
 from gputui.report.phase_causes import PhaseCauses, phase_causes
@@ -23,7 +26,7 @@ from gputui.report.schema import (
     text,
     time,
 )
-from gputui.state import Run
+from gputui.state import Run, Session
 
 
 def _flops(value: float | None) -> str:
@@ -141,4 +144,98 @@ ROOFLINE: TableSpec[Roof] = TableSpec(
     unavailable=_no_counters,
 )  # fmt: skip
 
-TABLES = (PHASE_CAUSES, ROOFLINE)
+
+class Target(NamedTuple):
+    """A figure of the steady steps beside what it should be."""
+
+    figure: str
+    gpu: int | None
+    value: float | None
+    unit: str
+    target: float
+    is_least: bool
+    meaning: str
+
+    @property
+    def met(self) -> bool | None:
+        """None where the figure was not measured."""
+        if self.value is None:
+            return None
+        return self.value >= self.target if self.is_least else self.value < self.target
+
+
+OCCUPANCY_TARGET = 50.0
+LAUNCH_TARGET_US = 10.0
+MEMORY_TARGET = 70.0
+TENSOR_TARGET = 50.0
+"""Of the usual checklist (occupancy above 50 %, launches under 10 µs); 70 % of the memory's rate
+and 50 % active tensor cores are where it calls a program memory- or compute-bound: a program that
+misses both is bound by something else."""
+
+
+def _targets(session: Session, run: Run) -> list[Target]:
+    """The four figures, on each GPU that has counters; launches of all processes together."""
+    launches = Totals[str]()
+    for call in run.api.values():
+        if is_launch(call.name):
+            launches.add("", call.time)
+    mean_us = next((times.average for times in launches.values()), None)
+    analysis = Analysis(session, run)
+    tree = analysis.tree
+    span = (
+        (tree.first_ns, tree.last_ns)
+        if tree is not None and tree.has_steps
+        else (run.started.time_ns, run.ended_ns)
+    )
+    rows = [
+        Target("kernel launch", None, None if mean_us is None else mean_us / 1e3, "µs",
+               LAUNCH_TARGET_US, False, "mean time of a launch call; a CUDA graph makes one of many")
+    ]  # fmt: skip
+    for gpu in sorted(run.devices):
+        for figure, name, target, meaning in _COUNTED:
+            series = run.readings.series(gpu, name)
+            value = None if series is None else series.mean(span)
+            rows.append(Target(figure, gpu, value, "%", target, True, meaning))
+    return rows
+
+
+_COUNTED = (
+    ("SM occupancy", "sm_occupancy_percent", OCCUPANCY_TARGET,
+     "warps of those the SMs can hold; more helps where memory is waited for"),
+    ("memory bandwidth", "memory_bandwidth_percent", MEMORY_TARGET,
+     "of the peak; above the target the program is memory-bound"),
+    ("tensor cores active", "tensor_active_percent", TENSOR_TARGET,
+     "cycles of the tensor pipes; above the target the program is compute-bound"),
+)  # fmt: skip
+
+
+def _value(row: Target) -> str | None:
+    return None if row.value is None else f"{row.value:.3g} {row.unit}"
+
+
+TARGETS: TableSpec[Target] = TableSpec(
+    key="targets",
+    title="Checklist: Figures beside Their Targets",
+    meaning="Occupancy, launches, bandwidth and tensor cores of the steady steps, with targets.",
+    columns=(
+        text("Figure", "figure", lambda row: row.figure, "What was measured"),
+        number("GPU", "gpu", lambda row: row.gpu, "The GPU's index", kind=int | None,
+               seen=if_differs),
+        text("Value", "value", _value, "Mean over the steady steps, without them over the run",
+             kind=float | None, document=lambda row: row.value),
+        text("Target", "target",
+             lambda row: f"{'>' if row.is_least else '<'} {row.target:g} {row.unit}",
+             "What it should be", kind=float, document=lambda row: row.target),
+        text("Met", "met", lambda row: None if row.met is None else "yes" if row.met else "no",
+             "Whether it is", kind=bool | None, document=lambda row: row.met),
+        text("Meaning", "meaning", lambda row: row.meaning, "What the figure says"),
+    ),
+    rows=_targets,
+    order=47,
+    in_summary=True,
+    unavailable=lambda _run, rows: (
+        {} if any(row.value is not None for row in rows) else {ROWS: "nothing was launched"}
+    ),
+)  # fmt: skip
+
+TABLES = (PHASE_CAUSES, ROOFLINE, TARGETS)
