@@ -189,7 +189,7 @@ def _targets(session: Session, run: Run) -> list[Target]:
     )
     rows = [
         Target("kernel launch", None, None if mean_us is None else mean_us / 1e3, "µs",
-               LAUNCH_TARGET_US, False, "mean time of a launch call; a CUDA graph makes one of many")
+               LAUNCH_TARGET_US, False, "mean time of a launch call; a CUDA graph needs one")
     ]  # fmt: skip
     for gpu in sorted(run.devices):
         for figure, name, target, meaning in _COUNTED:
