@@ -61,14 +61,14 @@ def _slow(tree: TimeTree) -> Iterator[str]:
     share = tree.share(tree.slowed_ns * tree.of_processes)
     if not tree.slow_steps or share < SLOWED:
         return
-    many = tree.slow_steps > 1
-    steps = f"{tree.slow_steps:,} slow steps take" if many else "1 slow step takes"
-    usual = "usual ones" if many else "a usual one"
-    lost = units.duration(tree.slowed_ns)
+    slow = max(1, tree.slow_program_steps)
+    steps = f"{slow:,} slow steps take" if slow > 1 else "1 slow step takes"
+    usual = "usual ones" if slow > 1 else "a usual one"
+    lost = units.duration(tree.of_program(tree.slowed_ns))
     # Whoever looks for what is lost in them finds the GPU at work: they have more of it.
     works = ""
     if share > WORKS * tree.share(tree.idle_ns):
-        works = f", and the GPU works in {'them' if many else 'it'}"
+        works = f", and the GPU works in {'them' if slow > 1 else 'it'}"
     yield f"{steps} {lost} longer than {usual}{works}: {units.percent(100 * share)} of the time."
 
 
@@ -77,7 +77,8 @@ def _paused(tree: TimeTree) -> Iterator[str]:
     whole_ns = tree.wall_ns / tree.of_processes + paused_ns
     if not tree.pauses or paused_ns < PAUSED * whole_ns:
         return
-    count = "1 pause takes" if tree.pauses == 1 else f"{tree.pauses:,} pauses take"
+    pauses = max(1, round(tree.of_program(tree.pauses)))
+    count = "1 pause takes" if pauses == 1 else f"{pauses:,} pauses take"
     if gpu_works(tree):
         count = "Work that is in no step takes"
     causes = sorted(tree.paused.items(), key=lambda part: -part[1])[:MOST]
@@ -266,7 +267,7 @@ def _time(run: Run, tree: TimeTree) -> Group:
         middle = units.duration(tree.step_ns.median)
         figures = [f"{units.duration(tree.step_mean_ns)} mean, {middle} median"]
         figures[0] += f", {units.duration(tree.step_ns.percentile(99))} p99"
-        figures.append(f"{tree.steps:,} steady steps")
+        figures.append(f"{tree.program_steps:,} steady steps")
         lines.append(Line("step", "; ".join(figures)))
         if meaning := step_meaning(run, tree):
             lines.append(Line("", meaning))

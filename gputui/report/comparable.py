@@ -59,10 +59,11 @@ class Subject:
 
     @cached_property
     def steps(self) -> float:
-        """Steps of one device, with those of its warm-up: what totals are a step of."""
+        """Steps of the program, with those of its warm-up: what totals are a step of."""
         if self.run is None or self.tree is None or not self.tree.has_steps:
             return 0.0
-        return sum(sums.steps for sums in self.run.loops.values()) / self.tree.devices
+        all_steps = sum(sums.steps for sums in self.run.loops.values())
+        return all_steps * self.tree.program_steps / self.tree.steps
 
     @cached_property
     def widening(self) -> float:
@@ -220,7 +221,7 @@ def _steps(subject: Subject) -> Entries:
         "p99_ns": None if p99 is None else Mean(p99),
         "operations": Mean(tree.operations / tree.steps),
         "slow_percent": Mean(100.0 * tree.slow_steps / tree.steps),
-        "steps": Mean(float(tree.steps)),
+        "steps": Mean(float(tree.program_steps)),
     }
     present = {name: value for name, value in figures.items() if value is not None}
     return {"step": Entry("step", "step", present)}

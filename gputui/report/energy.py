@@ -18,7 +18,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from gputui.model.events import DeviceDelta
-from gputui.report.explain.time_tree import TimeTree
+from gputui.report.explain.rank_waits import Place, ranks_of
+from gputui.report.explain.time_tree import LoopSteps, TimeTree, steps_of_program
 from gputui.report.windows import Estimates
 from gputui.state import Readings, Run, Span, Total
 
@@ -28,6 +29,9 @@ _POWER = "power_watts"
 _ACTIVE = "utilization_percent"
 _IDLE = 1.0
 """Percent of utilization up to which a GPU counts as at rest."""
+
+ALIKE = 1.5
+"""Operations a step, over those of another's, up to which two processes take a like step."""
 
 _TOKENS_PER_S = ("tokens_per_s", "output_tokens_per_s")
 
@@ -150,8 +154,23 @@ def _step_joules(run: Run, gpu: int, tree: TimeTree | None) -> float | None:
     if tree is None or not tree.has_steps:
         return None
     measured = energy_joules(run.readings, gpu, (tree.first_ns, tree.last_ns))
-    steps = tree.steps / tree.devices  # of the program: each of its devices takes part in each
+    on_gpu = {place: loop for place, loop in tree.steps_by_place.items() if place[1] == gpu}
+    if not _are_one_kind(run, on_gpu):
+        return None
+    steps = steps_of_program(run, on_gpu or tree.steps_by_place)
     return measured[0] / steps if measured else None
+
+
+def _are_one_kind(run: Run, steps: Mapping[Place, LoopSteps]) -> bool:
+    """Whether all that share a GPU take a like step. If not, as with a trainer and an evaluation
+    beside it, what the GPU spends is for neither's step alone."""
+    ranks = ranks_of(run)
+    sizes = [loop.operations / loop.steps for (process, _), loop in steps.items()
+             if process not in ranks]  # fmt: skip
+    if len(sizes) < len(steps):
+        sizes.append(max(loop.operations / loop.steps for (process, _), loop in steps.items()
+                         if process in ranks))  # fmt: skip
+    return not sizes or max(sizes) <= ALIKE * min(sizes)
 
 
 def _token_joules(run: Run, step: float | None, used_watts: float | None) -> float | None:

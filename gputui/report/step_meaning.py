@@ -12,6 +12,7 @@ from gputui.model.events import Scope, StepLanes
 from gputui.model.leaves import LEAVES, Leaf
 from gputui.model.steps import PAUSE, PAUSE_NS, SLOW
 from gputui.model.units import count, duration
+from gputui.report.explain.finding import rank_names
 from gputui.report.explain.time_tree import LAYER, TimeTree
 from gputui.report.phases import STEP_NAMES
 from gputui.report.scope import TURNS, RunScope, ScopeKind
@@ -39,6 +40,22 @@ def step_meaning(run: Run, tree: TimeTree) -> str:
     """Where a step may not be what the program calls one: a sentence about it; else ""."""
     if not tree.has_steps:
         return ""
+    return " ".join(filter(None, (_named_step(run, tree), _ranks_apart(tree))))
+
+
+def _ranks_apart(tree: TimeTree) -> str:
+    """Whose steps are not those that the figures are of."""
+    if not tree.apart:
+        return ""
+    others = [f"{loop.steps:,} of {duration(loop.mean_ns)}" for loop in tree.apart.values()]
+    names = rank_names(tree.apart)
+    have = "takes others" if len(others) == 1 else "take others"
+    return (
+        f"{names[0].upper()}{names[1:]} {have}, which are in no figure here: {', '.join(others)}."
+    )
+
+
+def _named_step(run: Run, tree: TimeTree) -> str:
     own = Counter[str]()
     for each in run.ranges.values():
         name = each.definition.name
@@ -89,7 +106,7 @@ def scope_words(tree: TimeTree, scope: RunScope | None = None) -> list[str]:
     each = tree.operations / tree.steps
     has_all = scope is not None and scope.part is ScopeKind.TURNS
     steps = "turns of the main loop" if has_all else "steady steps"
-    lines = [f"Mean of {count(tree.steps)} {steps} of {each:,.0f} operations."]
+    lines = [f"Mean of {count(tree.program_steps)} {steps} of {each:,.0f} operations."]
     beside = sorted(tree.beside_ns.items(), key=lambda item: -item[1])
     absent_times = [
         f"{_BESIDE[kind]}{' of other loops' if has_all and kind in TURNS else ''} {duration(ns)}"

@@ -30,6 +30,7 @@ from gputui.model.events import (
 from gputui.model.leaves import Leaf
 from gputui.model.units import Price
 from gputui.model.units import configure_price as configure
+from gputui.playback.opening import load
 from gputui.render.text_tables import to_csv
 from gputui.report.answer import answer
 from gputui.report.comparable import Subject
@@ -38,15 +39,18 @@ from gputui.report.energy import (
     COUNTER,
     POWER,
     RunEnergy,
+    energy_joules,
     joules_per_kernel_ns,
     run_energy,
 )
 from gputui.report.explain.time_tree import time_tree
 from gputui.report.summary_document import summary_document
+from gputui.report.tables.energy import GPU_ENERGY
 from gputui.report.tables.machine import DEVICES
 from gputui.report.tables.workload import metric_text
 from gputui.state import Run
 from gputui.state.series import POINTS, Integral
+from tests.conftest import DATA
 from tests.events_for_tests import at, attached, defined, gpu, header, run_ended, run_started, times
 from tests.sessions_for_tests import folded
 
@@ -325,3 +329,34 @@ def test_an_integral_takes_no_reading_of_the_past(
     for second, value in ((1, 5.0), (2, 6.0), (1.5, 100.0), (2, 100.0)):
         add(known, at(second), value)
     assert known.moments_ns == (at(1), at(2))
+
+
+def step_joules(name: str) -> list[float | None]:
+    loaded = load(str(DATA / name))
+    assert loaded.run is not None
+    return [row.step_joules for row in energies(loaded.run)]
+
+
+def test_ranks_that_share_a_gpu_take_each_step_together() -> None:
+    """Two ranks on an H200, 125 steps each: by hand the driver's counter rose by 1.37 kJ between
+    the first steady step and the last."""
+    loaded = load(str(DATA / "faults" / "ddp_small.gputui.gz"))
+    assert loaded.run is not None
+    tree = time_tree(loaded.run)
+    assert tree is not None
+    joules = energy_joules(loaded.run.readings, 0, (tree.first_ns, tree.last_ns))
+    assert joules is not None
+    assert tree.steps == 250
+    assert step_joules("faults/ddp_small.gputui.gz") == [pytest.approx(joules[0] / 125)]
+    assert joules[0] / 125 == pytest.approx(10.97, rel=0.005)
+
+
+def test_the_energy_of_a_step_is_unknown_where_another_program_takes_other_steps_on_the_gpu() -> (
+    None
+):
+    """Training, and an evaluation beside it with ten steps for each of its own."""
+    assert step_joules("faults/with_eval.gputui.gz") == [None]
+    loaded = load(str(DATA / "faults" / "with_eval.gputui.gz"))
+    table = GPU_ENERGY.table(loaded.session, loaded.run)
+    assert table.unavailable["step_joules"].startswith("processes whose steps are not alike")
+    assert table.note == table.unavailable["step_joules"]

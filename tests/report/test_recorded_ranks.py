@@ -11,6 +11,9 @@ import pytest
 from gputui.playback.opening import load
 from gputui.report.answer import answer
 from gputui.report.explain import Analysis, findings
+from gputui.report.explain.time_tree import time_tree
+from gputui.report.step_meaning import step_meaning
+from gputui.report.summary_document import summary_document
 from gputui.report.tables.ranks import why_unknown
 from gputui.state import Run, Session
 from tests.conftest import DATA
@@ -82,3 +85,33 @@ def test_the_answer_names_a_phase_of_all_ranks_once_and_no_gpu_of_which_nothing_
     lines = {line.label: line.text for group in answer(*of("late_host")) for line in group}
     assert lines["by phase"].startswith("load 69 %   backward 17 %   forward 8.2 %   ")
     assert not [label for label in lines if label.startswith("GPU")]
+
+
+@pytest.mark.parametrize(
+    ("name", "steps", "sum_of_ranks"),
+    [("late_host", 65, 260), ("late_work", 44, 177), ("comm", 577, 2321)],
+)
+def test_steps_are_counted_once_for_all_ranks(name: str, steps: int, sum_of_ranks: int) -> None:
+    session, run = of(name)
+    tree = time_tree(run)
+    assert tree is not None
+    assert (tree.program_steps, tree.steps) == (steps, sum_of_ranks)
+    lines = [line.text for group in answer(session, run) for line in group if line.label == "step"]
+    assert f"; {steps} steady steps" in lines[0]
+    document = summary_document(session, run)
+    assert document["verdict"]["steps"] == steps
+
+
+def test_a_rank_whose_steps_are_others_is_in_no_figure_of_a_step_and_it_says_so() -> None:
+    """Rank 0 also runs a baseline by itself, twice: its loop has 193 steps of 152 ms, that of each
+    other rank 226 of 30 ms."""
+    _, run = of("nobody")
+    tree = time_tree(run)
+    assert tree is not None
+    assert {rank: loop.steps for rank, loop in tree.apart.items()} == {0: 193}
+    assert (tree.program_steps, tree.steps) == (226, 226 + 226 + 227)
+    assert tree.step_mean_ns == pytest.approx(30.05e6, rel=0.001)
+    assert step_meaning(run, tree).endswith(
+        "Rank 0 takes others, which are in no figure here: 193 of 152 ms."
+    )
+    assert [row.late_ns for row in analysed(run).ranks] == [None] * 4

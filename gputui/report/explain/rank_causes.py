@@ -121,6 +121,8 @@ class RankTime:
     tree: TimeTree | None
     waited: float | None
     late: float | None = None
+    steps_in_common: bool = False
+    """Whether its steps are those of the other ranks."""
     late_in_order_ns: list[float] | None = None
     """How late a step, over groups of steps, the oldest first; None where that is not known."""
 
@@ -141,8 +143,9 @@ class RankTime:
 
     @property
     def late_ns(self) -> float | None:
-        """How much later it comes than the first, in all collectives of a step."""
-        if self.late is None or self.tree is None or not self.tree.has_steps:
+        """How much later it comes than the first, in all collectives of a step; None without steps
+        that the compared ranks have in common."""
+        if self.late is None or self.tree is None or not self.steps_in_common:
             return None
         return self.late * self.tree.step_mean_ns
 

@@ -127,8 +127,10 @@ def in_order(rows: Sequence[RankTime]) -> list[RankTime]:
     longest = max(
         (rank_time.waited for rank_time in rows if rank_time.waited is not None), default=0.0
     )
+    common = _step_ns([rank_time for rank_time in rows if rank_time.waited is not None])
     for rank_time in rows:
         rank_time.late = None if rank_time.waited is None else longest - rank_time.waited
+        rank_time.steps_in_common = common is not None
     return sorted(
         rows,
         key=lambda rank_time: (-(rank_time.late or 0.0), rank_time.rank, rank_time.device or 0),
@@ -227,7 +229,7 @@ def _step_ns(times: Sequence[RankTime]) -> float | None:
         if rank_time.tree is not None and rank_time.tree.has_steps
     ]
     counts = [tree.steps for tree in trees]
-    if len(trees) < len(times) or min(counts) < STEPS_ALIKE * max(counts):
+    if not trees or len(trees) < len(times) or min(counts) < STEPS_ALIKE * max(counts):
         return None
     return median(tree.step_mean_ns for tree in trees)
 

@@ -12,7 +12,8 @@ import dataclasses
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TypeVar
+from statistics import median
+from typing import NamedTuple, TypeVar
 
 from gputui.model.events import Scope, StepBlock
 from gputui.model.leaves import LEAVES, Leaf, idle_sum, is_kernel, leaf_of_number
@@ -32,7 +33,15 @@ from gputui.report.explain.leaves import (
     settled_block,
     together,
 )
-from gputui.report.explain.rank_waits import Exposed, Matched, Place, beside_the_loop, matched
+from gputui.report.explain.rank_waits import (
+    STEPS_ALIKE,
+    Exposed,
+    Matched,
+    Place,
+    beside_the_loop,
+    matched,
+    ranks_of,
+)
 from gputui.report.statistics import FEWEST_BLOCKS, Mean, mean_of_blocks
 from gputui.state import Run
 
@@ -43,12 +52,23 @@ MOSTLY = 0.5
 """Share of its time that a rank waits beside the steps of another and is then in none of them."""
 
 
+class LoopSteps(NamedTuple):
+    """The steps of one process on one device, and the operations in all of them."""
+
+    steps: int
+    operations: int
+    mean_ns: float
+
+
 @dataclass(frozen=True, slots=True)
 class TimeTree:
     """The scope of a run, and its time by leaf.
 
     `wall_ns` is that of all devices together and what every share is of. Without steps the scope
     is all time since the first kernel. `beside_ns` is what is not in the scope.
+
+    `steps`, `operations` and `slow_steps` are sums over devices and processes, as `wall_ns` is.
+    What a user counts are `program_steps`, which the ranks of a job take together.
     """
 
     wall_ns: int
@@ -71,6 +91,13 @@ class TimeTree:
     """The steps of the main loop in order, of each device."""
     moves: tuple[Moved, ...] = ()
     """What of the leaves the capture counted under another one, and why it was moved."""
+    program_steps: int = 0
+    """Steps of the program: those of one rank, for ranks take each step together, and of one of a
+    process's devices. Processes that are no ranks have steps of their own: these are added."""
+    steps_by_place: Mapping[Place, LoopSteps] = field(default_factory=dict)
+    apart: Mapping[int, LoopSteps] = field(default_factory=dict)
+    """Ranks whose loop is not the one that most ranks run, so that nothing of theirs is in here:
+    their steps are others."""
     of_processes: float = 1.0
     """The devices' time over that of all processes on them, which is more where several share
     one."""
@@ -112,9 +139,23 @@ class TimeTree:
         return Mean(amount, worst.error, worst.freedom)
 
     @property
+    def own_steps(self) -> LoopSteps:
+        """Its steps, where it is the tree of one process on one device."""
+        return LoopSteps(self.steps, self.operations, self.step_mean_ns)
+
+    @property
     def has_steps(self) -> bool:
         """Whether shares are of steps."""
         return self.steps > 0
+
+    def of_program(self, amount: float) -> float:
+        """What is summed over devices and processes, as their steps are, for `program_steps`."""
+        return amount * self.program_steps / self.steps if self.steps else amount
+
+    @property
+    def slow_program_steps(self) -> int:
+        """Slow ones among `program_steps`."""
+        return round(self.of_program(self.slow_steps))
 
     @property
     def idle_ns(self) -> int:
@@ -152,8 +193,10 @@ def time_tree(run: Run, gpu: int | None = None) -> TimeTree | None:
 
 def tree_of(run: Run, trees: Mapping[Place, TimeTree], gpu: int | None = None) -> TimeTree | None:
     """The same from the trees of all devices (`device_trees`)."""
+    apart: dict[int, LoopSteps] = {}
     if gpu is None:
         trees = _in_the_loop(run, trees)
+        trees, apart = _in_one_step(run, trees)
     trees = {place: tree for place, tree in trees.items() if gpu in (None, place[1])}
     shared = together(run, {place: tree.leaves for place, tree in trees.items()})
     seen_ns = sum(tree.wall_ns for tree in trees.values())
@@ -172,6 +215,7 @@ def tree_of(run: Run, trees: Mapping[Place, TimeTree], gpu: int | None = None) -
     wall_ns = sum(leaves.values())
     alone = [place for place in trees if place not in shared]
     stepped = [tree for tree in trees.values() if tree.has_steps]
+    steps_by_place = {place: tree.own_steps for place, tree in trees.items() if tree.has_steps}
     return TimeTree(
         wall_ns=wall_ns,
         leaves={leaf: ns for leaf, ns in leaves.items() if ns},
@@ -189,8 +233,46 @@ def tree_of(run: Run, trees: Mapping[Place, TimeTree], gpu: int | None = None) -
         paused=dict(paused),
         blocks=tuple(blocks for tree in trees.values() for blocks in tree.blocks),
         moves=tuple(moved for tree in trees.values() for moved in tree.moves),
+        program_steps=steps_of_program(run, steps_by_place),
+        steps_by_place=steps_by_place,
+        apart=apart,
         of_processes=wall_ns / seen_ns,
     )
+
+
+def steps_of_program(run: Run, steps: Mapping[Place, LoopSteps]) -> int:
+    """The steps of the program in which these processes and devices take part."""
+    by_process: dict[int, int] = defaultdict(int)
+    for (process, _), loop in steps.items():
+        by_process[process] = max(by_process[process], loop.steps)
+    ranks = ranks_of(run)
+    of_ranks = [count for process, count in by_process.items() if process in ranks]
+    of_others = sum(count for process, count in by_process.items() if process not in ranks)
+    return of_others + (round(median(of_ranks)) if of_ranks else 0)
+
+
+def _in_one_step(
+    run: Run, trees: Mapping[Place, TimeTree]
+) -> tuple[Mapping[Place, TimeTree], dict[int, LoopSteps]]:
+    """Without ranks whose steps are others than those of most, and these. Ranks that go in step
+    take as many: where their numbers differ, loops were recognized that are not the same, as where
+    one rank also does something by itself in between."""
+    ranks = ranks_of(run)
+    counts = {
+        place: tree.steps for place, tree in trees.items() if place[0] in ranks and tree.has_steps
+    }
+    alike = {
+        place: [
+            other
+            for other, count in counts.items()
+            if min(count, steps) >= STEPS_ALIKE * max(count, steps)
+        ]
+        for place, steps in counts.items()
+    }
+    most = max(alike.values(), key=len, default=[])
+    apart = {ranks[place[0]]: trees[place].own_steps for place in counts if place not in most}
+    kept = {place: tree for place, tree in trees.items() if place not in counts or place in most}
+    return kept, dict(sorted(apart.items()))
 
 
 def _in_the_loop(run: Run, trees: Mapping[Place, TimeTree]) -> dict[Place, TimeTree]:
@@ -359,7 +441,10 @@ def _share_paused(tree: TimeTree) -> float:
 
 def _are_habit(tree: TimeTree) -> bool:
     """Whether each device has enough of them, or a few that take longer than the steps: ranks that
-    all set up again pause once each, or some times and not for long."""
+    all set up again pause once each, or some times and not for long. Where a rank does something by
+    itself, the pauses of the others are for it."""
+    if tree.apart:
+        return False
     each = tree.pauses / max(1, tree.devices)
     return each >= LEAST_PAUSES or (each >= LEAST_TURNS and _share_paused(tree) >= WAITS_FOR_WORK)
 

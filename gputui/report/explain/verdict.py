@@ -295,7 +295,7 @@ def _without_a_cause(analysis: Analysis, tree: TimeTree) -> tuple[str, str]:
         return _partly_idle(tree, scope_text)
     if tree.slow_steps >= UNEVEN * tree.steps and tree.steps:
         sentence = (
-            f"{tree.slow_steps:,} of {tree.steps:,} steps are slow, together "
+            f"{tree.slow_program_steps:,} of {tree.program_steps:,} steps are slow, together "
             f"{100 * tree.share(tree.slowed_ns):.0f} % of the time longer than usual ones; {works}."
         )
         return "UNEVEN STEPS", sentence
@@ -422,12 +422,12 @@ def verdict_document(outcome: Verdict | None) -> VerdictDocument | None:
         wall_ns=tree.wall_ns,
         busy_percent=100 - idle,
         idle_percent=idle,
-        steps=tree.steps,
+        steps=tree.program_steps,
         step_ns=mean.amount if mean else None,
         step_error_ns=mean.error if mean else None,
         step_median_ns=tree.step_ns.median,
         step_p99_ns=tree.step_ns.percentile(99),
-        slow_steps=tree.slow_steps,
+        slow_steps=tree.slow_program_steps,
         beside_ns={scope.name.lower(): ns for scope, ns in sorted(tree.beside_ns.items()) if ns},
     )
 

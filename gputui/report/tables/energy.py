@@ -21,10 +21,19 @@ def _watts(watts: float | None) -> str:
 
 WINDOWS = "only windows were traced: when the GPU was idle between them is not known"
 
+SEVERAL = (
+    "processes whose steps are not alike share the GPU: its energy is for neither's step alone"
+)
+
 
 def _why_none(run: Run, rows: Sequence[object]) -> Mapping[str, str]:
     if rows:
-        return {"used_idle_joules": WINDOWS} if Estimates.of_run(run) is not None else {}
+        missing = {"used_idle_joules": WINDOWS} if Estimates.of_run(run) is not None else {}
+        tree = time_tree(run)
+        gpus = {row.gpu for row in rows if isinstance(row, RunEnergy) and row.step_joules is None}
+        if tree is not None and any(gpu in gpus for _, gpu in tree.steps_by_place):
+            missing["step_joules"] = SEVERAL
+        return missing
     return {ROWS: "no GPU's power or energy was read while the run went on"}
 
 
@@ -61,6 +70,7 @@ GPU_ENERGY: TableSpec[RunEnergy] = TableSpec(
     order=780,
     in_summary=True,
     document="energy",
+    note=lambda run, rows: _why_none(run, rows).get("step_joules", ""),
     unavailable=_why_none,
 )  # fmt: skip
 

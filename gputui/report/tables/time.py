@@ -53,7 +53,7 @@ def _note(run: Run, _rows: Sequence[LeafRow]) -> str:
     if not tree.steps:
         return f"100 % = {units.duration(tree.wall_ns)} since the first kernel; no steps were found"
     each = units.duration(tree.step_mean_ns)
-    return f"100 % = {each}, the mean of {tree.steps:,} steady steps"
+    return f"100 % = {each}, the mean of {tree.program_steps:,} steady steps"
 
 
 def _unavailable(run: Run, rows: Sequence[LeafRow]) -> Mapping[str, str]:
