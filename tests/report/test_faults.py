@@ -182,7 +182,7 @@ def test_setting_up_again_once_a_rank_is_no_habit() -> None:
     found = verdict(analysed(recording(DATA / "ranks" / "nobody.gputui.gz")[1]))
     assert found is not None
     assert (found.word, found.findings) == ("UNEVEN STEPS", ())
-    assert found.headline.startswith("271 of 872 steps are slow")
+    assert found.headline.startswith("90 of 226 steps are slow")
 
 
 def test_what_another_thread_does_while_the_launching_one_sleeps_is_named() -> None:
