@@ -45,7 +45,7 @@ ATTACHED = (
     "handles-traps", "forks", "vforks", "ignores-children", "loads", "short-threads",
     "many-threads", "spins", "few-files", "small-stack", "small-space", "locked-memory",
     "no-code-written", "undumpable", "realtime", "idle-class", "one-core", "no-directory",
-    "closes-files", "counts-files", "signals-itself", "polls", "waits-for-events",
+    "counts-files", "signals-itself", "polls", "waits-for-events",
     "large-blocks", "no-process-left", "python",
 )  # fmt: skip
 """These are attached to, sooner or later: a busy machine may have no safe moment in a second."""
@@ -55,6 +55,9 @@ REFUSED = (
     "main-thread-ended", "stopped",
 )  # fmt: skip
 """These are left alone, each time."""
+
+EITHER = ("closes-files",)
+"""It closes the file by which it is woken: at once, or between two attaches."""
 
 PATIENCE_S = 60.0
 
@@ -233,6 +236,8 @@ def _kill_at_random(
 def main() -> int:
     """The long version."""
     cycles, seed = int(sys.argv[1]), int(sys.argv[2]) if len(sys.argv) > 2 else 1
+    for number in (signal.SIGINT, signal.SIGHUP):  # ignored by what runs in the background
+        signal.signal(number, signal.SIG_DFL)
     pick = random.Random(seed)
     tally: Counter[str] = Counter()
     faults = 0
@@ -242,7 +247,7 @@ def main() -> int:
         binary = compile_target(folder)
         programs: dict[str, Target] = {}
         for cycle in range(cycles):
-            kind = pick.choice(ATTACHED + REFUSED)
+            kind = pick.choice(ATTACHED + REFUSED + EITHER)
             program = programs.get(kind)
             if program is None or program.process.poll() is not None or pick.random() < 0.3:
                 if program is not None:
@@ -254,7 +259,7 @@ def main() -> int:
                 _kill_at_random(program, pick, folder, tally)
                 if program.process.poll() != -signal.SIGKILL:
                     program.check()
-                if kind == "stopped":
+                if kind == "stopped" and program.process.poll() is None:
                     os.kill(program.pid, signal.SIGSTOP)
             except HarmError as harm:
                 faults += 1

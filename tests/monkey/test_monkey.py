@@ -10,7 +10,7 @@ import pytest
 
 from gputui.inject.build import build_all
 from gputui.inject.environment import library_path
-from tests.monkey.attach import ATTACHED, REFUSED, compile_target
+from tests.monkey.attach import ATTACHED, EITHER, REFUSED, compile_target
 from tests.monkey.attach import play as attach_to
 from tests.monkey.monkey import NAMES, play
 
@@ -32,7 +32,8 @@ def test_attaching_harms_no_program(tmp_path: Path) -> None:
     binary = compile_target(tmp_path)
     with ThreadPoolExecutor(4) as threads:
         games = [
-            threads.submit(attach_to, kind, 3, binary, tmp_path) for kind in ATTACHED + REFUSED
+            threads.submit(attach_to, kind, 3, binary, tmp_path)
+            for kind in ATTACHED + REFUSED + EITHER
         ]
         for game in games:
             game.result()
