@@ -344,7 +344,15 @@ class TracedProcess:
             self._trace = TraceSink(trace, number, lambda: nodes.number)
         self.ranges = PushPopRanges(nodes, instances, strings)
         stacks, start_end = self.ranges.stacks, self.ranges.start_end
-        self.accounting = Accounting(number, pid, stacks, live=nested_ns > 0)
+        self.program_steps = ProgramSteps(number, strings)
+        self.accounting = Accounting(
+            number,
+            pid,
+            stacks,
+            self.program_steps,
+            live=nested_ns > 0,
+            declares_step=step_range is not None,
+        )
         """The time of the process by device, step and leaf."""
         holes = self.accounting.holes
         self.calls = CudaCalls(
@@ -372,7 +380,6 @@ class TracedProcess:
         self.windows = Windows(nodes, holes)
         """Where kernels are traced part of the time."""
         self.marks = MarkCounts(number, strings, numbering, self._trace)
-        self.program_steps = ProgramSteps(number, strings)
         # Any order will do: what must come before or after is in `collect`.
         self.collectors: tuple[Collector, ...] = (
             self.range_deltas,

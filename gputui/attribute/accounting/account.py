@@ -16,6 +16,7 @@ from gputui.attribute.accounting.device import DeviceTime, PhaseLeaves
 from gputui.attribute.accounting.device_steps import DeviceSteps
 from gputui.attribute.accounting.host_threads import HostThreads, kind_of_call
 from gputui.attribute.accounting.operations import Kernels, columns
+from gputui.attribute.accounting.program_steps import ProgramSteps
 from gputui.attribute.accounting.thread_readings import LineHit, LineReading
 from gputui.attribute.accounting.tracker import FIRST_TRY, WINDOW, LaunchOrder, StepTracker
 from gputui.attribute.arrays import Int64s, Slots, distinct
@@ -33,6 +34,7 @@ from gputui.model.events import (
     RangeLeaf,
     StepBlock,
     StepLanes,
+    StepSource,
 )
 from gputui.model.leaves import Leaf
 from gputui.model.naming import NOT_A_STEP
@@ -46,11 +48,23 @@ MAX_DEVICES = 64
 class Accounting:
     """Calls and operations of one process in; its time by scope and leaf out."""
 
-    def __init__(self, process: int, main_thread: int, stacks: RangeStacks, *, live: bool) -> None:
-        """`live` bounds what finding steps may cost by the time that passes."""
+    def __init__(
+        self,
+        process: int,
+        main_thread: int,
+        stacks: RangeStacks,
+        program_steps: ProgramSteps,
+        *,
+        live: bool,
+        declares_step: bool = False,
+    ) -> None:
+        """`live` bounds what finding steps may cost by the time that passes. `declares_step` says
+        that a range will name the steps: none are sought before it comes."""
         self._process = process
         self._main_thread = main_thread
         self._stacks = stacks
+        self._program_steps = program_steps
+        self._declares_step = declares_step
         self._threads = HostThreads()
         self._kernels = Kernels()
         self._launches = LaunchOrder(self._kernels)
@@ -168,13 +182,19 @@ class Accounting:
 
     def collect_parts(self, collection: Collection) -> DeltaParts:
         """Time by step and leaf, and by range and leaf. Ranges that name themselves steps win over
-        steps that are found by what repeats."""
+        the marks of the program, and these over steps that are found by what repeats."""
         nodes, finalised = collection.nodes, collection.finalised
         steps_named = nodes.likeliest_step != NOT_A_STEP
         if steps_named:
             is_step = nodes.step_rank[finalised.nodes] == nodes.likeliest_step
             self.mark_steps(finalised.starts_ns[is_step])
-        fields = self.collect(collection.until_ns, steps_named)
+            source: StepSource = "nvtx"
+        elif not self._declares_step and self._take_program_steps():
+            assert self._program_steps.chosen is not None
+            source = self._program_steps.chosen.source
+        else:
+            source = "repetition"
+        fields = self.collect(collection.until_ns, source)
         fields["range_leaves"] = tuple(
             RangeLeaf(device, int(nodes.number[node]), leaf, ns)
             for device, steps in self.devices.items()
@@ -183,11 +203,37 @@ class Accounting:
         )
         return fields
 
-    def collect(self, until_ns: int | None, steps_named: bool) -> DeltaParts:
-        """Time by step and leaf up to `until_ns`, None at the end. `steps_named` means that the
-        program has ranges that name themselves steps."""
-        if steps_named:
+    def _take_program_steps(self) -> bool:
+        """Whether the program marks its steps. A step begins with the first operation that is
+        launched after its mark, so a mark waits until that has arrived."""
+        steps = self._program_steps
+        moments = steps.take_moments(self._launches.newest_ns)
+        if steps.chosen is None:
+            return False
+        for device in self.devices.values():
+            device.micro_batches = steps.micro_batches
+            if steps.is_new:
+                device.forget_boundaries()
+        if len(moments):
+            begins = self._launches.starts_after(moments)
+            for device in self.devices.values():
+                device.mark(begins, renewed=steps.is_new)
+        return True
+
+    def collect(self, until_ns: int | None, source: StepSource) -> DeltaParts:
+        """Time by step and leaf up to `until_ns`, None at the end. `source` is what says where
+        steps begin: they are sought only in what repeats where nothing else says it."""
+        for device in self.devices.values():
+            device.source = source
+            device.readings = None
+            device.awaits_steps = self._declares_step and source == "repetition"
+        may_wait = False
+        if source != "repetition":
             self._launches.keep_newest()
+            may_wait = source != "nvtx" and not self._program_steps.is_settled
+        elif self._declares_step:
+            self._launches.keep_newest()
+            may_wait = True
         else:
             if any(device.holds_much for device in self.devices.values()):
                 self._tracker.hurry()
@@ -199,9 +245,10 @@ class Accounting:
             for device in self.devices.values():
                 device.mark(marks, renewed)
                 device.micro_batches = micro_batches
+                device.readings = level.readings if level is not None else None
+            may_wait = self._tracker.seen < WINDOW
         if len(self.devices) > 1:
             self._show_siblings(until_ns)
-        may_wait = not steps_named and self._tracker.seen < WINDOW
         deltas = [
             part for device in self.devices.values() for part in device.collect(until_ns, may_wait)
         ]

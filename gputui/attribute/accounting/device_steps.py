@@ -38,6 +38,7 @@ from gputui.model.events import (
     Scope,
     StepBlock,
     StepLanes,
+    StepSource,
     Stretch,
 )
 from gputui.model.leaves import LEAVES as LEAF_MEANINGS
@@ -188,17 +189,27 @@ class DeviceSteps:
         """The moment up to which it is known what other processes ran on the device."""
         self.micro_batches: int | None = None
         """How many micro-batches a training step has; None where it has one or is none."""
+        self.source: StepSource | None = None
+        """What says where steps begin."""
+        self.awaits_steps = False
+        """Whether a range will say where steps begin, and has not come yet."""
+        self.readings: int | None = None
+        """In how many ways steps that repeat could be read."""
 
     def add(self, operations: Columns) -> None:
         """Add operations of this device, in any order."""
         self.time.add(operations)
+
+    def forget_boundaries(self) -> None:
+        """Steps go by something else from here on: none that was only supposed is one."""
+        self._boundaries = np.empty(0, np.int64)
 
     def mark(self, boundaries: Sequence[int] | Int64s, renewed: bool) -> None:
         """Moments at which steps begin; `renewed` ones stand for those known from there on."""
         if not len(boundaries):
             return
         boundaries_before, new = self._boundaries, np.asarray(boundaries, np.int64)
-        if renewed:
+        if renewed and (self._open_ns is not None or self._scopes.has_begun):
             self._restarts_ns = int(new[0])
             boundaries_before = boundaries_before[boundaries_before < new[0]]
         if self._open_ns is not None:
@@ -312,7 +323,8 @@ class DeviceSteps:
         count = int(self.time.take_starts(np.array([end_ns], np.int64))[0])
         times = self.time.tracks.take_all()
         if began_ns is None:
-            return self._without_steps(Scope.UNSTEPPED, times, count)
+            awaits = self.awaits_steps and not ended
+            return self._without_steps(Scope.SETUP if awaits else Scope.UNSTEPPED, times, count)
         holed = self.time.holes.touch(np.array([began_ns]), np.array([end_ns])).any()
         if ended and self._scopes.is_whole(count) and not holed:
             return self._sum_up(self._scopes.add([Step(began_ns, end_ns, count, times)]))
@@ -367,6 +379,8 @@ class DeviceSteps:
                 int(leaves[WAITED]),
                 longest,
                 self.micro_batches if scope is Scope.STEADY else None,
+                self.source,
+                self.readings,
             )
         )
         return deltas

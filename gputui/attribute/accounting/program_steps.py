@@ -16,11 +16,15 @@ import numpy as np
 from gputui.attribute.arrays import Int64s, Slots, times_ns
 from gputui.attribute.records import Strings
 from gputui.model.events import ITEM_UNITS, MARKED_LENGTHS, STEP_SOURCES, StepMarks, StepSource
+from gputui.model.steps import HELD_NS
 from gputui.ring.layout import RecordKind
 
 MOST_SITES = 256
 """Threads and sites of a process whose marks are reported; those of further ones are left out."""
 
+
+MOST_RECENT = 1 << 16
+"""Newest marks of a site that are remembered, of the last 10 s."""
 
 MOST_NAMES = 100_000
 """Names of ranges that are looked at for XLA's calls."""
@@ -36,10 +40,34 @@ class Site(NamedTuple):
     name: str
 
 
+_RANKS: dict[StepSource, int] = {
+    "optimizer": 0, "accelerate": 1, "keras": 2, "lightning": 3, "trainer": 4, "token": 5,
+    "request": 6, "module": 7, "tqdm": 7, "jax": 7,
+}  # fmt: skip
+"""Which source is believed first: what ends a training step before what is called in it. A progress
+bar may count steps, or epochs, or files: that is decided by what it spans."""
+
+SPEAKS_FOR = 0.1
+"""Share of a source's time, from its marks to the next of any site, that a site has at least: the
+optimizer of a generator that runs once in five has a sixth."""
+
+JITTED_SHARE = 0.5
+"""The same of a jitted function: in a program of single operators none is the step."""
+
+BAR_COVERS = 0.25
+"""Marks of a progress bar for each of a module's, from which its iterations are the steps."""
+
+SETTLED_MARKS = 8
+"""Marks after which it is clear what the steps go by."""
+
+_NO_MOMENTS = np.empty(0, np.int64)
+
+
 class _Marks:
-    """The marks of one site since the last report."""
+    """The marks of one site: those since the last report, and the newest ones."""
 
     def __init__(self) -> None:
+        self.recent_ns: Int64s = _NO_MOMENTS
         self.before_ns: int | None = None
         self.new_ns: list[Int64s] = []
         self.first = 0
@@ -55,6 +83,31 @@ _XLA_CALL = re.compile(r"XlaModule:#.*?hlo_module=(jit_[^,#]*)")
 (xla/service/gpu/gpu_executable.cc, ModuleAnnotations). The number is new for each compilation."""
 
 
+def _of_source(source: StepSource, moments: dict[Site, Int64s]) -> Site | None:
+    """The site of a source by which the steps go, None where no one does: the least frequent of
+    those that much of the time lies after, of progress bars the one that most lies after."""
+    every = np.sort(np.concatenate(list(moments.values())))
+    following = np.append(every[1:], every[-1])
+    shares = {
+        site: float((following - every)[np.searchsorted(every, its)].sum())
+        for site, its in moments.items()
+    }
+    whole = sum(shares.values()) or 1.0
+    heaviest = max(shares, key=lambda site: shares[site])
+    if source == "jax":
+        return heaviest if shares[heaviest] >= JITTED_SHARE * whole else None
+    if source in ("tqdm", "token"):
+        return heaviest
+    heavy = [site for site in moments if shares[site] >= SPEAKS_FOR * whole]
+    return min(heavy, key=lambda site: (len(moments[site]), site != heaviest))
+
+
+def _is_as_good(chosen: Site, other: Site, moments: dict[Site, Int64s]) -> bool:
+    """Whether another site speaks of the same steps, so that there is no reason to change."""
+    counts = len(moments[chosen]), len(moments[other])
+    return chosen.source == other.source and abs(counts[0] - counts[1]) <= 0.1 * max(counts) + 1
+
+
 class ProgramSteps:
     """STEP records and ranges of one process in, in order; StepMarks out."""
 
@@ -64,6 +117,11 @@ class ProgramSteps:
         self._sites: dict[Site, _Marks] = {}
         self._jitted: dict[int, str | None] = {}
         """The functions that XLA's ranges are of, by the number of their names."""
+        self.chosen: Site | None = None
+        """What the steps go by; None where the program says nothing."""
+        self._given_ns = 0
+        self.is_new = False
+        """Whether the steps go by it since the last call of `take_moments`."""
 
     def feed(self, records: Slots, now_ns: int) -> None:
         """Add STEP records, none later than `now_ns`. Unknown sources are ignored."""
@@ -147,3 +205,81 @@ class ProgramSteps:
                 unit=ITEM_UNITS[marks.unit - 1] if marks.unit else None,
             )
             marks.before_ns, marks.new_ns, marks.items = int(moments[-1]), [], 0
+            recent = np.concatenate((marks.recent_ns, moments))
+            marks.recent_ns = recent[recent >= recent[-1] - HELD_NS][-MOST_RECENT:]
+
+    def take_moments(self, until_ns: int) -> Int64s:
+        """Moments up to `until_ns` at which steps begin, since the last call; where the steps go by
+        something else than before, all that are remembered of that."""
+        chosen = self._choose()
+        self.is_new = chosen != self.chosen
+        if self.is_new:
+            self.chosen, self._given_ns = chosen, 0
+        if chosen is None:
+            return _NO_MOMENTS
+        moments = self._moments(self._sites[chosen])
+        moments = moments[(moments > self._given_ns) & (moments <= until_ns)]
+        if len(moments):
+            self._given_ns = int(moments.max())
+        return moments
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether what the steps go by has marked several."""
+        if self.chosen is None:
+            return False
+        return len(self._moments(self._sites[self.chosen])) >= SETTLED_MARKS
+
+    @property
+    def micro_batches(self) -> int | None:
+        """How many calls of the model a training step has, if several and always as many."""
+        if self.chosen is None or _RANKS[self.chosen.source] > 1:
+            return None
+        others = {site.name for site in self._sites if site.source == self.chosen.source}
+        models = [
+            self._moments(marks)
+            for site, marks in self._sites.items()
+            if site.source == "module" and site.thread == self.chosen.thread
+        ]
+        steps = self._moments(self._sites[self.chosen])
+        if len(others) > 1 or not models or len(steps) < SETTLED_MARKS:
+            return None
+        calls = np.diff(np.searchsorted(max(models, key=len), steps))
+        usual = int(np.median(calls))
+        return usual if usual > 1 and (calls == usual).mean() >= 0.9 else None
+
+    @staticmethod
+    def _moments(marks: _Marks) -> Int64s:
+        return np.concatenate((marks.recent_ns, *marks.new_ns))
+
+    def _choose(self) -> Site | None:
+        """The site that the steps go by. One that is silent for long gives way to another."""
+        moments = {site: self._moments(marks) for site, marks in self._sites.items()}
+        moments = {site: its for site, its in moments.items() if len(its) > 1}
+        if not moments:
+            return self.chosen
+        newest_ns = max(int(its[-1]) for its in moments.values())
+        moments = {site: its for site, its in moments.items() if its[-1] >= newest_ns - HELD_NS}
+        best: dict[StepSource, Site] = {}
+        for source in {site.source for site in moments}:
+            its = {site: moments[site] for site in moments if site.source == source}
+            if (site := _of_source(source, its)) is not None:
+                best[source] = site
+        if not best:
+            return self.chosen
+        rank = min(_RANKS[source] for source in best)
+        first = {source: site for source, site in best.items() if _RANKS[source] == rank}
+        if "tqdm" in first and len(first) > 1:
+            calls = max(len(moments[site]) for source, site in first.items() if source != "tqdm")
+            if len(moments[first["tqdm"]]) < BAR_COVERS * calls:
+                del first["tqdm"]
+            else:
+                return first["tqdm"]
+        site = max(first.values(), key=lambda site: len(moments[site]))
+        if (
+            self.chosen is not None
+            and self.chosen in moments
+            and _is_as_good(self.chosen, site, moments)
+        ):
+            return self.chosen
+        return site

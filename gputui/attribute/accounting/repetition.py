@@ -159,6 +159,8 @@ class Level:
     by_family: bool = False
     anchors: list[Anchor] = field(default_factory=list)
     micro_batches: int | None = None
+    readings: int = 1
+    """Periods that could be the step, this one among them."""
 
     @property
     def is_good(self) -> bool:
@@ -353,6 +355,8 @@ def _choose(levels: list[Level]) -> Level | None:
     if not good:
         return None
     step = _most_of(good)
+    for level in good:
+        level.readings = len(good)
     if step.cues & Cue.OPTIMIZER:
         return step
     # An optimizer of a single kernel has few contexts to itself beside micro-batches or layers.

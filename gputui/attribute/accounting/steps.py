@@ -103,6 +103,11 @@ class StepScopes:
         self._usual_operations = 0.0
         self._learned = 0
 
+    @property
+    def has_begun(self) -> bool:
+        """Whether there was a step in this loop or an earlier one."""
+        return self._settled or bool(self._early) or self.loop > 0
+
     def restart(self) -> list[Classified]:
         """Something else repeats from here on."""
         classified = self.end()

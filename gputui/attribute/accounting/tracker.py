@@ -182,8 +182,15 @@ class LaunchOrder:
             rows[its] = main[its]
         return distinct(starts.take(rows))
 
+    @property
+    def newest_ns(self) -> int:
+        """When the newest launch of those that have arrived was called; 0 before the first."""
+        self._settle()
+        called_ns = self._parts[-1].called_ns
+        return int(called_ns[-1]) if len(called_ns) else 0
+
     def keep_newest(self) -> None:
-        """Steps come as ranges: the launches that they may begin with stay."""
+        """Steps come as ranges or marks: the launches that they may begin with stay."""
         self._main.fade()
         self._settle()
         newest = self._parts[-1].called_ns

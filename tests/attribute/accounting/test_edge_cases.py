@@ -13,6 +13,7 @@ from gputui.attribute.accounting.device_steps import DeviceSteps
 from gputui.attribute.accounting.gaps import LATENCY_NS
 from gputui.attribute.accounting.host_threads import SHORT_NS, Doing, HostThreads, kind_of_call
 from gputui.attribute.accounting.operations import FIRST_KERNEL, Columns, Kernels, columns, refine
+from gputui.attribute.accounting.program_steps import ProgramSteps
 from gputui.attribute.accounting.thread_readings import LineReading
 from gputui.attribute.calls import CALL
 from gputui.attribute.intervals import Busy
@@ -215,7 +216,8 @@ def test_only_what_is_fetched_is_input_in_a_pause(fetches: bool, leaf: Leaf) -> 
 
 
 def test_what_a_backward_pass_computes_again_counts_though_the_device_is_busy() -> None:
-    accounting = Accounting(1, MAIN, RangeStacks(Strings()), live=False)
+    marked = ProgramSteps(1, Strings())
+    accounting = Accounting(1, MAIN, RangeStacks(Strings()), marked, live=False)
     accounting.devices[0] = steps = DeviceSteps(1, 0, device())
     starts = range(START, START + 10**9, 10**8)
     rows = [(at, at + 10**8, at - 10, at - 5, Leaf.MATMUL) for at in starts]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from gputui.model.events import MARKED_LENGTHS, STEP_SOURCES, CaptureDelta, StepMarks
+import itertools
+
+from gputui.model.events import MARKED_LENGTHS, STEP_SOURCES, CaptureDelta, Scope, StepMarks
 from gputui.ring.layout import RecordKind
 from gputui.state import Session
 from tests.attribute.capture_program import MAIN, START_NS, Program, Traced
@@ -10,6 +12,8 @@ from tests.events_for_tests import attached, run_started
 
 OPTIMIZER = STEP_SOURCES.index("optimizer") + 1
 TOKEN = STEP_SOURCES.index("token") + 1
+MODULE = STEP_SOURCES.index("module") + 1
+TQDM = STEP_SOURCES.index("tqdm") + 1
 TOKENS = 2
 MS = 1_000_000
 
@@ -81,3 +85,159 @@ def test_the_call_of_a_jitted_function_is_a_mark_by_xlas_range():
     ((key, steps),) = run.marked_steps.items()
     assert key == (1, MAIN, "jax", "jit_step")
     assert (steps.marks, steps.mean_ns) == (3, 2 * MS)
+
+
+# --- The steps of a device go by the marks.
+
+
+_correlations = itertools.count(1)
+
+
+def _launches(program, start, count, kernel=MS // 100, gap=MS // 100, name="gemm"):
+    """Launches of `count` kernels one after the other, with what they launch."""
+    records = []
+    for n in range(count):
+        number = next(_correlations)
+        at = start + n * (kernel + gap)
+        records += [
+            program.call(at, at + 1000, number),
+            program.kernel(at + 2000, at + 2000 + kernel, number, name=f"{name}{n % 7}"),
+        ]
+    return records
+
+
+def _loops(run):
+    """(scope, source) → steps and their whole time, over all loops."""
+    sums = {}
+    for loop in run.loops.values():
+        steps, total = sums.get((loop.scope, loop.source), (0, 0))
+        added = loop.step_ns.total if loop.step_ns else 0
+        sums[loop.scope, loop.source] = steps + loop.steps, total + added
+    return sums
+
+
+def _run(program, steps, ticks_every=20, step_range=None):
+    """Feeds the records of each step, in batches with a flush at the end of each."""
+    traced = Traced(program, step_range)
+    for first in range(0, len(steps), ticks_every):
+        batch = [record for step in steps[first : first + ticks_every] for record in step]
+        seconds = (int(max(record["start"] for record in batch)) - START_NS) / 1e9 + 0.001
+        traced.feed([*batch, program.flush(int(seconds * 1e9))], seconds)
+        traced.collect(seconds)
+    traced.collect(seconds + 1, ended=True)
+    return traced.run
+
+
+def test_the_steps_are_those_of_the_optimizer_not_what_repeats_inside():
+    program = Program()
+    steps = [
+        [*_launches(program, n * 20 * MS, 280), _mark(program, n + 1, (20 * n + 19) * MS)]
+        for n in range(100)
+    ]  # fmt: skip
+    run = _run(program, steps)
+    ((steps_in_all, total_ns),) = (
+        value for (scope, _), value in _loops(run).items() if scope in (Scope.STEADY, Scope.WARMUP)
+    )
+    assert steps_in_all in (98, 99)
+    assert abs(total_ns / steps_in_all - 20 * MS) < 0.01 * 20 * MS
+    assert {source for (_, source), (count, _) in _loops(run).items() if count} == {"optimizer"}
+
+
+def test_micro_batches_are_the_calls_of_the_model_within_a_step():
+    program = Program()
+    steps = []
+    for n in range(60):
+        at = n * 40 * MS
+        records = []
+        for micro in range(4):
+            begin = at + micro * 9 * MS
+            records += [_mark(program, 4 * n + micro + 1, begin, MODULE, "Net"),
+                        *_launches(program, begin + 1000, 100)]  # fmt: skip
+        steps.append([*records, _mark(program, n + 1, at + 38 * MS)])
+    run = _run(program, steps, 8)
+    steady = [loop for loop in run.loops.values() if loop.scope == Scope.STEADY]
+    assert {loop.source for loop in steady} == {"optimizer"}
+    assert [loop.micro_batches for loop in steady] == [4]
+
+
+def test_a_pause_for_input_is_of_the_step_it_is_in():
+    program = Program()
+    steps, at = [], 0
+    for n in range(120):
+        steps.append([*_launches(program, at, 100), _mark(program, n + 1, at + 3 * MS)])
+        at += (9 if n % 6 == 5 else 4) * MS
+    run = _run(program, steps)
+    count, total_ns = map(sum, zip(*(
+        value for (scope, source), value in _loops(run).items() if source == "optimizer"
+    ), strict=True))  # fmt: skip
+    loop_ns = at - (4 + 9 - 2) * MS  # from the end of the first step to that of the last launch
+    assert count == 119
+    assert abs(total_ns - loop_ns) <= 0.01 * loop_ns
+
+
+def test_a_bar_over_epochs_is_no_step_and_a_bar_over_batches_is():
+    for per_bar, expected in ((1, "tqdm"), (30, "module")):
+        program = Program()
+        steps = []
+        for n in range(120):
+            at = n * 4 * MS
+            records = [_mark(program, n + 1, at, MODULE, "Net"), *_launches(program, at + 1000, 90)]
+            if n % per_bar == per_bar - 1:
+                number = (n + 1) // per_bar
+                records.append(_mark(program, number, at + 3 * MS, TQDM, "train.py:7"))
+            steps.append(records)
+        run = _run(program, steps)
+        sources = {loop.source for loop in run.loops.values() if loop.scope == Scope.STEADY}
+        assert sources == {expected}
+
+
+def test_of_two_optimizers_the_one_that_runs_less_often_ends_a_step():
+    program = Program()
+    steps = []
+    for n in range(60):
+        at = n * 12 * MS
+        records = []
+        for critic in range(5):
+            begin = at + critic * 2 * MS
+            records += [*_launches(program, begin, 80),
+                        _mark(program, 5 * n + critic + 1, begin + 1_800_000, site="Adam 2")]  # fmt: skip
+        records += [
+            *_launches(program, at + 10 * MS, 80),
+            _mark(program, n + 1, at + int(11.8 * MS)),
+        ]
+        steps.append(records)
+    run = _run(program, steps, 10)
+    count, total_ns = map(sum, zip(*(
+        value for (scope, source), value in _loops(run).items()
+        if source == "optimizer" and scope == Scope.STEADY
+    ), strict=True))  # fmt: skip
+    assert abs(total_ns / count - 12 * MS) < 0.01 * 12 * MS
+
+
+def test_where_a_range_is_declared_the_step_nothing_before_it_is_one():
+    program = Program()
+    loading = [_launches(program, n * MS, 40, name="init") for n in range(400)]
+    steps = []
+    for n in range(60):
+        at = (500 + 10 * n) * MS
+        steps.append([program.push(at, "step"), *_launches(program, at + 1000, 200),
+                      program.pop(at + 9 * MS)])  # fmt: skip
+    run = _run(program, [*loading, *steps], step_range="step")
+    assert {source for (scope, source), (count, _) in _loops(run).items() if count} == {"nvtx"}
+    steady = [loop for loop in run.loops.values() if loop.scope == Scope.STEADY]
+    assert sum(loop.steps for loop in steady) >= 55
+    assert {loop.loop for loop in steady} == {0}
+
+
+def test_where_nothing_speaks_repetition_says_how_many_ways_there_are():
+    program = Program()
+    steps = [
+        [record for layer in range(12) for record in _launches(
+            program, n * 20 * MS + layer * MS, 30, name="layer")]
+        + _launches(program, n * 20 * MS + 13 * MS, 60, name="head")
+        for n in range(80)
+    ]  # fmt: skip
+    run = _run(program, steps)
+    steady = [loop for loop in run.loops.values() if loop.scope == Scope.STEADY]
+    assert {loop.source for loop in steady} == {"repetition"}
+    assert all(loop.readings is not None and loop.readings >= 1 for loop in steady)

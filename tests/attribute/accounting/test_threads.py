@@ -20,6 +20,7 @@ import torch
 from gputui.attribute.accounting import host_threads
 from gputui.attribute.accounting.account import Accounting
 from gputui.attribute.accounting.host_threads import SHORT_MOST_NS, SHORT_NS, _short
+from gputui.attribute.accounting.program_steps import ProgramSteps
 from gputui.attribute.accounting.thread_readings import PythonLines, Sample, ThreadStates
 from gputui.attribute.range_stacks import RangeStacks
 from gputui.attribute.records import Strings
@@ -242,7 +243,7 @@ def test_a_thread_that_polls_while_nothing_runs_takes_bounded_memory(
 ) -> None:
     """It made calls for a night, and each was kept until an operation would come."""
     monkeypatch.setattr(host_threads, "MOST_CALLS", 2000)
-    process = Accounting(1, 100, RangeStacks(Strings()), live=True)
+    process = Accounting(1, 100, RangeStacks(Strings()), ProgramSteps(1, Strings()), live=True)
     process.define_call("cudaEventQuery")
     which, times = np.zeros(1000, np.int64), np.arange(1000) * 1000
     tracemalloc.start()
@@ -251,7 +252,7 @@ def test_a_thread_that_polls_while_nothing_runs_takes_bounded_memory(
         for second in range(100):
             starts = second * 10**9 + times
             process.add_calls(which, which + 100, starts, starts + 500)
-            process.collect((second + 1) * 10**9, steps_named=False)
+            process.collect((second + 1) * 10**9, "repetition")
             held.append(tracemalloc.get_traced_memory()[0])
     finally:
         tracemalloc.stop()
