@@ -199,8 +199,8 @@ def test_of_two_optimizers_the_one_that_runs_less_often_ends_a_step():
         records = []
         for critic in range(5):
             begin = at + critic * 2 * MS
-            records += [*_launches(program, begin, 80),
-                        _mark(program, 5 * n + critic + 1, begin + 1_800_000, site="Adam 2")]  # fmt: skip
+            end = _mark(program, 5 * n + critic + 1, begin + 1_800_000, site="Adam 2")
+            records += [*_launches(program, begin, 80), end]
         records += [
             *_launches(program, at + 10 * MS, 80),
             _mark(program, n + 1, at + int(11.8 * MS)),
