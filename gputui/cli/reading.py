@@ -47,14 +47,16 @@ def recordings(names: list[str]) -> list[str]:
     return kept
 
 
-def load_run(name: str, number: int | None = None, *, raw_names: bool = False) -> Loaded:
-    """Run `number` of a file, the newest if None; remarks go to stderr. `raw_names` as in load.
+def load_run(
+    name: str, number: int | None = None, *, raw_names: bool = False, table: str | None = None
+) -> Loaded:
+    """Run `number` of a file, the newest if None; remarks go to stderr. The others as in load.
 
     Raises JournalError.
     """
     from gputui.playback.opening import load
 
-    loaded = load(name, number, raw_names=raw_names)
+    loaded = load(name, number, raw_names=raw_names, table=table)
     for remark in loaded.remarks:
         say(remark)
     return loaded

@@ -31,7 +31,10 @@ def run(options: argparse.Namespace) -> int:
                 raise UsageError(f"--{name}: {options.table} has no ranges")
         _write_events(one_recording(options.file), options)
         return 0
-    loaded = load_run(one_recording(options.file), options.run, raw_names=options.raw_names)
+    only_table = options.table if not options.domain and not options.fail_if else None
+    loaded = load_run(
+        one_recording(options.file), options.run, raw_names=options.raw_names, table=only_table
+    )
     session, recorded = loaded.session, loaded.run
     domains = domains_of(recorded) if recorded else ()
     for name in options.domain:

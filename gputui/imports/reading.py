@@ -8,18 +8,19 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from gputui.attribute.arrays import LATEST_NS, Bools, Int64s, Integers, Slots, UInt32s
-from gputui.attribute.definitions import MOST
 from gputui.attribute.numbering import Numbering
-from gputui.attribute.traced_process import TracedProcess
 from gputui.model.events import AnyEvent, ProcessAttached, ProcessDetached
 from gputui.model.payloads import NO_PAYLOAD
 from gputui.ring.layout import FLAG_COLORED, FLAG_PAYLOAD, SLOT, STRING_BYTES_MAX, RecordKind
 from gputui.store.trace import TraceWriter
+
+if TYPE_CHECKING:
+    from gputui.attribute.traced_process import TracedProcess
 
 # Distinct combinations of columns.
 
@@ -73,6 +74,8 @@ class LaunchShapes:
 
     def _number(self, *key: int) -> int:
         number = self._numbers.get(key, 0)
+        from gputui.attribute.definitions import MOST
+
         if not number and len(self._numbers) < MOST - 1:
             number = self._numbers[key] = len(self._numbers) + 1
         return number
@@ -450,6 +453,9 @@ class ImportedReading(ABC):
         )
 
     def _attach(self, owner: int, now_ns: int) -> tuple[_Process, ProcessAttached]:
+        # Loaded where rows are attributed: a table of sums is there before this is.
+        from gputui.attribute.traced_process import TracedProcess
+
         facts = self._facts(owner)
         traced = TracedProcess(
             self._numbering.process(),

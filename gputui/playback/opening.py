@@ -35,9 +35,11 @@ _CHROME_SUFFIXES = (".json", ".json.gz", ".json.zst")
 _HEAD_BYTES = 1 << 16
 
 
-def open_recording(path: str, *, summed: bool = False) -> RecordingReader:
+def open_recording(path: str, *, summed: bool = False, table: str | None = None) -> RecordingReader:
     """What is at `path`; "-" is a journal on standard input. `summed` is for callers that fold all
     of it and only look at the end: a journal, or a large file of another tool, opens much faster.
+    With `table`, what it gives may be only what that table shows: a report of nsys then opens
+    faster still.
 
     `path` is a file (of a rotated recording the first, or a pattern: then all are read as one
     session), a folder with the recordings of a job's nodes or ranks, one with the CSV tables of one
@@ -56,7 +58,7 @@ def open_recording(path: str, *, summed: bool = False) -> RecordingReader:
             return tables
         if place.is_dir():
             return _job(place, summed=summed)
-    elif (imported := open_import(place, summed=summed)) is not None:
+    elif (imported := open_import(place, summed=summed, table=table)) is not None:
         return imported
     return open_journal(place, summed=summed)
 
@@ -82,10 +84,15 @@ def _job(folder: Path, *, summed: bool) -> RecordingReader:
 
 
 def open_import(
-    path: Path, trace: TraceWriter | None = None, *, summed: bool = False
+    path: Path,
+    trace: TraceWriter | None = None,
+    *,
+    summed: bool = False,
+    table: str | None = None,
 ) -> NsysReport | KinetoTrace | None:
     """What another tool wrote, with every single event; None for anything else. With `trace`,
-    these also go there; `summed` as in `open_recording`. Raises JournalError, one line."""
+    these also go there; `summed` and `table` as in `open_recording`. Raises JournalError, one
+    line."""
     if path.suffix in _NSYS_SUFFIXES:
         from gputui.imports.nsys.report import exported_report
 
@@ -98,7 +105,7 @@ def open_import(
     if kind == "sqlite":
         from gputui.imports.nsys.report import NsysReport
 
-        return NsysReport(path, trace, summed=summed)
+        return NsysReport(path, trace, summed=summed, table=table)
     if kind == "chrome":
         from gputui.imports.kineto import KinetoTrace
 
@@ -167,13 +174,16 @@ class Loaded:
         return self.run
 
 
-def load(name: str, number: int | None = None, *, raw_names: bool = False) -> Loaded:
+def load(
+    name: str, number: int | None = None, *, raw_names: bool = False, table: str | None = None
+) -> Loaded:
     """Run `number` of what is at `name`; if None, the newest, if any. With `raw_names`, phases are
-    called as their ranges are, numbering and all.
+    called as their ranges are, numbering and all. With `table`, the session may hold only what this
+    table shows.
 
     Raises JournalError.
     """
-    with closing(open_recording(name, summed=True)) as recording:
+    with closing(open_recording(name, summed=True, table=table)) as recording:
         return fold(recording, number, raw_names=raw_names)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gzip
 import sqlite3
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
 
@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 
 from gputui.imports.nsys import NsysReport
 from gputui.model.events import CaptureDelta, Payload
-from gputui.playback.opening import open_recording
+from gputui.playback.opening import load, open_recording
 from gputui.render.nsys import write_nsys
-from gputui.render.summary import facts_lines
+from gputui.render.summary import facts_lines, one_table
 from gputui.render.traces import open_traced
 from gputui.report.explain.time_tree import time_tree
 from gputui.report.phases import phase_rows
@@ -605,3 +605,75 @@ def test_ranges_are_summed_up_soon_after_their_last_operation(tmp_path: Path) ->
         if isinstance(event, CaptureDelta) and any(row.projected for row in event.ranges)
     )
     assert first_ns - EPOCH_NS < 3_000_000_000
+
+
+# --- one table of sums, of its own rows ----------------------------------------------------------
+
+
+def _assert_same(expected: Sequence[Sequence[object]], cells: Sequence[Sequence[object]]) -> None:
+    """All cells alike; deviations up to the rounding of sums that were added in another order."""
+    assert len(expected) == len(cells)
+    for row, other in zip(expected, cells, strict=True):
+        for cell, value in zip(row, other, strict=True):
+            assert value == (pytest.approx(cell, rel=1e-6) if isinstance(cell, float) else cell)
+
+
+SUMS = ("cuda_gpu_kern_sum", "cuda_gpu_kern_sum:base", "cuda_gpu_kern_sum:mangled", "cuda_api_sum",
+        "cuda_gpu_mem_time_sum", "cuda_gpu_mem_size_sum", "nvtx_sum", "nvtx_pushpop_sum",
+        "nvtx_startend_sum")  # fmt: skip
+
+
+def _report_of_every_table() -> Export:
+    export = _long_report(2)
+    task = TASK | PID
+    for i in range(3):
+        export.range("", 40_000_000 * i, 40_000_000 * i + i, domainId=9)
+        export.range("apart", 10_000 * i, 70_000_000 * i + 20_000, eventType=60)
+        export.add("NVTX_EVENTS", start=i, eventType=34, text="mark", globalTid=task)
+        call = {"globalTid": task, "returnValue": 0, "start": 3_000_000 * i}
+        export.add("CUPTI_ACTIVITY_KIND_RUNTIME", **call, end=3_000_000 * i + 40, eventClass=1,
+                   correlationId=900 + i, nameId=export.string("cuEventRecord"))  # fmt: skip
+        if i:  # a call of the runtime that made it, with the same id
+            export.add("CUPTI_ACTIVITY_KIND_RUNTIME", **call, end=3_000_000 * i + 50, eventClass=0,
+                       correlationId=900 + i, nameId=export.string("cudaEventRecord_v3020"),
+                       )  # fmt: skip
+        common = {"deviceId": 0, "contextId": 1, "streamId": 7, "globalPid": TASK}
+        export.add("CUPTI_ACTIVITY_KIND_MEMCPY", start=10 + i, end=30 + 2 * i, correlationId=700,
+                   bytes=4096 * i, copyKind=1 + i, srcKind=1, dstKind=2, **common)  # fmt: skip
+        export.add("CUPTI_ACTIVITY_KIND_MEMSET", start=40, end=45 + i, correlationId=701, bytes=64,
+                   value=0, memKind=2, **common)  # fmt: skip
+    return export
+
+
+@pytest.mark.parametrize("table", SUMS)
+def test_a_table_of_its_own_rows_is_that_of_all_rows(tmp_path: Path, table: str) -> None:
+    path = _report_of_every_table().write(tmp_path / "r.sqlite")
+    whole, alone = (load(str(path), table=name) for name in (None, table))
+    assert alone.run is not None
+    assert len(alone.run.ranges) * len(alone.run.kernels) == 0  # only what the table shows
+    tables = [one_table(loaded.session, loaded.run, table) for loaded in (whole, alone)]
+    assert tables[0].rows
+    _assert_same(tables[0].cells, tables[1].cells)
+    assert tables[0].note == tables[1].note
+
+
+@needs_real
+@pytest.mark.parametrize("table", SUMS)
+def test_a_table_of_a_real_report_is_that_of_all_rows(table: str) -> None:
+    tables = [
+        one_table(loaded.session, loaded.run, table)
+        for loaded in (load(str(REAL)), load(str(REAL), table=table))
+    ]
+    _assert_same(tables[0].cells, tables[1].cells)
+
+
+def test_a_range_that_never_ends_needs_all_rows(tmp_path: Path) -> None:
+    export = _long_report(1)
+    export.range("open", 5, None)
+    path = str(export.write(tmp_path / "r.sqlite"))
+    tables = [
+        one_table(loaded.session, loaded.run, "nvtx_sum")
+        for loaded in (load(path), load(path, table="nvtx_sum"))
+    ]
+    _assert_same(tables[0].cells, tables[1].cells)
+    assert "open" in str(tables[0].cells)

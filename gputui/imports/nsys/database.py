@@ -108,6 +108,24 @@ class Database:
         present = self.columns(table)
         if columns[0] not in present:
             return Stream(iter(()), len(columns))
+        return Stream(self._arrays(table, columns, "ORDER BY 1"), len(columns))
+
+    def arrays(self, table: str, columns: Sequence[str]) -> Iterator[Int64s]:
+        """The named columns as integers, ROWS_AT_ONCE at a time, as they stand in the file; none
+        where the first is missing."""
+        if columns[0] in self.columns(table):
+            arrays = self._arrays(table, columns, "")
+            while blocks := list(islice(arrays, -(-ROWS_AT_ONCE // FETCHED_ROWS))):
+                yield np.concatenate(blocks)
+
+    def has_rows(self, table: str, condition: str) -> bool:
+        """Whether any row of a table, which may be absent, meets a condition."""
+        if not self.columns(table):
+            return False
+        return any(True for _ in self._run(f'SELECT 1 FROM "{table}" WHERE {condition} LIMIT 1'))
+
+    def _arrays(self, table: str, columns: Sequence[str], order: str) -> Iterator[Int64s]:
+        present = self.columns(table)
         selected = ", ".join(
             f'CAST(COALESCE("{name}", 0) AS INTEGER)' if name in present else "0"
             for name in columns
@@ -118,14 +136,15 @@ class Database:
             array = np.fromiter(values, np.int64, len(rows) * len(columns))
             return array.reshape(-1, len(columns))
 
-        blocks = self.blocks(f'SELECT {selected} FROM "{table}" ORDER BY 1')
-        return Stream(map(as_array, blocks), len(columns))
+        return map(as_array, self.blocks(f'SELECT {selected} FROM "{table}" {order}'))
 
-    def blocks(self, sql: str, values: tuple[int, ...] = ()) -> Iterator[list[tuple[Any, ...]]]:
-        """What a query gives, FETCHED_ROWS at a time."""
+    def blocks(
+        self, sql: str, values: tuple[int, ...] = (), at_once: int = FETCHED_ROWS
+    ) -> Iterator[list[tuple[Any, ...]]]:
+        """What a query gives, so many rows at a time."""
         try:
             cursor = self._connection.execute(sql, values)
-            while rows := cursor.fetchmany(FETCHED_ROWS):
+            while rows := cursor.fetchmany(at_once):
                 yield rows
         except _DAMAGE as error:
             self.refuse(error)

@@ -18,6 +18,7 @@ from gputui.base.sanitize import sanitize
 from gputui.base.version import VERSION
 from gputui.imports.nsys.database import Database
 from gputui.imports.nsys.rows import CUDA_TABLES, IS_EVENT, Names, NsysReading
+from gputui.imports.nsys.sums import TableSums
 from gputui.imports.reading import Clock
 from gputui.model.events import (
     JOURNAL_SCHEMA,
@@ -53,14 +54,17 @@ class NsysReport:
         name: str | None = None,
         *,
         summed: bool = False,
+        table: str | None = None,
     ) -> None:
         """With `trace`, every row also goes there. `name` is what it is called, if not `path`.
-        `summed` is for callers that look only at what all events come to."""
+        `summed` is for callers that look only at what all events come to, `table` for those that
+        make only this table of it."""
         self.name = name or str(path)
         self.folder: TemporaryDirectory[str] | None = None
         """The temporary folder it lies in, which goes with it."""
         self._trace = trace
         self._summed = summed
+        self._table = table
         self.damage: str | None = None
         self.skipped = 0
         self._database = Database(path)
@@ -87,12 +91,18 @@ class NsysReport:
         yield self.header
         yield self._run_started()
         try:
-            names = Names(self._database)
-            reading = NsysReading(
-                self._database, self._clock, names, self._trace, summed=self._summed
-            )
-            yield from reading.events()
-            self.skipped = reading.skipped
+            sums = None
+            if self._table is not None:
+                sums = TableSums(self._database, self._clock).events(self._table)
+            if sums is not None:
+                yield from sums
+            else:
+                names = Names(self._database)
+                reading = NsysReading(
+                    self._database, self._clock, names, self._trace, summed=self._summed
+                )
+                yield from reading.events()
+                self.skipped = reading.skipped
         except JournalError as error:
             self.damage = f"{error}; read until there"
         finally:

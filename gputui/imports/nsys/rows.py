@@ -87,13 +87,47 @@ _WHOLE = {"start": "0", "rowid": "0", "end": str(ABSENT), "eventType": "0", "cat
 in them."""
 
 
-class RangeStream:
-    """The rows of NVTX_EVENTS that are ranges or marks, in order of time."""
+class RangeNames:
+    """What ranges are called by: texts or ids of texts, domains and categories by number."""
 
     def __init__(self, database: Database, names: Names) -> None:
         self._names = names
         self._domains, self._categories = _definitions(database, names)
-        self._numbers = _TextNumbers(names)
+
+    def names(self, texts: Int64s, text_ids: Int64s) -> Int64s:
+        """The numbers of the ranges' names: of their own text, else of a text of the report."""
+        by_id = (texts == NO_STRING) & (text_ids != ABSENT)
+        if by_id.any():
+            texts = texts.copy()
+            texts[by_id] = self._names.of_ids(text_ids[by_id])
+        return texts
+
+    def domains(self, process: Int64s, domain: Int64s) -> Int64s:
+        """The numbers of the domains' names, 0 for the default one."""
+        return number_distinct((process, domain), self._domain)
+
+    def categories(self, process: Int64s, domain: Int64s, category: Int64s) -> Int64s:
+        """The numbers of the categories' names, 0 for those without one."""
+        if not self._categories:
+            return np.zeros(len(process), np.int64)
+        return number_distinct(
+            (process, domain, category), lambda *key: self._categories.get(key, 0)
+        )
+
+    def _domain(self, process: int, domain: int) -> int:
+        number = self._domains.get((process, domain))
+        if number is None:
+            number = self._names.of_text(f"domain {domain}") if domain else 0
+            self._domains[process, domain] = number
+        return number
+
+
+class RangeStream:
+    """The rows of NVTX_EVENTS that are ranges or marks, in order of time."""
+
+    def __init__(self, database: Database, names: Names) -> None:
+        self._naming = RangeNames(database, names)
+        self._numbers = TextNumbers(names)
         present = database.columns("NVTX_EVENTS") | {"rowid"}
         blocks: Iterator[Int64s] = iter(())
         if {"eventType", "start", "globalTid"} <= present:
@@ -112,40 +146,24 @@ class RangeStream:
          name, payload_type, payload) = columns  # fmt: skip
         if not len(start):
             return RangeRows.empty()
-        by_id = (name == NO_STRING) & (text_id != ABSENT)
-        if by_id.any():
-            name = name.copy()
-            name[by_id] = self._names.of_ids(text_id[by_id])
         process = task >> 24
         kinds = np.zeros(START_END + 1, np.int64)
         kinds[list(_KINDS)] = list(_KINDS.values())
-        categories = np.zeros(len(start), np.int64)
-        if self._categories:
-            categories = number_distinct(
-                (process, domain, category), lambda *key: self._categories.get(key, 0)
-            )
         return RangeRows(
             number=number,
             start=start,
             end=end,
             kind=kinds[event_type],
-            category=categories,
+            category=self._naming.categories(process, domain, category),
             color=color,
-            name=name,
+            name=self._naming.names(name, text_id),
             task=task,
-            domain=number_distinct((process, domain), self._domain),
+            domain=self._naming.domains(process, domain),
             end_task=np.where(end_task == ABSENT, task, end_task),
             category_id=category,
             payload_type=payload_type,
             payload=payload,
         )
-
-    def _domain(self, process: int, domain: int) -> int:
-        number = self._domains.get((process, domain))
-        if number is None:
-            number = self._names.of_text(f"domain {domain}") if domain else 0
-            self._domains[process, domain] = number
-        return number
 
     def _as_array(self, rows: list[tuple[Any, ...]]) -> Int64s:
         *whole, texts, payload_types, payloads = zip(*rows, strict=True)
@@ -160,7 +178,7 @@ class RangeStream:
         )
 
 
-class _TextNumbers(dict[object, int]):
+class TextNumbers(dict[object, int]):
     """The number of each text; NO_STRING of what is none."""
 
     def __init__(self, names: Names) -> None:
@@ -176,13 +194,16 @@ class _TextNumbers(dict[object, int]):
         return number
 
 
+def either_integer(name: str, present: frozenset[str]) -> str:
+    """In SQL, a column of NVTX_EVENTS where it is an integer, else what stands for none."""
+    default = _WHOLE[name]
+    if name not in present:
+        return default
+    return f'CASE typeof("{name}") WHEN \'integer\' THEN "{name}" ELSE {default} END'
+
+
 def _ranges_query(present: frozenset[str]) -> str:
-    selected = [
-        f'CASE typeof("{name}") WHEN \'integer\' THEN "{name}" ELSE {default} END'
-        if name in present
-        else default
-        for name, default in _WHOLE.items()
-    ]
+    selected = [either_integer(name, present) for name in _WHOLE]
     selected.append('"text"' if "text" in present else "NULL")
     payloads = {name: kind for name, kind in _PAYLOADS.items() if name in present}
     kind, value = str(int(NO_PAYLOAD)), "0"
