@@ -83,7 +83,7 @@ def _change(comparison: Comparison, index: int) -> Change | None:
     shown = signed_percent(difference.percent)
     chance = difference.noise
     sure = "noise unknown" if chance is None else f"noise ±{units.duration(chance)}"
-    takes = "A step takes" if unit is None or unit.scale == 1.0 else _work_words(unit)
+    takes = "A step takes" if unit is None or unit.has_same_step else _work_words(unit)
     sentence = (
         f"{takes} {units.duration(after)} in run {index + 1}, {units.duration(before)} in the "
         f"baseline: {signed_duration(difference.absolute)} ({shown}, {sure})."

@@ -16,7 +16,7 @@ from zlib import crc32
 
 import msgspec
 
-from gputui.model.events import DeviceDelta
+from gputui.model.events import DeviceDelta, StepSource
 from gputui.model.leaves import LEAVES
 from gputui.model.naming import operands, short_name
 from gputui.model.sketch import Accumulator
@@ -454,6 +454,11 @@ class Unit(NamedTuple):
     is_sure: bool = False
     """Whether more than the recognized steps say that they are the same: a name, or kernels."""
 
+    @property
+    def has_same_step(self) -> bool:
+        """Whether the recognized steps are the same work, but for what they leave out."""
+        return 1 / _SAME_RATIO <= self.scale <= _SAME_RATIO
+
 
 def common_unit(base: Subject, other: Subject) -> Unit | None:
     """By what `other` is compared with `base`; None if nothing makes them comparable.
@@ -481,7 +486,21 @@ def common_unit(base: Subject, other: Subject) -> Unit | None:
     if unit is not None or not (has_steps and has_same_words):
         return unit
     turns = _kernels_of_a_step(base, other)
-    return Unit("step") if turns is None or 1 / ALIKE <= turns <= ALIKE else None
+    if turns is None:
+        return None if _have_other_work(before, after) else Unit("step")
+    is_same = 1 / ALIKE <= turns <= ALIKE and _are_of_one_size(base, other)
+    return Unit("step") if is_same else None
+
+
+def _have_other_work(before: TimeTree, after: TimeTree) -> bool:
+    """Whether a step that mostly idles gives the GPU much less to do than one of the other run: it
+    is then a part of that. Launching and waiting less leaves the work as it is. A row of a grid
+    took 15 µs of 172, all of it at once 2.9 ms."""
+    for idle, fuller in ((before, after), (after, before)):
+        busy_ns = [tree.step_mean_ns * (1.0 - tree.share(tree.idle_ns)) for tree in (idle, fuller)]
+        if idle.share(idle.idle_ns) >= 0.5 and busy_ns[1] > APART * busy_ns[0]:
+            return True
+    return False
 
 
 def are_of_other_workloads(base: Subject, other: Subject) -> bool:
@@ -502,31 +521,76 @@ def _are_alike(
     fewer, more = sorted(tree.operations / tree.steps for tree in (before, after))
     if more > ALIKE * fewer:
         return False
-    return has_same_words or not have_other_operations(step_kind(base), step_kind(other))
+    if not has_same_words:
+        return not have_other_operations(step_kind(base), step_kind(other))
+    if more > LAYER:
+        return True
+    turns = _kernels_of_a_step(base, other)
+    if turns is None:
+        return not _have_other_work(before, after)
+    return 1 / ALIKE <= turns <= ALIKE and _are_of_one_size(base, other)
+
+
+_MARKS_FIRST: tuple[StepSource, ...] = (
+    "lightning", "trainer", "accelerate", "keras", "optimizer", "token", "request", "jax", "module",
+    "tqdm",
+)  # fmt: skip
+"""Sources of marks, those first that say best what a step is: a module is called once for each
+micro-batch too, and progress bars count anything."""
+
+_COVERS = 0.25
+"""Part of the time of the steps that marks have to span: a module that a CUDA graph holds is called
+only while the graph is captured (1 % of a run), an optimizer between long compilations in 40 %."""
+
+_WARM_UP = 10
+"""The first marks are of warm-up: a tenth of all, but no more than these."""
 
 
 def _marked_step(base: Subject, other: Subject) -> Unit | None:
     """The step that both programs mark at the same place, by its own length."""
-    first, second = _main_marks(base), _main_marks(other)
-    if first is None or second is None or first[0] != second[0]:
+    before, after = _marked_lengths(base), _marked_lengths(other)
+    places = [place for place in before if place in after]
+    if not places:
         return None
-    source, site = first[0]
-    return _scaled(Unit("step", site or source, factor=second[1] / first[1]), base, other)
+    source, site = place = min(
+        places, key=lambda place: (_MARKS_FIRST.index(place[0]), -after[place].marks)
+    )
+    factor = after[place].mean_ns / before[place].mean_ns
+    unit = Unit("step", site or source, factor=factor, is_sure=True)
+    first, second = base.tree, other.tree
+    if first is None or second is None or not (first.has_steps and second.has_steps):
+        return unit
+    return unit._replace(scale=factor * first.step_mean_ns / second.step_mean_ns)
 
 
-def _main_marks(subject: Subject) -> tuple[tuple[str, str], float] | None:
-    """Source and site of the marks that came most often, and their mean distance in ns, over the
-    processes and threads that make them."""
-    run = subject.run
-    groups: dict[tuple[str, str], list[tuple[int, float]]] = {}
-    for steps in run.marked_steps.values() if run is not None else ():
-        if steps.mean_ns:
-            groups.setdefault((steps.source, steps.site), []).append((steps.marks, steps.mean_ns))
-    if not groups:
-        return None
-    counts = {place: sum(marks for marks, _ in group) for place, group in groups.items()}
-    main = max(groups, key=lambda place: (counts[place], place))
-    return main, sum(marks * mean_ns for marks, mean_ns in groups[main]) / counts[main]
+class _Marked(NamedTuple):
+    """Marks of one source and site: how many, and the mean time from one to the next."""
+
+    marks: int
+    mean_ns: float
+
+
+def _marked_lengths(subject: Subject) -> dict[tuple[StepSource, str], _Marked]:
+    """By source and site, the mean time in ns from one mark to the next, over the processes and
+    threads that make them; without those that do not span the steps."""
+    run, tree = subject.run, subject.tree
+    if run is None or tree is None:
+        return {}
+    means: dict[tuple[StepSource, str], list[_Marked]] = {}
+    for steps in run.marked_steps.values():
+        lengths = list(steps.lengths_ns)
+        kept = lengths[min(_WARM_UP, len(lengths) // 10) :]
+        spans = steps.last_ns - steps.first_ns >= _COVERS * (tree.last_ns - tree.first_ns)
+        mean_ns = sum(kept) / len(kept) if kept else steps.mean_ns
+        if mean_ns and spans and steps.source in _MARKS_FIRST:
+            marked = _Marked(steps.marks, mean_ns)
+            means.setdefault((steps.source, steps.site), []).append(marked)
+    return {
+        place: _Marked(
+            sum(each.marks for each in group), sum(each.mean_ns for each in group) / len(group)
+        )
+        for place, group in means.items()
+    }
 
 
 def _named_step(base: Subject, other: Subject) -> Unit | None:
@@ -614,6 +678,19 @@ def _shared(base: Subject, other: Subject) -> list[tuple[str, _Launched, _Launch
     return sorted(shared, key=lambda row: (-max(row[1].percent, row[2].percent), row[0]))
 
 
+def _is_of_one_size(old: _Launched, new: _Launched, clocks: float) -> bool:
+    """Whether a kernel takes about as long in both runs, with their clocks or without."""
+    times = new.average_ns / old.average_ns
+    return any(1 / _SAME_SIZE <= slowed * times <= _SAME_SIZE for slowed in (1.0, clocks))
+
+
+def _are_of_one_size(base: Subject, other: Subject) -> bool:
+    """Whether the common kernel of most weight does as much in both: rows of a grid and the whole
+    of it may have kernels of the same names."""
+    _, first, second = _shared(base, other)[0]
+    return _is_of_one_size(first, second, clock_change(base, other) or 1.0)
+
+
 def _kernels_of_a_step(base: Subject, other: Subject) -> float | None:
     """How many times as many of the common kernels a recognized step of `other` launches; None
     without any."""
@@ -642,10 +719,7 @@ def _kernels_of_both(base: Subject, other: Subject, *, has_same_words: bool) -> 
         (old, new)
         for _, old, new in shared
         if 1 / _SAME_RATIO <= old.per_ns / new.per_ns / factor <= _SAME_RATIO
-        and any(
-            1 / _SAME_SIZE <= slowed * new.average_ns / old.average_ns <= _SAME_SIZE
-            for slowed in (1.0, clocks)
-        )
+        and _is_of_one_size(old, new, clocks)
     ]
     weight = sum(max(old.percent, new.percent) for _, old, new in shared)
     agreed = sum(max(old.percent, new.percent) for old, new in agreeing)

@@ -216,7 +216,7 @@ def _apart(kind: str, figure: str, units: Sequence[Unit | None]) -> frozenset[in
     return frozenset(
         index
         for index, unit in enumerate(units)
-        if unit is None or (unit.scale != 1.0 and figure in OF_OWN_STEPS)
+        if unit is None or (not unit.has_same_step and figure in OF_OWN_STEPS)
     )
 
 

@@ -184,6 +184,16 @@ def test_steps_that_programs_count_themselves_are_compared(name: str, by: str) -
     assert ("by step_ms, takes" in found.sentence) == (by == "items")
 
 
+def test_rows_of_a_grid_and_the_whole_grid_are_not_one_step() -> None:
+    """CuPy, whose steps nothing marks: some kernels of 5 µs for each row, then the same kernels
+    once for all rows. As many operations repeat, and the cure looked 17 times slower."""
+    pair = []
+    for name in ("cupy_heat", "cupy_heat-cure"):
+        loaded = loaded_once(str(DATA / "pairs" / f"{name}.gputui.gz"))
+        pair.append(Subject(name, loaded.session, loaded.run))
+    assert verdict_on(*pair).word == verdict_on(*reversed(pair)).word == "NOT COMPARABLE"
+
+
 def test_steps_that_both_programs_mark_are_compared_by_their_marks() -> None:
     def marked(each_ns: int, lengths: tuple[float, ...], site: str = "train.py:9") -> Subject:
         one = subject("a", SLOW, lengths)

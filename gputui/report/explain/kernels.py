@@ -157,6 +157,7 @@ def _named(analysis: Analysis) -> Iterator[Finding]:
                         for name, counted, ns in by_name(
                             (short_name(names[number].name), *sums[number]) for number in numbers
                         )
+                        if ns >= LEAST_SHOWN * whole_ns
                     ),
                 ),
                 kernel=names[numbers[0]].name,
@@ -174,6 +175,9 @@ def by_name(kernels: Iterable[tuple[str, int, int]]) -> Iterator[tuple[str, int,
     for name, ns in times.most_common(MOST_NAMED):
         yield name, counts[name], ns
 
+
+LEAST_SHOWN = 0.005
+"""Share of the kernels' time below which a kernel is no evidence: five calls of a start-up."""
 
 MOSTLY_KERNELS = 0.5
 """Share of the time in which kernels run from which counters speak of them."""
