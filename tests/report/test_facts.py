@@ -332,6 +332,8 @@ READING = GpuSample(index=0, sm_clock_mhz=1500, power_limit_watts=700.0, throttl
         (replace(READING, throttle_reasons=("power cap",)), None),
         (replace(READING, sm_clock_mhz=1800), None),
         (replace(READING, throttle_reasons=("thermal slowdown (hardware)",)), None),
+        # The driver does not give the reasons: that is not the same as that there are none.
+        (replace(READING, throttle_reasons=None), None),
     ],
 )
 def test_a_clock_that_is_held_down(reading: GpuSample, words: str | None) -> None:

@@ -140,8 +140,7 @@ def held_clock(analysis: Analysis) -> Iterator[Finding]:
         clock = median(clocks)
         if clock >= HELD * highest:
             continue
-        reasons = {reason for sample in samples for reason in sample.throttle_reasons or ()}
-        held = _why_held(gpu, samples, reasons)
+        held = _why_held(gpu, samples)
         if held is None:
             continue
         why, advice = held
@@ -157,8 +156,11 @@ def held_clock(analysis: Analysis) -> Iterator[Finding]:
         )
 
 
-def _why_held(gpu: Gpu, samples: list[GpuSample], reasons: set[str]) -> tuple[str, str] | None:
-    """Why and what to do; None where nothing can be done, or `throttled` speaks of it."""
+def _why_held(gpu: Gpu, samples: list[GpuSample]) -> tuple[str, str] | None:
+    """Why and what to do; None where nothing can be done, where `throttled` speaks of it, or where
+    the driver does not say why."""
+    readable = [s.throttle_reasons for s in samples if s.throttle_reasons is not None]
+    reasons = {reason for each in readable for reason in each}
     limit = next((s.power_limit_watts for s in reversed(samples) if s.power_limit_watts), None)
     default = gpu.facts.power_limit_default_watts
     if "power cap" in reasons and limit and default and limit < 0.99 * default:
@@ -168,7 +170,8 @@ def _why_held(gpu: Gpu, samples: list[GpuSample], reasons: set[str]) -> tuple[st
         )
     if "clocks set by the user" in reasons:
         return "its clocks are set", f"nvidia-smi -i {gpu.facts.index} -rgc resets them"
-    if not reasons:
+    # A driver that gives no reasons (None) has not said that there are none.
+    if not reasons and len(readable) >= LEAST_READINGS:
         return (
             "nothing throttles it: it has not sped up yet",
             "measure longer, and warm the GPU up first",
