@@ -3,7 +3,7 @@ as the whole one's: the time tree, the verdict and what a step takes follow."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Container, Iterable
 from dataclasses import dataclass
 from enum import Enum
 from operator import attrgetter
@@ -154,6 +154,24 @@ def of_phase(run: Run, name: str) -> Run:
     )
 
 
+def tables_of_processes(
+    holder: msgspec.Struct, processes: Container[int], ranges: Container[int]
+) -> dict[str, dict[Any, Any]]:
+    """By the field's name, every table of captured facts that `holder` (a Run, or its GpuTiming)
+    declares, with the rows of these processes alone: of rows that name no process, those of these
+    ranges. Launch shapes are left out: they are counted over all processes."""
+
+    def own(table: dict[Any, Any]) -> dict[Any, Any]:
+        if hasattr(next(iter(table.values()), None), "process"):
+            return {key: row for key, row in table.items() if row.process in processes}
+        return {key: row for key, row in table.items() if row.range in ranges}
+
+    return {
+        name: {} if name == "shapes" else own(getattr(holder, name))
+        for name in declared(type(holder), TableOf)
+    }
+
+
 def of_ranks(run: Run, ranks: Collection[int]) -> Run:
     """The run as if it had been only the processes of these ranks. Launch shapes are left out:
     they are counted over all processes."""
@@ -164,16 +182,7 @@ def of_ranks(run: Run, ranks: Collection[int]) -> Run:
         number: node for number, node in run.ranges.items() if node.definition.process in processes
     }
 
-    def own(table: dict[Any, Any]) -> dict[Any, Any]:
-        if hasattr(next(iter(table.values()), None), "process"):
-            return {key: row for key, row in table.items() if row.process in processes}
-        return {key: row for key, row in table.items() if row.range in ranges}
-
-    def tables(holder: msgspec.Struct) -> dict[str, Any]:
-        names = set(declared(type(holder), TableOf)) - {"shapes"}
-        return {name: own(getattr(holder, name)) for name in names}
-
-    own_tables = tables(run)
+    own_tables = tables_of_processes(run, processes, ranges)
     # What ranks wait for one another is known of each if collectives were matched, else only of
     # all together.
     trees = {} if matched(run) else device_trees(run, {})
@@ -196,8 +205,7 @@ def of_ranks(run: Run, ranks: Collection[int]) -> Run:
         processes=processes,
         ranges=ranges,
         roots=[number for number in run.roots if number in ranges],
-        shapes={},
-        timing=replace(run.timing, **tables(run.timing)),
+        timing=replace(run.timing, **tables_of_processes(run.timing, processes, ranges)),
         lines={key: line for key, line in run.lines.items() if key[0] in processes},
         steps={number: value for number, value in run.steps.items() if number in processes},
         step_blocks={n: value for n, value in run.step_blocks.items() if n in processes},

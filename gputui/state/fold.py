@@ -40,6 +40,7 @@ from gputui.model.events import (
     ProcessOutOfSight,
     RangeDefined,
     RangeDelta,
+    Reader,
     ResourceNamed,
     RunAskedToEnd,
     RunEnded,
@@ -53,7 +54,7 @@ from gputui.model.events import (
     StepTimeline,
     ThreadNamed,
 )
-from gputui.model.merge import merger_of
+from gputui.model.merge import declared, merger_of
 from gputui.model.metrics import metrics_of
 from gputui.model.naming import is_kernel_launch
 from gputui.model.steps import StepBlocks, blocks_of
@@ -264,16 +265,7 @@ def delta(session: Session, run: Run, event: CaptureDelta) -> None:
     _open_ranges(run, event)
 
 
-_IN_TABLES_ONLY: dict[str, tuple[()]] = {
-    "kernels": (),
-    "secondary_domain_kernels": (),
-    "range_kernels": (),
-    "launches": (),
-    "shapes": (),
-    "memory_operations": (),
-    "streams": (),
-}
-"""Fields of a delta that only rows of tables are made of."""
+_IN_TABLES_ONLY: dict[str, tuple[()]] = dict.fromkeys(declared(CaptureDelta, Reader), ())
 
 
 def _without_tables(delta: CaptureDelta) -> CaptureDelta:

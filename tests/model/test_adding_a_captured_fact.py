@@ -25,7 +25,7 @@ class SmallCopies(OfProcess, msgspec.Struct, frozen=True, array_like=True, gc=Fa
 
 
 '''
-_FIELD = "    small_copies: Annotated[tuple[SmallCopies, ...], Parts] = ()\n"
+_FIELD = "    small_copies: Annotated[tuple[SmallCopies, ...], Parts, Reader.TABLES] = ()\n"
 _IMPORT = "from gputui.model.events import SmallCopies\n"
 _COLLECTED = """        is_small = join([row[2] for row in rows], np.int64) <= 4096
         devices = join([row[0] for row in rows], np.int64) >> _DEVICE_SHIFT & 0xFF
@@ -87,6 +87,7 @@ from gputui.model.merge import merge
 from gputui.playback.index import Checkpoint
 from gputui.render.formats.table import FORMAT
 from gputui.report.summary_document import summary_document
+from gputui.state import Session
 from gputui.store.journal import format
 from tests.attribute.capture_program import MAIN, Program, Traced
 
@@ -121,6 +122,11 @@ for session in (traced.session, Checkpoint(traced.session).session()):
     assert "Small Copies\\n────────────\\nProcess  GPU  Copies  Median" in text, text
     assert "      1    0       4   25 ns" in text, text
 assert "### SmallCopies" in format.page()
+
+# Declared to be read by tables alone, it is not kept where there are none.
+exported = Session(keeps_tables=False)
+exported.apply(traced.events)
+assert exported.run.processes and not exported.run.small_copies
 """
 
 

@@ -81,6 +81,13 @@ Newest, Sketch, Parts = Rule.NEWEST, Rule.SKETCH, Rule.PARTS
 Blocks = Rule.BLOCKS
 
 
+class Reader(Enum):
+    """Who reads a field of a delta, where not everyone does; written beside its rule."""
+
+    TABLES = "rows of tables alone: a session that keeps no tables (an exporter's) drops it"
+
+
+
 class OfProcess:
     """A part of a delta that leaves its process to the delta. What the session keeps of it is kept
     by process, and has `process` among its fields (gputui.model.merge.row_type)."""

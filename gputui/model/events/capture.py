@@ -25,6 +25,7 @@ from gputui.model.events.base import (
     Parts,
     ProcessNumber,
     RangeNumber,
+    Reader,
     Record,
     RunNumber,
     Sum,
@@ -363,17 +364,17 @@ class CaptureDelta(Event, frozen=True, kw_only=True, tag="capture"):
 
     process: Annotated[ProcessNumber, Key]
     ranges: Annotated[tuple[RangeDelta, ...], Parts] = ()
-    kernels: Annotated[tuple[KernelDelta, ...], Parts] = ()
-    secondary_domain_kernels: Annotated[tuple[KernelDelta, ...], Parts] = msgspec.field(
+    kernels: Annotated[tuple[KernelDelta, ...], Parts, Reader.TABLES] = ()
+    secondary_domain_kernels: Annotated[tuple[KernelDelta, ...], Parts, Reader.TABLES] = msgspec.field(
         default=(), name="kernels_beside"
     )
-    range_kernels: Annotated[tuple[RangeKernels, ...], Parts] = ()
-    launches: Annotated[tuple[LaunchDelta, ...], Parts] = ()
-    shapes: Annotated[tuple[ShapeLaunches, ...], Parts] = ()
-    memory_operations: Annotated[tuple[MemoryOperationDelta, ...], Parts] = ()
+    range_kernels: Annotated[tuple[RangeKernels, ...], Parts, Reader.TABLES] = ()
+    launches: Annotated[tuple[LaunchDelta, ...], Parts, Reader.TABLES] = ()
+    shapes: Annotated[tuple[ShapeLaunches, ...], Parts, Reader.TABLES] = ()
+    memory_operations: Annotated[tuple[MemoryOperationDelta, ...], Parts, Reader.TABLES] = ()
     api: Annotated[tuple[ApiDelta, ...], Parts] = ()
     devices: Annotated[tuple[DeviceDelta, ...], Parts] = ()
-    streams: Annotated[tuple[StreamDelta, ...], Parts] = ()
+    streams: Annotated[tuple[StreamDelta, ...], Parts, Reader.TABLES] = ()
     launching_threads: Annotated[tuple[ThreadLaunches, ...], Parts] = ()
     marks: Annotated[tuple[MarkDelta, ...], Parts] = ()
     leaf_times: Annotated[tuple[LeafTime, ...], Parts] = ()

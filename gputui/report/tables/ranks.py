@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, NamedTuple
 
 from msgspec.structs import replace
@@ -40,6 +40,7 @@ from gputui.report.schema import (
     text,
     time,
 )
+from gputui.report.scope import tables_of_processes
 from gputui.report.statistics import (
     TableRow,
     api_rows,
@@ -50,7 +51,6 @@ from gputui.report.statistics import (
 )
 from gputui.report.tables.nsys import API, KERNELS, MEMORY_TIME, by_rank
 from gputui.state import Run, Session
-from gputui.state.tables import FoldedTable
 
 
 def rank_rows(session: Session, run: Run) -> list[RankTime]:
@@ -178,18 +178,39 @@ ALIKE = 1.05
 """Ranks whose times are less than this many times one another have the same of it."""
 
 
-def _rows(session: Session, run: Run, field: str,
-          rows_of: Callable[[Session, Run], list[TableRow]]) -> list[RankRow]:  # fmt: skip
+def _rows(
+    session: Session, run: Run, rows_of: Callable[[Session, Run], list[TableRow]]
+) -> list[RankRow]:
     """Those of each name together, the longest over all ranks first."""
     rows = [
-        RankRow(row.name, row.label, row.times, row.percent, rank)
-        for rank, own in sorted(_of_ranks(run, getattr(run, field)).items())
-        for row in rows_of(session, replace(run, **{field: own}))
+        RankRow(rank=rank, **{each.name: getattr(row, each.name) for each in fields(row)})
+        for rank, own in _run_of_each_rank(run).items()
+        for row in rows_of(session, own)
     ]
     whole: dict[str, int] = defaultdict(int)
     for row in rows:
         whole[row.name] += row.total
     return sorted(rows, key=lambda row: (-whole[row.name], row.name, row.rank))
+
+
+def _run_of_each_rank(run: Run) -> dict[int, Run]:
+    """By rank, the run with the captured facts of its processes alone: all of them, since a column
+    of the tables may be of any."""
+    processes: dict[int, set[int]] = defaultdict(set)
+    for process, rank in ranks_of(run).items():
+        processes[rank].add(process)
+    ranges = {
+        rank: {number for number, node in run.ranges.items() if node.definition.process in own}
+        for rank, own in processes.items()
+    }
+    return {
+        rank: replace(
+            run,
+            **tables_of_processes(run, own, ranges[rank]),
+            timing=replace(run.timing, **tables_of_processes(run.timing, own, ranges[rank])),
+        )
+        for rank, own in sorted(processes.items())
+    }
 
 
 class RankSum(NamedTuple):
@@ -241,16 +262,7 @@ def most(rows: Sequence[RankSum]) -> str:
     return f"rank {first.rank} {times:.2f}×" if times >= ALIKE else "alike"
 
 
-def _of_ranks(run: Run, table: FoldedTable[Any]) -> dict[int, FoldedTable[Any]]:
-    by_ranks: dict[int, FoldedTable[Any]] = defaultdict(dict)
-    ranks = ranks_of(run)
-    for key, row in table.items():
-        if (rank := ranks.get(row.process)) is not None:
-            by_ranks[rank][key] = row
-    return by_ranks
-
-
-def _spec(whole: TableSpec[TableRow], field: str, counted: str,
+def _spec(whole: TableSpec[TableRow], counted: str,
           rows_of: Callable[[Session, Run], list[TableRow]]) -> TableSpec[RankRow]:  # fmt: skip
     names: tuple[Column[Any], ...] = whole.columns[len(statistics_columns(counted)) :]
     return TableSpec(
@@ -258,7 +270,7 @@ def _spec(whole: TableSpec[TableRow], field: str, counted: str,
         title=f"{whole.title} by Rank",
         meaning=f"{whole.meaning.removesuffix('.')} and rank; shares are of the rank's own total.",
         columns=(RANK, *statistics_columns(counted), *names),
-        rows=lambda session, run: _rows(session, run, field, rows_of),
+        rows=lambda session, run: _rows(session, run, rows_of),
         order=whole.order + 3,
         note=lambda _run, rows: medians_note(row.exact for row in rows),
         is_traced=True,
@@ -498,9 +510,9 @@ PEERS: TableSpec[PeerRow] = TableSpec(
 
 TABLES = (
     RANKS,
-    _spec(KERNELS, "kernels", "Instances", kernel_rows),
-    _spec(API, "api", "Num Calls", lambda _session, run: api_rows(run)),
-    _spec(MEMORY_TIME, "memory_operations", "Count", lambda _session, run: memory_time_rows(run)),
+    _spec(KERNELS, "Instances", kernel_rows),
+    _spec(API, "Num Calls", lambda _session, run: api_rows(run)),
+    _spec(MEMORY_TIME, "Count", lambda _session, run: memory_time_rows(run)),
     COLLECTIVES,
     PEERS,
 )
