@@ -87,7 +87,6 @@ from gputui.model.merge import merge
 from gputui.playback.index import Checkpoint
 from gputui.render.formats.table import FORMAT
 from gputui.report.summary_document import summary_document
-from gputui.state import Session
 from gputui.store.journal import format
 from tests.attribute.capture_program import MAIN, Program, Traced
 
@@ -124,9 +123,10 @@ for session in (traced.session, Checkpoint(traced.session).session()):
 assert "### SmallCopies" in format.page()
 
 # Declared to be read by tables alone, it is not kept where there are none.
-exported = Session(keeps_tables=False)
-exported.apply(traced.events)
-assert exported.run.processes and not exported.run.small_copies
+again = Traced(program)
+again.session.keeps_tables = False
+again.session.apply(traced.events)
+assert again.session.run.timing.devices and not again.session.run.small_copies
 """
 
 

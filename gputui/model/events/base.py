@@ -87,7 +87,6 @@ class Reader(Enum):
     TABLES = "rows of tables alone: a session that keeps no tables (an exporter's) drops it"
 
 
-
 class OfProcess:
     """A part of a delta that leaves its process to the delta. What the session keeps of it is kept
     by process, and has `process` among its fields (gputui.model.merge.row_type)."""

@@ -365,8 +365,8 @@ class CaptureDelta(Event, frozen=True, kw_only=True, tag="capture"):
     process: Annotated[ProcessNumber, Key]
     ranges: Annotated[tuple[RangeDelta, ...], Parts] = ()
     kernels: Annotated[tuple[KernelDelta, ...], Parts, Reader.TABLES] = ()
-    secondary_domain_kernels: Annotated[tuple[KernelDelta, ...], Parts, Reader.TABLES] = msgspec.field(
-        default=(), name="kernels_beside"
+    secondary_domain_kernels: Annotated[tuple[KernelDelta, ...], Parts, Reader.TABLES] = (
+        msgspec.field(default=(), name="kernels_beside")
     )
     range_kernels: Annotated[tuple[RangeKernels, ...], Parts, Reader.TABLES] = ()
     launches: Annotated[tuple[LaunchDelta, ...], Parts, Reader.TABLES] = ()
