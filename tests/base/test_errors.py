@@ -9,7 +9,7 @@ import gputui
 from gputui.base.errors import FAILED, WRONG_USAGE, GputuiError
 
 ROOT = Path(gputui.__file__).parent
-ELSEWHERE = ("gputui.__main__", "gputui.inject.hook", "gputui.inject.build")
+ELSEWHERE = ("gputui.__main__", "gputui.inject.hook", "gputui.cures", "gputui.inject.build")
 """What runs when imported, in the traced process, and while the package is built."""
 
 

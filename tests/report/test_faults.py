@@ -24,12 +24,12 @@ from gputui.report.explain.advice import (
     NODE_TRACING,
     ONE_BY_ONE,
     PLANS,
+    REDUCE_FIRST,
     SAVE,
     UNBLOCK,
     WITHOUT_OPTIMIZER,
     launch_advice,
 )
-from gputui.report.explain.evidence import REDUCE_FIRST
 from gputui.report.explain.verdict import Verdict, verdict
 from gputui.report.phase_causes import phase_causes
 from gputui.report.tables.time import leaf_rows
@@ -101,7 +101,8 @@ SILENT = {
     "attention-cure": "HEALTHY",
     "pageable-cure": "HEALTHY",
     "overlap-cure": "HEALTHY",
-    "sync-cure": "HEALTHY",
+    # Its GPU was throttled for a while: 200 of 920 steps.
+    "sync-cure": "UNEVEN STEPS",
     "allocator-cure": "HEALTHY",
     "workers-cure": "HEALTHY",
     "recompiling-cure": "HEALTHY",
@@ -149,7 +150,8 @@ def test_one_cause_is_found_once() -> None:
         session, run = fault(name)
         assert [one.cause for one in findings(Analysis(session, run))] == [FIRST[name]]
     [found] = verdict_on("checkpoint_each").findings
-    assert found.gains[0].high == pytest.approx(1 / (1 - 0.508 - 0.179 - 0.086), rel=0.01)
+    [gain] = found.gains
+    assert gain.low < 1 / (1 - 0.508 - 0.179 - 0.086) < gain.high < 5
     assert found.evidence == (
         "In 100 % of 28 samples the program was at checkpoint_each.py:10 <module>",
     )

@@ -18,7 +18,7 @@ def pageable(cure: bool, device: torch.device) -> Step:
     network = nn.Sequential(*(nn.Linear(width, width) for _ in range(4))).to(device).bfloat16()
     batches = [torch.randn(rows, width).bfloat16() for _ in range(4)]
     if cure and device.type == "cuda":
-        return _prefetching([batch.pin_memory() for batch in batches], network, device)
+        return _prefetching([batch.pin_memory() for batch in batches], network, 1)
     number = 0
 
     @torch.no_grad()
@@ -30,10 +30,11 @@ def pageable(cure: bool, device: torch.device) -> Step:
     return step
 
 
-def _prefetching(batches: list[Tensor], network: nn.Module, device: torch.device) -> Step:
+def _prefetching(batches: list[Tensor], network: nn.Module, passes: int) -> Step:
+    """Copies the next batch while the network goes over this one, so many times."""
     copies = torch.cuda.Stream()  # type: ignore[no-untyped-call]
     with torch.cuda.stream(copies):
-        following = batches[0].to(device, non_blocking=True)
+        following = batches[0].to("cuda", non_blocking=True)
     number = 0
 
     @torch.no_grad()
@@ -44,8 +45,8 @@ def _prefetching(batches: list[Tensor], network: nn.Module, device: torch.device
         x = following
         x.record_stream(torch.cuda.current_stream())
         with torch.cuda.stream(copies):
-            following = batches[number % len(batches)].to(device, non_blocking=True)
-        for _ in range(2):
+            following = batches[number % len(batches)].to("cuda", non_blocking=True)
+        for _ in range(passes):
             network(x)
         if number % 16 == 0:
             torch.cuda.synchronize()
@@ -61,7 +62,7 @@ def overlap(cure: bool, device: torch.device) -> Step:
     if device.type == "cuda":
         batches = [batch.pin_memory() for batch in batches]
         if cure:
-            return _prefetching(batches, network, device)
+            return _prefetching(batches, network, 2)
     number = 0
 
     @torch.no_grad()

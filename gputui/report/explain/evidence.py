@@ -9,9 +9,10 @@ from collections import Counter
 from msgspec.structs import replace
 
 from gputui.model.leaves import LEAVES, Leaf
-from gputui.report.explain.advice import SAVE
+from gputui.report.explain.advice import REDUCE_FIRST, SAVE, copies_back
 from gputui.report.explain.analysis import Analysis
-from gputui.report.explain.finding import Finding, gain_of
+from gputui.report.explain.finding import Finding
+from gputui.report.explain.gains import freed_at_one_line
 from gputui.report.explain.habits import others_percent, threads_compute
 from gputui.report.explain.leaves import waits_among_launches
 from gputui.report.explain.lines import (
@@ -22,24 +23,6 @@ from gputui.report.explain.lines import (
 )
 from gputui.report.explain.time_tree import TimeTree, in_words
 from gputui.state import Run
-
-BACK = 0.8
-"""Part of the pageable copies' time from which it is for what comes back."""
-
-REDUCE_FIRST = (
-    "do on the GPU what is done with it on the CPU (argmax, sampling, metrics), and copy back only "
-    "the result, or less often"
-)
-
-
-def copies_back(run: Run, tree: TimeTree) -> bool:
-    """Whether pageable copies are from the GPU: as long, over the run, as all are in its steps."""
-    back_ns = sum(
-        both.time.total
-        for both in run.memory_operations.values()
-        if "Device-to-Host" in both.operation and both.destination_kind == "pageable"
-    )
-    return 0 < BACK * tree.leaves.get(Leaf.COPY_PAGEABLE, 0) <= back_ns
 
 
 def evidence(analysis: Analysis, tree: TimeTree, leaf: Leaf) -> tuple[str, ...]:
@@ -191,7 +174,7 @@ def each_cause_once(analysis: Analysis, tree: TimeTree, findings: list[Finding])
         share_percent=100 * tree.share(ns),
         step_ns=tree.a_step(ns),
         recoverable=recoverable,
-        gains=gain_of(0.95 * recoverable, recoverable),
+        gains=freed_at_one_line(analysis, tree, recoverable),
         gain_unknown="",
         advice=advice,
         evidence=sentences,

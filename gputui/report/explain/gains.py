@@ -1,18 +1,21 @@
 """What a step takes once its cause is cured: for each cause a model of the cured step, from what
 was measured of this one.
 
-A model gives the least and the most of the time that goes; what follows is an interval, narrow
-where the rest of the step is known and wide where it is not. How well each did is in
-`docs/gains.md`: its constants were fitted to the pairs of programs named there as fitted.
+A model gives the least and the most of the time that goes, in parts of a step; what follows is an
+interval, narrow where the rest of the step is known and wide where it is not. Where that depends on
+what the program computes, it says that it is not known. How well each does is in `docs/gains.md`;
+the constants are of the H100 that its fitted pairs were recorded on, and of the rates measured
+there that stand beside them.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import NamedTuple
 
 from gputui.model.events import Scope
-from gputui.model.leaves import LEAVES, Leaf
+from gputui.model.leaves import LEAVES, Leaf, leaf_of_kernel
 from gputui.model.peaks import link_bytes_per_s, product_rates
 from gputui.report.explain.advice import (
     COMPILE_WHOLE,
@@ -20,6 +23,7 @@ from gputui.report.explain.advice import (
     HIDES,
     ONE_BY_ONE,
     UNBLOCK,
+    copies_only_back,
     launch_advice,
     optimizer_launches,
 )
@@ -42,12 +46,33 @@ def forecast(analysis: Analysis, tree: TimeTree, leaf: Leaf, share: float) -> Fo
     if model is not None:
         return model(step, share)
     if LEAVES[leaf].is_idle:
-        return Forecast(step.without_idle(leaf, share))
+        return Forecast(step.freed(share, share, leaf))
     return Forecast(gain_of(share))
 
 
+def freed_at_one_line(analysis: Analysis, tree: TimeTree, share: float) -> tuple[Gain, ...]:
+    """What goes with all that is at one line of the program, of several leaves."""
+    return _Step(analysis, tree).freed(share, share)
+
+
+SLOWER = 0.10
+"""How much longer tensor-core kernels take at the power limit, to which a GPU that no longer waits
+comes: 97.6 against 89.5 µs and 110.5 against 97 µs for one product (H100, two pairs of faults)."""
+
+STAYS = 0.03
+"""Part of the time that goes that comes back in other places, such as other calls on the CPU."""
+
+FOLLOWS = 0.5
+"""Part of the other idle time that may go along: a CPU that nothing holds up launches ahead of the
+GPU. 0.45 in `allocator`, all of it in `input`."""
+
+GRAPH_GAP_NS = (300.0, 1200.0)
+"""Between two kernels of a CUDA graph: 0.1 to 0.3 µs of small kernels alone, 0.6 to 0.9 µs in a
+decoder (H100, torch 2.11)."""
+
+
 class _Step:
-    """A mean step of a run in parts of its time, 0 to 1."""
+    """A mean step of a run, in parts of its time from 0 to 1."""
 
     def __init__(self, analysis: Analysis, tree: TimeTree) -> None:
         self.analysis, self.tree = analysis, tree
@@ -58,82 +83,118 @@ class _Step:
 
     @property
     def idle(self) -> float:
+        """Nothing ran."""
         return self.tree.share(self.tree.idle_ns)
 
     @property
-    def busy(self) -> float:
-        return 1.0 - self.idle
+    def slower(self) -> float:
+        """What tensor-core kernels may take longer once the GPU works all the time."""
+        return SLOWER * self.share(Leaf.MATMUL, Leaf.ATTENTION)
 
-    def as_share(self, ns_a_step: float) -> float | None:
-        """So long a step, as a part of it; None without steps."""
-        mean_ns = self.tree.a_step(self.tree.wall_ns)
-        return ns_a_step / mean_ns if mean_ns else None
+    def kernels(self, names: re.Pattern[str]) -> float:
+        """The time of kernels with such names."""
+        return self._of_kernels(lambda name: names.search(name) is not None)[1]
+
+    def launches(self, wanted: Callable[[str], bool]) -> float:
+        """Launches a step of kernels with such names; 0 without steps."""
+        steps = max(1.0, self.tree.steps / max(1, self.tree.devices))
+        return self._of_kernels(wanted)[0] / steps if self.tree.has_steps else 0.0
+
+    def _of_kernels(self, wanted: Callable[[str], bool]) -> tuple[int, float]:
+        names, sums = self.analysis.kernel_names, self.analysis.kernel_sums
+        whole_ns = sum(ns for _, ns in sums.values())
+        chosen = [sums[number] for number in sums if number in names and wanted(names[number].name)]
+        ns = sum(ns for _, ns in chosen)
+        part = self.tree.kernels_share * ns / whole_ns if whole_ns else 0.0
+        return sum(count for count, _ in chosen), part
 
     @property
     def gaps(self) -> tuple[float, float]:
-        """What the gaps between the operations of a CUDA graph take, at least and at most."""
+        """What gaps between the operations take in a CUDA graph, at least and at most."""
         operations = self.tree.operations / max(1, self.tree.steps)
-        least, most = (self.as_share(operations * gap_ns) or 0.0 for gap_ns in GRAPH_GAP_NS)
+        mean_ns = self.tree.a_step(self.tree.wall_ns)
+        least, most = (operations * ns / mean_ns if mean_ns else 0.0 for ns in GRAPH_GAP_NS)
         return least, most
 
-    def without_idle(self, leaf: Leaf, share: float) -> tuple[Gain, ...]:
-        """Idle time that goes, and other idle time that follows it: a CPU that is no longer held
-        up launches ahead of the GPU."""
-        others = max(0.0, self.idle - self.share(leaf))
-        return gain_of(LEAST_FREED * share, share + FOLLOWS * others)
+    def freed(self, least: float, most: float, *leaves: Leaf) -> tuple[Gain, ...]:
+        """Idle time of some leaves that goes, and other idle time that may go along."""
+        others = max(0.0, self.idle - max(most, self.share(*leaves)))
+        return gain_of((1.0 - STAYS) * least - self.slower, most + FOLLOWS * others)
 
     @property
     def host(self) -> float | None:
-        """What the CPU does in a step beside waiting for the GPU, which no cure of waits makes
-        shorter; None where that was not measured."""
+        """What the CPU does beside waiting for the GPU, which no cure of waits makes shorter; None
+        where that was not measured."""
         waited = [
             loop.waited_ns
             for loop in self.analysis.run.loops.values()
-            if loop.scope == Scope.STEADY and loop.steps
+            if loop.scope == Scope.STEADY and loop.steps and loop.waited_ns is not None
         ]
-        measured = [ns for ns in waited if ns is not None]
-        if not self.tree.has_steps or not measured:
-            return None
-        return max(0.0, 1.0 - self.tree.share(sum(measured)))
+        return max(0.0, 1.0 - self.tree.share(sum(waited))) if waited else None
 
 
-LEAST_FREED, FOLLOWS = 0.95, 0.3
+def _input(step: _Step, share: float) -> Forecast:
+    """Other processes prepare batches, and pin them."""
+    others = step.idle - step.share(Leaf.INPUT)
+    copies = step.share(Leaf.COPY_PAGEABLE)
+    least = (1.0 - STAYS) * share + 0.2 * others - step.slower
+    return Forecast(gain_of(least, share + others + 0.8 * copies))
 
-GRAPH_GAP_NS = (300.0, 1200.0)
+
+OPTIMIZER_FUSED = (0.3, 0.7)
+"""Part of the elementwise kernels' time that a fused optimizer saves: Adam of 134 million
+parameters takes 3.8 ms tensor by tensor, 4.2 with foreach, 1.7 fused."""
 
 
 def _launch(step: _Step, share: float) -> Forecast:
     """CUDA graphs, or fewer launches."""
     advice = launch_advice(step.analysis)
-    rest = 1.0 - share
     if advice == UNBLOCK:
+        # Each launch waited for its kernel: the CPU's part of it stays, some 5 to 10 µs.
         return Forecast(gain_of(0.4 * share, share))
     if advice == GRAPHS_IN_USE:
         return Forecast(gain_of(0.3 * share, share))
+    elementwise = step.share(Leaf.ELEMENTWISE, Leaf.ELEMENTWISE_CHAIN)
     if advice == ONE_BY_ONE:
-        removed = optimizer_launches(step.analysis)
-        least, most = (min(part, 1.0) for part in removed)
-        return Forecast(gain_of(least * share, most * share))
+        least, most = (min(part, 1.0) for part in optimizer_launches(step.analysis))
+        of_least, of_most = (part * elementwise for part in OPTIMIZER_FUSED)
+        others = step.share(Leaf.DEPENDENCY, Leaf.HOST)
+        return Forecast(
+            gain_of(0.9 * least * share + of_least, most * share + of_most + FOLLOWS * others)
+        )
     least_gap, most_gap = step.gaps
-    fused = step.share(Leaf.ELEMENTWISE, Leaf.ELEMENTWISE_CHAIN, Leaf.NORMALIZATION, Leaf.OTHER)
+    # A replay is one call: whatever the CPU did between launches goes, but for waits.
+    calls = step.share(Leaf.HOST, Leaf.ALLOCATION, Leaf.CUDA, Leaf.DEPENDENCY)
     if advice == COMPILE_WHOLE:
-        return Forecast(gain_of(share - most_gap, share + 0.7 * step.busy))
-    slow = rest + most_gap
-    fast = max(rest - 0.5 * fused - 0.5 * (step.idle - step.share(Leaf.LAUNCH)), 0.3 * rest)
-    return Forecast(gain_of(1.0 - slow, 1.0 - fast - least_gap))
+        # One program in place of single operators: most of what they write goes, too.
+        return Forecast(gain_of(share - most_gap, share + 0.9 * (calls + elementwise)))
+    least = share + 0.5 * calls - most_gap - step.slower
+    most = share + calls + FOLLOWS * step.share(Leaf.SYNC) + 0.3 * elementwise - least_gap
+    return Forecast(gain_of(least, most))
 
 
 def _sync(step: _Step, share: float) -> Forecast:
     """Waits that go: the step is then the longer of the GPU's work and the CPU's."""
-    gap, _ = step.gaps
-    floor = max(step.busy + gap, step.host or 0.0)
+    least_gap, _ = step.gaps
     others = step.idle - step.share(Leaf.SYNC)
-    freed = min(1.0 - floor, share + others)
-    return Forecast(gain_of(min(0.8 * share, freed), max(freed, share)))
+    longest = max(1.0 - step.idle + least_gap, step.host or 0.0)
+    most = max(share, min(share + FOLLOWS * others, 1.0 - longest))
+    return Forecast(gain_of((1.0 - STAYS) * share - step.slower, most))
+
+
+PINNED = (0.65, 0.87)
+"""Of the link's rate, what copies from pinned memory come to: 42 GB/s of 63 in pieces of 1 MiB,
+54.5 in pieces of 256 MiB (PCIe 5, 16 lanes)."""
 
 
 def _pageable(step: _Step, share: float) -> Forecast:
-    """The same bytes at the link's rate, after the step's work or beside it."""
+    """The same bytes at the link's rate, after the step's kernels or beside them; or, of what is
+    copied back, only the result."""
+    if copies_only_back(step.analysis.run, step.tree):
+        # The CPU works on what came back: that goes, too, as far as it is this work.
+        host = step.share(Leaf.HOST)
+        waits = host + step.share(Leaf.SYNC, Leaf.WAIT, Leaf.LAUNCH)
+        return Forecast(gain_of((1.0 - STAYS) * share + 0.5 * host, share + waits))
     rate = link_bytes_per_s(step.analysis.facts)
     copies = [
         row
@@ -143,22 +204,25 @@ def _pageable(step: _Step, share: float) -> Forecast:
     whole_ns = sum(row.time.total for row in copies)
     if rate is None or not whole_ns:
         return Forecast(unknown="the rate of the link to the host was not read")
-    pageable = sum(row.size.total for row in copies) / whole_ns * 1e9
-    slow, fast = (share * pageable / (rate * part) for part in PINNED)
-    beside = max(0.0, fast - step.tree.kernels_share)
-    return Forecast(gain_of(share - min(slow, share), share - beside))
+    pageable_rate = 1e9 * sum(row.size.total for row in copies) / whole_ns
+    slow, fast = (min(share, share * pageable_rate / (rate * part)) for part in PINNED)
+    left = max(0.0, fast - step.tree.kernels_share)
+    return Forecast(gain_of(share - slow, share - left + FOLLOWS * step.share(Leaf.SYNC)))
 
 
-PINNED = (0.75, 0.9)
-"""Of the link's rate, what copies from pinned memory come to: 55 of 63 GB/s (PCIe 5, 16 lanes)."""
+HIDDEN = 0.6
+"""Of what copies and kernels could hide, what they do at least: 0.65 in `overlap`, for kernels take
+longer while memory is copied to."""
 
 
 def _pinned(step: _Step, share: float) -> Forecast:
     """Copies hide behind kernels, or kernels behind copies: whichever is shorter goes."""
-    hidden = min(share, step.tree.kernels_share)
-    if step.tree.kernels_share < HIDES:
+    kernels = step.tree.kernels_share
+    if kernels < HIDES:
         return Forecast(unknown="it depends on how much need not be copied")
-    return Forecast(gain_of(0.75 * hidden, hidden))
+    others = step.share(Leaf.SYNC, Leaf.LAUNCH, Leaf.HOST)
+    hidden = min(share, kernels)
+    return Forecast(gain_of(HIDDEN * hidden, hidden + FOLLOWS * others))
 
 
 def _communication(step: _Step, share: float) -> Forecast:
@@ -170,37 +234,165 @@ def _communication(step: _Step, share: float) -> Forecast:
     return Forecast(gain_of(0.4 * hidden, hidden))
 
 
+TF32_OF_PEAK = (0.90, 1.09)
+"""TF32 against FP32, of the ratio of their dense peaks: products of 150 µs and more in FP32 took
+7.1 to 8.1 times as long as in TF32, the peaks of an H100 are 7.4 apart."""
+
+AUTOCAST_OF_PEAK = (0.42, 0.84)
+"""The same of autocast, which casts what it multiplies: 6 to 12 of 14.8, the more the larger."""
+
+LONG_PRODUCT_NS = 1_000_000
+"""From products of this length in FP32 on casts are a small part: 10.7 to 12 of 14.8."""
+
+LARGE_OF_PEAK = 0.68
+
+SHORTEST_NS = 5_000
+"""What a product takes at least: launching and filling a GPU."""
+
+_DOUBLE_PART = 0.3
+"""Products in FP64 of whose time none is known: they need FP32 first."""
+
+
 def _products(step: _Step, share: float) -> Forecast:
-    """Matrix products in a format for tensor cores."""
+    """Matrix products in a format for tensor cores; casts and what else they touch stay."""
     rates = product_rates(step.analysis.facts)
     if rates is None:
         return Forecast(unknown="what this card's tensor cores do is not known")
+    sums, names = step.analysis.kernel_sums, step.analysis.kernel_names
+    products = [
+        sums[number]
+        for number in sums
+        if number in names and leaf_of_kernel(names[number].name) is Leaf.MATMUL_SIMT
+    ]
+    if not products:
+        return Forecast(unknown="the names of the products' kernels were not recorded")
+    mean_ns = sum(ns for _, ns in products) / max(1, sum(count for count, _ in products))
+    large = mean_ns >= LONG_PRODUCT_NS
+    half = LARGE_OF_PEAK if large else AUTOCAST_OF_PEAK[0], AUTOCAST_OF_PEAK[1]
+    formats = (
+        ("TF32", rates.tf32, TF32_OF_PEAK),
+        ("bf16", rates.bf16, half),
+        ("fp16", rates.fp16 if rates.bf16 is None else None, half),
+    )
     gains: list[Gain] = []
-    for cure, rate in (("TF32", rates.tf32), ("bf16", rates.bf16), ("fp16", rates.fp16)):
-        if rate is None or rate <= 1.0 or (cure == "fp16" and rates.bf16 is not None):
+    for name, rate, (least, most) in formats:
+        if rate is None or rate <= 1.0:
             continue
-        slow, fast = (share / (rate * part) for part in EFFICIENCY)
-        gains += gain_of(share - slow, share - fast, cure)
+        slow = min(1.0, 1.0 / (rate * least) + SHORTEST_NS / mean_ns)
+        fast = min(1.0, 1.0 / (rate * most))
+        # In half precision what lies between products moves half of the bytes, too.
+        beside = step.share(Leaf.ELEMENTWISE, Leaf.ELEMENTWISE_CHAIN, Leaf.NORMALIZATION)
+        also = 0.0 if name == "TF32" else 0.4 * beside
+        gains += gain_of((1.0 - slow) * share, (1.0 - fast) * share + also, name)
     return Forecast(tuple(gains))
 
 
-EFFICIENCY = (0.6, 1.0)
+ALIGNED = {"align1": (4.5, 6.7), "align2": (2.6, 3.2)}
+"""How many times faster a product is once its dimensions are multiples of 8: 4,095 against 4,096 of
+each dimension, 4,094 and 4,092 against it, and five more sizes in bf16 and fp16 (H100)."""
+
+_ALIGNMENT = re.compile(r"align[12](?![0-9])")
 
 
-def _unaligned(_step: _Step, share: float) -> Forecast:
-    return Forecast(gain_of(0.5 * share, 0.8 * share))
+def _unaligned(step: _Step, share: float) -> Forecast:
+    """By the kernels' names, which say how many elements they load at a time."""
+    facts = step.analysis.facts
+    if facts is None or facts.compute_capability != "9.0":
+        return Forecast(unknown="how much faster aligned products are was measured on Hopper only")
+    parts = {kind: step.kernels(re.compile(rf"{kind}(?![0-9])")) for kind in ALIGNED}
+    whole = sum(parts.values())
+    if not whole:
+        return Forecast(unknown="the kernels' names do not say how they load")
+    slow, fast = (
+        sum(share * parts[kind] / whole / factors[end] for kind, factors in ALIGNED.items())
+        for end in (0, 1)
+    )
+    return Forecast(gain_of(share - slow, share - fast))
+
+
+_SOFTMAX = re.compile(r"softmax_?forward|softmax_warp_forward|cunn_SoftMaxForward", re.I)
+_SOFTMAX_BACKWARD = re.compile(r"soft_?max_?(warp_)?backward|cunn_SoftMaxBackward", re.I)
+_HALF_SCORES = re.compile(r"soft_?max\w*<[^<>]*(c10::(BFloat16|Half)|__half|__nv_bf)", re.I)
+_MASKS = re.compile(r"masked_fill|where_kernel|triu_tril", re.I)
+
+HEADS = (64.0, 128.0)
+"""Usual widths of an attention head."""
+
+FUSED_FLOPS = {False: (350e12, 500e12), True: (25e12, 40e12)}
+"""What fused attention does a second, in half precision and in FP32 (H100): 293 µs for 2 × 16 heads
+of 4,096 × 64 in bf16, 4,058 in FP32; 1,647 and 24,094 for 32 of 8,192 × 128."""
+
+PRODUCTS_OF_SCORES = (2.8, 4.8)
+"""Bytes that the two products of unfused attention move for each score, which bounds them."""
 
 
 def _attention(step: _Step, share: float) -> Forecast:
-    """Scores are no longer written; their two products go into the fused kernel."""
-    return Forecast(gain_of(0.85 * share, share + 0.5 * step.share(Leaf.MATMUL)))
+    """Scores are no longer written, and their products go into the fused kernel. How many scores
+    there are follows from the softmax, which reads and writes each once."""
+    facts = step.analysis.facts
+    bandwidth = facts.peak_memory_bandwidth_bytes_per_s if facts is not None else None
+    softmax = step.kernels(_SOFTMAX)
+    if facts is None or facts.compute_capability != "9.0" or not bandwidth or not softmax:
+        return Forecast(unknown="what fused attention does a second was measured on Hopper only")
+    has_backward = step.kernels(_SOFTMAX_BACKWARD) > 0
+    in_fp32 = step.share(Leaf.MATMUL_SIMT) > step.share(Leaf.MATMUL)
+    element_bytes = 2 if step.kernels(_HALF_SCORES) > softmax / 2 else 4
+    scores_a_share = 0.85 * bandwidth / (2 * element_bytes)
+    causal = 0.5 if step.kernels(_MASKS) > 0 else 1.0
+    # Backward has two and a half times the operations, at a lower rate, and four products.
+    passes, products = (4.5, 3.0) if has_backward else (1.0, 1.0)
+    rate_least, rate_most = FUSED_FLOPS[in_fp32]
+    fast = passes * softmax * scores_a_share * 4 * HEADS[0] * causal / rate_most
+    slow = passes * softmax * scores_a_share * 4 * HEADS[1] / rate_least
+    limit = step.share(Leaf.MATMUL, Leaf.MATMUL_SIMT)
+    removed = [
+        min(0.8 * limit, products * softmax * moved / (2 * element_bytes))
+        for moved in PRODUCTS_OF_SCORES
+    ]
+    if in_fp32:
+        removed[1] = 0.8 * limit
+    least = share + removed[0] - min(slow, 0.5 * share)
+    # Transposed copies of queries, keys and values are no longer needed either.
+    most = share + removed[1] + 0.5 * step.share(Leaf.ELEMENTWISE) - min(fast, 0.5 * share)
+    return Forecast(gain_of(max(0.4 * share, least), most))
 
 
-def _chain(_step: _Step, share: float) -> Forecast:
-    return Forecast(gain_of(0.5 * share, 0.85 * share))
+LEAST_CHAIN = 3
+"""Kernels of a chain (attribute.accounting)."""
+
+FUSED_KERNEL = (1.0, 1.5)
+"""What the kernel of a fused chain takes, of a mean one of the chain: it has the operands of a
+larger one."""
+
+
+def _chain(step: _Step, share: float) -> Forecast:
+    """Of each chain one kernel is left. There are no more chains than kernels of another kind
+    between them, and no more than three kernels each would make."""
+    kinds = (Leaf.ELEMENTWISE, Leaf.NORMALIZATION, Leaf.SOFTMAX)
+    launched = step.launches(lambda name: leaf_of_kernel(name) is Leaf.ELEMENTWISE)
+    others = step.launches(lambda name: leaf_of_kernel(name) not in kinds)
+    in_chains = launched * share / max(share, share + step.share(Leaf.ELEMENTWISE))
+    if in_chains < LEAST_CHAIN:
+        return Forecast(gain_of(0.5 * share, 0.75 * share))
+    chains_most = min(in_chains / LEAST_CHAIN, others + 1.0)
+    chains_least = max(1.0, min(chains_most, in_chains / 12.0))
+    slow, fast = (
+        share * chains / in_chains * factor
+        for chains, factor in zip((chains_most, chains_least), reversed(FUSED_KERNEL), strict=True)
+    )
+    beside = step.share(Leaf.ELEMENTWISE)
+    return Forecast(gain_of(share - slow, share - fast + 0.3 * beside))
+
+
+def _shared(step: _Step, share: float) -> Forecast:
+    """Kernels are as long as alone, and the other process no longer holds clocks and memory down:
+    1.81 times faster where kernels lost 28 % to it."""
+    others = step.share(Leaf.DEPENDENCY)
+    return Forecast(gain_of(share, 1.6 * share + FOLLOWS * others))
 
 
 _MODELS: dict[Leaf, Callable[[_Step, float], Forecast]] = {
+    Leaf.INPUT: _input,
     Leaf.LAUNCH: _launch,
     Leaf.SYNC: _sync,
     Leaf.COPY_PAGEABLE: _pageable,
@@ -210,4 +402,5 @@ _MODELS: dict[Leaf, Callable[[_Step, float], Forecast]] = {
     Leaf.MATMUL_UNALIGNED: _unaligned,
     Leaf.ATTENTION_UNFUSED: _attention,
     Leaf.ELEMENTWISE_CHAIN: _chain,
+    Leaf.SHARED: _shared,
 }

@@ -1,0 +1,161 @@
+"""What cures were predicted to gain and what they gained: `python -m tests.report.gains` draws
+`gputui/docs/gains.md` from `tests/data/gains`.
+
+A pair is a recording of a program with a fault, and how long its own steps took it with the fault
+and without, by its own clock. What answers the fault was written down before any prediction was
+read: the keys of the findings, and of several cures of one finding which was applied.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import msgspec
+
+import gputui
+from gputui.report.explain import Analysis, findings
+from gputui.report.explain.finding import Finding, Gain
+from tests.conftest import DATA
+from tests.sessions_for_tests import loaded_once
+
+PAGE = Path(gputui.__file__).parent / "docs" / "gains.md"
+FOLDER = DATA / "gains"
+
+
+class Pair(msgspec.Struct, kw_only=True):
+    """A program with a fault, and what its cure brought.
+
+    `group` is "workload" (of `faults`), "fitted" (public programs that models were fitted to) or
+    "held out". `answers` are the findings that its cure answers, `applied` which of their cures it
+    was. `first` is what was predicted when the pair was evaluated for the first time: low and high,
+    or None where the program's finding was another one or gave no gain.
+    """
+
+    name: str
+    group: str
+    fault: str
+    cure: str
+    answers: tuple[str, ...]
+    applied: str = ""
+    fault_ms: float
+    cure_ms: float
+    first: tuple[float, float] | None = None
+
+    @property
+    def measured(self) -> float:
+        """How many times shorter a step is with the cure."""
+        return self.fault_ms / self.cure_ms
+
+
+def pairs() -> list[Pair]:
+    """Every pair, in the order of the page."""
+    rows = json.loads((FOLDER / "pairs.json").read_text(encoding="utf-8"))
+    return [msgspec.convert(row, Pair) for row in rows]
+
+
+def found(pair: Pair) -> Finding | None:
+    """The first finding that the pair's cure answers; None where there is none."""
+    loaded = loaded_once(str(FOLDER / f"{pair.name}.gputui.gz"))
+    assert loaded.run is not None
+    every = findings(Analysis(loaded.session, loaded.run))
+    return next((finding for finding in every if finding.cause in pair.answers), None)
+
+
+def predicted(pair: Pair, finding: Finding | None) -> Gain | None:
+    """The gain of the cure that was applied."""
+    gains = finding.gains if finding is not None else ()
+    return next((gain for gain in gains if pair.applied in ("", gain.cure)), None)
+
+
+GROUPS = {
+    "held out": (
+        "Held-out programs",
+        "Written by somebody who had not seen the rules, recorded after the models were fitted. "
+        "Evaluated once: these are the figures of that evaluation.",
+    ),
+    "fitted": (
+        "Public programs",
+        "By the same author. The models were fitted to these and to the workload's faults.",
+    ),
+    "workload": ("Faults of the workload `faults`", "Fitted, too."),
+}
+
+
+def row_of(pair: Pair) -> tuple[list[str], Gain | None, Finding | None]:
+    """The cells of a pair, and what was predicted."""
+    finding = found(pair)
+    gain = predicted(pair, finding)
+    if pair.group == "held out":
+        gain = Gain(*pair.first) if pair.first is not None else None
+    if gain is None:
+        why = "another finding" if finding is None else "not known"
+        cells = [why, f"{pair.measured:.2f}×", "–"]
+    else:
+        inside = gain.low <= pair.measured <= gain.high
+        ends = f"{gain.low:.2f} to {gain.high:.2f}×"
+        cells = [ends, f"{pair.measured:.2f}×", "yes" if inside else "**no**"]
+    key = finding.cause if finding is not None else "–"
+    return [pair.name, pair.fault, pair.cure, f"`{key}`", *cells], gain, finding
+
+
+def summary(rows: list[tuple[Pair, Gain | None, Finding | None]]) -> str:
+    """A sentence about a group."""
+    with_finding = [row for row in rows if row[2] is not None]
+    given = [(pair, gain) for pair, gain, _ in rows if gain is not None]
+    if not given:
+        return f"{len(rows)} pairs, none with a predicted gain."
+    inside = sum(gain.low <= pair.measured <= gain.high for pair, gain in given)
+    width = median(gain.high / gain.low for _, gain in given)
+    error = median(abs(gain.middle / pair.measured - 1) for pair, gain in given)
+    return (
+        f"{len(rows)} pairs; a finding that the cure answers in {len(with_finding)}, with a gain "
+        f"in {len(given)}. Measured gain inside the interval: {inside} of {len(given)} "
+        f"({100 * inside / len(given):.0f} %). Median of high ÷ low: {width:.2f}. Median error of "
+        f"the middle: {100 * error:.0f} %."
+    )
+
+
+def page() -> str:
+    """The page, as it should be."""
+    lines = [
+        "# What cures gain: predicted and measured",
+        "",
+        "Written by `python -m tests.report.gains` from the recordings in `tests/data/gains`; a",
+        "test compares. Each row is a program with one fault, recorded with gputui, and the same",
+        "program with that fault cured: the interval that gputui says of the fault's finding, and",
+        "how many times shorter the program's own step became, by its own clock. One H100 80GB",
+        "HBM3, torch 2.11, 2026-11-24. A middle is the geometric mean of an interval's ends. Where",
+        "no gain stands: *another finding*, where none is of the fault, *not known*, where gputui",
+        "says so. How the models work: `gputui/report/explain/gains.py`.",
+    ]
+    every = pairs()
+    for group, (title, text) in GROUPS.items():
+        chosen = [pair for pair in every if pair.group == group]
+        if not chosen:
+            continue
+        table: list[list[str]] = []
+        results: list[tuple[Pair, Gain | None, Finding | None]] = []
+        for pair in chosen:
+            cells, gain, finding = row_of(pair)
+            table.append(cells)
+            results.append((pair, gain, finding))
+        lines += ["", f"## {title}", "", text, "", summary(results), ""]
+        lines += [
+            "| program | fault | cure | finding | predicted | measured | inside |",
+            "|---|---|---|---|--:|--:|---|",
+            *(f"| {' | '.join(cells)} |" for cells in table),
+        ]
+    return "\n".join(lines) + "\n"
+
+
+def write(rows: list[dict[str, Any]]) -> None:
+    """Keeps pairs: a line each."""
+    text = ",\n".join(json.dumps(row, ensure_ascii=False) for row in rows)
+    (FOLDER / "pairs.json").write_text(f"[\n{text}\n]\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(), encoding="utf-8")
