@@ -101,8 +101,7 @@ SILENT = {
     "attention-cure": "HEALTHY",
     "pageable-cure": "HEALTHY",
     "overlap-cure": "HEALTHY",
-    # Its GPU was throttled for a while: 200 of 920 steps.
-    "sync-cure": "UNEVEN STEPS",
+    "sync-cure": "HEALTHY",
     "allocator-cure": "HEALTHY",
     "workers-cure": "HEALTHY",
     "recompiling-cure": "HEALTHY",
