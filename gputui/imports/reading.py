@@ -353,6 +353,8 @@ class ImportedReading(ABC):
         self._processes: dict[int, _Process] = {}
         self._shapes = shapes
         self._summed = summed
+        self._read_until = clock.first
+        self._stopped = False
 
     @abstractmethod
     def _horizon(self, tick: int) -> int:
@@ -383,12 +385,25 @@ class ImportedReading(ABC):
         """What the file holds beside what processes did, up to a moment."""
         yield from ()
 
+    @property
+    def share_read(self) -> float:
+        """How much of the file's time has been read, from 0 to 1."""
+        covered = self._clock.last - self._clock.first
+        return (self._read_until - self._clock.first) / covered if covered > 0 else 1.0
+
+    def stop(self) -> None:
+        """Read no further than to the end of this tick; from any thread."""
+        self._stopped = True
+
     def events(self) -> Iterator[AnyEvent]:
         """The events between the run's start and its end. Raises JournalError."""
         clock = self._clock
         settled = clock.first
         for tick in clock.ticks(summed=self._summed):
+            if self._stopped:
+                return
             yield from self._until(tick)
+            self._read_until = tick
             if tick - settled >= SETTLED_NS:
                 settled = tick
                 for process in self._processes.values():

@@ -677,3 +677,36 @@ def test_a_range_that_never_ends_needs_all_rows(tmp_path: Path) -> None:
     ]
     _assert_same(tables[0].cells, tables[1].cells)
     assert "open" in str(tables[0].cells)
+
+
+# --- for a screen: how much was read, and an end before the end -----------------------------------
+
+
+def test_the_first_figures_are_there_long_before_the_last(tmp_path: Path) -> None:
+    report = NsysReport(_long_report(10).write(tmp_path / "r.sqlite"))
+    shares = [report.share_read for event in report if isinstance(event, CaptureDelta)]
+    assert shares == sorted(shares)
+    assert shares[0] < 0.05
+    assert report.share_read == shares[-1] == 1
+    assert report.damage is None
+
+
+def test_what_was_read_before_the_stop_stays(tmp_path: Path) -> None:
+    report = NsysReport(_long_report(10).write(tmp_path / "r.sqlite"))
+    session = Session()
+    for event in report:
+        session.apply((event,))
+        if report.share_read >= 0.5:
+            report.stop()
+    assert session.run is not None
+    assert session.run.ended is not None
+    assert 0.5 <= report.share_read < 0.6
+    assert 0 < len(kernel_rows(session, session.run)) <= 2
+    assert str(report.damage).endswith(f"reading was stopped at {report.share_read:.0%}")
+
+
+def test_a_report_that_is_stopped_while_it_is_sorted_ends_at_once(tmp_path: Path) -> None:
+    report = NsysReport(_long_report(1).write(tmp_path / "r.sqlite"))
+    report.stop()
+    assert [event for event in report if isinstance(event, CaptureDelta)] == []
+    assert str(report.damage).endswith("reading was stopped at 0%")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any, NoReturn
@@ -61,6 +62,11 @@ class Database:
 
     def close(self) -> None:
         self._connection.close()
+
+    def interrupt(self) -> None:
+        """End the queries that run, from any thread: they raise JournalError."""
+        with suppress(sqlite3.ProgrammingError):  # it is closed
+            self._connection.interrupt()
 
     def refuse(self, error: Exception) -> NoReturn:
         """Raise one line saying that the file cannot be read."""

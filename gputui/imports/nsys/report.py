@@ -65,6 +65,8 @@ class NsysReport:
         self._trace = trace
         self._summed = summed
         self._table = table
+        self._reading: NsysReading | None = None
+        self._stopped = False
         self.damage: str | None = None
         self.skipped = 0
         self._database = Database(path)
@@ -87,6 +89,18 @@ class NsysReport:
         if self.folder is not None:
             self.folder.cleanup()
 
+    @property
+    def share_read(self) -> float:
+        """How much of the report's time has been read, from 0 to 1."""
+        return self._reading.share_read if self._reading is not None else 0.0
+
+    def stop(self) -> None:
+        """End reading soon, from any thread: what was read stays, and `damage` says so."""
+        self._stopped = True
+        if self._reading is not None:
+            self._reading.stop()
+        self._database.interrupt()
+
     def __iter__(self) -> Iterator[AnyEvent]:
         yield self.header
         yield self._run_started()
@@ -98,15 +112,19 @@ class NsysReport:
                 yield from sums
             else:
                 names = Names(self._database)
-                reading = NsysReading(
+                self._reading = NsysReading(
                     self._database, self._clock, names, self._trace, summed=self._summed
                 )
-                yield from reading.events()
-                self.skipped = reading.skipped
+                if self._stopped:
+                    self._reading.stop()
+                yield from self._reading.events()
+                self.skipped = self._reading.skipped
         except JournalError as error:
             self.damage = f"{error}; read until there"
         finally:
             self.close()
+        if self._stopped and self.share_read < 1:
+            self.damage = f"{self.name}: reading was stopped at {self.share_read:.0%}"
         # A report does not contain the program's exit status.
         yield RunEnded(
             time_ns=self._clock.epoch_ns(self._clock.last),
