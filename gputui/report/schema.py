@@ -69,7 +69,8 @@ class Column(msgspec.Struct, Generic[R], frozen=True):
     seen: Callable[[Sequence[Cell]], bool] = always
     """Whether people see it, depending on its cells."""
     in_table: bool = True
-    """False where JSON has it and tables do not."""
+    """False where JSON has it, and the screen where it names it, and printed tables and CSV do
+    not: a column of gputui's own in a table that has nsys's columns."""
     wide: bool = False
     """True where `--once` has it on a wide terminal and in a file only."""
     label: str = ""

@@ -167,7 +167,7 @@ RANKS: TableSpec[RankTime] = TableSpec(
 # --- kernels, CUDA calls and copies of each rank: the tables of nsys add ranks up
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RankRow(TableRow):
     """What one rank has of a name; percent is of the rank's own total."""
 

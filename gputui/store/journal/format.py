@@ -19,7 +19,10 @@ from gputui.model.events import Scope, base
 from gputui.model.leaves import LEAVES, Leaf
 from gputui.model.metrics import metrics_of
 
-_RULE = re.compile(rf"Annotated\[(.*), (?:{'|'.join(rule.name.title() for rule in base.Rule)})\]")
+_RULE = re.compile(
+    rf"Annotated\[(.*?), (?:{'|'.join(rule.name.title() for rule in base.Rule)})"
+    r"(?:, Reader\.\w+)?\]$"
+)
 """How parts are merged does not matter to how they are written."""
 
 PAGE = Path(__file__).parents[2] / "docs" / "recording.md"

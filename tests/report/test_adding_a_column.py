@@ -1,0 +1,95 @@
+"""A column is added in two files: the recipe of docs, carried out on a copy of the package."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import gputui
+
+_FIELD = """
+    queue_ns: int = 0
+    \"\"\"From the return of its launches to its start, all of them.\"\"\"
+"""
+_ROWS = """
+    queues: dict[str, int] = {}
+    for launched in run.launches.values():
+        if launched.queue is not None:
+            name = kernel_name(session, launched.kernel, names)
+            queues[name] = queues.get(name, 0) + launched.queue.total
+    from dataclasses import replace
+    return [replace(row, queue_ns=queues.get(row.name, 0)) for row in statistics_rows(sums)]
+
+
+def api_rows("""
+_COLUMN = """SHORT_NAME, CATEGORY,
+            time("Queued", "queue_ns", lambda row: row.queue_ns, "Behind other work", kind=int,
+                 in_table=False)),
+"""
+_CHANGED = (
+    ("report/statistics.py", "    percent: float\n", "    percent: float\n" + _FIELD),
+    ("report/statistics.py", "    return statistics_rows(sums)\n\n\ndef api_rows(", _ROWS),
+    ("report/tables/nsys.py", "SHORT_NAME, CATEGORY),\n", _COLUMN),
+)
+"""File, what is replaced, by what."""
+
+_CHECK = """
+import gputui
+from gputui.cli.reference import tables_page
+from gputui.model.events import *
+from gputui.report.registry import table
+from gputui.state import Session
+from tests.events_for_tests import times
+
+assert gputui.__file__.startswith(FOLDER), gputui.__file__
+events = [RunStarted(time_ns=0, run=1, kind="command", name="p", arguments=(), pid=5)]
+events.append(KernelDefined(time_ns=1, kernel=1, name="gemm", mangled="gemm"))
+for rank in (0, 1):
+    process = rank + 1
+    events.append(ProcessAttached(
+        time_ns=0, run=1, process=process, pid=5 + rank, parent_pid=1, command="p",
+        cuda_status="tracing", rank=rank,
+    ))
+    time = times(10 * process)
+    events.append(CaptureDelta(
+        time_ns=2, process=process,
+        kernels=(KernelDelta(process=process, range=0, kernel=1, device=rank, time=time),),
+        launches=(LaunchDelta(
+            process=process, thread=1, device=rank, name="cudaLaunchKernel", kernel=1, total=time,
+            call=time, queue=times(100 * process), kernel_time=time,
+        ),),
+    ))
+session = Session.from_events(events)
+[row] = table(session, session.run, "cuda_gpu_kern_sum").records()
+assert row["queue_ns"] == 300, row
+# Each rank has its own, of a table of the run that kernels are not in.
+rows = table(session, session.run, "cuda_gpu_kern_sum:rank").records()
+assert [(row["rank"], row["queue_ns"]) for row in rows] == [(0, 100), (1, 200)], rows
+assert "Queued" not in [c.title for _, c in table(session, session.run, "cuda_gpu_kern_sum").headed]
+assert "`queue_ns`" in tables_page()
+"""
+
+
+def test_a_column_is_its_field_its_rows_and_its_declaration(tmp_path: Path) -> None:
+    package = tmp_path / "gputui"
+    shutil.copytree(
+        Path(gputui.__file__).parent, package, ignore=shutil.ignore_patterns("__pycache__")
+    )
+    for name, replaced, added in _CHANGED:
+        path = package / name
+        text = path.read_text(encoding="utf-8")
+        assert text.count(replaced) == 1, (name, replaced)
+        path.write_text(text.replace(replaced, added), encoding="utf-8")
+    assert len({name for name, *_ in _CHANGED}) == 2
+    done = subprocess.run(
+        [sys.executable, "-B", "-c", f"FOLDER = {str(tmp_path)!r}\n{_CHECK}"],
+        env=os.environ | {"PYTHONPATH": f"{tmp_path}:{Path(__file__).parents[2]}"},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
