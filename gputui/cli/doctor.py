@@ -216,7 +216,7 @@ def _nsight() -> Iterator[Check]:
             yield Check(name, "warning", f"{path} cannot be run: {error}")
             continue
         version = re.search(pattern, done.stdout)
-        yield Check(name, "ok", f"{version[1] if version else 'version not told'} ({path})")
+        yield Check(name, "ok", f"{version[1] if version else 'version unknown'} ({path})")
 
 
 def _workloads() -> Iterator[Check]:

@@ -216,6 +216,10 @@ class DeviceSteps:
             new = new[new > self._open_ns]
         self._boundaries = distinct(np.concatenate((boundaries_before, new)))
 
+    def trust_steps(self) -> None:
+        """The program declares its steps and has warmed up before: each of them counts."""
+        self._scopes.trust()
+
     def collect(self, until_ns: int | None, may_wait: bool) -> list[Part]:
         """The deltas up to `until_ns`; with `may_wait`, steps stay until it is clear how they
         begin."""

@@ -97,6 +97,7 @@ class StepScopes:
         self._early: list[Step] = []
         self._odd: list[Classified] = []
         self._settled = False
+        self._is_trusted = False
         self._lengths: deque[int] = deque(maxlen=_TYPICAL_MEDIAN)
         self._operations: deque[int] = deque(maxlen=_TYPICAL_MEDIAN)
         self._typical_ns = 0.0
@@ -107,6 +108,12 @@ class StepScopes:
     def has_begun(self) -> bool:
         """Whether there was a step in this loop or an earlier one."""
         return self._settled or bool(self._early) or self.loop > 0
+
+    def trust(self) -> None:
+        """No step is warm-up, nor evaluation for its few operations: who declared the steps says
+        what is one."""
+        if not self._early:
+            self._is_trusted = self._settled = True
 
     def restart(self) -> list[Classified]:
         """Something else repeats from here on."""
@@ -123,6 +130,9 @@ class StepScopes:
                 classified += self._settle()
                 continue
             judged = self._classify(step)
+            if self._is_trusted:
+                classified.append(judged)
+                continue
             if judged.scope is Scope.STEADY and step.length_ns > self._typical_ns / PAUSE:
                 classified += [*self._odd, judged]
                 self._odd = []
@@ -141,7 +151,7 @@ class StepScopes:
     def add_even(self, lengths: Int64s, operations: Int64s) -> Bools | None:
         """Many steps at once, where all of them are steady: which are slow. None where one is not
         plainly so: then they have to be added one by one."""
-        if not self._settled or self._odd:
+        if not self._settled or self._odd or not self._lengths:
             return None
         longest = max(PAUSE * self._typical_ns, PAUSE_NS)
         if (
@@ -222,7 +232,10 @@ class StepScopes:
             self._usual_operations = median(self._operations)
 
     def _classify(self, step: Step) -> Classified:
-        if step.operations < EVALUATION * self._usual_operations:
+        if self._is_trusted and not self._lengths:
+            self._learn(step)
+            return Classified(step, Scope.STEADY, self.loop)
+        if not self._is_trusted and step.operations < EVALUATION * self._usual_operations:
             return Classified(step, Scope.EVALUATION, self.loop)
         if step.length_ns > max(PAUSE * self._typical_ns, PAUSE_NS):
             return Classified(step, Scope.PAUSE, self.loop)

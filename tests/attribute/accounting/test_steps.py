@@ -280,6 +280,24 @@ def scoped(lengths: list[int], operations: list[int] | None = None) -> list[tupl
 MS = 1_000_000
 
 
+def test_every_step_counts_where_the_program_declares_its_steps() -> None:
+    # A workload warms up before its steps, and rows of a sweep have other work than those before.
+    lengths = [150 * MS, 90 * MS, *[60 * MS] * 8, *[2 * MS] * 20]
+    operations = [100] * 10 + [1] * 20
+    scopes = StepScopes()
+    scopes.trust()
+    # The first of them is judged by itself: nothing says yet what is usual.
+    assert scopes.add_even(np.array(lengths[:1]), np.array(operations[:1])) is None
+    at, judged = 0, []
+    for length, count in zip(lengths, operations, strict=True):
+        step = Step(at, at + length, count, np.zeros(1))
+        judged += scopes.add([step])
+        at += length
+    judged += scopes.end()
+    assert [(one.scope, one.loop) for one in judged] == [(Scope.STEADY, 0)] * 30
+    assert not judged[0].slow
+
+
 def test_warm_up_ends_where_steps_become_even() -> None:
     found = scoped([900 * MS, 300 * MS, 150 * MS] + [50 * MS] * 20)
     assert [scope for scope, _ in found] == [Scope.WARMUP] * 3 + [Scope.STEADY] * 20
