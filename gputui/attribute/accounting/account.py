@@ -212,7 +212,7 @@ class Accounting:
         steps = self._program_steps
         moments = steps.take_moments(self._launches.newest_ns)
         if steps.chosen is None:
-            return False
+            return False  # nothing speaks, or not any more: what repeats from here on is sought
         for device in self.devices.values():
             device.micro_batches = steps.micro_batches
             if steps.is_new:

@@ -48,11 +48,18 @@ _RANKS: dict[StepSource, int] = {
 bar may count steps, or epochs, or files: that is decided by what it spans."""
 
 SPEAKS_FOR = 0.1
-"""Share of a source's time, from its marks to the next of any site, that a site has at least: the
-optimizer of a generator that runs once in five has a sixth."""
+"""Share of a source's time that a site has at least: as often as it was marked, what usually passes
+until the next mark of any. The optimizer of a generator that runs once in five has a sixth."""
 
 JITTED_SHARE = 0.5
-"""The same of a jitted function: in a program of single operators none is the step."""
+"""The same of a jitted function: in a program of single operators none is the step. Compiling takes
+seconds between the first marks, hence what usually passes."""
+
+SILENT_NS = 500_000_000
+SILENT_STEPS = 100
+"""A module, token, bar or function that is not marked for this long, and for as many steps, while
+the program launches on, is not what its steps go by any more: it was captured in a CUDA graph,
+which is replayed now. A training step comes back after an evaluation, however long that takes."""
 
 BAR_COVERS = 0.25
 """Marks of a progress bar for each of a module's, from which its iterations are the steps."""
@@ -87,12 +94,19 @@ def _of_source(source: StepSource, moments: dict[Site, Int64s]) -> Site | None:
     """The site of a source by which the steps go, None where no one does: the least frequent of
     those that much of the time lies after, of progress bars the one that most lies after."""
     every = np.sort(np.concatenate(list(moments.values())))
-    following = np.append(every[1:], every[-1])
+    gaps = np.diff(np.append(every, every[-1]))
     shares = {
-        site: float((following - every)[np.searchsorted(every, its)].sum())
+        site: len(its) * float(np.median(gaps[np.searchsorted(every, its)]))
         for site, its in moments.items()
     }
     whole = sum(shares.values()) or 1.0
+    if source == "jax":  # what runs a few times before the loop says nothing
+        shares = {
+            site: share for site, share in shares.items() if len(moments[site]) >= SETTLED_MARKS
+        }
+        if not shares:
+            return None
+        whole = sum(shares.values()) or 1.0
     heaviest = max(shares, key=lambda site: shares[site])
     if source == "jax":
         return heaviest if shares[heaviest] >= JITTED_SHARE * whole else None
@@ -100,6 +114,13 @@ def _of_source(source: StepSource, moments: dict[Site, Int64s]) -> Site | None:
         return heaviest
     heavy = [site for site in moments if shares[site] >= SPEAKS_FOR * whole]
     return min(heavy, key=lambda site: (len(moments[site]), site != heaviest))
+
+
+def _is_silent(source: StepSource, moments: Int64s, launched_ns: int) -> bool:
+    usual_ns = float(np.median(np.diff(moments)))
+    if _RANKS[source] < _RANKS["token"]:
+        return launched_ns - int(moments[-1]) > max(HELD_NS, SILENT_STEPS * usual_ns)
+    return launched_ns - int(moments[-1]) > max(SILENT_NS, SILENT_STEPS * usual_ns)
 
 
 def _is_as_good(chosen: Site, other: Site, moments: dict[Site, Int64s]) -> bool:
@@ -211,7 +232,7 @@ class ProgramSteps:
     def take_moments(self, until_ns: int) -> Int64s:
         """Moments up to `until_ns` at which steps begin, since the last call; where the steps go by
         something else than before, all that are remembered of that."""
-        chosen = self._choose()
+        chosen = self._choose(until_ns)
         self.is_new = chosen != self.chosen
         if self.is_new:
             self.chosen, self._given_ns = chosen, 0
@@ -252,12 +273,17 @@ class ProgramSteps:
     def _moments(marks: _Marks) -> Int64s:
         return np.concatenate((marks.recent_ns, *marks.new_ns))
 
-    def _choose(self) -> Site | None:
-        """The site that the steps go by. One that is silent for long gives way to another."""
+    def _choose(self, launched_ns: int) -> Site | None:
+        """The site that the steps go by, now that something was launched at `launched_ns`. One that
+        is silent for long gives way to another, or to none."""
         moments = {site: self._moments(marks) for site, marks in self._sites.items()}
-        moments = {site: its for site, its in moments.items() if len(its) > 1}
+        moments = {
+            site: its
+            for site, its in moments.items()
+            if len(its) > 1 and not _is_silent(site.source, its, launched_ns)
+        }
         if not moments:
-            return self.chosen
+            return None
         newest_ns = max(int(its[-1]) for its in moments.values())
         moments = {site: its for site, its in moments.items() if its[-1] >= newest_ns - HELD_NS}
         best: dict[StepSource, Site] = {}
@@ -266,7 +292,7 @@ class ProgramSteps:
             if (site := _of_source(source, its)) is not None:
                 best[source] = site
         if not best:
-            return self.chosen
+            return None
         rank = min(_RANKS[source] for source in best)
         first = {source: site for source, site in best.items() if _RANKS[source] == rank}
         if "tqdm" in first and len(first) > 1:

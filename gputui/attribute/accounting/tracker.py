@@ -128,6 +128,7 @@ class LaunchOrder:
         self._kernels = kernels
         self._main = MainStream()
         self._last_moment_ns: int | None = None
+        self._newest_ns = 0
         self._parts = [_NOTHING]
         self._new: list[OrderedLaunches] = []
 
@@ -186,8 +187,9 @@ class LaunchOrder:
     def newest_ns(self) -> int:
         """When the newest launch of those that have arrived was called; 0 before the first."""
         self._settle()
-        called_ns = self._parts[-1].called_ns
-        return int(called_ns[-1]) if len(called_ns) else 0
+        if len(called_ns := self._parts[-1].called_ns):
+            self._newest_ns = max(self._newest_ns, int(called_ns[-1]))
+        return self._newest_ns
 
     def keep_newest(self) -> None:
         """Steps come as ranges or marks: the launches that they may begin with stay."""

@@ -370,6 +370,8 @@ def _mark_tqdm(marks: Marks, std: Any) -> None:
             frame = frame.f_back
         key = frame.f_code, frame.f_lineno
         site = sites.get(key)
+        if "/torch/" in frame.f_code.co_filename:  # its compiler's bars, for what it compiles
+            return None
         if site is None and len(sites) < MOST_CLASSES:
             name = f"{os.path.basename(frame.f_code.co_filename)}:{frame.f_lineno}"
             site = sites[key] = marks.site("tqdm", name, begins=False)

@@ -241,3 +241,33 @@ def test_where_nothing_speaks_repetition_says_how_many_ways_there_are():
     steady = [loop for loop in run.loops.values() if loop.scope == Scope.STEADY]
     assert {loop.source for loop in steady} == {"repetition"}
     assert all(loop.readings is not None and loop.readings >= 1 for loop in steady)
+
+
+def test_a_module_that_is_captured_in_a_graph_says_nothing_of_its_replays():
+    program = Program()
+    steps = []
+    for n in range(300):
+        at = n * 10 * MS
+        warm_up = [_mark(program, n + 1, at, MODULE, "Net")] if n < 20 else []
+        steps.append([*warm_up, *_launches(program, at + 1000, 100),
+                      *_launches(program, at + 3 * MS, 30, name="head")])  # fmt: skip
+    run = _run(program, steps, 10)
+    counts = {}
+    for (scope, source), (count, _) in _loops(run).items():
+        if scope == Scope.STEADY:
+            counts[source] = counts.get(source, 0) + count
+    assert counts["repetition"] > 200
+
+
+def test_what_is_jitted_and_runs_once_before_the_loop_is_no_step():
+    program = Program()
+    jax = STEP_SOURCES.index("jax") + 1
+    steps = [[_mark(program, n + 1, n * 1500 * MS, jax, "jit_seed")] for n in range(2)]
+    for n in range(90):
+        at = (3200 + n * 35) * MS
+        steps.append([_mark(program, n + 1, at, jax, "jit_play"),
+                      *_launches(program, at + 1000, 80)])  # fmt: skip
+    run = _run(program, steps, 10)
+    steady = [loop for loop in run.loops.values() if loop.scope == Scope.STEADY]
+    assert {loop.source for loop in steady} == {"jax"}
+    assert sum(loop.steps for loop in steady) >= 85
