@@ -22,13 +22,19 @@ REASON = "not measured when this was recorded"
 def has_idle_times(run: Run, process: int, device: int) -> bool:
     """Whether gaps and overlap of a process's work on a device were measured.
 
-    They were introduced together with the figures of single streams, of which any work has at least
-    one.
+    A device of which neither is there had no gap and one stream, or it was not measured: then the
+    figures of single streams, which came with them, are missing too.
     """
     use = run.timing.devices.get((process, device))
-    return not (use and use.operations) or any(
-        (stream.process, stream.device) == (process, device)
-        for stream in run.timing.streams.values()
+    if use is None or not use.operations:
+        return True
+    return (
+        bool(use.idle is not None and use.idle.count)
+        or bool(use.overlap_ns)
+        or any(
+            (stream.process, stream.device) == (process, device)
+            for stream in run.timing.streams.values()
+        )
     )
 
 

@@ -249,8 +249,17 @@ def delta(session: Session, run: Run, event: CaptureDelta) -> None:
             add_to_range(node, part)
         else:
             session.unknown_references += 1
+    unknown = 0
     for tables in (run, run.timing, process):
-        session.unknown_references += fold_of(type(tables))(tables, event, places)
+        unknown += fold_of(type(tables))(tables, event, places)
+    if unknown:
+        session.unknown_references += unknown
+        run.undefined_range_records += sum(
+            part.time.count
+            for changes in (event.kernels, event.memory_operations, event.api)
+            for part in changes
+            if part.range and part.range not in run.ranges
+        )
     for block in blocks_of(event):
         gpu = places.gpus[block.device]
         blocks = run.step_blocks.setdefault(event.process, StepBlocks())

@@ -34,6 +34,7 @@ class Remark(msgspec.Struct, frozen=True):
         "--trace-steps",
         "--annotate",
         "left out",
+        "ranges",
         "CUDA graphs",
         "launches",
         "times",
@@ -67,6 +68,8 @@ def remarks(run: Run) -> list[Remark]:
         lines.append(Remark("--annotate", words))
     if left_out := sum(process.left_out_nodes for process in run.processes.values()):
         lines.append(Remark("left out", f"{left_out} ranges, too many, too deep or too long"))
+    if astray := run.undefined_range_records:
+        lines.append(Remark("ranges", _astray(astray)))
     if unseen := _unseen_graphs(run):
         lines.append(Remark("CUDA graphs", unseen))
     if ending := _made_to_end(run):
@@ -147,6 +150,13 @@ def _untested_cupti(run: Run) -> str | None:
         f"version {newest} is newer than {NEWEST_CUPTI}, the newest tested: figures of kernels and "
         "copies may be wrong"
     )
+
+
+def _astray(records: int) -> str:
+    what = (
+        "1 kernel, copy or call is" if records == 1 else f"{records} kernels, copies and calls are"
+    )
+    return f"{what} in ranges that the recording does not define, and count outside every range"
 
 
 def _nothing_annotated(run: Run) -> str | None:

@@ -257,6 +257,9 @@ class Run(msgspec.Struct):
     log: History[LogLine] = msgspec.field(default_factory=lambda: History(LogLine, LOG_LINES))
     log_lines: int = 0
     processes: dict[int, Process] = {}
+    undefined_range_records: int = 0
+    """Kernels, copies and calls in ranges that the recording does not define, or that were left out
+    for want of room: they count outside every range."""
     refused: CaptureRefused | None = None
     ranges: dict[int, Range] = {}
     roots: list[int] = []

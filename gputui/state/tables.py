@@ -61,7 +61,8 @@ Fold = Callable[[Any, CaptureDelta, Places], int]
 def fold_of(holder: type[msgspec.Struct]) -> Fold:
     """The fold of the tables that a class declares, each under the name of the delta's field."""
     tables = [
-        (name, _table_fold(mark.kind)) for name, (_, mark) in declared(holder, TableOf).items()
+        (name, _table_fold(mark.kind, name in ALSO_OUTSIDE))
+        for name, (_, mark) in declared(holder, TableOf).items()
     ]
 
     def fold(tables_of: Any, delta: CaptureDelta, places: Places) -> int:
@@ -75,8 +76,13 @@ def fold_of(holder: type[msgspec.Struct]) -> Fold:
     return fold
 
 
+ALSO_OUTSIDE = ("kernels", "memory_operations", "api", "range_leaves")
+"""Tables whose rows count outside every range where the recording does not define theirs, so that
+their sums stay what was captured. Others say something of the range itself."""
+
+
 def _table_fold(
-    kind: type[Any],
+    kind: type[Any], counts_outside: bool
 ) -> Callable[[dict[tuple[Any, ...], Any], Iterable[Any], Places], int]:
     merger = merger_of(kind)
     start, add = merger.start, merger.add
@@ -86,16 +92,20 @@ def _table_fold(
     device = own.index("device") if "device" in own else None
     kernel = own.index("kernel") if "kernel" in own else None
     in_range = "range" in own
+    place_of_range = own.index("range") if in_range else 0
 
     def fold(rows: dict[tuple[Any, ...], Any], changes: Iterable[Any], places: Places) -> int:
         unknown = 0
         process, gpus, ranges, kernels, other = places
         prefix = (process,) if of_process else ()
         for change in changes:
-            if in_range and change.range and change.range not in ranges:
-                unknown += 1
-                continue
             key = get(change)
+            is_undefined = in_range and change.range and change.range not in ranges
+            if is_undefined:
+                unknown += 1
+                if not counts_outside:
+                    continue
+                key = *key[:place_of_range], 0, *key[place_of_range + 1 :]
             if device is not None and (index := gpus[key[device]]) != key[device]:
                 key = *key[:device], index, *key[device + 1 :]
             if kernel is not None and other is not None and key[kernel] not in kernels:
@@ -113,6 +123,8 @@ def _table_fold(
                 row.device = key[device]
             if kernel is not None:
                 row.kernel = key[kernel]
+            if is_undefined:
+                row.range = 0
         return unknown
 
     return fold

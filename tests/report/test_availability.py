@@ -8,11 +8,14 @@ from pathlib import Path
 import pytest
 
 from gputui.cli.dispatch import run
+from gputui.playback.opening import load
 from gputui.render.text_tables import to_csv, to_json, to_text
 from gputui.report.availability import REASON
 from gputui.report.registry import run_tables
 from gputui.report.summary_document import summary_document
+from gputui.report.tables.timing import device_timings
 from gputui.state import Session
+from tests.conftest import DATA
 from tests.sessions_for_tests import loaded_once
 
 EMPTY = (
@@ -86,3 +89,16 @@ def test_csv_has_its_reason_on_stderr(h200_path: Path, capsys: pytest.CaptureFix
     assert out.splitlines()[1].endswith(",,,,,,,,,")
     assert err.startswith("gputui: gpu_idle: ")
     assert err.endswith(f"idle time and overlap {REASON}\n")
+
+
+@pytest.mark.parametrize(
+    ("name", "gaps"), [("ranks/late_host", 26_263), ("faults/alloc_each", 52_321)]
+)
+def test_gaps_that_a_recording_has_are_shown_without_its_streams(name: str, gaps: int) -> None:
+    """What single streams did was cut out of these to make them small; the idle time is there."""
+    recorded = load(str(DATA / f"{name}.gputui.gz")).run
+    assert recorded is not None
+    rows = device_timings(recorded)
+    assert not [row for row in rows if row.unavailable.keys() & {"idle", "overlap_ns"}]
+    assert gaps in [row.idle.count for row in rows if row.idle is not None]
+    assert not recorded.timing.streams

@@ -85,7 +85,7 @@ def test_the_rank_that_is_not_in_the_collective_hangs() -> None:
     assert one.headline == "rank 2 hangs"
     assert one.sentence == (
         "Rank 2 did not come to the all_reduce that ranks 0, 1 and 3 are in for 12.0 s; "
-        "it is in step/load"
+        "it is in step/load."
     )
 
 
@@ -102,7 +102,7 @@ def test_a_rank_that_hung_until_the_end_was_stopped_or_is_looked_at_the_next_tim
     ):
         ended = RunEnded(time_ns=at(17), run=1, reason="stopped", stopped=True, continued=pids)
         [one] = found(collective(2, 20, 20, 4.9), *in_it, later(17), ended)
-        assert one.sentence.endswith(word)
+        assert one.sentence.endswith(f"{word}.")
         assert one.advice == advice
 
 
@@ -128,7 +128,7 @@ def test_who_gave_up_waiting_is_not_the_one_that_hangs() -> None:
     ended = [gone(rank, 17, clean=True) for rank in (0, 1, 3)]
     [one] = found(collective(2, 20, 20, 4.9), *in_it, lines, *ended, gone(2, 20))
     assert one.headline == "rank 2 hangs"
-    assert "that ranks 0, 1 and 3 are in for 12.0 s" in one.sentence
+    assert "that ranks 0, 1 and 3 are in for 12.0 s." in one.sentence
 
 
 def test_whom_the_end_of_a_rank_took_along_did_not_end_early() -> None:
@@ -138,7 +138,7 @@ def test_whom_the_end_of_a_rank_took_along_did_not_end_early() -> None:
     ended = [gone(0, 4.9, clean=True), gone(2, 5.0, clean=True), gone(1, 5.1, clean=True)]
     # What the launcher ended for it vanished.
     [one] = found(collective(2, 20, 20, 4.9), *in_it, lines, *ended, gone(3, 5.2))
-    assert one.sentence == "Rank 2 ended before the others, whose collectives then failed"
+    assert one.sentence == "Rank 2 ended before the others, whose collectives then failed."
     # Killed, it takes others along too.
     [one] = found(collective(2, 20, 20, 4.9), *in_it, lines, ended[0], gone(2, 5), *ended[2:])
     assert one.headline == "rank 2 died"
@@ -156,7 +156,7 @@ def test_a_rank_that_ended_before_the_others_keeps_them_waiting() -> None:
     [one] = found(collective(2, 20, 20, 4.9), gone(2, 4.95, clean=True), *in_it, later(17))
     assert one.headline == "rank 2 ended early"
     assert one.sentence == (
-        "Rank 2 ended without coming to the all_reduce that ranks 0, 1 and 3 are in for 12.0 s"
+        "Rank 2 ended without coming to the all_reduce that ranks 0, 1 and 3 are in for 12.0 s."
     )
     aborted = [gone(rank, 30) for rank in (0, 1, 3)]
     [one] = found(collective(2, 20, 20, 4.9), gone(2, 4.95, clean=True), *in_it, *aborted)
@@ -252,7 +252,7 @@ def test_out_of_memory_and_failures_name_the_first_rank_and_not_those_it_took_al
     assert one.cause == "rank_out_of_memory"
     assert "Rank 1 ran out of memory: torch.OutOfMemoryError" in one.sentence
     [one] = found(output("[rank3]: ValueError: no such token", "[rank2]: KeyError: 7"))
-    assert one.sentence == "Rank 3 failed first, and 1 more: ValueError: no such token"
+    assert one.sentence == "Rank 3 failed first, and 1 more: ValueError: no such token."
 
 
 def test_ranks_that_end_properly_are_no_finding() -> None:

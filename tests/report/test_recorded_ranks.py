@@ -71,8 +71,8 @@ def test_a_few_collectives_of_a_short_run_name_nobody_and_it_says_why() -> None:
 @pytest.mark.parametrize(
     ("name", "sentence"),
     [
-        ("hang", "Rank 1 did not come to the all_reduce that rank 0 is in for 15.1 s"),
-        ("kill", "Rank 1 (pid 4845) vanished without ending properly"),
+        ("hang", "Rank 1 did not come to the all_reduce that rank 0 is in for 15.1 s."),
+        ("kill", "Rank 1 (pid 4845) vanished without ending properly."),
     ],
     ids=["hang", "kill"],
 )

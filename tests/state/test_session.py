@@ -141,7 +141,7 @@ def test_deltas_add_up() -> None:
     assert [getattr(node, name) for name in sums] == [4, 6, 12, 2, 4, 2]
 
 
-def test_what_names_a_range_that_is_not_known_is_counted_and_left_out() -> None:
+def test_what_names_a_range_that_is_not_known_is_counted_outside_every_range() -> None:
     kernel = KernelDelta(process=1, range=7, kernel=1, device=0, time=times(5))
     call = ApiDelta(process=1, range=8, name="cudaLaunchKernel", time=times(5))
     session = folded(
@@ -150,8 +150,11 @@ def test_what_names_a_range_that_is_not_known_is_counted_and_left_out() -> None:
                      ranges=(RangeDelta(range=9, cpu=times(1)),)),
     )  # fmt: skip
     assert session.run is not None
-    assert (session.run.kernels, session.run.api) == ({}, {})
+    kernels, calls = session.run.kernels.values(), session.run.api.values()
+    assert [(row.range, row.time.count) for row in (*kernels, *calls)] == [(0, 1), (0, 1)]
+    assert session.run.ranges == {}  # of the range itself nothing is said
     assert session.unknown_references == 3
+    assert session.run.undefined_range_records == 2
 
 
 def test_phases_are_remembered_by_when_they_began_once_each() -> None:

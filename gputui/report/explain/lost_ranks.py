@@ -176,7 +176,7 @@ def _hang_finding(word: str, sentence: str, advice: str, for_ns: int, least_ns: 
     return Finding(
         cause="rank_hangs",
         word=word,
-        sentence=sentence,
+        sentence=sentence.removesuffix(".") + ".",
         advice=advice,
         value=for_ns / 1e9,
         threshold=least_ns / 1e9,
@@ -336,7 +336,7 @@ def _finding(rule: str, word: str, sentence: str, advice: str) -> Finding:
     return Finding(
         cause=rule,
         word=word,
-        sentence=sentence,
+        sentence=sentence.removesuffix(".") + ".",
         advice=advice,
         value=1,
         threshold=0,
