@@ -211,15 +211,30 @@ class TraceReader:
         if not len(self):
             return
         capacity = min(self._capacity, self._there)
-        ring = np.memmap(self.path, TRACE, "r", RECORDS_AT, (capacity,))
         row = self._first
         while row < self._last:
             place = row % self._capacity
             if place >= capacity:
                 return
             count = min(PORTION, self._last - row, capacity - place)
-            yield ring[place : place + count]
+            records = self._read(place, count)
+            yield records
+            if len(records) < count:
+                return
             row += count
+
+    def _read(self, place: int, count: int) -> Slots:
+        """So many records from a place in the ring on; fewer where the file has become shorter.
+
+        Read, not mapped: a mapped file that is cut meanwhile ends the program with SIGBUS.
+        """
+        try:
+            with self.path.open("rb") as file:
+                file.seek(RECORDS_AT + place * RECORD_BYTES)
+                data = file.read(count * RECORD_BYTES)
+        except OSError:  # gone meanwhile
+            data = b""
+        return np.frombuffer(data[: len(data) // RECORD_BYTES * RECORD_BYTES], TRACE)
 
     def records(self, part: str, first_ns: int, last_ns: int) -> Iterator[Slots]:
         """The records of a `part` ("ranges", "calls" or "operations") that went on at some moment
@@ -286,9 +301,9 @@ class TraceReader:
         count = min(self._block, min(self._capacity, self._there) - first)
         if count <= 0:
             return np.empty(0, TRACE)
-        ring = np.memmap(self.path, TRACE, "r", RECORDS_AT + first * RECORD_BYTES, (count,))
+        ring = self._read(first, count)
         # The newest row that may lie in each slot; it is valid if it is not older than the first.
-        slots = np.arange(first, first + count)
+        slots = np.arange(first, first + len(ring))
         rows = self._last - 1 - (self._last - 1 - slots) % self._capacity
         return np.array(ring[rows >= self._first])
 

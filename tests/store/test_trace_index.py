@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import numpy as np
@@ -172,3 +173,20 @@ def test_operations_of_a_kept_step_are_those_of_its_process_and_device(tmp_path:
     writer.close()
     operations = operations_of_step(TraceReader(path), session, run, run.step_lanes[0])
     assert operations.starts_ns.tolist() == [1000, 1050]
+
+
+def test_a_trace_that_is_cut_while_it_is_read_ends_nothing(tmp_path: Path) -> None:
+    """Mapped into memory, the end of the file ended the program with SIGBUS."""
+    path = tmp_path / "x.gputui-trace"
+    writer = TraceWriter(path, LIMIT)
+    for block in range(4):
+        starts = [1_000_000 * block + i for i in range(LEAST_BLOCK)]
+        writer.append(records(TraceKind.KERNEL, starts, 10, process=1))
+    writer.close()
+    reader = TraceReader(path)
+    portions = reader.portions()
+    os.truncate(path, RECORDS_AT + (LEAST_BLOCK + 1) * RECORD_BYTES + 5)
+    assert sum(len(portion) for portion in portions) == LEAST_BLOCK + 1
+    assert len(reader.operations(1, 0, 3_000_000, 3_000_500).starts_ns) == 0
+    path.unlink()
+    assert list(reader.portions()) == [] or all(not len(rest) for rest in reader.portions())
