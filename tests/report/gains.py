@@ -73,8 +73,8 @@ def predicted(pair: Pair, finding: Finding | None) -> Gain | None:
 GROUPS = {
     "held out": (
         "Held-out programs",
-        "Written by somebody who had not seen the rules, recorded after the models were fitted. "
-        "Evaluated once: these are the figures of that evaluation.",
+        "Written by somebody who had not seen the rules; their recordings were opened when the "
+        "models were frozen, and evaluated once: these are the figures of that evaluation.",
     ),
     "fitted": (
         "Public programs",
