@@ -542,9 +542,6 @@ _COVERS = 0.25
 """Part of the time of the steps that marks have to span: a module that a CUDA graph holds is called
 only while the graph is captured (1 % of a run), an optimizer between long compilations in 40 %."""
 
-_WARM_UP = 10
-"""The first marks are of warm-up: a tenth of all, but no more than these."""
-
 
 def _marked_step(base: Subject, other: Subject) -> Unit | None:
     """The step that both programs mark at the same place, by its own length."""
@@ -578,10 +575,8 @@ def _marked_lengths(subject: Subject) -> dict[tuple[StepSource, str], _Marked]:
         return {}
     means: dict[tuple[StepSource, str], list[_Marked]] = {}
     for steps in run.marked_steps.values():
-        lengths = list(steps.lengths_ns)
-        kept = lengths[min(_WARM_UP, len(lengths) // 10) :]
         spans = steps.last_ns - steps.first_ns >= _COVERS * (tree.last_ns - tree.first_ns)
-        mean_ns = sum(kept) / len(kept) if kept else steps.mean_ns
+        mean_ns = steps.mean_ns
         if mean_ns and spans and steps.source in _MARKS_FIRST:
             marked = _Marked(steps.marks, mean_ns)
             means.setdefault((steps.source, steps.site), []).append(marked)

@@ -5,6 +5,8 @@ Not in `session`, which holds the state alone: views import that without what fo
 
 from __future__ import annotations
 
+import itertools
+import operator
 from bisect import bisect_left
 from collections.abc import Callable
 from functools import partial
@@ -154,6 +156,10 @@ def step_marks(_: Session, run: Run, event: StepMarks) -> None:
     steps.newest_ordinal = newest
     if not steps.marks:
         steps.first_ns = event.time_ns - event.span_ns
+    moments_ns = list(
+        itertools.accumulate(event.lengths_ns[::-1], operator.sub, initial=event.time_ns)
+    )[: event.marks]
+    steps.add_early(steps.marks + event.marks - len(moments_ns), moments_ns[::-1])
     steps.marks += event.marks
     steps.last_ns = event.time_ns
     if event.items is not None:

@@ -51,6 +51,21 @@ def test_of_many_marks_the_newest_distances_are_reported_and_all_are_counted():
     assert len([*steps.lengths_ns]) == MARKED_LENGTHS
 
 
+def test_the_mean_of_marks_leaves_out_those_that_ran_ahead_of_the_gpu():
+    """As of an optimizer on an H100: 14 steps filled the queue of launches, 79 waited for it."""
+    program = Program()
+    moments = [4 * MS * n for n in range(1, 15)]
+    moments += [56 * MS + 50 * MS * n for n in range(1, 80)]
+    marks = [_mark(program, n, moment) for n, moment in enumerate(moments, 1)]
+    traced = Traced(program)
+    traced.feed(marks[:30], seconds=1)
+    traced.collect(seconds=1)
+    run = traced.finish(*marks[30:], seconds=5)
+    steps = run.marked_steps[1, MAIN, "optimizer", "AdamW"]
+    assert steps.marks == 93
+    assert steps.mean_ns == 50 * MS
+
+
 def test_what_a_rotated_recording_repeats_is_counted_once():
     event = StepMarks(
         time_ns=START_NS + 3 * MS, process=1, thread=5, source="module", site="Net", first=1,
