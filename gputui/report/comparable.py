@@ -30,6 +30,7 @@ from gputui.report.energy import (
     used_span,
 )
 from gputui.report.explain.analysis import Analysis
+from gputui.report.explain.program_marks import MARKS_FIRST
 from gputui.report.explain.time_tree import LAYER, TimeTree
 from gputui.report.phases import PhaseRow, main_step, outside_ns, phase_rows
 from gputui.report.statistics import Mean, inflation, kernel_rows, mean_of_blocks
@@ -62,6 +63,8 @@ class Subject:
         """Steps of the program, with those of its warm-up: what totals are a step of."""
         if self.run is None or self.tree is None or not self.tree.has_steps:
             return 0.0
+        if self.tree.marked_by:
+            return self.tree.program_steps
         all_steps = sum(sums.steps for sums in self.run.loops.values())
         return all_steps * self.tree.program_steps / self.tree.steps
 
@@ -531,13 +534,6 @@ def _are_alike(
     return 1 / ALIKE <= turns <= ALIKE and _are_of_one_size(base, other)
 
 
-_MARKS_FIRST: tuple[StepSource, ...] = (
-    "lightning", "trainer", "accelerate", "keras", "optimizer", "token", "request", "jax", "module",
-    "tqdm",
-)  # fmt: skip
-"""Sources of marks, those first that say best what a step is: a module is called once for each
-micro-batch too, and progress bars count anything."""
-
 _COVERS = 0.25
 """Part of the time of the steps that marks have to span: a module that a CUDA graph holds is called
 only while the graph is captured (1 % of a run), an optimizer between long compilations in 40 %."""
@@ -550,7 +546,7 @@ def _marked_step(base: Subject, other: Subject) -> Unit | None:
     if not places:
         return None
     source, site = place = min(
-        places, key=lambda place: (_MARKS_FIRST.index(place[0]), -after[place].marks)
+        places, key=lambda place: (MARKS_FIRST.index(place[0]), -after[place].marks)
     )
     factor = after[place].mean_ns / before[place].mean_ns
     unit = Unit("step", site or source, factor=factor, is_sure=True)
@@ -577,7 +573,7 @@ def _marked_lengths(subject: Subject) -> dict[tuple[StepSource, str], _Marked]:
     for steps in run.marked_steps.values():
         spans = steps.last_ns - steps.first_ns >= _COVERS * (tree.last_ns - tree.first_ns)
         mean_ns = steps.mean_ns
-        if mean_ns and spans and steps.source in _MARKS_FIRST:
+        if mean_ns and spans and steps.source in MARKS_FIRST:
             marked = _Marked(steps.marks, mean_ns)
             means.setdefault((steps.source, steps.site), []).append(marked)
     return {

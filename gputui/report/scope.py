@@ -90,7 +90,10 @@ def cut(run: Run, scope: RunScope) -> Run:
         return run
     if scope.part is ScopeKind.RUN:
         return replace(
-            run, loops=_merged(LoopDelta, run.loops.values(), _unstepped), step_blocks={}
+            run,
+            loops=_merged(LoopDelta, run.loops.values(), _unstepped),
+            step_blocks={},
+            marked_steps={},
         )
     loops = main_loops(run)
     if scope.part is ScopeKind.STEPS:
@@ -247,7 +250,7 @@ def _cut_to_steps(run: Run, loops: dict[tuple[int, int], int], scope: RunScope) 
         beside = process, device, Scope.EVALUATION, loop
         kept_loops[beside] = LoopDelta(*beside, max(0, whole.steps - steps), 0, 0, 0)
         kept.setdefault(process, StepBlocks()).loops[device, loop] = blocks
-    return replace(run, leaf_times=leaf_times, loops=kept_loops, step_blocks=kept)
+    return replace(run, leaf_times=leaf_times, loops=kept_loops, step_blocks=kept, marked_steps={})
 
 
 def _within(blocks: Iterable[StepBlock], scope: RunScope) -> Iterable[StepBlock]:

@@ -56,6 +56,11 @@ def _ranks_apart(tree: TimeTree) -> str:
 
 
 def _named_step(run: Run, tree: TimeTree) -> str:
+    if tree.marked_by:
+        return (
+            f"The program marks these steps ({tree.marked_by}). They were not recognized one by"
+            " one: shares are of the time around them."
+        )
     own = Counter[str]()
     for each in run.ranges.values():
         name = each.definition.name

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from gputui.model.events import Scope
+import pytest
+
+from gputui.model.events import CaptureDelta, LeafTime, LoopDelta, Scope, StepMarks
+from gputui.model.leaves import Leaf
 from gputui.playback.opening import load
 from gputui.report.answer import answer
 from gputui.report.explain.time_tree import time_tree
@@ -10,6 +13,8 @@ from gputui.report.scope import RunScope, ScopeKind
 from gputui.report.step_meaning import scope_words, step_meaning
 from tests.attribute.capture_program import Program, Traced
 from tests.conftest import DATA
+from tests.events_for_tests import times
+from tests.report.test_verdict import a_run
 
 
 def test_found_steps_are_compared_with_the_programs_own() -> None:
@@ -60,3 +65,96 @@ def test_a_training_step_of_several_micro_batches_says_so() -> None:
     assert tree is not None
     meaning = "A step here is 3 micro-batches of some 41 operations, by their losses."
     assert step_meaning(run, tree) == meaning
+
+
+MS = 1_000_000
+
+
+def loop_of(
+    number: int, steps: int, each_ns: int, first_ns: int, source: str | None = "repetition"
+) -> CaptureDelta:
+    """Steady turns of a loop, a fifth of their time launch-bound."""
+    wall_ns = steps * each_ns
+    return CaptureDelta(
+        time_ns=1,
+        process=1,
+        leaf_times=tuple(
+            LeafTime(1, 0, Scope.STEADY, number, leaf, round(share * wall_ns))
+            for leaf, share in ((Leaf.LAUNCH, 0.2), (Leaf.MATMUL, 0.8))
+        ),
+        loops=(
+            LoopDelta(1, 0, Scope.STEADY, number, steps, 4 * steps, first_ns, first_ns + wall_ns,
+                      times(*[each_ns] * steps), source=source),
+        ),
+    )  # fmt: skip
+
+
+def marks_of(source: str, site: str, marks: int, each_ns: int, first_ns: int) -> StepMarks:
+    return StepMarks(
+        time_ns=first_ns + (marks - 1) * each_ns, process=1, thread=7, source=source, site=site,
+        first=1, marks=marks, span_ns=(marks - 1) * each_ns,
+        lengths_ns=(each_ns,) * min(64, marks - 1),
+    )  # fmt: skip
+
+
+def test_a_loop_that_the_program_marks_comes_before_what_repeated_in_set_up() -> None:
+    """As of JAX: three turns of 137 ms while it compiled, then 300 steps of 0.8 ms."""
+    compiling = loop_of(1, 3, 137 * MS, MS)
+    _, run = a_run(compiling, loop_of(2, 300, 800_000, 500 * MS, "jax"))
+    tree = time_tree(run)
+    assert tree is not None
+    assert (tree.program_steps, tree.step_mean_ns) == (300, 800_000)
+    # Not where it is but a little of what comes after its beginning.
+    _, run = a_run(loop_of(1, 3, 999 * MS, MS), loop_of(2, 300, 800_000, 500 * MS, "jax"))
+    tree = time_tree(run)
+    assert tree is not None
+    assert tree.program_steps == 3
+
+
+def test_steps_are_those_that_the_program_marks_where_others_were_recognized() -> None:
+    """As of tqdm: 18 turns of 13 ms, each of 25 iterations; the shares are of the time around."""
+    session, run = a_run(
+        loop_of(1, 18, 13 * MS, MS), marks_of("tqdm", "train.py:4", 451, 520_000, MS)
+    )
+    tree = time_tree(run)
+    assert tree is not None
+    assert (tree.program_steps, tree.step_mean_ns) == (450, 520_000)
+    assert tree.share(tree.leaves[Leaf.LAUNCH]) == pytest.approx(0.2)
+    assert tree.a_step(tree.leaves[Leaf.LAUNCH]) == pytest.approx(104_000)
+    lines = "\n".join(line.text for group in answer(session, run) for line in group)
+    assert "The program marks these steps (tqdm train.py:4)." in lines
+
+
+@pytest.mark.parametrize(
+    "marks",
+    [
+        marks_of("module", "Net", 18, 13 * MS, MS),
+        marks_of("module", "Captured", 30, 500_000, MS),
+        marks_of("module", "Evaluated", 40, 500_000, 220 * MS),
+    ],
+    ids=["same steps", "only while a graph is captured", "a short evaluation at the end"],
+)
+def test_marks_of_the_same_steps_or_of_little_leave_the_recognized_ones(marks: StepMarks) -> None:
+    _, run = a_run(loop_of(1, 18, 13 * MS, MS), marks)
+    tree = time_tree(run)
+    assert tree is not None
+    assert (tree.program_steps, tree.step_mean_ns, tree.marked_by) == (18, 13 * MS, "")
+
+
+def test_marks_alone_give_a_run_steps() -> None:
+    """Nothing that repeats was found in 5 s, of which the optimizer marked the last 3 s."""
+    unstepped = CaptureDelta(
+        time_ns=1,
+        process=1,
+        leaf_times=(
+            LeafTime(1, 0, Scope.UNSTEPPED, 0, Leaf.LAUNCH, 1000 * MS),
+            LeafTime(1, 0, Scope.UNSTEPPED, 0, Leaf.MATMUL, 4000 * MS),
+        ),
+        loops=(LoopDelta(1, 0, Scope.UNSTEPPED, 0, 0, 5000, 1, 5000 * MS + 1),),
+    )
+    _, run = a_run(unstepped, marks_of("optimizer", "Adam", 301, 10 * MS, 2000 * MS))
+    tree = time_tree(run)
+    assert tree is not None
+    assert (tree.program_steps, tree.step_mean_ns, tree.wall_ns) == (300, 10 * MS, 3000 * MS)
+    assert tree.a_step(tree.leaves[Leaf.LAUNCH]) == pytest.approx(2 * MS)
+    assert tree.operations / tree.steps == pytest.approx(10)

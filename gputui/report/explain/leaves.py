@@ -29,6 +29,7 @@ from msgspec.structs import replace
 
 from gputui.model.events import Scope, StepBlock
 from gputui.model.leaves import LEAVES, Leaf, idle_sum, is_kernel, leaf_of_number
+from gputui.report.explain.program_marks import FEWEST_MARKS, covers_the_rest, is_marked
 from gputui.report.explain.rank_waits import Exposed, Matched, Place, ranks_of, waits
 from gputui.state import Run
 
@@ -296,6 +297,19 @@ def scope_of(
         # By what its usual step takes: copying a model to the GPU repeats too, with long imports
         # and reading of files between two of its short turns.
         main = max(loops, key=lambda loop: (steady[loop].usual_ns, loop))
+        its = [
+            sums for sums in run.loops.values() if (sums.process, sums.device) == (process, device)
+        ]
+        marked = [
+            loop
+            for loop in loops
+            if is_marked(sums := steady[loop])
+            and sums.steps >= FEWEST_MARKS
+            and covers_the_rest(sums.first_ns, sums.last_ns, its)
+        ]
+        if marked:
+            # What repeats in set-up, as while JAX compiles, may take longer than all marked steps.
+            return max(marked, key=lambda loop: (steady[loop].usual_ns, loop)), (Scope.STEADY,)
         counted_ns = times[main][Scope.STEADY]
         # Many pauses are how a loop goes (a server between requests); one is what came before it.
         pauses = run.loops.get((process, device, Scope.PAUSE, main))

@@ -33,6 +33,7 @@ from gputui.report.explain.leaves import (
     settled_block,
     together,
 )
+from gputui.report.explain.program_marks import marked_steps, overlapping, step_lengths
 from gputui.report.explain.rank_waits import (
     STEPS_ALIKE,
     Exposed,
@@ -44,9 +45,13 @@ from gputui.report.explain.rank_waits import (
 )
 from gputui.report.statistics import FEWEST_BLOCKS, Mean, mean_of_blocks
 from gputui.state import Run
+from gputui.state.run import MarkedSteps
 
 LAYER = 40
 """Operations up to which a step may be a layer: layers of transformers launch ten to forty."""
+
+NEWEST_MARKED = 16
+"""Lengths of the newest marked steps, as many as a loop's newest ones."""
 
 MOSTLY = 0.5
 """Share of its time that a rank waits beside the steps of another and is then in none of them."""
@@ -98,6 +103,9 @@ class TimeTree:
     apart: Mapping[int, LoopSteps] = field(default_factory=dict)
     """Ranks whose loop is not the one that most ranks run, so that nothing of theirs is in here:
     their steps are others."""
+    marked_by: str = ""
+    """What marks the steps, where those that were recognized are something else: the leaves are
+    then those of the time around the marks, in proportion."""
     of_processes: float = 1.0
     """The devices' time over that of all processes on them, which is more where several share
     one."""
@@ -236,6 +244,7 @@ def tree_of(run: Run, trees: Mapping[Place, TimeTree], gpu: int | None = None) -
         program_steps=steps_of_program(run, steps_by_place),
         steps_by_place=steps_by_place,
         apart=apart,
+        marked_by=next((tree.marked_by for tree in trees.values() if tree.marked_by), ""),
         of_processes=wall_ns / seen_ns,
     )
 
@@ -349,6 +358,8 @@ def _device(
 ) -> tuple[TimeTree, Counted]:
     """The tree of a process on a device, still without leaves, and what was counted of these."""
     main, scopes = scope_of(run, process, device, times)
+    if (marks := marked_steps(run, process, device, main)) is not None:
+        return _by_marks(run, process, device, times, marks)
     inside: list[Mapping[Leaf, int]] = []
     beside: dict[Scope, int] = defaultdict(int)
     paused: Mapping[Leaf, int] = {}
@@ -413,6 +424,49 @@ def _device(
         blocks=tuple(blocks),
     )
     return tree, Counted(inside, steps, waited_ns)
+
+
+def _by_marks(
+    run: Run,
+    process: int,
+    device: int,
+    times: Mapping[tuple[int, Scope], Mapping[Leaf, int]],
+    marks: MarkedSteps,
+) -> tuple[TimeTree, Counted]:
+    """The same of steps that the program marks: their time divided as that of the loops and scopes
+    around the marks is."""
+    loops = [
+        each for each in run.loops.values() if (each.process, each.device) == (process, device)
+    ]
+    around = overlapping(loops, marks) & times.keys() or set(times)
+    whole_ns = sum(sum(times[key].values()) for key in around)
+    steps, lengths = marks.marks - 1, step_lengths(marks)
+    share = lengths.total / max(1, whole_ns)
+    waited = [loop.waited_ns for loop in loops if (loop.loop, loop.scope) in around]
+    waited_ns = [ns for ns in waited if ns is not None]
+    beside: dict[Scope, int] = defaultdict(int)
+    for key, leaves in times.items():
+        if key not in around:
+            beside[key[1]] += sum(leaves.values())
+    slow_steps, slow_ns = slow(lengths)
+    operations = sum(loop.operations for loop in loops if (loop.loop, loop.scope) in around)
+    tree = TimeTree(
+        wall_ns=0,
+        leaves={},
+        devices=1,
+        steps=steps,
+        operations=round(operations * min(1.0, share)),
+        step_ns=lengths,
+        slow_steps=slow_steps,
+        slow_ns=slow_ns,
+        newest=tuple(marks.lengths_ns)[-NEWEST_MARKED:],
+        first_ns=marks.first_ns,
+        last_ns=marks.last_ns,
+        beside_ns=dict(beside),
+        marked_by=" ".join(filter(None, (marks.source, marks.site))),
+    )
+    inside = [{leaf: round(share * ns) for leaf, ns in times[key].items()} for key in around]
+    return tree, Counted(inside, steps, round(share * sum(waited_ns)) if waited_ns else None)
 
 
 def slow(lengths: Statistics) -> tuple[int, int]:
