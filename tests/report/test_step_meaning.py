@@ -113,8 +113,15 @@ def test_a_loop_that_the_program_marks_comes_before_what_repeated_in_set_up() ->
 
 def test_steps_are_those_that_the_program_marks_where_others_were_recognized() -> None:
     """As of tqdm: 18 turns of 13 ms, each of 25 iterations; the shares are of the time around."""
+    # The moments of set-up are those up to which it was accounted: it was before the marks.
+    copying = CaptureDelta(
+        time_ns=1,
+        process=1,
+        leaf_times=(LeafTime(1, 0, Scope.SETUP, 0, Leaf.HOST, 135 * MS),),
+        loops=(LoopDelta(1, 0, Scope.SETUP, 0, 0, 9, 100 * MS, 235 * MS),),
+    )
     session, run = a_run(
-        loop_of(1, 18, 13 * MS, MS), marks_of("tqdm", "train.py:4", 451, 520_000, MS)
+        copying, loop_of(1, 18, 13 * MS, MS), marks_of("tqdm", "train.py:4", 451, 520_000, MS)
     )
     tree = time_tree(run)
     assert tree is not None

@@ -98,11 +98,15 @@ def _is_same(loop: LoopDelta, marks: MarkedSteps) -> bool:
 
 
 def overlapping(loops: Iterable[LoopDelta], marks: MarkedSteps) -> set[tuple[int, Scope]]:
-    """The loops and scopes that lie within the span of marks for more than half of their time."""
+    """The loops and scopes that lie within the span of marks for more than half of their time.
+
+    Not set-up: its moments are those at which it was accounted for. 135 ms before the first mark
+    would have been a third of the time around 235 ms of marks."""
     return {
         (loop.loop, loop.scope)
         for loop in loops
-        if 2 * (min(loop.last_ns, marks.last_ns) - max(loop.first_ns, marks.first_ns))
+        if loop.scope is not Scope.SETUP
+        and 2 * (min(loop.last_ns, marks.last_ns) - max(loop.first_ns, marks.first_ns))
         > loop.last_ns - loop.first_ns
     }
 
