@@ -127,7 +127,7 @@ class Levels:
         if name not in self._kernels:
             build = getattr(torch.cuda, "_compile_kernel", None)
             if build is None:
-                raise Unsupported("needs a newer torch, which compiles kernels at run time (seen with 2.11)")
+                raise Unsupported("needs a torch that compiles kernels at run time (2.11 does)")
             try:
                 self._kernels[name] = build(_SOURCE, name)
             except (RuntimeError, OSError) as error:
