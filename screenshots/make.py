@@ -130,7 +130,7 @@ class Halted(Still):
 
     def take(self) -> tuple[None, Sequence[AnyEvent]]:
         """The events, once."""
-        return None, self.hub.take()
+        return None, self.hub.drain()
 
     def seek(self, *_: object) -> None:
         """A picture goes nowhere."""

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import gputui
 from gputui.base.errors import FAILED, WRONG_USAGE, GputuiError
+from gputui.report.compare import NOT_COMPARABLE
 
 ROOT = Path(gputui.__file__).parent
 ELSEWHERE = ("gputui.__main__", "gputui.inject.hook", "gputui.cures", "gputui.inject.build")
@@ -28,4 +29,6 @@ def test_every_error_of_the_program_derives_from_one_class() -> None:
     }  # fmt: skip
     assert len(errors) > 10
     assert [error for error in errors if not issubclass(error, GputuiError)] == []
-    assert {error.exit_status for error in errors} == {FAILED, WRONG_USAGE}
+    assert {error.exit_status for error in errors} == {
+        FAILED, WRONG_USAGE, NOT_COMPARABLE,
+    }  # fmt: skip

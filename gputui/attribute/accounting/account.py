@@ -188,9 +188,9 @@ class Accounting:
         if steps_named:
             is_step = nodes.step_rank[finalised.nodes] == nodes.likeliest_step
             self.mark_steps(finalised.starts_ns[is_step])
-        if nodes.step_is_declared:
-            for device in self.devices.values():
-                device.trust_steps()
+            if nodes.step_is_declared:
+                for device in self.devices.values():
+                    device.trust_steps()
             source: StepSource = "nvtx"
         elif not self._declares_step and self._take_program_steps():
             assert self._program_steps.chosen is not None
