@@ -4,13 +4,9 @@ the recipe of docs, carried out on a copy of the package.
 
 from __future__ import annotations
 
-import os
-import shutil
-import subprocess
-import sys
 from pathlib import Path
 
-import gputui
+from tests.package_copies_for_tests import change, check_copy, copy_package
 
 _PART = '''from gputui.model.events.base import OfProcess, Sketch
 from gputui.model.events.capture_parts import Distribution
@@ -131,24 +127,8 @@ assert again.session.run.timing.devices and not again.session.run.small_copies
 
 
 def test_a_captured_fact_is_its_part_its_collector_its_place_and_its_table(tmp_path: Path) -> None:
-    package = tmp_path / "gputui"
-    source = Path(gputui.__file__).parent
-    shutil.copytree(source, package, ignore=shutil.ignore_patterns("__pycache__"))
-    for name, before, added, replaced in _CHANGED:
-        path = package / name
-        text = path.read_text(encoding="utf-8")
-        assert text.count(before) == 1, (name, before)
-        place = text.index(before)
-        rest = text[place + len(replaced) :]
-        path.write_text(f"{text[:place]}{added}{rest}", encoding="utf-8")
+    package = copy_package(tmp_path)
+    change(package, _CHANGED)
     (package / "report/tables/small_copies.py").write_text(_TABLE, encoding="utf-8")
     assert len({name for name, *_ in _CHANGED}) + 1 == 4
-    done = subprocess.run(
-        [sys.executable, "-B", "-c", f"FOLDER = {str(tmp_path)!r}\n{_CHECK}"],
-        env=os.environ | {"PYTHONPATH": f"{tmp_path}:{Path(__file__).parents[2]}"},
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
+    check_copy(tmp_path, _CHECK)

@@ -4,15 +4,11 @@ of kernels in its declaration alone: the recipe of docs, carried out on a copy o
 
 from __future__ import annotations
 
-import os
-import shutil
-import subprocess
-import sys
 from pathlib import Path
 
-import gputui
 from gputui.model.leaves import LEAVES
 from gputui.tui.widgets.canvas import CAUSES as PALETTE
+from tests.package_copies_for_tests import change, check_copy, copy_package
 
 _NUMBERS = "    MODULE = 29\n    QUANTIZATION = 30\n"
 _DECLARED = """    Leaf.QUANTIZATION: LeafMeaning(
@@ -117,23 +113,7 @@ def test_every_color_is_of_the_palette_and_only_busy_leaves_are_solid() -> None:
 
 
 def test_a_leaf_is_its_declaration_and_what_counts_it(tmp_path: Path) -> None:
-    package = tmp_path / "gputui"
-    source = Path(gputui.__file__).parent
-    shutil.copytree(source, package, ignore=shutil.ignore_patterns("__pycache__"))
-    for name, before, added, replaced in _CHANGED:
-        path = package / name
-        text = path.read_text(encoding="utf-8")
-        assert text.count(before) == 1, (name, before)
-        place = text.index(before)
-        rest = text[place + len(replaced) :]
-        path.write_text(f"{text[:place]}{added}{rest}", encoding="utf-8")
+    package = copy_package(tmp_path)
+    change(package, _CHANGED)
     assert len({name for name, *_ in _CHANGED}) == 2
-    done = subprocess.run(
-        [sys.executable, "-B", "-c", f"FOLDER = {str(tmp_path)!r}\n{_CHECK}"],
-        env=os.environ | {"PYTHONPATH": f"{tmp_path}:{Path(__file__).parents[2]}"},
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
+    check_copy(tmp_path, _CHECK)

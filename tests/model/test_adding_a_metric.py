@@ -6,13 +6,9 @@ The recipes of docs, carried out on a copy of the package.
 
 from __future__ import annotations
 
-import os
-import shutil
-import subprocess
-import sys
 from pathlib import Path
 
-import gputui
+from tests.package_copies_for_tests import check_copy, copy_package
 
 _FIELD = """
     ofa_percent: Annotated[float | None, Metric(
@@ -143,9 +139,7 @@ assert "GPU 0 computes optical flow 50 % of the time." in text, text
 
 
 def test_a_figure_is_its_field_and_its_reading(tmp_path: Path) -> None:
-    package = tmp_path / "gputui"
-    source = Path(gputui.__file__).parent
-    shutil.copytree(source, package, ignore=shutil.ignore_patterns("__pycache__", "*.so"))
+    package = copy_package(tmp_path)
     for name, before, added in _ADDED:
         path = package / name
         text = path.read_text(encoding="utf-8")
@@ -153,12 +147,4 @@ def test_a_figure_is_its_field_and_its_reading(tmp_path: Path) -> None:
         path.write_text(f"{text[:at].rstrip()}\n{added}\n{text[at:]}", encoding="utf-8")
     (package / "report/tables/gpu_names.py").write_text(_TABLE, encoding="utf-8")
     (package / "report/explain/optical_flow.py").write_text(_RULE, encoding="utf-8")
-    done = subprocess.run(
-        [sys.executable, "-B", "-c", f"FOLDER = {str(tmp_path)!r}\n{_CHECK}"],
-        env=os.environ | {"PYTHONPATH": str(tmp_path)},
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
+    check_copy(tmp_path, _CHECK)

@@ -4,13 +4,9 @@ out on a copy of the package.
 
 from __future__ import annotations
 
-import os
-import shutil
-import subprocess
-import sys
 from pathlib import Path
 
-import gputui
+from tests.package_copies_for_tests import check_copy, copy_package
 
 _DECLARATION = '''
 
@@ -87,21 +83,11 @@ assert "### `seed_set`" in format.page()
 
 
 def test_a_kind_of_event_is_its_declaration_and_its_fold(tmp_path: Path) -> None:
-    package = tmp_path / "gputui"
-    source = Path(gputui.__file__).parent
-    shutil.copytree(source, package, ignore=shutil.ignore_patterns("__pycache__", "*.so"))
+    package = copy_package(tmp_path)
     declarations = package / "model/events/capture.py"
     folds = package / "state/fold.py"
     declarations.write_text(declarations.read_text(encoding="utf-8") + _DECLARATION, "utf-8")
     text = folds.read_text(encoding="utf-8")
     assert text.count(_IMPORT) == 1
     folds.write_text(text.replace(_IMPORT, f"{_IMPORT}    SeedSet,\n") + _FOLD, "utf-8")
-    done = subprocess.run(
-        [sys.executable, "-B", "-c", f"FOLDER = {str(tmp_path)!r}\n{_CHECK}"],
-        env=os.environ | {"PYTHONPATH": str(tmp_path)},
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
+    check_copy(tmp_path, _CHECK)

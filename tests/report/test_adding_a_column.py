@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import os
-import shutil
-import subprocess
-import sys
 from pathlib import Path
 
-import gputui
+from tests.package_copies_for_tests import change, check_copy, copy_package
 
 _FIELD = """
     queue_ns: int = 0
@@ -74,22 +70,7 @@ assert "`queue_ns`" in tables_page()
 
 
 def test_a_column_is_its_field_its_rows_and_its_declaration(tmp_path: Path) -> None:
-    package = tmp_path / "gputui"
-    shutil.copytree(
-        Path(gputui.__file__).parent, package, ignore=shutil.ignore_patterns("__pycache__")
-    )
-    for name, replaced, added in _CHANGED:
-        path = package / name
-        text = path.read_text(encoding="utf-8")
-        assert text.count(replaced) == 1, (name, replaced)
-        path.write_text(text.replace(replaced, added), encoding="utf-8")
+    package = copy_package(tmp_path)
+    change(package, ((name, old, new, old) for name, old, new in _CHANGED))
     assert len({name for name, *_ in _CHANGED}) == 2
-    done = subprocess.run(
-        [sys.executable, "-B", "-c", f"FOLDER = {str(tmp_path)!r}\n{_CHECK}"],
-        env=os.environ | {"PYTHONPATH": f"{tmp_path}:{Path(__file__).parents[2]}"},
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
+    check_copy(tmp_path, _CHECK)
