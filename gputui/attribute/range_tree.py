@@ -62,7 +62,6 @@ class Nodes:
         # A declared step is waited for: sought in the launches until then, the kernels that
         # load a model would become steps (10 of 2 ms before the 12 of 88 ms of a training run).
         self.likeliest_step = NOT_A_STEP if step is None else 0
-        self.step_is_declared = step is not None
         self.defined: list[RangeDefined] = []
         """Definitions that have not been reported; the reader clears the list."""
 

@@ -34,7 +34,7 @@ class Cure(NamedTuple):
     answers: tuple[str, ...]
     """Keys of the findings (`Finding.cause`) that it is for."""
     result: str
-    """EXACT, ROUNDING or DIFFERENT."""
+    """What it leaves of the results: EXACT, ROUNDING or DIFFERENT."""
     change: str
     """What the user writes into the source for it, as code or as a clause."""
     apply: Callable[[Any], Callable[[], None]]

@@ -167,11 +167,11 @@ class RangeRows(NamedTuple):
 
     @classmethod
     def empty(cls) -> RangeRows:
-        """No rows."""
+        """A block without rows, for what a report has no table of."""
         return cls._make([np.empty(0, np.int64)] * len(cls._fields))
 
     def pick(self, rows: Int64s | Bools | slice) -> RangeRows:
-        """These rows of it."""
+        """The rows at these places, in this order."""
         return RangeRows._make(column[rows] for column in self)
 
 

@@ -59,7 +59,8 @@ class Accounting:
         declares_step: bool = False,
     ) -> None:
         """`live` bounds what finding steps may cost by the time that passes. `declares_step` says
-        that a range will name the steps: none are sought before it comes."""
+        that a range names the steps: none of them is warm-up. (`Nodes` sees to it that none are
+        sought before it comes.)"""
         self._process = process
         self._main_thread = main_thread
         self._stacks = stacks
@@ -188,11 +189,11 @@ class Accounting:
         if steps_named:
             is_step = nodes.step_rank[finalised.nodes] == nodes.likeliest_step
             self.mark_steps(finalised.starts_ns[is_step])
-            if nodes.step_is_declared:
+            if self._declares_step:
                 for device in self.devices.values():
                     device.trust_steps()
             source: StepSource = "nvtx"
-        elif not self._declares_step and self._take_program_steps():
+        elif self._take_program_steps():
             assert self._program_steps.chosen is not None
             source = self._program_steps.chosen.source
         else:
@@ -229,14 +230,10 @@ class Accounting:
         for device in self.devices.values():
             device.source = source
             device.readings = None
-            device.awaits_steps = self._declares_step and source == "repetition"
         may_wait = False
         if source != "repetition":
             self._launches.keep_newest()
             may_wait = source != "nvtx" and not self._program_steps.is_settled
-        elif self._declares_step:
-            self._launches.keep_newest()
-            may_wait = True
         else:
             if any(device.holds_much for device in self.devices.values()):
                 self._tracker.hurry()

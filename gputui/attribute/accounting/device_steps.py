@@ -191,8 +191,6 @@ class DeviceSteps:
         """How many micro-batches a training step has; None where it has one or is none."""
         self.source: StepSource | None = None
         """What says where steps begin."""
-        self.awaits_steps = False
-        """Whether a range will say where steps begin, and has not come yet."""
         self.readings: int | None = None
         """In how many ways steps that repeat could be read."""
 
@@ -327,8 +325,7 @@ class DeviceSteps:
         count = int(self.time.take_starts(np.array([end_ns], np.int64))[0])
         times = self.time.tracks.take_all()
         if began_ns is None:
-            awaits = self.awaits_steps and not ended
-            return self._without_steps(Scope.SETUP if awaits else Scope.UNSTEPPED, times, count)
+            return self._without_steps(Scope.UNSTEPPED, times, count)
         holed = self.time.holes.touch(np.array([began_ns]), np.array([end_ns])).any()
         if ended and self._scopes.is_whole(count) and not holed:
             return self._sum_up(self._scopes.add([Step(began_ns, end_ns, count, times)]))

@@ -64,7 +64,7 @@ class Names(Texts):
 # The ranges and marks of NVTX_EVENTS.
 
 CATEGORY, MARK, PUSH_POP, START_END, DOMAIN_CREATE = 33, 34, 59, 60, 75
-"""ENUM_NSYS_EVENT_TYPE."""
+"""Values of `eventType` in NVTX_EVENTS, by the report's table ENUM_NSYS_EVENT_TYPE."""
 
 IS_EVENT = f'"eventType" IN ({MARK}, {PUSH_POP}, {START_END})'
 """Program events, in SQL; definitions have times of their own."""
@@ -136,7 +136,7 @@ class RangeStream:
 
     @property
     def horizon(self) -> int | None:
-        """As a stream's."""
+        """All rows up to this start, in ns, have been read; None if these are all."""
         return self._stream.horizon
 
     def rows_until(self, until: int) -> RangeRows:
@@ -264,7 +264,7 @@ def _int(value: object) -> int:
 # The rows of an nsys report, in order of time, as records of the capture library.
 
 MOST = 100_000
-"""Thread names read."""
+"""Names of threads that are read at most: a report is untrusted, and each name is kept."""
 
 _CALLS = ("start", "end", "correlationId", "globalTid", "nameId", "eventClass", "returnValue")
 
@@ -293,7 +293,7 @@ CUDA_TABLES = (
 """Where nsys keeps CUPTI's records."""
 
 _MEMORY_KINDS = np.array([1, 2, 3, 4, 5, 6, 7, 0])
-"""ENUM_CUDA_MEM_KIND → CUpti_ActivityMemoryKind."""
+"""CUPTI's kind of memory (CUpti_ActivityMemoryKind) for each value of ENUM_CUDA_MEM_KIND."""
 
 _U32 = 0xFFFF_FFFF
 

@@ -111,13 +111,6 @@ def from_library(path: str) -> Marks:
     return Marks(site, step)
 
 
-def from_addresses(site: int, step: int) -> Marks:
-    """Marks through functions of the library that a program was given: it has no name there."""
-    define = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.c_int, ctypes.c_char_p, ctypes.c_int)
-    mark = ctypes.PYFUNCTYPE(None, ctypes.c_void_p, ctypes.c_uint64, ctypes.c_int)
-    return Marks(define(site), mark(step))
-
-
 # --- torch: optimizers, and the modules that no other module calls.
 
 

@@ -389,7 +389,7 @@ class CaptureDelta(Event, frozen=True, kw_only=True, tag="capture"):
     collectives: Annotated[tuple[CollectiveDelta, ...], Parts] = ()
     peers: Annotated[tuple[PeerDelta, ...], Parts] = ()
     losses: Annotated[tuple[Loss, ...], Parts] = ()
-    """The parts of `dropped`."""
+    """What `dropped` is made of: records lost, by cause."""
     open_ranges: Annotated[tuple[OpenRange, ...], Newest] = ()
     records: Annotated[Amount, Sum] = 0
     dropped: Annotated[Amount, Sum] = 0
