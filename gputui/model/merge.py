@@ -177,7 +177,7 @@ class Merger(Generic[_Part]):
             return tuple(name for name, rule in self._rules.items() if rule in wanted)
 
         sketches, sums, nested = named(Rule.SKETCH), named(Rule.SUM), named(Rule.PARTS)
-        blocks = named(Rule.BLOCKS)
+        blocks, optional = named(Rule.BLOCKS), self._optional
         others = [(name, self._rules[name]) for name in named(Rule.MIN, Rule.MAX, Rule.NEWEST)]
 
         def add_sums(row: Any, part: Any) -> None:
@@ -191,7 +191,9 @@ class Merger(Generic[_Part]):
                         earlier.add(times)
             for name in sums:
                 amount = getattr(part, name)
-                if amount:
+                # Most amounts are 0. One of those changes no sum, but it says that an optional
+                # one was measured.
+                if amount or (name in optional and amount == 0):
                     setattr(row, name, (getattr(row, name) or 0) + amount)
 
         def add(row: Any, part: Any) -> None:

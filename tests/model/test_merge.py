@@ -16,9 +16,11 @@ from gputui.model.events import (
     DeviceDelta,
     KernelDelta,
     Key,
+    LoopDelta,
     MarkDelta,
     Payload,
     Rule,
+    Scope,
     Sum,
 )
 from gputui.model.merge import declared, merge, rules
@@ -47,6 +49,17 @@ def test_each_rule_does_what_it_says() -> None:
     newer = MarkDelta("", "m", 1, at(2), at(2), Payload("int64", 2))
     silent = MarkDelta("", "m", 1, at(3), at(3))
     assert reduce(merge, (marks, newer, silent)).payload == Payload("int64", 2)
+
+
+def test_a_sum_that_one_of_two_did_not_measure_is_that_of_the_other() -> None:
+    def loop(waited_ns: int | None) -> LoopDelta:
+        return LoopDelta(1, 0, Scope.STEADY, 1, 2, 6, 1, 2, waited_ns=waited_ns)
+
+    for amount in (0, 5):
+        assert merge(loop(None), loop(amount)).waited_ns == amount
+        assert merge(loop(amount), loop(None)).waited_ns == amount
+    assert merge(loop(0), loop(5)).waited_ns == 5
+    assert merge(loop(None), loop(None)).waited_ns is None
 
 
 def test_parts_about_the_same_thing_become_one_and_others_stay() -> None:
