@@ -47,7 +47,7 @@ BANDWIDTH = Workload(
         Figure("l2_cache_bytes", "of the GPU, as CUDA gives it: smaller arrays may stay in it"),
         Figure("shared_bytes_per_s", "of all SMs' shared memory, read"),
         Figure("l2_bytes_per_s", "of the L2 cache, read"),
-        Figure("host_bytes_per_s", "of the host's DRAM, read and written by a copy"),
+        Figure("host_bytes_per_s", "of the host's DRAM, read by all threads"),
         Figure("link_bytes_per_s", "of PCIe, a pinned copy to the GPU"),
     ),
     tables=(

@@ -1,0 +1,146 @@
+"""What workloads say of themselves beside what gputui measured of them: `python -m
+tests.workloads.beside_answers RECORDING...`.
+
+Two tables. A workload's own step (by its own clock) beside the step of the answer, which come from
+different clocks and different code and must agree within STEP_PERCENT; and the times of short GPU
+work in its tables beside the kernels that were recorded in the same rows.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from gputui.playback.opening import load
+from gputui.report.explain import Analysis, conclusion
+from gputui.report.phases import phase_rows
+from gputui.state import Run, Session
+
+STEP_PERCENT = 2.0
+"""Two clocks of one step may differ by."""
+
+KERNEL_PERCENT = 5.0
+"""A row's time on the GPU and its kernels may differ by."""
+
+OWN_STEP = ("step_ms", "avg_ms", "itl_ms", "tpot_ms")
+"""Names of a workload's own step, the first that it reports."""
+
+_STEP, _MS = "step", 1e6
+
+
+@dataclass(frozen=True)
+class Steps:
+    """A workload's step by three clocks, in milliseconds: its own, its `step` ranges on the host,
+    and the answer's."""
+
+    workload: str
+    own_ms: float | None
+    ranges_ms: float | None
+    ranges: int
+    answer_ms: float | None
+    steps: int
+
+    @property
+    def off_percent(self) -> float | None:
+        """How far the answer's is from its own; None where either is missing."""
+        if not self.own_ms or self.answer_ms is None:
+            return None
+        return 100 * (self.answer_ms / self.own_ms - 1)
+
+
+@dataclass(frozen=True)
+class Work:
+    """A row of a workload's table: a pass on the GPU by the table, and the kernels of a pass."""
+
+    label: str
+    table_us: float
+    kernels_us: float
+    kernels: float
+    """Of a pass."""
+
+    @property
+    def off_percent(self) -> float:
+        """How far the table is from the kernels."""
+        return 100 * (self.table_us / self.kernels_us - 1)
+
+
+def steps_of(session: Session, run: Run) -> Steps:
+    """A run's own step and the answer's."""
+    own = next(
+        (value for name in OWN_STEP if isinstance(value := run.metrics.get(name), float)), None
+    )
+    spans = [row for row in phase_rows(run) if row.name == _STEP]
+    count = sum(row.instances for row in spans)
+    ended = conclusion(Analysis(session, run))
+    tree = ended.tree if ended is not None and ended.tree and ended.tree.has_steps else None
+    return Steps(
+        workload=run.started.name,
+        own_ms=own,
+        ranges_ms=sum(row.cpu_total_ns for row in spans) / count / _MS if count else None,
+        ranges=count,
+        answer_ms=tree.step_mean_ns / _MS if tree is not None else None,
+        steps=tree.program_steps if tree is not None else 0,
+    )
+
+
+def work_of(run: Run) -> Iterator[Work]:
+    """The rows of a table with `gpu_ms`, each with its own outermost range, in whose `step` ranges
+    its passes ran: they stand in the same order. None where some row has no range."""
+    rows = phase_rows(run)
+    outer = [row for row in rows if not row.depth]
+    spans = {row.path: row for row in rows if row.depth == 1 and row.name == _STEP}
+    measured = [row for row in outer if f"{row.path}/{_STEP}" in spans]
+    for table in run.result.tables if run.result is not None else ():
+        names = [column.name for column in table.columns]
+        if "gpu_ms" not in names or len(table.rows) != len(measured):
+            continue
+        for cells, around in zip(table.rows, measured, strict=True):
+            table_ms = cells[names.index("gpu_ms")]
+            span = spans[f"{around.path}/{_STEP}"]
+            if isinstance(table_ms, float) and span.kernel_ns and span.instances:
+                yield Work(
+                    label=around.name,
+                    table_us=1e3 * table_ms,
+                    kernels_us=span.kernel_ns / span.instances / 1e3,
+                    kernels=span.kernels / span.instances,
+                )
+
+
+def main(names: list[str]) -> None:
+    """Print both tables of recordings; one that cannot be read is a line."""
+    works: list[tuple[str, Work]] = []
+    print(f"{'workload':<14}{'own ms':>10}{'ranges ms':>11}{'answer ms':>11}{'off %':>8}  steps")
+    for name in names:
+        try:
+            loaded = load(name)
+        except Exception as error:
+            print(f"{Path(name).name}: {error}")
+            continue
+        if loaded.run is None:
+            print(f"{Path(name).name}: no run")
+            continue
+        steps = steps_of(loaded.session, loaded.run)
+        off = steps.off_percent
+        far = " <<<" if off is not None and abs(off) > STEP_PERCENT else ""
+        print(
+            f"{steps.workload:<14}{_shown(steps.own_ms):>10}{_shown(steps.ranges_ms):>11}"
+            f"{_shown(steps.answer_ms):>11}{_shown(off):>8}  {steps.steps} of {steps.ranges}{far}"
+        )
+        works += [(steps.workload, work) for work in work_of(loaded.run)]
+    print(f"\n{'row':<40}{'table us':>11}{'kernels us':>11}{'off %':>8}  kernels of a pass")
+    for workload, work in works:
+        far = " <<<" if abs(work.off_percent) > KERNEL_PERCENT else ""
+        print(
+            f"{workload + ' ' + work.label:<40}{work.table_us:>11.2f}{work.kernels_us:>11.2f}"
+            f"{work.off_percent:>8.1f}  {work.kernels:.1f}{far}"
+        )
+
+
+def _shown(value: float | None) -> str:
+    return "n/a" if value is None else f"{value:.4g}"
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
