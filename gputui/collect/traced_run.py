@@ -158,11 +158,14 @@ class TracedRun:
                 self._reader.hurry()
 
     def interrupt(self) -> None:
-        """Pass a Ctrl-C on to the child and its descendants."""
+        """Pass a Ctrl-C on to the child and its descendants. One that is not there yet is started
+        and ended, as by a Ctrl-C at once."""
         self._ask()
         with self._lock:
             if self._child is not None:
                 self._child.interrupt()
+            else:
+                self._stop_wanted = True
 
     def _ask(self) -> None:
         """Note when it was first asked to end: before it is, so that no rank's end is earlier."""

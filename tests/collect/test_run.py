@@ -197,6 +197,23 @@ def test_a_run_waits_for_the_one_before_it() -> None:
     assert isinstance(second_events[0], RunStarted)
 
 
+def test_a_ctrl_c_before_the_command_was_started_ends_it() -> None:
+    first = Collected(python("import signal; print('up', flush=True); signal.pause()"))
+    events: list[AnyEvent] = []
+    second = TracedRun(
+        2, python("import signal; signal.pause()"), events.extend,
+        interval_s=0.1, numbering=Numbering(), after=first.run,
+    )  # fmt: skip
+    first.run.start()
+    first.wait_for(RunOutput)
+    second.start()
+    second.interrupt()
+    first.run.stop()
+    assert second.join(60)
+    assert isinstance(events[-1], RunEnded)
+    assert events[-1].stopped
+
+
 def test_variables_taken_by_another_tool_are_left_alone_and_said(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

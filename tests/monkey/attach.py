@@ -201,10 +201,12 @@ def _kill_at_random(
 ) -> None:
     """One gputui that attaches, until a signal at a random moment; sometimes to the target."""
     recording = folder / "run.gputui"
+    said = (folder / "said").open("w+b")
     root = str(Path(__file__).parents[2])
     gputui = subprocess.Popen(
-        [sys.executable, "-m", "gputui", "attach", str(program.pid), "--record", "-o", recording],
-        stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        [sys.executable, "-X", "faulthandler", "-m", "gputui", "attach", str(program.pid),
+         "--record", "-o", recording],
+        stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=said,
         env={**os.environ, "PYTHONPATH": root, "XDG_DATA_HOME": str(folder)},
         start_new_session=True,
     )  # fmt: skip
@@ -228,8 +230,13 @@ def _kill_at_random(
     try:
         gputui.wait(30)
     except subprocess.TimeoutExpired:
-        gputui.kill()
-        raise HarmError(f"gputui does not end of {number.name}") from None
+        status = Path(f"/proc/{gputui.pid}/status").read_text()
+        gputui.send_signal(signal.SIGSEGV)  # has Python print what its threads do
+        gputui.wait()
+        text = os.pread(said.fileno(), 8000, 0).decode(errors="replace")
+        raise HarmError(f"gputui does not end of {number.name}: {status}{text}") from None
+    finally:
+        said.close()
     recording.unlink(missing_ok=True)
 
 

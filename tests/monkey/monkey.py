@@ -1,9 +1,10 @@
 """A monkey at gputui's terminal: keys, mouse, sizes, pasted text and bytes that are no UTF-8, by a
 seed. It knows only the terminal, so that it holds for any screen.
 
-`python -m tests.monkey.monkey EVENTS [SEED]` plays so many events over each of demo, replay and a
-live run, each second thousand with a monkey that agrees to questions, with a new seed whenever
-gputui was quit, and prints what went wrong.
+`python -m tests.monkey.monkey EVENTS [SEED] [SECONDS]` plays so many events over each of demo,
+replay and a live run, a thousand in turn, each second thousand with a monkey that agrees to
+questions, with a new seed whenever gputui was quit, until the seconds are over, and prints what
+went wrong.
 """
 
 from __future__ import annotations
@@ -173,13 +174,30 @@ class Monkey:
         deadline = time.monotonic() + HANGS_S
         while not holds():
             if time.monotonic() > deadline:
-                raise Fault(f"it hangs; drawn last: {bytes(self.seen[-1000:])!r}")
+                raise Fault(f"it hangs: {self._where_it_is()}")
             self._read(0.02)
             if termios.tcgetattr(self.terminal)[3] & termios.ICANON:
                 # A Ctrl-S after gputui has put the terminal back stops its last words, as it does
                 # those of any program.
                 os.write(self.terminal, b"\x11")
             self.has_ended()
+
+    def _where_it_is(self) -> str:
+        """What it drew last, the state of its signals, and what its threads do: the handler that
+        Python has for SIGSEGV prints them, and this ends it."""
+        drawn = bytes(self.seen[-300:])
+        with suppress(OSError):
+            status = Path(f"/proc/{self.pid}/status").read_text()
+            signals = re.findall(r"^(?:State|Sig\w+|ShdPnd):.*$", status, re.MULTILINE)
+            del self.seen[:]
+            os.kill(self.pid, signal.SIGSEGV)
+            end = time.monotonic() + 5.0
+            while not self.has_ended() and time.monotonic() < end:
+                self._read(0.02)
+            self._read(0.1)
+            threads = self.seen.decode(errors="replace")
+            return f"drawn last: {drawn!r}; {signals}; {threads}"
+        return f"drawn last: {drawn!r}"
 
     def _event(self) -> bytes:
         pick = self.random
@@ -209,7 +227,7 @@ class Monkey:
             if self.has_ended():
                 return
             if time.monotonic() > deadline:
-                raise Fault("it reads no keys")
+                raise Fault(f"it reads no keys: {self._where_it_is()}")
             self._read(0.02)
         self._read(self.random.choice((0, 0, 0.002, 0.01)))
 
@@ -279,20 +297,22 @@ def _play_once(
 
 def main() -> int:
     """The long version."""
-    events, seed = int(sys.argv[1]), int(sys.argv[2]) if len(sys.argv) > 2 else 1
-    faults = 0
-    for name in NAMES:
-        for played in range(0, events, 1000):
+    words = sys.argv[1:]
+    events, seed, seconds = map(int, words + ["1", "1000000"][len(words) - 1 :])
+    end = time.monotonic() + seconds
+    sent = faults = 0
+    for played in range(0, events, 1000):
+        for name in NAMES if time.monotonic() < end else ():
+            size = min(1000, events - played)
             with tempfile.TemporaryDirectory() as folder:
                 try:
                     agrees = played % 2000 == 1000
-                    play(
-                        name, min(1000, events - played), seed + played, Path(folder), agrees=agrees
-                    )
+                    play(name, size, seed + played, Path(folder), agrees=agrees)
                 except Fault as fault:
                     faults += 1
                     print(f"{name}, seed {seed + played}: {fault}", flush=True)
-        print(f"{name}: {events} events, {faults} faults so far", flush=True)
+            sent += size
+    print(f"{sent} events, {faults} faults")
     return 1 if faults else 0
 
 
