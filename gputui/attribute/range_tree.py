@@ -12,8 +12,7 @@ from gputui.attribute.numbering import Numbering
 from gputui.attribute.range_stacks import NO_NODE
 from gputui.attribute.records import Attributes
 from gputui.model.events import RangeDefined
-from gputui.model.naming import NOT_A_STEP, step_rank
-from gputui.model.range_names import without_numbers
+from gputui.model.naming import NOT_A_STEP, step_rank, without_numbers
 
 MAX_NODES = 20_000
 """Nodes per process with names as they are; the numbers in any further ones are folded."""

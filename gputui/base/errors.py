@@ -1,9 +1,12 @@
-"""The one class that every error of the program derives from."""
+"""Errors: the one class that all of the program's derive from, and those of recordings."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 FAILED = 1
 WRONG_USAGE = 2
@@ -22,3 +25,24 @@ def did_you_mean(typed: str, names: Sequence[str]) -> str:
 
     close = difflib.get_close_matches(typed, names, n=1)
     return f" (did you mean {close[0]}?)" if close else ""
+
+
+# Errors of recordings, in words.
+
+
+class JournalError(GputuiError):
+    """A recording cannot be written or read. The text is one line for people."""
+
+
+class TakenError(JournalError):
+    """A recording cannot be written because a file of that name exists."""
+
+
+def name_taken(path: Path) -> str:
+    """What to say where a file of that name exists already."""
+    return f"{path} already exists; choose another name or remove it"
+
+
+def reason(error: OSError) -> str:
+    """The system's own error message."""
+    return (error.strerror or str(error)).lower()

@@ -17,12 +17,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gputui.base.standard_streams import say
-from gputui.base.wake import Wake
 from gputui.cli.declaration import UsageError
 from gputui.cli.hosts import are_several, connected, status_of, targets_of, words_there
 from gputui.cli.live import expanded, limits_of, plain
 from gputui.cli.options import MAIN, command
-from gputui.cli.record import UnattendedRecorder, print_answer
+from gputui.cli.record import UnattendedRecorder, Wake, print_answer
 from gputui.cli.screen import need_terminal, run_screen
 from gputui.model.events import Alert, AnyEvent, ClockCompared, Header
 from gputui.playback.player import Playback

@@ -5,8 +5,10 @@ Here, too, what exit status a run comes to: screens of this machine and of other
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
+import queue
 import signal
 import stat
 import sys
@@ -20,7 +22,6 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 from gputui.base.sanitize import cut_to_width, sanitize
 from gputui.base.standard_streams import begin_line, columns, draw, notify, release, say
-from gputui.base.wake import Wake
 from gputui.collect.child.process import ENDING_S, GRACE_S
 from gputui.collect.live import Live, LiveOptions
 from gputui.collect.traced_run import RunRequest
@@ -34,7 +35,6 @@ from gputui.store.places import snapshot_path
 
 if TYPE_CHECKING:
     from gputui.render.prometheus_server import Exporter
-
 
 _LAST_LINES = 5
 
@@ -583,3 +583,25 @@ def exit_status(kind: str, ended: RunEnded | None) -> int:
     if ended.exit_code in (0, 2):
         return ended.exit_code
     return 1
+
+
+# Waking a loop, also from a signal's handler.
+
+
+class Wake:
+    """An event that a handler may set while it interrupts the thread that waits for it:
+    threading.Event holds a lock then, which the handler would wait for, for ever."""
+
+    def __init__(self) -> None:
+        self._calls: queue.SimpleQueue[None] = queue.SimpleQueue()
+
+    def set(self) -> None:
+        """Have the newest or the next `wait` return."""
+        self._calls.put(None)
+
+    def wait(self, timeout_s: float | None) -> None:
+        """Until `set` was called since the last time, `timeout_s` at most."""
+        with contextlib.suppress(queue.Empty):
+            self._calls.get(timeout=None if timeout_s is None else max(0.0, timeout_s))
+            while True:
+                self._calls.get_nowait()

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Literal
 
 from gputui.base.standard_streams import standard_input
 from gputui.model.units import moment
-from gputui.playback.job import members_of
+from gputui.playback.job_members import members_of
 from gputui.state import Run, Session
 from gputui.store.journal import JournalError, JournalReader, open_journal
 from gputui.store.journal.compression import CompressionError, expanded, is_compressed
@@ -74,7 +74,7 @@ def check_readable(path: str) -> None:
 
 
 def _job(folder: Path, *, summed: bool) -> RecordingReader:
-    from gputui.playback.job import open_job
+    from gputui.playback.job_recording import open_job
 
     in_sums = partial(open_recording, summed=True)
     job = open_job(folder, partial(open_recording, summed=summed), in_sums)

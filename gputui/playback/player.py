@@ -400,7 +400,7 @@ class Playback:
             place = Path(path)
             followed: RecordingReader
             if place.is_dir():
-                from gputui.playback.job import FollowedJob
+                from gputui.playback.job_recording import FollowedJob
 
                 followed = FollowedJob(place, stop)
             else:

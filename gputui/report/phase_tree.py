@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from gputui.model.naming import is_library_domain
-from gputui.model.range_names import sibling_names
+from gputui.model.naming import is_library_domain, sibling_names
 from gputui.state import Range, Run
 
 PhaseKey = tuple[int, str, tuple[str, ...]]

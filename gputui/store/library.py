@@ -13,9 +13,9 @@ from typing import BinaryIO
 
 import msgspec
 
+from gputui.base.errors import JournalError, name_taken, reason
 from gputui.model.events import AnyEvent, Header, RunEnded, RunStarted
 from gputui.model.units import parameter
-from gputui.store.errors import JournalError, name_taken, reason
 from gputui.store.journal.reader import LINE_LIMIT, JournalReader, decode, first_of, members
 from gputui.store.places import SQLITE_SUFFIX, SUFFIXES, snapshots, trace_path
 

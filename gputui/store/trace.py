@@ -22,8 +22,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from gputui.base.errors import JournalError, name_taken, reason
 from gputui.base.sanitize import sanitize
-from gputui.store.errors import JournalError, name_taken, reason
 from gputui.store.places import open_regular
 
 Bools = npt.NDArray[np.bool_]

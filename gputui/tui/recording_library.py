@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from gputui.store.errors import JournalError
+from gputui.base.errors import JournalError
 from gputui.store.library import Found, LibraryEntry, describe, files
 from gputui.store.places import default_folder
 from gputui.tui.threads import Threads

@@ -37,7 +37,7 @@ import gputui
 from gputui.model.events import (
     JOURNAL_SCHEMA, Header, HostFacts, ProcessAttached, RunEnded, RunOutput, RunStarted, SeedSet,
 )
-from gputui.model.renumbering import renumbered
+from gputui.playback.job_recording import renumbered
 from gputui.model.events import Numbered
 from gputui.playback.index import Index
 from gputui.playback.opening import open_recording

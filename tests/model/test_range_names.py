@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gputui.model.range_names import MOST_FREE, MOST_PARTS, sibling_names
+from gputui.model.naming import MOST_FREE, MOST_PARTS, sibling_names
 
 
 @pytest.mark.parametrize(

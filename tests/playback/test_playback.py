@@ -24,8 +24,8 @@ from gputui.model.events import (
     RunOutput,
     RunProgress,
 )
+from gputui.playback import job_recording
 from gputui.playback.index import Checkpoint, Index
-from gputui.playback.job import recording
 from gputui.playback.line_index import LineIndex
 from gputui.playback.opening import check_readable, open_recording
 from gputui.playback.player import Playback
@@ -259,7 +259,7 @@ def test_a_job_is_followed_while_its_nodes_write_and_others_join(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Node e fails at once, node c begins late and is lost, node d is of another job."""
-    monkeypatch.setattr(recording, "LOOK_S", 0.0)
+    monkeypatch.setattr(job_recording, "LOOK_S", 0.0)
     view, writers = View(), dict[str, JournalWriter]()
 
     def begin(host: str, number: int, job: str = "77") -> None:

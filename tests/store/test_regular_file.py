@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from gputui.base.errors import JournalError
 from gputui.playback.player import Playback
-from gputui.store.errors import JournalError
 from gputui.store.journal import open_journal
 from gputui.store.places import open_regular
 from gputui.store.trace import TraceReader

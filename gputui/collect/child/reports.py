@@ -17,6 +17,7 @@ from typing import Any
 import msgspec
 
 from gputui.base.decoding import json_decoder
+from gputui.base.errors import reason
 from gputui.base.sanitize import sanitize
 from gputui.model.events import (
     AnyEvent,
@@ -27,7 +28,6 @@ from gputui.model.events import (
     RunProgress,
     RunResult,
 )
-from gputui.store.errors import reason
 from gputui.store.places import snapshot_path
 
 # Tables reported by a workload: untrusted lines of a pipe → bounded, sanitized records.

@@ -19,13 +19,12 @@ from queue import Empty, SimpleQueue
 
 import msgspec
 
-from gputui.base.errors import GputuiError
+from gputui.base.errors import GputuiError, reason
 from gputui.collect.hosts.pipe import RECORDING, hello_line
 from gputui.collect.hosts.ship import STARTER
 from gputui.collect.sampler import Sampler
 from gputui.model.events import ClockRead
 from gputui.model.hub import Hub
-from gputui.store.errors import reason
 from gputui.store.journal import JournalWriter
 from gputui.store.journal.compression import Compressor, compressor_for
 from gputui.store.places import default_folder, make_folder, open_regular, stamped

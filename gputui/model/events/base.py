@@ -40,7 +40,7 @@ Integer = Annotated[int, _BOUNDS]
 
 class Numbered(Enum):
     """What a number of a session refers to. Where recordings are merged into one session, the
-    numbers of each are given anew (gputui.model.renumbering). 0 is none."""
+    numbers of each are given anew (gputui.playback.job_recording). 0 is none."""
 
     RUN = "a run"
     PROCESS = "a traced process"

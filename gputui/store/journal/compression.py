@@ -11,8 +11,7 @@ import zlib
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol
 
-from gputui.base.errors import GputuiError
-from gputui.store.errors import JournalError
+from gputui.base.errors import GputuiError, JournalError
 
 GZIP_MAGIC = b"\x1f\x8b"
 ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"

@@ -15,7 +15,7 @@ from typing import Any, BinaryIO, Protocol, Union
 import msgspec
 
 from gputui.base.decoding import convert, json_decoder
-from gputui.base.errors import GputuiError
+from gputui.base.errors import GputuiError, JournalError, reason
 from gputui.base.sanitize import sanitize, sanitize_document
 from gputui.model.events import (
     JOURNAL_SCHEMA,
@@ -25,7 +25,6 @@ from gputui.model.events import (
     Header,
     RunEnded,
 )
-from gputui.store.errors import JournalError, reason
 from gputui.store.journal.compression import CompressionError, expanded, is_compressed
 from gputui.store.journal.rotation import Repeats
 from gputui.store.places import SUFFIXES, numbered, open_regular

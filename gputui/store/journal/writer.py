@@ -14,6 +14,7 @@ from typing import Any, BinaryIO, Literal, Protocol
 
 import msgspec
 
+from gputui.base.errors import JournalError, TakenError, name_taken, reason
 from gputui.model.events import (
     PHASE_STARTS,
     AnyEvent,
@@ -27,7 +28,6 @@ from gputui.model.events import (
     RunStarted,
 )
 from gputui.model.merge import merger_of
-from gputui.store.errors import JournalError, TakenError, name_taken, reason
 from gputui.store.journal.compression import Compressor, compressor_for
 from gputui.store.journal.reader import decoder
 from gputui.store.journal.rotation import Limits, Preamble

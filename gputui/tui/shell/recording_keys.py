@@ -8,8 +8,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar, cast
 
+from gputui.base.errors import JournalError
 from gputui.base.sanitize import sanitize
-from gputui.store.errors import JournalError
 from gputui.store.library import LibraryEntry, belongings, delete, rename
 from gputui.store.places import default_folder
 from gputui.tui import scenes

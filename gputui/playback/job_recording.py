@@ -1,7 +1,7 @@
 """The recordings of a job's nodes or ranks, merged into one session: as they are read, or while
 they are still written.
 
-Which recordings are of the job is decided in `members`.
+Which recordings are of the job is decided in `job_members`.
 """
 
 from __future__ import annotations
@@ -11,14 +11,17 @@ import heapq
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from operator import attrgetter
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypeVar, get_args, get_origin
 
+import msgspec
 from msgspec.structs import replace
 
+from gputui.base.decoding import made_once
+from gputui.base.errors import JournalError
 from gputui.model.events import (
     KINDS,
     About,
@@ -37,16 +40,13 @@ from gputui.model.events import (
     RunOutput,
     RunStarted,
 )
-from gputui.model.renumbering import renumbered
-from gputui.playback.job.members import MAX_MEMBERS, Machines, Member, Open, members_of
-from gputui.store.errors import JournalError
+from gputui.playback.job_members import MAX_MEMBERS, Machines, Member, Open, members_of
 from gputui.store.journal import JournalReader, RotatedReader, open_journal
 from gputui.store.library import files
 from gputui.store.places import SUFFIXES
 
 if TYPE_CHECKING:
     from gputui.store.journal.reader import RecordingReader
-
 
 # One member's events as those of the merged session.
 
@@ -527,3 +527,62 @@ class _Reading:
 
     def _is_done(self) -> bool:
         return self._stop.is_set() or self.is_left_out.is_set()
+
+
+# Giving the numbers of a session's events anew: several recordings become one session by it.
+# Which fields are such numbers is declared where they are (events.base.Numbered).
+
+
+Numbers = Mapping[Numbered, Callable[[int], int]]
+"""The new number of each, by what it refers to."""
+
+_Part = TypeVar("_Part", bound=msgspec.Struct)
+
+
+class _Plan(NamedTuple):
+    numbers: tuple[tuple[str, Numbered], ...]
+    tuples: tuple[str, ...]
+
+
+def renumbered(part: _Part, numbers: Numbers) -> _Part:
+    """The same event or part of one with other numbers, also in its parts."""
+    plan = _plan(type(part))
+    changed: dict[str, Any] = {}
+    for name, kind in plan.numbers:
+        value = getattr(part, name)
+        if value is not None and (new := numbers[kind](value)) != value:
+            changed[name] = new
+    for name in plan.tuples:
+        if value := getattr(part, name):
+            changed[name] = tuple(renumbered(item, numbers) for item in value)
+    return msgspec.structs.replace(part, **changed) if changed else part
+
+
+@made_once
+def _plan(kind: type[msgspec.Struct]) -> _Plan:
+    numbers, tuples = [], []
+    for field in msgspec.structs.fields(kind):
+        for hint in _members(field.type):
+            marks = [
+                item for item in getattr(hint, "__metadata__", ()) if isinstance(item, Numbered)
+            ]
+            if marks:
+                numbers.append((field.name, marks[0]))
+            elif get_origin(hint) is tuple and any(map(_holds_numbers, get_args(hint))):
+                tuples.append(field.name)
+    return _Plan(tuple(numbers), tuple(tuples))
+
+
+def _members(hint: Any) -> list[Any]:
+    """The types of a field that may be one of several, without what else is declared of it."""
+    if get_origin(hint) is Annotated:
+        if any(isinstance(item, Numbered) for item in hint.__metadata__):
+            return [hint]
+        return _members(get_args(hint)[0])
+    if get_origin(hint) is tuple or not get_args(hint):
+        return [hint]
+    return [member for item in get_args(hint) for member in _members(item)]
+
+
+def _holds_numbers(hint: Any) -> bool:
+    return isinstance(hint, type) and issubclass(hint, msgspec.Struct) and any(_plan(hint))

@@ -8,7 +8,7 @@ import msgspec
 
 from gputui.model import events
 from gputui.model.events import CaptureDelta, KernelDelta, Numbered, OpenRange
-from gputui.model.renumbering import _plan, renumbered
+from gputui.playback.job_recording import _plan, renumbered
 from tests.events_for_tests import times
 
 NAMES = {"run", "process", "peer", "range", "parent", "captured", "kernel", "shape", "mark", "gpu"}

@@ -1,6 +1,6 @@
 """Which recordings of a folder are of one job, which ranks each has, and their machines as one.
 
-For `recording`, which merges their events.
+For `job_recording`, which merges their events.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
+from gputui.base.errors import JournalError, reason
 from gputui.model.events import (
     GpuFacts,
     Header,
@@ -28,7 +29,6 @@ from gputui.model.events import (
     ProcessSample,
     RunStarted,
 )
-from gputui.store.errors import JournalError, reason
 from gputui.store.library import files
 from gputui.store.places import SUFFIXES
 
