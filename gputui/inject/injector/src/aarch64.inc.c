@@ -142,10 +142,8 @@ static int set_call(pid_t tid, const State *state, uint64_t function, uint64_t e
 {
     Registers registers = state->resumed;
     enum { LINK = 30, FRAME = 29 };
-    size_t size = sizeof(uint64_t);
     uint64_t sigreturn = 0;
-    struct iovec local = {&sigreturn, size}, remote = {(void *)(entry + sizeof(SignalFrame)), size};
-    if (process_vm_readv(tid, &local, 1, &remote, 1, 0) != (ssize_t)size)
+    if (!read_word(tid, entry + sizeof(SignalFrame), &sigreturn))
         return 0;
     registers.pc = function;
     registers.sp = entry;

@@ -83,12 +83,6 @@ typedef struct {
 
 enum { STRING_BYTES = 64 };
 
-static int write_target(pid_t pid, uint64_t at, const void *bytes, size_t size)
-{
-    struct iovec local = {(void *)(uintptr_t)bytes, size}, remote = {(void *)(uintptr_t)at, size};
-    return process_vm_writev(pid, &local, 1, &remote, 1, 0) == (ssize_t)size;
-}
-
 static int make_frame(pid_t pid, pid_t tid, const State *state, Frame *frame)
 {
     static unsigned char image[FRAME_BYTES_MAX] __attribute__((aligned(64)));
@@ -99,7 +93,7 @@ static int make_frame(pid_t pid, pid_t tid, const State *state, Frame *frame)
         return 0;
     return has_stack(pid, tid, stack_pointer(&state->resumed), thread_pointer(tid, state),
                      top + STRING_BYTES - base) &&
-           write_target(pid, base, image, size);
+           write_memory(tid, base, image, size);
 }
 
 /* Lets the target make a file without a name; its number, NO_FD, or the system call's error below
@@ -107,7 +101,7 @@ static int make_frame(pid_t pid, pid_t tid, const State *state, Frame *frame)
 static int make_memfd(pid_t pid, pid_t tid, const State *state, const Frame *frame)
 {
     static const char name[] = HANDED_OVER;
-    if (!write_target(pid, frame->strings, name, sizeof name) ||
+    if (!write_memory(tid, frame->strings, name, sizeof name) ||
         !call_in_frame(tid, state, address.memfd_create, frame->entry, frame->strings,
                        1 /* MFD_CLOEXEC */))
         return NO_FD;
@@ -169,7 +163,7 @@ static int hand_over(pid_t pid, pid_t tid, State *state, const char *library, in
     snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
     int called = 0;
     if (loads)
-        called = write_target(pid, frame.strings, path, sizeof path) &&
+        called = write_memory(tid, frame.strings, path, sizeof path) &&
                  call_in_frame(tid, state, address.dlopen, frame.entry, frame.strings, RTLD_NOW);
     else if (is_handed_over(pid, fd))
         called = call_in_frame(tid, state, address.close, frame.entry, (uint64_t)fd, 0);

@@ -28,8 +28,7 @@ static uint64_t program_counter(pid_t tid)
 static uint64_t caller_of(pid_t tid, const Registers *registers)
 {
     uint64_t caller = 0;
-    struct iovec local = {&caller, sizeof caller}, remote = {(void *)registers->rsp, sizeof caller};
-    return process_vm_readv(tid, &local, 1, &remote, 1, 0) == sizeof caller ? caller : 0;
+    return read_word(tid, registers->rsp, &caller) ? caller : 0;
 }
 
 static int poke_debug(pid_t tid, int which, uint64_t value)
