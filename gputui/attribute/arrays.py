@@ -1,12 +1,23 @@
-"""Array types and the few helpers shared by every part of the reader."""
+"""Arrays: their types, intervals of time, and distributions, for every part of the reader.
+
+Nothing here knows of records, ranges or steps.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+import functools
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
+
+from gputui.model.events import Distribution
+from gputui.model.sketch import steps
+from gputui.model.statistics import COARSE, FINE, Buckets
 
 Bools = npt.NDArray[np.bool_]
 Int64s = npt.NDArray[np.int64]
@@ -180,3 +191,378 @@ class KeyTable:
         order = np.argsort(merged)
         self._keys = merged[order]
         self._values = np.concatenate((self._values, np.array(values, np.int64)))[order]
+
+
+# --- Intervals in order of their starts: what each covers alone, and what lies before a moment.
+
+
+def exclusive(starts: Int64s, ends: Int64s) -> tuple[Int64s, Int64s, Int64s]:
+    """What each interval covers beyond those that began before it: rows, starts, ends."""
+    reach = np.maximum.accumulate(ends)
+    begins = starts.copy()
+    begins[1:] = np.maximum(starts[1:], reach[:-1])
+    rows = np.flatnonzero(ends > begins)
+    return rows, begins[rows], ends[rows]
+
+
+def covered_before(moments: Int64s, starts: Int64s, ends: Int64s) -> Int64s:
+    """How much of disjoint intervals, in order, lies before each moment."""
+    if not len(starts):
+        return np.zeros(len(moments), np.int64)
+    sums = np.concatenate(([0], np.cumsum(ends - starts)))
+    place = np.searchsorted(starts, moments, side="right") - 1
+    inside = np.maximum(place, 0)
+    covered: Int64s = sums[inside] + np.clip(
+        moments - starts[inside], 0, ends[inside] - starts[inside]
+    )
+    return np.where(place < 0, 0, covered)
+
+
+MOST_INTERVALS = 1 << 18
+"""Kept of one process on one GPU: those that nobody else's gap reaches back to."""
+
+
+class Busy(NamedTuple):
+    """When something ran: disjoint intervals in order."""
+
+    starts: Int64s
+    ends: Int64s
+
+    def after(self, moment_ns: int) -> Busy:
+        """Those that go on after a moment, the newest ones where they are too many."""
+        first = max(int(np.searchsorted(self.ends, moment_ns)), len(self.ends) - MOST_INTERVALS)
+        return Busy(self.starts[first:], self.ends[first:])
+
+    def covered(self, starts: Int64s, ends: Int64s) -> Int64s:
+        """How much of each interval it takes."""
+        return covered_before(ends, *self) - covered_before(starts, *self)
+
+
+NEVER = Busy(np.empty(0, np.int64), np.empty(0, np.int64))
+
+
+def union(many: Iterable[Busy]) -> Busy:
+    """When any of them ran something."""
+    starts, ends = (np.concatenate(column) for column in zip(*many, strict=True))
+    order = np.argsort(starts, kind="stable")
+    _, starts, ends = exclusive(starts[order], ends[order])
+    return Busy(starts, ends)
+
+
+# --- Time covered by at least one of many intervals, per key, in order of arrival.
+
+_SPAN_BITS = 46
+_SPAN = (1 << _SPAN_BITS) - 1
+"""Intervals further than 10 hours from the middle one of a call are clamped to that distance."""
+
+
+@dataclass(slots=True)
+class Covered:
+    """For each key: the time newly covered, the sum of durations, count, first start, last end.
+
+    `gap_rows` index the intervals that began after a time in which nothing of their key was
+    covered, and `gaps_ns` give the length of that time.
+    """
+
+    keys: Int64s
+    busy_ns: Int64s
+    total_ns: Int64s
+    counts: Int64s
+    first_ns: Int64s
+    last_ns: Int64s
+    gap_rows: Int64s
+    gaps_ns: Int64s
+
+
+class Unions:
+    """Keeps, for each key under 65,536, the end of the covered time.
+
+    Of later intervals that begin before that end, only the part beyond it counts: exact if
+    intervals arrive in order of time.
+    """
+
+    def __init__(self) -> None:
+        self._reach_ns = np.zeros(256, np.int64)
+
+    def add(self, keys: Int64s, starts_ns: Int64s, ends_ns: Int64s) -> Covered:
+        """Intervals sorted by start, at least one."""
+        while int(keys.max()) >= len(self._reach_ns):
+            self._reach_ns = np.concatenate((self._reach_ns, np.zeros_like(self._reach_ns)))
+        base = int(starts_ns[len(starts_ns) // 2]) - (_SPAN >> 1)
+        order = None
+        if (keys != keys[0]).any():
+            order = np.argsort(keys.astype(np.uint16), kind="stable")
+            keys, starts_ns, ends_ns = keys[order], starts_ns[order], ends_ns[order]
+        firsts = run_starts(keys)
+        present = keys[firsts]
+        counts = np.diff(np.append(firsts, len(keys)))
+        # Each key's intervals are shifted to a range of numbers of its own, so that one running
+        # maximum serves all.
+        shift = np.repeat(np.arange(len(firsts)) << _SPAN_BITS, counts)
+        starts = np.clip(starts_ns - base, 0, _SPAN) + shift
+        ends = np.clip(ends_ns - base, 0, _SPAN) + shift
+        reached = np.clip(self._reach_ns[present] - base, 0, _SPAN) + shift[firsts]
+        candidates = ends.copy()
+        candidates[firsts] = np.maximum(candidates[firsts], reached)
+        reach = np.maximum.accumulate(candidates)
+        before = np.empty_like(reach)
+        before[1:] = reach[:-1]
+        before[firsts] = reached
+        busy = np.maximum(0, ends - np.maximum(starts, before))
+        gap = starts > before
+        gap[firsts] &= self._reach_ns[present] > 0
+        gaps = np.flatnonzero(gap)
+        last_ns = np.maximum.reduceat(ends_ns, firsts)
+        self._reach_ns[present] = np.maximum(self._reach_ns[present], last_ns)
+        return Covered(
+            keys=present,
+            busy_ns=np.add.reduceat(busy, firsts),
+            total_ns=np.add.reduceat(durations_ns(starts_ns, ends_ns), firsts),
+            counts=counts,
+            first_ns=starts_ns[firsts],
+            last_ns=last_ns,
+            gap_rows=gaps if order is None else order[gaps],
+            gaps_ns=starts[gaps] - before[gaps],
+        )
+
+
+# --- Where nothing is known of the GPU: between windows of tracing, and where records were lost.
+
+MOST_HOLES = 4096
+"""Holes remembered, the newest: what is accounted for is seconds behind at most."""
+
+
+class Holes:
+    """Intervals of time, in the order of their ends."""
+
+    def __init__(self) -> None:
+        self._starts = np.empty(0, np.int64)
+        self._ends = np.empty(0, np.int64)
+        self._open_ns: int | None = None
+
+    def begin(self, moment_ns: int) -> None:
+        """From here on nothing is known, until `end`."""
+        if self._open_ns is None:
+            self._open_ns = moment_ns
+
+    def end(self, moment_ns: int) -> None:
+        """Here the one that was begun ends, if there is one."""
+        if self._open_ns is not None:
+            self.add(self._open_ns, moment_ns)
+            self._open_ns = None
+
+    def add(self, start_ns: int, end_ns: int) -> None:
+        """A whole one, which ends after those before."""
+        if len(self._ends) and end_ns < self._ends[-1]:
+            return  # a clock that was set back
+        place = int(np.searchsorted(self._ends, start_ns))
+        if place < len(self._starts):
+            start_ns = min(start_ns, int(self._starts[place]))
+        self._starts = np.append(self._starts[:place], start_ns)[-MOST_HOLES:]
+        self._ends = np.append(self._ends[:place], end_ns)[-MOST_HOLES:]
+
+    def touch(self, starts_ns: Int64s, ends_ns: Int64s) -> Bools:
+        """Which of these intervals share time with one."""
+        touched = np.zeros(len(starts_ns), np.bool_)
+        if len(self._starts):
+            places = np.searchsorted(self._ends, starts_ns, side="right")
+            starts = self._starts[np.minimum(places, len(self._starts) - 1)]
+            touched = (places < len(self._starts)) & (starts < ends_ns)
+        if self._open_ns is not None:
+            touched |= ends_ns > self._open_ns
+        return touched
+
+
+# --- Durations or sizes → one distribution for each key, a whole batch at a time.
+
+
+DELTA_VALUES = 256
+"""A delta with more distinct values than this is sent in buckets."""
+
+_LARGEST = 1 << 62
+
+
+def bucket_middles(values: Int64s, buckets: Buckets = FINE) -> Int64s:
+    """What stands for each value, as Buckets.middle has it."""
+    index = np.ceil(np.log(np.maximum(values, 1)) / buckets.log_gamma).astype(np.int64)
+    return np.where(values < buckets.exact_below, values, _table_of_middles(buckets).take(index))
+
+
+@functools.cache
+def _table_of_middles(buckets: Buckets) -> Int64s:
+    return _middles(np.arange(math.log(1 << 63) / buckets.log_gamma + 2), buckets)
+
+
+def _middles(index: npt.NDArray[Any], buckets: Buckets) -> Int64s:
+    middles = np.rint(2.0 * np.power(buckets.gamma, index) / (buckets.gamma + 1.0))
+    integers: Int64s = np.minimum(middles, _LARGEST).astype(np.int64)
+    return integers
+
+
+def grouped(
+    keys: Int64s, values: Int64s, exact_limit: int = DELTA_VALUES
+) -> Iterator[tuple[int, Distribution]]:
+    """Each distinct key, in order, with the distribution of its values."""
+    different, of_each = distributions(keys, values, exact_limit)
+    return zip(different.tolist(), of_each, strict=True)
+
+
+def in_buckets(values: Int64s) -> Distribution:
+    """The distribution of values from FINE.exact_below on, in FINE buckets: a third of the bytes of
+    `values` in a recording. Of `squares` four figures are kept."""
+    index = np.ceil(np.log(values) / FINE.log_gamma).astype(np.int64)
+    first, total = int(index.min()), int(values.sum())
+    return Distribution(
+        count=len(values),
+        total=total,
+        squares=float(f"{((values - total / len(values)) ** 2).sum():.4g}"),
+        minimum=int(values.min()),
+        maximum=int(values.max()),
+        values=(),
+        exact=False,
+        buckets=(first, *np.bincount(index - first).tolist()),
+    )
+
+
+def distributions(
+    keys: Int64s, values: Int64s, exact_limit: int = DELTA_VALUES
+) -> tuple[Int64s, list[Distribution]]:
+    """The distribution of `values` for each distinct key.
+
+    Returns the sorted distinct keys and the distribution of each. The arrays have equal length.
+    """
+    if not len(keys):
+        return np.empty(0, np.int64), []
+    keys, values = sorted_pairs(keys, values)
+    starts = run_starts(keys)
+    ends = np.append(starts[1:], len(keys))
+    counts = ends - starts
+    totals = np.add.reduceat(values, starts)
+    differences = values - np.repeat(totals / counts, counts)
+    squares = np.add.reduceat(differences * differences, starts)
+    # Squares of nanoseconds: the rounding is too small to show in a deviation.
+    squares = np.round(squares, 3)
+    minima, maxima = values[starts], values[ends - 1]
+    exact = _different(starts, values) <= exact_limit
+    if not exact.all():
+        coarse = np.repeat(~exact, counts)
+        values = values.copy()
+        values[coarse] = bucket_middles(values[coarse])
+    steps, firsts = _steps(starts, values)
+    columns = zip(
+        counts.tolist(),
+        totals.tolist(),
+        squares.tolist(),
+        minima.tolist(),
+        maxima.tolist(),
+        (tuple(steps[first:last]) for first, last in pairwise(firsts)),
+        exact.tolist(),
+        strict=True,
+    )
+    return keys[starts], [Distribution(*part) for part in columns]
+
+
+def sorted_pairs(keys: Int64s, values: Int64s) -> tuple[Int64s, Int64s]:
+    """Both sorted by key, then by value. If both fit into one number, sorting those takes a fifth
+    of the time of sorting indexes.
+    """
+    bits = int(values.max()).bit_length()
+    if keys.min() >= 0 <= values.min() and int(keys.max()).bit_length() + bits < 64:
+        packed = keys << bits | values
+        packed.sort()
+        return packed >> bits, packed & ((1 << bits) - 1)
+    different = np.unique(keys)
+    if len(different).bit_length() + bits >= 64 or values.min() < 0:
+        order = np.lexsort((values, keys))
+        return keys[order], values[order]
+    packed = np.searchsorted(different, keys) << bits | values
+    packed.sort()
+    return different[packed >> bits], packed & ((1 << bits) - 1)
+
+
+def _run_starts(starts: Int64s, values: Int64s) -> Int64s:
+    """The rows at which a new value begins, in groups of sorted values that begin at `starts`."""
+    begins = np.ones(len(values), np.bool_)
+    begins[1:] = values[1:] != values[:-1]
+    begins[starts] = True
+    run_begins: Int64s = np.flatnonzero(begins)
+    return run_begins
+
+
+def _different(starts: Int64s, values: Int64s) -> Int64s:
+    """The number of distinct values in each group."""
+    runs = _run_starts(starts, values)
+    different: Int64s = np.diff(np.append(np.searchsorted(runs, starts), len(runs)))
+    return different
+
+
+def _steps(starts: Int64s, values: Int64s) -> tuple[list[int], list[int]]:
+    """The `values` of a Distribution for all groups, where each group's begin, and the end."""
+    runs = _run_starts(starts, values)
+    first_runs = np.searchsorted(runs, starts)
+    steps = np.empty((len(runs), 2), np.int64)
+    steps[:, 0] = np.diff(values[runs], prepend=0)
+    steps[first_runs, 0] = values[starts]
+    steps[:, 1] = -np.diff(np.append(runs, len(values)))
+    written = np.ones(steps.shape, np.bool_)
+    written[:, 1] = steps[:, 1] < -1
+    before = np.concatenate(([0], np.cumsum(written.sum(axis=1))))
+    return steps[written].tolist(), [*before[first_runs].tolist(), int(before[-1])]
+
+
+_TABLE_BUCKETS = 512
+"""More buckets than 50-bit values fill."""
+
+_FIRST_BUCKET = math.ceil(math.log(COARSE.exact_below) / COARSE.log_gamma)
+"""The number of the bucket of the first value that has no bucket of its own."""
+
+_TABLE_MIDDLES = np.concatenate(
+    (
+        np.arange(COARSE.exact_below),
+        _middles(_FIRST_BUCKET + np.arange(_TABLE_BUCKETS - COARSE.exact_below), COARSE),
+    )
+)
+
+
+def coarse_distributions(keys: Int64s, values: Int64s) -> dict[int, Distribution]:
+    """The distribution of the non-negative `values` for each of the small numbers `keys`, in COARSE
+    buckets: they are so few that counting in a table takes half the time of sorting.
+    """
+    if not len(keys):
+        return {}
+    count = int(keys.max()) + 1
+    places = keys * _TABLE_BUCKETS + _table_bucket(values)
+    table = np.bincount(places, minlength=count * _TABLE_BUCKETS).reshape(count, _TABLE_BUCKETS)
+    counts = table.sum(axis=1)
+    exactly = values.astype(np.float64)
+    totals = np.bincount(keys, exactly, count)
+    means = totals / np.maximum(counts, 1)
+    squares = np.bincount(keys, (exactly - means[keys]) ** 2, count)
+    least = np.full(count, np.iinfo(np.int64).max)
+    most = np.zeros(count, np.int64)
+    if counts[-1] == len(values):
+        least[-1], most[-1] = values.min(), values.max()
+    else:
+        np.minimum.at(least, keys, values)
+        np.maximum.at(most, keys, values)
+    result: dict[int, Distribution] = {}
+    for key in np.flatnonzero(counts).tolist():
+        filled = np.flatnonzero(table[key])
+        result[key] = Distribution(
+            count=int(counts[key]),
+            total=min(int(totals[key]), _LARGEST),
+            squares=float(squares[key]),
+            minimum=int(least[key]),
+            maximum=int(most[key]),
+            values=steps(
+                zip(_TABLE_MIDDLES[filled].tolist(), table[key][filled].tolist(), strict=True)
+            ),
+            exact=False,
+        )
+    return result
+
+
+def _table_bucket(values: Int64s) -> Int64s:
+    index = np.ceil(np.log(np.maximum(values, COARSE.exact_below)) / COARSE.log_gamma)
+    larger = COARSE.exact_below - _FIRST_BUCKET + index.astype(np.int64)
+    return np.where(values < COARSE.exact_below, values, np.minimum(larger, _TABLE_BUCKETS - 1))

@@ -20,6 +20,7 @@ from gputui.attribute.arrays import (
     Slots,
     UInt32s,
     durations_ns,
+    grouped,
     join,
     pick,
     stack,
@@ -27,7 +28,6 @@ from gputui.attribute.arrays import (
     whole,
 )
 from gputui.attribute.collection import Collection, DeltaParts
-from gputui.attribute.distributions import grouped
 from gputui.attribute.instances import NO_INSTANCE, SETTLED_FLUSHES, RangeInstances
 from gputui.attribute.range_stacks import NO_NODE, Placement, RangeStacks, place
 from gputui.attribute.ranges import StartEndRanges

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from gputui.attribute.instances import Finalised
-from gputui.attribute.range_tree import Nodes
+from gputui.attribute.range_stacks import Nodes
 from gputui.attribute.records import LaunchedOperations
 from gputui.ring.reader import RingHealth
 

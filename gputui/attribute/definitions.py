@@ -1,7 +1,7 @@
 """What a program names and numbers: threads, resources, kernels, launch shapes, marks.
 
 For `traced_process`, which reports each definition before the first delta that refers to it.
-Ranges, which form a tree, are in `range_tree`.
+Ranges, which form a tree, are in `range_stacks`.
 """
 
 from __future__ import annotations

@@ -13,8 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gputui.attribute.arrays import Bools, Int64s, KeyTable, Slots, UInt32s, pick, times_ns
-from gputui.attribute.range_stacks import NO_NODE, RangeStacks, place
-from gputui.attribute.range_tree import Nodes
+from gputui.attribute.range_stacks import NO_NODE, Nodes, RangeStacks, place
 from gputui.attribute.records import Attributes
 from gputui.ring.layout import GraphPart, RecordKind
 

@@ -8,11 +8,19 @@ from __future__ import annotations
 
 import numpy as np
 
-from gputui.attribute.arrays import Bools, Int64s, KeyTable, Slots, UInt32s, durations_ns, join
+from gputui.attribute.arrays import (
+    Bools,
+    Int64s,
+    KeyTable,
+    Slots,
+    UInt32s,
+    durations_ns,
+    grouped,
+    join,
+)
 from gputui.attribute.calls import CudaCalls
 from gputui.attribute.collection import Collection, DeltaParts
-from gputui.attribute.distributions import grouped
-from gputui.attribute.range_tree import Nodes
+from gputui.attribute.range_stacks import Nodes
 from gputui.model.events import (
     LAUNCH_UNKNOWN,
     Distribution,

@@ -12,13 +12,19 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from gputui.attribute.arrays import Bools, Int64s, distinct, durations_ns, join
+from gputui.attribute.arrays import (
+    Bools,
+    Holes,
+    Int64s,
+    Unions,
+    distinct,
+    durations_ns,
+    grouped,
+    join,
+)
 from gputui.attribute.collection import Collection, DeltaParts
-from gputui.attribute.distributions import grouped
 from gputui.attribute.instances import Finalised, RangeInstances
-from gputui.attribute.intervals import Holes, Unions
-from gputui.attribute.range_stacks import NO_NODE
-from gputui.attribute.range_tree import Nodes
+from gputui.attribute.range_stacks import NO_NODE, Nodes
 from gputui.attribute.records import NO_KERNEL, LaunchedOperations
 from gputui.model.events import Distribution, KernelDelta, Payload, RangeDelta, RangeKernels
 from gputui.model.payloads import payload_of

@@ -1,7 +1,7 @@
 """Records of ranges → nodes, instances and timelines: ranges that are pushed and popped, and
 Start/End ranges.
 
-For `traced_process`. The tree of ranges is in `range_tree`, the rows of their instances in
+For `traced_process`. The tree of ranges is in `range_stacks`, the rows of their instances in
 `instances`.
 """
 
@@ -26,8 +26,7 @@ from gputui.attribute.arrays import (
 )
 from gputui.attribute.collection import Collection, DeltaParts
 from gputui.attribute.instances import NO_INSTANCE, RangeInstances
-from gputui.attribute.range_stacks import NO_NODE, NO_STACK, RangeStack, RangeStacks
-from gputui.attribute.range_tree import Nodes
+from gputui.attribute.range_stacks import NO_NODE, NO_STACK, Nodes, RangeStack, RangeStacks
 from gputui.attribute.records import Attributes, Strings
 from gputui.model.events import OpenRange
 from gputui.ring.layout import RecordKind

@@ -28,7 +28,7 @@ from gputui.attribute.accounting.thread_readings import (
 )
 from gputui.attribute.arrays import Slots, stack
 from gputui.attribute.collection import DeltaParts
-from gputui.attribute.collectives.matching import Matching
+from gputui.attribute.matched_collectives import Matching
 from gputui.attribute.numbering import Numbering
 from gputui.attribute.traced_process import BATCH_RECORDS, TracedProcess
 from gputui.base.masking import masked_line

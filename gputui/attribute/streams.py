@@ -4,10 +4,19 @@ from __future__ import annotations
 
 import numpy as np
 
-from gputui.attribute.arrays import LONGEST_NS, Int64s, KeyTable, UInt32s, join, sorted_columns
+from gputui.attribute.arrays import (
+    LONGEST_NS,
+    Covered,
+    Holes,
+    Int64s,
+    KeyTable,
+    UInt32s,
+    Unions,
+    coarse_distributions,
+    join,
+    sorted_columns,
+)
 from gputui.attribute.collection import Collection, DeltaParts
-from gputui.attribute.distributions import coarse_distributions
-from gputui.attribute.intervals import Covered, Holes, Unions
 from gputui.attribute.records import Ran
 from gputui.model.events import (
     OTHER_STREAMS,

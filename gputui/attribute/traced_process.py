@@ -17,17 +17,16 @@ import numpy as np
 
 from gputui.attribute.accounting.account import Accounting
 from gputui.attribute.accounting.program_steps import ProgramSteps
-from gputui.attribute.arrays import Bools, Int64s, Slots, run_starts, times_ns
+from gputui.attribute.arrays import Bools, Holes, Int64s, Slots, run_starts, times_ns
 from gputui.attribute.calls import NESTED_NS, CudaCalls
 from gputui.attribute.collection import Collection, Collector, DeltaParts, has_news, merge_parts
 from gputui.attribute.definitions import KernelNames, MarkCounts, Resources, Shapes, ThreadNames
 from gputui.attribute.graph_nodes import GraphNodes
 from gputui.attribute.instances import Finalised, RangeInstances
-from gputui.attribute.intervals import Holes
 from gputui.attribute.numbering import Numbering
 from gputui.attribute.operations import GpuOperations
 from gputui.attribute.range_deltas import KernelsOfRanges, RangeDeltas
-from gputui.attribute.range_tree import Nodes
+from gputui.attribute.range_stacks import Nodes
 from gputui.attribute.ranges import PushPopRanges
 from gputui.attribute.records import LaunchedOperations, RecordsByUse, Strings, separate_by_use
 from gputui.attribute.streams import Streams

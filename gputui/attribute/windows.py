@@ -13,12 +13,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from gputui.attribute.arrays import LATEST_NS, Bools, Int64s, Slots, durations_ns, times_ns
+from gputui.attribute.arrays import LATEST_NS, Bools, Holes, Int64s, Slots, durations_ns, times_ns
 from gputui.attribute.collection import Collection, DeltaParts
 from gputui.attribute.instances import Finalised
-from gputui.attribute.intervals import Holes
-from gputui.attribute.range_stacks import NO_NODE
-from gputui.attribute.range_tree import Nodes
+from gputui.attribute.range_stacks import NO_NODE, Nodes
 from gputui.attribute.records import LaunchedOperations
 from gputui.inject.options import FIRST_EXCESS_NS, WINDOW_NS
 from gputui.model.events import WINDOW_GROUPS, WindowCost, WindowWork

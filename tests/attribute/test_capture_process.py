@@ -11,12 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gputui.attribute import range_tree
+from gputui.attribute import range_stacks
 from gputui.attribute.definitions import MAX_NAMES, OTHER_MARKS
 from gputui.attribute.numbering import Numbering
 from gputui.attribute.operations import MARGIN_NS
-from gputui.attribute.range_stacks import MAX_STACKS, OWN_BRANCHES
-from gputui.attribute.range_tree import MAX_FOLDED, MAX_NODES, TOO_MANY
+from gputui.attribute.range_stacks import MAX_FOLDED, MAX_NODES, MAX_STACKS, OWN_BRANCHES, TOO_MANY
 from gputui.attribute.ranges import LOST, MAX_LEVEL
 from gputui.attribute.traced_process import TracedProcess
 from gputui.model.events import WRITTEN_KINDS, CaptureDelta, Mark, StepTimeline
@@ -193,7 +192,7 @@ def test_ranges_deeper_than_is_kept_belong_to_the_deepest_kept(program):
 
 @pytest.mark.parametrize(("most", "name"), [(MAX_FOLDED, "request #"), (0, TOO_MANY)])
 def test_too_many_ranges_share_a_node(program, monkeypatch, most, name):
-    monkeypatch.setattr(range_tree, "MAX_FOLDED", most)
+    monkeypatch.setattr(range_stacks, "MAX_FOLDED", most)
     count = MAX_NODES + 500
     records = np.zeros(2 * count, SLOT)
     records["kind"] = np.tile([RecordKind.RANGE_PUSH, RecordKind.RANGE_POP], count)

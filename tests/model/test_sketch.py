@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gputui.attribute.distributions import (
+from gputui.attribute.arrays import (
     bucket_middles,
     coarse_distributions,
     distributions,

@@ -8,12 +8,11 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
+from gputui.attribute.arrays import Holes, grouped
 from gputui.attribute.collection import Collection
-from gputui.attribute.distributions import grouped
 from gputui.attribute.instances import Finalised
-from gputui.attribute.intervals import Holes
 from gputui.attribute.numbering import Numbering
-from gputui.attribute.range_tree import Nodes
+from gputui.attribute.range_stacks import Nodes
 from gputui.attribute.records import Attributes, LaunchedOperations
 from gputui.attribute.windows import KEPT_STARTS, Windows
 from gputui.inject.options import FIRST_EXCESS_NS, WINDOW_NS

@@ -19,10 +19,9 @@ from gputui.attribute.accounting.operations import Kernels, columns
 from gputui.attribute.accounting.program_steps import ProgramSteps
 from gputui.attribute.accounting.thread_readings import LineHit, LineReading
 from gputui.attribute.accounting.tracker import FIRST_TRY, WINDOW, LaunchOrder, StepTracker
-from gputui.attribute.arrays import Int64s, Slots, distinct
+from gputui.attribute.arrays import NEVER, Busy, Holes, Int64s, Slots, distinct, union
 from gputui.attribute.collection import Collection, DeltaParts
-from gputui.attribute.collectives.local import LocalCollectives
-from gputui.attribute.intervals import NEVER, Busy, Holes, union
+from gputui.attribute.local_collectives import LocalCollectives
 from gputui.attribute.range_stacks import RangeStacks
 from gputui.attribute.records import TimedOperations
 from gputui.attribute.streams import STREAM

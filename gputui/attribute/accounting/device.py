@@ -16,15 +16,18 @@ from gputui.attribute.accounting.host_threads import Doing, HostThreads, Rows, s
 from gputui.attribute.accounting.operations import Columns, Kernels, refine
 from gputui.attribute.accounting.step_rows import StreamOperations, thread_lanes, within_bytes
 from gputui.attribute.arrays import (
+    Busy,
+    Holes,
     Int64s,
     UInt32s,
     differences,
     distinct,
+    exclusive,
     present,
     rows_of,
     take_rows,
+    union,
 )
-from gputui.attribute.intervals import Busy, Holes, exclusive, union
 from gputui.attribute.range_stacks import NO_NODE, RangeStack, RangeStacks
 from gputui.attribute.records import Strings
 from gputui.model.events import StreamLane, ThreadLane

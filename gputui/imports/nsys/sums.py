@@ -11,8 +11,7 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from gputui.attribute.arrays import LATEST_NS, Int64s, durations_ns
-from gputui.attribute.distributions import grouped
+from gputui.attribute.arrays import LATEST_NS, Int64s, durations_ns, grouped
 from gputui.attribute.numbering import Numbering
 from gputui.attribute.records import Strings
 from gputui.base.sanitize import sanitize

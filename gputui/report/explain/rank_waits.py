@@ -1,9 +1,9 @@
 """Which processes of a run are ranks of a job, and how long each waits in collectives.
 
 All ranks of a synchronizing collective end it together: the last to come waits least, and needs no
-clock to be known. Where collectives were matched one by one (attribute.collectives), waits are
-exact. Where they were not, what a rank's collectives take beyond those of the rank that waits least
-is waiting.
+clock to be known. Where collectives were matched one by one (attribute.matched_collectives), waits
+are exact. Where they were not, what a rank's collectives take beyond those of the rank that waits
+least is waiting.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from statistics import median
 from typing import NamedTuple, Protocol, TypeVar
 
 from gputui.attribute.collection import DeltaParts
-from gputui.attribute.collectives.local import Collective, CollectiveReport
+from gputui.attribute.local_collectives import Collective, CollectiveReport
 from gputui.model.collectives import SYNCHRONIZING, size_class
 from gputui.model.events import CollectiveDelta, PeerDelta
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from gputui.attribute.collectives.local import Collective, CollectiveReport
-from gputui.attribute.collectives.matching import Matching
+from gputui.attribute.local_collectives import Collective, CollectiveReport
+from gputui.attribute.matched_collectives import Matching
 from gputui.model.events import CaptureDelta
 from gputui.report.registry import table
 from gputui.state import Session
-from tests.attribute.collectives.test_matching import START_NS
+from tests.attribute.test_matched_collectives import START_NS
 from tests.events_for_tests import attached, run_started
 
 WIRE_NS, SIZE = 50_000, 4096

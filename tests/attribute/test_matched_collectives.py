@@ -11,8 +11,8 @@ from collections.abc import Iterable
 import numpy as np
 import pytest
 
-from gputui.attribute.collectives.local import Collective, CollectiveReport, Entered
-from gputui.attribute.collectives.matching import SETTLING_NS, Matching
+from gputui.attribute.local_collectives import Collective, CollectiveReport, Entered
+from gputui.attribute.matched_collectives import SETTLING_NS, Matching
 from gputui.model.events import CaptureDelta, CollectiveDelta, ProcessAttached, RunStarted
 from gputui.report.explain.rank_waits import matched, why_not_matched
 from gputui.report.registry import table

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from gputui.attribute.collectives.local import Collective, LocalCollectives
-from gputui.attribute.collectives.matching import Matching
+from gputui.attribute.local_collectives import Collective, LocalCollectives
+from gputui.attribute.matched_collectives import Matching
 from gputui.attribute.records import Strings
 from gputui.model.payloads import PayloadType
 from gputui.ring.layout import FLAG_COMMUNICATOR, FLAG_PAYLOAD, SLOT, RecordKind

@@ -1,6 +1,6 @@
 """The collectives of one process, as its records have them, in order.
 
-For `accounting`, which passes ranges and kernels on; `matching` compares them among ranks.
+For `accounting`, which passes ranges and kernels on; `matched_collectives` compares those of ranks.
 """
 
 from __future__ import annotations

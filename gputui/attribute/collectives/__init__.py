@@ -1,1 +1,0 @@
-"""Collectives: found in each process, matched among the ranks of a job."""
