@@ -113,9 +113,10 @@ def cut(run: Run, scope: RunScope) -> Run:
 
 
 PHASE_TABLES = (
-    "phases", "phase_names", "kernel_categories", "cuda_gpu_kern_sum", "cuda_gpu_mem_time_sum",
-    "cuda_gpu_mem_size_sum", "cuda_gpu_sum", "cuda_api_sum", "cuda_api_gpu_sum", "nvtx_sum",
-    "nvtx_pushpop_sum", "nvtx_startend_sum", "nvtx_kern_sum", "nvtx_gpu_proj_sum",
+    "phases", "phase_names", "step_profile", "kernel_categories", "cuda_gpu_kern_sum",
+    "cuda_gpu_mem_time_sum", "cuda_gpu_mem_size_sum", "cuda_gpu_sum", "cuda_api_sum",
+    "cuda_api_gpu_sum", "nvtx_sum", "nvtx_pushpop_sum", "nvtx_startend_sum", "nvtx_kern_sum",
+    "nvtx_gpu_proj_sum",
 )  # fmt: skip
 """Tables that are wholly of ranges, and of the kernels, calls and copies in them."""
 
@@ -126,15 +127,21 @@ def phase_names(run: Run) -> list[str]:
 
 
 def of_phase(run: Run, name: str) -> Run:
-    """The run as if it had been only what its ranges called `name` hold: these and the ranges
-    inside them, and the kernels, copies and calls that count there. What another thread launched,
-    as in a backward pass, counts in the range that was open on the main one.
+    """The run as if it had been only what its ranges called `name` hold (`of_ranges`)."""
+    named = [number for number, node in run.ranges.items() if node.definition.name == name]
+    return of_ranges(run, named)
+
+
+def of_ranges(run: Run, numbers: Iterable[int]) -> Run:
+    """The run as if it had been only what these ranges hold: they, the ranges inside them, and the
+    kernels, copies and calls that count there. What another thread launched, as in a backward pass,
+    counts in the range that was open on the main one.
     """
     kept: set[int] = set()
     outermost = []
-    for number, node in run.ranges.items():
-        # Ranges are numbered from the outside in: one inside another of its name is kept with it.
-        if node.definition.name == name and number not in kept:
+    for number in sorted(numbers):
+        # Ranges are numbered from the outside in: one inside another of these is kept with it.
+        if number not in kept:
             outermost.append(number)
             waiting = [number]
             while waiting:
