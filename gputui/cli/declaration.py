@@ -107,6 +107,21 @@ def alert(typed: str, where: str) -> Any:
     return alerts.parse(typed, where)
 
 
+def capture_range(typed: str, where: str) -> Any:
+    """A part of the program that is captured, as it is typed. Raises UsageError."""
+    from gputui.inject.options import CaptureRange
+
+    kind, _, rest = typed.partition(":")
+    steps, _, name = rest.partition(":")
+    if typed.lower() == "profiler":
+        return CaptureRange()
+    if kind.lower() == "nvtx" and rest:
+        return CaptureRange(rest)
+    if kind.lower() == "steps" and re.fullmatch(r"0*[1-9]\d{0,8}", steps, re.ASCII):
+        return CaptureRange(name or None, int(steps))
+    raise UsageError(f"{where} {typed}: give nvtx:RANGE, profiler, steps:N or steps:N:RANGE")
+
+
 def share(typed: str, where: str) -> float:
     """The percent of "2%" or "0.5%"; 100 of "none", no limit."""
     match = re.fullmatch(r"(\d{1,3}(?:\.\d{1,3})?)%", typed, re.ASCII)

@@ -14,7 +14,7 @@ from gputui.cli.declaration import UsageError, seconds
 if TYPE_CHECKING:
     from gputui.collect.live import Live, LiveOptions
     from gputui.collect.traced_run import RunRequest, TracedRun
-    from gputui.inject.options import CaptureOptions, TraceSampling
+    from gputui.inject.options import CaptureOptions, CaptureRange, TraceSampling
     from gputui.state import Session
     from gputui.store.journal import Limits
     from gputui.tui.source import Source
@@ -241,6 +241,20 @@ def capture_options(options: argparse.Namespace, request: RunRequest | None) -> 
             "traced; --max-cost none leaves that to you"
         )
     sampling = _trace_sampling(steps, step_range) if steps else None
+    part = options.capture_range
+    if part is not None:
+        part = _captured(part, step_range)
+        if options.no_kernels or steps or (percent is not None and percent < 100):
+            other = next(
+                name
+                for name, given in (
+                    ("--no-kernels", options.no_kernels),
+                    ("--trace-steps", steps),
+                    ("--max-cost", True),
+                )
+                if given
+            )
+            raise UsageError(f"--capture-range records all of one part: leave out {other}")
     if percent is not None and not steps:
         sampling = within_cost(percent, step_range)
         if sampling is not None and options.graph_trace == "graph":
@@ -254,8 +268,23 @@ def capture_options(options: argparse.Namespace, request: RunRequest | None) -> 
         lines=not options.no_lines,
         step_marks=not options.no_step_marks,
         trace_sampling=sampling,
+        capture_range=part,
         says_when=bool(steps) or percent is not None,
     )
+
+
+def _captured(part: CaptureRange, step_range: str | None) -> CaptureRange:
+    """The part with the name of the step that it counts. Raises UsageError."""
+    from gputui.inject.options import CaptureRange
+
+    if not part.steps or part.name:
+        return part
+    if step_range is None:
+        raise UsageError(
+            f"--capture-range steps:{part.steps}: name the range of a step, as in "
+            f"steps:{part.steps}:train_step"
+        )
+    return CaptureRange(step_range, part.steps)
 
 
 _SHARE_PERIOD_S = 5.0

@@ -18,6 +18,7 @@ from gputui.cli.declaration import (
     Option,
     address,
     alert,
+    capture_range,
     count,
     interval,
     kernel_category,
@@ -198,6 +199,10 @@ MAIN = Command(
         Option("trace_steps",
                "trace kernels of some steps (1/10[:RANGE]) or some of the time (10%, 1s/10s)",
                "SHARE"),
+        Option("capture_range",
+               "record kernels, copies and calls only inside a range (nvtx:RANGE), from "
+               "cudaProfilerStart to Stop (profiler) or in the first steps (steps:N[:RANGE])",
+               "PART", parse=capture_range),
         Option("max_cost",
                "trace kernels in windows that cost at most this share of the program's time; "
                "none traces all the time (attach: 2%)", "PERCENT|none", parse=share,

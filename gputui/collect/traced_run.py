@@ -226,7 +226,7 @@ class TracedRun:
                 os.environ,
                 self._capture.graph_trace,
                 self._capture.annotate,
-                self._sampling,
+                self._capture.capture_range or self._sampling,
                 self.request.command,
                 lines=self._capture.lines and self._capture.kernels,
                 step_marks=self._capture.step_marks,
@@ -309,6 +309,7 @@ class TracedRun:
                 sanitize(sampling.step) if sampling and counts_steps and sampling.step else None
             ),
             max_cost_percent=self._max_cost_percent,
+            captured=self._captured,
         )
         self._emit([started])
 
@@ -316,6 +317,12 @@ class TracedRun:
     def _sampling(self) -> TraceSampling | None:
         """When kernels are traced; None traces all."""
         return self._capture.trace_sampling
+
+    @property
+    def _captured(self) -> str | None:
+        """The part of the program that is captured, in words; None for all of it."""
+        part = self._capture.capture_range if self._capture.kernels else None
+        return None if part is None else sanitize(part.words)
 
     @property
     def _max_cost_percent(self) -> float | None:

@@ -17,7 +17,7 @@ from pathlib import Path
 from gputui.base.sanitize import sanitize
 from gputui.cures import VARIABLE
 from gputui.inject.build import CAPTURE, HOOK, LIBRARIES
-from gputui.inject.options import Annotate, GraphTrace, TraceSampling
+from gputui.inject.options import Annotate, CaptureRange, GraphTrace, TraceSampling
 
 SHARED_MEMORY = Path("/dev/shm")
 FOLDER_PREFIX = "gputui-"
@@ -72,7 +72,7 @@ def capture_environment(
     base_environment: Mapping[str, str],
     graph_trace: GraphTrace = "node",
     annotate: Annotate | None = None,
-    trace_sampling: TraceSampling | None = None,
+    trace_sampling: TraceSampling | CaptureRange | None = None,
     command: Sequence[str] = (),
     lines: bool = False,
     cures: Sequence[str] = (),
@@ -83,7 +83,7 @@ def capture_environment(
     `base_environment` plus what makes the driver and NVTX load the capture library in the child and
     all its descendants; rings appear in `folder`. `kernels=False` leaves CUDA alone; `annotate`
     makes Python interpreters put ranges around torch's operations; `trace_sampling` traces
-    kernels part of the time; `lines` has Python interpreters that import torch, JAX or another
+    kernels part of the time, or in a part of the program; `lines` has Python interpreters that import torch, JAX or another
     library that uses GPUs say 10 times a second at which line they are; `cures` are applied to the
     program from outside, by their names in `gputui.cures`; `step_marks` makes libraries that have a
     loop mark the program's steps.

@@ -52,6 +52,30 @@ def within_cost(percent: float, step: str | None = None) -> TraceSampling | None
     return TraceSampling(WINDOW_NS, int(period), step, percent)
 
 
+class CaptureRange(msgspec.Struct, frozen=True):
+    """Kernels, copies and calls are recorded in a part of the program only: inside the ranges
+    called `name`; during the first `steps` of them; or, without a name, from cudaProfilerStart to
+    cudaProfilerStop. Ranges are always recorded.
+    """
+
+    name: str | None = None
+    steps: int = 0
+
+    def encode(self) -> str:
+        """The form the capture library parses."""
+        if self.name is None:
+            return "profiler"
+        return f"first {self.steps} {self.name}" if self.steps else f"range {self.name}"
+
+    @property
+    def words(self) -> str:
+        """What is captured, as a person reads it."""
+        if self.name is None:
+            return "what runs from cudaProfilerStart to cudaProfilerStop"
+        first = f"the first {self.steps:,} of " if self.steps else ""
+        return f"what runs in {first}{self.name}"
+
+
 class CaptureOptions(msgspec.Struct, frozen=True):
     """What the user asked for. `kernels=False` leaves CUDA alone."""
 
@@ -64,6 +88,8 @@ class CaptureOptions(msgspec.Struct, frozen=True):
     """Python programs say themselves where their steps are (hook/step_marks.py)."""
     trace_sampling: TraceSampling | None = None
     """None traces all."""
+    capture_range: CaptureRange | None = None
+    """None captures the whole program. With one there is no sampling."""
     says_when: bool = False
     """Whether the user decided what is traced when; else a process that is attached to is traced
     within ATTACH_COST_PERCENT."""

@@ -80,8 +80,9 @@ class Subject:
 
     @property
     def is_estimated(self) -> bool:
-        """Whether kernels were traced part of the time only."""
-        return self.run is not None and self.run.traced_share < 1
+        """Whether kernels were traced part of the time only, and figures are for all of it."""
+        run = self.run
+        return run is not None and run.traced_share < 1 and run.started.captured is None
 
     @property
     def started_ns(self) -> int:

@@ -253,7 +253,10 @@ class TableSpec(msgspec.Struct, Generic[R], frozen=True, kw_only=True):
         notes = [self.note(run, rows), missing.get(ROWS, "")]
         if self.is_traced and run is not None and run.traced_share < 1.0 and rows:
             share = units.percent(100 * run.traced_share)
-            notes.insert(0, f"kernels and calls traced {share} of the time")
+            part = run.started.captured
+            notes.insert(
+                0, f"of {part}" if part else f"kernels and calls traced {share} of the time"
+            )
         note = "; ".join(filter(None, notes))
         return Table(self.key, self.title, self.columns, rows, note, missing)
 

@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gputui.base.sanitize import sanitize
-from gputui.cli.declaration import UsageError, seconds, share, size_bytes
+from gputui.cli.declaration import UsageError, capture_range, seconds, share, size_bytes
 from gputui.cli.live import capture_options
 from gputui.collect.catalogue import CatalogueError, Parameter, parse_value
-from gputui.inject.options import FIRST_EXCESS_NS, CaptureOptions, TraceSampling
+from gputui.inject.options import FIRST_EXCESS_NS, CaptureOptions, CaptureRange, TraceSampling
 from gputui.render.prometheus_server import AddressError, parse_address
 from gputui.report.alerts import ThresholdError
 from gputui.report.compare import Condition
@@ -86,13 +86,53 @@ def test_what_is_no_size(text: str) -> None:
 def captured(**given: object) -> CaptureOptions:
     typed = {
         "no_kernels": False, "graph_trace": "node", "annotate": None, "no_lines": False,
-        "no_step_marks": False, "trace_steps": None, "max_cost": None,
+        "no_step_marks": False, "trace_steps": None, "max_cost": None, "capture_range": None,
     }  # fmt: skip
     return capture_options(argparse.Namespace(**typed | given), None)
 
 
 def trace_sampling(text: str) -> TraceSampling | None:
     return captured(trace_steps=text).trace_sampling
+
+
+@pytest.mark.parametrize(
+    ("text", "expected", "told"),
+    [
+        ("nvtx:measure_loop", CaptureRange("measure_loop"), "range measure_loop"),
+        ("NVTX:a: b", CaptureRange("a: b"), "range a: b"),
+        ("profiler", CaptureRange(), "profiler"),
+        ("steps:10:train_step", CaptureRange("train_step", 10), "first 10 train_step"),
+    ],
+)
+def test_a_part_of_the_program_that_is_captured(
+    text: str, expected: CaptureRange, told: str
+) -> None:
+    part = captured(capture_range=capture_range(text, "--capture-range")).capture_range
+    assert part == expected
+    assert part.encode() == told
+
+
+@pytest.mark.parametrize(
+    "text", ["", "nvtx:", "steps:0", "steps:-1:step", "steps:x", "measure_loop"]
+)
+def test_a_part_that_cannot_be_captured(text: str) -> None:
+    with pytest.raises(UsageError, match="give nvtx:RANGE, profiler"):
+        capture_range(text, "--capture-range")
+
+
+@pytest.mark.parametrize(
+    ("given", "fault"),
+    [
+        ({"no_kernels": True}, "leave out --no-kernels"),
+        ({"trace_steps": "10%"}, "leave out --trace-steps"),
+        ({"max_cost": 2.0}, "leave out --max-cost"),
+    ],
+)
+def test_a_part_is_captured_whole(given: dict[str, object], fault: str) -> None:
+    with pytest.raises(UsageError, match=fault):
+        captured(capture_range=CaptureRange("step"), **given)
+    with pytest.raises(UsageError, match="name the range of a step"):
+        captured(capture_range=CaptureRange(None, 3))
 
 
 @pytest.mark.parametrize(

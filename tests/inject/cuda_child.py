@@ -156,6 +156,56 @@ def in_windows(fake: ctypes.CDLL) -> None:
         step += 1
 
 
+def launch(fake: ctypes.CDLL, name: str) -> None:
+    """A kernel, if kernels are recorded now."""
+    if fake.fake_is_enabled(10):
+        each = kernel(216, name.encode(), 1, graph=0, node=0)
+        fake.fake_queue(each, len(each))
+
+
+def in_captured_ranges(fake: ctypes.CDLL) -> None:
+    """Kernels before, in and after ranges called `loop`: nested, of a thread, of a domain, and with
+    a start and an end."""
+    import nvtx
+
+    def beside() -> None:
+        with nvtx.annotate("loop"):
+            launch(fake, "beside")
+
+    launch(fake, "before")
+    with nvtx.annotate("warmup"):
+        launch(fake, "warmup")
+    for number in range(2):
+        with nvtx.annotate("outer"), nvtx.annotate("loop"):
+            with nvtx.annotate("loop"):
+                launch(fake, f"inner{number}")
+            thread = threading.Thread(target=beside)
+            thread.start()
+            thread.join()
+            launch(fake, f"loop{number}")
+        launch(fake, "after")
+    with nvtx.annotate("loop", domain="own"):
+        launch(fake, "own")
+    launch(fake, "after")
+    started = nvtx.start_range("loop")
+    launch(fake, "started")
+    nvtx.end_range(started)
+    launch(fake, "after")
+
+
+def in_profiled_parts(fake: ctypes.CDLL) -> None:
+    """Kernels before, between and after cudaProfilerStart and cudaProfilerStop, and the same by the
+    driver alone."""
+    launch(fake, "before")
+    for domain, start, stop in ((2, 244, 245), (1, 302, 303)):
+        for site in (0, 1):
+            fake.fake_call(domain, start, site, 1)
+        launch(fake, f"profiled{domain}")
+        for site in (0, 1):
+            fake.fake_call(domain, stop, site, 2)
+        launch(fake, "after")
+
+
 def main() -> None:
     path, part = sys.argv[1:3]
     if part == "worker":
@@ -185,6 +235,10 @@ def main() -> None:
                 each = kernel(216, b"step%d" % step, step, graph=0, node=0)
                 if fake.fake_is_enabled(10):
                     fake.fake_queue(each, len(each))
+    elif part == "captured":
+        in_captured_ranges(fake)
+    elif part == "profiled":
+        in_profiled_parts(fake)
     elif part == "callers":
         # Each calls CUDA, and has ended before anybody could ask for its name.
         def launch_in_a_thread() -> None:

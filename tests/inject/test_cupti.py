@@ -7,7 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from gputui.ring.layout import UNKNOWN_DEVICE, CudaState, GraphPart, RecordKind, Resource
+from gputui.ring.layout import (
+    UNKNOWN_DEVICE,
+    CudaState,
+    GraphPart,
+    RecordKind,
+    Resource,
+    WindowEdge,
+)
 from tests.inject.traced import run
 
 CHILD = Path(__file__).with_name("cuda_child.py")
@@ -272,6 +279,37 @@ def test_kernels_of_some_steps_alone(cupti, tmp_path):
     assert trace.health.paused_ns > 0
 
 
+LOOPS = ["inner0", "beside", "loop0", "inner1", "beside", "loop1", "own", "started"]
+
+
+@pytest.mark.parametrize(
+    ("wish", "recorded"),
+    [
+        ("range loop", LOOPS),
+        ("range outer", LOOPS[:6]),
+        ("range none", []),
+        ("first 1 loop", LOOPS[:3]),
+        ("first 1 warmup", ["warmup"]),
+    ],
+)
+def test_kernels_of_a_captured_range_alone(cupti, tmp_path, wish, recorded):
+    trace = run_cuda(cupti, tmp_path, "captured", GPUTUI_TRACE_SAMPLING=wish).trace
+    assert [trace.name(kernel["name"]) for kernel in trace.of(RecordKind.KERNEL)] == recorded
+    assert len(trace.of(RecordKind.RANGE_PUSH)) == 10  # ranges are recorded always
+    assert trace.health.paused_ns > 0
+    edges = trace.of(RecordKind.WINDOW)["sub"].tolist()
+    assert edges[:2] == [WindowEdge.ON, WindowEdge.OFF]  # nothing before the first
+    assert edges.count(WindowEdge.ON) == edges.count(WindowEdge.OFF)
+
+
+def test_kernels_between_the_calls_of_the_profiler_alone(cupti, tmp_path):
+    trace = run_cuda(cupti, tmp_path, "profiled", GPUTUI_TRACE_SAMPLING="profiler").trace
+    names = [trace.name(kernel["name"]) for kernel in trace.of(RecordKind.KERNEL)]
+    assert names == ["profiled2", "profiled1"]
+    whole = run_cuda(cupti, tmp_path, "profiled").trace
+    assert len(whole.of(RecordKind.KERNEL)) == 5
+
+
 def test_kernels_of_some_time_alone(cupti, tmp_path):
     # Windows begin at multiples of the period since the epoch: of a century none begins here. The
     # flushing thread ends the first one, and counts from then on, every 100 ms or later.
@@ -280,7 +318,10 @@ def test_kernels_of_some_time_alone(cupti, tmp_path):
     assert min(health.traced_ns, health.paused_ns) >= 100_000_000
 
 
-@pytest.mark.parametrize("sampling", ["steps 3 3 step", "steps 0 3 step", "time 5", "nonsense"])
+@pytest.mark.parametrize(
+    "sampling",
+    ["steps 3 3 step", "steps 0 3 step", "time 5", "nonsense", "range ", "first 0 a", "first x"],
+)
 def test_a_sampling_that_is_none_traces_all(cupti, tmp_path, sampling):
     trace = run_cuda(cupti, tmp_path, "steps", GPUTUI_TRACE_SAMPLING=sampling).trace
     assert len(trace.of(RecordKind.KERNEL)) == 7

@@ -26,6 +26,8 @@ static void flush(uint32_t how)
     /* Between windows nothing comes, and nothing is asked for. */
     if (subscriber != NULL && (!trace_sampling.budget || trace_sampling.tracing || how != 0))
         cupti.ActivityFlushAll(how);
+    if (trace_sampling.captures)
+        follow_captured();
     if (trace_sampling.period != 0 && trace_sampling.range == 0 && !trace_sampling.budget)
         set_tracing(record.start - trace_sampling.began_ns < trace_sampling.on ||
                     is_traced(record.start));

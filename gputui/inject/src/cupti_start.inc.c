@@ -47,10 +47,50 @@ static void look_up(void *library, void **functions, const char *const *names, s
         functions[at] = dlsym(library, names[at]);
 }
 
+/* The calls that begin and end a captured part, the runtime's and the driver's: the one makes the
+ * other. */
+static struct {
+    uint32_t start, stop;
+} profiler_calls[2];
+
+static void watch_profiler_calls(void)
+{
+    for (int driver = 0; driver < 2; driver++)
+        for (uint32_t call = 1; call < CALLS; call++) {
+            const char *name = NULL;
+            int domain = driver ? DOMAIN_DRIVER : DOMAIN_RUNTIME;
+            if (cupti.GetCallbackName(domain, call, &name) != CUPTI_SUCCESS || name == NULL)
+                continue;
+            const char *end = strstr(name, "ProfilerSt");
+            if (end == NULL || end - name > 4)
+                continue;
+            int starts = strncmp(end + 10, "art", 3) == 0;
+            *(starts ? &profiler_calls[driver].start : &profiler_calls[driver].stop) = call;
+            cupti.EnableCallback(1, subscriber, domain, call);
+        }
+}
+
+/* Whether it was one of them. It begins at the end of the call and ends at the beginning of the other:
+ * neither is in what it captures. */
+static int see_profiler_call(int driver, uint32_t call, const uint8_t *details)
+{
+    int enters = callback_callbackSite(details) == SITE_ENTER;
+    int starts = call == profiler_calls[driver].start, stops = call == profiler_calls[driver].stop;
+    if (starts && !enters)
+        begin_captured();
+    else if (stops && enters)
+        end_captured();
+    return starts || stops;
+}
+
 static void see_callback(void *unused, int domain, uint32_t call, const void *details)
 {
     (void)unused;
     if (details == NULL || !is_armed())
+        return;
+    if (trace_sampling.captures == CAPTURES_PROFILED &&
+        (domain == DOMAIN_RUNTIME || domain == DOMAIN_DRIVER) &&
+        see_profiler_call(domain == DOMAIN_DRIVER, call, details))
         return;
     if (domain == DOMAIN_RESOURCE)
         see_resource(call, details);
@@ -213,9 +253,13 @@ static void begin_sampling(void)
         set_cuda_state(CUDA_TRACING, "tracing");
         return;
     }
-    if (trace_sampling.period != 0)
+    if (trace_sampling.period != 0 || trace_sampling.captures)
         write_window(WINDOW_ON);
-    if (trace_sampling.range != 0)
+    if (trace_sampling.captures == CAPTURES_PROFILED)
+        watch_profiler_calls();
+    if (trace_sampling.captures)
+        follow_captured();
+    else if (trace_sampling.range != 0)
         set_tracing(is_traced(__atomic_load_n(&trace_sampling.steps, __ATOMIC_RELAXED)));
 }
 

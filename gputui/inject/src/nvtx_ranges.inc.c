@@ -58,7 +58,10 @@ static int push(void *domain, const Attributes *attributes, String *name)
     name_record(&record, attributes, name);
     if (UNLIKELY(trace_sampling.range != 0 &&
                  (record.name == trace_sampling.range || trace_sampling.range == ANY_RANGE))) {
-        next_step();
+        if (trace_sampling.captures)
+            meet_captured(thread->tid, record.a, *depth, 0);
+        else
+            next_step();
         began = 0; /* a switch counts for itself, not for other calls */
     }
     record.d = (*depth)++;
@@ -85,6 +88,11 @@ static inline int pop_with(void *domain, Slot *record)
         return NVTX_NO_TRACKING; /* nothing was open */
     record->d = --*depth;
     emit(record);
+    if (UNLIKELY(captured.thread == thread->tid && captured.domain == record->a &&
+                 captured.depth == record->d)) {
+        end_captured();
+        began = 0;
+    }
     sample_end(began);
     return (int)record->d;
 }
@@ -105,6 +113,10 @@ static uint64_t start(void *domain, const Attributes *attributes, String *name)
     Slot record = {.kind = KIND_RANGE_START, .thread = thread->tid, .a = domain_id(domain)};
     name_record(&record, attributes, name);
     record.value = __atomic_add_fetch(&last_id, 1, __ATOMIC_RELAXED);
+    if (UNLIKELY(trace_sampling.captures && record.name == trace_sampling.range)) {
+        meet_captured(thread->tid, record.a, 0, record.value);
+        began = 0;
+    }
     record.start = now_ns();
     emit(&record);
     sample_end(began);
@@ -120,6 +132,10 @@ static void end(uint64_t id)
     uint64_t began = sample_begin(thread);
     record.thread = thread->tid;
     emit(&record);
+    if (UNLIKELY(captured.id == id)) {
+        end_captured();
+        began = 0;
+    }
     sample_end(began);
 }
 

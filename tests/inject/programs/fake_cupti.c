@@ -81,6 +81,8 @@ int cuptiGetCallbackName(int domain, uint32_t call, const char **name)
         {2, 311, "cudaGraphLaunch_v10000"}, {2, 505, "__cudaLaunchKernel_v13000"},
         {2, 506, "__cudaLaunchKernel_ptsz_v13000"}, {1, 307, "cuLaunchKernel"},
         {1, 2, "cuDriverGetVersion"}, {1, 276, "cuMemcpyHtoD_v2"},
+        {2, 244, "cudaProfilerStart_v4000"}, {2, 245, "cudaProfilerStop_v4000"},
+        {1, 302, "cuProfilerStart"}, {1, 303, "cuProfilerStop"},
     };
     for (size_t at = 0; at < sizeof known / sizeof *known; at++)
         if (known[at].domain == domain && known[at].call == call) {
