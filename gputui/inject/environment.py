@@ -83,10 +83,10 @@ def capture_environment(
     `base_environment` plus what makes the driver and NVTX load the capture library in the child and
     all its descendants; rings appear in `folder`. `kernels=False` leaves CUDA alone; `annotate`
     makes Python interpreters put ranges around torch's operations; `trace_sampling` traces
-    kernels part of the time, or in a part of the program; `lines` has Python interpreters that import torch, JAX or another
-    library that uses GPUs say 10 times a second at which line they are; `cures` are applied to the
-    program from outside, by their names in `gputui.cures`; `step_marks` makes libraries that have a
-    loop mark the program's steps.
+    kernels part of the time, or in a part of the program; `lines` has Python interpreters that
+    import torch, JAX or another library that uses GPUs say 10 times a second at which line they
+    are; `cures` are applied to the program from outside, by their names in `gputui.cures`;
+    `step_marks` makes libraries that have a loop mark the program's steps.
 
     A variable set by another tool is left alone. The second value then says in one line what will
     be missing of phases and kernels and which tool is in the way: one that holds a variable, a
