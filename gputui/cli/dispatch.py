@@ -53,7 +53,7 @@ def run_mode(words: list[str], command: list[str] | None) -> int:
 
         return replay(options)
     if command:
-        from gputui.collect.child.process import refusal
+        from gputui.collect.child import refusal
 
         refused = refusal(command[0])
         if refused is not None:

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 from gputui.base.sanitize import cut_to_width, sanitize
 from gputui.base.standard_streams import begin_line, columns, draw, notify, release, say
-from gputui.collect.child.process import ENDING_S, GRACE_S
+from gputui.collect.child import ENDING_S, GRACE_S
 from gputui.collect.live import Live, LiveOptions
 from gputui.collect.traced_run import RunRequest
 from gputui.model import units

@@ -13,9 +13,9 @@ import msgspec
 from gputui.attribute.numbering import Numbering
 from gputui.base.masking import masked_words
 from gputui.base.sanitize import sanitize
+from gputui.collect import Written
 from gputui.collect.machine_reader import bare_header
 from gputui.collect.sampler import Sampler
-from gputui.collect.written import Written
 from gputui.inject.options import CaptureOptions
 from gputui.model.events import AnyEvent
 from gputui.model.hub import Hub
@@ -71,7 +71,7 @@ class Live:
         self.stop_run()
         gone = True
         if self._run is not None:
-            from gputui.collect.child.process import ENDING_S
+            from gputui.collect.child import ENDING_S
 
             ended = self._run.ended if self._run.join(ENDING_S) else None
             gone = ended is not None and not ended.left

@@ -12,11 +12,11 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from gputui.base.version import VERSION
+from gputui.collect import NOTHING_WRITTEN, Written
 from gputui.collect.host import HostReader, host_facts
 from gputui.collect.nvml.device import Turns
 from gputui.collect.nvml.gpus import Nvml
 from gputui.collect.processes import ProcessTable
-from gputui.collect.written import NOTHING_WRITTEN, Written
 from gputui.model.events import (
     JOURNAL_SCHEMA,
     AnyEvent,

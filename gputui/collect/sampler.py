@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Generator, Sequence
 
-from gputui.collect.written import NOTHING_WRITTEN, Written
+from gputui.collect import NOTHING_WRITTEN, Written
 from gputui.model.events import AnyEvent, HostUnavailable
 
 MINIMUM_INTERVAL_S = 0.1

@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Literal
 from gputui.base.masking import masked_words
 from gputui.base.sanitize import sanitize
 from gputui.base.standard_streams import say
+from gputui.collect import child_reports
 from gputui.collect.catalogue import MODULE
-from gputui.collect.child import reports
-from gputui.collect.child.process import Child, ChildEnding, LineBatch
-from gputui.collect.child.reports import RunReports
-from gputui.collect.child.supervisor import is_alive
+from gputui.collect.child import Child, ChildEnding, LineBatch
+from gputui.collect.child_reports import RunReports
+from gputui.collect.supervisor import is_alive
 from gputui.inject.attach import attach, shared_memory_of
 from gputui.inject.environment import (
     SHARED_MEMORY,
@@ -218,7 +218,7 @@ class TracedRun:
     def _run_child(self) -> ChildEnding:
         with (
             create_capture_folder() as folder,
-            create_capture_folder(reports.SNAPSHOT_ROOM_BYTES) as private,
+            create_capture_folder(child_reports.SNAPSHOT_ROOM_BYTES) as private,
         ):
             environment, unavailable = capture_environment(
                 folder,
@@ -231,8 +231,8 @@ class TracedRun:
                 lines=self._capture.lines and self._capture.kernels,
                 step_marks=self._capture.step_marks,
             )
-            left = private / reports.SNAPSHOT_FILE
-            environment[reports.SNAPSHOT_VARIABLE] = str(left)
+            left = private / child_reports.SNAPSHOT_FILE
+            environment[child_reports.SNAPSHOT_VARIABLE] = str(left)
             reader = self._reader_of(folder)
             with self._lock:
                 child = self._child = Child(
@@ -259,7 +259,7 @@ class TracedRun:
                 return ending
             finally:
                 reader.stop()
-                self._say(reports.keep_snapshot(left, self._recording(), self.number))
+                self._say(child_reports.keep_snapshot(left, self._recording(), self.number))
 
     def _say(self, text: str | None) -> None:
         if text is not None:

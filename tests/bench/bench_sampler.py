@@ -65,8 +65,7 @@ sys.path[:0] = [str(ROOT), str(FAKE.parent)]
 from gputui.collect.machine_reader import MachineReader  # noqa: E402
 from gputui.collect.nvml.bindings import DriverLibrary  # noqa: E402
 from gputui.collect.nvml.driver_calls import DriverError, Handle  # noqa: E402
-from gputui.collect.nvml.gpm import METRICS  # noqa: E402
-from gputui.collect.nvml.status import Xids  # noqa: E402
+from gputui.collect.nvml.reading import METRICS, Xids  # noqa: E402
 
 
 def measure(interval_s: float = 0.12) -> None:

@@ -13,8 +13,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from gputui.collect.child import process
-from gputui.collect.child.process import LINES_PER_BATCH, Child, ChildEnding, LineBatch
+from gputui.collect import child as child_module
+from gputui.collect.child import LINES_PER_BATCH, Child, ChildEnding, LineBatch
 
 PYTHON = sys.executable
 
@@ -125,7 +125,7 @@ def test_stop_ends_the_child_and_all_its_children() -> None:
 
 
 def test_a_child_that_ignores_sigterm_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gputui.collect.child.process.GRACE_S", 0.2)
+    monkeypatch.setattr("gputui.collect.child.GRACE_S", 0.2)
     code = "import signal; signal.signal(15, signal.SIG_IGN); print('ready', flush=True); " \
         "signal.pause(); signal.pause()"  # fmt: skip
     watched = Watched(PYTHON, "-c", code)
@@ -150,7 +150,7 @@ ctypes.CDLL(None).syscall({"x86_64": 60, "aarch64": 93}[platform.machine()], 0)
 
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="exits by Linux's system call")
 def test_a_child_whose_main_thread_has_ended_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gputui.collect.child.process.GRACE_S", 0.2)
+    monkeypatch.setattr("gputui.collect.child.GRACE_S", 0.2)
     watched = Watched(PYTHON, "-c", MAIN_THREAD_ENDED)
     ending = watched.run_until("ready", watched.child.stop)
     assert (ending.signal, ending.killed) == (signal.SIGKILL, (watched.pid,))
@@ -191,7 +191,7 @@ def test_a_stopped_process_ends_with_the_others(
     status: int | None,
     number: int | None,
 ) -> None:
-    monkeypatch.setattr("gputui.collect.child.process.GRACE_S", 600.0)
+    monkeypatch.setattr("gputui.collect.child.GRACE_S", 600.0)
     watched = Watched(PYTHON, "-c", STOPPED_BELOW)
     ending = watched.run_until("ready", lambda: act(watched.child))
     stopped = int(watched.lines("stdout")[0])
@@ -214,10 +214,10 @@ def test_what_cannot_be_killed_is_left_and_named(
         "import os, runpy\n"
         "def kill(*_): raise PermissionError\n"
         "os.kill = kill\n"
-        f"runpy.run_path({str(process._SUPERVISOR)!r}, run_name='__main__')\n"
+        f"runpy.run_path({str(child_module._SUPERVISOR)!r}, run_name='__main__')\n"
     )
     for name, value in (("_SUPERVISOR", refused), ("GRACE_S", 0.1), ("KILL_S", 0.1)):
-        monkeypatch.setattr(process, name, value)
+        monkeypatch.setattr(child_module, name, value)
     watched = Watched("sh", "-c", "echo $$; echo ready; exec sleep 300")
     ending = watched.run_until("ready", watched.child.stop)
     left = int(watched.lines("stdout")[0])
@@ -250,7 +250,7 @@ def test_processes_left_behind_are_ended_and_told() -> None:
 def test_a_killed_monitor_takes_the_child_with_it() -> None:
     program = """
 import os, sys
-from gputui.collect.child.process import Child
+from gputui.collect.child import Child
 child = Child(["sh", "-c", "echo $$; sleep 300"], dict(os.environ), name="x")
 def show(batches):
     for batch in batches:

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gputui.attribute.numbering import Numbering
-from gputui.collect.child import reports
-from gputui.collect.child.reports import ResultTables, TableReport
+from gputui.collect import child_reports
+from gputui.collect.child_reports import ResultTables, TableReport
 from gputui.collect.traced_run import RunRequest, TracedRun
 from gputui.inject.options import CaptureOptions
 from gputui.model.events import AnyEvent, RunResult
@@ -55,13 +55,13 @@ def test_rows_of_the_wrong_length_and_other_columns_are_left_out() -> None:
 
 def test_there_is_an_end_to_rows_tables_and_cells() -> None:
     tables = ResultTables()
-    tables.add(reported(rows=[["a", 1]] * (reports.ROWS_LIMIT + 5)))
-    for number in range(reports.TABLES_LIMIT + 5):
+    tables.add(reported(rows=[["a", 1]] * (child_reports.ROWS_LIMIT + 5)))
+    for number in range(child_reports.TABLES_LIMIT + 5):
         tables.add(reported(name=f"t{number}", rows=[["a", 1]] * 1000))
     kept = tables.freeze()
-    assert len(kept) == reports.TABLES_LIMIT
-    assert len(kept[0].rows) == reports.ROWS_LIMIT
-    assert sum(2 * len(table.rows) for table in kept) <= reports.CELLS_LIMIT
+    assert len(kept) == child_reports.TABLES_LIMIT
+    assert len(kept[0].rows) == child_reports.ROWS_LIMIT
+    assert sum(2 * len(table.rows) for table in kept) <= child_reports.CELLS_LIMIT
 
 
 scalars = st.none() | st.booleans() | st.integers() | st.floats() | st.text()

@@ -15,16 +15,24 @@ import msgspec
 from gputui.collect.host import memory_bytes
 from gputui.collect.nvml.bindings import DriverLibrary, GpuMemory, GpuProcess, ProcessUse, profile
 from gputui.collect.nvml.driver_calls import GPU_IS_LOST, DriverError, Handle
-from gputui.collect.nvml.facts import HOST_MEMORY, read_facts
-from gputui.collect.nvml.gpm import FIELDS, INSTANCE_FIELDS, GpmReader, GpmReading
 from gputui.collect.nvml.reading import (
+    FIELDS,
+    HOST_MEMORY,
+    INSTANCE_FIELDS,
     SAMPLE_FIELDS,
     CounterRate,
     DeviceReading,
     Fields,
+    GpmReader,
+    GpmReading,
+    SlowReading,
+    Xids,
     calls_named,
+    read_energy,
+    read_facts,
+    read_pcie,
+    read_status,
 )
-from gputui.collect.nvml.status import SlowReading, Xids, read_energy, read_pcie, read_status
 from gputui.model.events import GpuFacts, GpuSample, MigFacts, MigSample
 from gputui.model.throttling import throttle_reasons
 

@@ -19,10 +19,8 @@ import msgspec
 from gputui.collect.nvml.bindings import DriverLibrary
 from gputui.collect.nvml.device import Device
 from gputui.collect.nvml.driver_calls import DriverError
-from gputui.collect.nvml.facts import read_topology
 from gputui.collect.nvml.opening import NO_GPU, ChosenGpus, Opened, open_library
-from gputui.collect.nvml.reading import DeviceReading
-from gputui.collect.nvml.status import SlowReading
+from gputui.collect.nvml.reading import DeviceReading, SlowReading, read_topology
 from gputui.model.events import GpuEnergy, GpuFacts, GpuStatus
 
 # A thread for calls that may hang, so that callers wait only as long as they choose.

@@ -1,7 +1,7 @@
 """What a run reports of itself: its reports as events, tables among them, and the memory snapshot
 that it may leave.
 
-For `traced_run`, with lines that `process` has read.
+For `traced_run`, with lines that `child` has read.
 """
 
 from __future__ import annotations

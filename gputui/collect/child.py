@@ -1,7 +1,7 @@
 """One child process: started under a supervisor, read in batches, ended with its descendants.
 
 For `traced_run`. `supervisor` is a program of its own, run by its path beside this file. What a
-child reports and leaves is read in `reports`.
+child reports and leaves is read in `child_reports`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from typing import Literal
 
 from gputui.base.sanitize import clean_output, sanitize
 from gputui.base.standard_streams import let_through
-from gputui.collect.child.supervisor import adopt_orphans, descendants
+from gputui.collect.supervisor import adopt_orphans, descendants
 
 # Whether a command can be started at all: known before a screen or a recording begins.
 

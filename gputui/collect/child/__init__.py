@@ -1,1 +1,0 @@
-"""A child process: starting and ending it, reading its output and its reports."""
