@@ -34,6 +34,9 @@ cycles, a copy moves 89 % of the memory's peak (H200)."""
 _CLOSE = 0.95
 """Share of the time from the first steady step to the last from which steps are all of it."""
 
+STEADY_STEPS = "steady steps"
+"""The scope of counters where steps are all that they read."""
+
 _FP16 = "fp16", 1.0
 _TYPES = (
     (re.compile("tf32", re.I), "tf32", 0.5),
@@ -107,7 +110,7 @@ def steady_scope(tree: TimeTree) -> str:
     too short to be taken out of readings."""
     length_ns = tree.last_ns - tree.first_ns
     is_close = tree.wall_ns >= _CLOSE * length_ns * tree.devices * tree.of_processes
-    return "steady steps" if is_close else "first to last steady step"
+    return STEADY_STEPS if is_close else "first to last steady step"
 
 
 def tensor_type(session: Session, run: Run) -> tuple[str, float]:

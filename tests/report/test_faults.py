@@ -229,6 +229,28 @@ def test_kernels_that_use_little_of_the_gpu_that_they_fill(
     assert one.advice.startswith(advice)
 
 
+def test_what_public_programs_were_called_healthy_for_is_found() -> None:
+    """Eight blocks on 132 multiprocessors; a replay memory that torch.cat shifts in each step;
+    small products one after another; checkpointing in steps that the CPU takes the time of."""
+    first = {
+        "cupy_orbits": "few_blocks",
+        "sac_memory": "copies",
+        "ensemble_forecast": "few_blocks",
+        "lora_sft": "recomputation",
+    }
+    for name, cause in first.items():
+        session, run = recording(DATA / "gains" / f"{name}.gputui.gz")
+        answer = conclusion(Analysis(session, run))
+        assert answer is not None
+        assert answer.findings[0].cause == cause, name
+
+
+def test_a_librarys_validation_is_named() -> None:
+    session, run = recording(DATA / "gains" / "news_trainer.gputui.gz")
+    [found] = [one for one in findings(Analysis(session, run)) if one.cause == "other_work"]
+    assert "47 % of the time: 120 batches of it between 50 steps" in found.sentence
+
+
 def test_forward_passes_that_are_computed_again_while_memory_is_left() -> None:
     """A LoRA fine-tuning on an H200: 131 ms a step with gradient checkpointing, 100 without."""
     found = conclusion(Analysis(*fault("checkpointing")))

@@ -276,7 +276,7 @@ def test_a_server_without_requests_is_no_fault() -> None:
         (10, 10.0, ["idle.host"]),
         (10, 1.2, []),
         (3, 40.0, ["idle.host"]),
-        (3, 25.0, []),
+        (3, 10.0, []),
         (2, 60.0, []),
     ],
     ids=["often", "quickly", "longer than the steps", "shorter", "seldom"],

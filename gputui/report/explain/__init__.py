@@ -95,8 +95,13 @@ def _without_consequences(every: list[Finding]) -> list[Finding]:
 
 def _leading(every: Sequence[Finding]) -> tuple[Finding, ...]:
     """The facts that are the answer rather than the leaves among these."""
+    explained = {cause for finding in every if finding.leads for cause in finding.explains}
     leaves = [
-        finding for finding in every if finding.share_percent is not None and not finding.leads
+        finding
+        for finding in every
+        if finding.share_percent is not None
+        and not finding.leads
+        and finding.cause not in explained
     ]
     most = max((finding.recoverable for finding in leaves), default=None)
     return tuple(

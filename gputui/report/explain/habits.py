@@ -11,12 +11,13 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator
+from statistics import median
 
 from gputui.model import units
 from gputui.model.leaves import Leaf
 from gputui.model.naming import short_name
 from gputui.report.explain.analysis import Analysis, RunRule, computed_once
-from gputui.report.explain.finding import Finding
+from gputui.report.explain.finding import Finding, gain_of
 from gputui.report.explain.leaves import all_steps
 from gputui.report.explain.time_tree import TimeTree, paused_share
 
@@ -311,8 +312,65 @@ def waits_for_requests(analysis: Analysis, tree: TimeTree) -> bool:
     return not loads and 2 * waited_ns >= sum(tree.paused.values())
 
 
+# Steps of validation, which the program's library marks.
+
+EVALUATES = (
+    ("trainer", "prediction step"),
+    ("lightning", "validation batch"),
+    ("keras", "test batch"),
+)
+"""Sources and sites of marks (inject/hook/step_marks) of steps that validate."""
+
+OF_LONGER = 0.5
+"""Part of what some steps take longer, or of the pauses, that steps of validation take."""
+
+VALIDATE_LESS = (
+    "validate less often or on fewer batches (eval_steps, val_check_interval, limit_val_batches)"
+)
+
+
+def evaluations(analysis: Analysis) -> Iterator[Finding]:
+    """Validation between the steps of a training, where the library says which steps validate."""
+    tree = analysis.tree
+    marked = [
+        marks
+        for marks in analysis.run.marked_steps.values()
+        if (marks.source, marks.site) in EVALUATES and marks.marks > 1
+    ]
+    if tree is None or not tree.has_steps or not marked:
+        return
+    batches = sum(marks.marks for marks in marked)
+    lengths = (median(marks.lengths_ns) * marks.marks for marks in marked if marks.lengths_ns)
+    validating_ns = sum(lengths)
+    paused_ns = sum(tree.paused.values()) / max(1, tree.devices)
+    within_ns = tree.slowed_ns / max(1, tree.devices)
+    longer_ns = max(within_ns, paused_ns)
+    whole_ns = tree.step_mean_ns * tree.steps / max(1, tree.devices)
+    whole_ns += paused_ns if paused_ns > within_ns else 0
+    share = min(1.0, longer_ns / whole_ns) if whole_ns else 0.0
+    if share < SERIAL_SHARE or validating_ns < OF_LONGER * longer_ns:
+        return
+    yield Finding(
+        cause="other_work",
+        view="timeline",
+        word=f"validation {100 * share:.0f} % of the time",
+        sentence=(
+            f"Validation takes {100 * share:.0f} % of the time: {batches:,} batches of it between "
+            f"{tree.program_steps:,} steps of training."
+        ),
+        advice=VALIDATE_LESS,
+        value=100 * share,
+        threshold=100 * SERIAL_SHARE,
+        source="marks of the library's validation steps, and what steps take beyond the median",
+        recoverable=share,
+        gains=gain_of(0.85 * share, 1.2 * share),
+        leads=True,
+    )
+
+
 RULES = (
     RunRule(16, serial_scatter),
+    RunRule(16, evaluations),
     RunRule(18, graphs_captured_anew),
     RunRule(19, unified_memory),
 )

@@ -13,11 +13,13 @@ from dataclasses import dataclass
 from gputui.model.leaves import CHANGES_LAYOUT, LEAVES, Leaf, is_kernel, leaf_of_kernel
 from gputui.model.naming import short_name
 from gputui.model.units import count, percent
+from gputui.report.explain.advice import HIDES
 from gputui.report.explain.analysis import Analysis, RunRule, computed_once
 from gputui.report.explain.finding import MOST_NAMED, Finding, gain_of
-from gputui.report.explain.time_tree import in_words, of_scope
+from gputui.report.explain.gains import as_launched
+from gputui.report.explain.time_tree import TimeTree, in_words, of_scope
 from gputui.report.explain.verdict import SPEAKS, verdict
-from gputui.report.roofline import Roof, steady_roofs
+from gputui.report.roofline import STEADY_STEPS, Roof, steady_roofs
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +37,8 @@ class _Named:
     """Share of the time up to which it is no fault."""
     told_by: Leaf | None = None
     """The leaf that says it already where it is larger."""
+    leaf: Leaf | None = None
+    """One without kernels that is the same where kernels run beside it."""
 
 
 _CAUSES = (
@@ -86,10 +90,12 @@ _CAUSES = (
         "copies on GPU",
         "Kernels that only copy tensors, or cast them, take {share}.",
         "keep the layout and the type that the next kernel takes: no .contiguous(), .repeat(), "
-        "torch.cat or expand() with reshape() in the loop; enable_gqa=True for shared KV heads",
+        "torch.cat or expand() with reshape() in the loop, a ring buffer in place of one that is "
+        "shifted; enable_gqa=True for shared KV heads",
         0.9,
         "casts and copies are 1 to 13 % of the steps of programs without a fault",
         1 / 4,
+        leaf=Leaf.COPY_DEVICE,
     ),
     _Named(
         "sorting",
@@ -134,10 +140,13 @@ def _named(analysis: Analysis) -> Iterator[Finding]:
         share = (
             of_kernels * sum(sums[number][1] for number in numbers) / whole_ns if whole_ns else 0.0
         )
+        share += _copied(tree, cause)
         gain = share * cause.recoverable
         said = cause.told_by is not None and tree.share(tree.leaves.get(cause.told_by, 0)) > share
-        if gain >= SPEAKS and share >= cause.usual and not said:
-            leaf = leaf_of_kernel(names[numbers[0]].name)
+        # Of a GPU that idles half of the time, casts of a fifth are most of its work.
+        if gain >= SPEAKS and share >= cause.usual * (1.0 - tree.share(tree.idle_ns)) and not said:
+            leaf = leaf_of_kernel(names[numbers[0]].name) if numbers else cause.leaf
+            assert leaf is not None
             yield Finding(
                 cause=cause.key,
                 word=cause.word,
@@ -149,7 +158,7 @@ def _named(analysis: Analysis) -> Iterator[Finding]:
                 share_percent=100 * share,
                 step_ns=tree.a_step(share * tree.wall_ns),
                 recoverable=gain,
-                gains=gain_of(0.75 * gain, min(share, 1.1 * gain)),
+                gains=as_launched(analysis, gain_of(0.75 * gain, min(share, 1.1 * gain))),
                 evidence=(
                     f"The tree counts them under {LEAVES[leaf].label}",
                     *(
@@ -160,9 +169,17 @@ def _named(analysis: Analysis) -> Iterator[Finding]:
                         if ns >= LEAST_SHOWN * whole_ns
                     ),
                 ),
-                kernel=names[numbers[0]].name,
+                kernel=names[numbers[0]].name if numbers else "",
                 leads=True,
             )
+
+
+def _copied(tree: TimeTree, cause: _Named) -> float:
+    """Share of the time of the leaf that is the same as some kernels; 0 where next to nothing else
+    runs, so that copying is what the program is for."""
+    if cause.leaf is None or tree.kernels_share < HIDES:
+        return 0.0
+    return tree.share(tree.leaves.get(cause.leaf, 0))
 
 
 def by_name(kernels: Iterable[tuple[str, int, int]]) -> Iterator[tuple[str, int, int]]:
@@ -185,10 +202,10 @@ MOSTLY_KERNELS = 0.5
 FILLED = 0.6
 """Share of the kernels' time in which SMs are active from which these are not merely too small."""
 
-USED = 0.6
+USED = 0.45
 """Tensor activity and memory use together, over SM activity, from which kernels are not slow: 0.73
-to 1.24 in 44 programs without such a fault, 0.04 to 0.5 where kernels compute in FP32, sort, scan
-or scatter (H100 and H200)."""
+to 1.24 in 44 programs without such a fault, 0.04 to 0.45 where kernels compute in FP32, scan or
+scatter (H100 and H200). A search among vectors whose rows stay in the L2 cache lies between."""
 
 USUAL = 0.73
 
@@ -297,4 +314,74 @@ def _explained(analysis: Analysis) -> float:
     return sum((finding.share_percent or 0.0) / 100 for finding in (*leaves, *named(analysis)))
 
 
-RULES = (RunRule(12, named), RunRule(14, slow_kernels))
+SPREAD = 0.5
+"""Part of the multiprocessors that are active, on average while kernels run, from which kernels are
+not too small for the GPU: 0.69 and more in 40 programs without such a fault, 0.06 with 8 blocks on
+132 of them, 0.25 to 0.41 with products of a few rows (H100)."""
+
+LONG_NS = 100_000
+"""Mean length of a kernel from which launching it and filling the GPU take nothing of it, so that
+the same work on more multiprocessors takes less in proportion."""
+
+MORE_BLOCKS = (
+    "a larger grid: a block for each part of the data, or smaller blocks, at least as many as the "
+    "GPU has multiprocessors (SMs)"
+)
+MORE_AT_ONCE = (
+    "larger batches, or what does not depend on each other in one call (torch.bmm, torch.vmap) or "
+    "in several streams"
+)
+
+
+@computed_once
+def few_blocks(analysis: Analysis) -> tuple[Finding, ...]:
+    """Kernels that leave most of the multiprocessors without work: busy is not the whole GPU."""
+    tree = analysis.tree
+    if tree is None or (kernels := tree.kernels_share) < MOSTLY_KERNELS:
+        return ()
+    # Where other things lie between the steps, counters read these, too.
+    active = [
+        roof.sm_active_percent
+        for roof in steady_roofs(analysis)
+        if roof.scope == STEADY_STEPS
+        and roof.samples >= LEAST_SAMPLES
+        and roof.sm_active_percent is not None
+    ]
+    sums = analysis.kernel_sums
+    whole_ns = sum(ns for _, ns in sums.values())
+    if not active or not whole_ns or tree.share(tree.leaves.get(Leaf.COMMUNICATION, 0)) > TOLD:
+        return ()
+    spread = min(1.0, sum(active) / len(active) / 100 / kernels)
+    if spread >= SPREAD:
+        return ()
+    mean_ns = whole_ns / max(1, sum(times for times, _ in sums.values()))
+    is_long = mean_ns >= LONG_NS
+    freed = kernels * (1.0 - spread)
+    longest = max(sums, key=lambda number: sums[number][1])
+    name = analysis.kernel_names[longest].name if longest in analysis.kernel_names else ""
+    return (
+        Finding(
+            cause="few_blocks",
+            view="kernels",
+            word="few blocks",
+            sentence=(
+                f"Kernels run {100 * kernels:.0f} % of {in_words(tree, ())[0]}, on "
+                f"{100 * spread:.0f} % of the multiprocessors (SMs): the others have no blocks."
+            ),
+            advice=MORE_BLOCKS if is_long else MORE_AT_ONCE,
+            value=100 * spread,
+            threshold=100 * SPREAD,
+            source="SM activity by the GPU's counters, over the time in which kernels run",
+            share_percent=100 * kernels,
+            step_ns=tree.a_step(kernels * tree.wall_ns),
+            recoverable=freed / (1 if is_long else 2),
+            gains=gain_of((0.5 + 0.5 * (1.0 - spread)) * freed, freed) if is_long else (),
+            gain_unknown="" if is_long else "it depends on what can run at the same time",
+            evidence=(f"The longest: {short_name(name)}",) if name else (),
+            kernel=name,
+            leads=True,
+        ),
+    )
+
+
+RULES = (RunRule(12, named), RunRule(13, few_blocks), RunRule(14, slow_kernels))

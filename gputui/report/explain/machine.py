@@ -10,7 +10,7 @@ from statistics import median
 
 from gputui.model import units
 from gputui.model.events import GpuSample
-from gputui.model.leaves import Leaf
+from gputui.model.leaves import LEAVES, Leaf
 from gputui.model.throttling import HARMLESS_THROTTLING
 from gputui.report.availability import lost_count, why_lost
 from gputui.report.explain.analysis import Analysis, MachineAnalysis, MachineRule, RunRule
@@ -367,7 +367,13 @@ AGAIN = 0.25
 """Of forward, forward again and backward the second forward, as a backward pass takes about twice
 as long. Steps of two trainings took 131 and 123 ms with it, 100 and 97 without (H200)."""
 
+LAUNCHED_AGAIN = 2 / 3
+"""The same at most of what the CPU launches: autograd's engine launches a backward pass in less
+time than Python the forward one, and checkpointing has a hook for each tensor that is kept, and
+sets the random state."""
+
 _NO_MODEL = (Leaf.OPTIMIZER, Leaf.COMMUNICATION)
+_LAUNCHING = (Leaf.LAUNCH, Leaf.HOST)
 
 
 def recomputation(analysis: Analysis) -> Iterator[Finding]:
@@ -386,7 +392,9 @@ def recomputation(analysis: Analysis) -> Iterator[Finding]:
     if not used or any(most > (1 - LEFT) * total for most, total in used):
         return
     model = tree.kernels_share - sum(tree.share(tree.leaves.get(leaf, 0)) for leaf in _NO_MODEL)
-    share = AGAIN * model
+    # Where the CPU is what a step waits for, it launches the forward pass twice, too.
+    launching = tree.share(sum(tree.leaves.get(leaf, 0) for leaf in _LAUNCHING))
+    share = AGAIN * (model + launching)
     if share < SPEAKS:
         return
     most, total = max(used)
@@ -413,9 +421,11 @@ def recomputation(analysis: Analysis) -> Iterator[Finding]:
         share_percent=100 * share,
         step_ns=tree.a_step(share * tree.wall_ns),
         recoverable=share,
-        gains=gain_of(0.85 * share, 1.15 * share),
+        gains=gain_of(0.85 * share, 1.15 * AGAIN * model + LAUNCHED_AGAIN * launching),
         evidence=(f"Computed again: {line}",) if line else (),
         leads=True,
+        # Half of a forward pass's launches are for it: one argument is less than a CUDA graph.
+        explains=(LEAVES[Leaf.LAUNCH].key,) if launching > model else (),
     )
 
 

@@ -479,6 +479,10 @@ def slow(lengths: Statistics) -> tuple[int, int]:
 WAITS_FOR_WORK = 0.5
 """Share of a loop's time in pauses, and of these asleep, from which a program waits for work."""
 
+FEW_PAUSES = 0.25
+"""The same from which three pauses are a habit: a checkpoint every 20 steps in a short recording.
+Ranks that set up again pause once each, for less."""
+
 PAUSES_COUNT = 0.10
 """Share of a loop's time that its pauses have to idle, awake, to count as a part of it."""
 
@@ -500,7 +504,7 @@ def _are_habit(tree: TimeTree) -> bool:
     if tree.apart:
         return False
     each = tree.pauses / max(1, tree.devices)
-    return each >= LEAST_PAUSES or (each >= LEAST_TURNS and _share_paused(tree) >= WAITS_FOR_WORK)
+    return each >= LEAST_PAUSES or (each >= LEAST_TURNS and _share_paused(tree) >= FEW_PAUSES)
 
 
 def gpu_works(tree: TimeTree) -> bool:
