@@ -207,9 +207,9 @@ MAIN = Command(
                "trace kernels in windows that cost at most this share of the program's time; "
                "none traces all the time (attach: 2%)", "PERCENT|none", parse=share,
                set_in=_ANYWHERE),
-        Option("annotate", "put ranges around torch modules, or operators too",
-               "modules|autograd",
-               choices=_one_of("modules", "autograd")),
+        Option("annotate", "put ranges around torch modules, or operators too, or these with the "
+               "shapes of their inputs", "modules|autograd|shapes",
+               choices=_one_of("modules", "autograd", "shapes")),
         Option("keep_arguments", "keep secrets in command lines (tokens, passwords) as they are",
                set_in=_ANYWHERE),
         Option("readonly",

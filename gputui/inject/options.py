@@ -6,8 +6,9 @@ from typing import Literal
 
 import msgspec
 
-Annotate = Literal["modules", "autograd"]
-"""What to put ranges around in torch: module calls, or operators as well."""
+Annotate = Literal["modules", "autograd", "shapes"]
+"""What to put ranges around in torch: module calls, or operators as well, or these with the shapes
+of their inputs in their names."""
 
 GraphTrace = Literal["node", "graph"]
 """Trace the kernels of CUDA graphs one by one, or each graph launch as a whole (cheaper)."""

@@ -51,6 +51,7 @@ class PhaseTree:
             if library_domains or not is_library_domain(ranges[number].definition.domain)
         ]
         raw = run.raw_names
+        self._has_shapes = run.started.annotate == "shapes"
         self.phases: list[Phase] = []
         # An explicit stack: a program may nest deeper than Python recurses.
         pending = self._grouped(None, roots, raw)[::-1]
@@ -61,15 +62,21 @@ class PhaseTree:
             if inside:
                 pending.extend(reversed(self._grouped(phase, inside, raw)))
 
+    def _shaped(self, node: Range) -> tuple[str, str]:
+        """A range's name, and the shapes behind it that were asked for: these are not numbering."""
+        name = node.definition.name
+        at = name.find(" [[") if self._has_shapes else -1
+        return (name, "") if at < 0 else (name[:at], name[at:])
+
     def _grouped(self, parent: Phase | None, nodes: list[Range], raw: bool) -> list[Phase]:
         """The phases directly inside `parent`."""
         above = parent.key[2] if parent else ()
         phases: dict[PhaseKey, Phase] = {}
-        names = {} if raw else sibling_names((_kind(node), node.definition.name) for node in nodes)
+        names = {} if raw else sibling_names((_kind(node), self._shaped(node)[0]) for node in nodes)
         for node in nodes:
-            name = node.definition.name
+            name, shapes = self._shaped(node)
             process, domain = _kind(node)
-            key = (process, domain, (*above, names.get(((process, domain), name), name)))
+            key = (process, domain, (*above, names.get(((process, domain), name), name) + shapes))
             phase = phases.get(key)
             if phase is None:
                 phase = phases[key] = Phase(key, parent)

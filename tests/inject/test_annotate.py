@@ -221,6 +221,17 @@ def test_operators_on_request_less_those_that_compute_nothing(tmp_path):
     assert paths.isdisjoint(f"aten::{name}" for name in looks)
 
 
+def test_shapes_of_inputs_are_in_every_table_of_ranges(tmp_path):
+    program = tmp_path / "products.py"
+    program.write_text(
+        "import torch\nfor rows in (2, 2, 3):\n    torch.ones(rows, 4) @ torch.ones(4, 5)\n"
+    )
+    _, document = recorded(tmp_path, ["--annotate", "shapes"], sys.executable, str(program))
+    counts = {phase["path"]: phase["instances"] for phase in document["phases"]}
+    assert counts["aten::mm [[2, 4], [4, 5]]"] == 2
+    assert counts["aten::mm [[3, 4], [4, 5]]"] == 1
+
+
 def test_the_hook_and_the_library_leave_the_same_operators_out():
     library = (HOOK.parent / "src" / "operators.inc.c").read_text()
     listed = re.findall(r'"([^"]+)"', library.partition("names[] = {")[2].partition("};")[0])

@@ -199,8 +199,9 @@ def annotate(torch: Any) -> None:
     with contextlib.suppress(Exception):
         loaders = torch.utils.data.dataloader._BaseDataLoaderIter
         _wrap(ranges, loaders, "__next__", "dataloader next")
-    if os.environ.get("GPUTUI_ANNOTATE") == "autograd":
-        _annotate_operators(ranges, torch)
+    wish = os.environ.get("GPUTUI_ANNOTATE")
+    if wish in ("autograd", "shapes"):
+        _annotate_operators(ranges, torch, with_shapes=wish == "shapes")
 
 
 def _leave_word() -> None:
@@ -212,13 +213,13 @@ def _leave_word() -> None:
             pass
 
 
-def _annotate_operators(ranges: Ranges, torch: Any) -> None:
+def _annotate_operators(ranges: Ranges, torch: Any, with_shapes: bool) -> None:
     """Annotate operators: in a CUDA build through torch's own NVTX profiler, which follows
     autograd's threads; otherwise through a dispatch mode.
     """
     if torch.version.cuda is not None:
         with contextlib.suppress(Exception):
-            _enable_nvtx_profiler(torch)
+            _enable_nvtx_profiler(torch, with_shapes)
             return
     from importlib import import_module
 
@@ -232,7 +233,8 @@ def _annotate_operators(ranges: Ranges, torch: Any) -> None:
             space, _, name = str(function.overloadpacket).partition(".")
             if name in _COMPUTE_NOTHING or space == "profiler":
                 return function(*args, **(kwargs or {}))
-            ranges.push(ranges.handle(f"{space}::{name}"))
+            shapes = f" {_shapes(torch, args)}" if with_shapes else ""
+            ranges.push(ranges.handle(f"{space}::{name}{shapes}"))
             try:
                 return function(*args, **(kwargs or {}))
             finally:
@@ -241,7 +243,12 @@ def _annotate_operators(ranges: Ranges, torch: Any) -> None:
     Operators().__enter__()
 
 
-def _enable_nvtx_profiler(torch: Any) -> None:
+def _shapes(torch: Any, inputs: Any) -> list[list[int]]:
+    """As torch's profiler writes them: of each input its sizes, none of what is no tensor."""
+    return [list(each.shape) if isinstance(each, torch.Tensor) else [] for each in inputs]
+
+
+def _enable_nvtx_profiler(torch: Any, with_shapes: bool) -> None:
     """What torch.autograd.profiler.emit_nvtx does, permanently; raises if torch cannot.
 
     The library strips the numbers from the names. PyTorch allows one profiler per thread, so this
@@ -251,7 +258,7 @@ def _enable_nvtx_profiler(torch: Any) -> None:
     autograd._enable_profiler(
         autograd.ProfilerConfig(
             autograd.ProfilerState.NVTX,
-            False, False, False, False, False,
+            with_shapes, False, False, False, False,
             torch._C._profiler._ExperimentalConfig(),
         ),
         set(),

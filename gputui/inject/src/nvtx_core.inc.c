@@ -25,7 +25,7 @@ static int push_a(const char *text)
     if (UNLIKELY(annotates_operators)) {
         if (may_write() && computes_nothing(text) && hide_level(this_thread()))
             return NVTX_NO_TRACKING;
-        NAMED(push, NVTX_NO_TRACKING, without_numbers(text));
+        NAMED(push, NVTX_NO_TRACKING, operator_name(this_thread(), text));
     }
     NAMED(push, NVTX_NO_TRACKING, ASCII(text));
 }

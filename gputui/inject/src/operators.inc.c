@@ -1,28 +1,130 @@
 /* With --annotate autograd: PyTorch's own ranges around operators, without the numbers that make
- * each a name of its own, and without the operators that compute nothing. */
+ * each a name of its own, and without the operators that compute nothing. With --annotate shapes the
+ * sizes of the inputs stay in the name. What runs in a backward pass is named after the module whose
+ * operator in the forward pass caused it: PyTorch numbers both alike. */
 
 #pragma once
 
 #include "known_strings.inc.c"
 #include "thread.inc.c"
 
+#include <stdlib.h>
 #include <string.h>
 
-static int annotates_operators;
+static int annotates_operators; /* or OPERATORS_WITH_SIZES */
+enum { OPERATORS_WITH_SIZES = 2 };
 
-/* "aten::add, seq = 7, op_id = 12" */
+/* "aten::add, seq = 7, op_id = 12, sizes = [[2, 3], []], input_op_ids = [[1,0]]" */
 static uint64_t operator_length(const char *text)
 {
-    const char *numbers = strstr(text, ", seq = ");
-    if (numbers == NULL)
-        numbers = strstr(text, ", op_id = ");
-    return numbers != NULL && numbers != text ? (uint64_t)(numbers - text) : strlen(text);
+    static const char *const parts[] = {", seq = ", ", op_id = ", ", sizes = ["};
+    for (unsigned at = 0; at < sizeof parts / sizeof *parts; at++) {
+        const char *numbers = strstr(text, parts[at]);
+        if (numbers != NULL)
+            return numbers != text ? (uint64_t)(numbers - text) : strlen(text);
+    }
+    return strlen(text);
 }
 
 static String *without_numbers(const char *text)
 {
     uint64_t length = text != NULL ? operator_length(text) : 0;
     return text == NULL || length > NAME_BYTES_MAX ? ASCII(text) : intern(text, length);
+}
+
+/* "aten::mm [[2, 3], [3, 4]]"; sizes that find no room are left out. */
+static String *with_sizes(const char *text)
+{
+    enum { SIZES_MAX = 400 };
+    const char *sizes = text != NULL ? strstr(text, ", sizes = [") : NULL;
+    if (sizes == NULL)
+        return without_numbers(text);
+    sizes += strlen(", sizes = ");
+    const char *end = strstr(sizes, ", input_op_ids = ");
+    uint64_t length = operator_length(text), more = end != NULL ? (uint64_t)(end - sizes) : strlen(sizes);
+    char name[2 * SIZES_MAX];
+    if (length + 1 + more > sizeof name || more > SIZES_MAX || more < 3)
+        return without_numbers(text);
+    memcpy(name, text, length);
+    name[length] = ' ';
+    memcpy(name + length + 1, sizes, more);
+    return intern(name, length + 1 + more);
+}
+
+/* The module in which an operator of a number ran. Threads number theirs alone: where two used the
+ * same number, nobody knows whose a backward pass means. */
+enum { FORWARDS = 1 << 16 };
+static struct {
+    uint64_t number;
+    uint32_t thread;
+    String *module; /* NULL where it is not known */
+} forwards[FORWARDS];
+
+static int operator_number(const char *text, uint64_t *number)
+{
+    const char *at = strstr(text, ", seq = ");
+    if (at != NULL)
+        *number = strtoull(at + strlen(", seq = "), NULL, 10);
+    return at != NULL;
+}
+
+static void remember_forward(const Thread *thread, uint64_t number)
+{
+    uint32_t depth = thread->module_depth < MODULES_MAX ? thread->module_depth : MODULES_MAX;
+    String *module = depth > 0 ? thread->modules[depth - 1] : NULL;
+    uint32_t at = number % FORWARDS;
+    if (forwards[at].number == number && forwards[at].thread != thread->tid &&
+        forwards[at].thread != 0)
+        module = NULL;
+    forwards[at].thread = thread->tid;
+    forwards[at].number = number;
+    __atomic_store_n(&forwards[at].module, module, __ATOMIC_RELEASE);
+}
+
+/* "layers.0.mlp (backward)" in place of "autograd::engine::evaluate_function: AddmmBackward0", whose
+ * own range follows inside. NULL where the module is not known. */
+static String *backward_of_module(uint64_t number)
+{
+    static const char pass[] = " (backward)";
+    char name[NAME_BYTES_MAX];
+    uint32_t at = number % FORWARDS;
+    String *module = __atomic_load_n(&forwards[at].module, __ATOMIC_ACQUIRE);
+    if (module == NULL || forwards[at].number != number ||
+        module->length + sizeof pass > sizeof name)
+        return NULL;
+    memcpy(name, module->text, module->length);
+    memcpy(name + module->length, pass, sizeof pass - 1);
+    return intern(name, module->length + sizeof pass - 1);
+}
+
+/* The name of an operator's range on a thread. */
+static String *operator_name(const Thread *thread, const char *text)
+{
+    static const char engine[] = "autograd::engine::evaluate_function: ";
+    uint64_t number;
+    if (text != NULL && operator_number(text, &number)) {
+        if (strncmp(text, engine, sizeof engine - 1) == 0) {
+            String *module = backward_of_module(number);
+            if (module != NULL)
+                return module;
+        } else if (strstr(text, "Backward") == NULL) {
+            remember_forward(thread, number);
+        }
+    }
+    return annotates_operators == OPERATORS_WITH_SIZES ? with_sizes(text) : without_numbers(text);
+}
+
+static void open_module(Thread *thread, String *name)
+{
+    if (thread->module_depth < MODULES_MAX)
+        thread->modules[thread->module_depth] = name;
+    thread->module_depth++;
+}
+
+static void close_module(Thread *thread)
+{
+    if (thread->module_depth > 0)
+        thread->module_depth--;
 }
 
 /* Memory without contents, other views of the same memory, and the profiler's own; the list is

@@ -32,7 +32,10 @@ static void read_environment(void)
     copy_text(wishes.sampling, sizeof wishes.sampling, getenv("GPUTUI_TRACE_SAMPLING"));
     wishes.kernels = kernels == NULL || strcmp(kernels, "0") != 0;
     wishes.whole_graphs = graphs != NULL && strcmp(graphs, "graph") == 0;
-    wishes.operators = annotate != NULL && strcmp(annotate, "autograd") == 0;
+    wishes.operators = annotate == NULL                    ? 0
+                       : strcmp(annotate, "autograd") == 0 ? 1
+                       : strcmp(annotate, "shapes") == 0   ? 2 /* OPERATORS_WITH_SIZES */
+                                                           : 0;
 }
 
 static int number_from_environment(const char *const *names)

@@ -11,8 +11,18 @@ EXPORT void *gputui_name(const char *text)
 {
     return text != NULL && start_capture() ? ASCII(text) : NULL;
 }
-EXPORT void gputui_push(void *name) { push(NULL, NULL, name); }
-EXPORT void gputui_pop(void) { pop(NULL); }
+EXPORT void gputui_push(void *name)
+{
+    if (UNLIKELY(annotates_operators) && may_write())
+        open_module(this_thread(), name);
+    push(NULL, NULL, name);
+}
+EXPORT void gputui_pop(void)
+{
+    if (UNLIKELY(annotates_operators) && is_armed())
+        close_module(this_thread());
+    pop(NULL);
+}
 
 typedef struct {
     String *name;

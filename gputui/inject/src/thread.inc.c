@@ -11,7 +11,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-enum { OPEN_DOMAINS = 32, HIDDEN_LEVELS = 128 };
+enum { OPEN_DOMAINS = 32, HIDDEN_LEVELS = 128, MODULES_MAX = 64 };
 typedef struct {
     uint32_t domain, depth;
 } Open;
@@ -21,6 +21,8 @@ typedef struct {
     Open open[OPEN_DOMAINS]; /* the first `domains` are in use, or were */
     uint64_t hidden[HIDDEN_LEVELS / 64]; /* of the levels that operators.inc.c counts */
     uint32_t levels;
+    uint32_t module_depth;
+    String *modules[MODULES_MAX]; /* those that are open, the outermost first */
 } Thread;
 static STATIC_THREAD Thread thread_state;
 

@@ -44,7 +44,7 @@ class RunStarted(Event, frozen=True, kw_only=True, tag="run_started"):
     step_range: str | None = None
     """Name of the range that is one step, if the workload declares it."""
     capture_unavailable_reason: str | None = None
-    annotate: Literal["modules", "autograd"] | None = None
+    annotate: Literal["modules", "autograd", "shapes"] | None = None
     """Which torch operations to put ranges around."""
     traced_step: str | None = None
     """Name of the range whose pushes are counted if only the kernels of some steps are traced."""

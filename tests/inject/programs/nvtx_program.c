@@ -97,6 +97,39 @@ static void operators(void)
     push_a("aten::sum"), pop();
 }
 
+/* A module's operator in a forward pass, and its backward pass on another thread. */
+static void *backward(void *unused)
+{
+    push_a("autograd::engine::evaluate_function: AddmmBackward0, seq = 7, op_id = 20");
+    push_a("AddmmBackward0, seq = 7, op_id = 21, sizes = [[4, 8]]");
+    push_a("aten::mm, op_id = 22, sizes = [[4, 8], [8, 2]], input_op_ids = [[21,0]]"), pop();
+    pop(), pop();
+    push_a("autograd::engine::evaluate_function: MeanBackward0, seq = 9"), pop();
+    push_a("autograd::engine::evaluate_function: OldBackward0, seq = 8"), pop();
+    push_a("autograd::engine::evaluate_function: OldBackward0, seq = 65543"), pop();
+    push_a("aten::relu, seq = 8"), pop(); /* recomputed: number 8 is of two threads now */
+    push_a("autograd::engine::evaluate_function: OldBackward0, seq = 8"), pop();
+    return unused;
+}
+
+static void modules(void)
+{
+    void *library = dlopen(getenv("NVTX_INJECTION64_PATH"), RTLD_LAZY);
+    void *(*name)(const char *) = (void *(*)(const char *))dlsym(library, "gputui_name");
+    void (*begin)(void *) = (void (*)(void *))dlsym(library, "gputui_push");
+    void (*leave)(void) = (void (*)(void))dlsym(library, "gputui_pop");
+    pthread_t thread;
+    begin(name("layers.0")), begin(name("layers.0.mlp"));
+    push_a("aten::linear, seq = 7, op_id = 1, sizes = [[4, 2], [8, 2], [8]]");
+    push_a("aten::addmm, seq = 7, op_id = 2, sizes = [[8], [4, 2], [2, 8], [], []]"), pop(), pop();
+    leave();
+    push_a("aten::relu, seq = 8, op_id = 3, sizes = [[4, 8]], input_op_ids = [[2,0]]"), pop();
+    leave();
+    push_a("aten::mean, seq = 9, op_id = 4, sizes = []"), pop();
+    pthread_create(&thread, NULL, backward, NULL);
+    pthread_join(thread, NULL);
+}
+
 static void attributes(void)
 {
     void *domain = domain_create_a("library");
@@ -591,6 +624,7 @@ int main(int arguments, char **words)
     if (strcmp(part, "resources") == 0) resources();
     if (strcmp(part, "resources-with-driver") == 0) resources_with_driver();
     if (strcmp(part, "operators") == 0) operators();
+    if (strcmp(part, "modules") == 0) modules();
     if (strcmp(part, "start-end") == 0) start_end();
     if (strcmp(part, "threads") == 0) threads();
     if (strcmp(part, "many") == 0) many();
