@@ -147,7 +147,7 @@ def _named(kind: Completes, before: Sequence[str]) -> Iterator[tuple[str, str]]:
         yield from ((name, "") for name in NAMES)
     elif kind == "table":
         from gputui.render.traces import EVENT_TABLES
-        from gputui.report.registry import run_tables
+        from gputui.report.tables import run_tables
 
         yield from ((name, "") for name in (*run_tables(), *EVENT_TABLES))
     elif kind:

@@ -183,7 +183,7 @@ def _way_to(links: Sequence[HostLink], name: str, options: argparse.Namespace) -
 def print_once(options: argparse.Namespace) -> int:
     """Print one reading of every host; status 1 if one of them could not be read."""
     from gputui.cli.once import hosts_text
-    from gputui.state.hosts import Hosts
+    from gputui.state.session import Hosts
 
     with connected(options, needs_one=False) as fleet:
         fleet.wait_for_samples(_READING_S)

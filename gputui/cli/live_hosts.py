@@ -25,7 +25,7 @@ from gputui.cli.record import UnattendedRecorder, Wake, print_answer
 from gputui.cli.screen import need_terminal, run_screen
 from gputui.model.events import Alert, AnyEvent, ClockCompared, Header
 from gputui.playback.player import Playback
-from gputui.state.hosts import ClockOffset, HostNews, Link
+from gputui.state.session import ClockOffset, HostNews, Link
 from gputui.store.journal import JournalWriter, default_path, make_folder
 
 if TYPE_CHECKING:

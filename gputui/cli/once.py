@@ -14,7 +14,7 @@ from gputui.base.standard_streams import columns, say
 from gputui.collect.sampler import Sampler, emissions, read_once
 from gputui.model.events import AnyEvent, Header, HostUnavailable, MachineSample
 from gputui.state import Session
-from gputui.state.hosts import Host, Hosts
+from gputui.state.session import Host, Hosts
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 

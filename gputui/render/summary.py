@@ -17,8 +17,8 @@ from gputui.render.atomic_write import NoRunError, UnknownNameError
 from gputui.report.answer import Group, Line, answer
 from gputui.report.cost import cost_of
 from gputui.report.job import clocks_line, job_of
-from gputui.report.registry import run_tables, summary_tables, table, table_names
 from gputui.report.schema import AnyTable
+from gputui.report.tables import run_tables, summary_tables, table, table_names
 from gputui.report.windows import tracing_line
 from gputui.state import Run, Session, remarks
 

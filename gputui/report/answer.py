@@ -12,7 +12,6 @@ from gputui.model import units
 from gputui.model.leaves import LEAVES
 from gputui.report.alerts import about
 from gputui.report.availability import why_unaccounted
-from gputui.report.energy import RunEnergy, run_energy, span_of, used_span
 from gputui.report.explain import (
     Analysis,
     Finding,
@@ -26,6 +25,7 @@ from gputui.report.explain.time_tree import FEW_STEPS, TimeTree, gpu_works, time
 from gputui.report.job import clocks_line, job_of
 from gputui.report.phases import LEAST_LEVEL, PhaseRow, phase_rows, share_of, shares_error_points
 from gputui.report.step_meaning import step_meaning
+from gputui.report.tables.energy import RunEnergy, run_energy, span_of, used_span
 from gputui.report.tables.machine import AlertRow, alert_rows
 from gputui.report.tables.workload import metric_text
 from gputui.report.windows import tracing_line

@@ -21,7 +21,12 @@ from gputui.model.leaves import LEAVES
 from gputui.model.naming import operands, short_name
 from gputui.model.sketch import Accumulator
 from gputui.model.statistics import Statistics
-from gputui.report.energy import (
+from gputui.report.explain.analysis import Analysis
+from gputui.report.explain.program_marks import MARKS_FIRST
+from gputui.report.explain.time_tree import LAYER, TimeTree
+from gputui.report.phases import PhaseRow, main_step, outside_ns, phase_rows
+from gputui.report.statistics import Mean, inflation, kernel_rows, mean_of_blocks
+from gputui.report.tables.energy import (
     RunEnergy,
     energy_joules,
     joules_per_kernel_ns,
@@ -29,11 +34,6 @@ from gputui.report.energy import (
     span_of,
     used_span,
 )
-from gputui.report.explain.analysis import Analysis
-from gputui.report.explain.program_marks import MARKS_FIRST
-from gputui.report.explain.time_tree import LAYER, TimeTree
-from gputui.report.phases import PhaseRow, main_step, outside_ns, phase_rows
-from gputui.report.statistics import Mean, inflation, kernel_rows, mean_of_blocks
 from gputui.report.tables.memory import OUTSIDE
 from gputui.state import BatchMeans, Readings, Reports, Run, Series, Session
 

@@ -9,7 +9,7 @@ import msgspec
 from gputui.model.units import duration
 from gputui.report.explain.rank_waits import hosts
 from gputui.state import Run, Session
-from gputui.state.hosts import ClockOffset
+from gputui.state.session import ClockOffset
 
 LISTED = 20
 """Missing ranks that are listed one by one."""

@@ -22,10 +22,10 @@ from gputui.model.events import (
 )
 from gputui.model.metrics import GROUPS, PERCENT, Metric, OnceTable
 from gputui.model.units import moment
-from gputui.report.process_table import PROCESSES_NOW
 from gputui.report.schema import AnyTable, Column, Show, TableSpec, plain, rate, text
+from gputui.report.tables.processes import PROCESSES_NOW
 from gputui.state import Gpu, Session, gpu_metrics, mig_metrics
-from gputui.state.hosts import Hosts
+from gputui.state.session import Hosts
 
 _WIDE = 100
 """Columns of the terminal from which `wide` columns of a table have room."""

@@ -13,7 +13,7 @@ from textual.binding import BindingType
 from textual.driver import Driver
 
 from gputui.base.standard_streams import notification
-from gputui.state.hosts import Hosts
+from gputui.state.session import Hosts
 from gputui.tui.errors import one_line
 from gputui.tui.messages import Connected, EventsReady, NotConnected
 from gputui.tui.model import Model

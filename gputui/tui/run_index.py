@@ -44,8 +44,8 @@ def read_facts(path: Path) -> RunFacts:
     from gputui.model.leaves import LEAVES
     from gputui.playback.opening import load
     from gputui.report.comparable import Subject, step_kind, step_mean
-    from gputui.report.energy import run_energy
     from gputui.report.explain import Analysis, conclusion
+    from gputui.report.tables.energy import run_energy
 
     loaded = load(str(path))
     run = loaded.run

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from gputui.collect.catalogue import Catalogue, Forecast, Value
     from gputui.model.events import AnyEvent
     from gputui.state import Session
-    from gputui.state.hosts import HostNews
+    from gputui.state.session import HostNews
     from gputui.store.journal.writer import RecordingWriter
 else:
     _ProtocolMeta = type(Protocol)

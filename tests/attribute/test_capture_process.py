@@ -23,7 +23,7 @@ from gputui.model.naming import api_name, demangle, is_library_domain, step_rank
 from gputui.model.payloads import NAMES as PAYLOAD_NAMES
 from gputui.report.explain.time_tree import time_tree
 from gputui.report.phases import phase_rows
-from gputui.report.registry import run_tables
+from gputui.report.tables import run_tables
 from gputui.report.tables.launches import shape_rows
 from gputui.ring.layout import FLAG_PAYLOAD, SLOT, RecordKind, WindowEdge
 from gputui.state.remarks import remarks

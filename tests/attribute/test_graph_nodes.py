@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from gputui.attribute import graph_nodes
 from gputui.render.chrome import write_chrome
-from gputui.report.phase_causes import phase_causes
 from gputui.report.phases import in_main_step, phase_rows
+from gputui.report.tables.bounds import phase_causes
 from gputui.report.tables.nsys import TABLES
 from gputui.state.remarks import remarks
 from gputui.store.trace import TraceReader, TraceWriter

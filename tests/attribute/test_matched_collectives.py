@@ -15,7 +15,7 @@ from gputui.attribute.local_collectives import Collective, CollectiveReport, Ent
 from gputui.attribute.matched_collectives import SETTLING_NS, Matching
 from gputui.model.events import CaptureDelta, CollectiveDelta, ProcessAttached, RunStarted
 from gputui.report.explain.rank_waits import matched, why_not_matched
-from gputui.report.registry import table
+from gputui.report.tables import table
 from gputui.state import Run, Session
 from tests.sessions_for_tests import analysed
 

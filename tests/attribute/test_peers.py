@@ -5,7 +5,7 @@ from __future__ import annotations
 from gputui.attribute.local_collectives import Collective, CollectiveReport
 from gputui.attribute.matched_collectives import Matching
 from gputui.model.events import CaptureDelta
-from gputui.report.registry import table
+from gputui.report.tables import table
 from gputui.state import Session
 from tests.attribute.test_matched_collectives import START_NS
 from tests.events_for_tests import attached, run_started

@@ -16,7 +16,7 @@ from gputui.render.chrome import write_chrome
 from gputui.render.nsys import write_nsys
 from gputui.report.availability import lost_count, why_lost
 from gputui.report.explain import Analysis, findings
-from gputui.report.registry import run_tables
+from gputui.report.tables import run_tables
 from gputui.report.tables.timing import timing_of
 from gputui.ring.layout import REFUSED_DEFERRED, UNKNOWN_DEVICE, RecordKind, Resource
 from gputui.ring.reader import RingHealth

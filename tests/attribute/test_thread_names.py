@@ -22,7 +22,7 @@ from gputui.model.events import MarkDefined, RunStarted, ThreadNamed
 from gputui.render.chrome import write_chrome
 from gputui.render.text_tables import to_csv
 from gputui.report.phases import phase_rows
-from gputui.report.registry import run_tables
+from gputui.report.tables import run_tables
 from gputui.ring.layout import SLOT, RecordKind
 from gputui.state import Session
 from gputui.store.journal.rotation import Preamble

@@ -21,8 +21,8 @@ from gputui.render.summary import facts_lines, one_table
 from gputui.render.traces import open_traced
 from gputui.report.explain.time_tree import time_tree
 from gputui.report.phases import phase_rows
-from gputui.report.registry import run_tables
 from gputui.report.statistics import api_rows, kernel_rows, memory_size_rows, memory_time_rows
+from gputui.report.tables import run_tables
 from gputui.report.tables.phases import mark_rows
 from gputui.state import Run, Session
 from gputui.store.journal import JournalError, JournalWriter

@@ -18,6 +18,7 @@ from msgspec.structs import replace
 from prometheus_client.core import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
+from gputui.cli.reference import dashboard
 from gputui.model.events import (
     GpuSample,
     GpuStatus,
@@ -30,7 +31,6 @@ from gputui.model.events import (
     RunMetrics,
 )
 from gputui.playback.opening import load
-from gputui.render.grafana import dashboard
 from gputui.render.prometheus import MOST_SERIES, prometheus_text
 from gputui.render.prometheus_server import (
     CONNECTIONS,

@@ -12,8 +12,8 @@ from gputui.render import formats
 from gputui.render.text_tables import csv_line, to_csv, to_json, to_markdown, to_text
 from gputui.report.comparable import Subject
 from gputui.report.compare import compare
-from gputui.report.registry import run_tables
 from gputui.report.schema import Column, Table, count, text, time
+from gputui.report.tables import run_tables
 from gputui.state import Session
 from tests.calls_for_tests import calls_of
 from tests.events_for_tests import attached, defined, header, run_started

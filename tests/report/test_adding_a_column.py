@@ -36,7 +36,7 @@ _CHECK = """
 import gputui
 from gputui.cli.reference import tables_page
 from gputui.model.events import *
-from gputui.report.registry import table
+from gputui.report.tables import table
 from gputui.state import Session
 from tests.events_for_tests import times
 

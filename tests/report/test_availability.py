@@ -11,8 +11,8 @@ from gputui.cli.dispatch import run
 from gputui.playback.opening import load
 from gputui.render.text_tables import to_csv, to_json, to_text
 from gputui.report.availability import REASON
-from gputui.report.registry import run_tables
 from gputui.report.summary_document import summary_document
+from gputui.report.tables import run_tables
 from gputui.report.tables.timing import device_timings
 from gputui.state import Session
 from tests.conftest import DATA

@@ -35,17 +35,17 @@ from gputui.render.text_tables import to_csv
 from gputui.report.answer import answer
 from gputui.report.comparable import Subject
 from gputui.report.compare import compare
-from gputui.report.energy import (
+from gputui.report.explain.time_tree import time_tree
+from gputui.report.summary_document import summary_document
+from gputui.report.tables.energy import (
     COUNTER,
+    GPU_ENERGY,
     POWER,
     RunEnergy,
     energy_joules,
     joules_per_kernel_ns,
     run_energy,
 )
-from gputui.report.explain.time_tree import time_tree
-from gputui.report.summary_document import summary_document
-from gputui.report.tables.energy import GPU_ENERGY
 from gputui.report.tables.machine import DEVICES
 from gputui.report.tables.workload import metric_text
 from gputui.state import Run

@@ -31,7 +31,7 @@ from gputui.report.explain.advice import (
     launch_advice,
 )
 from gputui.report.explain.verdict import Verdict, verdict
-from gputui.report.phase_causes import phase_causes
+from gputui.report.tables.bounds import phase_causes
 from gputui.report.tables.time import leaf_rows
 from gputui.state import Run, Session
 from gputui.state.remarks import remarks

@@ -9,7 +9,7 @@ from gputui.model.events import CaptureDelta, KernelDelta, RangeDelta
 from gputui.render import formats
 from gputui.render.prometheus import prometheus_text
 from gputui.report.phases import IN_ORDER, PhaseRow, phase_rows
-from gputui.report.registry import table
+from gputui.report.tables import table
 from gputui.state import Run, Session
 from tests.events_for_tests import at, attached, defined, header, run_started, times
 

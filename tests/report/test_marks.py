@@ -7,8 +7,8 @@ import io
 import sys
 
 from gputui.render.text_tables import to_csv
-from gputui.report.registry import run_tables
 from gputui.report.summary_document import summary_document
+from gputui.report.tables import run_tables
 from gputui.report.tables.phases import domains_of, mark_rows, of_domains
 from gputui.state import MARKS
 from gputui.tui.views.summary import summary_rows

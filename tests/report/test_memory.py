@@ -17,7 +17,7 @@ from gputui.model.events import (
     OpenRange,
     ProcessDetached,
 )
-from gputui.report.registry import run_tables
+from gputui.report.tables import run_tables
 from gputui.report.tables.memory import (
     Held,
     allocation_rows,

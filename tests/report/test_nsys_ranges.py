@@ -14,7 +14,7 @@ import pytest
 
 from gputui.imports.nsys import NsysReport
 from gputui.render.text_tables import to_csv
-from gputui.report.registry import run_tables
+from gputui.report.tables import run_tables
 from gputui.state import Session
 from tests.report.nvtx_cases import write_cases
 

@@ -12,7 +12,7 @@ import pytest
 
 from gputui.imports.nsys import NsysReport
 from gputui.render.text_tables import to_csv
-from gputui.report.registry import run_tables
+from gputui.report.tables import run_tables
 from gputui.state import Session
 
 EXPECTED = Path(__file__).with_name("nsys_stats")

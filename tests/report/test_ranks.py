@@ -32,7 +32,7 @@ from gputui.report.explain import Analysis, findings
 from gputui.report.explain.ranks import Lateness, late_over_steps
 from gputui.report.explain.time_tree import time_tree
 from gputui.report.explain.verdict import verdict
-from gputui.report.registry import table
+from gputui.report.tables import table
 from gputui.state import Run, Session
 from tests.sessions_for_tests import analysed
 

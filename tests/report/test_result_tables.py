@@ -10,8 +10,8 @@ from gputui.model.events import ResultColumn, ResultTable, RunResult
 from gputui.render import formats
 from gputui.render.atomic_write import ExportError
 from gputui.render.summary import one_table
-from gputui.report.registry import summary_tables, table_names
 from gputui.report.summary_document import summary_document
+from gputui.report.tables import summary_tables, table_names
 from gputui.state import Session
 from tests.events_for_tests import at, header, run_ended, run_started
 

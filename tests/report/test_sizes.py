@@ -6,7 +6,7 @@ import json
 
 from gputui.model.events import CaptureDelta, MemoryOperationDelta
 from gputui.render.text_tables import to_csv, to_json, to_text
-from gputui.report.registry import run_tables
+from gputui.report.tables import run_tables
 from gputui.state import Session
 from tests.events_for_tests import at, attached, run_started, times
 

@@ -23,7 +23,7 @@ PROGRAM = """
 import sys
 from pathlib import Path
 from gputui.render import formats
-from gputui.report.process_table import ProcessRow
+from gputui.report.tables.processes import ProcessRow
 from gputui.tui.running import run_app
 from gputui.tui.dialogs import boxes, export, palette, prompt, signal, workloads
 from gputui.tui.shell.main import MainScreen

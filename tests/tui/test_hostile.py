@@ -10,7 +10,7 @@ import pytest
 from rich.cells import cell_len
 
 from gputui.model.events import AnyEvent
-from gputui.state.hosts import Link
+from gputui.state.session import Link
 from gputui.store.journal import JournalWriter, Limits
 from gputui.store.places import default_folder
 from gputui.tui.scenes import FOLDER

@@ -14,7 +14,7 @@ from gputui.model.events import AnyEvent, MachineSample
 from gputui.model.hub import Hub
 from gputui.report.alerts import Alerts, parse
 from gputui.state import Session
-from gputui.state.hosts import ClockOffset, HostNews, Link
+from gputui.state.session import ClockOffset, HostNews, Link
 from gputui.tui.app import GputuiApp
 from gputui.tui.source import ManyHosts, Options
 from tests.events_for_tests import run_started

@@ -22,7 +22,7 @@ from gputui.collect.hosts.link import ASK_S, HANDSHAKES, HostLink
 from gputui.collect.hosts.pipe import RECORDING, FarOptions, begun_now
 from gputui.collect.hosts.target import SSH_OPTIONS, HostTarget
 from gputui.model.events import AnyEvent, MachineSample
-from gputui.state.hosts import HostNews
+from gputui.state.session import HostNews
 
 # Connections that need an answer: opened in the plain terminal, before the screen is drawn.
 #

@@ -49,7 +49,7 @@ from gputui.model.events import (
     RunEnded,
     RunStarted,
 )
-from gputui.state.hosts import ClockOffset, HostNews, Link, State
+from gputui.state.session import ClockOffset, HostNews, Link, State
 from gputui.store.journal import JournalError, JournalReader
 from gputui.store.journal.reader import DamagedError
 from gputui.store.journal.reader import Written as Recorded

@@ -1,12 +1,19 @@
-"""The traced processes of a run: who they are, when they came and went, what was seen of them."""
+"""Processes: those of a run that are traced (who they are, when they came and went, what was seen
+of them), and those on the GPUs now."""
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from gputui.report.schema import TableSpec, count, number, text, time
-from gputui.state import Process, Run
+import msgspec
+
+from gputui.model import units
+from gputui.model.events import ProcessSample
+from gputui.report.schema import TableSpec, count, number, percent, size, text, time
+from gputui.state import Process, Run, Session
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,4 +110,246 @@ PROCESSES: TableSpec[TracedRow] = TableSpec(
     in_summary=True,
     note=lambda _run, _rows: "times since the run's start",
 )  # fmt: skip
+
+# --- The processes on the GPUs as a table: one row per process, sorted, filtered, or as a tree.
+
+OUTSIDE = "(outside this container)"
+"""The command of a process that only the driver sees."""
+
+
+class ProcessRow(msgspec.Struct, frozen=True):
+    """One process with all its GPUs.
+
+    `uses` has a sample for each GPU, or MIG instance, that it is on. It is empty for a launcher,
+    which is not on a GPU itself, and for a process of our own run that the driver does not list by
+    this pid (in a container it may list the host's pids). `run` is the run it belongs to, None for
+    what gputui did not start; `rank` is its rank there.
+
+    In a tree `ancestors_last` says for each level above, then for the row itself, whether it is
+    the last of its siblings: the basis of the lines beside it. In a list it is empty.
+    """
+
+    pid: int
+    start_time_ns: int | None = None
+    parent_pid: int | None = None
+    user: str | None = None
+    command: str | None = None
+    kind: str | None = None
+    uses: tuple[ProcessSample, ...] = ()
+    cpu_percent: float | None = None
+    host_memory_bytes: int | None = None
+    run_time_ns: int | None = None
+    run: int | None = None
+    rank: int | None = None
+    is_launcher: bool = False
+    ancestors_last: tuple[bool, ...] = ()
+
+    @property
+    def identity(self) -> tuple[int, int | None]:
+        """Distinguishes it from a later process with the same pid."""
+        return self.pid, self.start_time_ns
+
+    @property
+    def gpus(self) -> tuple[int, ...]:
+        """The GPUs it is on, once each."""
+        return tuple(sorted({use.gpu for use in self.uses}))
+
+    @property
+    def gpu_memory_bytes(self) -> int | None:
+        """On all its GPUs together."""
+        sizes = [use.gpu_memory_bytes for use in self.uses if use.gpu_memory_bytes is not None]
+        return sum(sizes) if sizes else None
+
+    @property
+    def sm_percent(self) -> float | None:
+        """The mean over its GPUs."""
+        return _mean(use.sm_percent for use in self.uses)
+
+    @property
+    def memory_bandwidth_percent(self) -> float | None:
+        """The mean over its GPUs."""
+        return _mean(use.memory_bandwidth_percent for use in self.uses)
+
+
+PROCESSES_NOW: TableSpec[ProcessRow] = TableSpec(
+    key="gpu_processes",
+    title="GPU processes",
+    meaning="The processes on the GPUs now, one row each with all its GPUs.",
+    columns=(
+        text("GPU", "gpu", lambda row: row.gpus[0] if row.gpus else None, "The GPUs it is on",
+             kind=int | None, words=lambda row: ",".join(map(str, row.gpus)) or units.MISSING),
+        text("PID", "pid", lambda row: row.pid, "The process", kind=int,
+             words=lambda row: str(row.pid)),
+        text("T", "kind", lambda row: row.kind, "C: compute; G: graphics", kind=str | None,
+             label="type"),
+        text("User", "user", lambda row: row.user, "Who started it", kind=str | None, label="user"),
+        size("GPU mem", "gpu_memory_bytes", lambda row: row.gpu_memory_bytes,
+             "GPU memory, on all its GPUs", kind=int | None, label="GPU memory"),
+        percent("SM", "sm_percent", lambda row: row.sm_percent,
+                "Use of the SMs, the mean over its GPUs", kind=float | None),
+        percent("Mem BW", "memory_bandwidth_percent", lambda row: row.memory_bandwidth_percent,
+                "Use of the DRAM's bandwidth, the mean over its GPUs", kind=float | None,
+                label="mem BW", wide=True),
+        percent("CPU", "cpu_percent", lambda row: row.cpu_percent, "Use of one core",
+                kind=float | None),
+        size("Memory", "host_memory_bytes", lambda row: row.host_memory_bytes,
+             "Memory of the host", kind=int | None, label="memory"),
+        time("Age", "run_time_ns", lambda row: row.run_time_ns, "Since it was started",
+             kind=int | None, label="age"),
+        text("Command", "command", lambda row: row.command, "The command line", kind=str | None,
+             words=lambda row: row.command or OUTSIDE, label="command"),
+    ),
+    rows=lambda session, _run: process_rows(session),
+    order=0,
+)  # fmt: skip
+"""Its columns are also what rows are sorted by, and those of the screen's lists of processes."""
+
+
+def process_rows(session: Session) -> list[ProcessRow]:
+    """A row for each process in the newest list, then for each of our own not in it."""
+    ours = _own_processes(session)
+    grouped: dict[tuple[int, int | None], list[ProcessSample]] = {}
+    for sample in session.processes:
+        grouped.setdefault((sample.pid, sample.start_time_ns), []).append(sample)
+    rows = [_row_of_samples(samples, session.now_ns, ours) for samples in grouped.values()]
+    listed = {row.pid for row in rows}
+    for pid, (run, rank, command) in ours.items():
+        if pid not in listed:
+            rows.append(ProcessRow(pid=pid, command=command, run=run, rank=rank))
+    return rows
+
+
+def launcher_rows(session: Session) -> list[ProcessRow]:
+    """A row for each ancestor of a process on a GPU."""
+    return [
+        ProcessRow(
+            pid=launcher.pid,
+            start_time_ns=launcher.start_time_ns,
+            parent_pid=launcher.parent_pid,
+            user=launcher.user,
+            command=launcher.command,
+            run_time_ns=_run_time(launcher.start_time_ns, session.now_ns),
+            is_launcher=True,
+        )
+        for launcher in session.launchers
+    ]
+
+
+def sort_rows(
+    rows: Iterable[ProcessRow], column: str, *, descending: bool = False
+) -> list[ProcessRow]:
+    """By a column of PROCESSES_NOW (KeyError for another); rows without a value come last."""
+    cell: Callable[[ProcessRow], Any] = PROCESSES_NOW.column(column).cell
+    by_pid = sorted(rows, key=lambda row: row.pid)
+    measured = [row for row in by_pid if cell(row) is not None]
+    missing = [row for row in by_pid if cell(row) is None]
+    return [*sorted(measured, key=cell, reverse=descending), *missing]
+
+
+def filter_rows(rows: Iterable[ProcessRow], text: str) -> list[ProcessRow]:
+    """Those with every word of `text` in their pid, user, command or `gpu N`, ignoring case."""
+    words = text.casefold().split()
+    return [row for row in rows if all(word in _haystack(row) for word in words)]
+
+
+def tree_rows(rows: Sequence[ProcessRow], launchers: Iterable[ProcessRow]) -> list[ProcessRow]:
+    """`rows` below their launchers, siblings in the order of `rows`.
+
+    A launcher at the top that only leads to another launcher is left out (the login shell, the
+    terminal), so that a tree begins where it branches or at the parent of a single process.
+    """
+    by_pid = {row.pid: row for row in launchers} | {row.pid: row for row in rows}
+    place = _places(rows, by_pid)
+    children: dict[int | None, list[int]] = {}
+    for pid in sorted(place, key=lambda pid: (place[pid], pid)):
+        parent = by_pid[pid].parent_pid
+        children.setdefault(parent if parent in place else None, []).append(pid)
+    tops = [_top(pid, by_pid, children) for pid in children.get(None, [])]
+    left: list[tuple[int, tuple[bool, ...]]] = [
+        (pid, (number == len(tops) - 1,)) for number, pid in enumerate(tops)
+    ]
+    tree: list[ProcessRow] = []
+    while left:
+        pid, lasts = left.pop(0)
+        tree.append(msgspec.structs.replace(by_pid[pid], ancestors_last=lasts))
+        below = children.get(pid, [])
+        left[:0] = [
+            (child, (*lasts, number == len(below) - 1)) for number, child in enumerate(below)
+        ]
+    return tree
+
+
+def _places(rows: Sequence[ProcessRow], by_pid: dict[int, ProcessRow]) -> dict[int, int]:
+    """For each row and all above it, the position of the first row at or below it.
+
+    A loop, possible only in a forged recording, has no root and is left out of the tree.
+    """
+    place: dict[int, int] = {}
+    for position, row in enumerate(rows):
+        current: ProcessRow | None = row
+        while current is not None and current.pid not in place:
+            place[current.pid] = position
+            parent = current.parent_pid
+            current = None if parent is None else by_pid.get(parent)
+    return place
+
+
+def _top(pid: int, by_pid: dict[int, ProcessRow], children: dict[int | None, list[int]]) -> int:
+    while by_pid[pid].is_launcher:
+        below = children.get(pid, [])
+        if len(below) != 1 or not by_pid[below[0]].is_launcher:
+            break
+        pid = below[0]
+    return pid
+
+
+def _own_processes(session: Session) -> dict[int, tuple[int, int | None, str]]:
+    """By pid, the run, the rank and the command of what gputui started and is still running."""
+    own: dict[int, tuple[int, int | None, str]] = {}
+    for run_number, run in session.runs.items():
+        if not run.is_active:
+            continue
+        for process in run.processes.values():
+            if process.detached is None:
+                attached = process.attached
+                own[attached.pid] = (run_number, attached.rank, attached.command)
+    return own
+
+
+def _row_of_samples(
+    samples: Sequence[ProcessSample], now_ns: int, ours: dict[int, tuple[int, int | None, str]]
+) -> ProcessRow:
+    first = samples[0]
+    run, rank, _ = ours.get(first.pid, (None, None, ""))
+    kinds = {sample.kind for sample in samples if sample.kind is not None}
+    return ProcessRow(
+        pid=first.pid,
+        start_time_ns=first.start_time_ns,
+        parent_pid=first.parent_pid,
+        user=first.user,
+        command=first.command,
+        kind=next(iter(kinds)) if len(kinds) == 1 else "C+G" if kinds else None,
+        uses=tuple(samples),
+        cpu_percent=first.cpu_percent,
+        host_memory_bytes=first.host_memory_bytes,
+        run_time_ns=_run_time(first.start_time_ns, now_ns),
+        run=run,
+        rank=rank,
+    )
+
+
+def _run_time(start_ns: int | None, now_ns: int) -> int | None:
+    return None if start_ns is None else max(0, now_ns - start_ns)
+
+
+def _haystack(row: ProcessRow) -> str:
+    gpus = " ".join(f"gpu{gpu} gpu {gpu}" for gpu in row.gpus)
+    return f"{row.pid} {row.user or ''} {row.command or ''} {gpus}".casefold()
+
+
+def _mean(values: Iterable[float | None]) -> float | None:
+    measured = [value for value in values if value is not None]
+    return sum(measured) / len(measured) if measured else None
+
+
 TABLES = (PROCESSES,)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gputui.model.units import size
-from gputui.report.process_table import OUTSIDE, ProcessRow
+from gputui.report.tables.processes import OUTSIDE, ProcessRow
 from gputui.tui.dialogs.dialog import Dialog, key_hints
 from gputui.tui.widgets.canvas import Row, wrap
 

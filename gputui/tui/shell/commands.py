@@ -7,14 +7,14 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gputui.report.process_table import OUTSIDE
+from gputui.report.tables.processes import OUTSIDE
 from gputui.state.remarks import CUPTI_STAYS
 from gputui.tui.model import Model
 from gputui.tui.shell.replay_keys import ReplayKeys
 from gputui.tui.source import Attacher, JobElsewhere, ManyHosts, Playback, Runner
 
 if TYPE_CHECKING:
-    from gputui.report.process_table import ProcessRow
+    from gputui.report.tables.processes import ProcessRow
     from gputui.tui.dialogs.export import ExportRequest
     from gputui.tui.dialogs.needs import Target
     from gputui.tui.dialogs.workloads import StartRequest

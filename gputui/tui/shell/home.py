@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from gputui.state import Session
-from gputui.state.hosts import Hosts
+from gputui.state.session import Hosts
 from gputui.tui.model import Model
 from gputui.tui.source import ManyHosts, Playback, Source
 

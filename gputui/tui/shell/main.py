@@ -33,7 +33,7 @@ from gputui.tui.widgets.view import (
 )
 
 if TYPE_CHECKING:
-    from gputui.report.process_table import ProcessRow
+    from gputui.report.tables.processes import ProcessRow
 
 
 class MainScreen(PaletteKeys):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from math import ceil
 
-from gputui.report.process_table import ProcessRow
+from gputui.report.tables.processes import ProcessRow
 from gputui.state import Gpu
 from gputui.tui.model import Model
 from gputui.tui.source import Playback, Runner

@@ -7,8 +7,8 @@ from collections.abc import Hashable
 from dataclasses import dataclass, replace
 from functools import partial
 
-from gputui.report.process_table import ProcessRow, sort_rows
 from gputui.report.schema import Column
+from gputui.report.tables.processes import ProcessRow, sort_rows
 from gputui.tui.model import Model
 from gputui.tui.widgets import hosts as lines
 from gputui.tui.widgets.canvas import Row, chosen_row, clip, heading, wrap

@@ -10,8 +10,8 @@ from gputui.report.explain import Finding, Verdict
 from gputui.report.explain.finding import capital
 from gputui.report.explain.lines import AT_A_LINE, line_shares
 from gputui.report.explain.verdict import SPEAKS
-from gputui.report.phase_causes import idle_phases
 from gputui.report.statistics import TableRow
+from gputui.report.tables.bounds import idle_phases
 from gputui.state import Run
 from gputui.tui.widgets.canvas import Row, fit, heading, labelled, paragraph, wrap
 from gputui.tui.widgets.names import cut_middle

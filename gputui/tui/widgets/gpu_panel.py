@@ -8,7 +8,7 @@ from itertools import pairwise
 from rich.cells import cell_len
 
 from gputui.model.units import MISSING, joules, percent, watts
-from gputui.report.energy import RunEnergy, used_span
+from gputui.report.tables.energy import RunEnergy, used_span
 from gputui.state import Gpu, Run
 from gputui.tui.model import Model, Tables
 from gputui.tui.widgets.canvas import Row

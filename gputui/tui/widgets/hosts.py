@@ -11,7 +11,7 @@ import msgspec
 
 from gputui.model.units import MISSING, duration, percent, size, watts
 from gputui.state import Gpu
-from gputui.state.hosts import Host, Hosts
+from gputui.state.session import Host, Hosts
 from gputui.tui.widgets.canvas import Row, Span, clip, fit
 from gputui.tui.widgets.gpu_figures import (
     busy,

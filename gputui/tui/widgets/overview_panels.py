@@ -6,11 +6,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
-from gputui.report.energy import RunEnergy
 from gputui.report.explain import Finding, Verdict
 from gputui.report.explain.time_tree import TimeTree
 from gputui.report.phases import PhaseRow
 from gputui.report.statistics import TableRow
+from gputui.report.tables.energy import RunEnergy
 from gputui.state import Run
 from gputui.tui.model import Model, Tables
 from gputui.tui.source import ManyHosts

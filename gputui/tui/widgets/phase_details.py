@@ -7,9 +7,8 @@ from collections.abc import Sequence
 from gputui.model.leaves import LEAVES
 from gputui.model.payloads import payload_text
 from gputui.model.units import count, duration, joules, percent, quantity
-from gputui.report.phase_causes import PhaseCauses
 from gputui.report.phases import PhaseRow
-from gputui.report.roofline import Roof
+from gputui.report.tables.bounds import PhaseCauses, Roof
 from gputui.tui.widgets.canvas import Row, labelled
 from gputui.tui.widgets.chart import spark
 

@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 import msgspec
 
 from gputui.model.units import MISSING, duration, percent, size
-from gputui.report.process_table import (
+from gputui.report.schema import Column
+from gputui.report.tables.processes import (
     OUTSIDE,
     PROCESSES_NOW,
     ProcessRow,
@@ -18,7 +19,6 @@ from gputui.report.process_table import (
     sort_rows,
     tree_rows,
 )
-from gputui.report.schema import Column
 from gputui.state import Session
 from gputui.tui.widgets.canvas import Row
 

@@ -12,7 +12,7 @@ from textual import events
 from textual.geometry import Size
 from textual.message import Message
 
-from gputui.report.process_table import ProcessRow
+from gputui.report.tables.processes import ProcessRow
 from gputui.tui.model import Model
 from gputui.tui.shell.keys import is_key, named
 from gputui.tui.widgets.canvas import Row

@@ -22,7 +22,7 @@ from gputui.collect.hosts.fleet import Fleet
 from gputui.collect.hosts.pipe import RECORDING, FarOptions, FarRun, begun_now
 from gputui.collect.hosts.target import HostTarget, command_target, ssh_target
 from gputui.model.events import AnyEvent
-from gputui.state.hosts import Hosts
+from gputui.state.session import Hosts
 from gputui.store.journal import JournalReader
 from tests.collect.hosts.conftest import PATIENCE_S, SSH, Server
 

@@ -22,7 +22,7 @@ from gputui.collect.hosts.pipe import FarOptions
 from gputui.collect.hosts.target import TargetError, command_target, distinct, ssh_target
 from gputui.model.events import Alert, Header, HostSample, MachineSample
 from gputui.report.alerts import Alerts, parse
-from gputui.state.hosts import ClockOffset, HostNews, Hosts
+from gputui.state.session import ClockOffset, HostNews, Hosts
 from gputui.store.journal import JournalReader
 from tests.collect.fake_machine import FakeMachine
 from tests.collect.hosts.ssh_server import PATIENCE_S

@@ -19,8 +19,8 @@ from gputui.model.events import (
     ThreadNamed,
 )
 from gputui.render.text_tables import to_csv, to_text
-from gputui.report.registry import run_tables
 from gputui.report.summary_document import summary_document
+from gputui.report.tables import run_tables
 from gputui.report.tables.processes import thread_words, traced_rows
 from gputui.state import Session
 from gputui.tui.views.summary import summary_rows

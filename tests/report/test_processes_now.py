@@ -13,7 +13,7 @@ from gputui.model.events import (
     ProcessDetached,
     ProcessSample,
 )
-from gputui.report.process_table import (
+from gputui.report.tables.processes import (
     PROCESSES_NOW,
     ProcessRow,
     filter_rows,
