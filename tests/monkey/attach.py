@@ -207,7 +207,8 @@ def _kill_at_random(
         [sys.executable, "-X", "faulthandler", "-m", "gputui", "attach", str(program.pid),
          "--record", "-o", recording],
         stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=said,
-        env={**os.environ, "PYTHONPATH": root, "XDG_DATA_HOME": str(folder)},
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([root, *sys.path]),
+             "XDG_DATA_HOME": str(folder)},
         start_new_session=True,
     )  # fmt: skip
     time.sleep(pick.uniform(0.2, 2.5))
@@ -222,6 +223,7 @@ def _kill_at_random(
     if pick.random() < 0.1:
         tally["target killed"] += 1
         program.process.kill()
+        program.process.wait()
     gputui.send_signal(number)
     for injector in injectors if pick.random() < 0.5 else ():
         tally["injector too"] += 1

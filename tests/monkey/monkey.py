@@ -84,7 +84,7 @@ class Monkey:
         self.pid, self.terminal = pty.fork()
         if self.pid == 0:
             os.chdir(folder)
-            root = str(Path(__file__).parents[2])
+            root = os.pathsep.join([str(Path(__file__).parents[2]), *sys.path])
             data = {"XDG_DATA_HOME": str(folder / "data"), "XDG_CACHE_HOME": str(folder / "cache")}
             os.environ |= {"TERM": "xterm-256color", "PYTHONPATH": root, **data}
             os.execv(sys.executable, [sys.executable, "-X", "faulthandler", "-m", "gputui", *words])
