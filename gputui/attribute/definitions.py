@@ -15,11 +15,10 @@ import numpy as np
 
 from gputui.attribute.accounting.account import Accounting
 from gputui.attribute.arrays import Int64s, KeyTable, Slots, times_ns
-from gputui.attribute.collection import Collection, DeltaParts
+from gputui.attribute.collection import Collection, DeltaParts, TraceSink
 from gputui.attribute.numbering import Geometry, Numbering
 from gputui.attribute.range_deltas import KernelsOfRanges
 from gputui.attribute.records import MAX_LABEL, Attributes, Strings
-from gputui.attribute.trace_sink import TraceSink
 from gputui.base.sanitize import sanitize
 from gputui.model.events import (
     OTHER_KERNELS,

@@ -22,7 +22,7 @@ from gputui.attribute.arrays import (
     times_ns,
 )
 from gputui.attribute.calls import NO_CALL, CudaCalls, MatchedCalls
-from gputui.attribute.collection import Collection, Collector, DeltaParts
+from gputui.attribute.collection import Collection, Collector, DeltaParts, TraceSink
 from gputui.attribute.definitions import KernelNames, Shapes
 from gputui.attribute.graph_nodes import GraphNodes
 from gputui.attribute.instances import RangeInstances
@@ -38,7 +38,6 @@ from gputui.attribute.records import (
     timed,
 )
 from gputui.attribute.streams import Streams
-from gputui.attribute.trace_sink import TraceSink
 from gputui.ring.layout import SLOT, RecordKind
 
 # --- Which times of operations can be meant.

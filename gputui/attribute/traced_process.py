@@ -19,7 +19,14 @@ from gputui.attribute.accounting.account import Accounting
 from gputui.attribute.accounting.program_steps import ProgramSteps
 from gputui.attribute.arrays import Bools, Holes, Int64s, Slots, run_starts, times_ns
 from gputui.attribute.calls import NESTED_NS, CudaCalls
-from gputui.attribute.collection import Collection, Collector, DeltaParts, has_news, merge_parts
+from gputui.attribute.collection import (
+    Collection,
+    Collector,
+    DeltaParts,
+    TraceSink,
+    has_news,
+    merge_parts,
+)
 from gputui.attribute.definitions import KernelNames, MarkCounts, Resources, Shapes, ThreadNames
 from gputui.attribute.graph_nodes import GraphNodes
 from gputui.attribute.instances import Finalised, RangeInstances
@@ -30,7 +37,6 @@ from gputui.attribute.range_stacks import Nodes
 from gputui.attribute.ranges import PushPopRanges
 from gputui.attribute.records import LaunchedOperations, RecordsByUse, Strings, separate_by_use
 from gputui.attribute.streams import Streams
-from gputui.attribute.trace_sink import TraceSink
 from gputui.attribute.windows import Windows
 from gputui.model.events import (
     AnyEvent,

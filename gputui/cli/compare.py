@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from gputui.base.errors import FAILED
 from gputui.base.standard_streams import columns, say
 from gputui.cli.declaration import UsageError
-from gputui.cli.reading import load_run, recordings
+from gputui.cli.summary import load_run, recordings
 from gputui.render import formats
 
 if TYPE_CHECKING:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import importlib.metadata
+import mmap
 import os
 import re
 import shutil
@@ -11,7 +12,8 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from typing import Literal
+from pathlib import Path
+from typing import Literal, NamedTuple
 
 import msgspec
 
@@ -21,7 +23,6 @@ from gputui.base.sanitize import sanitize
 from gputui.cli.parsing import print_json
 from gputui.collect.catalogue import CatalogueError, load_catalogue
 from gputui.collect.sampler import read_once
-from gputui.inject.cupti_features import unused_features
 from gputui.inject.environment import (
     capture_environment,
     create_capture_folder,
@@ -271,3 +272,49 @@ def _terminal() -> Iterator[Check]:
 _LOOKS: tuple[Callable[[], Iterator[Check]], ...] = (
     _python, _machine, _library, _cupti, _nsight, _workloads, _recordings, _terminal,
 )  # fmt: skip
+
+
+# --- What a newer CUPTI offers that gputui does not use, and why: seen in the file, never loaded.
+
+
+class Feature(NamedTuple):
+    """`symbols` are the functions that it needs; `reason` is why it is left alone."""
+
+    name: str
+    symbols: tuple[str, ...]
+    reason: str
+
+
+FEATURES = (
+    Feature(
+        "several subscribers",
+        ("cuptiSubscribe_v2", "cuptiActivityEnable_v2", "cuptiActivityGetNextRecord_v2"),
+        "a program has subscribers of that kind or of the older one, never both: torch.profiler "
+        "and other tools in it would get nothing",
+    ),
+    Feature(
+        "selected fields",
+        ("cuptiActivityEnable_v2", "cuptiActivityRegisterCallbacks_v2"),
+        "they need a subscriber of that kind",
+    ),
+    Feature(
+        "hardware tracing",
+        ("cuptiActivityEnableHWTrace",),
+        "only from Blackwell on, and it cannot be switched off once a context has it",
+    ),
+)
+
+
+def unused_features(library: Path) -> list[Feature]:
+    """Those whose functions stand in a libcupti; none if it cannot be read."""
+    try:
+        with library.open("rb") as file, mmap.mmap(
+            file.fileno(), 0, access=mmap.ACCESS_READ
+        ) as content:  # fmt: skip
+            return [
+                feature
+                for feature in FEATURES
+                if all(content.find(b"\0%s\0" % name.encode()) >= 0 for name in feature.symbols)
+            ]
+    except (OSError, ValueError):
+        return []

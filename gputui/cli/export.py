@@ -8,7 +8,7 @@ import sys
 
 from gputui.base.standard_streams import say
 from gputui.cli.declaration import UsageError
-from gputui.cli.reading import one_recording
+from gputui.cli.summary import one_recording
 from gputui.render import formats
 
 

@@ -6,11 +6,11 @@ import argparse
 import shlex
 import sys
 from contextlib import closing
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gputui.base.standard_streams import columns, say
 from gputui.cli.declaration import UsageError
-from gputui.cli.reading import load_run, one_recording
 from gputui.render import formats
 
 if TYPE_CHECKING:
@@ -140,3 +140,56 @@ def _write_events(file: str, options: argparse.Namespace) -> None:
             table = event_table(traced, options.table)
             sys.stdout.write(formats.one_table(table, options.format, columns(sys.stdout)))
         sys.stdout.flush()
+
+
+# --- The arguments that name a recording, and a run in it.
+
+
+def one_recording(names: list[str]) -> str:
+    """The one recording named, possibly by several files if it was rotated, as a shell expands
+    x*.gputui. Raises UsageError.
+    """
+    from gputui.store.journal.reader import first_of
+
+    firsts = {str(first_of(Path(name))) for name in names}
+    if len(firsts) > 1:
+        raise UsageError(
+            f"{', '.join(names[:3])} are not the files of one recording: name one "
+            "(gputui compare compares several)"
+        )
+    return names[0] if len(names) == 1 else firsts.pop()
+
+
+def recordings(names: list[str]) -> list[str]:
+    """The recordings named. Files of a rotated one, as a shell expands x*.gputui, count as one; a
+    file named by itself is read by itself.
+    """
+    from gputui.store.journal.reader import first_of, members
+
+    kept: list[str] = []
+    gathered: set[Path] = set()
+    for name in names:
+        first = first_of(Path(name))
+        named = {Path(other) for other in names if first_of(Path(other)) == first}
+        # Only the headers decide: x and x.2 may also be different recordings.
+        if len(named) == 1 or not named <= {*members(first)}:
+            kept.append(name)
+        elif first not in gathered:
+            gathered.add(first)
+            kept.append(str(first))
+    return kept
+
+
+def load_run(
+    name: str, number: int | None = None, *, raw_names: bool = False, table: str | None = None
+) -> Loaded:
+    """Run `number` of a file, the newest if None; remarks go to stderr. The others as in load.
+
+    Raises JournalError.
+    """
+    from gputui.playback.opening import load
+
+    loaded = load(name, number, raw_names=raw_names, table=table)
+    for remark in loaded.remarks:
+        say(remark)
+    return loaded

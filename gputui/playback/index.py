@@ -34,7 +34,7 @@ from gputui.model.events import (
     RunProgress,
     RunStarted,
 )
-from gputui.model.throttling import HARMLESS_THROTTLING
+from gputui.model.peaks import HARMLESS_THROTTLING
 from gputui.playback.line_index import LineIndex, LineKind
 from gputui.state import HISTORY_SAMPLES, Readings, Session
 from gputui.state.history import History

@@ -14,9 +14,8 @@ from gputui.base.sanitize import sanitize
 from gputui.model import units
 from gputui.model.units import moment
 from gputui.render.atomic_write import NoRunError, UnknownNameError
-from gputui.report.answer import Group, Line, answer
+from gputui.report.answer import Group, Line, answer, clocks_line, job_of
 from gputui.report.cost import cost_of
-from gputui.report.job import clocks_line, job_of
 from gputui.report.schema import AnyTable
 from gputui.report.tables import run_tables, summary_tables, table, table_names
 from gputui.report.windows import tracing_line

@@ -27,11 +27,11 @@ from gputui.model.events import (
     ResultTable,
 )
 from gputui.model.units import moment
+from gputui.report.answer import Job, job_of
 from gputui.report.cost import Cost, cost_of
 from gputui.report.explain import Analysis, MachineAnalysis, conclusion, findings, machine_findings
 from gputui.report.explain.finding import FindingDocument, finding_documents
 from gputui.report.explain.verdict import VerdictDocument, verdict_document
-from gputui.report.job import Job, job_of
 from gputui.report.schema import ROWS, AnyColumn, AnyTable, Cell, TableSpec
 from gputui.report.tables import machine_tables, run_tables
 from gputui.report.tables.energy import span_of

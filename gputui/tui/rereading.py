@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 def read_again(app: GputuiApp, run: Run, scope: RunScope) -> None:
     """Have the model take the tables of these steps once they are read, or why they are not."""
-    from gputui.playback.stretch import read_stretch
+    from gputui.playback.opening import read_stretch
     from gputui.report.explain.time_tree import main_loops
     from gputui.report.scope import of_ranks
 

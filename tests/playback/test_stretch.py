@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gputui.playback.opening import load
-from gputui.playback.stretch import read_stretch
+from gputui.playback.opening import load, read_stretch
 from gputui.report.explain.time_tree import main_loops
 from gputui.report.phases import phase_rows
 from gputui.report.statistics import kernel_rows

@@ -12,7 +12,7 @@ from gputui.playback.opening import load
 from gputui.report.answer import answer
 from gputui.report.explain import Analysis, findings
 from gputui.report.explain.time_tree import time_tree
-from gputui.report.step_meaning import step_meaning
+from gputui.report.scope import step_meaning
 from gputui.report.summary_document import summary_document
 from gputui.report.tables.ranks import why_unknown
 from gputui.state import Run, Session

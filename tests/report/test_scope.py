@@ -10,8 +10,15 @@ import pytest
 
 from gputui.report.explain.time_tree import TimeTree, time_tree
 from gputui.report.explain.verdict import verdict
-from gputui.report.scope import RunScope, ScopeKind, cut, in_words, scopes, why_no_stretch
-from gputui.report.step_meaning import step_meaning
+from gputui.report.scope import (
+    RunScope,
+    ScopeKind,
+    cut,
+    in_words,
+    scopes,
+    step_meaning,
+    why_no_stretch,
+)
 from gputui.state import Run, Session
 from gputui.store.journal import JournalReader
 from tests.conftest import DATA

@@ -9,8 +9,7 @@ from gputui.model.leaves import Leaf
 from gputui.playback.opening import load
 from gputui.report.answer import answer
 from gputui.report.explain.time_tree import time_tree
-from gputui.report.scope import RunScope, ScopeKind
-from gputui.report.step_meaning import scope_words, step_meaning
+from gputui.report.scope import RunScope, ScopeKind, scope_words, step_meaning
 from tests.attribute.capture_program import Program, Traced
 from tests.conftest import DATA
 from tests.events_for_tests import times

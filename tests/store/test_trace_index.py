@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from gputui.model.events import StepLanes
-from gputui.playback.stretch import operations_of_step
+from gputui.playback.opening import operations_of_step
 from gputui.state import Session
 from gputui.store.trace import (
     LEAST_BLOCK,

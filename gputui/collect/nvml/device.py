@@ -34,7 +34,7 @@ from gputui.collect.nvml.reading import (
     read_status,
 )
 from gputui.model.events import GpuFacts, GpuSample, MigFacts, MigSample
-from gputui.model.throttling import throttle_reasons
+from gputui.model.peaks import throttle_reasons
 
 # Taking turns, where reading every GPU in one tick would be too slow.
 

@@ -11,7 +11,7 @@ from statistics import median
 from gputui.model import units
 from gputui.model.events import GpuSample
 from gputui.model.leaves import LEAVES, Leaf
-from gputui.model.throttling import HARMLESS_THROTTLING
+from gputui.model.peaks import HARMLESS_THROTTLING
 from gputui.report.availability import lost_count, why_lost
 from gputui.report.explain.analysis import Analysis, MachineAnalysis, MachineRule, RunRule
 from gputui.report.explain.finding import (

@@ -10,8 +10,8 @@ from gputui.model.leaves import LEAF_OF_KEY, LEAVES, Leaf
 from gputui.report.explain.time_tree import TimeTree
 from gputui.report.explain.verdict import Headline, verdict
 from gputui.report.phases import in_main_step, main_step, phase_rows
+from gputui.report.scope import step_meaning
 from gputui.report.statistics import kernel_rows
-from gputui.report.step_meaning import step_meaning
 from gputui.report.tables.energy import run_energy
 from gputui.state import Run
 from gputui.tui import scenes

@@ -10,8 +10,8 @@ from gputui.model.units import duration, percent
 from gputui.report.explain import Verdict, verdict
 from gputui.report.explain.time_tree import TimeTree
 from gputui.report.phases import in_main_step, outside_ns, phase_rows
+from gputui.report.scope import scope_words
 from gputui.report.statistics import TableRow, kernel_rows, memory_time_rows
-from gputui.report.step_meaning import scope_words
 from gputui.report.tables.memory import OUTSIDE
 from gputui.state import Run
 from gputui.tui.model import Model

@@ -7,7 +7,7 @@ from itertools import islice
 
 from gputui.model.events import GpuSample, GpuStatus
 from gputui.model.metrics import metrics_of
-from gputui.model.throttling import HARMLESS_THROTTLING
+from gputui.model.peaks import HARMLESS_THROTTLING
 from gputui.model.units import (
     MISSING,
     celsius,

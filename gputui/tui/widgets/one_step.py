@@ -7,7 +7,7 @@ from functools import partial
 from gputui.model.events import StepLanes
 from gputui.model.units import duration
 from gputui.report.explain.time_tree import TimeTree
-from gputui.report.step_meaning import what_it_is
+from gputui.report.scope import what_it_is
 from gputui.state import Run
 from gputui.tui.model import Model
 from gputui.tui.widgets.canvas import Row, heading, wrap

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from gputui.model.events import StepLanes
 from gputui.model.leaves import LEAVES, Leaf
 from gputui.model.units import duration
+from gputui.report.answer import clocks_of
 from gputui.report.explain.rank_causes import RankTime
 from gputui.report.explain.rank_waits import hosts
-from gputui.report.job import clocks_of
 from gputui.state import Run, Session
 from gputui.tui.widgets.canvas import Row, Span, heading
 from gputui.tui.widgets.causes import look

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from gputui.inject.cupti_features import unused_features
+from gputui.cli.doctor import unused_features
 
 V2 = "cuptiSubscribe_v2 cuptiActivityEnable_v2 cuptiActivityGetNextRecord_v2 "
 
