@@ -268,6 +268,8 @@ class Command(NamedTuple):
     arguments: tuple[Argument, ...] = ()
     options: tuple[Option, ...] = ()
     notes: Callable[[], str] | None = None
+    runs_command: bool = False
+    """Whether a command line may follow after --; it is then `options.command_line`."""
 
     @property
     def program(self) -> str:

@@ -16,7 +16,7 @@ from importlib import import_module
 from gputui.base.errors import FAILED, GputuiError
 from gputui.base.standard_streams import complete, release, say, tolerate
 from gputui.cli import options
-from gputui.cli.declaration import UsageError, modes_text
+from gputui.cli.declaration import Command, UsageError, modes_text
 from gputui.cli.hosts import asked_for
 from gputui.cli.options import MAIN
 from gputui.cli.parsing import parse
@@ -139,6 +139,15 @@ def run(arguments: Sequence[str]) -> int:
         release()
 
 
+def _parsed(command: Command, words: list[str]) -> argparse.Namespace:
+    if not command.runs_command:
+        return parse(command, words)
+    place = words.index("--") if "--" in words else len(words)
+    options = parse(command, words[:place])
+    options.command_line = words[place + 1 :]
+    return options
+
+
 def _dispatch(words: list[str]) -> int:
     command = options.command(words[0]) if words else None
     if command is not None:
@@ -147,7 +156,7 @@ def _dispatch(words: list[str]) -> int:
             module.words(words[2:])  # of any kind, none of them meant for our parser
             return 0
         run_command: Callable[[argparse.Namespace], int] = module.run
-        status = run_command(parse(command, words[1:]))
+        status = run_command(_parsed(command, words[1:]))
         sys.stdout.flush()  # what cannot be written is an error now, not at the exit
         return status
     typed: list[str] | None = None

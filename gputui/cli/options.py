@@ -108,6 +108,14 @@ Every CUDA or NVTX program started there then loads the capture library, asleep:
 waiting thread, no ring, no CUPTI, nothing on disk. `gputui attach PID` wakes it, without
 ptrace. nsys and ncu set the same variables for their own programs: theirs win there."""
 
+_TRY = """\
+gputui try [RECORDING] [--cure NAME] [--budget 10m] -- CMD ARG ...
+The program is run several times, unchanged: once to see what it is slow for, then with cures
+applied from outside. What can be switched while it runs is switched on and off between blocks of
+its own steps; the rest takes a run each. A gain is claimed only where the lower end of its
+interval is over 1.02, for all that was tried together. Nothing is left on, and nothing is edited:
+the lines to write are printed."""
+
 _ATTACH = """\
 The library is handed over by ptrace at a moment that is known to be safe, or not at all; it
 stays in the process, asleep, so that the next time needs no ptrace. Neither does a program
@@ -307,6 +315,32 @@ COMMANDS = (
                    "N", parse=count, many=True),
         ),
         lambda: _CONDITIONS,
+    ),
+    Command(
+        "try",
+        "Try cures on a program, and print what each gains, measured.",
+        (
+            Argument("recording", "RECORDING", "the findings are this recording's: nothing is "
+                     "captured first", "at most one", completes="recording"),
+        ),
+        (
+            Option("cure", "only this one; --list has their names", "NAME", many=True),
+            Option("all", "all that leave results as they are, findings or not"),
+            Option("list", "list the cures"),
+            Option("budget", "how long it may take in all", "TIME", parse=seconds, default="10m"),
+            Option("yes", "do not ask before anything runs"),
+            Option("scratch", "run in a copy of the folder, which goes afterwards"),
+            Option("shared", "although another program computes on the GPU"),
+            Option("with_tracking", "leave W&B, MLflow and others on"),
+            Option("seed", "of the order in which cures are on and off", "N", parse=count,
+                   default="0"),
+            Option("calibration", "print what was forecast and measured in all trials so far"),
+            _RUN,
+            _JSON,
+            *(option for option in MAIN.options if option.name == "readonly"),
+        ),
+        lambda: _TRY,
+        runs_command=True,
     ),
     Command(
         "attach",

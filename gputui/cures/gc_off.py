@@ -20,8 +20,9 @@ def _apply(_library: object) -> Callable[[], None]:
 CURE = Cure(
     name="gc_off",
     title="Python's garbage collector is off",
-    answers=("garbage_collection",),
+    answers=("idle.host",),
     result=EXACT,
     change="gc.freeze() once the model is built, or gc.disable() and gc.collect() every N steps",
     apply=_apply,
+    forecast=None,
 )

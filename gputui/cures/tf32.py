@@ -18,6 +18,8 @@ def _apply(torch: Any) -> Callable[[], None]:
     if torch.cuda.is_initialized() and torch.cuda.get_device_capability() < FIRST_WITH_TF32:
         raise CannotApply("this GPU has no TF32")
     precision = torch.get_float32_matmul_precision()
+    if precision != "highest":
+        raise CannotApply(f"the precision of matrix products is {precision} already")
     torch.set_float32_matmul_precision("high")
 
     def undo() -> None:
@@ -34,4 +36,5 @@ CURE = Cure(
     change='torch.set_float32_matmul_precision("high")',
     apply=_apply,
     library="torch",
+    forecast="TF32",
 )

@@ -145,6 +145,27 @@ def capture_environment(
     return environment, "; ".join(problems) or None
 
 
+def trial_environment(
+    folder: Path, base_environment: Mapping[str, str], cures: Sequence[str], trial: str
+) -> dict[str, str]:
+    """The environment of a child that something is tried on: nothing of it is captured, its steps
+    are timed as `trial` says (JSON, see hook/trial.py) and `cures` are applied for the whole run.
+    What it says of both appears in `folder`.
+    """
+    environment = dict(base_environment)
+    for variable in LOADERS:
+        if Path(environment.get(variable, "")).name == CAPTURE.path.name:
+            del environment[variable]
+    environment["GPUTUI_CAPTURE_DIR"] = str(folder.absolute())
+    environment["GPUTUI_STEP_MARKS"] = "1"
+    environment["GPUTUI_TRIAL"] = trial
+    if cures:
+        environment[VARIABLE] = ",".join(cures)
+    paths = (str(HOOK), base_environment.get("PYTHONPATH", ""))
+    environment["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
+    return environment
+
+
 def _missing(places: Mapping[str, str], held: Mapping[str, str]) -> list[str]:
     """What is missing, what is left, and which tool holds it: one line per tool."""
     lines: list[str] = []

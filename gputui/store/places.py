@@ -21,6 +21,7 @@ SQLITE_SUFFIX = ".sqlite"
 
 TRACE_SUFFIX = ".gputui-trace"
 SNAPSHOT_SUFFIX = ".gputui-snapshot"
+TRIAL_SUFFIX = ".gputui-try.json"
 """The suffixes of files beside a recording."""
 
 
@@ -66,6 +67,11 @@ def numbered(path: Path, number: int) -> Path:
 def trace_path(recording: Path) -> Path:
     """The trace beside a recording: x.gputui, x.gputui.gz, … have x.gputui-trace."""
     return recording.with_name(f"{_stem(recording)}{TRACE_SUFFIX}")
+
+
+def trial_path(recording: Path) -> Path:
+    """What was tried for a recording's findings: x.gputui-try.json."""
+    return recording.with_name(f"{_stem(recording)}{TRIAL_SUFFIX}")
 
 
 def _stem(recording: Path) -> str:

@@ -5,7 +5,7 @@ A private `sitecustomize` that then runs the one it hides. Once there is such a 
 that run are sampled (python_lines); once there is torch, ranges are put around its operations
 (torch_ranges), so that a program without NVTX shows phases. Torch, and libraries that have a loop
 or show one, mark the program's steps (step_marks). Cures that are tried (gputui.cures) are applied
-once the library that they change is there.
+once the library that they change is there, or switched on and off between steps (trial).
 
 If anything fails here, the program goes on without ranges, marks or cures. Python 3.8 and later;
 nothing of gputui is imported, because the child may use another interpreter.
@@ -17,6 +17,7 @@ import contextlib
 import importlib.abc
 import importlib.machinery
 import importlib.util
+import json
 import os
 import sys
 from typing import Any, Sequence  # noqa: UP035
@@ -32,13 +33,14 @@ class _AfterLibraries(importlib.abc.MetaPathFinder):
     once it has been executed, has lines sampled and steps marked, annotates torch and applies the
     library's cures."""
 
-    def __init__(self, cures: Any, steps: Any) -> None:
+    def __init__(self, cures: Any, steps: Any, trial: Any) -> None:
         self._looking = False
         self._loops = set(steps.PLACES) if steps is not None else set()
         self._awaited = _USE_GPUS.union(self._loops, cures.libraries if cures is not None else ())
         self._sampling = False
         self._cures = cures
         self._steps = steps
+        self._trial = trial
         self._marks: Any = None
 
     def find_spec(
@@ -66,6 +68,9 @@ class _AfterLibraries(importlib.abc.MetaPathFinder):
 
     def _executed(self, name: str, module: Any) -> None:
         self._awaited.discard(name)
+        if name == _TORCH and self._trial is not None:
+            with contextlib.suppress(Exception):
+                self._trial.imported_torch(module)
         if self._cures is not None:
             self._cures.imported(name, module)
         if name == _TORCH:
@@ -79,7 +84,11 @@ class _AfterLibraries(importlib.abc.MetaPathFinder):
         if name in self._loops:
             with contextlib.suppress(Exception):
                 if self._marks is None:
-                    self._marks = self._steps.from_library(os.environ["GPUTUI_CAPTURE_LIBRARY"])
+                    self._marks = (
+                        self._steps.Marks(self._trial.define, self._trial.step)
+                        if self._trial is not None
+                        else self._steps.from_library(os.environ["GPUTUI_CAPTURE_LIBRARY"])
+                    )
                 self._marks.mark(name, module)
         if name in _USE_GPUS and not self._sampling:
             self._sampling = True
@@ -106,10 +115,15 @@ def _beside(name: str) -> Any:
 
 
 def _chosen_cures() -> Any:
-    """Those that were chosen for this program, the ones that wait for no library applied already;
-    None where none were chosen."""
+    """Those that were chosen for this program, or that a trial switches, the ones that wait for no
+    library applied already; None where none were chosen."""
     names = [name for name in os.environ.get("GPUTUI_CURES", "").split(",") if name]
-    if not names:
+    switched = []
+    with contextlib.suppress(Exception):
+        if os.environ.get("GPUTUI_TRIAL"):
+            tried = json.loads(os.environ["GPUTUI_TRIAL"])
+            switched = [*tried.get("cures", ()), *tried.get("held", ())]
+    if not names and not switched:
         return None
     spec = importlib.util.spec_from_file_location(
         "_gputui_cures", os.path.join(_CURES, "__init__.py"), submodule_search_locations=[_CURES]
@@ -120,7 +134,7 @@ def _chosen_cures() -> Any:
     sys.modules[spec.name] = module  # its cures import from it
     try:
         spec.loader.exec_module(module)
-        cures = module.Application(names, os.environ.get("GPUTUI_CAPTURE_DIR"))
+        cures = module.Application(names, os.environ.get("GPUTUI_CAPTURE_DIR"), switched)
     except Exception:
         return None
     cures.imported(None)
@@ -132,6 +146,15 @@ def _what_marks_steps() -> Any:
     with contextlib.suppress(Exception):
         if os.environ.get("GPUTUI_STEP_MARKS"):
             return _beside("step_marks")
+    return None
+
+
+def _what_is_tried(cures: Any, steps: Any) -> Any:
+    """The trial of this program; None where there is none."""
+    text = os.environ.get("GPUTUI_TRIAL")
+    with contextlib.suppress(Exception):
+        if text and steps is not None:
+            return _beside("trial").begin(text, cures, steps.SOURCES)
     return None
 
 
@@ -149,7 +172,8 @@ def _hand_on() -> None:
 if __name__ == "sitecustomize":
     cures = _chosen_cures()
     steps = _what_marks_steps()
+    trial = _what_is_tried(cures, steps)
     wanted = os.environ.get("GPUTUI_ANNOTATE") or os.environ.get("GPUTUI_LINES")
     if cures is not None or steps is not None or wanted:
-        sys.meta_path.insert(0, _AfterLibraries(cures, steps))
+        sys.meta_path.insert(0, _AfterLibraries(cures, steps, trial))
     _hand_on()

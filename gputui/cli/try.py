@@ -1,0 +1,245 @@
+"""`gputui try`: cures that answer a program's findings, tried on it."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shlex
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from gputui.base.errors import FAILED, GputuiError
+from gputui.base.sanitize import sanitize
+from gputui.base.standard_streams import columns, draw, say
+from gputui.cli.declaration import UsageError
+from gputui.model import units
+
+if TYPE_CHECKING:
+    from gputui.trial.diagnosis import Diagnosis
+    from gputui.trial.planning import Candidate
+
+DIAGNOSIS = 0.3
+"""Part of the budget that finding out what is slow takes at most."""
+
+MOST_SCRATCH_BYTES = 2 << 30
+MOST_SCRATCH_FILES = 100_000
+
+
+class RefusedError(GputuiError):
+    """Nothing was tried, and why. One line."""
+
+
+def run(options: argparse.Namespace) -> int:
+    """Try what is asked for, print the answer; the exit status: 0 if the trials went through,
+    whatever they found. Raises UsageError, RefusedError, PlanError and JournalError."""
+    if options.list:
+        _print_list(options.json)
+        return 0
+    if options.calibration:
+        _print_calibration(options.json)
+        return 0
+    command = options.command_line
+    if not command:
+        raise UsageError("nothing to try cures on: give -- CMD ARG ..., or --list")
+    if options.readonly:
+        raise UsageError(f"{options.set_by['readonly']} starts nothing: nothing can be tried")
+    from gputui.collect.child.process import refusal
+    from gputui.trial.planning import named
+
+    if (refused := refusal(command[0])) is not None:
+        say(refused[1])
+        return refused[0]
+    named(options.cure, ())  # wrong names are said before anything runs
+    _check_room(options)
+    if not options.yes:
+        _ask(options, command)
+    from gputui.trial.runs import Ended, ended_by_signals, trackers_off
+
+    tracking = nullcontext() if options.with_tracking else trackers_off()
+    try:
+        with ended_by_signals(), tracking, _scratch(options) as folder:
+            return _try(options, command, folder)
+    except Ended:
+        say("ended by a signal: all that was started has ended")
+        return 128 + 15
+
+
+def _try(options: argparse.Namespace, command: Sequence[str], folder: Path | None) -> int:
+    from gputui.store.errors import JournalError
+    from gputui.store.places import trial_path
+    from gputui.trial import calibration
+    from gputui.trial.outcome import answer_lines, encode, write_beside
+    from gputui.trial.planning import named, plan
+    from gputui.trial.trials import Request, Trials
+
+    diagnosis = _diagnosis(options, command, folder)
+    if diagnosis.failure:
+        raise RefusedError(f"the program fails as it is: {diagnosis.failure}")
+    candidates = named(options.cure, diagnosis.findings)
+    if not candidates:
+        candidates = plan(diagnosis.findings, everything=options.all)
+    outcome = Trials(
+        Request(
+            tuple(command),
+            tuple(candidates),
+            diagnosis,
+            options.budget,
+            options.seed,
+            folder,
+            _tell,
+        )
+    ).run()
+    draw("")
+    if options.json:
+        sys.stdout.write(encode(outcome))
+    else:
+        print("\n".join(answer_lines(outcome, columns(sys.stdout))))
+    sys.stdout.flush()
+    try:
+        calibration.keep(outcome)
+        if diagnosis.recording is not None:
+            path = trial_path(diagnosis.recording)
+            write_beside(outcome, path)
+            say(f"kept in {path}")
+    except (GputuiError, JournalError) as error:
+        say(str(error))
+    ran = any(trial.verdict != "not tried" for trial in outcome.trials)
+    return 0 if ran or not outcome.trials else FAILED
+
+
+def _diagnosis(
+    options: argparse.Namespace, command: Sequence[str], folder: Path | None
+) -> Diagnosis:
+    from gputui.trial.diagnosis import Diagnosis, diagnose, of_session
+
+    if options.recording:
+        from gputui.cli.reading import load_run
+
+        loaded = load_run(options.recording, options.run)
+        place = Path(options.recording)
+        return of_session(loaded.session, loaded.run, place if place.is_file() else None)
+    if options.cure:
+        return Diagnosis((), "", "", None, 0)
+    _tell("under capture: what is slow")
+    return diagnose(command, DIAGNOSIS * options.budget, _tell, folder)
+
+
+def _check_room(options: argparse.Namespace) -> None:
+    """Raises RefusedError where another program computes on a GPU that this one may use."""
+    if options.shared:
+        return
+    from gputui.collect.sampler import read_once
+    from gputui.state import Session
+
+    session = Session.from_events(read_once())
+    others = [process for process in session.processes if "C" in (process.kind or "")]
+    if others:
+        first = others[0]
+        what = sanitize(first.command or f"process {first.pid}", 60)
+        raise RefusedError(
+            f"GPU {first.gpu} is in use by {what} (PID {first.pid}): times would be wrong, and it "
+            "would be slowed; wait, choose another GPU by CUDA_VISIBLE_DEVICES, or give --shared"
+        )
+
+
+def _ask(options: argparse.Namespace, command: Sequence[str]) -> None:
+    """Raises RefusedError unless a person says yes."""
+    where = "a copy of this folder" if options.scratch else os.getcwd()
+    tracking = "as they are" if options.with_tracking else "off (W&B, MLflow, Comet, the hub)"
+    print(
+        f"gputui try runs  {sanitize(shlex.join(command), 300)}\n"
+        f"  in             {sanitize(where, 300)}\n"
+        f"  up to          {_most_runs(options)} times in {units.duration(1e9 * options.budget)}, "
+        "each ended by SIGTERM once it is measured\n"
+        "  writes         what the program writes whenever it runs: outputs and checkpoints too"
+        f"{', but for absolute paths into the copy' if options.scratch else ''}\n"
+        f"  trackers       {tracking}\n"
+        "  made idle      the calls that a cure answers; where a cause is taken away, saving",
+        file=sys.stderr,
+    )  # fmt: skip
+    if not sys.stdin.isatty():
+        raise RefusedError("nothing was run: standard input is no terminal to ask at; give --yes")
+    sys.stderr.write("Go on? [y/N] ")
+    sys.stderr.flush()
+    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+        raise RefusedError("nothing was run")
+
+
+def _most_runs(options: argparse.Namespace) -> int:
+    from gputui.cures import cures
+
+    if options.cure:
+        return 4 + 2 * len(options.cure)
+    return 6 + 2 * sum(not cure.in_one_run for cure in cures().values())
+
+
+@contextmanager
+def _scratch(options: argparse.Namespace) -> Iterator[Path | None]:
+    """A copy of the folder with `--scratch`, which goes afterwards; else None. Raises
+    RefusedError where that is too large."""
+    if not options.scratch:
+        yield None
+        return
+    size, files = 0, 0
+    for root, _, names in os.walk("."):
+        files += len(names)
+        size += sum(
+            os.lstat(os.path.join(root, name)).st_size
+            for name in names
+            if os.path.lexists(os.path.join(root, name))
+        )
+        if size > MOST_SCRATCH_BYTES or files > MOST_SCRATCH_FILES:
+            raise RefusedError(
+                f"--scratch: this folder has more than {units.size(MOST_SCRATCH_BYTES)} or "
+                f"{MOST_SCRATCH_FILES:,} files to copy: run it in a smaller one"
+            )
+    with tempfile.TemporaryDirectory(prefix="gputui-try-") as place:
+        copy = Path(place, os.path.basename(os.getcwd()) or "folder")
+        shutil.copytree(".", copy, symlinks=True)
+        yield copy
+
+
+def _tell(text: str) -> None:
+    if sys.stderr.isatty():
+        draw(sanitize(f"● {text} · Ctrl-C ends", (columns(sys.stderr) or 80) - 1))
+    elif not text.endswith("a step"):
+        say(text)
+
+
+def _print_list(as_json: bool) -> None:
+    from gputui.cures import cures
+    from gputui.render.text_tables import to_json, to_text
+    from gputui.report.schema import Column, Table, text
+    from gputui.trial.planning import CLASS_WORDS, Candidate
+
+    listed: tuple[Column[Candidate], ...] = (
+        text("Cure", "cure", lambda each: each.name, "Its name", flexible=False),
+        text("Class", "result", lambda each: each.cure.result, "What it leaves of results",
+             flexible=False),
+        text("Tried", "way", lambda each: "in one run" if each.cure.in_one_run else "a run each",
+             "How", flexible=False, priority=2),
+        text("Answers", "answers", lambda each: ", ".join(each.cure.answers), "Keys of findings",
+             priority=3),
+        text("Does", "title", lambda each: each.cure.title, "What it does"),
+        text("Write", "change", lambda each: each.cure.change, "What to write", priority=1),
+    )  # fmt: skip
+    rows = [
+        Candidate(f"{name}@{cure.argument}" if cure.argument else name, cure)
+        for name, cure in cures().items()
+    ]
+    note = "; ".join(f"{name}: {words}" for name, words in CLASS_WORDS.items())
+    table = Table("cures", "Cures", listed, rows, note)
+    sys.stdout.write(to_json(table) if as_json else to_text(table, columns(sys.stdout)))
+
+
+def _print_calibration(as_json: bool) -> None:
+    from gputui.render.text_tables import to_json, to_text
+    from gputui.trial import calibration
+
+    table = calibration.table()
+    sys.stdout.write(to_json(table) if as_json else to_text(table, columns(sys.stdout)))

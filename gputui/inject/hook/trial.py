@@ -1,0 +1,361 @@
+"""Times the steps of a program in blocks, and switches cures on and off between them.
+
+Loaded by the start-up hook into a program that gputui tries something on: GPUTUI_TRIAL says what,
+as JSON (`Plan`). The program's own marks of steps (step_marks) count. After a warm-up, blocks of
+steps follow one another, each ended by waiting for the GPU; a pair is a block with a cure on and
+one with it off, in an order drawn from the seed, with half a block to settle after each switch.
+Without cures to switch all blocks are alike, which times a run as it is.
+
+Written to the run's private folder as lines of JSON, `trial-PID` (0600, at most MOST_BYTES), read
+by gputui.trial.blocks:
+
+    {"site": name, "source": source, "steps": of a block, "first": losses before it}   first
+    {"switch": cure}                                                    when one goes on
+    {"pair": n, "cure": name, "on": bool, "ns": time, "steps": n, "first": ordinal}    a block
+    {"losses": [ordinal of the first, values]}                          what backward was called of
+    {"over": why}                                                       last
+
+gputui may write `trial-active` there: the cures that still need pairs, as JSON.
+
+Ranks of a job on one host decide together: rank 0 says in `trial-start` from which step on, and of
+how many steps blocks are, and from there all is counted alike.
+
+If anything fails here, the program goes on without. Python 3.8 and later; nothing of gputui is
+imported, because the program may use another interpreter.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import json
+import math
+import os
+import random
+import sys
+import time
+from typing import Any, Callable, Iterator  # noqa: UP035
+
+RANK_OF_SOURCE = (
+    "trainer", "lightning", "accelerate", "keras", "optimizer", "token", "module", "tqdm",
+)  # fmt: skip
+"""Of several that mark steps, which of them counts: what trains before what is only called."""
+
+MOST_BYTES = 8 << 20
+MOST_SITES = 256
+MOST_STEPS = 2000
+"""Of a block."""
+MOST_LOSSES = 20_000
+AHEAD = 4
+"""Steps between a decision of rank 0 and its begin: ranks are in one step, or in the next."""
+
+
+class Plan:
+    """What is tried, from JSON: cures that are switched (none: blocks are only timed), those that
+    are on from the end of the warm-up, the seed of the order, and how long the warm-up and a block
+    last at least."""
+
+    def __init__(self, text: str) -> None:
+        words = json.loads(text)
+        self.cures = [str(name) for name in words.get("cures", ())]
+        self.held = [str(name) for name in words.get("held", ())]
+        self.seed = int(words.get("seed", 0))
+        self.block_s = float(words.get("block_s", 0.25))
+        self.warm_s = float(words.get("warm_s", 2.0))
+        self.warm_steps = int(words.get("warm_steps", 4))
+        self.most_pairs = int(words.get("most_pairs", 400))
+
+
+class Site:
+    """A place that marks steps."""
+
+    __slots__ = ("count", "first_ns", "name", "order", "source")
+
+    def __init__(self, source: str, name: str, order: int) -> None:
+        self.source, self.name, self.order = source, name, order
+        self.count, self.first_ns = 0, 0
+
+    @property
+    def rank(self) -> tuple[int, int]:
+        return RANK_OF_SOURCE.index(self.source), self.order
+
+
+class _Block:
+    """What is counted next: `steps` steps, with a cure on or off; `pair` None settles only."""
+
+    __slots__ = ("cure", "on", "pair", "steps")
+
+    def __init__(self, pair: int | None, cure: str, on: bool, steps: int) -> None:
+        self.pair, self.cure, self.on, self.steps = pair, cure, on, steps
+
+
+class Trial:
+    """The trial of one process."""
+
+    def __init__(self, plan: Plan, folder: str, cures: Any, sources: Any) -> None:
+        """`cures` is the Application whose cures are switched, None where none are; `sources` are
+        the names of what marks steps, by number from 1."""
+        self._plan, self._folder, self._cures, self._sources = plan, folder, cures, sources
+        self._pid = os.getpid()
+        self._random = random.Random(plan.seed)
+        self._sites: list[Site] = []
+        self._site: Site | None = None
+        self._synchronize: Callable[[], Any] | None = None
+        self._torch: Any = None
+        self._losses: list[Any] = []
+        self._losses_before = 0
+        self._over = False
+        self._room = MOST_BYTES
+        self._file: int | None = None
+        self._blocks: Iterator[_Block] = iter(())
+        self._block: _Block | None = None
+        self._until = 0
+        self._began_ns = 0
+        self._first = 0
+        rank, ranks = os.environ.get("RANK"), os.environ.get("WORLD_SIZE", "1")
+        self._follows = rank not in (None, "0") and ranks != "1"
+        self._leads = rank == "0" and ranks != "1"
+        self._start: dict[str, Any] | None = None
+
+    # --- what step_marks.Marks takes
+
+    def define(self, source: int, name: bytes, _begins: int) -> Site | None:
+        """A place where steps are marked; None where there are too many."""
+        if len(self._sites) >= MOST_SITES:
+            return None
+        site = Site(self._sources[source - 1], name.decode("utf-8", "replace"), len(self._sites))
+        self._sites.append(site)
+        return site
+
+    def step(self, site: Site | None, _items: int, _unit: int) -> None:
+        """A step ended at a site."""
+        if site is None or self._over:
+            return
+        site.count += 1
+        if site is self._site:
+            if site.count < self._until:
+                return
+            with self._guarded():
+                self._end_block()
+        elif self._site is None:
+            with self._guarded():
+                self._warm_up(site)
+
+    @contextlib.contextmanager
+    def _guarded(self) -> Iterator[None]:
+        try:
+            yield
+        except Exception as error:
+            self._end(f"{type(error).__name__}: {error}")
+
+    # --- torch
+
+    def imported_torch(self, torch: Any) -> None:
+        """Takes what waits for the GPU before a cure makes it idle, and notes what `backward` is
+        called of."""
+        self._torch = torch
+        self._synchronize = getattr(torch._C, "_cuda_synchronize", None)
+        backward = torch.autograd.backward  # Tensor.backward calls it by this name
+        losses = self._losses
+
+        @functools.wraps(backward)
+        def noted(tensors: Any, *args: Any, **kwargs: Any) -> Any:
+            with contextlib.suppress(Exception):  # whatever it is, it is the program's
+                if tensors.numel() == 1 and not self._over and len(losses) < MOST_LOSSES:
+                    losses.append(tensors.detach())
+            return backward(tensors, *args, **kwargs)
+
+        torch.autograd.backward = noted
+
+    def _wait_for_gpu(self) -> None:
+        torch = self._torch
+        if self._synchronize is not None and torch is not None and torch.cuda.is_initialized():
+            self._synchronize()
+
+    # --- warm-up
+
+    def _warm_up(self, site: Site) -> None:
+        """Chooses what counts, once there was enough of it."""
+        now_ns = time.perf_counter_ns()
+        site.first_ns = site.first_ns or now_ns
+        if self._start is None and self._follows:
+            self._start = self._read("trial-start")
+            if self._start is None:
+                return
+        if self._start is not None:
+            # Said by rank 0: the same site, from the same step on.
+            if site.name == self._start["site"] and site.count >= self._start["from"]:
+                self._begin(site, int(self._start["steps"]))
+            return
+        enough = [each for each in self._sites if each.count > self._plan.warm_steps]
+        if not enough or now_ns - min(each.first_ns for each in enough) < self._plan.warm_s * 1e9:
+            return
+        best = min(enough, key=lambda each: each.rank)
+        if best is not site:
+            return
+        step_ns = (now_ns - site.first_ns) / (site.count - 1)
+        steps = max(1, min(MOST_STEPS, round(self._plan.block_s * 1e9 / step_ns)))
+        if self._leads:
+            self._start = {"site": site.name, "from": site.count + AHEAD, "steps": steps}
+            self._write_whole("trial-start", self._start)
+            return
+        self._begin(site, steps)
+
+    def _begin(self, site: Site, steps: int) -> None:
+        self._site = site
+        self._blocks = self._schedule(steps)
+        self._read_losses()
+        self._say(
+            {"site": site.name, "source": site.source, "steps": steps, "first": self._losses_before}
+        )
+        if self._cures is not None:
+            for name in self._plan.held:
+                self._cures.switch(name, True)
+        self._next_block()
+
+    # --- blocks
+
+    def _schedule(self, steps: int) -> Iterator[_Block]:
+        settles = max(1, steps // 2)
+        if not self._plan.cures:
+            yield _Block(None, "", False, settles)
+            number = 0
+            while True:
+                yield _Block(number, "", False, steps)
+                number += 1
+        active = list(self._plan.cures)
+        on = ""  # the cure that is
+        pair = 0
+        while active and pair < self._plan.most_pairs:
+            turn = list(active)
+            self._random.shuffle(turn)
+            for cure in turn:
+                order = [False, True]
+                self._random.shuffle(order)
+                for wanted in order:
+                    if (on == cure) != wanted or on not in ("", cure):
+                        yield _Block(None, cure, wanted, settles)
+                        on = cure if wanted else ""
+                    yield _Block(pair, cure, wanted, steps)
+                pair += 1
+            still = self._active(pair)
+            active = [cure for cure in active if cure in still]
+        yield _Block(None, "", False, 1)
+
+    def _active(self, pair: int) -> list[str]:
+        """The cures that still need pairs."""
+        said = self._read("trial-active") or {}
+        left = [name for name in self._plan.cures if name not in self._failed]
+        # Ranks read it at different moments: it says itself from which pair on it holds.
+        if said and pair >= int(said.get("from", 0)):
+            left = [name for name in left if name in said["cures"]]
+        return left
+
+    _failed: frozenset[str] = frozenset()
+
+    def _end_block(self) -> None:
+        block = self._block
+        self._wait_for_gpu()
+        now_ns = time.perf_counter_ns()
+        if os.getpid() != self._pid:
+            self._over = True  # a fork of the program, which is not timed
+            return
+        if block is not None and block.pair is not None:
+            self._say(
+                {"pair": block.pair, "cure": block.cure, "on": block.on, "steps": block.steps,
+                 "ns": now_ns - self._began_ns, "first": self._first}
+            )  # fmt: skip
+        self._read_losses()
+        self._next_block()
+
+    def _next_block(self) -> None:
+        site = self._site
+        assert site is not None
+        while True:
+            block = next(self._blocks, None)
+            if block is None:
+                self._end("all pairs were measured")
+                return
+            if block.cure in self._failed:
+                continue
+            if self._switched(block):
+                break
+        self._block = block
+        self._until = site.count + block.steps
+        self._first = self._losses_before
+        self._began_ns = time.perf_counter_ns()
+
+    def _switched(self, block: _Block) -> bool:
+        """Has the block's cure on or off, and every other off; False where it cannot be."""
+        if self._cures is None:
+            return True
+        for name in list(self._cures.undo):
+            if name in self._plan.cures and (name != block.cure or not block.on):
+                self._cures.switch(name, False)
+        if block.on and block.cure not in self._cures.undo:
+            self._say({"switch": block.cure})
+        if block.on and not self._cures.switch(block.cure, True):
+            self._failed = self._failed | {block.cure}
+            return False
+        return True
+
+    def _read_losses(self) -> None:
+        """What `backward` was called of since the last block, read while the GPU is waited for."""
+        if not self._losses:
+            return
+        losses, count = self._losses[:], len(self._losses)
+        self._losses.clear()
+        values = [float(f"{float(loss):.9g}") for loss in losses]
+        self._say({"losses": [self._losses_before, *map(_finite, values)]})
+        self._losses_before += count
+
+    # --- files
+
+    def _end(self, why: str) -> None:
+        if self._cures is not None:
+            for name in (*self._plan.cures, *self._plan.held):
+                self._cures.switch(name, False)
+        with contextlib.suppress(Exception):
+            self._say({"over": why[:500]})
+        self._over = True
+        self._losses.clear()
+
+    def _say(self, row: dict[str, Any]) -> None:
+        if self._file is None:
+            path = os.path.join(self._folder, f"trial-{self._pid}")
+            flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+            self._file = os.open(path, flags, 0o600)
+        data = (json.dumps(row, allow_nan=False) + "\n").encode()
+        self._room -= len(data)
+        if self._room < 0 and "over" not in row:
+            self._room = 1000
+            self._end("its file is full")
+            return
+        os.write(self._file, data)
+
+    def _read(self, name: str) -> dict[str, Any] | None:
+        try:
+            with open(os.path.join(self._folder, name)) as file:
+                said = json.loads(file.read(1 << 16))
+        except (OSError, ValueError):
+            return None
+        return said if isinstance(said, dict) else None
+
+    def _write_whole(self, name: str, row: dict[str, Any]) -> None:
+        path = os.path.join(self._folder, name)
+        descriptor = os.open(f"{path}.new", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        with os.fdopen(descriptor, "w") as file:
+            json.dump(row, file)
+        os.replace(f"{path}.new", path)
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None
+
+
+def begin(text: str, cures: Any, sources: Any) -> Trial | None:
+    """The trial that the environment asks for; None where it cannot be."""
+    folder = os.environ.get("GPUTUI_CAPTURE_DIR")
+    if not folder or sys.version_info < (3, 8):
+        return None
+    return Trial(Plan(text), folder, cures, sources)

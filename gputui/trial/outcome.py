@@ -1,0 +1,190 @@
+"""What trials came to: a document for programs, a table and a few lines for people."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from gputui.base.sanitize import sanitize
+from gputui.model import units
+from gputui.model.events import SCHEMA_VERSION
+from gputui.render.atomic_write import write_whole
+from gputui.render.text_tables import to_text
+from gputui.report.schema import Column, Table, text
+from gputui.trial.statistics import MeasuredGain
+
+Verdict = Literal["gain", "slower", "nothing", "unclear", "another result", "bound", "not tried"]
+"""What a trial says: a gain is proven; the program is slower; there is no gain worth having; more
+pairs would be needed; faster, but with another result; what the cause costs at most; or why not."""
+
+Way = Literal["in one run", "a run each", ""]
+"""How it was tried; empty where it was not."""
+
+MOST_LINES = 24
+"""Of the answer for people."""
+
+
+class Trial(msgspec.Struct, frozen=True, kw_only=True):
+    """A cure that was tried. Gains are factors: how many times faster a step is. `forecast_*` are
+    what the finding `cause` had promised. `result` is what the cure leaves of results by its class,
+    `same` what was seen of them. `why` says why a cure was not tried, or not to the end."""
+
+    cure: str
+    result: str
+    cause: str | None = None
+    forecast_low: float | None = None
+    forecast_high: float | None = None
+    verdict: Verdict
+    gain: float | None = None
+    gain_low: float | None = None
+    gain_high: float | None = None
+    off_ns: float | None = None
+    on_ns: float | None = None
+    way: Way = ""
+    pairs: int = 0
+    same: str = ""
+    ready_s: float | None = None
+    """From the start of a run to its first timed step, where that is a run of its own."""
+    change: str = ""
+    """What to write into the source."""
+    why: str = ""
+
+
+class Outcome(msgspec.Struct, frozen=True, kw_only=True):
+    """All trials of a command: the answer of `gputui try --json`, and the file beside the
+    recording. `step_ns` is a step of the program as it is."""
+
+    schema: int = SCHEMA_VERSION
+    command: tuple[str, ...]
+    folder: str
+    time: str
+    recording: str | None = None
+    verdict: str = ""
+    headline: str = ""
+    step_source: str = ""
+    step_ns: float | None = None
+    trials: tuple[Trial, ...] = ()
+    together: Trial | None = None
+    runs: int = 0
+    seconds: float = 0.0
+    seed: int = 0
+    remarks: tuple[str, ...] = ()
+
+
+def with_gain(trial: Trial, gain: MeasuredGain | None) -> Trial:
+    """The trial with what was measured; a gain of one run each has no interval."""
+    if gain is None:
+        return trial
+    has_ends = gain.low > 0.0
+    return msgspec.structs.replace(
+        trial,
+        gain=gain.middle,
+        gain_low=gain.low if has_ends else None,
+        gain_high=gain.high if has_ends else None,
+        pairs=gain.pairs,
+    )
+
+
+def _times(value: float) -> str:
+    return f"{value:.{2 if value < 9.95 else 1}f}"
+
+
+def _forecast(trial: Trial) -> str:
+    if trial.forecast_low is None or trial.forecast_high is None:
+        return units.MISSING
+    low, high = _times(trial.forecast_low), _times(trial.forecast_high)
+    return f"{low}×" if low == high else f"{low} to {high}×"
+
+
+def measured_text(trial: Trial) -> str:
+    """ "2.08× (1.97 to 2.13)"."""
+    if trial.gain is None:
+        return units.MISSING
+    if trial.gain_low is None or trial.gain_high is None:
+        return f"{_times(trial.gain)}×"
+    return f"{_times(trial.gain)}× ({_times(trial.gain_low)} to {_times(trial.gain_high)})"
+
+
+def _says(trial: Trial) -> str:
+    """The last column: what it means, and what was seen of the results."""
+    if trial.verdict == "not tried":
+        return f"not tried: {trial.why}"
+    if trial.verdict == "another result":
+        return f"not counted: {trial.same}"
+    if trial.verdict == "bound":
+        return f"without it {units.duration(trial.on_ns)} of {units.duration(trial.off_ns)}"
+    words = {
+        "gain": "", "slower": "slower", "nothing": "nothing to gain", "unclear": "unclear",
+    }[trial.verdict]  # fmt: skip
+    return "; ".join(filter(None, (words, trial.why, trial.same)))
+
+
+COLUMNS: tuple[Column[Trial], ...] = (
+    text("Cure", "cure", lambda trial: trial.cure, "Its name, for --cure", flexible=False),
+    text("Class", "result", lambda trial: trial.result,
+         "What it leaves of results: exact, rounding, different; bound: an ablation",
+         flexible=False, priority=1),
+    text("Forecast", "forecast", _forecast, "What the finding had promised", flexible=False,
+         priority=2),
+    text("Measured", "measured", measured_text, "How many times faster a step is", flexible=False),
+    text("How", "way", lambda trial: trial.way and f"{trial.way}, {trial.pairs}",
+         "Switched in one run, or a run each; pairs", flexible=False, priority=3),
+    text("Result", "says", _says, "What it means, and what was seen of the results"),
+)  # fmt: skip
+
+_ORDER = ("gain", "bound", "another result", "unclear", "slower", "nothing", "not tried")
+
+
+def answer_lines(outcome: Outcome, width: int | None) -> list[str]:
+    """The answer, at most MOST_LINES lines."""
+    step = f", {units.duration(outcome.step_ns)} a step" if outcome.step_ns else ""
+    head = f"{sanitize(shlex.join(outcome.command), 120)}{step}"
+    lines = [head]
+    if outcome.headline:
+        lines.append(f"{outcome.verdict}: {outcome.headline}"[: (width or 400)])
+    claimed = [trial for trial in outcome.trials if trial.verdict == "gain"]
+    after = _after(outcome, claimed)
+    rows = sorted(
+        outcome.trials, key=lambda trial: (_ORDER.index(trial.verdict), -(trial.gain or 0.0))
+    )
+    room = MOST_LINES - len(lines) - len(after) - 4
+    left = len(rows) - room
+    table = Table(
+        "trials", f"Tried in {outcome.runs} runs, {outcome.seconds:.0f} s", COLUMNS,
+        rows[:room] if left > 0 else rows,
+        f"{left} more in --json" if left > 0 else "",
+    )  # fmt: skip
+    lines += ["", *to_text(table, width).rstrip("\n").split("\n")]
+    return [*lines, *after][:MOST_LINES]
+
+
+def _after(outcome: Outcome, claimed: Sequence[Trial]) -> list[str]:
+    lines = []
+    if claimed:
+        lines = ["", "Write:"]
+        lines += [
+            f"  {trial.change}  # {trial.cure}, {_times(trial.gain or 0)}×"
+            for trial in sorted(claimed, key=lambda trial: -(trial.gain or 0.0))[:5]
+        ]
+        if outcome.together is not None and outcome.together.gain is not None:
+            lines.append(
+                f"All of them: {measured_text(outcome.together)}; {outcome.together.same}."
+            )
+    elif outcome.trials:
+        lines = ["", "No gain is proven."]
+    lines += [sanitize(remark, 300) for remark in outcome.remarks[:2]]
+    return lines
+
+
+def encode(outcome: Outcome) -> str:
+    """The outcome as JSON."""
+    return msgspec.json.format(msgspec.json.encode(outcome), indent=2).decode() + "\n"
+
+
+def write_beside(outcome: Outcome, path: Path) -> None:
+    """Keep it in a file, private to its owner. Raises ExportError."""
+    write_whole(path, encode(outcome))

@@ -1,0 +1,217 @@
+"""One run of the program with something tried on it: started, timed, and ended."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import tempfile
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from types import FrameType
+from typing import NamedTuple
+
+from gputui.collect.child.process import ENDING_S, Child, ChildEnding, LineBatch
+from gputui.inject.environment import create_capture_folder, trial_environment
+from gputui.trial.blocks import BlockReader, Steps
+
+LOOK_S = 0.1
+"""Between two looks at what the program says of its steps."""
+
+LAST_LINES = 8
+
+TRACKERS_OFF = {
+    "WANDB_MODE": "disabled",
+    "COMET_MODE": "disabled",
+    "NEPTUNE_MODE": "debug",
+    "CLEARML_OFFLINE_MODE": "1",
+    "SWANLAB_MODE": "disabled",
+    "DISABLE_MLFLOW_INTEGRATION": "TRUE",
+    "HF_HUB_OFFLINE": "1",
+    "HF_HUB_DISABLE_TELEMETRY": "1",
+}
+"""What keeps a trial from being reported and uploaded as if it were a real run."""
+
+
+@contextlib.contextmanager
+def trackers_off() -> Iterator[None]:
+    """Programs that are started here report to no tracker."""
+    before = dict(os.environ)
+    with tempfile.TemporaryDirectory(prefix="gputui-trackers-") as place:
+        os.environ.update(TRACKERS_OFF, MLFLOW_TRACKING_URI=f"file://{place}")
+        try:
+            yield
+        finally:
+            os.environ.clear()
+            os.environ.update(before)
+
+
+class RunPlan(NamedTuple):
+    """What is tried in one run: cures that are switched on and off in it, those that are on from
+    the end of its warm-up, and those that are on from its start."""
+
+    switched: tuple[str, ...] = ()
+    held: tuple[str, ...] = ()
+    constant: tuple[str, ...] = ()
+    seed: int = 0
+    block_s: float = 0.25
+    warm_s: float = 2.0
+
+    def encode(self) -> str:
+        """For the program's environment."""
+        return json.dumps(
+            {
+                "cures": self.switched,
+                "held": self.held,
+                "seed": self.seed,
+                "block_s": self.block_s,
+                "warm_s": self.warm_s,
+            }
+        )
+
+
+class RunResult(NamedTuple):
+    """What a run was: its steps, None where it had none; how it ended, and its last lines where
+    it was not ended by us."""
+
+    steps: Steps | None
+    applied: frozenset[str]
+    not_applied: Mapping[str, str]
+    ending: ChildEnding
+    ended_by: str
+    """Why it was ended; empty where it ended by itself."""
+    seconds: float
+    first_block_s: float | None
+    """From its start to the end of its warm-up."""
+    last_lines: tuple[str, ...]
+    lines: tuple[str, ...] = ()
+    """What it printed, at most MOST_LINES lines."""
+
+    @property
+    def failure(self) -> str:
+        """How it failed, in a line; empty where it did not."""
+        if self.ended_by or self.ending.exit_code == 0:
+            return ""
+        return self.ending.reason
+
+
+MOST_LINES = 5000
+
+Until = Callable[[BlockReader, float], str]
+"""Given what the program said so far and the seconds since its start: why the run is over, empty to
+go on."""
+
+
+class RunInFolder:
+    """A run that can be told, while it goes on, which cures still need pairs."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.reader = BlockReader(folder)
+
+    def keep(self, cures: Sequence[str], from_pair: int) -> None:
+        """Only these cures are switched from a pair on."""
+        path = self.folder / "trial-active"
+        descriptor = os.open(f"{path}.new", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        with os.fdopen(descriptor, "w") as file:
+            json.dump({"cures": list(cures), "from": from_pair}, file)
+        os.replace(f"{path}.new", path)
+
+
+def run_once(
+    command: Sequence[str],
+    plan: RunPlan,
+    until: Callable[[RunInFolder, float], str],
+    *,
+    folder: Path | None = None,
+) -> RunResult:
+    """Run the command until it ends or `until` says why it is over, in `folder` or the current one.
+
+    All its processes have ended when this returns, also where it raises: for a signal
+    (`ended_by_signals`), or KeyboardInterrupt.
+    """
+    lines: deque[str] = deque(maxlen=MOST_LINES)
+
+    def output(batches: list[LineBatch]) -> None:
+        for batch in batches:
+            if batch.stream != "report":
+                lines.extend(batch.lines)
+
+    with create_capture_folder(room_bytes=64 << 20) as private:
+        environment = trial_environment(private, os.environ, plan.constant, plan.encode())
+        run_here = RunInFolder(private)
+        name = os.path.basename(command[0]) or "command"
+        child = Child(in_folder(command, folder), environment, name=name)
+        endings: list[ChildEnding] = []
+        over = threading.Event()
+
+        def run() -> None:
+            try:
+                endings.append(child.run(lambda _pid: None, output))
+            finally:
+                over.set()
+
+        thread = threading.Thread(target=run, name="trial", daemon=True)
+        began_s = time.monotonic()
+        first_block_s: float | None = None
+        why = ""
+        thread.start()
+        try:
+            while not over.wait(LOOK_S):
+                run_here.reader.poll()
+                seconds = time.monotonic() - began_s
+                if first_block_s is None and run_here.reader.steps is not None:
+                    first_block_s = seconds
+                if why := until(run_here, seconds):
+                    break
+        finally:
+            child.stop()
+            over.wait(ENDING_S)
+        run_here.reader.poll()
+        reader = run_here.reader
+        ending = endings[0] if endings else ChildEnding(None, signal.SIGKILL, "it did not end")
+        return RunResult(
+            reader.steps,
+            frozenset(reader.applied),
+            dict(reader.not_applied),
+            ending,
+            why,
+            time.monotonic() - began_s,
+            first_block_s,
+            tuple(lines)[-LAST_LINES:],
+            tuple(lines),
+        )
+
+
+def in_folder(command: Sequence[str], folder: Path | None) -> tuple[str, ...]:
+    """The command as one that runs in a folder, by env of coreutils: what starts it is where gputui
+    is."""
+    return tuple(command) if folder is None else ("env", "-C", str(folder), *command)
+
+
+class Ended(BaseException):
+    """A signal asked to stop; raised wherever the main thread is."""
+
+
+@contextlib.contextmanager
+def ended_by_signals() -> Iterator[None]:
+    """SIGTERM and SIGHUP raise Ended, so that what was started is ended first. Only in the main
+    thread."""
+
+    def end(_number: int, _frame: FrameType | None) -> None:
+        raise Ended
+
+    previous = {
+        number: signal.signal(number, end)
+        for number in (signal.SIGTERM, signal.SIGHUP)
+        if signal.getsignal(number) != signal.SIG_IGN
+    }
+    try:
+        yield
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)

@@ -1,0 +1,128 @@
+"""Whether a program computes the same with a cure: by the values that `backward` is called of."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from itertools import pairwise
+from statistics import fmean, median, stdev
+from typing import Literal, NamedTuple
+
+from gputui.cures import BOUND, DIFFERENT, EXACT, ROUNDING
+from gputui.trial.blocks import Steps
+from gputui.trial.statistics import student
+
+Kind = Literal["same", "rounding", "other", "unknown"]
+
+TOLERANCE = {EXACT: 1e-3, ROUNDING: 1e-2, DIFFERENT: 5e-2, BOUND: math.inf}
+"""By which share losses may differ, by the class of the cure, once each step has built on the one
+before. Kernels that add up in another order each time differ by up to 1e-3 after some hundred
+steps, TF32 and bf16 products by up to 1e-2."""
+
+REPRODUCIBLE = 1e-5
+"""Two runs of a program are alike where their losses differ by less before anything is tried."""
+
+LEAST_STEPS = 8
+"""Values from which something is said."""
+
+IDENTICAL = 1e-7
+"""Losses are kept with nine digits."""
+
+
+class Sameness(NamedTuple):
+    """What was seen, and in a clause for people."""
+
+    kind: Kind
+    text: str
+    difference: float | None = None
+    """The share by which the losses differ, in the middle step or of the means."""
+
+
+UNKNOWN = Sameness("unknown", "no loss was seen")
+
+
+def of_runs(reference: Sequence[float | None], tried: Sequence[float | None], result: str,
+            alike_until: int = 0) -> Sameness:  # fmt: skip
+    """Step by step, of two runs from the same beginning. The cure was on from `alike_until` on:
+    before that they show whether the program repeats itself."""
+    count = min(len(reference), len(tried))
+    if count < LEAST_STEPS:
+        return UNKNOWN
+    differences = [_difference(reference[n], tried[n]) for n in range(count)]
+    before = differences[:alike_until]
+    if before and max(before) > REPRODUCIBLE:
+        return _by_means(reference[:count], tried[:count], result)
+    after = differences[alike_until:]
+    if len(after) < LEAST_STEPS:
+        return UNKNOWN
+    # A program without a seed, or with one for each worker, differs from its first step on.
+    if not before and after[0] > TOLERANCE[result]:
+        return _by_means(reference[:count], tried[:count], result)
+    # Rounding grows step by step; the middle of them does not depend on how long it was seen.
+    typical = median(after)
+    if max(after) <= IDENTICAL:
+        return Sameness("same", f"the same in {len(after)} steps", 0.0)
+    if typical <= TOLERANCE[result]:
+        how: Kind = "rounding" if typical > REPRODUCIBLE else "same"
+        return Sameness(how, f"differs by {_percent(typical)}", typical)
+    return Sameness("other", f"another result: differs by {_percent(typical)}", typical)
+
+
+def _by_means(
+    reference: Sequence[float | None], tried: Sequence[float | None], result: str
+) -> Sameness:
+    """A program that draws its own random numbers: whether the losses are as they may be."""
+    pairs = [
+        (a, b) for a, b in zip(reference, tried, strict=True) if a is not None and b is not None
+    ]
+    if len(pairs) < LEAST_STEPS:
+        return UNKNOWN
+    scale = fmean(abs(a) for a, _ in pairs) or 1.0
+    changes = [(b - a) / scale for a, b in pairs]
+    mean = fmean(changes)
+    error = stdev(changes) / math.sqrt(len(changes))
+    if abs(mean) <= max(TOLERANCE[result], 4.0 * error):
+        return Sameness(
+            "same", f"no difference beyond its own {_percent(stdev(changes))}", abs(mean)
+        )
+    return Sameness("other", f"another result: differs by {_percent(abs(mean))}", abs(mean))
+
+
+def within_a_run(steps: Steps, cure: str, result: str) -> Sameness:
+    """Of the blocks with and without the cure in one run: whether losses go on as before. It finds
+    what goes wrong, not what differs by less than losses do from batch to batch."""
+    means: dict[int, dict[bool, float]] = {}
+    for block, following in pairwise([*steps.blocks, None]):
+        if block is None or block.cure != cure:
+            continue
+        last = following.first if following is not None else len(steps.losses)
+        seen = steps.losses[block.first : max(block.first, min(last, block.first + block.steps))]
+        if any(value is None for value in seen):
+            if block.on:
+                return Sameness("other", "another result: the loss is no number")
+            return UNKNOWN
+        values = [value for value in seen if value is not None]
+        if values:
+            means.setdefault(block.pair, {})[block.on] = fmean(values)
+    both = [(pair[False], pair[True]) for pair in means.values() if len(pair) == 2]
+    if len(both) < 4:
+        return UNKNOWN
+    scale = fmean(abs(off) for off, _ in both) or 1.0
+    changes = [(on - off) / scale for off, on in both]
+    error = stdev(changes) / math.sqrt(len(changes))
+    mean, width = fmean(changes), error * student(0.999, len(changes) - 1)
+    if abs(mean) - width > TOLERANCE[result]:
+        return Sameness("other", f"another result: differs by {_percent(abs(mean))}", abs(mean))
+    return Sameness("same", f"no difference seen (±{_percent(abs(mean) + width)})", abs(mean))
+
+
+def _difference(reference: float | None, tried: float | None) -> float:
+    if reference is None or tried is None:
+        return 0.0 if reference is tried else math.inf
+    return abs(tried - reference) / max(abs(reference), 1e-12)
+
+
+def _percent(share: float) -> str:
+    if not math.isfinite(share):
+        return "more than can be said"
+    return f"{100 * share:.2g} %"

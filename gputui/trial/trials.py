@@ -1,0 +1,483 @@
+"""All trials of a command, in turn: the diagnosis, cures switched within one run, cures that need a
+run each, the best together, ablations; until the budget is spent or the gains are known.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import median
+from typing import NamedTuple
+
+from gputui.base.masking import masked_words
+from gputui.base.sanitize import sanitize
+from gputui.cures import BOUND
+from gputui.trial import sameness
+from gputui.trial.blocks import Steps
+from gputui.trial.diagnosis import Diagnosis
+from gputui.trial.outcome import Outcome, Trial, Verdict, Way, with_gain
+from gputui.trial.planning import Candidate
+from gputui.trial.runs import RunInFolder, RunPlan, RunResult, run_once
+from gputui.trial.sameness import Sameness
+from gputui.trial.statistics import (
+    LEAST_GAIN,
+    MeasuredGain,
+    block_step_ns,
+    gain_of_pairs,
+    gain_of_runs,
+)
+
+STALL_S = 60.0
+"""Without a block for so long, and for STALL_BLOCKS times as long as blocks took, a run has
+stopped: an ablation may have taken away what its steps wait for."""
+STALL_BLOCKS = 30
+
+WARM_S = 180.0
+"""Until the first timed step at most: models are loaded and compiled meanwhile."""
+
+MEASURED_S = 4.0
+MEASURED_BLOCKS = 12
+"""How long a run of its own is timed, at least."""
+
+AGAIN = 3
+"""Runs of a program that ends before its pairs are enough."""
+
+PROMISING = 1.01
+"""A gain of a single run from which a second one is worth its time."""
+
+SWITCHED, EACH, ABLATED = 3.0, 3.0, 1.5
+"""How the budget is divided between cures switched in one run, those that need a run each, with the
+proof of all gains together, and ablations, where there are such."""
+
+
+class Request(NamedTuple):
+    """What to try, and for how long in all."""
+
+    command: tuple[str, ...]
+    candidates: tuple[Candidate, ...]
+    diagnosis: Diagnosis
+    budget_s: float
+    seed: int = 0
+    folder: Path | None = None
+    """Where to run it, None here."""
+    tell: Callable[[str], None] = lambda _: None
+    """Told what goes on, a line now and then."""
+
+
+@dataclass
+class _Measured:
+    """What was found out of one candidate."""
+
+    candidate: Candidate
+    ratios: list[float] = field(default_factory=list)
+    off_ns: list[float] = field(default_factory=list)
+    on_ns: list[float] = field(default_factory=list)
+    gain: MeasuredGain | None = None
+    same: Sameness = sameness.UNKNOWN
+    way: Way = ""
+    why: str = ""
+    failed: bool = False
+    ready_s: float | None = None
+
+
+class Trials:
+    """The trials of one request. `run` does them all."""
+
+    def __init__(self, request: Request) -> None:
+        self._request = request
+        self._began_s = time.monotonic()
+        self._runs = 0
+        self._remarks: list[str] = []
+        self._measured = [_Measured(candidate) for candidate in request.candidates]
+        self._source = ""
+        self._kept_s = 0.0
+        """What is kept of the budget for ablations."""
+        self._plain: list[RunResult] = []
+        """Runs with nothing changed."""
+        self._together: Trial | None = None
+
+    @property
+    def _left_s(self) -> float:
+        return self._request.budget_s - self._kept_s - (time.monotonic() - self._began_s)
+
+    def run(self) -> Outcome:
+        """Try everything that fits into the budget."""
+        cures = [each for each in self._measured if each.candidate.cure.result != BOUND]
+        ablations = [each for each in self._measured if each.candidate.cure.result == BOUND]
+        switched = [each for each in cures if each.candidate.cure.in_one_run]
+        constant = [each for each in cures if not each.candidate.cure.in_one_run]
+        weight = ABLATED if ablations else 0.0
+        self._kept_s = self._request.budget_s * weight / (SWITCHED + EACH + weight)
+        if switched:
+            after = EACH if constant else 0.3 * EACH
+            self._switch(switched, self._left_s * SWITCHED / (SWITCHED + after + weight))
+        if constant:
+            self._run_each(constant)
+        self._prove_together()
+        self._kept_s = 0.0
+        if ablations:
+            self._switch(ablations, self._left_s, ("no_saves",))
+        return self._outcome()
+
+    # --- in one run
+
+    def _switch(
+        self, group: list[_Measured], limit_s: float, constant: tuple[str, ...] = ()
+    ) -> None:
+        until_s = time.monotonic() + limit_s
+        for attempt in range(AGAIN):
+            open_ones = [each for each in group if not each.why and not _is_decided(each)]
+            left_s = until_s - time.monotonic()
+            if not open_ones or (attempt and left_s < 10.0):
+                break
+            names = tuple(each.candidate.name for each in open_ones)
+            constant_now = tuple(name for name in constant if name not in names)
+            plan = RunPlan(names, constant=constant_now, seed=self._request.seed + attempt)
+            before = {each.candidate.name: list(each.ratios) for each in open_ones}
+            self._request.tell(f"in one run: {', '.join(names)}")
+            result = self._run(plan, _Alternation(group, before, left_s).look)
+            self._take(open_ones, before, result)
+            if result.steps is None or not result.steps.blocks:
+                why = result.failure or result.ended_by or "no steps of it were seen"
+                for each in open_ones:
+                    each.why = each.why or why
+                break
+            if result.ended_by.startswith("no step"):
+                self._blame(open_ones, result, result.ended_by)
+            elif result.failure:
+                self._blame(open_ones, result, f"the program fails with it: {_last(result)}")
+
+    def _take(
+        self, group: list[_Measured], before: dict[str, list[float]], result: RunResult
+    ) -> None:
+        steps = result.steps
+        for each in group:
+            name = each.candidate.name
+            if name in result.not_applied:
+                each.why = result.not_applied[name]
+            if steps is None:
+                continue
+            self._source = self._source or _source(steps)
+            each.way = "in one run"
+            each.ratios = before[name] + steps.ratios(name)
+            each.off_ns += steps.step_times(name, False)
+            each.on_ns += steps.step_times(name, True)
+            each.gain = gain_of_pairs(each.ratios, len(self._measured))
+            if each.candidate.cure.result != BOUND:
+                each.same = sameness.within_a_run(steps, name, each.candidate.cure.result)
+
+    def _blame(self, group: list[_Measured], result: RunResult, why: str) -> None:
+        """The cure that was on last is not tried again."""
+        last = result.steps.switched if result.steps is not None else ""
+        for each in group:
+            if each.candidate.name == last:
+                each.why, each.failed = why, True
+                return
+        self._remarks.append(why)
+
+    # --- a run each
+
+    def _run_each(self, group: list[_Measured]) -> None:
+        """A B C C B A: what drifts, drifts alike for all. The second half only of those that the
+        first shows something of."""
+        times: dict[str, list[float]] = {"": []}
+        self._plain_run(times)
+        tried = []
+        for each in group:
+            if not self._plain or self._left_s < 1.2 * self._longest_s():
+                each.why = "there was no time left"
+                continue
+            self._constant_run(each, times)
+            tried.append(each)
+        base = times[""][0] if times[""] else None
+        again = [
+            each
+            for each in reversed(tried)
+            if not each.why
+            and base is not None
+            and base / times[each.candidate.name][0] > PROMISING
+        ]
+        for each in again:
+            if self._left_s > 2.2 * self._longest_s():
+                self._constant_run(each, times)
+        if again and self._left_s > self._longest_s():
+            self._plain_run(times)
+        for each in tried:
+            name = each.candidate.name
+            on = times.get(name, [])
+            if on and times[""]:
+                others = [times[other] for other in times if other not in ("", name)]
+                each.gain = gain_of_runs(times[""], on, len(self._measured), others)
+                each.off_ns, each.on_ns = times[""], on
+                if each.gain is None:
+                    ratio = times[""][0] / on[0]
+                    each.gain = MeasuredGain(ratio, 0.0, float("inf"), 0.0, 1)
+                    each.why = each.why or "one run each"
+
+    def _plain_run(self, times: dict[str, list[float]]) -> None:
+        self._request.tell("as it is")
+        result = self._run(RunPlan(), _until_measured)
+        step_ns = _run_step_ns(result)
+        if step_ns is not None:
+            times[""].append(step_ns)
+            self._plain.append(result)
+            if result.steps is not None:
+                self._source = self._source or _source(result.steps)
+        else:
+            self._remarks.append(
+                f"as it is: {result.failure or result.ended_by or 'no steps were seen'}"
+            )
+
+    def _constant_run(self, each: _Measured, times: dict[str, list[float]]) -> None:
+        name = each.candidate.name
+        self._request.tell(f"with {name}")
+        result = self._run(RunPlan(constant=(name,)), _until_measured)
+        each.way = "a run each"
+        step_ns = _run_step_ns(result)
+        if name in result.not_applied:
+            each.why = result.not_applied[name]
+        elif name not in result.applied:
+            library = each.candidate.cure.library
+            each.why = f"the program does not import {library}" if library else "it had no effect"
+        elif result.failure:
+            each.why, each.failed = f"the program fails with it: {_last(result)}", True
+        elif step_ns is None:
+            each.why = result.ended_by or "no steps of it were seen"
+        else:
+            times.setdefault(name, []).append(step_ns)
+            each.ready_s = result.first_block_s
+            if self._plain and result.steps is not None and self._plain[0].steps is not None:
+                each.same = self._same(self._plain[0].steps, result.steps, each)
+
+    def _same(self, reference: Steps, tried: Steps, each: _Measured) -> Sameness:
+        return sameness.of_runs(reference.losses, tried.losses, each.candidate.cure.result)
+
+    def _longest_s(self) -> float:
+        return max((result.seconds for result in self._plain), default=0.0)
+
+    # --- together
+
+    def _prove_together(self) -> None:
+        """The gains that are claimed in runs of their own, from the same beginning as one without:
+        whether results stay the same step by step, and what they bring together."""
+        proven = [each for each in self._measured if self._verdict(each) == "gain"]
+        if not proven:
+            return
+        times: dict[str, list[float]] = {"": [], "all": []}
+        held = tuple(each.candidate.name for each in proven if each.candidate.cure.in_one_run)
+        constant = _compatible([each for each in proven if not each.candidate.cure.in_one_run])
+        before = list(self._plain)
+        if not before:
+            self._plain_run(times)
+        else:
+            times[""] = [ns for result in before if (ns := _run_step_ns(result)) is not None]
+        if not self._plain or self._left_s < self._longest_s():
+            self._remarks.append("no time was left to measure the gains together")
+            return
+        names = (*held, *constant)
+        self._request.tell(f"together: {', '.join(names)}")
+        result = self._run(RunPlan(held=held, constant=constant), _until_measured)
+        step_ns = _run_step_ns(result)
+        reference = self._plain[0].steps
+        if step_ns is None or result.steps is None or reference is None or not times[""]:
+            self._remarks.append(f"together: {result.failure or result.ended_by or 'no steps'}")
+            return
+        classes = [each.candidate.cure.result for each in proven]
+        result_class = max(classes, key=("exact", "rounding", "different").index)
+        alike = 0 if constant else min(reference.first, result.steps.first)
+        same = sameness.of_runs(reference.losses, result.steps.losses, result_class, alike)
+        for each in proven:
+            if each.candidate.name in held and (same.kind in ("same", "rounding") or not constant):
+                each.same = same if same.kind != "unknown" else each.same
+        times["all"].append(step_ns)
+        if len(names) > 1 and self._left_s > 2.0 * self._longest_s():
+            again = self._run(RunPlan(held=held, constant=constant), _until_measured)
+            times["all"] += filter(None, [_run_step_ns(again)])
+        gain = gain_of_runs(times[""], times["all"], 1)
+        ratio = median(times[""]) / median(times["all"])
+        together = Trial(
+            cure=" + ".join(names),
+            result=result_class,
+            verdict="gain" if same.kind != "other" else "another result",
+            off_ns=median(times[""]),
+            on_ns=median(times["all"]),
+            way="a run each",
+            same=same.text,
+            gain=ratio,
+        )
+        self._together = with_gain(together, gain)
+
+    # --- runs
+
+    def _run(self, plan: RunPlan, until: Callable[[RunInFolder, float], str]) -> RunResult:
+        self._runs += 1
+        stalls = _Stall()
+
+        def over(run: RunInFolder, seconds: float) -> str:
+            if self._left_s <= 0:
+                return "the budget is spent"
+            return until(run, seconds) or stalls.look(run, seconds)
+
+        return run_once(self._request.command, plan, over, folder=self._request.folder)
+
+    # --- the outcome
+
+    def _verdict(self, each: _Measured) -> Verdict:
+        gain = each.gain
+        if gain is None or each.failed:
+            return "not tried"
+        if each.candidate.cure.result == BOUND:
+            return "bound" if gain.is_claimed else _undecided(gain)
+        if gain.is_claimed:
+            return "another result" if each.same.kind == "other" else "gain"
+        return _undecided(gain)
+
+    def _trial(self, each: _Measured) -> Trial:
+        candidate = each.candidate
+        verdict = self._verdict(each)
+        if verdict == "not tried" and not each.why:
+            each.why = "the program ended, or the budget, before there were enough pairs"
+        forecast = candidate.forecast
+        trial = Trial(
+            cure=candidate.name,
+            result=candidate.cure.result,
+            cause=candidate.finding.cause if candidate.finding is not None else None,
+            verdict=verdict,
+            off_ns=median(each.off_ns) if each.off_ns else None,
+            on_ns=median(each.on_ns) if each.on_ns else None,
+            way=each.way if verdict != "not tried" else "",
+            same=each.same.text if each.same.kind != "unknown" else "",
+            ready_s=each.ready_s,
+            change=candidate.cure.change,
+            why=sanitize(each.why, 300),
+            forecast_low=forecast.low if forecast is not None else None,
+            forecast_high=forecast.high if forecast is not None else None,
+        )
+        return with_gain(trial, each.gain)
+
+    def _outcome(self) -> Outcome:
+        request = self._request
+        offs = [ns for each in self._measured for ns in each.off_ns]
+        plain = [ns for result in self._plain if (ns := _run_step_ns(result)) is not None]
+        return Outcome(
+            command=tuple(sanitize(word) for word in masked_words(request.command)),
+            folder=sanitize(str(request.folder or os.getcwd()), 1000),
+            time=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+            recording=str(request.diagnosis.recording) if request.diagnosis.recording else None,
+            verdict=request.diagnosis.word,
+            headline=request.diagnosis.headline,
+            step_source=self._source,
+            step_ns=median(plain or offs) if plain or offs else None,
+            trials=tuple(self._trial(each) for each in self._measured),
+            together=self._together,
+            runs=self._runs,
+            seconds=time.monotonic() - self._began_s,
+            seed=request.seed,
+            remarks=tuple(self._remarks),
+        )
+
+
+class _Alternation:
+    """Says when a run with cures that are switched is over, and which need no more pairs."""
+
+    def __init__(
+        self, group: Sequence[_Measured], before: dict[str, list[float]], limit_s: float
+    ) -> None:
+        self._group, self._before, self._limit_s = group, before, limit_s
+        self._cures = len(group)
+        self._kept = set(before)
+
+    def look(self, run: RunInFolder, seconds: float) -> str:
+        steps = run.reader.steps
+        if seconds > self._limit_s:
+            return "its part of the budget is spent"
+        if steps is None:
+            return ""
+        if steps.over:
+            return steps.over
+        still = set()
+        for name in self._before:
+            gain = gain_of_pairs(self._before[name] + steps.ratios(name), self._cures)
+            if name not in run.reader.not_applied and (gain is None or not gain.is_decided):
+                still.add(name)
+        if not still:
+            return "the gains are known"
+        if still != self._kept:
+            self._kept = still
+            last = max((block.pair for block in steps.blocks), default=0)
+            run.keep(sorted(still), last + 2)
+        return ""
+
+
+class _Stall:
+    """Says when a run makes no steps any more."""
+
+    def __init__(self) -> None:
+        self._blocks = 0
+        self._at_s = 0.0
+        self._longest_s = 0.0
+
+    def look(self, run: RunInFolder, seconds: float) -> str:
+        steps = run.reader.steps
+        if steps is None:
+            return f"no step in {WARM_S:.0f} s" if seconds > WARM_S else ""
+        if len(steps.blocks) != self._blocks:
+            if self._blocks:
+                self._longest_s = max(self._longest_s, seconds - self._at_s)
+            self._blocks, self._at_s = len(steps.blocks), seconds
+        limit_s = max(STALL_S, STALL_BLOCKS * self._longest_s)
+        if self._blocks and seconds - self._at_s > limit_s:
+            return f"no step in {limit_s:.0f} s"
+        return ""
+
+
+def _until_measured(run: RunInFolder, _seconds: float) -> str:
+    steps = run.reader.steps
+    if steps is None:
+        return ""
+    timed_s = sum(block.ns for block in steps.blocks) / 1e9
+    if len(steps.blocks) >= MEASURED_BLOCKS and timed_s >= MEASURED_S:
+        return "it was timed"
+    return steps.over
+
+
+def _run_step_ns(result: RunResult) -> float | None:
+    """A step of a run that was timed: of its second half, when what is tuned and prefetched is
+    steady."""
+    if result.steps is None or len(result.steps.blocks) < 2 or result.failure:
+        return None
+    blocks = result.steps.blocks
+    return block_step_ns([block.step_ns for block in blocks[len(blocks) // 2 :]])
+
+
+def _is_decided(each: _Measured) -> bool:
+    return each.gain is not None and each.gain.is_decided
+
+
+def _undecided(gain: MeasuredGain) -> Verdict:
+    if gain.high < 1.0 / LEAST_GAIN:
+        return "slower"
+    return "nothing" if gain.high < LEAST_GAIN else "unclear"
+
+
+def _compatible(group: Sequence[_Measured]) -> tuple[str, ...]:
+    """Of several ways to compile the one that gains most."""
+    chosen: list[str] = []
+    best = sorted(group, key=lambda each: -(each.gain.middle if each.gain else 0.0))
+    for each in best:
+        name = each.candidate.name
+        if not (name.startswith("compile") and any(n.startswith("compile") for n in chosen)):
+            chosen.append(name)
+    return tuple(chosen)
+
+
+def _source(steps: Steps) -> str:
+    return f"{steps.source} {steps.site}"
+
+
+def _last(result: RunResult) -> str:
+    said = [line.strip() for line in result.last_lines if line.strip()]
+    return said[-1][:200] if said else result.failure

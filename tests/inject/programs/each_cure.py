@@ -1,0 +1,307 @@
+"""Switches every cure on and off, and sees what it changes: prints what came of each as JSON."""
+
+import gc
+import json
+import os
+import sys
+import threading
+import types
+
+sys.path.insert(0, os.environ["GPUTUI_ROOT"])
+
+import torch
+import torch.utils.checkpoint
+import torch.utils.data
+
+from gputui.cures import CannotApply, cures
+
+torch.manual_seed(0)
+CHECKS = {}
+
+
+def check(function):
+    CHECKS[function.__name__] = function
+    return function
+
+
+# Each gives what the cure changes: it has to differ while that is on, and to be as before after.
+
+
+@check
+def tf32():
+    return torch.get_float32_matmul_precision()
+
+
+@check
+def gc_off():
+    return gc.isenabled()
+
+
+@check
+def gc_freeze():
+    return gc.get_freeze_count() > 0
+
+
+@check
+def empty_cache_idle():
+    return torch.cuda.empty_cache
+
+
+@check
+def synchronize_idle():
+    return torch.cuda.synchronize
+
+
+@check
+def anomaly_off():
+    return torch.is_anomaly_enabled()
+
+
+@check
+def deterministic_off():
+    return torch.are_deterministic_algorithms_enabled(), torch.backends.cudnn.deterministic
+
+
+class Numbers(torch.utils.data.Dataset):
+    def __len__(self):
+        return 8
+
+    def __getitem__(self, index):
+        return torch.tensor(index)
+
+
+class Stream(torch.utils.data.IterableDataset):
+    def __iter__(self):
+        return iter(range(4))
+
+
+@check
+def loader_workers():
+    stream = torch.utils.data.DataLoader(Stream())
+    assert stream.num_workers == 0, "each worker would give all of it"
+    loader = torch.utils.data.DataLoader(Numbers(), batch_size=4, num_workers=0)
+    return loader.num_workers, loader.pin_memory, loader.persistent_workers, loader.prefetch_factor
+
+
+@check
+def pinned_copies():
+    x = torch.arange(1 << 16)
+    assert x.to(torch.float64).dtype is torch.float64
+    assert x.to("cpu") is x
+    assert torch.zeros(1 << 16, dtype=torch.int64).copy_(x).equal(x)
+    return torch.Tensor.to, torch.Tensor.cuda, torch.Tensor.copy_
+
+
+@check
+def sdpa():
+    config = types.SimpleNamespace(_attn_implementation="eager")
+    transformers.PreTrainedModel(config)
+    return config._attn_implementation
+
+
+transformers = types.ModuleType("transformers.modeling_utils")
+exec(
+    "class PreTrainedModel:\n"
+    "    _supports_sdpa = True\n"
+    "    def __init__(self, config): self.config = config\n",
+    vars(transformers),
+)
+
+
+@check
+def static_cache():
+    return generation.GenerationMixin().generate()
+
+
+generation = types.ModuleType("transformers.generation.utils")
+exec(
+    "class GenerationMixin:\n    def generate(self, **options): return tuple(options.items())\n",
+    vars(generation),
+)
+
+
+@check
+def cudnn_benchmark():
+    return torch.backends.cudnn.benchmark
+
+
+@check
+def cudnn_attention_off():
+    return torch.backends.cuda.cudnn_sdp_enabled()
+
+
+@check
+def channels_last():
+    model = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3), torch.nn.ReLU())
+    out = model(torch.ones(2, 3, 8, 8))
+    return out.is_contiguous(memory_format=torch.channels_last)
+
+
+@check
+def fused_optimizer():
+    weights = [torch.nn.Parameter(torch.ones(4))]
+    odd = torch.optim.AdamW([torch.nn.Parameter(torch.ones(4, dtype=torch.complex64))])
+    assert odd.defaults["fused"] in (None, False), "not for parameters that no kernel takes"
+    return torch.optim.AdamW(iter(weights), foreach=False).defaults["fused"]
+
+
+@check
+def foreach_clip():
+    weight = torch.nn.Parameter(torch.ones(4))
+    weight.grad = torch.ones(4)
+    seen = []
+    real = torch.nn.utils.clip_grad._get_total_norm
+
+    def noted(*args, **kwargs):
+        seen.append(args[3] if len(args) > 3 else kwargs.get("foreach"))
+        return real(*args, **kwargs)
+
+    torch.nn.utils.clip_grad._get_total_norm = noted
+    torch.nn.utils.clip_grad_norm_([weight], 1.0, foreach=False)
+    torch.nn.utils.clip_grad._get_total_norm = real
+    return seen
+
+
+def _compiled():
+    calls = []
+    real = torch.nn.Module.compile
+    torch.nn.Module.compile = lambda self, **options: calls.append((type(self).__name__, options))
+    model = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.ReLU())
+    model(torch.ones(1, 2))
+    torch.nn.ReLU()(torch.ones(1))
+    torch.nn.Module.compile = real
+    return calls
+
+
+@check
+def compile():
+    return _compiled()
+
+
+@check
+def compile_reduce_overhead():
+    return _compiled()
+
+
+@check
+def compile_dynamic():
+    return _compiled()
+
+
+@check
+def bf16_autocast():
+    return (torch.nn.Linear(2, 2)(torch.ones(1, 2))).dtype
+
+
+@check
+def expandable_segments():
+    return os.environ.get("PYTORCH_CUDA_ALLOC_CONF")
+
+
+@check
+def launch_blocking_off():
+    return os.environ.get("CUDA_LAUNCH_BLOCKING")
+
+
+@check
+def one_thread():
+    return torch.get_num_threads()
+
+
+@check
+def all_threads():
+    return torch.get_num_threads()
+
+
+@check
+def checkpointing_off():
+    runs = []
+
+    def layer(x):
+        runs.append(1)
+        return x * x
+
+    x = torch.ones(2, requires_grad=True)
+    torch.utils.checkpoint.checkpoint(layer, x, use_reentrant=False).sum().backward()
+    assert x.grad.tolist() == [2, 2]
+    return len(runs)
+
+
+NUMBERS = iter(range(100))
+
+
+def report():
+    return next(NUMBERS)
+
+
+@check
+def skip():
+    return report() != report()
+
+
+@check
+def repeat_batch():
+    batches = iter(torch.utils.data.DataLoader(Numbers(), batch_size=2))
+    return torch.equal(next(batches), next(batches))
+
+
+@check
+def last_values():
+    return [torch.tensor(value).item() for value in (1, 2)]
+
+
+@check
+def no_saves():
+    torch.save({}, "saved.pt")
+    there = os.path.exists("saved.pt")
+    if there:
+        os.remove("saved.pt")
+    return there
+
+
+BEFORE = {
+    "anomaly_off": lambda: torch.autograd.set_detect_anomaly(True),
+    "deterministic_off": lambda: torch.use_deterministic_algorithms(True),
+    "cudnn_attention_off": lambda: torch.backends.cuda.enable_cudnn_sdp(True),
+    "one_thread": lambda: torch.set_num_threads(2),
+    "all_threads": lambda: torch.set_num_threads(1),
+    "launch_blocking_off": lambda: os.environ.update(CUDA_LAUNCH_BLOCKING="1"),
+}
+LIBRARIES = {
+    "torch": torch,
+    "torch.utils.data": torch.utils.data,
+    "torch.utils.data.dataloader": torch.utils.data.dataloader,
+    "torch.utils.checkpoint": torch.utils.checkpoint,
+    "transformers.modeling_utils": transformers,
+    "transformers.generation.utils": generation,
+    None: None,
+}
+
+
+def outcome(cure):
+    if cure.name == "numa_affinity":
+        try:
+            cure.apply(torch)
+        except CannotApply:
+            return "acts, undone"  # there is no GPU to be near to
+        return "it was applied without a GPU"
+    if cure.name == "all_threads" and len(os.sched_getaffinity(0)) == 1:
+        return "acts, undone"  # one core has nothing to add
+    BEFORE.get(cure.name, lambda: None)()
+    see = CHECKS[cure.name]
+    module = LIBRARIES[cure.library]
+    if cure.prepare is not None:
+        cure.prepare(module)
+    arguments = ("each_cure.py:report",) if cure.argument else ()
+    before = see()
+    undo = cure.apply(module, *arguments)
+    during = see()
+    undo()
+    after = see()
+    if before == during:
+        return f"it changed nothing: {before}"
+    return "acts, undone" if after == before else f"not undone: {before}, {after}"
+
+
+assert threading.active_count() == 1
+print(json.dumps({name: outcome(cure) for name, cure in cures().items()}))

@@ -1,0 +1,60 @@
+"""Whether results stayed the same, by losses."""
+
+from __future__ import annotations
+
+import random
+
+from gputui.cures import DIFFERENT, EXACT, ROUNDING
+from gputui.trial.blocks import Block, Steps
+from gputui.trial.sameness import of_runs, within_a_run
+
+FALLING = [2.0 * 0.99**n for n in range(100)]
+
+
+def test_equal_losses_are_the_same() -> None:
+    assert of_runs(FALLING, FALLING[:60], EXACT) == ("same", "the same in 60 steps", 0.0)
+
+
+def test_rounding_is_told_from_another_result_by_the_class() -> None:
+    near = [value * (1 + 3e-3 * (n > 20)) for n, value in enumerate(FALLING)]
+    assert of_runs(FALLING, near, ROUNDING).kind == "rounding"
+    assert of_runs(FALLING, near, ROUNDING).text == "differs by 0.3 %"
+    assert of_runs(FALLING, near, EXACT).kind == "other"
+    far = [value * (1 + 0.2 * (n > 20)) for n, value in enumerate(FALLING)]
+    assert of_runs(FALLING, far, ROUNDING, alike_until=20).kind == "other"
+    assert of_runs(FALLING, far, DIFFERENT, alike_until=20).kind == "other"
+
+
+def test_a_loss_that_is_no_number_is_another_result() -> None:
+    broken = [None if n > 30 else value for n, value in enumerate(FALLING)]
+    assert of_runs(FALLING, broken, ROUNDING).kind == "other"
+
+
+def test_a_program_without_a_seed_is_compared_by_the_mean() -> None:
+    rng = random.Random(0)
+    first = [2.0 + rng.gauss(0, 0.3) for _ in range(200)]
+    second = [2.0 + rng.gauss(0, 0.3) for _ in range(200)]
+    assert of_runs(first, second, EXACT).kind == "same"
+    assert of_runs(first, [value + 0.5 for value in second], ROUNDING).kind == "other"
+    assert of_runs(first, second, EXACT, alike_until=50).kind == "same"
+
+
+def test_too_few_steps_say_nothing() -> None:
+    assert of_runs(FALLING[:5], FALLING, EXACT).kind == "unknown"
+
+
+def _alternated(change: float) -> Steps:
+    rng = random.Random(1)
+    steps = Steps(1)
+    for pair in range(12):
+        for on in (False, True):
+            block = Block(pair, "tf32", on, 5, 1000, len(steps.losses))
+            steps.blocks.append(block)
+            steps.losses += [2.0 + rng.gauss(0, 0.05) + change * on for _ in range(5)]
+    return steps
+
+
+def test_within_a_run_only_what_goes_wrong_is_seen() -> None:
+    assert within_a_run(_alternated(0.0), "tf32", ROUNDING).kind == "same"
+    assert within_a_run(_alternated(1.0), "tf32", ROUNDING).kind == "other"
+    assert within_a_run(_alternated(0.0), "gc_off", ROUNDING).kind == "unknown"

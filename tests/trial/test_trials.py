@@ -1,0 +1,195 @@
+"""`gputui try` on programs in real interpreters, with real torch on the CPU."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gputui.trial.blocks import Steps
+from gputui.trial.runs import RunInFolder, RunPlan, RunResult, run_once
+
+PROGRAMS = Path(__file__).with_name("programs")
+TRAINING = str(PROGRAMS / "training.py")
+QUICK = {"block_s": 0.02, "warm_s": 0.1}
+
+
+def timed(
+    *plan_names: str, arguments: tuple[str, ...] = (), pairs: int = 3, held: tuple[str, ...] = ()
+) -> RunResult:
+    def until(run: RunInFolder, seconds: float) -> str:
+        steps = run.reader.steps
+        enough = steps is not None and all(
+            len(steps.ratios(name)) >= pairs or name in run.reader.not_applied
+            for name in plan_names
+        )
+        enough = enough and (bool(plan_names) or len(steps.blocks) >= pairs)  # type: ignore[union-attr]
+        return "enough" if enough else "too long" if seconds > 60 else ""
+
+    plan = RunPlan(plan_names, held=held, block_s=QUICK["block_s"], warm_s=QUICK["warm_s"])
+    return run_once((sys.executable, TRAINING, *arguments), plan, until)
+
+
+def steps_of(result: RunResult) -> Steps:
+    assert result.steps is not None, result.last_lines
+    return result.steps
+
+
+def test_a_cure_is_on_in_the_blocks_that_say_so_and_off_in_all_others() -> None:
+    """The program prints what it computes with at each step."""
+    result = timed("tf32", "skip@training.py:report", arguments=("--say",))
+    assert result.ended_by == "enough"
+    assert result.applied == {"tf32", "skip@training.py:report"}
+    said = [line.split() for line in result.lines if line.startswith("step ")]
+    steps = steps_of(result)
+    for block in steps.blocks:
+        within = said[block.first : block.first + block.steps]
+        assert len(within) == block.steps
+        precisions = {words[2] for words in within}
+        assert precisions == {"high" if block.cure == "tf32" and block.on else "highest"}
+        reports = len({words[3] for words in within})
+        skipped = block.cure.startswith("skip") and block.on
+        assert reports == (1 if skipped else block.steps)
+    assert {(block.cure, block.on) for block in steps.blocks} == {
+        (cure, on) for cure in ("tf32", "skip@training.py:report") for on in (False, True)
+    }
+
+
+def test_the_step_is_the_optimizers_and_losses_are_what_backward_was_called_of() -> None:
+    result = timed(arguments=("--say",), pairs=4)
+    steps = steps_of(result)
+    assert (steps.source, steps.site) == ("optimizer", "SGD")
+    said = [float(line.split()[4]) for line in result.lines if line.startswith("step ")]
+    losses = steps.losses
+    assert len(losses) >= 20
+    assert losses == pytest.approx(said[: len(losses)], rel=1e-6)
+
+
+def test_a_cure_that_is_held_is_on_from_the_end_of_the_warm_up() -> None:
+    result = timed(arguments=("--say",), pairs=3, held=("tf32",))
+    steps = steps_of(result)
+    said = [line.split()[2] for line in result.lines if line.startswith("step ")]
+    assert set(said[: steps.first]) == {"highest"}
+    assert set(said[steps.first + 1 : len(steps.losses)]) == {"high"}
+
+
+def test_a_cure_that_cannot_be_applied_says_why_and_the_others_go_on() -> None:
+    result = timed("deterministic_off", "gc_off")
+    assert result.not_applied == {"deterministic_off": "deterministic algorithms are not asked for"}
+    assert len(steps_of(result).ratios("gc_off")) >= 3
+
+
+def test_a_program_that_dies_under_a_cure_says_so_in_its_last_lines() -> None:
+    result = timed("tf32", arguments=("--dies-of-tf32",))
+    assert result.failure.endswith("ended with status 3")
+    assert steps_of(result).switched == "tf32"
+    assert result.last_lines[-1] == "tf32 is not for me"
+
+
+def test_a_function_that_steps_end_in_is_not_skipped() -> None:
+    result = timed("skip@training.py:train")
+    assert "steps end within train" in result.not_applied["skip@training.py:train"]
+
+
+def test_a_program_without_steps_is_told_from_one_with() -> None:
+    def until(_run: RunInFolder, seconds: float) -> str:
+        return "too long" if seconds > 60 else ""
+
+    result = run_once((sys.executable, "-c", "print('done')"), RunPlan(), until)
+    assert result.steps is None
+    assert (result.ended_by, result.failure) == ("", "")
+
+
+# --- the command
+
+
+def gputui_try(folder: Path, *words: str, **more: Any) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "XDG_DATA_HOME": str(folder / "data")}
+    return subprocess.run(
+        [sys.executable, "-m", "gputui", "try", *words],
+        env=environment, capture_output=True, text=True, timeout=300, check=False, **more,
+    )  # fmt: skip
+
+
+def test_an_ablation_of_a_function_that_waits_is_a_bound_and_first(tmp_path: Path) -> None:
+    done = gputui_try(
+        tmp_path, "--yes", "--json", "--budget", "30s", "--cure", "skip@training.py:report",
+        "--", sys.executable, TRAINING, "--report-ms", "30",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    outcome = json.loads(done.stdout)
+    trials = {trial["cure"]: trial for trial in outcome["trials"]}
+    skipped = trials["skip@training.py:report"]
+    assert skipped["verdict"] == "bound"
+    assert skipped["gain"] > 2.0
+    assert skipped["way"] == "in one run"
+
+
+def test_nothing_runs_without_a_yes(tmp_path: Path) -> None:
+    left = tmp_path / "left"
+    program = f"open({str(left)!r}, 'w')"
+    done = gputui_try(
+        tmp_path, "--cure", "tf32", "--", sys.executable, "-c", program, stdin=subprocess.DEVNULL
+    )
+    assert done.returncode == 1
+    assert "give --yes" in done.stderr
+    assert "up to" in done.stderr
+    assert not left.exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--cure", "tf23", "--", "true"), "did you mean tf32?"),
+        (("--cure", "skip", "--", "true"), "give skip@FILE:FUNCTION"),
+        ((), "nothing to try cures on"),
+        (("--readonly", "--", "true"), "starts nothing"),
+        (("--", "no-such-command"), "no-such-command"),
+    ],
+)
+def test_what_cannot_be_tried_is_said_in_a_line(
+    tmp_path: Path, words: tuple[str, ...], said: str
+) -> None:
+    done = gputui_try(tmp_path, *words)
+    assert done.returncode in (2, 127)
+    assert said in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_every_cure_is_listed(tmp_path: Path) -> None:
+    from gputui.cures import cures
+
+    rows = json.loads(gputui_try(tmp_path, "--list", "--json").stdout)["rows"]
+    assert [row["cure"].partition("@")[0] for row in rows] == list(cures())
+
+
+def test_killed_at_any_moment_it_leaves_nothing(tmp_path: Path) -> None:
+    """SIGTERM and SIGKILL, while the program runs."""
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        pid_file = tmp_path / f"pid-{number.name}"
+        environment = {**os.environ, "XDG_DATA_HOME": str(tmp_path / "data")}
+        process = subprocess.Popen(
+            [sys.executable, "-m", "gputui", "try", "--yes", "--cure", "tf32", "--",
+             sys.executable, TRAINING, "--pid-file", str(pid_file)],
+            env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        )  # fmt: skip
+        until = time.monotonic() + 60
+        while not pid_file.exists() or not pid_file.read_text():
+            assert time.monotonic() < until
+            assert process.poll() is None
+            time.sleep(0.05)
+        process.send_signal(number)
+        process.wait(60)
+        assert process.stdout is not None
+        process.stdout.close()
+        child = Path(f"/proc/{pid_file.read_text()}")
+        while child.exists() and "Z" not in child.joinpath("stat").read_text().split()[2]:
+            assert time.monotonic() < until
+            time.sleep(0.05)
