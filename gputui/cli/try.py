@@ -48,7 +48,7 @@ def run(options: argparse.Namespace) -> int:
         raise UsageError("nothing to try cures on: give -- CMD ARG ..., or --list")
     if options.readonly:
         raise UsageError(f"{options.set_by['readonly']} starts nothing: nothing can be tried")
-    from gputui.collect.child.process import refusal
+    from gputui.collect.child import refusal
     from gputui.trial.planning import named
 
     if (refused := refusal(command[0])) is not None:
@@ -70,7 +70,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _try(options: argparse.Namespace, command: Sequence[str], folder: Path | None) -> int:
-    from gputui.store.errors import JournalError
+    from gputui.base.errors import JournalError
     from gputui.store.places import trial_path
     from gputui.trial import calibration
     from gputui.trial.outcome import answer_lines, encode, write_beside
@@ -118,7 +118,7 @@ def _diagnosis(
     from gputui.trial.diagnosis import Diagnosis, diagnose, of_session
 
     if options.recording:
-        from gputui.cli.reading import load_run
+        from gputui.cli.summary import load_run
 
         loaded = load_run(options.recording, options.run)
         place = Path(options.recording)

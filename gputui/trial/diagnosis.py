@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from gputui.base.wake import Wake
 from gputui.collect.live import Live, LiveOptions
 from gputui.collect.traced_run import RunRequest
 from gputui.model import units
@@ -63,9 +62,9 @@ def diagnose(
     `limit_s` is over; then end it. Its recording lies with all others. Raises JournalError."""
     path = default_path(RunRequest.of_command(command).name, time.time())
     make_folder(path.parent)
-    wake, session = Wake(), Session()
+    session = Session()
     arguments = ("gputui", "try", "--", *command)
-    live = Live(wake.set, JournalWriter(path), LiveOptions(arguments=arguments))
+    live = Live(lambda: None, JournalWriter(path), LiveOptions(arguments=arguments))
     live.start()
     try:
         live.start_run(RunRequest.of_command(in_folder(command, folder)))

@@ -15,7 +15,7 @@ from pathlib import Path
 from types import FrameType
 from typing import NamedTuple
 
-from gputui.collect.child.process import ENDING_S, Child, ChildEnding, LineBatch
+from gputui.collect.child import ENDING_S, Child, ChildEnding, LineBatch
 from gputui.inject.environment import create_capture_folder, trial_environment
 from gputui.trial.blocks import BlockReader, Steps
 
