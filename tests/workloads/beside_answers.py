@@ -68,8 +68,9 @@ class Work:
 
 def steps_of(session: Session, run: Run) -> Steps:
     """A run's own step and the answer's."""
+    results = run.result.results if run.result is not None else {}
     own = next(
-        (value for name in OWN_STEP if isinstance(value := run.metrics.get(name), float)), None
+        (value for name in OWN_STEP if isinstance(value := results.get(name), float)), None
     )
     spans = [row for row in phase_rows(run) if row.name == _STEP]
     count = sum(row.instances for row in spans)
@@ -94,10 +95,14 @@ def work_of(run: Run) -> Iterator[Work]:
     measured = [row for row in outer if f"{row.path}/{_STEP}" in spans]
     for table in run.result.tables if run.result is not None else ():
         names = [column.name for column in table.columns]
-        if "gpu_ms" not in names or len(table.rows) != len(measured):
+        if "gpu_ms" not in names:
             continue
-        for cells, around in zip(table.rows, measured, strict=True):
-            table_ms = cells[names.index("gpu_ms")]
+        times = [cells[names.index("gpu_ms")] for cells in table.rows]
+        if len(times) != len(measured):  # a row that was refused has no steps
+            times = [table_ms for table_ms in times if table_ms is not None]
+        if len(times) != len(measured):
+            continue
+        for table_ms, around in zip(times, measured, strict=True):
             span = spans[f"{around.path}/{_STEP}"]
             if isinstance(table_ms, float) and span.kernel_ns and span.instances:
                 yield Work(
