@@ -19,7 +19,7 @@ from gputui.attribute.accounting.operations import Kernels, columns
 from gputui.attribute.accounting.program_steps import ProgramSteps
 from gputui.attribute.accounting.thread_readings import LineHit, LineReading
 from gputui.attribute.accounting.tracker import FIRST_TRY, WINDOW, LaunchOrder, StepTracker
-from gputui.attribute.arrays import NEVER, Busy, Holes, Int64s, Slots, distinct, union
+from gputui.attribute.arrays import LATEST_NS, NEVER, Busy, Holes, Int64s, Slots, distinct, union
 from gputui.attribute.collection import Collection, DeltaParts
 from gputui.attribute.local_collectives import LocalCollectives
 from gputui.attribute.range_stacks import RangeStacks
@@ -42,6 +42,13 @@ from gputui.model.naming import NOT_A_STEP
 
 # Chosen: a bound, since a record may name any number.
 MAX_DEVICES = 64
+
+SHORT_GAP_NS = 5_000_000
+"""Up to so long after a declared step for which the program did not wait, the next one follows it
+without a gap: launches may be further apart than operations are. Chosen: between the rows of a
+benchmark lie 20 ms and more."""
+
+_NONE = np.empty(0, np.int64)
 
 
 class Accounting:
@@ -77,6 +84,10 @@ class Accounting:
         """The intervals in which nothing is known of the devices."""
         self.collectives = LocalCollectives()
         self._busy: dict[int, Busy] = {}
+        self._unended = (_NONE, _NONE, _NONE)
+        """The newest declared step: when its range began and ended, and its operations."""
+        self._launched = [(_NONE, _NONE)]
+        """When operations were called and ended, where the steps are declared."""
         # By the number of a call's name.
         self._kinds = np.zeros(1, np.int8)
         self._graphs = np.zeros(1, np.bool_)
@@ -137,6 +148,8 @@ class Accounting:
         """Operations with their calls, also as columns; the streams that they ran on."""
         self.collectives.add_kernels(timed)
         operations = columns(records, timed, self._kernels)
+        if self._declares_step:
+            self._launched.append((operations.called_ns, operations.ends))
         present = distinct(timed.devices).tolist()
         for device in present:
             if device not in self.devices:
@@ -165,6 +178,39 @@ class Accounting:
             for device in self.devices.values():
                 device.mark(moments, renewed=False)
 
+    def _mark_ends(self, starts_ns: Int64s, ends_ns: Int64s, ended: bool) -> None:
+        """Where declared steps end, by the ranges of some that came together: with the range if the
+        program waited in it for what it had launched; else with the last of these operations, if
+        the next step does not follow soon. Steps of several threads at once have no such ends."""
+        order = np.argsort(starts_ns, kind="stable")
+        starts, ends = starts_ns[order], ends_ns[order]
+        if len(starts):
+            called, last = (np.concatenate(parts) for parts in zip(*self._launched, strict=True))
+            order = np.argsort(called, kind="stable")
+            called, last = called[order], np.maximum.accumulate(last[order])
+            rows = np.searchsorted(called, ends, side="right") - 1
+            done = np.where(rows >= 0, last.take(np.maximum(rows, 0), mode="clip"), 0)
+            # Of what was called before, the latest end is enough.
+            newest = max(int(rows[-1]), 0)
+            self._launched = [(called[newest:], last[newest:])]
+            starts, ends, done = (
+                np.append(before, now)
+                for before, now in zip(self._unended, (starts, ends, done), strict=True)
+            )
+        else:
+            starts, ends, done = self._unended
+        # Whether the last one ends by itself shows when the next one begins.
+        following = np.append(starts[1:], LATEST_NS if ended else starts[-1:])
+        moments = np.maximum(ends, done)
+        room_ns = following - moments
+        are_ends = (room_ns > 0) & ((done <= ends) | (room_ns > SHORT_GAP_NS))
+        are_apart = len(starts) < 2 or (starts[1:] >= ends[:-1]).all()
+        kept = slice(len(starts) - (not ended), None)
+        self._unended = (starts[kept], ends[kept], done[kept])
+        if are_apart and len(starts):
+            for device in self.devices.values():
+                device.mark_ends(moments[are_ends])
+
     def take_lanes(self, time_ns: int) -> list[StepLanes]:
         """Steps of each device in parts, of those whose steps the last collection ended."""
         return [lanes for device in self.devices.values() for lanes in device.take_lanes(time_ns)]
@@ -191,6 +237,8 @@ class Accounting:
             if self._declares_step:
                 for device in self.devices.values():
                     device.trust_steps()
+                its = finalised.starts_ns[is_step], finalised.ends_ns[is_step]
+                self._mark_ends(*its, ended=collection.until_ns is None)
             source: StepSource = "nvtx"
         elif self._take_program_steps():
             assert self._program_steps.chosen is not None

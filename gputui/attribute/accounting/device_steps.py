@@ -69,11 +69,12 @@ class Lanes:
         self._kept: list[StepLanes] = []
 
     def take_steps(
-        self, time: DeviceTime, open_ns: int | None, moments: Int64s
+        self, time: DeviceTime, open_ns: int | None, moments: Int64s, gaps: Int64s
     ) -> npt.NDArray[np.int64]:
         """Time by leaf up to each moment, taken from the device's; of the steps that end at the
-        moments, the first of which began at `open_ns`, some are kept in parts on the way."""
-        drawn = _drawn(open_ns, moments) if len(time.tracks) else []
+        moments, the first of which began at `open_ns`, some are kept in parts on the way: none
+        that begins at one of `gaps`, which is none."""
+        drawn = _drawn(open_ns, moments, gaps) if len(time.tracks) else []
         if not drawn:
             return time.tracks.take_up_to(moments)
         # The parts are cut with the steps: what ends a step ends its last part.
@@ -119,11 +120,14 @@ class Lanes:
         )
 
 
-def _drawn(open_ns: int | None, moments: Int64s) -> list[tuple[int, int]]:
+def _drawn(open_ns: int | None, moments: Int64s, gaps: Int64s) -> list[tuple[int, int]]:
     """The steps to keep in parts: one that is longer, then the newest of those nearest to the
     median; none that is too short."""
     begins = moments[:-1] if open_ns is None else np.concatenate(([open_ns], moments[:-1]))
     lengths = moments[len(moments) - len(begins) :] - begins
+    if len(gaps):
+        is_step = ~np.isin(begins, gaps)
+        begins, lengths = begins[is_step], lengths[is_step]
     if not len(lengths):
         return []
     middle = median(lengths)
@@ -179,6 +183,8 @@ class DeviceSteps:
         self.time = time
         self._boundaries = np.empty(0, np.int64)
         self._open_ns: int | None = None
+        # Moments among the boundaries at which a step ends, and no other begins.
+        self._gaps = np.empty(0, np.int64)
         self._scopes = StepScopes()
         self._blocks = LoopBlocks(device)
         self._restarts_ns: int | None = None
@@ -212,6 +218,13 @@ class DeviceSteps:
         if self._open_ns is not None:
             new = new[new > self._open_ns]
         self._boundaries = distinct(np.concatenate((boundaries_before, new)))
+
+    def mark_ends(self, moments: Int64s) -> None:
+        """Moments at which steps end: what follows, up to the next one's beginning, is in none."""
+        if self._open_ns is not None:
+            moments = moments[moments > self._open_ns]
+        self._gaps = distinct(np.concatenate((self._gaps, moments)))
+        self._boundaries = distinct(np.concatenate((self._boundaries, moments)))
 
     def trust_steps(self) -> None:
         """The program declares its steps and has warmed up before: each of them counts."""
@@ -276,7 +289,7 @@ class DeviceSteps:
             # What begins before everything that is accounted for is no step.
             first = int(np.searchsorted(moments, self.time.tracks.first_ns or 0))
             moments = moments[min(first, passed - 1) :]
-        rows = self.lanes.take_steps(self.time, self._open_ns, moments)
+        rows = self.lanes.take_steps(self.time, self._open_ns, moments, self._gaps)
         counts = self.time.take_starts(moments)
         began_ns, self._open_ns = self._open_ns, int(moments[-1])
         deltas: list[Part] = []
@@ -289,7 +302,15 @@ class DeviceSteps:
             return deltas
         begins = np.concatenate(([began_ns], moments[:-1]))
         steps = StepColumns(begins, moments, counts, rows)
-        holed = self.time.holes.touch(begins, moments)
+        is_gap = np.isin(begins, self._gaps)
+        self._gaps = self._gaps[self._gaps >= self._open_ns]
+        if is_gap.any():
+            deltas += self._between(StepColumns(*(column[is_gap] for column in steps)))
+            steps = StepColumns(*(column[~is_gap] for column in steps))
+            if not len(steps.starts):
+                return deltas
+            counts = steps.operations
+        holed = self.time.holes.touch(steps.starts, steps.ends)
         if holed.any():
             # A step of which a part is not known is none.
             steps = StepColumns(*(column[~holed] for column in steps))
@@ -326,9 +347,30 @@ class DeviceSteps:
         if began_ns is None:
             return self._without_steps(Scope.UNSTEPPED, times, count)
         holed = self.time.holes.touch(np.array([began_ns]), np.array([end_ns])).any()
+        if began_ns in self._gaps:
+            return self._without_steps(Scope.TAIL, times, count)
         if ended and self._scopes.is_whole(count) and not holed:
             return self._sum_up(self._scopes.add([Step(began_ns, end_ns, count, times)]))
         return self._without_steps(Scope.TAIL, times, count)
+
+    def _between(self, gaps: StepColumns) -> list[Part]:
+        """What lies between the end of a step and the next one."""
+        leaves = gaps.leaves.sum(axis=0)
+        return [
+            *self._leaves(Scope.UNSTEPPED, self._scopes.loop, leaves),
+            *self._lines_of(gaps.starts, gaps.ends, OUTSIDE_STEPS),
+            LoopDelta(
+                self._process,
+                self._device,
+                Scope.UNSTEPPED,
+                self._scopes.loop,
+                0,
+                int(gaps.operations.sum()),
+                int(gaps.starts[0]),
+                int(gaps.ends[-1]),
+                waited_ns=int(leaves[WAITED]),
+            ),
+        ]
 
     def _sum_up(self, classified: list[Classified]) -> list[Part]:
         deltas: list[Part] = []

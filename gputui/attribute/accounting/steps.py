@@ -110,8 +110,8 @@ class StepScopes:
         return self._settled or bool(self._early) or self.loop > 0
 
     def trust(self) -> None:
-        """No step is warm-up, nor evaluation for its few operations: who declared the steps says
-        what is one."""
+        """No step is warm-up, nor evaluation for its few operations, nor a pause for its length:
+        who declared the steps says what is one."""
         if not self._early:
             self._is_trusted = self._settled = True
 
@@ -237,7 +237,7 @@ class StepScopes:
             return Classified(step, Scope.STEADY, self.loop)
         if not self._is_trusted and step.operations < EVALUATION * self._usual_operations:
             return Classified(step, Scope.EVALUATION, self.loop)
-        if step.length_ns > max(PAUSE * self._typical_ns, PAUSE_NS):
+        if not self._is_trusted and step.length_ns > max(PAUSE * self._typical_ns, PAUSE_NS):
             return Classified(step, Scope.PAUSE, self.loop)
         slow = step.length_ns > SLOW * self._typical_ns
         self._learn(step)

@@ -1,0 +1,70 @@
+"""Steps that a workload declares end with themselves: what lies between the rows of a benchmark is
+in no step, and each step counts, however long it takes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+from gputui.report.explain.time_tree import TimeTree, time_tree
+from tests.attribute.capture_program import Program, Traced
+
+US = 1_000
+MS = 1_000 * US
+PASSES = 8
+ROWS = (20 * US, 500 * US, 60 * MS, 5 * US)
+"""How long a pass of each row takes on the GPU."""
+
+LAUNCH_NS = 40 * US
+BETWEEN_NS = 120 * MS
+"""Memory is released, arrays are made, a graph is timed."""
+
+
+def benchmark(program: Program, waits: bool) -> Iterator[np.void]:
+    """Rows of passes, each a kernel launched at once or, where a step `waits` for it, one after the
+    other; between rows the CPU works, and kernels that are no step's run."""
+    clock, free, correlation = 1_000_000_000, 0, 0
+    for length_ns in ROWS:
+        for number in range(PASSES + 1):
+            is_step = number > 0
+            correlation += 1
+            if is_step:
+                yield program.push(clock, "step")
+            yield program.call(clock + US, clock + 3 * US, correlation)
+            start = max(free, clock + 6 * US)
+            free = start + (length_ns if is_step else 2 * MS)
+            yield program.kernel(start, free, correlation, "pass" if is_step else "fill")
+            ended = free + 2 * US if waits else clock + 8 * US
+            if is_step:
+                yield program.pop(ended)
+            clock = max(clock + LAUNCH_NS, ended + 4 * US)
+        clock = max(clock, free) + BETWEEN_NS
+
+
+def tree_of(waits: bool, ticks: int) -> TimeTree:
+    program = Program()
+    traced = Traced(program, step_range="step")
+    records = sorted(benchmark(program, waits), key=lambda slot: int(slot["end"] or slot["start"]))
+    size = max(1, len(records) // ticks)
+    for at in range(0, len(records), size):
+        part = records[at : at + size]
+        seconds = (int(part[-1]["end"] or part[-1]["start"]) - 1_700_000_000_000_000_000) / 1e9
+        traced.feed([*part, program.flush(int(seconds * 1e9))], seconds)
+        traced.collect(seconds)
+    found = time_tree(traced.finish(seconds=30))
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize("ticks", [1, 3, 40])
+@pytest.mark.parametrize("waits", [True, False])
+def test_the_mean_step_is_that_of_the_passes_alone(waits: bool, ticks: int) -> None:
+    found = tree_of(waits, ticks)
+    assert found.program_steps == len(ROWS) * PASSES
+    # A pass that is shorter than a launch takes as long as the launch, unless it is the last.
+    lengths = [length if waits else max(length, LAUNCH_NS) for length in ROWS]
+    expected = sum(lengths) / len(ROWS)
+    assert found.step_mean_ns == pytest.approx(expected, rel=0.01)
+    assert not found.paused
