@@ -13,9 +13,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from gputui.model.statistics import Statistics
 from gputui.playback.opening import load
 from gputui.report.explain import Analysis, conclusion
-from gputui.report.phases import phase_rows
+from gputui.report.phases import PhaseRow, phase_rows
+from gputui.report.statistics import kernel_rows
 from gputui.state import Run, Session
 
 STEP_PERCENT = 2.0
@@ -27,7 +29,7 @@ KERNEL_PERCENT = 5.0
 OWN_STEP = ("step_ms", "avg_ms", "itl_ms", "tpot_ms")
 """Names of a workload's own step, the first that it reports."""
 
-_STEP, _MS = "step", 1e6
+_STEP, _GRAPH, _MS = "step", "graph", 1e6
 
 
 @dataclass(frozen=True)
@@ -69,9 +71,7 @@ class Work:
 def steps_of(session: Session, run: Run) -> Steps:
     """A run's own step and the answer's."""
     results = run.result.results if run.result is not None else {}
-    own = next(
-        (value for name in OWN_STEP if isinstance(value := results.get(name), float)), None
-    )
+    own = next((value for name in OWN_STEP if isinstance(value := results.get(name), float)), None)
     spans = [row for row in phase_rows(run) if row.name == _STEP]
     count = sum(row.instances for row in spans)
     ended = conclusion(Analysis(session, run))
@@ -86,13 +86,12 @@ def steps_of(session: Session, run: Run) -> Steps:
     )
 
 
-def work_of(run: Run) -> Iterator[Work]:
-    """The rows of a table with `gpu_ms`, each with its own outermost range, in whose `step` ranges
-    its passes ran: they stand in the same order. None where some row has no range."""
+def work_of(session: Session, run: Run) -> Iterator[Work]:
+    """The rows of a table with `gpu_ms`, each with its own outermost range, in which its passes
+    ran: they stand in the same order. None where some row has no range."""
     rows = phase_rows(run)
-    outer = [row for row in rows if not row.depth]
-    spans = {row.path: row for row in rows if row.depth == 1 and row.name == _STEP}
-    measured = [row for row in outer if f"{row.path}/{_STEP}" in spans]
+    inner = {row.path: row for row in rows if row.depth == 1}
+    measured = [row for row in rows if not row.depth and f"{row.path}/{_STEP}" in inner]
     for table in run.result.tables if run.result is not None else ():
         names = [column.name for column in table.columns]
         if "gpu_ms" not in names:
@@ -103,14 +102,34 @@ def work_of(run: Run) -> Iterator[Work]:
         if len(times) != len(measured):
             continue
         for table_ms, around in zip(times, measured, strict=True):
-            span = spans[f"{around.path}/{_STEP}"]
-            if isinstance(table_ms, float) and span.kernel_ns and span.instances:
-                yield Work(
-                    label=around.name,
-                    table_us=1e3 * table_ms,
-                    kernels_us=span.kernel_ns / span.instances / 1e3,
-                    kernels=span.kernels / span.instances,
-                )
+            steps = inner[f"{around.path}/{_STEP}"]
+            own = _kernels(session, run, steps)
+            if not isinstance(table_ms, float) or not own or not steps.instances:
+                continue
+            each = {name: times.count / steps.instances for name, times in own.items()}
+            # Timed in a graph: there, too, its kernels were recorded.
+            graph = inner.get(f"{around.path}/{_GRAPH}")
+            timed = _kernels(session, run, graph) if graph is not None else {}
+            yield Work(
+                label=around.name,
+                table_us=1e3 * table_ms,
+                kernels_us=sum(
+                    (timed.get(name, times).median or 0) * each[name] / 1e3
+                    for name, times in own.items()
+                ),
+                kernels=sum(each.values()),
+            )
+
+
+def _kernels(session: Session, run: Run, row: PhaseRow) -> dict[str, Statistics]:
+    """The kernels launched in a phase, or replayed in it, by name: another program on the same GPU
+    makes some of them ten times as long, so that their median is looked at."""
+    inside, waiting = set[int](), [node.definition.range for node in row.phase.nodes]
+    while waiting:
+        number = waiting.pop()
+        inside.add(number)
+        waiting += run.ranges[number].children
+    return {each.name: each.times for each in kernel_rows(session, run, inside)}
 
 
 def main(names: list[str]) -> None:
@@ -133,7 +152,7 @@ def main(names: list[str]) -> None:
             f"{steps.workload:<14}{_shown(steps.own_ms):>10}{_shown(steps.ranges_ms):>11}"
             f"{_shown(steps.answer_ms):>11}{_shown(off):>8}  {steps.steps} of {steps.ranges}{far}"
         )
-        works += [(steps.workload, work) for work in work_of(loaded.run)]
+        works += [(steps.workload, work) for work in work_of(loaded.session, loaded.run)]
     print(f"\n{'row':<40}{'table us':>11}{'kernels us':>11}{'off %':>8}  kernels of a pass")
     for workload, work in works:
         far = " <<<" if abs(work.off_percent) > KERNEL_PERCENT else ""
