@@ -6,6 +6,7 @@ is what only a living process has: its ring, its environment, its threads.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import threading
@@ -252,6 +253,10 @@ class AttachedProcess:
             else:
                 self.process.accounting.add_line(sample.thread, reading)
             self._lines_seen.add(sample.line)
+        facts, self._lines.facts = self._lines.facts, []
+        for text in facts:
+            with contextlib.suppress(ValueError):
+                self._lines_seen.add(self.process.facts.add(text, bool(watched)))
 
     def _new_lines(self, now_ns: int) -> list[AnyEvent]:
         lines = self._lines.lines

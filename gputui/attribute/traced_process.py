@@ -32,6 +32,7 @@ from gputui.attribute.graph_nodes import GraphNodes
 from gputui.attribute.instances import Finalised, RangeInstances
 from gputui.attribute.numbering import Numbering
 from gputui.attribute.operations import GpuOperations
+from gputui.attribute.program_facts import ProgramFacts
 from gputui.attribute.range_deltas import KernelsOfRanges, RangeDeltas
 from gputui.attribute.range_stacks import Nodes
 from gputui.attribute.ranges import PushPopRanges
@@ -384,6 +385,7 @@ class TracedProcess:
         self.steps = StepTimelines(number, nodes)
         self.windows = Windows(nodes, holes)
         """Where kernels are traced part of the time."""
+        self.facts = ProgramFacts()
         self.marks = MarkCounts(number, strings, numbering, self._trace)
         # Any order will do: what must come before or after is in `collect`.
         self.collectors: tuple[Collector, ...] = (
@@ -397,6 +399,7 @@ class TracedProcess:
             self.marks,
             self.losses,
             self.windows,
+            self.facts,
         )
         self._records = 0
         self._sees_gpu = False

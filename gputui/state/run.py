@@ -15,10 +15,12 @@ from gputui.model.events import (
     CaptureRefused,
     CollectiveDelta,
     DeviceDelta,
+    GarbageCollections,
     ItemUnit,
     KernelDelta,
     LaunchDelta,
     LeafTime,
+    LineCalls,
     LineDefined,
     LineLaunches,
     LineSamples,
@@ -299,6 +301,8 @@ class Run(msgspec.Struct):
     """By process: its steady steps in order. Devices are the machine's."""
     line_samples: FoldedTable[LineSamples] = {}
     line_launches: FoldedTable[LineLaunches] = {}
+    garbage_collections: FoldedTable[GarbageCollections] = {}
+    line_calls: FoldedTable[LineCalls] = {}
     stretches: FoldedTable[Stretch] = {}
     window_work: FoldedTable[WindowWork] = {}
     window_costs: FoldedTable[WindowCost] = {}

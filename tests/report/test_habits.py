@@ -9,9 +9,12 @@ from gputui.model.events import (
     AnyEvent,
     ApiDelta,
     CaptureDelta,
+    GarbageCollections,
     HostSample,
     KernelDefined,
     KernelDelta,
+    LineCalls,
+    LineDefined,
     MachineSample,
     MemoryOperationDelta,
     ProcessSample,
@@ -23,7 +26,13 @@ from gputui.model.leaves import LEAVES, Leaf, leaf_of_kernel
 from gputui.report.explain import Analysis, conclusion, findings
 from gputui.report.explain.advice import OF_OTHER_THREADS
 from gputui.report.explain.finding import Finding
-from gputui.report.explain.habits import ANOMALY, KEEP_BLOCKS, checks_gradients
+from gputui.report.explain.habits import (
+    ANOMALY,
+    FREEZE,
+    KEEP_BLOCKS,
+    NO_COLLECT,
+    checks_gradients,
+)
 from gputui.report.explain.verdict import Verdict
 from tests.events_for_tests import at, times
 from tests.report.test_faults import fault
@@ -246,6 +255,95 @@ def test_the_cpu_of_the_launching_thread_is_not_another_thread_s() -> None:
     steps = delta({Leaf.WAIT: 0.2, Leaf.HOST: 0.6, Leaf.MATMUL: 0.2})
     advice = {one.cause: one.advice for one in concluded(steps, *cpu(99.0)).findings}
     assert OF_OTHER_THREADS not in advice.values()
+
+
+# --- What the program's own calls and collections say.
+
+COPIES_IN = MemoryOperationDelta(
+    process=1, range=0, device=0, operation="[CUDA memcpy Host-to-Device]",
+    source_kind="pageable", destination_kind="device",
+    time=times(*[STEP_NS * 6 // 10] * STEPS), size=times(*[38_535_168] * STEPS),
+)  # fmt: skip
+LINES = [
+    LineDefined(time_ns=1, process=1, line=line, path="/m/train.py", number=line, function="train")
+    for line in (7, 8, 9)
+]
+
+
+def test_the_line_that_copies_is_named_with_what_it_copies() -> None:
+    """A tensor of 64 pictures a step; what is cast on the CPU or small is no reason."""
+    seen = CaptureDelta(
+        time_ns=1,
+        process=1,
+        memory_operations=(COPIES_IN,),
+        line_calls=(
+            LineCalls(7, "to", STEPS, STEPS * 38_535_168, "64x3x224x224:float32:cpu"),
+            LineCalls(8, "to", STEPS, STEPS * 512, "64:int64:cpu"),
+            LineCalls(9, "item", 10, 40, "1:float32:gpu"),
+        ),
+    )
+    [found] = concluded(
+        delta({Leaf.COPY_PAGEABLE: 0.6, Leaf.MATMUL: 0.4}), *LINES, seen
+    ).findings  # fmt: skip
+    assert found.evidence == (
+        ".to() at train.py:7 train: 1.0 × a step, 64 × 3 × 224 × 224 float32, 36.8 MiB each",
+    )
+
+
+def test_the_line_that_reads_values_is_named_with_how_often() -> None:
+    seen = CaptureDelta(
+        time_ns=1,
+        process=1,
+        line_calls=(
+            LineCalls(9, "item", 12 * STEPS, 48 * STEPS, "1:float32:gpu"),
+            LineCalls(8, "numpy", 20 * STEPS, 48 * STEPS, "1:float32:cpu"),
+            LineCalls(7, "torch.cuda.synchronize", STEPS, 0, ""),
+        ),
+    )
+    waits = calls(cudaStreamSynchronize=(13 * STEPS, 1000))
+    [found, *_] = concluded(
+        delta({Leaf.SYNC: 0.6, Leaf.MATMUL: 0.4}), *LINES, seen, waits
+    ).findings  # fmt: skip
+    assert found.evidence == (
+        ".item() at train.py:9 train: 12.0 × a step, 1 float32, 4 B each",
+        "torch.cuda.synchronize() at train.py:7 train: 1.0 × a step",
+    )
+
+
+@pytest.mark.parametrize(
+    ("collections", "total_ms", "shares", "advice"),
+    [
+        (STEPS, 300, {Leaf.HOST: 0.4, Leaf.MATMUL: 0.6}, NO_COLLECT),
+        (5, 300, {Leaf.HOST: 0.4, Leaf.MATMUL: 0.6}, FREEZE),
+        (5, 40, {Leaf.HOST: 0.4, Leaf.MATMUL: 0.6}, None),
+        # The GPU has work meanwhile.
+        (5, 300, {Leaf.SYNC: 0.04, Leaf.MATMUL: 0.96}, None),
+    ],
+)
+def test_garbage_collections_are_found_where_the_gpu_waits_for_them(
+    collections: int, total_ms: int, shares: dict[Leaf, float], advice: str | None
+) -> None:
+    """Of a loop of a second."""
+    longest_ns = total_ms * 1_000_000 // collections
+    seen = CaptureDelta(
+        time_ns=1,
+        process=1,
+        garbage_collections=(
+            GarbageCollections(2, 8, collections, total_ms * 1_000_000, longest_ns, 9),
+            GarbageCollections(0, 0, 900, 100_000, 1000, 0),
+        ),
+    )
+    outcome = concluded(delta(shares), *LINES, seen)
+    found = finding_of(analysis_of(delta(shares), *LINES, seen), "garbage_collection")
+    if advice is None:
+        assert found is None
+        return
+    assert found is not None
+    assert outcome.findings[0] == found
+    assert found.advice == advice
+    assert found.evidence == ("Most of them begin at train.py:8 train",)
+    [gain] = found.gains
+    assert gain.low < 1 / 0.7 < gain.high
 
 
 def test_evidence_is_printed_under_one_finding() -> None:

@@ -387,6 +387,8 @@ class PythonLines:
         self._at = 0
         self._rest = b""
         self.lines: dict[int, LineOfCode] = {}
+        self.facts: list[str] = []
+        """What `attribute.program_facts` reads, until somebody takes it."""
 
     def read(self) -> list[Sample]:
         """The samples that the process wrote since the last call, in its order."""
@@ -418,6 +420,8 @@ class PythonLines:
                 self.lines[int(number)] = LineOfCode(
                     sanitize(path, 512), int(line), sanitize(function, 128)
                 )
+        elif text.startswith(("g ", "c ")):
+            self.facts.append(text)
         elif text.startswith("s "):
             _, moment, *entries = text.split(" ")
             for entry in entries:

@@ -10,7 +10,8 @@ Lines of the file: `d NUMBER LINE FUNCTION PATH` defines a line, `s TIME_NS` is 
 data loader, a request to a server), q (reading a queue, which may be input or a server's requests),
 r (in a collective), w (reporting to a server) or - (anything else). FUNCTIONS are the libraries'
 that the line is in, each as the line where it begins, the outermost first, with dots between.
-THREAD is 0, and KIND k, where one of autograd's threads computes a forward pass again.
+THREAD is 0, and KIND k, where one of autograd's threads computes a forward pass again. Lines that
+begin otherwise are of python_facts.
 """
 
 from __future__ import annotations
@@ -95,6 +96,8 @@ class _Sampler(threading.Thread):
         self._room = MOST_BYTES
         self._known: dict[tuple[Any, int], int] = {}
         self._functions: dict[Any, _Function] = {}
+        self.facts: Any = None
+        """What else is written, of the hook's python_facts."""
 
     def run(self) -> None:
         with contextlib.suppress(Exception):  # the program goes on without
@@ -126,9 +129,23 @@ class _Sampler(threading.Thread):
         del frames
         if entries:
             out.append(f"s {now_ns} {' '.join(entries)}\n")
+        if self.facts is not None:
+            facts: list[str] = []
+            self.facts.write(lambda code, line: self._number(code, line, out), facts.append)
+            out += facts
+        if out:
             data = "".join(out).encode("utf-8", "replace")
             self._room -= len(data)
             os.write(self._file, data)
+
+    def program_frame(self, frame: Any) -> Any:
+        """The first frame of the program's own code among one and those that called it; None if
+        there is none."""
+        for _ in range(DEPTH):
+            if frame is None or self._function(frame.f_code).kind == "u":
+                return frame
+            frame = frame.f_back
+        return None
 
     def _recomputes(self, frame: Any) -> bool:
         for _ in range(DEPTH):
@@ -216,7 +233,10 @@ def _kind(code: Any) -> str:
     return "-" if any(part in path for part in _NOT_THE_PROGRAMS) else "u"
 
 
-def start(folder: str) -> None:
-    """Begin, if the folder can be written to."""
+def start(folder: str) -> Any:
+    """Begin, if the folder can be written to; None if not."""
     with contextlib.suppress(Exception):  # the program goes on without
-        _Sampler(folder).start()
+        sampler = _Sampler(folder)
+        sampler.start()
+        return sampler
+    return None

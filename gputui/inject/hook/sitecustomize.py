@@ -38,6 +38,7 @@ class _AfterLibraries(importlib.abc.MetaPathFinder):
         self._loops = set(steps.PLACES) if steps is not None else set()
         self._awaited = _USE_GPUS.union(self._loops, cures.libraries if cures is not None else ())
         self._sampling = False
+        self._facts: Any = None
         self._cures = cures
         self._steps = steps
         self._trial = trial
@@ -90,17 +91,24 @@ class _AfterLibraries(importlib.abc.MetaPathFinder):
                         else self._steps.from_library(os.environ["GPUTUI_CAPTURE_LIBRARY"])
                     )
                 self._marks.mark(name, module)
-        if name in _USE_GPUS and not self._sampling:
-            self._sampling = True
+        if name in _USE_GPUS:
             with contextlib.suppress(Exception):
-                _sample_lines()
+                if self._facts is not None:
+                    self._facts.find_functions()
+                if not self._sampling:
+                    self._sampling = True
+                    self._facts = _sample_lines()
 
 
-def _sample_lines() -> None:
-    """Begin to say at which line the program is, where that is wanted."""
+def _sample_lines() -> Any:
+    """Begin to say at which line the program is, and what it calls there, where that is wanted."""
     folder = os.environ.get("GPUTUI_CAPTURE_DIR")
-    if folder and os.environ.get("GPUTUI_LINES"):
-        _beside("python_lines").start(folder)
+    if not folder or not os.environ.get("GPUTUI_LINES"):
+        return None
+    sampler = _beside("python_lines").start(folder)
+    if sampler is not None:
+        sampler.facts = _beside("python_facts").start(sampler.program_frame)
+    return sampler.facts if sampler is not None else None
 
 
 def _beside(name: str) -> Any:

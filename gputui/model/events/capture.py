@@ -34,10 +34,12 @@ from gputui.model.events.capture_parts import (
     ApiDelta,
     CollectiveDelta,
     DeviceDelta,
+    GarbageCollections,
     ItemUnit,
     KernelDelta,
     LaunchDelta,
     LeafTime,
+    LineCalls,
     LineLaunches,
     LineSamples,
     LoopDelta,
@@ -410,6 +412,8 @@ class CaptureDelta(Event, frozen=True, kw_only=True, tag="capture"):
     standing_ppm: Annotated[Integer | None, Newest] = None
     """How much longer turns took after the first window than before it, in millionths: what CUPTI
     costs where it cannot be taken out of the program again."""
+    garbage_collections: Annotated[tuple[GarbageCollections, ...], Parts] = ()
+    line_calls: Annotated[tuple[LineCalls, ...], Parts] = ()
 
 
 class CaptureSum(CaptureDelta, frozen=True, kw_only=True, tag="capture_sum"):

@@ -503,6 +503,33 @@ class LineLaunches(OfProcess, msgspec.Struct, frozen=True, array_like=True, gc=F
     gpu_ns: Annotated[Amount, Sum]
 
 
+class GarbageCollections(OfProcess, msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """Python's garbage collections since the process launched something: of `generation` 0, the
+    youngest objects, to 2, all of them, begun at a line of the program (0: not known; only those of
+    all objects, or that took 1 ms, say). `objects` were freed."""
+
+    generation: Annotated[Integer, Key]
+    line: Annotated[Integer, Key]
+    collections: Annotated[Amount, Sum]
+    total_ns: Annotated[Amount, Sum]
+    longest_ns: Annotated[Amount, Max]
+    objects: Annotated[Amount, Sum]
+
+
+class LineCalls(OfProcess, msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """How often a line of the program called what copies, waits for a GPU or frees its memory:
+    `call` is a tensor's method ("to", "item"), what reads one ("float") or a function
+    ("torch.cuda.synchronize"). `tensor_bytes` is what the tensors have that it was called for,
+    `shape` a late one's shape, type and place, as "64x3x224x224:float32:cpu"; empty where it was
+    for none."""
+
+    line: Annotated[Integer, Key]
+    call: Annotated[str, Key]
+    calls: Annotated[Amount, Sum]
+    tensor_bytes: Annotated[Amount, Sum]
+    shape: Annotated[str, Newest] = ""
+
+
 class Stretch(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """How much longer kernels took than the same kernel over as many threads can take.
 

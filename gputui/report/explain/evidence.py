@@ -14,12 +14,13 @@ from gputui.report.explain.analysis import Analysis
 from gputui.report.explain.finding import Finding
 from gputui.report.explain.gains import freed_at_one_line
 from gputui.report.explain.habits import others_percent, threads_compute
-from gputui.report.explain.leaves import waits_among_launches
+from gputui.report.explain.leaves import all_steps, waits_among_launches
 from gputui.report.explain.lines import (
     AT_A_LINE,
     MOSTLY,
     LikeliestLine,
     beside,
+    called_lines,
 )
 from gputui.report.explain.time_tree import TimeTree, in_words
 from gputui.state import Run
@@ -27,13 +28,59 @@ from gputui.state import Run
 
 def evidence(analysis: Analysis, tree: TimeTree, leaf: Leaf) -> tuple[str, ...]:
     """What stands beside the finding that a leaf is."""
+    calls = _calls(analysis, leaf)
     if leaf not in AT_A_LINE:
-        return ()
+        return calls
+    if calls and leaf is not Leaf.LAUNCH:
+        return calls
     if leaf is Leaf.LAUNCH:
         return tuple(filter(None, (_size(analysis.run, tree), where(analysis, leaf))))
     place = where(analysis, leaf) or _in_one_phase(analysis.run, leaf)
     other = _beside(analysis, tree) if leaf is Leaf.WAIT else None
     return tuple(filter(None, (place, other)))
+
+
+_FORTH = ("to", "cuda", "cupy.asarray", "cupy.array", "jax.device_put")
+_BACK = ("to", "cpu", "numpy", "tolist", "get", "cupy.asnumpy", "jax.device_get")
+_READS = (
+    "item", "float", "int", "bool", "cpu", "numpy", "tolist", "get", "cupy.asnumpy",
+    "torch.cuda.synchronize", "jax.device_get", "jax.block_until_ready",
+)  # fmt: skip
+MOST_CALLS = 2
+OF_COPIES = 0.1
+"""Part of the bytes that are copied from or to the host from which a line's calls explain it."""
+
+
+def _calls(analysis: Analysis, leaf: Leaf) -> tuple[str, ...]:
+    """Which calls at which lines of the program copy, wait or give memory back."""
+    run = analysis.run
+    if leaf in (Leaf.COPY_PAGEABLE, Leaf.COPY_PINNED):
+        copied = sum(
+            row.size.total for row in run.memory_operations.values() if "Host" in row.operation
+        )
+        lines = [
+            line
+            for line in called_lines(run, {*_FORTH, *_BACK})
+            if line.call in (_BACK if line.is_of_gpu else _FORTH)
+            and line.tensor_bytes >= OF_COPIES * copied
+        ]
+    elif leaf is Leaf.SYNC:
+        lines = [line for line in called_lines(run, _READS) if line.is_of_gpu or not line.shape]
+        lines.sort(key=lambda line: -line.calls)
+    elif leaf is Leaf.ALLOCATION:
+        lines = called_lines(run, ("torch.cuda.empty_cache",))
+    else:
+        return ()
+    steps = all_steps(run)
+    return tuple(
+        line.in_words(steps)
+        for line in lines[:MOST_CALLS]
+        if 2 * line.calls >= min(steps, LEAST_SEEN)
+    )
+
+
+LEAST_SEEN = 20
+"""Calls that are not set-up, of runs of more steps."""
 
 
 def _beside(analysis: Analysis, tree: TimeTree) -> str | None:

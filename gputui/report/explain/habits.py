@@ -14,11 +14,12 @@ from collections.abc import Iterator
 from statistics import median
 
 from gputui.model import units
-from gputui.model.leaves import Leaf
+from gputui.model.leaves import LEAVES, Leaf, idle_sum
 from gputui.model.naming import short_name
 from gputui.report.explain.analysis import Analysis, RunRule, computed_once
 from gputui.report.explain.finding import Finding, gain_of
 from gputui.report.explain.leaves import all_steps
+from gputui.report.explain.lines import called_lines, printed_line
 from gputui.report.explain.time_tree import TimeTree, paused_share
 
 # Autograd's anomaly mode.
@@ -368,8 +369,76 @@ def evaluations(analysis: Analysis) -> Iterator[Finding]:
     )
 
 
+# Garbage that Python collects.
+
+COLLECTS = 0.05
+"""Share of the time that the collections of one process take from which they are a finding."""
+
+EACH_STEP = 0.5
+"""Collections of all objects a step from which the program asks for them: Python does it by itself
+once a quarter more objects live than after the last one."""
+
+NO_COLLECT = "no gc.collect() in the loop"
+FREEZE = (
+    "gc.collect() and gc.freeze() after set-up, so that what lives then is not gone through again; "
+    "gc.disable() in the loop and gc.collect() every thousand steps"
+)
+
+
+def garbage(analysis: Analysis) -> Iterator[Finding]:
+    """Python's garbage collections, which hold up the thread that launches."""
+    tree, run = analysis.tree, analysis.run
+    rows = [row for row in run.garbage_collections.values() if row.total_ns]
+    if tree is None or not rows:
+        return
+    of_process = Counter[int]()
+    for row in rows:
+        of_process[row.process] += row.total_ns
+    whole_ns = (tree.wall_ns + sum(tree.beside_ns.values())) / max(1, tree.devices)
+    share = min(1.0, max(of_process.values()) / whole_ns) if whole_ns else 0.0
+    idle_ns = tree.idle_ns + idle_sum(tree.paused)
+    idle = idle_ns / (tree.wall_ns + sum(tree.paused.values())) if tree.wall_ns else 0.0
+    gained = min(share, idle)  # a GPU that works meanwhile loses nothing
+    if gained < COLLECTS:
+        return
+    every = [row for row in rows if row.generation == OLDEST]
+    count, steps = sum(row.collections for row in every), all_steps(run)
+    asked = called_lines(run, ("gc.collect",))
+    most = max(every, key=lambda row: row.total_ns, default=None)
+    line = run.lines.get((most.process, most.line)) if most is not None else None
+    at = asked[0].where if asked else ""
+    if line is not None and not at:
+        at = printed_line(line.path, line.number, line.function)
+    of_host = tree.share(tree.leaves.get(Leaf.HOST, 0))
+    longest = max(row.longest_ns for row in rows)
+    yield Finding(
+        cause="garbage_collection",
+        view="timeline",
+        word=f"garbage collection {100 * share:.0f} % of the time",
+        sentence=(
+            f"Python's garbage collections take {100 * share:.0f} % of the time: {count:,} of all "
+            f"objects, the longest {units.duration(longest)}."
+        ),
+        advice=NO_COLLECT if asked or count >= EACH_STEP * steps > 0 else FREEZE,
+        value=100 * share,
+        threshold=100 * COLLECTS,
+        source="gc.callbacks of the program",
+        recoverable=gained,
+        gains=gain_of(0.85 * gained, min(1.15 * share, idle)),
+        evidence=(f"Most of them begin at {at}",) if at else (),
+        place=at,
+        leads=True,
+        explains=(LEAVES[Leaf.HOST].key,) if 2 * gained >= of_host else (),
+    )
+
+
+OLDEST = 2
+"""The generation of all objects."""
+
+
 RULES = (
     RunRule(16, serial_scatter),
+    RunRule(16, garbage),
     RunRule(16, evaluations),
     RunRule(18, graphs_captured_anew),
     RunRule(19, unified_memory),

@@ -5,10 +5,11 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from pathlib import PurePath
 from typing import NamedTuple
 
+from gputui.model import units
 from gputui.model.events import (
     BESIDE_ASLEEP,
     BESIDE_RUNNING,
@@ -46,7 +47,7 @@ class LikeliestLine(NamedTuple):
     @property
     def where(self) -> str:
         """The line as reports print it: file, number and the calling function."""
-        return _printed(self.file, self.number, self.caller)
+        return printed_line(self.file, self.number, self.caller)
 
     @property
     def function(self) -> str:
@@ -169,6 +170,54 @@ def beside(run: Run, leaves: Mapping[Leaf, int]) -> Beside | None:
     return None
 
 
+class CalledLine(NamedTuple):
+    """Calls of one kind at one line of the program, in all of its processes."""
+
+    where: str
+    """File, number and function."""
+    call: str
+    calls: int
+    tensor_bytes: int
+    shape: str
+    """Of a late tensor that it was called for: shape, type and place; empty where that is none."""
+
+    @property
+    def is_of_gpu(self) -> bool:
+        """Whether the tensors were on a GPU."""
+        return self.shape.endswith(":gpu")
+
+    def in_words(self, steps: int) -> str:
+        """The calls, of which so many steps were seen, as evidence."""
+        method = self.call if "." in self.call else f".{self.call}"
+        call = self.call if self.call in ("float", "int", "bool") else method
+        times = (
+            f"{self.calls / steps:,.1f} × a step"
+            if self.calls >= steps > 0
+            else f"{self.calls:,} ×"
+        )
+        each = ""
+        if self.shape:
+            shape, kind, _ = self.shape.split(":")
+            size = units.size(self.tensor_bytes / max(1, self.calls))
+            each = f", {shape.replace('x', ' × ')} {kind}, {size} each"
+        return f"{call}() at {self.where}: {times}{each}"
+
+
+def called_lines(run: Run, calls: Container[str]) -> list[CalledLine]:
+    """The lines that make some calls (LineCalls), those for most bytes first, then most often."""
+    sums: dict[tuple[_Line, str], tuple[int, int, str]] = {}
+    for seen in run.line_calls.values():
+        line = _defined(run, seen.process, seen.line)
+        if seen.call in calls and line is not None:
+            count, size, _ = sums.get((line, seen.call), (0, 0, ""))
+            sums[line, seen.call] = count + seen.calls, size + seen.tensor_bytes, seen.shape
+    lines = [
+        CalledLine(printed_line(line.path, line.number, line.function), call, *its)
+        for (line, call), its in sums.items()
+    ]
+    return sorted(lines, key=lambda line: (-line.tensor_bytes, -line.calls, line.where))
+
+
 def recomputed(run: Run) -> str | None:
     """The program's line in the forward passes that backward passes compute again, the most
     frequent one, empty where all is a library's; None where too few readings saw that."""
@@ -184,10 +233,10 @@ def recomputed(run: Run) -> str | None:
         if candidate and not _INSTALLED.match(candidate.path)
     )
     line = next(own, None)
-    return _printed(line.path, line.number, line.function) if line else ""
+    return printed_line(line.path, line.number, line.function) if line else ""
 
 
-def _printed(path: str, number: int, function: str) -> str:
+def printed_line(path: str, number: int, function: str) -> str:
     """A line of the program as a person reads it."""
     return f"{PurePath(path).name}:{number} {function}"
 

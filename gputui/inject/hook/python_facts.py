@@ -1,0 +1,218 @@
+"""What a program does in Python that costs time: garbage collections, and calls that copy, wait for
+the GPU or give its memory back, by the line that makes them.
+
+Loaded by the start-up hook beside the sampler of lines (python_lines), which writes both into its
+file, each since the one before it of the same kind and place: `g GENERATION LINE COUNT TOTAL_NS
+LONGEST_NS OBJECTS` and `c CALL LINE COUNT BYTES SHAPE`. LINE is 0 where it is not known.
+
+Calls are seen by `sys.monitoring` (Python 3.12 on): the interpreter reports the calls in the
+program's own code, and no longer of those that are of no interest after the first. Nothing of torch
+is wrapped, and its compiler sees the program as it is: from torch 2.9 on it skips such callbacks by
+itself (pytorch/pytorch#158171); with an older one calls are not watched. About 1 µs for a call that
+is counted (tests/bench/bench_facts.py). Nothing of gputui is imported.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import os
+import re
+import sys
+import time
+from typing import Any, Callable  # noqa: UP035
+
+MOST_SITES = 2000
+LONG_NS = 1_000_000
+"""A collection of the youngest objects that takes as long is told with its line, as each of all
+objects is."""
+
+SKIPS_CALLBACKS = (2, 9)
+"""The version of torch from which its compiler skips what is registered with sys.monitoring."""
+
+_TENSOR_CALLS = ("to", "cuda", "cpu", "item", "tolist", "numpy", "pin_memory")
+_CASTS = {float: "float", int: "int", bool: "bool"}
+"""What reads a value where it is given a tensor."""
+_FUNCTIONS = {
+    "torch.cuda": ("synchronize", "empty_cache"),
+    "gc": ("collect",),
+    "cupy": ("asnumpy", "asarray", "array"),
+    "jax": ("device_get", "device_put", "block_until_ready"),
+}
+
+_HERE = os.path.dirname(os.path.abspath(__file__)).replace("\\", "/") + "/"
+_LIBRARIES = re.compile(
+    r"/(site|dist)-packages/(torch|numpy|jax|jaxlib|cupy|triton|functorch)/"
+    r"|/lib/python3[.\d]*/(?!(site|dist)-packages/)|^<|" + re.escape(_HERE)
+)
+"""Paths of code whose calls are not the program's: but those of trainers and of what moves their
+batches are."""
+_INSTALLED = re.compile(r"/(site|dist)-packages/")
+
+Write = Callable[[str], Any]
+
+
+class Facts:
+    """What was seen since it was last written."""
+
+    def __init__(self, program_frame: Callable[[Any], Any]) -> None:
+        """`program_frame` finds the first frame of the program's own code among a frame and those
+        that it was called from; None if there is none."""
+        self._program_frame = program_frame
+        self._began_ns = 0
+        self._collections: dict[tuple[int, Any, int], list[int]] = {}
+        self._sites: dict[tuple[int, int], list[Any]] = {}
+        self._names: dict[int, str] = {}
+        self._kept: list[Any] = []
+        """What the numbers of functions stand for: so that no other gets one of them."""
+        self._tensor: Any = None
+
+    def watch_collections(self) -> None:
+        """Have the interpreter say when it collects garbage."""
+        gc.callbacks.append(self._collecting)
+
+    def _collecting(self, phase: str, info: dict[str, int]) -> None:
+        if phase == "start":
+            self._began_ns = time.perf_counter_ns()
+            return
+        began_ns, self._began_ns = self._began_ns, 0
+        if not began_ns:
+            return
+        ns = time.perf_counter_ns() - began_ns
+        with contextlib.suppress(Exception):
+            generation = info["generation"]
+            code, line = None, 0
+            if generation == 2 or ns >= LONG_NS:
+                frame = self._program_frame(sys._getframe(1))
+                if frame is not None:
+                    code, line = frame.f_code, frame.f_lineno
+            key = generation, code, line
+            sums = self._collections.get(key)
+            if sums is None:
+                if len(self._collections) >= MOST_SITES:
+                    return
+                sums = self._collections[key] = [0, 0, 0, 0]
+            sums[0] += 1
+            sums[1] += ns
+            sums[2] = max(sums[2], ns)
+            sums[3] += info.get("collected", 0)
+
+    def find_functions(self) -> None:
+        """Look for the functions of interest in what is imported."""
+        self._tensor = getattr(sys.modules.get("torch"), "Tensor", None)
+        functions = [(getattr(self._tensor, name, None), name) for name in _TENSOR_CALLS]
+        array = getattr(sys.modules.get("cupy"), "ndarray", None)
+        functions.append((getattr(array, "get", None), "get"))
+        for module, names in _FUNCTIONS.items():
+            owner = sys.modules.get(module)
+            functions += [(getattr(owner, name, None), f"{module}.{name}") for name in names]
+        if self._tensor is not None:
+            functions += list(_CASTS.items())
+        for function, name in functions:
+            if function is not None and id(function) not in self._names:
+                self._kept.append(function)
+                self._names[id(function)] = name
+
+    def watch_calls(self) -> bool:
+        """Have the interpreter report calls in the program's code; False where it cannot."""
+        monitoring = getattr(sys, "monitoring", None)
+        if monitoring is None or not _compiler_skips_callbacks():
+            return False
+        tool = next((number for number in (4, 3) if monitoring.get_tool(number) is None), None)
+        if tool is None:
+            return False
+        self.find_functions()
+        monitoring.use_tool_id(tool, "gputui")
+        events, off = monitoring.events, monitoring.DISABLE
+        names, sites, new_site = self._names, self._sites, self._new_site
+        casts = set(_CASTS.values())
+
+        def called(code: Any, offset: int, function: Any, first: Any) -> Any:
+            name = names.get(id(function))
+            if name is None or (name in casts and type(first) is not self._tensor):
+                return off
+            try:
+                site = sites.get((id(code), offset))
+                if site is None:
+                    site = new_site(code, offset, name)
+                    if site is None:
+                        return off
+                if not site[0]:
+                    site[2] = _described(first)
+                site[0] += 1
+                site[1] += first.nbytes
+            except Exception:
+                pass  # not a tensor: counted all the same
+            return None
+
+        def started(code: Any, _offset: int) -> Any:
+            with contextlib.suppress(Exception):
+                if not _LIBRARIES.search(code.co_filename):
+                    monitoring.set_local_events(tool, code, events.CALL)
+            return off
+
+        monitoring.register_callback(tool, events.CALL, called)
+        monitoring.register_callback(tool, events.PY_START, started)
+        monitoring.set_events(tool, events.PY_START)
+        frame: Any = sys._getframe(1)
+        while frame is not None:  # a loop at the program's top level has begun already
+            started(frame.f_code, 0)
+            frame = frame.f_back
+        return True
+
+    def _new_site(self, code: Any, offset: int, name: str) -> list[Any] | None:
+        if len(self._sites) >= MOST_SITES:
+            return None
+        line = next(
+            (line for begin, end, line in code.co_lines() if begin <= offset < end and line), 0
+        )
+        where = code, line
+        if _INSTALLED.search(code.co_filename):  # a trainer's: the line that called it says more
+            frame = self._program_frame(sys._getframe(2))
+            where = (frame.f_code, frame.f_lineno) if frame is not None else where
+        # The code is kept, so that no other gets its number.
+        site = self._sites[id(code), offset] = [0, 0, "-", name, *where, code]
+        return site
+
+    def write(self, number: Callable[[Any, int], int], write: Write) -> None:
+        """Write what is new; `number` gives the number of a line of a code object."""
+        for key in list(self._collections):
+            generation, code, line = key
+            count, total_ns, longest_ns, objects = self._collections.pop(key)
+            place = number(code, line) if code is not None else 0
+            write(f"g {generation} {place} {count} {total_ns} {longest_ns} {objects}\n")
+        for site in list(self._sites.values()):
+            count, size, shape, name, code, line, _ = site
+            if count:
+                site[0], site[1] = 0, 0
+                write(f"c {name} {number(code, line)} {count} {size} {shape}\n")
+
+
+def _described(array: Any) -> str:
+    """A tensor's shape, type and place, as `64x3x224x224:float32:cpu`; - of anything else."""
+    try:
+        shape = "x".join([str(int(size)) for size in array.shape]) or "1"
+        kind = str(array.dtype).replace("torch.", "")
+        place = "gpu" if getattr(array, "is_cuda", False) else "cpu"
+        return f"{shape[:80]}:{kind[:20]}:{place}".replace(" ", "")
+    except Exception:
+        return "-"
+
+
+def _compiler_skips_callbacks() -> bool:
+    torch = sys.modules.get("torch")
+    if torch is None:
+        return True
+    try:
+        major, minor = str(torch.__version__).split(".")[:2]
+        return (int(major), int(minor)) >= SKIPS_CALLBACKS
+    except Exception:
+        return False
+
+
+def start(program_frame: Callable[[Any], Any]) -> Facts:
+    """Begin to watch what can be watched here."""
+    facts = Facts(program_frame)
+    facts.watch_collections()
+    facts.watch_calls()
+    return facts

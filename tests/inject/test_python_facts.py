@@ -1,0 +1,124 @@
+"""Garbage collections and calls by line, from real interpreters with the start-up hook."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from gputui.inject import hook
+
+TORCH = """
+__version__ = "{version}"
+class Tensor:
+    shape, dtype, nbytes, is_cuda = (4, 3), "torch.float32", 48, False
+    def to(self, device): return self
+    def item(self): return 1.0
+    def __float__(self): return 1.0
+"""
+
+PROGRAM = """
+import gc, sys, time, torch
+gc.disable()
+def train(tensor):
+    for turn in range(5):
+        tensor.to("cuda"); len("x")
+        float(tensor)
+        float(turn)
+for epoch in range(3):
+    train(torch.Tensor())
+    gc.collect()
+torch.Tensor().item()
+time.sleep(0.5)
+"""
+
+
+def written(folder: Path, program: str, version: str = "2.11.0") -> tuple[list[str], str]:
+    """What a program's facts are, with lines as their numbers in the file, and what it printed."""
+    (folder / "torch.py").write_text(TORCH.format(version=version))
+    (folder / "program.py").write_text(program)
+    folders = os.pathsep.join([str(Path(hook.__file__).parent), str(folder)])
+    lines = {"GPUTUI_LINES": "1", "GPUTUI_CAPTURE_DIR": str(folder)}
+    said = subprocess.run(
+        [sys.executable, str(folder / "program.py")],
+        env={**os.environ, "PYTHONPATH": folders, **lines},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert said.stderr == ""
+    [file] = folder.glob("lines-*")
+    rows = file.read_text().splitlines()
+    numbers = {row.split()[1]: row.split()[2] for row in rows if row.startswith("d ")}
+    facts = []
+    for row in rows:
+        kind, name, line, *rest = row.split()
+        if kind in "gc":
+            facts.append(" ".join([kind, name, numbers.get(line, line), *rest]))
+    return facts, said.stdout
+
+
+def test_collections_are_told_with_the_line_that_they_begin_at(tmp_path: Path) -> None:
+    facts, _ = written(tmp_path, PROGRAM)
+    collections = [row.split() for row in facts if row.startswith("g 2 ")]
+    assert {row[2] for row in collections} == {"11"}
+    assert sum(int(row[3]) for row in collections) == 3
+    for *_, count, total_ns, longest_ns, _objects in collections:
+        assert int(total_ns) / int(count) <= int(longest_ns) <= int(total_ns)
+
+
+def added(facts: list[str]) -> dict[tuple[str, str, str], tuple[int, int]]:
+    """Calls and bytes, by call, line and shape."""
+    sums: dict[tuple[str, str, str], tuple[int, int]] = {}
+    for row in facts:
+        kind, call, line, count, size, shape = row.split() if row.startswith("c ") else [""] * 6
+        if kind:
+            before = sums.get((call, line, shape), (0, 0))
+            sums[call, line, shape] = before[0] + int(count), before[1] + int(size)
+    return sums
+
+
+needs_monitoring = pytest.mark.skipif(
+    not hasattr(sys, "monitoring"), reason="sys.monitoring is of Python 3.12"
+)
+
+
+@needs_monitoring
+def test_calls_that_copy_and_wait_are_counted_by_line(tmp_path: Path) -> None:
+    facts, _ = written(tmp_path, PROGRAM)
+    assert added(facts) == {
+        ("to", "6", "4x3:float32:cpu"): (15, 720),
+        ("float", "7", "4x3:float32:cpu"): (15, 720),
+        ("gc.collect", "11", "-"): (3, 0),
+        ("item", "12", "4x3:float32:cpu"): (1, 48),
+    }
+
+
+@needs_monitoring
+def test_a_compiler_that_would_trace_the_callbacks_is_left_alone(tmp_path: Path) -> None:
+    facts, said = written(
+        tmp_path,
+        f"{PROGRAM}\nprint([sys.monitoring.get_tool(number) for number in range(6)])",
+        version="2.8.0",
+    )
+    assert added(facts) == {}
+    assert said == f"{[None] * 6}\n"
+
+
+@needs_monitoring
+def test_a_profiler_of_the_programs_own_keeps_its_number(tmp_path: Path) -> None:
+    program = """
+import sys
+for number in (3, 4):
+    sys.monitoring.use_tool_id(number, "mine")
+import time, torch
+time.sleep(0.3)
+print([sys.monitoring.get_tool(number) for number in (3, 4)])
+import gc; gc.collect(); time.sleep(0.3)
+"""
+    facts, said = written(tmp_path, program)
+    assert said == "['mine', 'mine']\n"
+    assert added(facts) == {}
