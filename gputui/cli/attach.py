@@ -61,7 +61,7 @@ def _processes_of(options: argparse.Namespace) -> list[int]:
     """The processes, in the order of the hosts, each of which `options` names then. Raises
     UsageError, also in read-only mode.
     """
-    from gputui.collect.hosts.target import command_target, distinct
+    from gputui.collect.hosts.pipe import command_target, distinct
 
     typed = [word.rpartition(":")[::2] for word in options.pid]
     pids = [_process(options, pid) for _, pid in typed]

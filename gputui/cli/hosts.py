@@ -18,8 +18,7 @@ from gputui.cli.options import MAIN
 if TYPE_CHECKING:
     from gputui.collect.hosts.fleet import Fleet, Masters
     from gputui.collect.hosts.link import HostLink
-    from gputui.collect.hosts.pipe import FarRun
-    from gputui.collect.hosts.target import HostTarget
+    from gputui.collect.hosts.pipe import FarRun, HostTarget
 
 
 class NoHostError(GputuiError):
@@ -196,7 +195,7 @@ def print_once(options: argparse.Namespace) -> int:
 
 def targets_of(options: argparse.Namespace) -> list[HostTarget]:
     """The hosts, in order, each with a name of its own. Raises TargetError."""
-    from gputui.collect.hosts.target import command_target, distinct, ssh_target
+    from gputui.collect.hosts.pipe import command_target, distinct, ssh_target
 
     return distinct([*map(ssh_target, options.host), *map(command_target, options.via)])
 

@@ -41,7 +41,7 @@ from gputui.model.events import (
 )
 from gputui.ring.layout import RecordKind
 from gputui.store.journal import JournalError
-from gputui.store.journal.compression import CompressionError, expanded
+from gputui.store.journal.files import CompressionError, expanded
 from gputui.store.places import open_regular
 from gputui.store.trace import TraceWriter
 

@@ -30,8 +30,8 @@ from gputui.model.events import (
     RunEnded,
 )
 from gputui.store.journal import JournalReader, RotatedReader
+from gputui.store.journal.files import Repeats
 from gputui.store.journal.reader import DamagedError, RecordingReader, decode
-from gputui.store.journal.rotation import Repeats
 
 # The files of a recording, or another source's events, as lines that can be read again one by
 # one.

@@ -30,7 +30,7 @@ from gputui.playback.job_members import members_of
 from gputui.state import Run, Session
 from gputui.state.fold import gpu_of
 from gputui.store.journal import JournalError, JournalReader, open_journal
-from gputui.store.journal.compression import CompressionError, expanded, is_compressed
+from gputui.store.journal.files import CompressionError, expanded, is_compressed
 from gputui.store.journal.reader import HEADER_BEGINS, RecordingReader
 from gputui.store.places import open_regular
 

@@ -15,7 +15,6 @@ from gputui.model import units
 from gputui.model.leaves import LEAVES
 from gputui.model.units import duration
 from gputui.report.alerts import about
-from gputui.report.availability import why_unaccounted
 from gputui.report.explain import (
     Analysis,
     Finding,
@@ -28,6 +27,7 @@ from gputui.report.explain import (
 from gputui.report.explain.rank_waits import hosts
 from gputui.report.explain.time_tree import FEW_STEPS, TimeTree, gpu_works, time_tree
 from gputui.report.phases import LEAST_LEVEL, PhaseRow, phase_rows, share_of, shares_error_points
+from gputui.report.schema import why_unaccounted
 from gputui.report.scope import step_meaning
 from gputui.report.tables.energy import RunEnergy, run_energy, span_of, used_span
 from gputui.report.tables.machine import AlertRow, alert_rows

@@ -14,14 +14,14 @@ from gputui.attribute.traced_process import MAX_DOMAINS, OTHER_DOMAINS, TracedPr
 from gputui.model.events import CaptureDelta, DeviceDefined, ResourceNamed, RunStarted
 from gputui.render.chrome import write_chrome
 from gputui.render.nsys import write_nsys
-from gputui.report.availability import lost_count, why_lost
 from gputui.report.explain import Analysis, findings
+from gputui.report.schema import lost_count, why_lost
 from gputui.report.tables import run_tables
 from gputui.report.tables.timing import timing_of
 from gputui.ring.layout import REFUSED_DEFERRED, UNKNOWN_DEVICE, RecordKind, Resource
 from gputui.ring.reader import RingHealth
 from gputui.state import Session
-from gputui.store.journal.rotation import Preamble
+from gputui.store.journal.files import Preamble
 from gputui.store.places import trace_path
 from gputui.store.trace import TraceReader, TraceWriter
 from tests.attribute.capture_program import MAIN, START_NS, Program, Traced

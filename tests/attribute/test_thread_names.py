@@ -25,7 +25,7 @@ from gputui.report.phases import phase_rows
 from gputui.report.tables import run_tables
 from gputui.ring.layout import SLOT, RecordKind
 from gputui.state import Session
-from gputui.store.journal.rotation import Preamble
+from gputui.store.journal.files import Preamble
 from gputui.store.places import trace_path
 from gputui.store.trace import TraceReader, TraceWriter
 from tests.attribute.capture_program import MAIN, START_NS, Program, Traced

@@ -23,8 +23,7 @@ import msgspec
 import psutil
 
 from gputui.collect.hosts.fleet import Fleet
-from gputui.collect.hosts.pipe import FarOptions
-from gputui.collect.hosts.target import command_target, distinct
+from gputui.collect.hosts.pipe import FarOptions, command_target, distinct
 from gputui.state import Session
 from gputui.state.history import HISTORY_SAMPLES
 from gputui.tui.app import GputuiApp

@@ -83,7 +83,7 @@ from gputui.model.merge import merge
 from gputui.playback.index import Checkpoint
 from gputui.render.formats.table import FORMAT
 from gputui.report.summary_document import summary_document
-from gputui.store.journal import format
+from gputui.cli.reference import recording_page
 from tests.attribute.capture_program import MAIN, Program, Traced
 
 assert gputui.__file__.startswith(FOLDER), gputui.__file__
@@ -116,7 +116,7 @@ for session in (traced.session, Checkpoint(traced.session).session()):
     text = FORMAT.text(session, run, None)
     assert "Small Copies\\n────────────\\nProcess  GPU  Copies  Median" in text, text
     assert "      1    0       4   25 ns" in text, text
-assert "### SmallCopies" in format.page()
+assert "### SmallCopies" in recording_page()
 
 # Declared to be read by tables alone, it is not kept where there are none.
 again = Traced(program)

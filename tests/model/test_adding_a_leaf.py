@@ -59,7 +59,7 @@ from gputui.report.explain import Analysis
 from gputui.report.explain.verdict import verdict
 from gputui.report.explain.time_tree import time_tree
 from gputui.report.summary_document import summary_document
-from gputui.store.journal import format
+from gputui.cli.reference import recording_page
 from gputui.tui.widgets.causes import cause_rows, hundred_bar, legend
 from tests.attribute.capture_program import Program, Traced
 
@@ -102,7 +102,7 @@ bar, _ = hundred_bar(tree, 100)
 assert ("╳" * 40, "cause-sync") in bar, bar
 rows, leaves = cause_rows(tree, 100, 20)
 assert {module, quantization} <= set(leaves)
-assert "| 30 | `busy.quantization` |" in format.page()
+assert "| 30 | `busy.quantization` |" in recording_page()
 """
 
 

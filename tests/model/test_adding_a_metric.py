@@ -85,7 +85,7 @@ from gputui.render.prometheus import write_openmetrics
 from gputui.render.formats.table import FORMAT
 from gputui.report.summary_document import summary_document
 from gputui.state import Session
-from gputui.store.journal import format
+from gputui.cli.reference import recording_page
 from gputui.tui.widgets.gpu_charts import charts
 from gputui.tui.widgets.gpu_details import detail_rows
 import io
@@ -123,7 +123,7 @@ tracks = [json.loads(line.rstrip(",\\n")) for line in counter_lines(run, second,
 assert [track["args"]["value"] for track in tracks if track["name"] == "Optical flow (%)"] == [
     40.0, 50.0, 60.0
 ]
-assert "Use of the optical flow accelerator" in format.page()
+assert "Use of the optical flow accelerator" in recording_page()
 started = RunStarted(
     time_ns=second, run=1, kind="command", name="r", arguments=("r",), parameters={}, pid=1
 )

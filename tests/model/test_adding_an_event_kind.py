@@ -42,7 +42,8 @@ from gputui.model.events import Numbered
 from gputui.playback.index import Index
 from gputui.playback.opening import open_recording
 from gputui.state import Session
-from gputui.store.journal import JournalWriter, Limits, format, open_journal
+from gputui.cli.reference import recording_page
+from gputui.store.journal import JournalWriter, Limits, open_journal
 
 assert gputui.__file__.startswith(FOLDER), gputui.__file__
 second = 10**9
@@ -78,7 +79,7 @@ lost = Session.from_events([*events[:2], seed])
 assert lost.unknown_references == 1, "its process is unknown"
 numbers = dict.fromkeys(Numbered, lambda number: number + 6)
 assert renumbered(seed, numbers).process == 7
-assert "### `seed_set`" in format.page()
+assert "### `seed_set`" in recording_page()
 """
 
 

@@ -10,7 +10,7 @@ import pytest
 from gputui.cli.dispatch import run
 from gputui.playback.opening import load
 from gputui.render.text_tables import to_csv, to_json, to_text
-from gputui.report.availability import REASON
+from gputui.report.schema import REASON
 from gputui.report.summary_document import summary_document
 from gputui.report.tables import run_tables
 from gputui.report.tables.timing import device_timings

@@ -27,7 +27,6 @@ from gputui.store.journal import (
     Limits,
     RunRecorder,
     default_path,
-    format,
     open_journal,
 )
 from gputui.store.places import numbered
@@ -292,12 +291,6 @@ def test_default_names_are_plain_and_never_taken(tmp_path: Path) -> None:
 
 
 # --- the page, and old versions ----------------------------------------------------------------
-
-
-def test_the_page_says_what_the_code_does() -> None:
-    assert format.PAGE.read_text(encoding="utf-8") == format.page(), (
-        "run: python -m gputui.store.journal.format"
-    )
 
 
 def test_a_recording_of_schema_3_is_read_to_its_end_with_and_without_its_sums() -> None:

@@ -12,7 +12,7 @@ from enum import Enum
 from typing import NamedTuple
 
 from gputui.base.sanitize import clean_output
-from gputui.collect.hosts.target import HostTarget
+from gputui.collect.hosts.pipe import HostTarget
 from gputui.model.events import JOURNAL_SCHEMA
 
 _LONGEST = 160

@@ -26,7 +26,7 @@ from gputui.collect.sampler import Sampler
 from gputui.model.events import ClockRead
 from gputui.model.hub import Hub
 from gputui.store.journal import JournalWriter
-from gputui.store.journal.compression import Compressor, compressor_for
+from gputui.store.journal.files import Compressor, compressor_for
 from gputui.store.places import default_folder, make_folder, open_regular, stamped
 
 # The far end: this machine's events as a journal on standard output.

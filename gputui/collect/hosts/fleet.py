@@ -19,8 +19,7 @@ import msgspec
 
 from gputui.base.errors import GputuiError
 from gputui.collect.hosts.link import ASK_S, HANDSHAKES, HostLink
-from gputui.collect.hosts.pipe import RECORDING, FarOptions, begun_now
-from gputui.collect.hosts.target import SSH_OPTIONS, HostTarget
+from gputui.collect.hosts.pipe import RECORDING, SSH_OPTIONS, FarOptions, HostTarget, begun_now
 from gputui.model.events import AnyEvent, MachineSample
 from gputui.state.session import HostNews
 

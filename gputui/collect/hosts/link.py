@@ -29,11 +29,11 @@ from gputui.collect.hosts.pipe import (
     FarOptions,
     FarRun,
     Hello,
+    HostTarget,
     Pipe,
     SilentError,
     read_line,
 )
-from gputui.collect.hosts.target import HostTarget
 from gputui.model.events import (
     JOURNAL_SCHEMA,
     AnyEvent,

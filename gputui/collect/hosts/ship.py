@@ -25,8 +25,7 @@ import gputui
 from gputui.base.errors import GputuiError
 from gputui.base.sanitize import clean_output
 from gputui.collect.hosts import failures, far_loader
-from gputui.collect.hosts.pipe import Pipe, SilentError, read_line
-from gputui.collect.hosts.target import HostTarget
+from gputui.collect.hosts.pipe import HostTarget, Pipe, SilentError, read_line
 
 # gputui as an archive for a host that has Python, and nothing else of it.
 

@@ -30,7 +30,7 @@ from gputui.model.events import (
     RunStarted,
 )
 from gputui.store.journal import JournalError
-from gputui.store.journal.compression import CompressionError, expanded
+from gputui.store.journal.files import CompressionError, expanded
 from gputui.store.places import open_regular
 from gputui.store.trace import TraceWriter
 

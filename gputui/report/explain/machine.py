@@ -12,7 +12,6 @@ from gputui.model import units
 from gputui.model.events import GpuSample
 from gputui.model.leaves import LEAVES, Leaf
 from gputui.model.peaks import HARMLESS_THROTTLING
-from gputui.report.availability import lost_count, why_lost
 from gputui.report.explain.analysis import Analysis, MachineAnalysis, MachineRule, RunRule
 from gputui.report.explain.finding import (
     Finding,
@@ -26,6 +25,7 @@ from gputui.report.explain.leaves import all_steps
 from gputui.report.explain.lines import recomputed
 from gputui.report.explain.time_tree import TimeTree
 from gputui.report.explain.verdict import SPEAKS
+from gputui.report.schema import lost_count, why_lost
 from gputui.state import Gpu, Readings
 
 

@@ -15,7 +15,6 @@ import msgspec
 
 from gputui.model.leaves import CAUSES, LEAVES, Cause, Leaf
 from gputui.model.peaks import has_tensor_cores
-from gputui.report.availability import lost_share, why_lost
 from gputui.report.explain.advice import better_advice, vector_share
 from gputui.report.explain.analysis import Analysis, RunRule, computed_once
 from gputui.report.explain.evidence import (
@@ -46,6 +45,7 @@ from gputui.report.explain.time_tree import (
     sleeps,
     with_pauses,
 )
+from gputui.report.schema import lost_share, why_lost
 from gputui.state import Run
 
 SPEAKS = 0.10

@@ -14,12 +14,12 @@ from gputui.model.kernel_categories import category
 from gputui.model.leaves import COPIES, LEAVES, Leaf, idle_sum, leaf_of_number
 from gputui.model.naming import is_launch
 from gputui.model.sketch import Totals
-from gputui.report.availability import REASON
 from gputui.report.explain.analysis import Analysis
 from gputui.report.explain.time_tree import TimeTree
 from gputui.report.phase_tree import Phase, phase_tree, ranges_below
 from gputui.report.phases import PhaseRow, phase_rows
 from gputui.report.schema import (
+    REASON,
     ROWS,
     Column,
     TableSpec,

@@ -12,8 +12,17 @@ from typing import NamedTuple
 
 from gputui.model.events import LaunchShape
 from gputui.model.naming import short_name
-from gputui.report.availability import has_shapes, no_rows_unless
-from gputui.report.schema import TableSpec, count, if_any, percent, size, text, time
+from gputui.report.schema import (
+    TableSpec,
+    count,
+    has_shapes,
+    if_any,
+    no_rows_unless,
+    percent,
+    size,
+    text,
+    time,
+)
 from gputui.report.statistics import kernel_name
 from gputui.state import Run, Session
 

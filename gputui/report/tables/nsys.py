@@ -19,8 +19,16 @@ from gputui.model.events import LAUNCH_UNKNOWN, KernelDelta, LaunchDelta
 from gputui.model.merge import merged_by
 from gputui.model.sketch import Accumulator, Totals
 from gputui.model.statistics import Statistics
-from gputui.report.availability import REASON, empty_of_kernels
-from gputui.report.schema import Column, TableSpec, count, number, text, time
+from gputui.report.schema import (
+    REASON,
+    Column,
+    TableSpec,
+    count,
+    empty_of_kernels,
+    number,
+    text,
+    time,
+)
 from gputui.report.statistics import (
     NameStyle,
     TableRow,

@@ -8,10 +8,9 @@ from dataclasses import dataclass
 
 from gputui.model import units
 from gputui.model.leaves import LEAVES
-from gputui.report.availability import REASON
 from gputui.report.explain.rank_waits import matched
 from gputui.report.explain.time_tree import device_trees, shared_gpus, time_tree
-from gputui.report.schema import RANK, ROWS, Column, TableSpec, number, percent, text, time
+from gputui.report.schema import RANK, REASON, ROWS, Column, TableSpec, number, percent, text, time
 from gputui.state import Run, Session
 
 

@@ -9,23 +9,21 @@ import msgspec
 
 from gputui.model.events import OTHER_STREAMS, DeviceDelta
 from gputui.model.statistics import Statistics
-from gputui.report.availability import (
-    REASON,
-    empty_of_kernels,
-    has_idle_ranges,
-    has_idle_times,
-    has_streams,
-    no_rows_unless,
-)
 from gputui.report.phase_tree import phase_path
 from gputui.report.schema import (
     RANK,
+    REASON,
     AnyColumn,
     Cell,
     Column,
     TableSpec,
     count,
+    empty_of_kernels,
+    has_idle_ranges,
+    has_idle_times,
+    has_streams,
     if_any,
+    no_rows_unless,
     number,
     percent,
     text,

@@ -25,8 +25,7 @@ from gputui.model.events import (
     Header,
     RunEnded,
 )
-from gputui.store.journal.compression import CompressionError, expanded, is_compressed
-from gputui.store.journal.rotation import Repeats
+from gputui.store.journal.files import CompressionError, Repeats, expanded, is_compressed
 from gputui.store.places import SUFFIXES, numbered, open_regular
 
 # Capture events held back, undecoded, until a sum makes them unnecessary.

@@ -28,9 +28,8 @@ from gputui.model.events import (
     RunStarted,
 )
 from gputui.model.merge import merger_of
-from gputui.store.journal.compression import Compressor, compressor_for
+from gputui.store.journal.files import Compressor, Limits, Preamble, compressor_for
 from gputui.store.journal.reader import decoder
-from gputui.store.journal.rotation import Limits, Preamble
 from gputui.store.places import make_folder, numbered
 
 # Running totals written between capture events, so that a reader of the final state can skip the

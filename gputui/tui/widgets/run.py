@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from gputui.model.units import duration, parameter, quantity
-from gputui.report.availability import lost_count, why_lost
 from gputui.report.phases import shares_error_points
+from gputui.report.schema import lost_count, why_lost
 from gputui.report.tables.workload import metric_text
 from gputui.report.windows import tracing_cost, tracing_line
 from gputui.state import Run, remarks

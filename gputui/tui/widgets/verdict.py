@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from gputui.model.leaves import LEAF_OF_KEY
-from gputui.report.availability import why_unaccounted
 from gputui.report.explain import Finding, Verdict
+from gputui.report.schema import why_unaccounted
 from gputui.state import Run
 from gputui.tui.widgets.canvas import Row, row_width, wrap
 from gputui.tui.widgets.view import Details, Lead

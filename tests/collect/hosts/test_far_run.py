@@ -19,8 +19,15 @@ from gputui.cli.parsing import parse
 from gputui.collect.hosts import far_end
 from gputui.collect.hosts.far_end import FarRunError
 from gputui.collect.hosts.fleet import Fleet
-from gputui.collect.hosts.pipe import RECORDING, FarOptions, FarRun, begun_now
-from gputui.collect.hosts.target import HostTarget, command_target, ssh_target
+from gputui.collect.hosts.pipe import (
+    RECORDING,
+    FarOptions,
+    FarRun,
+    HostTarget,
+    begun_now,
+    command_target,
+    ssh_target,
+)
 from gputui.model.events import AnyEvent
 from gputui.state.session import Hosts
 from gputui.store.journal import JournalReader

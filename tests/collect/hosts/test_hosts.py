@@ -18,8 +18,7 @@ from gputui.cli.hosts import NoHostError
 from gputui.collect.hosts.failures import FailureKind, ended
 from gputui.collect.hosts.fleet import Fleet
 from gputui.collect.hosts.link import ClockEstimate
-from gputui.collect.hosts.pipe import FarOptions
-from gputui.collect.hosts.target import TargetError, command_target, distinct, ssh_target
+from gputui.collect.hosts.pipe import FarOptions, TargetError, command_target, distinct, ssh_target
 from gputui.model.events import Alert, Header, HostSample, MachineSample
 from gputui.report.alerts import Alerts, parse
 from gputui.state.session import ClockOffset, HostNews, Hosts
