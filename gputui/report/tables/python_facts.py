@@ -5,9 +5,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from gputui.report.availability import no_rows_unless
 from gputui.report.explain.lines import CalledLine, called_lines, printed_line
-from gputui.report.schema import TableSpec, count, if_any, size, text, time
+from gputui.report.schema import TableSpec, count, if_any, no_rows_unless, size, text, time
 from gputui.state import Run
 
 # Calls that copy, wait for a GPU or give its memory back.
