@@ -45,6 +45,7 @@ from gputui.report.summary_document import (
     summary_schema,
 )
 from gputui.report.tables import machine_tables, run_tables
+from gputui.trial.outcome import Outcome
 
 DOCS = Path(__file__).parents[1] / "docs"
 
@@ -68,6 +69,7 @@ def schemas() -> dict[str, dict[str, Any]]:
         "once": machine_schema(),
         "hosts": hosts_schema(),
         "doctor": document_schema("doctor", DoctorDocument),
+        "try": document_schema("try", Outcome),
     }
 
 

@@ -109,7 +109,7 @@ def _try(options: argparse.Namespace, command: Sequence[str], folder: Path | Non
     except (GputuiError, JournalError) as error:
         say(str(error))
     ran = any(trial.verdict != "not tried" for trial in outcome.trials)
-    return 0 if ran or not outcome.trials else FAILED
+    return FAILED if outcome.trials and outcome.remarks and not ran else 0
 
 
 def _diagnosis(

@@ -9,7 +9,7 @@ from typing import Literal
 
 import msgspec
 
-from gputui.base.sanitize import sanitize
+from gputui.base.sanitize import cut_to_width, sanitize
 from gputui.model import units
 from gputui.model.events import SCHEMA_VERSION
 from gputui.render.atomic_write import write_whole
@@ -145,11 +145,14 @@ def answer_lines(outcome: Outcome, width: int | None) -> list[str]:
     head = f"{sanitize(shlex.join(outcome.command), 120)}{step}"
     lines = [head]
     if outcome.headline:
-        lines.append(f"{outcome.verdict}: {outcome.headline}"[: (width or 400)])
+        said = ": ".join(filter(None, (outcome.verdict, outcome.headline)))
+        lines.append(cut_to_width(said, width or 400))
     claimed = [trial for trial in outcome.trials if trial.verdict == "gain"]
     after = _after(outcome, claimed)
+    shown = [trial for trial in outcome.trials if trial.verdict != "not tried" or trial.cause]
     rows = sorted(
-        outcome.trials, key=lambda trial: (_ORDER.index(trial.verdict), -(trial.gain or 0.0))
+        shown or outcome.trials,
+        key=lambda trial: (_ORDER.index(trial.verdict), -(trial.gain or 0.0)),
     )
     room = MOST_LINES - len(lines) - len(after) - 4
     left = len(rows) - room

@@ -15,6 +15,7 @@ import pytest
 
 from gputui.trial.blocks import Steps
 from gputui.trial.runs import RunInFolder, RunPlan, RunResult, run_once
+from tests.schemas_for_tests import check
 
 PROGRAMS = Path(__file__).with_name("programs")
 TRAINING = str(PROGRAMS / "training.py")
@@ -125,6 +126,7 @@ def test_an_ablation_of_a_function_that_waits_is_a_bound_and_first(tmp_path: Pat
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     outcome = json.loads(done.stdout)
+    check("try", outcome)
     trials = {trial["cure"]: trial for trial in outcome["trials"]}
     skipped = trials["skip@training.py:report"]
     assert skipped["verdict"] == "bound"
