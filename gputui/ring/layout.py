@@ -26,6 +26,10 @@ SAMPLE_NS_MAX = 10_000
 """The most a timed call counts for: one that took longer waited for a core."""
 
 
+GROWN = 4
+"""Beside the unit of a STEP record's items: see there."""
+
+
 class RecordKind(enum.IntEnum):
     """First byte of a slot."""
 
@@ -69,7 +73,8 @@ class RecordKind(enum.IntEnum):
     """The program is at a boundary of its steps: `thread`, `start`, `sub` the source (its place in
     STEP_SOURCES plus 1), `name` what there is at the source, `value` the ordinal of the mark among
     those of this source and name, from 1, `end` how many items the step had, of the unit
-    `source_kind` (its place in ITEM_UNITS plus 1; 0 if neither is known).
+    `source_kind` (its place in ITEM_UNITS plus 1; 0 if neither is known; with GROWN where the
+    step's input is one longer than that before).
     """
     KERNEL = 16
     """`start`, `end`, `correlation`, `name` (mangled), `a` device, `b` stream, `c` context,

@@ -162,6 +162,7 @@ def step_marks(_: Session, run: Run, event: StepMarks) -> None:
     steps.add_early(steps.marks + event.marks - len(moments_ns), moments_ns[::-1])
     steps.marks += event.marks
     steps.last_ns = event.time_ns
+    steps.grown += event.grown
     if event.items is not None:
         steps.items = (steps.items or 0) + event.items
         steps.unit = event.unit

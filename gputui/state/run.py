@@ -220,6 +220,8 @@ class MarkedSteps(msgspec.Struct):
     items: int | None = None
     """Of all marks; None where the program does not show them."""
     unit: ItemUnit | None = None
+    grown: int = 0
+    """Of the marks, those of calls whose input was one longer than that of the call before."""
     lengths_ns: History[int] = msgspec.field(default_factory=lambda: History(int, MARKED_STEPS))
     early: list[tuple[int, int]] = []
     """Marks of which the moment in ns is known, as (marks before it, moment): the first ones."""

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from gputui.inject.build import CAPTURE
 from gputui.model.events import ITEM_UNITS, STEP_SOURCES
-from gputui.ring.layout import RecordKind
+from gputui.ring.layout import GROWN, RecordKind
 from tests.inject.traced import run_python
 
 pytestmark = pytest.mark.usefixtures("library")
@@ -162,6 +163,32 @@ def test_the_outermost_module_is_marked_and_none_inside_it(tmp_path):
     assert ordinals in ([1, 2], [1, 2, 3]), "all after the one in which it was found"
     items = outcome.trace.of(RecordKind.STEP)["end"].tolist()
     assert set(items) == {4}, "the samples of a batch"
+
+
+def test_a_text_that_grows_by_one_from_call_to_call_is_marked_so(tmp_path):
+    """Written as language models are called, and as a first argument; of a cache each call has one
+    token, in training all have as many."""
+    outcome = run_python(
+        TRAINING + WAIT_FOR_LOOK.replace("def forward(self, x)", "def forward(self, x=None, **k)")
+        .replace("return self.inner(x)", "return x") + """
+slow = Slow()
+def call(length, named):
+    texts = torch.zeros(3, length, dtype=torch.int64)
+    slow(input_ids=texts) if named else slow(texts)
+call(9, True)  # is found meanwhile
+time.sleep = lambda seconds: None
+for lengths, named in (((4, 5, 6, 6), True), ((4, 5, 6, 1, 1), False)):
+    for length in lengths:
+        call(length, named)
+""",
+        tmp_path, step_marks=True,
+    )  # fmt: skip
+    marks = outcome.trace.of(RecordKind.STEP)[-9:]
+    grown = (marks["source_kind"] & GROWN).astype(bool).tolist()
+    assert grown == [False, True, True, False, False, True, True, False, False]
+    units = [ITEM_UNITS[unit - 1] for unit in (marks["source_kind"] & ~np.uint8(GROWN)).tolist()]
+    assert units == ["tokens"] * 4 + ["samples", "tokens", "tokens", "samples", "samples"]
+    assert marks["end"].tolist() == [12, 15, 18, 18, 3, 15, 18, 3, 3]
 
 
 def test_a_model_that_was_marked_is_copied_and_saved_as_without(tmp_path):

@@ -21,6 +21,7 @@ from gputui.model.events import (
     RangeDefined,
     RangeLeaf,
     Scope,
+    StepMarks,
 )
 from gputui.model.leaves import LEAVES, Leaf, leaf_of_kernel
 from gputui.report.explain import Analysis, conclusion, findings
@@ -33,6 +34,7 @@ from gputui.report.explain.habits import (
     NO_COLLECT,
     checks_gradients,
 )
+from gputui.report.explain.trends import KEEP_CACHE
 from gputui.report.explain.verdict import Verdict
 from tests.events_for_tests import at, times
 from tests.report.test_faults import fault
@@ -344,6 +346,28 @@ def test_garbage_collections_are_found_where_the_gpu_waits_for_them(
     assert found.evidence == ("Most of them begin at train.py:8 train",)
     [gain] = found.gains
     assert gain.low < 1 / 0.7 < gain.high
+
+
+@pytest.mark.parametrize(("grown", "is_found"), [(96, True), (49, False), (0, False)])
+def test_a_text_gone_through_again_for_each_token_is_found_before_steps_grow(
+    grown: int, is_found: bool
+) -> None:
+    """A prompt of a thousand tokens that takes one more a step: 0.1 % that no trend shows."""
+    marked = StepMarks(
+        time_ns=STEPS * STEP_NS, process=1, thread=5, source="module", site="GPT2LMHeadModel",
+        first=1, marks=STEPS, span_ns=(STEPS - 1) * STEP_NS, lengths_ns=(STEP_NS,) * 20,
+        items=STEPS * 1_048, unit="tokens", grown=grown,
+    )  # fmt: skip
+    analysis = analysis_of(delta({Leaf.MATMUL: 0.8, Leaf.LAUNCH: 0.05, Leaf.SYNC: 0.15}), marked)
+    found = finding_of(analysis, "steps_grow")
+    assert (found is not None) is is_found
+    if found is not None:
+        assert found.advice == KEEP_CACHE
+        assert "96 of 100 calls have one more than the call before, 1,048 on average" in (
+            found.sentence
+        )
+        [gain] = found.gains
+        assert 1.0 < gain.low < gain.high
 
 
 def test_evidence_is_printed_under_one_finding() -> None:

@@ -17,7 +17,7 @@ from gputui.attribute.arrays import Int64s, Slots, times_ns
 from gputui.attribute.records import Strings
 from gputui.model.events import ITEM_UNITS, MARKED_LENGTHS, STEP_SOURCES, StepMarks, StepSource
 from gputui.model.steps import HELD_NS
-from gputui.ring.layout import RecordKind
+from gputui.ring.layout import GROWN, RecordKind
 
 MOST_SITES = 256
 """Threads and sites of a process whose marks are reported; those of further ones are left out."""
@@ -82,6 +82,7 @@ class _Marks:
         """Marks that had no ordinal of their own."""
         self.items = 0
         self.unit = 0
+        self.grown = 0
 
 
 _XLA_DOMAIN = "TSL"
@@ -169,8 +170,10 @@ class ProgramSteps:
             if not marks.new_ns:
                 marks.first = int(its["value"][0])
             marks.new_ns.append(np.minimum(times_ns(its["start"]), now_ns))
-            if 0 < newest["source_kind"] <= len(ITEM_UNITS):
-                marks.unit = int(newest["source_kind"])
+            marks.grown += int(np.count_nonzero(its["source_kind"] & GROWN))
+            unit = int(newest["source_kind"]) & ~GROWN
+            if 0 < unit <= len(ITEM_UNITS):
+                marks.unit = unit
                 marks.items += int(np.minimum(its["end"], 1 << 40).sum())
 
     def feed_ranges(self, records: Slots, now_ns: int) -> None:
@@ -224,8 +227,10 @@ class ProgramSteps:
                 lengths_ns=tuple(lengths.tolist()),
                 items=marks.items if marks.unit else None,
                 unit=ITEM_UNITS[marks.unit - 1] if marks.unit else None,
+                grown=marks.grown,
             )
             marks.before_ns, marks.new_ns, marks.items = int(moments[-1]), [], 0
+            marks.grown = 0
             recent = np.concatenate((marks.recent_ns, moments))
             marks.recent_ns = recent[recent >= recent[-1] - HELD_NS][-MOST_RECENT:]
 

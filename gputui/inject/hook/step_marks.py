@@ -26,6 +26,9 @@ SOURCES = (
 """In the order of their numbers, from 1: the beginning of the model's STEP_SOURCES."""
 SAMPLES, TOKENS = 1, 2
 """The numbers of the model's ITEM_UNITS."""
+GROWN = 4
+"""Added to a unit where the step's input is one longer than that of the step before, as a text is
+that is gone through again for each token."""
 
 MOST_OPTIMIZERS = 16
 """More are of one step: an optimizer for each parameter that runs in the backward pass."""
@@ -215,17 +218,22 @@ class _OutermostModules(threading.Thread):
         marks, inside, is_compiling = self._marks, self._inside, self._is_compiling
         step, learns = marks.step, self._learns
         site = marks.site("module", kind.__name__)
+        newest = 0  # the length of the newest text or sequence
 
         def marked(module: Any, *args: Any, **kwargs: Any) -> Any:
             # A compiler that traces through here sees only the call.
+            nonlocal newest
             if is_compiling() or getattr(inside, "any", False):
                 return call(module, *args, **kwargs)
             inside.any = True
             try:
-                items, unit = _items_of(args, kwargs)
+                items, unit, length = _items_of(args, kwargs)
                 if items and learns():
                     marks.items += items
                     marks.unit = unit
+                if length and length == newest + 1:
+                    items, unit = items * (1 if unit == TOKENS else length), TOKENS | GROWN
+                newest = length
                 step(site, items, unit)
                 return call(module, *args, **kwargs)
             finally:
@@ -236,17 +244,20 @@ class _OutermostModules(threading.Thread):
         return marked
 
 
-def _items_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[int, int]:
+def _items_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[int, int, int]:
     """How many items a module is called for: tokens where it is given their numbers by name, as
-    language models are, else samples, the first dimension of the first argument. 0, 0 if neither.
+    language models are, else samples, the first dimension of the first argument; and how long they
+    are, its second one, from 2 on. 0 for what is not known.
     """
     try:
         tokens = kwargs.get("input_ids")
         if tokens is not None:
-            return tokens.numel(), TOKENS
-        return args[0].shape[0], SAMPLES
+            length = tokens.shape[-1]
+            return tokens.numel(), TOKENS, length if length > 1 else 0
+        shape = args[0].shape
+        return shape[0], SAMPLES, shape[1] if len(shape) > 1 and shape[1] > 1 else 0
     except Exception:
-        return 0, 0
+        return 0, 0, 0
 
 
 def _compiling(torch: Any) -> Callable[[], bool]:

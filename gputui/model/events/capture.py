@@ -233,6 +233,8 @@ class StepMarks(Event, frozen=True, kw_only=True, tag="step_marks"):
     items: Amount | None = None
     """Samples or tokens of all these marks' steps; None where the program does not show them."""
     unit: ItemUnit | None = None
+    grown: Amount = 0
+    """Of the marks, those of calls whose input is one longer than that of the call before."""
 
 
 class RangeDefined(Event, frozen=True, kw_only=True, tag="range_defined"):

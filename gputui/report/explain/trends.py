@@ -13,8 +13,10 @@ from gputui.model.units import duration
 from gputui.report.explain.advice import is_of_plans
 from gputui.report.explain.analysis import Analysis, RunRule
 from gputui.report.explain.finding import Finding, gain_of
+from gputui.report.explain.gains import as_launched
 from gputui.report.explain.time_tree import TimeTree
 from gputui.report.explain.verdict import verdict
+from gputui.state.run import MarkedSteps
 
 LEAST_STEPS = 20
 """Steps that make a trend."""
@@ -68,6 +70,9 @@ def steps_grow(analysis: Analysis) -> Iterator[Finding]:
     tree = analysis.tree
     if tree is None:
         return
+    if (text := _text_again(analysis)) is not None:
+        yield _of_text(analysis, tree, text)
+        return
     if (trend := step_trend(tree)) is not None:
         what = "takes {more} longer than the one before"
     elif (trend := work_trend(tree)) is not None:
@@ -102,6 +107,63 @@ def steps_grow(analysis: Analysis) -> Iterator[Finding]:
         leads=True,
         # Memory then holds what each step goes through again.
         explains=("memory_grows",),
+    )
+
+
+KEEP_CACHE = (
+    "keep a KV cache (use_cache=True, past_key_values), so that a step computes its new token only"
+)
+
+OFTEN = 0.5
+"""Part of a module's calls whose input is one longer than the one before from which it goes through
+a text again and again: with a cache each call has one token, in training all have as many."""
+
+FEW_TOKENS = 600
+"""Tokens of a step, of all its texts together, up to which products wait for the weights that they
+read, as those of one token do: 300 operations a byte of an H100, two bytes a weight."""
+
+
+def _text_again(analysis: Analysis) -> MarkedSteps | None:
+    """The calls of a module whose input grows by one from call to call; None where none does."""
+    marked = [
+        marks
+        for marks in analysis.run.marked_steps.values()
+        if marks.grown >= max(LEAST_STEPS, OFTEN * marks.marks)
+    ]
+    return max(marked, key=lambda marks: marks.grown, default=None)
+
+
+def _of_text(analysis: Analysis, tree: TimeTree, text: MarkedSteps) -> Finding:
+    """A model that is called for all of a text to get one token more. Its length is known by the
+    items of the calls: what one new token takes is bounded by reading the weights."""
+    busy = 1.0 - tree.share(tree.idle_ns)
+    tokens = (text.items or 0) / max(1, text.marks)
+    spared = max(0.0, 1.0 - FEW_TOKENS / tokens) if tokens else 0.0
+    outcome = verdict(analysis)
+    host = LEAVES[Leaf.HOST].key
+    findings = outcome.findings if outcome is not None else ()
+    planned = next((one for one in findings if one.cause == host and is_of_plans(one.advice)), None)
+    plans = planned.recoverable if planned is not None else 0.0
+    # A cache that grows has attention planned for each length, too.
+    gains = as_launched(analysis, gain_of(0.8 * spared * busy, 0.97 * busy + plans))
+    also = f" For each length cuDNN plans attention anew: {100 * plans:.0f} %." if plans else ""
+    return Finding(
+        cause="steps_grow",
+        view="timeline",
+        word="text gone through again",
+        sentence=(
+            f"{text.site} goes through all of its input again for each token: {text.grown:,} of "
+            f"{text.marks:,} calls have one more than the call before, {tokens:,.0f} on "
+            f"average.{also}"
+        ),
+        advice=KEEP_CACHE,
+        value=100 * text.grown / text.marks,
+        threshold=100 * OFTEN,
+        source="shapes of the input of the module that no other calls",
+        recoverable=max(0.5 * busy, plans),
+        gains=gains,
+        leads=True,
+        explains=("memory_grows", *((host,) if planned is not None else ())),
     )
 
 
