@@ -17,6 +17,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from gputui.base.sanitize import sanitize
+from gputui.model.engine_ranges import read_engine_range
 
 # Readable names: demangled kernels; calls and memory operations as nsys names them.
 
@@ -94,6 +95,9 @@ def step_rank(name: str, step_range: str | None) -> int:
     for rank, pattern in enumerate(STEP_PATTERNS):
         if pattern.fullmatch(name):
             return rank
+    of_engine = read_engine_range(name)
+    if of_engine is not None and of_engine.step_rank is not None:
+        return of_engine.step_rank
     return NOT_A_STEP
 
 
@@ -256,7 +260,8 @@ _NUMBER = re.compile(r"[\d.,eE+-]+")
 #    dotted or bracketed notation, after a word that names a part, or written onto a name. Folded
 #    only where more than MOST_PARTS siblings differ in nothing else.
 #
-# Numbers that are folded become `#`; annotations are dropped.
+# Numbers that are folded become `#`; annotations are dropped. Names that an engine made are read by
+# its rules instead (`engine_ranges`): there numbers say which stage a step is.
 
 
 MOST_FREE = 8
@@ -307,6 +312,8 @@ class _Levels(NamedTuple):
 def _levels(name: str) -> _Levels:
     if not any(map(str.isdigit, name)):
         return _Levels(name, name, name)
+    if (of_engine := read_engine_range(name)) is not None:
+        return _Levels(of_engine.name, of_engine.name, of_engine.name)
     plain = _SIZES.sub("[#]", _ID.sub("#", _ANNOTATION.sub("", name))).rstrip() or "#"
     texts = ["", "", ""]
     end = 0

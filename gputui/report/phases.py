@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+from gputui.model.engine_ranges import read_engine_range
 from gputui.model.events import Payload
 from gputui.model.sketch import Accumulator
 from gputui.report.phase_tree import Phase, PhaseKey, PhaseTree, phase_tree, phases_around
@@ -25,6 +26,16 @@ STEP_NAMES = re.compile(
 )
 """Common names of one step, numbered or folded, unless the workload declares its own."""
 
+
+def is_step_name(name: str) -> bool:
+    """Whether a range of this name, as it is or folded, is one step: by common use, or an engine's
+    rule."""
+    if STEP_NAMES.match(name):
+        return True
+    of_engine = read_engine_range(name)
+    return of_engine is not None and of_engine.step_rank is not None
+
+
 LEAST_LEVEL = 5.0
 """Phases with less than this percentage together are a library's, not the program's."""
 
@@ -33,7 +44,7 @@ def main_step(run: Run, rows: Sequence[PhaseRow]) -> PhaseRow | None:
     """The step that came most often: what is not in it is warm-up or preparation."""
     wanted = run.started.step_range
     steps = [row for row in rows if row.instances and (
-        row.name == wanted if wanted else STEP_NAMES.match(row.name))]  # fmt: skip
+        row.name == wanted if wanted else is_step_name(row.name))]  # fmt: skip
     return max(steps, key=lambda row: (row.instances, row.cpu_total_ns), default=None)
 
 
@@ -148,7 +159,7 @@ class PhaseTotals:
         wanted = self.run.started.step_range
         # By the parents, not by the names: a file may nest a range in one of another domain.
         for around in phases_around(phase):
-            if around.name == wanted if wanted else STEP_NAMES.match(around.name):
+            if around.name == wanted if wanted else is_step_name(around.name):
                 return sum(node.cpu.count for node in around.nodes)
         return 0
 

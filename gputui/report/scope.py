@@ -21,7 +21,7 @@ from gputui.model.units import count, duration
 from gputui.report.explain.finding import rank_names
 from gputui.report.explain.rank_waits import matched, rank_processes
 from gputui.report.explain.time_tree import LAYER, TimeTree, device_trees, main_loops
-from gputui.report.phases import STEP_NAMES
+from gputui.report.phases import is_step_name
 from gputui.state import Run
 from gputui.state.history import History
 from gputui.state.run import MARKS
@@ -361,7 +361,7 @@ def _named_step(run: Run, tree: TimeTree) -> str:
     own = Counter[str]()
     for each in run.ranges.values():
         name = each.definition.name
-        if name == run.started.step_range or STEP_NAMES.match(name):
+        if name == run.started.step_range or is_step_name(name):
             own[name.rstrip(" #_:0123456789")] += each.cpu.count
     if own:
         [(name, times)] = own.most_common(1)

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from gputui.model.events import LoopDelta, Scope, StepSource
 from gputui.model.sketch import Accumulator
-from gputui.report.phases import STEP_NAMES
+from gputui.report.phases import is_step_name
 from gputui.state import Run
 from gputui.state.run import MarkedSteps
 
@@ -44,7 +44,7 @@ def names_steps(run: Run) -> bool:
     """Whether ranges name themselves steps, which win over marks."""
     wanted = run.started.step_range
     names = (each.definition.name for each in run.ranges.values())
-    return any(name == wanted if wanted else STEP_NAMES.match(name) for name in names)
+    return any(name == wanted if wanted else is_step_name(name) for name in names)
 
 
 def covers_the_rest(first_ns: int, last_ns: int, loops: Iterable[LoopDelta]) -> bool:

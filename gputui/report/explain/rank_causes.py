@@ -20,7 +20,7 @@ from gputui.model.units import duration
 from gputui.report.explain.lines import likeliest_line
 from gputui.report.explain.rank_waits import Matched
 from gputui.report.explain.time_tree import TimeTree
-from gputui.report.phases import STEP_NAMES
+from gputui.report.phases import is_step_name
 from gputui.state import Range, Run
 
 LONGER = 1.25
@@ -330,7 +330,7 @@ def _cpu_by_phase(rank: RankTime) -> Phases:
 def _is_in_step(run: Run, node: Range) -> bool:
     wanted = run.started.step_range
     names = node.path.split("/")
-    return any(name == wanted if wanted else STEP_NAMES.match(name) for name in names)
+    return any(name == wanted if wanted else is_step_name(name) for name in names)
 
 
 def _idle_by_phase(rank: RankTime) -> Phases:
