@@ -269,6 +269,7 @@ def capture_options(options: argparse.Namespace, request: RunRequest | None) -> 
         step_marks=not options.no_step_marks,
         trace_sampling=sampling,
         capture_range=part,
+        library_calls=options.library_calls,
         says_when=bool(steps) or percent is not None,
     )
 

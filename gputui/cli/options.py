@@ -218,6 +218,8 @@ MAIN = Command(
         Option("annotate", "put ranges around torch modules, or operators too, or these with the "
                "shapes of their inputs", "modules|autograd|shapes",
                choices=_one_of("modules", "autograd", "shapes")),
+        Option("library_calls",
+               "put ranges around calls of cuBLAS and cuDNN, with types and shapes (LD_PRELOAD)"),
         Option("keep_arguments", "keep secrets in command lines (tokens, passwords) as they are",
                set_in=_ANYWHERE),
         Option("readonly",

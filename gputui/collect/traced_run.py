@@ -230,6 +230,7 @@ class TracedRun:
                 self.request.command,
                 lines=self._capture.lines and self._capture.kernels,
                 step_marks=self._capture.step_marks,
+                library_calls=self._capture.library_calls,
             )
             left = private / child_reports.SNAPSHOT_FILE
             environment[child_reports.SNAPSHOT_VARIABLE] = str(left)

@@ -60,6 +60,9 @@ class Library(NamedTuple):
 CAPTURE = Library(_PACKAGE / "inject", "gputui_capture")
 """Lives in traced processes."""
 
+CALLS = Library(_PACKAGE / "inject", "gputui_calls")
+"""Stands before cuBLAS and cuDNN in traced processes, on request."""
+
 RING = Library(_PACKAGE / "ring", "gputui_ring")
 """Reads what they write, in the monitor."""
 
@@ -67,7 +70,7 @@ INJECTOR = Library(_PACKAGE / "inject" / "injector", "gputui_inject", is_program
 """Hands the first to a program that runs."""
 
 _INJECTS = platform.machine() in ("x86_64", "aarch64")
-LIBRARIES = (CAPTURE, RING, INJECTOR) if _INJECTS else (CAPTURE, RING)
+LIBRARIES = (CAPTURE, CALLS, RING, INJECTOR) if _INJECTS else (CAPTURE, CALLS, RING)
 HOOK = CAPTURE.folder / "hook"
 """Python that runs in traced programs: found by their interpreter, or taken from the library."""
 

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from gputui.base.sanitize import sanitize
 from gputui.cures import VARIABLE
-from gputui.inject.build import CAPTURE, HOOK, LIBRARIES
+from gputui.inject.build import CALLS, CAPTURE, HOOK, LIBRARIES
 from gputui.inject.options import Annotate, CaptureRange, GraphTrace, TraceSampling
 
 SHARED_MEMORY = Path("/dev/shm")
@@ -77,6 +77,7 @@ def capture_environment(
     lines: bool = False,
     cures: Sequence[str] = (),
     step_marks: bool = False,
+    library_calls: bool = False,
 ) -> tuple[dict[str, str], str | None]:
     """The environment for a captured child, and what stands in the way, if anything.
 
@@ -86,7 +87,8 @@ def capture_environment(
     kernels part of the time, or in a part of the program; `lines` has Python interpreters that
     import torch, JAX or another library that uses GPUs say 10 times a second at which line they
     are; `cures` are applied to the program from outside, by their names in `gputui.cures`;
-    `step_marks` makes libraries that have a loop mark the program's steps.
+    `step_marks` makes libraries that have a loop mark the program's steps; `library_calls` puts
+    ranges around calls of cuBLAS and cuDNN.
 
     A variable set by another tool is left alone. The second value then says in one line what will
     be missing of phases and kernels and which tool is in the way: one that holds a variable, a
@@ -129,7 +131,10 @@ def capture_environment(
         environment["GPUTUI_STEP_MARKS"] = "1"
     if annotate is not None:
         environment["GPUTUI_ANNOTATE"] = annotate
-    if step_marks or annotate is not None:
+    if library_calls:
+        others = base_environment.get("LD_PRELOAD", "")
+        environment["LD_PRELOAD"] = ":".join(filter(None, (str(CALLS.path), others)))
+    if step_marks or annotate is not None or library_calls:
         environment["GPUTUI_CAPTURE_LIBRARY"] = str(library)
     if cures:
         environment[VARIABLE] = ",".join(cures)

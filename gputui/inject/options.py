@@ -87,6 +87,8 @@ class CaptureOptions(msgspec.Struct, frozen=True):
     """Where Python programs are, 10 times a second: what the CPU did while the GPU waited."""
     step_marks: bool = True
     """Python programs say themselves where their steps are (hook/step_marks.py)."""
+    library_calls: bool = False
+    """Calls of cuBLAS, cuBLASLt and cuDNN are ranges: a library is preloaded."""
     trace_sampling: TraceSampling | None = None
     """None traces all."""
     capture_range: CaptureRange | None = None

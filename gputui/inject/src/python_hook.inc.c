@@ -24,6 +24,18 @@ EXPORT void gputui_pop(void)
     pop(NULL);
 }
 
+/* For the library that stands before cuBLAS and cuDNN (gputui_calls.c). */
+EXPORT void gputui_library_push(const char *domain, const char *text)
+{
+    if (may_write())
+        push(ASCII(domain), NULL, ASCII(text));
+}
+EXPORT void gputui_library_pop(const char *domain)
+{
+    if (is_armed())
+        pop(ASCII(domain));
+}
+
 typedef struct {
     String *name;
     uint64_t marks;
