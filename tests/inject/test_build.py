@@ -69,7 +69,7 @@ def project(tmp_path) -> Path:
     """A source tree like the one an installation builds from."""
     for library in LIBRARIES:
         folder = tmp_path / library.folder.relative_to(PACKAGE.parent)
-        shutil.copytree(library.source.parent, folder / "src")
+        shutil.copytree(library.source.parent, folder / "src", dirs_exist_ok=True)
     shutil.copytree(HOOK, tmp_path / "gputui" / "inject" / "hook")
     shutil.copy(build_module.__file__, tmp_path / "gputui" / "inject")
     return tmp_path

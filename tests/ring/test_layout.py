@@ -7,7 +7,7 @@ import subprocess
 
 import pytest
 
-from gputui.inject.build import CAPTURE, RING, Library, build
+from gputui.inject.build import CALLS, CAPTURE, RING, Library, build
 from gputui.inject.target import LAYOUT_VERSION
 from gputui.model.payloads import PayloadType
 from gputui.ring import layout
@@ -73,6 +73,8 @@ EXPORTS = {
         "InitializeInjection",
         "InitializeInjectionNvtx2",
         "InitializeInjectionNvtxExtension",
+        "gputui_library_pop",
+        "gputui_library_push",
         "gputui_name",
         "gputui_pop",
         "gputui_push",
@@ -80,6 +82,22 @@ EXPORTS = {
         "gputui_step_site",
     },
     RING: {"gputui_layout", *FUNCTIONS},
+    CALLS: {
+        "cublasCgemm_v2",
+        "cublasDgemmStridedBatched",
+        "cublasDgemm_v2",
+        "cublasGemmBatchedEx",
+        "cublasGemmEx",
+        "cublasGemmStridedBatchedEx",
+        "cublasHgemm",
+        "cublasHgemmStridedBatched",
+        "cublasLtMatmul",
+        "cublasSgemmStridedBatched",
+        "cublasSgemm_v2",
+        "cudnnBackendExecute",
+        "cudnnConvolutionForward",
+        "gputui_calls_sources",
+    },
 }
 
 
