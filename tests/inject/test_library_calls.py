@@ -1,5 +1,5 @@
-"""Calls of cuBLAS and cuDNN as ranges: through the real libraries, before stand-ins for theirs, which
-a program's own library is linked with, as torch's is."""
+"""Calls of cuBLAS and cuDNN as ranges: our real libraries before stand-ins for theirs, which a
+program's own library is linked with, as torch's is."""
 
 from __future__ import annotations
 
