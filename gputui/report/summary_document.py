@@ -61,7 +61,7 @@ class LostRecords(msgspec.Struct, frozen=True):
     records: int
 
 
-class Resource(msgspec.Struct, frozen=True):
+class NamedObject(msgspec.Struct, frozen=True):
     """A stream, context, … named by the program."""
 
     kind: str
@@ -70,7 +70,7 @@ class Resource(msgspec.Struct, frozen=True):
     name: str
 
 
-class TracedProcess(msgspec.Struct, frozen=True):
+class ProcessFacts(msgspec.Struct, frozen=True):
     """A process that loaded the capture library. `host` is where it runs, of several hosts;
     `start_ns` and `end_ns` are since the run's start; `threads` are names by id."""
 
@@ -90,7 +90,7 @@ class TracedProcess(msgspec.Struct, frozen=True):
     records: int
     dropped: int
     losses: list[LostRecords]
-    resources: list[Resource]
+    resources: list[NamedObject]
     threads: dict[str, str]
     gpus: list[int]
     ended_cleanly: bool | None
@@ -121,7 +121,7 @@ class RunFacts(msgspec.Struct, frozen=True):
     gpu_unavailable_reason: str | None
     capture_unavailable_reason: str | None
     remarks: list[str]
-    processes: list[TracedProcess]
+    processes: list[ProcessFacts]
     job: Job | None
 
 
@@ -304,10 +304,10 @@ def _run(session: Session, run: Run) -> RunFacts:
     )
 
 
-def _process(row: TracedRow) -> TracedProcess:
+def _process(row: TracedRow) -> ProcessFacts:
     process = row.process
     return _filled(
-        TracedProcess,
+        ProcessFacts,
         process.attached,
         process,
         row,
@@ -319,7 +319,7 @@ def _process(row: TracedRow) -> TracedProcess:
             for _, lost in sorted(process.losses.items())
         ],
         resources=[
-            Resource(kind, number, gpu, named.name)
+            NamedObject(kind, number, gpu, named.name)
             for (kind, number, gpu), named in process.resources.items()
         ],
         threads={str(thread): named.name for thread, named in sorted(process.threads.items())},

@@ -75,6 +75,8 @@ def test_every_column_says_what_it_means_under_a_name_of_its_own(name: str) -> N
     names = [column.key for column in columns]
     assert len(set(names)) == len(names)
     assert all(column.key and column.meaning for column in columns)
+    # A reader sees one column, or its tooltip, without the one before it.
+    assert not [column.meaning for column in columns if "The same" in column.meaning]
     suffixes = {"ns": "_ns", "bytes": "_bytes", "%": "_percent", "bytes/s": "_bytes_per_s"}
     for column in columns:
         if column.unit in suffixes and column.key != "bytes_per_s":

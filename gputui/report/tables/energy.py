@@ -313,7 +313,7 @@ PHASE_ENERGY: TableSpec[PhaseEnergyRow] = TableSpec(
                "phases that draw more than others", float),
         Column("An Instance", units.joules, "instance_joules",
                lambda row: row.joules / row.instances if row.instances else None, "J",
-               "The same, in the mean of its instances", float | None),
+               "That energy over its instances: the mean of one", float | None),
         Column("Cost", cost_text, "cost", lambda row: cost(row.joules), "",
                "At the price of `energy_price`", float | None, seen=if_any),
     ),

@@ -181,13 +181,19 @@ def occupants(session: Session) -> list[Occupant]:
 
 
 class _Process(NamedTuple):
+    """`first_ns` and `last_ns`, when it was seen, are since the session's start."""
+
     occupant: Occupant
-    start_ns: int
+    first_ns: int
+    last_ns: int
 
 
 def _processes(session: Session, _run: object) -> list[_Process]:
     start = session.started_ns
-    return [_Process(occupant, start) for occupant in occupants(session)]
+    return [
+        _Process(occupant, occupant.first_ns - start, occupant.last_ns - start)
+        for occupant in occupants(session)
+    ]
 
 
 PROCESSES: TableSpec[_Process] = TableSpec(
@@ -203,9 +209,9 @@ PROCESSES: TableSpec[_Process] = TableSpec(
              "The most it held of the GPU", kind=int | None),
         percent("SM Mean", "mean_sm_percent", lambda row: row.occupant.use.average,
                 "Time in which it ran kernels", kind=float | None),
-        time("First Seen", "first_seen_ns", lambda row: row.occupant.first_ns - row.start_ns,
+        time("First Seen", "first_seen_ns", lambda row: row.first_ns,
              "Since the start"),
-        time("Last Seen", "last_seen_ns", lambda row: row.occupant.last_ns - row.start_ns,
+        time("Last Seen", "last_seen_ns", lambda row: row.last_ns,
              "Since the start"),
         text("Command", "command", lambda row: row.occupant.newest.command, "The command line",
              kind=str | None),
