@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from gputui.attribute.arrays import distributions
+from gputui.attribute.distributions import distributions
 from gputui.model.events import (
     JOURNAL_SCHEMA,
     Distribution,

@@ -20,14 +20,13 @@ from gputui.attribute.arrays import (
     Slots,
     UInt32s,
     durations_ns,
-    grouped,
-    join,
     pick,
     stack,
     times_ns,
     whole,
 )
 from gputui.attribute.collection import Collection, DeltaParts
+from gputui.attribute.distributions import ValueSums
 from gputui.attribute.instances import NO_INSTANCE, SETTLED_FLUSHES, RangeInstances
 from gputui.attribute.range_stacks import NO_NODE, Placement, RangeStacks, place
 from gputui.attribute.ranges import StartEndRanges
@@ -255,7 +254,7 @@ class CudaCalls:
         self._sequence = 0
         self.window = CallWindow()
         self.secondary = np.empty(0, SECONDARY)
-        self._done: list[tuple[Int64s, Int64s]] = []
+        self._done = ValueSums()
         self._nested = np.empty(0, _NESTED)
 
     def feed(self, records: Slots, now_ns: int) -> Slots:
@@ -298,7 +297,7 @@ class CudaCalls:
         )
         ends = np.maximum(starts, times_ns(records["end"]))
         durations = durations_ns(starts, ends)
-        self._done.append((keys[is_runtime], durations[is_runtime]))
+        self._done.add(keys[is_runtime], durations[is_runtime])
         self._hold(
             records["correlation"][~is_runtime], keys[~is_runtime], durations[~is_runtime], now_ns
         )
@@ -359,9 +358,8 @@ class CudaCalls:
         a runtime call which has not returned."""
         if collection.ended:
             self._release_driver_calls(None)
-        keys = join([keys for keys, _ in self._done], np.int64)
-        durations = join([durations for _, durations in self._done], np.int64)
-        self._done = []
+        if not collection.due:
+            return {}
         mask = (1 << _NAME_BITS) - 1
         deltas = tuple(
             ApiDelta(
@@ -371,7 +369,7 @@ class CudaCalls:
                 inherited=bool(key >> _NAME_BITS & 1),
                 time=time,
             )
-            for key, time in grouped(keys, durations)
+            for key, time in self._done.take(collection.exact_values)
         )
         return {"api": deltas}
 
@@ -408,7 +406,7 @@ class CudaCalls:
         alone = (self._nested["read"] <= limit_ns) | (self._nested["flushes"] <= settled)
         done = pick(self._nested, np.flatnonzero(alone))
         if len(done):
-            self._done.append((done["key"].copy(), done["duration"].copy()))
+            self._done.add(done["key"].copy(), done["duration"].copy())
             self._nested = self._nested[len(done) :]
 
     def _keep_others(self, placement: Placement, calls: Slots, new: Bools) -> None:

@@ -14,6 +14,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from gputui.attribute.distributions import DELTA_VALUES
 from gputui.attribute.instances import Finalised
 from gputui.attribute.range_stacks import Nodes
 from gputui.attribute.records import LaunchedOperations
@@ -32,7 +33,8 @@ class Collection:
     `until_ns` is the moment before which everything that had ended has arrived; None at the end of
     the process, when everything has. From `known_until_ns` on it is not known which ranges launched
     what; None while it is. `ring` is what was added to the ring's counters, `unread` the records
-    left in it, `unplaced` the range records that found no place in the tree so far.
+    left in it, `unplaced` the range records that found no place in the tree so far. `due` says
+    whether sums that only tables show are wanted: where nobody looks before the end, at the end.
     """
 
     process: int
@@ -46,6 +48,9 @@ class Collection:
     ring: RingHealth
     unread: int
     unplaced: int
+    due: bool = True
+    exact_values: int = DELTA_VALUES
+    """How many different values a distribution gives as they are, of more their buckets."""
 
 
 class Collector(Protocol):

@@ -274,7 +274,10 @@ class Shapes:
         self._launches += np.bincount(ids, minlength=len(self._launches))
         return numbers
 
-    def collect_parts(self, _: Collection) -> DeltaParts:
+    def collect_parts(self, collection: Collection) -> DeltaParts:
+        """How many kernels of each shape finished."""
+        if not collection.due:
+            return {}
         seen = np.flatnonzero((self._launches > 0) & (self._numbers > _UNKNOWN))
         launches = tuple(
             ShapeLaunches(number, count)

@@ -6,20 +6,14 @@ and streams in `streams`.
 
 from __future__ import annotations
 
+from collections import Counter
+
 import numpy as np
 
-from gputui.attribute.arrays import (
-    Bools,
-    Int64s,
-    KeyTable,
-    Slots,
-    UInt32s,
-    durations_ns,
-    grouped,
-    join,
-)
+from gputui.attribute.arrays import Bools, Int64s, KeyTable, Slots, UInt32s, durations_ns
 from gputui.attribute.calls import CudaCalls
 from gputui.attribute.collection import Collection, DeltaParts
+from gputui.attribute.distributions import ValueSums, grouped
 from gputui.attribute.range_stacks import Nodes
 from gputui.model.events import (
     LAUNCH_UNKNOWN,
@@ -69,14 +63,14 @@ class KernelSums:
 
     def __init__(self, field: str) -> None:
         self._field = field
-        self._rows: list[tuple[Int64s, Int64s]] = []
-        self._replayed: list[Int64s] = []
+        self._times = ValueSums()
+        self._replayed: Counter[int] = Counter()
         self._threads = KeyTable(MAX_THREADS)
         self._thread_ids = [0]
 
     def add(self, places: Int64s, kernels: Int64s, durations: Int64s) -> None:
         """Add kernels whatever thread launched them: `places` are `place_keys`."""
-        self._rows.append((places | kernels, durations))
+        self._times.add(places | kernels, durations)
 
     def add_launched(
         self, places: Int64s, kernels: Int64s, durations: Int64s, calls: Slots, replayed: Bools
@@ -90,7 +84,8 @@ class KernelSums:
             places[outside] |= self._thread_numbers(calls["thread"][outside]) << _THREAD_SHIFT
         self.add(places, kernels, durations)
         if replayed.any():
-            self._replayed.append((places | kernels)[replayed])
+            keys, counts = np.unique((places | kernels)[replayed], return_counts=True)
+            self._replayed.update(dict(zip(keys.tolist(), counts.tolist(), strict=True)))
 
     def _thread_numbers(self, threads: UInt32s) -> Int64s:
         def define(thread: int, _first: int) -> int:
@@ -101,12 +96,11 @@ class KernelSums:
         return self._threads.lookup(threads.astype(np.int64), define, lambda: 0)
 
     def collect_parts(self, collection: Collection) -> DeltaParts:
-        rows, self._rows = self._rows, []
-        keys = join([keys for keys, _ in rows], np.int64)
-        durations = join([durations for _, durations in rows], np.int64)
-        of_graphs = np.unique(join(self._replayed, np.int64), return_counts=True)
-        replayed = dict(zip(*map(np.ndarray.tolist, of_graphs), strict=True))
-        self._replayed = []
+        """Kernels by place and name."""
+        if not collection.due:
+            return {}
+        replayed = dict(self._replayed)
+        self._replayed.clear()
         deltas = tuple(
             KernelDelta(
                 process=collection.process,
@@ -118,7 +112,7 @@ class KernelSums:
                 time=time,
                 replayed=replayed.get(key, 0),
             )
-            for key, time in grouped(keys, durations)
+            for key, time in self._times.take(collection.exact_values)
         )
         return {self._field: deltas}
 
@@ -127,18 +121,21 @@ class MemorySums:
     """Copies and memsets of one process, their durations and sizes."""
 
     def __init__(self) -> None:
-        self._rows: list[tuple[Int64s, Int64s, Int64s]] = []
+        self._times = ValueSums()
+        self._sizes = ValueSums()
 
     def add(self, places: Int64s, records: Slots, durations: Int64s) -> None:
         """Add records of copies and memsets."""
-        sizes = np.minimum(records["value"], _MOST_BYTES).astype(np.int64)
-        self._rows.append((places | _memory_code(records), durations, sizes))
+        keys = places | _memory_code(records)
+        self._times.add(keys, durations)
+        self._sizes.add(keys, np.minimum(records["value"], _MOST_BYTES).astype(np.int64))
 
     def collect_parts(self, collection: Collection) -> DeltaParts:
-        rows, self._rows = self._rows, []
-        keys = join([row[0] for row in rows], np.int64)
-        times = grouped(keys, join([row[1] for row in rows], np.int64))
-        sizes = grouped(keys, join([row[2] for row in rows], np.int64))
+        """Copies and memsets by place and kind."""
+        if not collection.due:
+            return {}
+        times = self._times.take(collection.exact_values)
+        sizes = self._sizes.take(collection.exact_values)
         deltas = tuple(
             MemoryOperationDelta(
                 process=collection.process,

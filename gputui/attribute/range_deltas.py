@@ -7,7 +7,6 @@ For `traced_process` and `operations`. The sums by kernel, whatever the range, a
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -19,14 +18,15 @@ from gputui.attribute.arrays import (
     Unions,
     distinct,
     durations_ns,
-    grouped,
     join,
+    run_starts,
 )
 from gputui.attribute.collection import Collection, DeltaParts
+from gputui.attribute.distributions import ValueSums, grouped
 from gputui.attribute.instances import Finalised, RangeInstances
 from gputui.attribute.range_stacks import NO_NODE, Nodes
 from gputui.attribute.records import NO_KERNEL, LaunchedOperations
-from gputui.model.events import Distribution, KernelDelta, Payload, RangeDelta, RangeKernels
+from gputui.model.events import KernelDelta, Payload, RangeDelta, RangeKernels
 from gputui.model.payloads import payload_of
 from gputui.model.sketch import Accumulator
 
@@ -79,6 +79,13 @@ class GpuTime:
 # --- What happened in each range since the last tick.
 
 
+_SUMS = (
+    "gpu_busy_ns", "gpu_total_ns", "projected_range_ns", "gpu_operations", "levels",
+    "children_with_work", "incomplete",
+)  # fmt: skip
+"""Fields of a RangeDelta that are sums, each a column by node."""
+
+
 class RangeDeltas:
     """Time and occurrences of each range of one process; `lost` is when records were lost."""
 
@@ -86,72 +93,69 @@ class RangeDeltas:
         self._instances = instances
         self._lost = lost
         self.gpu_time = GpuTime()
+        self._durations = ValueSums()
+        self._projected = ValueSums()
+        self._sums = np.zeros((len(_SUMS), 0), np.int64)
+        self._payloads: dict[int, Payload | None] = {}
 
     def collect_parts(self, collection: Collection) -> DeltaParts:
-        finalised, nodes = collection.finalised, collection.nodes
-        busy_ns, total_ns = self.gpu_time.sum_by_node(nodes, collection.launched)
-        deltas = _range_deltas(
-            nodes.number,
-            len(nodes),
-            finalised,
-            dict(grouped(*self._instances.take_counted())),
-            self._instances.nesting.take_levels(),
-            busy_ns,
-            total_ns,
-            self._lost.touch(finalised.starts_ns, finalised.ends_ns),
+        """One delta for each node where something happened, by its number."""
+        self._add(collection)
+        if not collection.due:
+            return {}
+        numbers = collection.nodes.number
+        sums, self._sums = self._sums, np.zeros((len(_SUMS), 0), np.int64)
+        payloads, self._payloads = self._payloads, {}
+        host = dict(self._durations.take(collection.exact_values))
+        projected = dict(self._projected.take(collection.exact_values))
+        # Without anything else, operations and children are not worth a delta.
+        told = [number for number, name in enumerate(_SUMS) if name in _TOLD]
+        nodes = {*host, *projected, *payloads, *np.flatnonzero(sums[told].any(axis=0)).tolist()}
+        columns = dict(zip(_SUMS, sums.tolist(), strict=True))
+        deltas = tuple(
+            RangeDelta(
+                range=int(numbers[node]),
+                cpu=host.get(node),
+                projected=projected.get(node),
+                payload=payloads.get(node),
+                **{name: column[node] for name, column in columns.items()},
+            )
+            for node in sorted(nodes)
         )
         return {"ranges": deltas}
 
+    def _add(self, collection: Collection) -> None:
+        """Ranges that closed, those whose GPU work is known now, and GPU time by node."""
+        finalised, count = collection.finalised, len(collection.nodes)
+        if count > self._sums.shape[1]:
+            more = np.zeros((len(_SUMS), 2 * count), np.int64)
+            more[:, : self._sums.shape[1]] = self._sums
+            self._sums = more
+        sums = dict(zip(_SUMS, self._sums[:, :count], strict=True))
+        busy_ns, total_ns = self.gpu_time.sum_by_node(collection.nodes, collection.launched)
+        sums["gpu_busy_ns"] += busy_ns
+        sums["gpu_total_ns"] += total_ns
+        ran = finalised.last_ns >= finalised.first_ns
+        nodes = finalised.nodes[ran]
+        self._durations.add(*self._instances.take_counted())
+        self._projected.add(nodes, (finalised.last_ns - finalised.first_ns)[ran])
+        for name, column in (
+            ("projected_range_ns", durations_ns(finalised.starts_ns, finalised.ends_ns)),
+            ("gpu_operations", finalised.operations),
+            ("levels", finalised.depths),
+            ("children_with_work", finalised.busy_children),
+        ):
+            sums[name] += np.bincount(nodes, column[ran], count).astype(np.int64)
+        for node, depth in self._instances.nesting.take_levels().items():
+            sums["levels"][node] += depth
+        # Instances in which records were lost.
+        incomplete = self._lost.touch(finalised.starts_ns, finalised.ends_ns)
+        sums["incomplete"] += np.bincount(finalised.nodes[incomplete], minlength=count)
+        self._payloads |= _newest_payloads(finalised)
 
-def _range_deltas(
-    numbers: Int64s,
-    count: int,
-    finalised: Finalised,
-    host: Mapping[int, Distribution],
-    levels: Mapping[int, int],
-    busy_ns: Int64s,
-    total_ns: Int64s,
-    incomplete: Bools,
-) -> tuple[RangeDelta, ...]:
-    """One delta for each of `count` nodes where something happened, by its number.
 
-    `host` are the durations of the ranges that closed; `finalised` those whose GPU work is known
-    now, `incomplete` those of them in which records were lost. `levels` are the additional depths
-    found by nesting, `busy_ns` and `total_ns` GPU time by node.
-    """
-    ran = finalised.last_ns >= finalised.first_ns
-    projected = dict(grouped(finalised.nodes[ran], (finalised.last_ns - finalised.first_ns)[ran]))
-    inside = [
-        np.bincount(finalised.nodes[ran], column[ran], count).astype(np.int64)
-        for column in (
-            durations_ns(finalised.starts_ns, finalised.ends_ns),
-            finalised.operations,
-            finalised.depths,
-            finalised.busy_children,
-        )
-    ]
-    holed = np.bincount(finalised.nodes[incomplete], minlength=count)
-    for node, depth in levels.items():
-        inside[2][node] += depth
-    nodes = {*host, *projected, *np.flatnonzero(total_ns | busy_ns | inside[2] | holed).tolist()}
-    payloads = _newest_payloads(finalised)
-    nodes |= payloads.keys()
-    return tuple(
-        RangeDelta(
-            range=int(numbers[node]),
-            cpu=host.get(node),
-            gpu_busy_ns=int(busy_ns[node]),
-            gpu_total_ns=int(total_ns[node]),
-            projected=projected.get(node),
-            projected_range_ns=int(inside[0][node]),
-            gpu_operations=int(inside[1][node]),
-            levels=int(inside[2][node]),
-            children_with_work=int(inside[3][node]),
-            incomplete=int(holed[node]),
-            payload=payloads.get(node),
-        )
-        for node in sorted(nodes)
-    )
+_TOLD = ("gpu_busy_ns", "gpu_total_ns", "levels", "incomplete")
+"""The sums for whose sake a node has a delta."""
 
 
 def _newest_payloads(finalised: Finalised) -> dict[int, Payload | None]:
@@ -180,8 +184,9 @@ class KernelsOfRanges:
     def __init__(self, instances: RangeInstances) -> None:
         self._instances = instances
         self._new: list[Int64s] = []
-        self._counted: tuple[list[int], ...] = ()
-        """Nodes, kernels, instances, and of these the repeated ones, as `gather` found them."""
+        self._counted: list[tuple[Int64s, Int64s, Int64s]] = []
+        """Nodes with kernels, instances, and of these the repeated ones, as `gather` found them."""
+        self._held = 0
         self._known = np.empty(0, np.int64)
         self._generations = np.empty(0, np.int64)
         self._names: dict[str, int] = {}
@@ -237,23 +242,37 @@ class KernelsOfRanges:
         new, first = np.unique(bases, return_index=True)
         repeats[first] = np.isin(new, self._with_bases(before))
         repeated = np.bincount(inverse, repeats, len(keys)).astype(np.int64)
-        self._counted = (
-            (keys >> _KERNEL_BITS).tolist(),
-            (keys & _KERNEL_MASK).tolist(),
-            counts.tolist(),
-            repeated.tolist(),
-        )
+        self._counted.append((keys, counts, repeated))
+        self._held += len(keys)
+        if self._held > MAX_HELD:
+            self._counted = [self._count()]
+            self._held = len(self._counted[0][0]) // 2
 
     def collect_parts(self, collection: Collection) -> DeltaParts:
         """How many instances launched which kernel for the first time, as `gather` counted."""
-        counted, self._counted = self._counted, ()
-        if not counted:
+        if not collection.due or not self._counted:
             return {}
-        nodes, *others = counted
-        numbers = collection.nodes.number[nodes].tolist()
-        return {
-            "range_kernels": tuple(RangeKernels(*row) for row in zip(numbers, *others, strict=True))
-        }
+        keys, counts, repeated = self._count()
+        self._counted, self._held = [], 0
+        rows = zip(
+            collection.nodes.number[keys >> _KERNEL_BITS].tolist(),
+            (keys & _KERNEL_MASK).tolist(),
+            counts.tolist(),
+            repeated.tolist(),
+            strict=True,
+        )
+        return {"range_kernels": tuple(RangeKernels(*row) for row in rows)}
+
+    def _count(self) -> tuple[Int64s, Int64s, Int64s]:
+        """What was counted, added up by node and kernel."""
+        if len(self._counted) == 1:
+            return self._counted[0]
+        keys, *counted = (np.concatenate(column) for column in zip(*self._counted, strict=True))
+        order = np.argsort(keys, kind="stable")
+        keys = keys[order]
+        starts = run_starts(keys)
+        counts, repeated = (np.add.reduceat(column[order], starts) for column in counted)
+        return keys[starts], counts, repeated
 
     def _with_bases(self, keys: Int64s) -> Int64s:
         """Each kernel replaced by the first one with the same base name."""

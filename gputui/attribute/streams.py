@@ -12,11 +12,11 @@ from gputui.attribute.arrays import (
     KeyTable,
     UInt32s,
     Unions,
-    coarse_distributions,
     join,
     sorted_columns,
 )
 from gputui.attribute.collection import Collection, DeltaParts
+from gputui.attribute.distributions import coarse_distributions
 from gputui.attribute.records import Ran
 from gputui.model.events import (
     OTHER_STREAMS,

@@ -28,6 +28,7 @@ from gputui.attribute.collection import (
     merge_parts,
 )
 from gputui.attribute.definitions import KernelNames, MarkCounts, Resources, Shapes, ThreadNames
+from gputui.attribute.distributions import DELTA_VALUES
 from gputui.attribute.graph_nodes import GraphNodes
 from gputui.attribute.instances import Finalised, RangeInstances
 from gputui.attribute.numbering import Numbering
@@ -48,6 +49,7 @@ from gputui.model.events import (
     StepTimeline,
 )
 from gputui.model.naming import NOT_A_STEP
+from gputui.model.sketch import EXACT_VALUES
 from gputui.ring.layout import REFUSED_DEFERRED, SLOT
 from gputui.ring.reader import NO_RING, RingHealth
 from gputui.store.trace import TraceWriter
@@ -335,12 +337,17 @@ class TracedProcess:
         trace: TraceWriter | None = None,
         thread_name: Callable[[int], str | None] | None = None,
         nested_ns: int = NESTED_NS,
+        *,
+        summed: bool = False,
     ) -> None:
         """`trace` also receives every range, call and operation; `thread_name` returns the
         operating system's name of a thread; a driver call waits at most `nested_ns` for the runtime
-        call around it, which is 0 if calls come in the order of their starts.
+        call around it, which is 0 if calls come in the order of their starts. `summed` is for
+        callers that look only at what all events come to: sums that only tables show are then in
+        the last one.
         """
         keep_freed_memory()
+        self._summed = summed
         self.number = number
         self._strings = strings = Strings()
         self._nodes = nodes = Nodes(number, pid, numbering, step_range)
@@ -479,6 +486,7 @@ class TracedProcess:
         now_ns: int,
         *,
         ended: bool = False,
+        due: bool = False,
         open_until_ns: int = 0,
         added: RingHealth = NO_RING,
         unread: int = 0,
@@ -488,10 +496,11 @@ class TracedProcess:
 
         `ended` means that nothing more will arrive, so nothing is waited for: as in nsys, open
         ranges then last until the program's last record, or until `open_until_ns` if that is later.
+        With `due`, what is held back where all is `summed` comes now.
         `added` is what was added to the ring's counters since the last call; the records `unread`
         in the ring are among its losses; `more` are further fields of the CaptureDelta.
         """
-        collection = self._finish_instances(now_ns, ended, open_until_ns, added, unread)
+        collection = self._finish_instances(now_ns, ended, open_until_ns, added, unread, due)
         fields = merge_parts(collector.collect_parts(collection) for collector in self.collectors)
         fields |= more or {}
         step = self.steps.draw(collection)
@@ -519,7 +528,13 @@ class TracedProcess:
         return events
 
     def _finish_instances(
-        self, now_ns: int, ended: bool, open_until_ns: int, added: RingHealth, unread: int
+        self,
+        now_ns: int,
+        ended: bool,
+        open_until_ns: int,
+        added: RingHealth,
+        unread: int,
+        due: bool,
     ) -> Collection:
         """Find the instances that are complete. What they launched is counted first: afterwards
         their rows are used again."""
@@ -547,6 +562,8 @@ class TracedProcess:
             ring=added,
             unread=unread,
             unplaced=self.ranges.refused + self.ranges.start_end.refused,
+            due=due or ended or not self._summed,
+            exact_values=EXACT_VALUES if self._summed else DELTA_VALUES,
         )
 
     def _take_definitions(self, now_ns: int, launching: list[int]) -> list[AnyEvent]:

@@ -17,6 +17,7 @@ from gputui.attribute.numbering import Numbering
 from gputui.model.events import AnyEvent, ProcessAttached, ProcessDetached
 from gputui.model.payloads import NO_PAYLOAD
 from gputui.ring.layout import FLAG_COLORED, FLAG_PAYLOAD, SLOT, STRING_BYTES_MAX, RecordKind
+from gputui.store.journal import JournalError
 from gputui.store.trace import TraceWriter
 
 if TYPE_CHECKING:
@@ -397,6 +398,27 @@ class ImportedReading(ABC):
 
     def events(self) -> Iterator[AnyEvent]:
         """The events between the run's start and its end. Raises JournalError."""
+        try:
+            yield from self._ticks()
+        except JournalError:
+            yield from self._held_back()
+            raise
+        if self._stopped:
+            yield from self._held_back()
+            return
+        end_ns = self._clock.epoch_ns(self._clock.last)
+        yield from self._collected(end_ns, ended=True, open_until_ns=self._last_range_ns())
+        yield from self._beside(self._clock.last)
+        for process in self._processes.values():
+            yield ProcessDetached(time_ns=end_ns, process=process.traced.number, clean=True)
+
+    def _held_back(self) -> Iterator[AnyEvent]:
+        """What would have come at the end of a file that is read no further."""
+        if self._summed:
+            yield from self._collected(self._clock.epoch_ns(self._read_until), due=True)
+
+    def _ticks(self) -> Iterator[AnyEvent]:
+        """The events of all ticks but the last, whose records are fed."""
         clock = self._clock
         settled = clock.first
         for tick in clock.ticks(summed=self._summed):
@@ -410,17 +432,17 @@ class ImportedReading(ABC):
                     process.traced.complete()
             if tick == clock.last:
                 break  # what ends with the file and what it leaves open end together
-            for process in self._processes.values():
-                yield from self._mended(process.traced.collect(clock.epoch_ns(tick)))
+            yield from self._collected(clock.epoch_ns(tick))
             yield from self._beside(tick)
-        end_ns = clock.epoch_ns(clock.last)
+
+    def _collected(
+        self, now_ns: int, *, due: bool = False, ended: bool = False, open_until_ns: int = 0
+    ) -> Iterator[AnyEvent]:
+        """What came of each process since the last tick; the arguments as in `collect`."""
         for process in self._processes.values():
             yield from self._mended(
-                process.traced.collect(end_ns, ended=True, open_until_ns=self._last_range_ns())
+                process.traced.collect(now_ns, due=due, ended=ended, open_until_ns=open_until_ns)
             )
-        yield from self._beside(clock.last)
-        for process in self._processes.values():
-            yield ProcessDetached(time_ns=end_ns, process=process.traced.number, clean=True)
 
     def _until(self, tick: int) -> Iterator[AnyEvent]:
         while True:
@@ -479,6 +501,7 @@ class ImportedReading(ABC):
             trace=self._trace,
             thread_name=lambda thread: self._thread_name(owner, thread),
             nested_ns=0,
+            summed=self._summed,
         )
         process = _Process(traced)
         self._processes[owner] = process

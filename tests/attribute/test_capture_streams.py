@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gputui.attribute.arrays import coarse_distributions
+from gputui.attribute.distributions import coarse_distributions
 from gputui.attribute.streams import MAX_STREAMS
 from gputui.model.events import OTHER_STREAMS, Distribution
 from gputui.model.leaves import LEAVES, Leaf

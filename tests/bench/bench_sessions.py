@@ -23,7 +23,7 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
-from gputui.attribute.arrays import distributions
+from gputui.attribute.distributions import distributions
 from gputui.attribute.operation_sums import FEW_VALUES
 from gputui.model.events import (
     AnyEvent,

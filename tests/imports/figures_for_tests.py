@@ -44,9 +44,9 @@ def make_files(folder: Path) -> Iterator[Path]:
     report = folder / "h200-ranges.sqlite"
     with gzip.open(DATA / "h200-ranges.sqlite.gz") as packed, report.open("wb") as unpacked:
         shutil.copyfileobj(packed, unpacked)
-    repeat_report(report, folder / "h200-ranges-repeated.sqlite", 40)
-    RichReport(folder / "rich.sqlite").write(40)
-    write_chrome(folder / "chrome.json", 30)
+    repeat_report(report, folder / "h200-ranges-repeated.sqlite", 20)
+    RichReport(folder / "rich.sqlite").write(12)
+    write_chrome(folder / "chrome.json", 10)
     shutil.copyfile(DATA / "h100-training.json.gz", folder / "h100-training.json.gz")
     for path in sorted(folder.iterdir()):
         os.utime(path, ns=(EPOCH_NS, EPOCH_NS))

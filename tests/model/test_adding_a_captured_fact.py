@@ -23,12 +23,14 @@ class SmallCopies(OfProcess, msgspec.Struct, frozen=True, array_like=True, gc=Fa
 '''
 _FIELD = "    small_copies: Annotated[tuple[SmallCopies, ...], Parts, Reader.TABLES] = ()\n"
 _IMPORT = "from gputui.model.events import SmallCopies\n"
-_COLLECTED = """        is_small = join([row[2] for row in rows], np.int64) <= 4096
-        devices = join([row[0] for row in rows], np.int64) >> _DEVICE_SHIFT & 0xFF
-        durations = join([row[1] for row in rows], np.int64)
-        small = tuple(
+_HELD = "        self._small = ValueSums()\n"
+_ADDED = """        is_small = records["value"] <= 4096
+        devices = places[is_small] >> _DEVICE_SHIFT & 0xFF
+        self._small.add(devices, durations[is_small])
+"""
+_COLLECTED = """        small = tuple(
             SmallCopies(device, time.count, time)
-            for device, time in grouped(devices[is_small], durations[is_small])
+            for device, time in self._small.take(collection.exact_values)
         )
         return {"memory_operations": deltas, "small_copies": small}
 """
@@ -37,6 +39,8 @@ _CHANGED = (
     ("model/events/capture.py", "class CaptureDelta(Event", _PART, ""),
     ("model/events/capture.py", "\n\nclass CaptureSum(", _FIELD, ""),
     ("attribute/operation_sums.py", "from gputui.model.sketch", _IMPORT, ""),
+    ("attribute/operation_sums.py", "        self._sizes = ValueSums()\n", _HELD, ""),
+    ("attribute/operation_sums.py", "        keys = places | _memory_code", _ADDED, ""),
     (
         "attribute/operation_sums.py",
         '        return {"memory_operations": deltas}\n',

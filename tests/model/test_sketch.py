@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import statistics
 
+import msgspec
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gputui.attribute.arrays import (
+import gputui.attribute.distributions
+from gputui.attribute.distributions import (
+    ValueSums,
     bucket_middles,
     coarse_distributions,
     distributions,
@@ -51,6 +54,32 @@ def test_any_split_gives_the_same_sums(parts: list[list[int]]) -> None:
     assert (merged.minimum, merged.maximum) == (single.minimum, single.maximum)
     assert merged.deviation == pytest.approx(single.deviation, rel=1e-6, abs=1e-3)
     assert merged.median == pytest.approx(single.median, rel=0.02)
+
+
+pairs = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 10**6)), min_size=1, max_size=200)
+
+
+@given(st.lists(pairs, min_size=1, max_size=5), st.integers(0, 4))
+def test_values_held_back_come_to_what_they_come_to_at_once(
+    batches: list[list[tuple[int, int]]], spread: int
+) -> None:
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(gputui.attribute.distributions, "HELD_VALUES", 64)
+        patched.setattr(gputui.attribute.distributions, "EXACT_VALUES", 100)
+        sums = ValueSums()
+        for batch in batches:
+            keys, values = np.array(batch).T
+            sums.add(keys, values // 10**spread)
+        held = dict(sums.take(100))
+    keys, values = np.concatenate([np.array(batch) for batch in batches]).T
+    at_once = dict(zip(*distributions(keys, values // 10**spread, 100), strict=True))
+    assert [*held] == [*at_once]
+    for key, expected in at_once.items():
+        found = held[key]
+        assert found.squares == pytest.approx(expected.squares, rel=1e-9, abs=1e-2)
+        without_squares = msgspec.structs.replace(found, squares=expected.squares)
+        assert without_squares == expected
+    assert not list(sums.take(100)), "they were taken"
 
 
 def test_the_deviation_is_the_sample_deviation_as_nsys_prints_it() -> None:

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
-from gputui.attribute.arrays import Holes, grouped
+from gputui.attribute.arrays import Holes
 from gputui.attribute.collection import Collection
+from gputui.attribute.distributions import grouped
 from gputui.attribute.instances import Finalised
 from gputui.attribute.numbering import Numbering
 from gputui.attribute.range_stacks import Nodes

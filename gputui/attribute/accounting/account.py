@@ -246,6 +246,8 @@ class Accounting:
         else:
             source = "repetition"
         fields = self.collect(collection.until_ns, source)
+        if not collection.due:
+            return fields
         fields["range_leaves"] = tuple(
             RangeLeaf(device, int(nodes.number[node]), leaf, ns)
             for device, steps in self.devices.items()

@@ -25,7 +25,8 @@ from gputui.attribute.accounting.steps import (
     longest_parts,
 )
 from gputui.attribute.accounting.thread_readings import InsideFunctions
-from gputui.attribute.arrays import Bools, Int64s, distinct, grouped, in_buckets, median
+from gputui.attribute.arrays import Bools, Int64s, distinct, median
+from gputui.attribute.distributions import grouped, in_buckets
 from gputui.model.events import (
     OUTSIDE_STEPS,
     Distribution,

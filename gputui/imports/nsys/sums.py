@@ -2,16 +2,16 @@
 which range a kernel belongs or which call launched it, is not found out.
 
 For `report`, where a caller wants one table: its events come to the same sums as those of all rows.
-Of many different values the median may be nearer, because they are not divided into ticks.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import numpy as np
 
-from gputui.attribute.arrays import LATEST_NS, Int64s, durations_ns, grouped
+from gputui.attribute.arrays import LATEST_NS, Int64s, durations_ns
+from gputui.attribute.distributions import ValueSums
 from gputui.attribute.numbering import Numbering
 from gputui.attribute.records import Strings
 from gputui.base.sanitize import sanitize
@@ -31,7 +31,6 @@ from gputui.model.events import (
     AnyEvent,
     ApiDelta,
     CaptureDelta,
-    Distribution,
     KernelDefined,
     KernelDelta,
     MemoryOperationDelta,
@@ -41,7 +40,6 @@ from gputui.model.events import (
     RangeDelta,
 )
 from gputui.model.naming import COPY_KINDS, MEMSET, api_name, copy_name, demangle
-from gputui.model.sketch import EXACT_VALUES, Accumulator
 
 RUNTIME, KERNELS, COPIES, SETS, GRAPHS = CUDA_TABLES
 
@@ -52,25 +50,6 @@ _DRIVER = 1
 """ENUM_NSYS_EVENT_CLASS of calls of the driver; those of the runtime are 0."""
 
 _MOST_BYTES = 1 << 62
-
-
-class _Sums:
-    """Distributions by a key, a block of values at a time."""
-
-    def __init__(self) -> None:
-        self._sums: dict[int, Accumulator] = {}
-
-    def add(self, keys: Int64s, values: Int64s) -> None:
-        for key, part in grouped(keys, values, EXACT_VALUES):
-            self._sums.setdefault(key, Accumulator()).add(part)
-
-    def items(self) -> Iterator[tuple[int, Distribution]]:
-        """Key and distribution, in order of the keys."""
-        for key, total in sorted(self._sums.items()):
-            yield key, total.freeze()
-
-    def __len__(self) -> int:
-        return len(self._sums)
 
 
 class TableSums:
@@ -112,9 +91,9 @@ class TableSums:
         return durations_ns(starts, ends)
 
     def _kernels(self) -> list[AnyEvent] | None:
-        if self._database.columns(GRAPHS):
+        if self._database.has_rows(GRAPHS, "1"):
             return None  # whole graphs count among the kernels
-        sums = _Sums()
+        sums = ValueSums()
         mangled: dict[int, int] = {}
 
         def mangle(name: int, symbol: int) -> int:
@@ -126,12 +105,15 @@ class TableSums:
         for rows in self._database.arrays(KERNELS, columns):
             keys = number_distinct((rows[:, 2], rows[:, 3]), mangle)
             sums.add(keys, self._durations_ns(rows))
-            if len(sums) > MOST_NAMES:
+            if sums.counted_keys > MOST_NAMES:
                 return None
+        by_name = [*sums.take()]
+        if len(by_name) > MOST_NAMES:
+            return None
         numbering = Numbering()
         events: list[AnyEvent] = []
         deltas = []
-        for key, time in sums.items():
+        for key, time in by_name:
             text = self._text(key)
             number, text, is_new = numbering.kernel(text)
             if is_new:
@@ -146,7 +128,7 @@ class TableSums:
         return [*events, delta]
 
     def _calls(self) -> list[AnyEvent] | None:
-        sums = _Sums()
+        sums = ValueSums()
         runtime_ids: list[Int64s] = []
         driver: list[Int64s] = []
         has_driver = self._database.has_rows(RUNTIME, f'"eventClass" = {_DRIVER}')
@@ -162,7 +144,7 @@ class TableSums:
                 names, durations = names[~is_driver], durations[~is_driver]
             if len(names):
                 sums.add(names.copy(), durations)
-            if len(sums) > MOST_NAMES:
+            if sums.counted_keys > MOST_NAMES:
                 return None
         if has_driver:
             # A driver call that a runtime call made has its id, and is not listed.
@@ -171,12 +153,14 @@ class TableSums:
             sums.add(names[alone], durations[alone])
         deltas = tuple(
             ApiDelta(process=1, range=0, name=api_name(self._text(key)), time=time)
-            for key, time in sums.items()
+            for key, time in sums.take()
         )
+        if len(deltas) > MOST_NAMES:
+            return None
         return [CaptureDelta(time_ns=self._end_ns, process=1, api=deltas)]
 
     def _memory(self) -> list[AnyEvent] | None:
-        times, sizes = _Sums(), _Sums()
+        times, sizes = ValueSums(), ValueSums()
         unknown, memset = 0, -1
         for table, kind in ((COPIES, "copyKind"), (SETS, "")):
             columns = ("start", "end", "bytes", *((kind,) if kind else ()))
@@ -196,7 +180,7 @@ class TableSums:
                 time=time,
                 size=size,
             )
-            for (key, time), (_, size) in zip(times.items(), sizes.items(), strict=True)
+            for (key, time), (_, size) in zip(times.take(), sizes.take(), strict=True)
         )
         return [CaptureDelta(time_ns=self._end_ns, process=1, memory_operations=deltas)]
 
@@ -210,7 +194,7 @@ class TableSums:
             return None  # one that never ended lasts as long as its process
         naming = RangeNames(self._database, self._names)
         texts = TextNumbers(self._names)
-        sums = _Sums()
+        sums = ValueSums()
         keys: dict[tuple[int, int, int], int] = {}
 
         def number(style: int, domain: int, name: int) -> int:
@@ -250,7 +234,7 @@ class TableSums:
             )
             for (kind, domain_name, range_name), place in keys.items()
         ]
-        ranges_of = tuple(RangeDelta(range=key + 1, cpu=time) for key, time in sums.items())
+        ranges_of = tuple(RangeDelta(range=key + 1, cpu=time) for key, time in sums.take())
         return [*events, CaptureDelta(time_ns=self._end_ns, process=1, ranges=ranges_of)]
 
     def _text(self, identifier: int) -> str:
