@@ -195,3 +195,22 @@ def test_killed_at_any_moment_it_leaves_nothing(tmp_path: Path) -> None:
         while child.exists() and "Z" not in child.joinpath("stat").read_text().split()[2]:
             assert time.monotonic() < until
             time.sleep(0.05)
+
+
+def test_a_cure_is_on_in_all_ranks_or_none_from_the_same_step_on() -> None:
+    def until(run: RunInFolder, seconds: float) -> str:
+        steps = run.reader.steps
+        enough = steps is not None and len(steps.ratios("tf32")) >= 3
+        return "enough" if enough else "too long" if seconds > 90 else ""
+
+    plan = RunPlan(("tf32",), block_s=0.03, warm_s=0.2)
+    result = run_once((sys.executable, str(PROGRAMS / "ranks.py")), plan, until)
+    assert result.ended_by == "enough", result.last_lines
+    seen: dict[int, dict[int, str]] = {0: {}, 1: {}}
+    for line in result.lines:
+        words = line.split()
+        if words[:1] == ["rank"]:
+            seen[int(words[1])][int(words[3])] = words[4]
+    both = seen[0].keys() & seen[1].keys()
+    assert {seen[0][step] for step in both} == {"high", "highest"}
+    assert [step for step in both if seen[0][step] != seen[1][step]] == []
