@@ -10,7 +10,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 CALLS = 256
-"""Calls of outermost modules after which no new one is expected: the wrapper goes."""
+"""Calls of outermost modules after which no new one is expected. The wrapper stays: torch.compile
+would compile again what it was in."""
 
 
 def before_first_calls(torch: Any, change: Callable[[Any, tuple[Any, ...]], None]) -> Any:
@@ -22,6 +23,7 @@ def before_first_calls(torch: Any, change: Callable[[Any, tuple[Any, ...]], None
     inside = threading.local()
     seen: dict[int, Any] = {}
     left = [CALLS]
+    main = threading.main_thread().ident
 
     def undo() -> None:
         if kind.__call__ is changed:
@@ -29,14 +31,13 @@ def before_first_calls(torch: Any, change: Callable[[Any, tuple[Any, ...]], None
 
     @functools.wraps(call)
     def changed(module: Any, *args: Any, **kwargs: Any) -> Any:
-        if is_compiling() or getattr(inside, "any", False):
+        # What autograd's threads call is computed again, and inside another one.
+        if is_compiling() or getattr(inside, "any", False) or threading.get_ident() != main:
             return call(module, *args, **kwargs)
         inside.any = True
         try:
             left[0] -= 1
-            if left[0] <= 0:
-                undo()
-            if id(module) not in seen:
+            if left[0] >= 0 and id(module) not in seen:
                 seen[id(module)] = module  # kept, so that no other gets its number
                 if next(module.parameters(), None) is not None:
                     change(module, (*args, *kwargs.values()))

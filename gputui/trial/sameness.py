@@ -19,6 +19,9 @@ TOLERANCE = {EXACT: 1e-3, ROUNDING: 1e-2, DIFFERENT: 5e-2, BOUND: math.inf}
 before. Kernels that add up in another order each time differ by up to 1e-3 after some hundred
 steps, TF32 and bf16 products by up to 1e-2."""
 
+STRAYS = 5.0
+"""How many times as much may a step differ, where the mean of all does not."""
+
 REPRODUCIBLE = 1e-5
 """Two runs of a program are alike where their losses differ by less before anything is tried."""
 
@@ -65,6 +68,10 @@ def of_runs(reference: Sequence[float | None], tried: Sequence[float | None], re
     if typical <= TOLERANCE[result]:
         how: Kind = "rounding" if typical > REPRODUCIBLE else "same"
         return Sameness(how, f"differs by {_percent(typical)}", typical)
+    means = _by_means(reference[:count], tried[:count], result)
+    if typical <= STRAYS * TOLERANCE[result] and means.kind == "same":
+        # Other random numbers (dropout), or rounding that has grown.
+        return Sameness("rounding", f"differs by {_percent(typical)}, not in the mean", typical)
     return Sameness("other", f"another result: differs by {_percent(typical)}", typical)
 
 
