@@ -13,6 +13,7 @@ fi
 while [ $# -gt 0 ]; do
     case "$1" in
         -o) shift; program=$1 ;;
+        -ptx) ptx=1 ;;
         *.cu) source=$1 ;;
     esac
     shift
@@ -21,13 +22,17 @@ if grep -q BROKEN "$source"; then
     echo "$source(1): error: expected a ';'"
     exit 1
 fi
+if [ -n "$ptx" ]; then
+    sed -n 's|^// PTX: ||p' "$source" > "$program"
+    exit 0
+fi
 { echo '#!/bin/sh'; sed -n 's|^// SH: ||p' "$source"; } > "$program"
 chmod +x "$program"
 """
 
 
 def fake_nvcc(folder: Path) -> Path:
-    """Lines `// SH: …` of the source become the program."""
+    """Lines `// SH: …` of the source become the program, `// PTX: …` its PTX."""
     path = folder / "nvcc"
     path.write_text(SCRIPT)
     path.chmod(0o755)

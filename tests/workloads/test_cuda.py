@@ -64,6 +64,38 @@ def test_figures_the_program_prints_become_a_table(
     assert f"on GPU-{UUID}" in told.getvalue()  # that device alone
 
 
+PTX = """
+.visible .entry _Z3addPf(
+    .param .u64 p0
+)
+{
+    .reg .f32 %f<3>;
+    ld.param.u64 %rd1, [p0];
+    @%p1 bra $L__BB0_2;
+    fma.rn.f32 %f1, %f2, %f2, %f1;
+    fma.rn.f32 %f2, %f1, %f1, %f2;
+$L__BB0_2:
+    ret;
+}
+"""
+
+
+def test_the_ptx_is_written_and_counted_by_instruction(
+    tmp_path: Path, told: io.StringIO, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = "".join(f"// PTX: {line}\n" for line in PTX.splitlines()) + "// SH: true\n"
+    file = tmp_path / "add.ptx"
+    outcome = with_source(tmp_path, source, told, monkeypatch, ptx=str(file))
+    assert outcome.results["ptx_file"] == str(file)
+    assert "fma.rn.f32" in file.read_text()
+    counts = {row["instruction"]: row["count"] for row in outcome.tables["ptx_instructions"]}
+    assert counts == {"fma.rn.f32": 2, "ld.param.u64": 1, "bra": 1, "ret": 1}
+    assert {row["kernel"] for row in outcome.tables["ptx_instructions"]} == {"_Z3addPf"}
+    without = with_source(tmp_path, source, told, monkeypatch)
+    assert without.results["ptx_file"] is None
+    assert "-p ptx=FILE" in without.unavailable["ptx_file"]
+
+
 def test_a_program_that_fails_says_how(
     tmp_path: Path, told: io.StringIO, monkeypatch: pytest.MonkeyPatch
 ) -> None:

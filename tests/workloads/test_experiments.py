@@ -259,4 +259,5 @@ def test_the_lectures_foo_is_fused_into_one_kernel() -> None:
     assert (row["eager_operations"], row["compiled_kernels"]) == (2, 1)
     (kernel,) = outcome.tables["fused_kernels"]
     assert kernel["kernel"] == "cpp_fused_add_mul_0"
+    assert "cpp_fused_add_mul_0" in Path(str(kernel["source"])).read_text(encoding="utf-8")
     assert float(row["compile_s"] or 0) > 0

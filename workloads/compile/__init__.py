@@ -74,6 +74,8 @@ COMPILE = Workload(
                 Figure("work", "what it was generated for"),
                 Figure("kernel", "its name, which lists what it fuses"),
                 Figure("calls", "calls in the generated code"),
+                Figure("source", "the file that Inductor wrote it into"),
+                Figure("ptx", "the file with a Triton kernel's PTX"),
             ),
         ),
     ),

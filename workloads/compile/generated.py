@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Any
 
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -28,6 +30,27 @@ def calls(code: Iterable[str]) -> Counter[str]:
             calls_by_name.update(pattern.findall(source))
         calls_by_name.update(f"library: {name}" for name in _LIBRARY_CALL.findall(source))
     return calls_by_name
+
+
+def source_files() -> dict[str, str]:
+    """What Inductor has generated so far in this process: the path of each file by its text."""
+    from torch._inductor.codecache import PyCodeCache
+
+    modules = getattr(PyCodeCache, "modules", ())
+    files = [str(module.__file__) for module in modules if getattr(module, "__file__", None)]
+    return {Path(name).read_text(encoding="utf-8"): name for name in files if Path(name).is_file()}
+
+
+def ptx_file(kernel: str) -> str | None:
+    """The newest PTX of a Triton kernel in the caches of Triton and Inductor; None without one."""
+    from torch._inductor.runtime.runtime_utils import cache_dir
+
+    folders = [
+        Path(os.environ.get("TRITON_CACHE_DIR") or Path.home() / ".triton" / "cache"),
+        Path(cache_dir()) / "triton",
+    ]
+    files = [path for folder in folders for path in folder.glob(f"**/{kernel}.ptx")]
+    return str(max(files, key=lambda path: path.stat().st_mtime)) if files else None
 
 
 class CountOperations(TorchDispatchMode):  # type: ignore[no-untyped-call]

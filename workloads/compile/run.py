@@ -19,7 +19,7 @@ from ..runner import Runner
 from ..train.model import Decoder
 from ..train.shapes import SHAPES
 from . import COMPILE, WORK
-from .generated import CountOperations, calls
+from .generated import CountOperations, calls, ptx_file, source_files
 
 COMPILING = nvtx.annotate("compile")
 
@@ -85,8 +85,15 @@ def _measure(case: str, run: Runner, cells: Cells, kernels: list[Row]) -> None:
         cells["break_even_passes"] = math.ceil(compile_s * 1e3 / (eager_ms - compiled_ms))
     calls_by_name = calls(code)
     cells["compiled_kernels"] = calls_by_name.total()
+    files = source_files()
     kernels += [
-        {"work": case, "kernel": name, "calls": count}
+        {
+            "work": case,
+            "kernel": name,
+            "calls": count,
+            "source": next((files.get(text) for text in code if name in text), None),
+            "ptx": ptx_file(name) if name.startswith("triton") else None,
+        }
         for name, count in calls_by_name.most_common()
     ]
 

@@ -10,6 +10,7 @@ import signal
 import subprocess
 import threading
 import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -56,9 +57,10 @@ def run(given: Mapping[str, Value], report: Report) -> Outcome:
         "compiler": _release(compiler),
         "architecture": _architecture(device),
         "program": f"not run: {_NO_GPU}" if device.type == "cpu" else "not run: stopped before",
-        **dict.fromkeys(("run_s", "exit_status", "output_lines")),
+        **dict.fromkeys(("run_s", "exit_status", "output_lines", "ptx_file")),
     }
     rows: list[Row] = []
+    instructions: list[Row] = []
     with TemporaryDirectory(prefix="gputui-cuda-") as folder, StopRequest() as stop:
         program = Path(folder, "program")
         report.progress("compile", 0, 1, "file")
@@ -68,6 +70,11 @@ def run(given: Mapping[str, Value], report: Report) -> Outcome:
             aimed = [f"-arch={architecture}"] if architecture else []
             flags = str(values["flags"]).split()
             _compile([compiler, *aimed, *flags, "-o", str(program), str(source)], report)
+            if values["ptx"]:
+                ptx = Path(str(values["ptx"])).expanduser().resolve()
+                _compile([compiler, *aimed, *flags, "-ptx", "-o", str(ptx), str(source)], report)
+                results["ptx_file"] = str(ptx)
+                instructions = ptx_instructions(ptx.read_text(encoding="utf-8", errors="replace"))
         results["compile_s"] = (time.perf_counter_ns() - started_ns) / 1e9
         report.progress("compile", 1, 1, "file")
         if device.type == "cpu":
@@ -88,16 +95,40 @@ def run(given: Mapping[str, Value], report: Report) -> Outcome:
                 raise CannotRun(f"the program {_how_it_ended(status)}; its output says more")
             report.progress("run", 1, 1, "program")
     why = _NO_GPU if device.type == "cpu" else "the run was stopped earlier"
-    reasons = {"architecture": _NO_GPU, "compiler": "nvcc does not print its release"}
+    reasons = {
+        "architecture": _NO_GPU,
+        "compiler": "nvcc does not print its release",
+        "ptx_file": "not requested: -p ptx=FILE",
+    }
     return Outcome(
         parameters=values,
         results=results,
         unavailable={
             name: reasons.get(name, why) for name, value in results.items() if value is None
         },
-        tables={"cuda_output": rows},
+        tables={"cuda_output": rows, "ptx_instructions": instructions},
         stopped_by=stop.signal,
     )
+
+
+_PTX_FUNCTION = re.compile(r"\.(?:entry|func)\s+(?:\([^)]*\)\s*)?([\w$]+)")
+_PTX_INSTRUCTION = re.compile(r"\s+(?:@!?%\w+\s+)?([a-z][\w.]*)(?:\s[^:]*)?;")
+
+
+def ptx_instructions(text: str) -> list[Row]:
+    """How often each instruction stands in each function of a PTX file, the most frequent first;
+    at most as many rows as a table has."""
+    counts = Counter[tuple[str, str]]()
+    function = ""
+    for line in text.splitlines():
+        if named := _PTX_FUNCTION.search(line):
+            function = named[1]
+        elif function and (instruction := _PTX_INSTRUCTION.match(line)):
+            counts[function, instruction[1]] += 1
+    return [
+        {"kernel": kernel, "instruction": instruction, "count": count}
+        for (kernel, instruction), count in counts.most_common(_ROWS)
+    ]
 
 
 def _source(name: str) -> Path:
