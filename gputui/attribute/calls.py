@@ -41,8 +41,8 @@ WINDOW_NS = 60_000_000_000
 WINDOW_CALLS = 1 << 20
 """Calls are kept this long, or this many. Kernels of a graph launch may arrive long after it."""
 
+# Longer runs are not merged, so that old calls leave in small portions.
 _RUN_CALLS = WINDOW_CALLS // 8
-"""Longer runs are not merged, so that old calls leave in small portions."""
 
 CALL = np.dtype([
     ("instance", "i8"), ("sequence", "i8"), ("start", "i8"), ("end", "i8"),
@@ -197,6 +197,7 @@ def _search(run: _Run, correlations: UInt32s) -> tuple[Bools, Int64s]:
 NESTED_NS = 2_000_000_000
 """How long a driver call waits for the runtime call around it, which returns later."""
 
+# Far fewer calls of CUDA have names: a bound for records that are not what they say.
 MAX_NAMES = 4096
 MAX_SECONDARY = 500_000
 """Ranges of other domains kept around calls for operations still to come."""
@@ -210,14 +211,15 @@ lies only in ranges of that style and this is the first, and whether an earlier 
 belongs to the same node.
 """
 
+# A driver call that may have been made by a runtime call: when it was read, and how many flushes
+# had ended by then.
 _NESTED = np.dtype(
     [("correlation", "u4"), ("key", "i8"), ("duration", "i8"), ("read", "i8"), ("flushes", "i8")]
 )
-"""A driver call that may have been made by a runtime call: when it was read, and how many flushes
-had ended by then.
-"""
 
+# A row's key: node | inherited | call. Its 16 bits are the width of MAX_NAMES with room above.
 _NAME_BITS = 16
+# `sub` of an API record: a call of the runtime; else of the driver.
 _RUNTIME = 0
 
 

@@ -70,11 +70,11 @@ def merge_parts(collected: Iterable[DeltaParts]) -> DeltaParts:
     return merged
 
 
+# Fields that a process has, too, in which nothing happens.
 _SILENT = {
     "open_ranges", "standing_ppm", "callback_ns", "traced_ns", "paused_ns", "reader_cpu_ns",
     "core_run_ns", "core_wait_ns", "core_watched_ns",
 }  # fmt: skip
-"""Fields that a process has, too, in which nothing happens."""
 
 
 def has_news(fields: DeltaParts) -> bool:

@@ -169,11 +169,13 @@ class Resources:
 
 # --- Kernel names, and each one's number in this session.
 
+# Of one process: further ones count as OTHER_KERNELS, so that a program that compiles kernels
+# without end stays bounded.
 MAX_KERNEL_NAMES = 20_000
 
+# Added to a graph's number, to distinguish it from kernel names in the same table.
 _GRAPH = int(RecordKind.GRAPH)  # NumPy compares with an enum three times as slowly
 _GRAPH_KEY = 1 << 33
-"""Added to a graph's number, to distinguish it from kernel names in the same table."""
 
 
 class KernelNames:
@@ -225,6 +227,7 @@ MOST = 1 << 16
 """Shapes per process: the library numbers fewer, from 1."""
 
 _UNKNOWN, _UNNUMBERED = 0, -1
+# A record has three 64-bit fields for the six sizes of a grid and a block: two in each.
 _LOW = 0xFFFF_FFFF
 
 
@@ -316,8 +319,8 @@ MAX_NAMES = 10_000
 
 OTHER_MARKS = "(other marks)"
 
+# The domain and the name of a mark.
 _Key = tuple[str, str]
-"""The domain and the name of a mark."""
 
 
 class MarkCounts:

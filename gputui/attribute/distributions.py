@@ -288,11 +288,11 @@ def _steps(firsts: Int64s, values: Int64s, often: Int64s) -> tuple[list[int], li
     return steps[written].tolist(), [*before[firsts].tolist(), int(before[-1])]
 
 
+# More buckets than 50-bit values fill.
 _TABLE_BUCKETS = 512
-"""More buckets than 50-bit values fill."""
 
+# The number of the bucket of the first value that has no bucket of its own.
 _FIRST_BUCKET = math.ceil(math.log(COARSE.exact_below) / COARSE.log_gamma)
-"""The number of the bucket of the first value that has no bucket of its own."""
 
 _TABLE_MIDDLES = np.concatenate(
     (

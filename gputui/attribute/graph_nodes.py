@@ -21,6 +21,8 @@ MAX_NODES = 1 << 20
 """Graph nodes that are remembered; then those of destroyed graphs make room, then those that were
 cloned and do not run themselves, then the oldest."""
 
+# Places in the tree of ranges at which nodes were captured, and graphs whose ids are remembered:
+# bounds for a program that captures without end.
 MAX_PATHS = 1 << 14
 MAX_GRAPHS = 1 << 16
 MAX_UNSEEN = 4096
@@ -35,8 +37,10 @@ NOTHING = 1
 
 FURTHER = "further graph nodes"
 
+# A quarter is dropped at a time: sorting a million rows for each new node would take all the time.
 _KEPT = MAX_NODES // 4 * 3
 _NODE_BITS = np.uint64(32)
+# A key of phases: the node of the launch | the path at which the graph's node was captured.
 _PATH_BITS = 32
 
 Ids = npt.NDArray[np.uint64]

@@ -51,8 +51,8 @@ MAX_HELD_MESSAGES = 20_000
 MAX_PAIRS = 4096
 """Pairs of ranks that are followed."""
 
+# A communicator, and the ranks in it from which and to which.
 _Pair = tuple[str, int, int]
-"""A communicator, and the ranks in it from which and to which."""
 
 
 @dataclass(slots=True)

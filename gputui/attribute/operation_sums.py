@@ -31,6 +31,7 @@ from gputui.ring.layout import RecordKind
 MAX_THREADS = 4095
 """Launching threads whose kernels outside ranges are counted separately."""
 
+# CUPTI's kinds of copies are small numbers (CUpti_ActivityMemcpyKind ends at 13), so this is none.
 _MEMSET_CODE = 255
 _MOST_BYTES = np.uint64(1 << 50)
 
@@ -172,6 +173,7 @@ _DTYPE = np.dtype([
     ("thread", "u4"), ("name", "u4"), ("place", "i8"), ("total", "i8"), ("call", "i8"),
     ("queue", "i8"), ("kernel", "i8"),
 ])  # fmt: skip
+# MAX_KERNELS (100,000) fits with room to spare; the device is above.
 _KERNEL_BITS = 24
 # A launch's key: thread (its index among launching threads) | call | device | kernel.
 _NAME_SHIFT = 32

@@ -83,6 +83,8 @@ class PlausibleTimes:
 #
 # Which range they belong to waits for the call; that a device was busy does not.
 
+# CUPTI guarantees no order among its records (its guide, 2.3): the record of a call may come in a
+# later buffer than those of what it launched.
 WAIT_NS = 30_000_000_000
 MAX_WAITING = 500_000
 """They wait this long, or until this many others wait."""

@@ -79,11 +79,11 @@ class GpuTime:
 # --- What happened in each range since the last tick.
 
 
+# Fields of a RangeDelta that are sums, each a column by node.
 _SUMS = (
     "gpu_busy_ns", "gpu_total_ns", "projected_range_ns", "gpu_operations", "levels",
     "children_with_work", "incomplete",
 )  # fmt: skip
-"""Fields of a RangeDelta that are sums, each a column by node."""
 
 
 class RangeDeltas:
@@ -154,8 +154,8 @@ class RangeDeltas:
         self._payloads |= _newest_payloads(finalised)
 
 
+# The sums for whose sake a node has a delta.
 _TOLD = ("gpu_busy_ns", "gpu_total_ns", "levels", "incomplete")
-"""The sums for whose sake a node has a delta."""
 
 
 def _newest_payloads(finalised: Finalised) -> dict[int, Payload | None]:
@@ -174,6 +174,8 @@ def _newest_payloads(finalised: Finalised) -> dict[int, Payload | None]:
 
 # --- How many instances of each range launched each kernel, directly or in inner ranges.
 
+# A row's key: an instance, or a node | a kernel's number in the session, of which there are at most
+# MAX_KERNELS (100,000).
 _KERNEL_BITS = 24
 _KERNEL_MASK = (1 << _KERNEL_BITS) - 1
 

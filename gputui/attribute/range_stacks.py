@@ -116,6 +116,8 @@ one thread per request, share one per domain.
 
 NO_STACK = MAX_STACKS
 
+# As long as a launch may wait for its operation (calls.WINDOW_NS): older moments are asked for no
+# more.
 WINDOW_NS = 60_000_000_000
 WINDOW_MOMENTS = 1_000_000
 """Timelines reach back this far, or hold this many moments in total."""
@@ -234,6 +236,7 @@ class RangeStacks:
 
 # --- In which range a moment of a thread lies.
 
+# Priorities of stacks: domains of the program come before those of libraries.
 _LIBRARY = 2
 
 

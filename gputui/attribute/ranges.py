@@ -105,9 +105,9 @@ MAX_OPEN = 100_000
 MAX_PAIRS = 1 << 19
 """Moments placed inside ranges at a time; the newest ranges come first."""
 
+# Numbers of places, distinct from those of the stacks.
 _MAX_PLACES = 4096
 _FIRST_PLACE = 1 << 24
-"""Numbers of places, distinct from those of the stacks."""
 
 RECENT = np.dtype(
     [("id", "u8"), ("instance", "i8"), ("node", "i8"), ("thread", "i8"), ("start", "i8"),
@@ -320,7 +320,9 @@ class StartEndRanges:
 LOST = "(dropped)"
 """Name of a range whose push was dropped."""
 
+# An id that no string has: the library numbers them from 1.
 _LOST_NAME = 0xFFFF_FFFF
+# The key by which pushes are sorted: stack | level | position in the batch.
 _POSITION_BITS = 32
 _LEVEL_BITS = 8
 

@@ -62,6 +62,7 @@ from gputui.store.trace import TraceWriter
 # torchrun's TORCHELASTIC_RUN_ID, WORLD_SIZE, GROUP_RANK, MASTER_ADDR and MASTER_PORT (PyTorch,
 # "torchrun"), Slurm's SLURM_JOB_ID and SLURM_NTASKS (srun(1)), Open MPI's OMPI_COMM_WORLD_SIZE.
 
+# What a hostile program sets may be of any size.
 MOST_BYTES = 1 << 20
 MOST_CHARACTERS = 128
 
@@ -170,8 +171,8 @@ class CoreTime:
 STATES_NS = 50_000_000
 """How often threads are looked at, and the lines that they are at."""
 
+# How much is processed before other rings have their turn: about 0.2 s.
 _BATCHES_A_POLL = 8
-"""How much is processed before other rings have their turn: about 0.2 s."""
 
 
 class AttachedProcess:

@@ -92,10 +92,13 @@ def move_by_themselves(records: Slots) -> Bools:
 
 # --- The strings a process defined, by the ids its records use.
 
+# Strings are kept for the life of a process: a program that makes names without end must not fill
+# the reader's memory.
 MAX_STRINGS = 500_000
 MAX_CHARACTERS = 64_000_000
 """Strings kept per process, and their total length."""
 
+# Names of domains, categories and threads: longer ones do not fit any table.
 MAX_LABEL = 256
 
 NO_STRING = 0

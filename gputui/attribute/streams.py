@@ -29,6 +29,7 @@ from gputui.model.events import (
 MAX_STREAMS = 500
 """Streams per process counted separately; the rest of each device's are combined."""
 
+# MAX_STREAMS and one for each device's others fit; the thread is above.
 _ORIGIN_BITS = 16
 STREAM = (1 << _ORIGIN_BITS) - 1
 """The bits of an origin that number its stream, of whatever device."""

@@ -33,6 +33,7 @@ LEAST_TURNS = 20
 """A range repeats if it has this many turns; a window is compared with at least as many around it.
 """
 
+# Of longer turns a window holds less than two, so that its cost cannot be seen in them.
 LONGEST_TURN_NS = WINDOW_NS // 2
 
 PAUSE = 10.0
@@ -58,8 +59,8 @@ LONGEST_PERIOD_NS = 600_000_000_000
 FEWEST = 4
 """Windows from which their spread is known."""
 
+# A normal variable is less than this many deviations above its mean in 80 % of the cases.
 _NORMAL_80 = 0.85
-"""A normal variable is less than this many deviations above its mean in 80 % of the cases."""
 
 
 class WindowTimes(NamedTuple):
@@ -211,6 +212,7 @@ MOST_WINDOWS = 4096
 MOST_NODES = 2000
 """Ranges that are estimated by occurrences, the first ones; others as time was traced."""
 
+# Shares of a range's time are whole numbers, so that sums of them merge exactly.
 _PPM = 1_000_000
 
 

@@ -14,6 +14,7 @@ from collections.abc import Iterable
 
 MASK = "***"
 
+# Tokens of a tokenizer, which options of language models name.
 _SECRET_NAME = re.compile(
     r"(?:token|password|passwd|passphrase|secret|credentials?"
     r"|(?:api|access|secret|private|auth|account|wandb)_?key)\Z",
@@ -24,7 +25,6 @@ _VOCABULARY = re.compile(
     r"|per|by|next|first|last|new)_?token\Z",
     re.IGNORECASE,
 )
-"""Tokens of a tokenizer, which options of language models name."""
 
 _ASSIGNMENT = re.compile(r"""(['"]?[-+~]*)([A-Za-z_][\w.\-/]*)=(.+)""", re.DOTALL)
 _OPTION = re.compile(r"-{1,2}([A-Za-z_][\w.\-]*)")

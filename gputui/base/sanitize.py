@@ -97,11 +97,11 @@ def cell_width(text: str) -> int:
     return sum(_character_width(character) for character in text)
 
 
+# Characters before this one, Latin letters and signs such as µ, all take one column.
 _FIRST_OTHER_WIDTH = "\u0300"
-"""Characters before this one, Latin letters and signs such as µ, all take one column."""
 
+# Characters that are looked at for each column: combining ones take none of their own.
 _MARKS = 4
-"""Characters that are looked at for each column: combining ones take none of their own."""
 
 
 def width_up_to(text: str, limit: int) -> int:

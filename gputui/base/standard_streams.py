@@ -21,6 +21,7 @@ Way = Literal["bell", "osc9", "osc777"]
 """The bell; with it the message of iTerm2 (OSC 9), or that of urxvt (OSC 777)."""
 
 WAYS: tuple[str, ...] = get_args(Way)
+# Of a notification: what a desktop shows of one is shorter.
 _LONGEST = 200
 
 
@@ -41,15 +42,15 @@ def notification(way: str, text: str) -> str:
 
 _data: list[BinaryIO] = []
 
+# Streams on which a command's passed-through output stopped in the middle of a line.
 _unended: set[str] = set()
-"""Streams on which a command's passed-through output stopped in the middle of a line."""
 
+# Held while writing to the terminal or recording what is on it.
 _drawn: set[str] = set()
 _lock = threading.Lock()
-"""Held while writing to the terminal or recording what is on it."""
 
+# Colours and other sequences that leave the cursor in place.
 _INVISIBLE = re.compile(rb"(?:\x1b\[[0-9;?]*[A-Za-z])+\Z")
-"""Colours and other sequences that leave the cursor in place."""
 
 
 def say(text: str) -> None:

@@ -19,6 +19,7 @@ Parse = Callable[[str, str], Any]
 
 MINIMUM_INTERVAL_S = 0.1
 
+# A longer one is a mistake in the unit: the screen would seem to hang.
 MAXIMUM_INTERVAL_S = 3600.0
 
 

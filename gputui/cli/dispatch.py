@@ -66,8 +66,8 @@ def run_mode(words: list[str], command: list[str] | None) -> int:
     return record(watching) if mode == "record" else screen(watching)
 
 
+# Options that do nothing with other hosts.
 _OF_THIS_MACHINE = ("watch", "speed", "start", "prometheus", "keep_running")
-"""Options that do nothing with other hosts."""
 
 
 def mode_of(options: argparse.Namespace) -> str:
@@ -112,8 +112,8 @@ def check(options: argparse.Namespace, mode: str, command: list[str] | None) -> 
         )
 
 
+# Of a stream, which has no file name: files are written under their names.
 _CANNOT_WRITE = {errno.EBADF, errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EFBIG}
-"""Of a stream, which has no file name: files are written under their names."""
 
 
 def run(arguments: Sequence[str]) -> int:

@@ -190,6 +190,7 @@ def _cupti() -> Iterator[Check]:
     )
 
 
+# NVIDIA's own tools, how each tells its version, and what it is for.
 _NSIGHT = (
     ("nvcc", "--version", r"release ([\d.]+)", "compiles .cu files, for the workload cuda; it "
      "comes with the CUDA toolkit"),
@@ -198,7 +199,6 @@ _NSIGHT = (
     ("ncu", "--version", r"Version ([\d.]+)", "counts inside one kernel, which gputui does not; it "
      "comes with the CUDA toolkit"),
 )  # fmt: skip
-"""NVIDIA's own tools, how each tells its version, and what it is for."""
 
 
 def _nsight() -> Iterator[Check]:

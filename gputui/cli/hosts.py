@@ -25,13 +25,15 @@ class NoHostError(GputuiError):
     """No host can be reached; why was printed. One line."""
 
 
+# Options that a run there is not started with.
 _OF_HERE = (
     "host", "via", "there", "theme", "no_color", "ascii", "readonly", "config", "notify", "record",
     "output",
 )  # fmt: skip
-"""Options that a run there is not started with."""
 
+# Longer than ssh's own limit for a connection (ConnectTimeout=10), for hosts behind others.
 _CONNECTING_S = 30.0
+# Longer than a first reading takes where the driver has to be loaded for it.
 _READING_S = 10.0
 
 

@@ -288,8 +288,8 @@ def _captured(part: CaptureRange, step_range: str | None) -> CaptureRange:
     return CaptureRange(step_range, part.steps)
 
 
+# A percentage applies to every period of this length.
 _SHARE_PERIOD_S = 5.0
-"""A percentage applies to every period of this length."""
 
 _SHARES = "1/10, 1/10:RANGE, 10% or 1s/10s"
 

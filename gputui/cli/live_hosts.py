@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from gputui.collect.hosts.pipe import FarRun
     from gputui.tui.source import Source
 
+# Between two comparisons of clocks, unless one is twice as exact.
 _COMPARED_NS = 60 * 10**9
-"""Between two comparisons of clocks, unless one is twice as exact."""
 
 
 def record(options: argparse.Namespace, run: FarRun | None) -> int:

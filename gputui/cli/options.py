@@ -121,13 +121,13 @@ The library is handed over by ptrace at a moment that is known to be safe, or no
 stays in the process, asleep, so that the next time needs no ptrace. Neither does a program
 started after eval "$(gputui env)"."""
 
+# The options of recordings and the screen that also fit a running process.
 _OF_ATTACH = {
     "record", "output", "duration", "rotate", "max_size", "prometheus", "trace", "trace_limit",
     "interval", "only", "alert", "notify", "keep_running", "no_kernels", "trace_steps", "max_cost",
     "theme", "config", "no_color", "ascii", "reader", "energy_price", "kernel_category",
     "host", "via", "there", "readonly", "keep_arguments",
 }  # fmt: skip
-"""The options of recordings and the screen that also fit a running process."""
 _OF_DETACH = {"readonly", "config"}
 
 _RECORDS = ("screen", "record")

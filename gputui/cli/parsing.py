@@ -21,8 +21,8 @@ from gputui.cli.options import COMMANDS, MAIN, MODES, settings
 
 # Settings, in order of precedence: flag, environment, file, default.
 
+# Tables of the file that workloads read themselves.
 _OF_WORKLOADS = {"peaks"}
-"""Tables of the file that workloads read themselves."""
 
 
 def config_path(environment: Mapping[str, str]) -> Path:

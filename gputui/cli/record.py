@@ -36,13 +36,14 @@ from gputui.store.places import snapshot_path
 if TYPE_CHECKING:
     from gputui.render.prometheus_server import Exporter
 
+# Of a program's errors: a traceback ends in what went wrong.
 _LAST_LINES = 5
 
+# Longer than anything takes that ends by itself.
 _CLOSING_S = ENDING_S + 5.0
-"""Longer than anything takes that ends by itself."""
 
+# How long a command may go on after the first Ctrl-C before a line says what ends it.
 _HINT_S = 5.0
-"""How long a command may go on after the first Ctrl-C before a line says what ends it."""
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -467,10 +468,12 @@ def record_on(
     return _MachineRecorder(options, live, session, wake).run(starts=False)
 
 
+# An estimate beyond it says only that next to nothing was done so far.
 _LONGEST_ETA_NS = 1000 * 3600e9
 
 _ENDS = "Ctrl-C ends"
 
+# On the one line of the status.
 MOST_GPUS = 8
 
 EXPLAIN_S = 1.0

@@ -253,14 +253,14 @@ def _roff(text: str) -> str:
 # --- A Grafana dashboard of what `--prometheus` serves, made from the declarations of the metrics.
 
 
+# Of dashboards, as Grafana 10 has it.
 _SCHEMA_VERSION = 39
-"""Of dashboards, as Grafana 10 has it."""
 
+# Grafana's names, by how names of metrics end.
 _UNITS = {
     "_ratio": "percentunit", "_bytes": "bytes", "_bytes_per_second": "Bps", "_watts": "watt",
     "_celsius": "celsius", "_hertz": "hertz", "_seconds": "s", "_joules": "joule",
 }  # fmt: skip
-"""Grafana's names, by how names of metrics end."""
 
 _SOURCE = {"type": "prometheus", "uid": "${source}"}
 _WHERE = '{instance=~"$instance"}'
@@ -387,11 +387,11 @@ def _variable_instance() -> dict[str, Any]:
 
 # --- The page about the recording, from the declarations of the events.
 
+# How parts are merged does not matter to how they are written.
 _RULE = re.compile(
     rf"Annotated\[(.*?), (?:{'|'.join(rule.name.title() for rule in base.Rule)})"
     r"(?:, Reader\.\w+)?\]$"
 )
-"""How parts are merged does not matter to how they are written."""
 
 
 _ABOUT_RECORDINGS = f"""\
@@ -577,8 +577,8 @@ def _named_words() -> dict[str, Any]:
 _WORDS = re.compile(rf"\b(?:{'|'.join(_named_words())})\b")
 
 
+# The bounded numbers by their names.
 _NAMED = {alias: name for name, alias in vars(base).items() if get_origin(alias) is Annotated}
-"""The bounded numbers by their names."""
 
 
 def _type_name(hint: Any) -> str:

@@ -33,10 +33,11 @@ MODULE = (
 """What `python -m` runs: installed, they lie beside gputui under a name of its own; in a checkout
 they are its folder `workloads`."""
 
+# Listing imports what each workload declares, on a slow disk with others at work.
 TIMEOUT_S = 30.0
 
+# Of a description.
 _COLUMNS = 100
-"""Of a description."""
 
 _BOOLEANS = {"true": True, "yes": True, "on": True, "1": True} | {
     "false": False, "no": False, "off": False, "0": False
@@ -251,6 +252,7 @@ def _lines(text: str, indent: int) -> list[str]:
 
 # What a workload's run would need, asked of the workloads' own process while a form is typed.
 
+# Asked to end by SIGTERM, it has nothing to save.
 _END_S = 1.0
 
 

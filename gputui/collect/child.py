@@ -43,8 +43,8 @@ def refusal(command: str, search_path: str | None = None) -> tuple[int, str] | N
 
 # Cleaning up after a killed supervisor: its children become ours, and are killed.
 
+# Longest wait for one process: one that hangs in the kernel cannot be killed.
 _ORPHAN_S = 5.0
-"""Longest wait for one process: one that hangs in the kernel cannot be killed."""
 
 _supervisors: set[int] = set()
 
@@ -99,9 +99,10 @@ LINES_PER_BATCH = 2000
 many of them complete a batch.
 """
 
+# A line without an end, as from a progress bar that never breaks it, must not fill the memory.
+# A reported table is one line.
 _LONGEST_LINE = 1 << 16
 _LONGEST_REPORT = 1 << 22
-"""A reported table is one line."""
 
 
 @dataclass(slots=True)
@@ -163,8 +164,11 @@ KILL_S = 3.0
 ENDING_S = GRACE_S + KILL_S + 5.0
 """Longer than any run takes to end once it is asked to: what was captured is read last."""
 
+# Of those that a message names: what the supervisor writes in one go a pipe takes whole.
 _MOST_PIDS = 64
 
+# Lines are handed over together: a program that prints without pause would else wake the screen for
+# each.
 _BATCH_S = 0.1
 _READ_BYTES = 1 << 16
 _SUPERVISOR = Path(__file__).with_name("supervisor.py")

@@ -36,6 +36,7 @@ TABLES_LIMIT = 50
 ROWS_LIMIT = 2000
 """Rows kept per table."""
 
+# More columns fit neither a screen nor a page.
 COLUMNS_LIMIT = 64
 CELLS_LIMIT = 40_000
 """Cells kept per run, so that its result stays one line of the journal."""
@@ -158,6 +159,7 @@ def keep_snapshot(made: Path, recording: Path | None, run: int) -> str | None:
 METRICS_LIMIT = 500
 """Distinct metric names kept per child."""
 
+# Recordings hold whole numbers of 64 bits.
 _LARGEST = 1 << 63
 
 

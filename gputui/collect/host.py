@@ -9,8 +9,8 @@ from pathlib import Path
 from gputui.base.sanitize import sanitize
 from gputui.model.events import HostFacts, HostSample
 
+# If /proc is missing, hidden or malformed.
 _UNREADABLE = (OSError, ValueError, LookupError)
-"""If /proc is missing, hidden or malformed."""
 
 
 def host_facts() -> HostFacts:

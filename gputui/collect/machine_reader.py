@@ -31,8 +31,8 @@ from gputui.model.events import (
 LEAST_NS = 50_000_000
 """What NTP corrects it slews, at most 0.5 ms a second, unless it is off by more (ntpd 128 ms)."""
 
+# Two readings this far apart, or more, had another process between them.
 _CLOSE_NS = 5_000_000
-"""Two readings this far apart, or more, had another process between them."""
 
 
 def _steady_ns() -> int:

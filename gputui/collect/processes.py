@@ -26,19 +26,19 @@ from gputui.model.events import LauncherSample, ProcessSample
 if TYPE_CHECKING:
     import psutil
 
+# Inode of the host's own pid namespace (linux/proc_ns.h, PROC_PID_INIT_INO).
 _INITIAL_PID_NAMESPACE = 0xEFFFFFFC
-"""Inode of the host's own pid namespace (linux/proc_ns.h, PROC_PID_INIT_INO)."""
 
+# Position of `starttime` after the name in /proc/PID/stat (proc_pid_stat(5), field 22).
 _START_TICKS = 19
-"""Position of `starttime` after the name in /proc/PID/stat (proc_pid_stat(5), field 22)."""
 
+# Ancestors to follow: nothing further up launched the work.
 _FOREIGN = (
     "some processes are outside this container or hidden from this user; to see them, start the "
     "container with --pid=host, or run as root"
 )
 _DENIED = "this user may not look into some processes"
 _DEEPEST = 16
-"""Ancestors to follow: nothing further up launched the work."""
 _NOT_YET = "not measured yet for some processes: it is measured every few seconds"
 _NO_MEMORY = "the driver does not report it for some processes (containers, MIG)"
 
@@ -298,8 +298,8 @@ def _gpus(indexes: Sequence[int]) -> str:
 
 T = TypeVar("T")
 
+# Characters kept of one variable or argument: nobody reads more.
 _LONGEST = 32_768
-"""Characters kept of one variable or argument: nobody reads more."""
 
 
 class ProcessGoneError(GputuiError):

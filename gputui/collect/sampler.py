@@ -16,10 +16,12 @@ from gputui.model.events import AnyEvent, HostUnavailable
 
 MINIMUM_INTERVAL_S = 0.1
 """GPM's minimum: closer samples are invalid."""
+# A day: what is longer is a mistake.
 MAXIMUM_INTERVAL_S = 86_400.0
 
+# From opening to the first tick: slightly more than GPM's 100 ms, so that it has every value.
 _FIRST_WINDOW_NS = 110_000_000
-"""From opening to the first tick: slightly more than GPM's 100 ms, so that it has every value."""
+# A call that hangs in the driver is left to its thread, which is a daemon.
 _STOP_TIMEOUT_S = 2.0
 
 Emit = Callable[[Sequence[AnyEvent]], None]

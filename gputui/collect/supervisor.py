@@ -27,7 +27,9 @@ import signal
 import sys
 import time
 
+# linux/prctl.h. Orphans below a subreaper become its children instead of init's.
 _PR_SET_CHILD_SUBREAPER = 36
+# So many lines are under 2 KiB: a write to a pipe of up to PIPE_BUF (4 KiB) is not divided.
 _MOST_PIDS = 64
 
 

@@ -84,10 +84,8 @@ class RunRequest:
 
 Emit = Callable[[Sequence[AnyEvent]], None]
 
+# What torch.profiler prints if another tool already holds the process's only CUPTI subscription.
 _REFUSED = "CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED"
-"""What torch.profiler prints if another tool already holds the process's only CUPTI
-subscription.
-"""
 
 _TWO = (
     "a profiler in the command needs CUPTI too, which serves only one: it gets no CUDA "
@@ -361,11 +359,13 @@ class TracedRun:
 
 # A run of a process that gputui did not start: it is attached to, and let go at the end.
 
+# The library's thread first needs a turn on a busy machine.
 WAKE_S = 5.0
 
 SLEEP_S = 5.0
 """Longer than the library drains CUPTI."""
 
+# What an attached process says, and whether it lives: two reads of small files.
 _LOOK_S = 0.1
 
 _CAME_LATE = (

@@ -44,6 +44,7 @@ BEGIN_S = 10.0
 waits for its turn."""
 
 _HANDED_OVER = "/memfd:gputui-capture"
+# The library signals nobody when it has begun: its word appears among the process's files.
 _POLL_S = 0.005
 
 

@@ -19,11 +19,11 @@ from gputui.cures import VARIABLE
 from gputui.inject.build import CALLS, CAPTURE, HOOK, LIBRARIES
 from gputui.inject.options import Annotate, CaptureRange, GraphTrace, TraceSampling
 
+# Of the names that tempfile gives.
 SHARED_MEMORY = Path("/dev/shm")
 FOLDER_PREFIX = "gputui-"
 LOCK_NAME = ".gputui-lock"
 _RANDOM_LETTERS = 8
-"""Of the names that tempfile gives."""
 
 ROOM_BYTES = 128 << 20
 """Shared memory must have this much free to be chosen: a few processes' rings of 16 MiB."""
@@ -33,20 +33,20 @@ _NVTX = "NVTX_INJECTION64_PATH"
 LOADERS = (_NVTX, _CUDA)
 """The variables by which NVTX and the CUDA driver load a tool into a program."""
 
+# Preloaded libraries up to this size are inspected.
 _KNOWN_TOOLS = (
     ("Nsight Compute (ncu)", ("nsight-compute", "nsight_compute")),
     ("Nsight Systems (nsys)", ("nsight-systems", "nsight_systems", "libtoolsinjection")),
     ("CUPTI", ("libcupti",)),
 )
 _PRELOADED_BYTES = 64 << 20
-"""Preloaded libraries up to this size are inspected."""
 
+# Commands that set the two variables for their own child.
 _PROFILERS = {
     "nsys": "Nsight Systems (nsys)",
     "ncu": "Nsight Compute (ncu)",
     "nv-nsight-cu-cli": "Nsight Compute (ncu)",
 }
-"""Commands that set the two variables for their own child."""
 
 
 def library_path() -> Path | None:

@@ -29,6 +29,7 @@ from gputui.inject.environment import LOADERS, holder_of
 # `src/word.h` mirrors the layout and says what the word is and why. Nothing here needs ptrace.
 
 WORD_NAME = "gputui-word"
+# "GUPWORD1": a file of that name need not be a word.
 WORD_MAGIC = 0x475550574F524431
 WORD_VERSION = 2
 WORD_BYTES = 4096
@@ -38,7 +39,9 @@ its own way. Here because this package cannot import gputui.ring; a test compare
 
 PYTHON_NONE, PYTHON_WAITS, PYTHON_HOOKED, PYTHON_FAILED = range(4)
 _WORD_LINK = f"/memfd:{WORD_NAME}"
+# linux/futex.h. The library sleeps on the word without waking for anything else.
 _FUTEX_WAKE = 1
+# glibc has no wrapper for futex(2), and syscall numbers are the architecture's.
 _SYS_FUTEX = {"x86_64": 202, "aarch64": 98}
 _POLL_S = 0.002
 
@@ -213,10 +216,11 @@ _TOOLS = (
     ("Nsight Compute (ncu)", ("nsight-compute", "nsight_compute", "libInterceptorInjection")),
 )
 
+# What the word (`seccomp_filters` in src/process.inc.c) holds of filters that nobody counts.
 _UNCOUNTED = 0xFFFF_FFFF
-"""What the word (`seccomp_filters` in src/process.inc.c) holds of filters that nobody counts."""
 _ALLOCATORS = ("jemalloc", "tcmalloc", "mimalloc", "snmalloc", "hoard")
 _YAMA = Path("/proc/sys/kernel/yama/ptrace_scope")
+# linux/capability.h.
 _CAP_SYS_PTRACE = 19
 _ELF_HEAD = struct.Struct("<4sBB10xHH")
 

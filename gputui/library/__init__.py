@@ -256,8 +256,8 @@ class Run:
         return f"<gputui.Run {self.name} #{self.number} of {self.recording}>"
 
 
+# Attribute → table.
 _TABLES = {"phases": "phases", "kernels": "cuda_gpu_kern_sum", "api": "cuda_api_sum"}
-"""Attribute → table."""
 
 
 def _findings(findings: Sequence[Row]) -> Rows:

@@ -63,12 +63,12 @@ def _by_requests(match: re.Match[str]) -> Stage | None:
     return "decode" if generation else None
 
 
+# SGLang's ForwardMode; what verifies drafts is a decode step of several tokens.
 _MODES: Mapping[str, Stage] = {
     "extend": "prefill", "split_prefill": "prefill", "prebuilt": "prefill", "prefill": "prefill",
     "decode": "decode", "verify": "decode", "target_verify": "decode", "draft_extend": "decode",
     "draft_extend_v2": "decode", "mixed": "mixed",
 }  # fmt: skip
-"""SGLang's ForwardMode; what verifies drafts is a decode step of several tokens."""
 
 
 def _of_word(word: str) -> Stage | None:

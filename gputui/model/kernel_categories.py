@@ -390,12 +390,12 @@ def _rules() -> tuple[tuple[str, tuple[tuple[str, str | None], ...]], ...]:
     return tuple((category, tuple(map(_needing, patterns))) for category, patterns in RULES)
 
 
+# Patterns are compiled when a name may match: all of them would take as long as a first frame.
 _compiled = functools.cache(re.compile)
-"""Patterns are compiled when a name may match: all of them would take as long as a first frame."""
 
 
+# Characters of a name: what follows are further arguments of templates, thousands of them.
 _LOOKED_AT = 600
-"""Characters of a name: what follows are further arguments of templates, thousands of them."""
 
 _own: list[tuple[re.Pattern[str], str]] = []
 

@@ -60,6 +60,7 @@ STEP_PATTERNS = tuple(
 )
 """Common names of the range that is one step, the likeliest first."""
 
+# Larger than any rank, so that the least of several is the likeliest step.
 NOT_A_STEP = 1 << 30
 
 _FOUR_DIGIT_VERSION = re.compile(r"_v\d{4}$")
@@ -268,20 +269,20 @@ MOST_FREE = 8
 MOST_PARTS = 256
 """No model has as many layers; the largest have 256 experts in one."""
 
+# Words before a number that counts instances; longer ones may end in these: ProfilerStep.
 _COUNTS = (
     "step", "iter", "iteration", "batch", "epoch", "token", "request", "sample", "prompt", "frame",
     "tick", "episode", "sequence",
 )  # fmt: skip
-"""Words before a number that counts instances; longer ones may end in these: ProfilerStep."""
 
 _SHORT_COUNTS = {"req", "seq", "op", "id"}
 
+# Words before a number that tells parts apart.
 _PARTS = (
     "layer", "layers", "block", "blocks", "head", "heads", "expert", "experts", "stage", "rank",
     "gpu", "cuda", "device", "stream", "worker", "thread", "process", "pid", "node", "shard",
     "partition", "level", "bucket", "group", "module", "stack", "unit",
 )  # fmt: skip
-"""Words before a number that tells parts apart."""
 
 _ANNOTATION = re.compile(
     r",\s{0,4}[A-Za-z_][A-Za-z_ ]{0,30}(?:=[\d\s,.\[\]()x×-]*)?…$"  # of a name that was cut

@@ -25,12 +25,14 @@ class ProductRates(NamedTuple):
     fp16: float | None
 
 
+# Cards whose tensor cores accumulate FP32 at full rate; GeForce cards, the L40 and the A10G do at
+# half of it, which makes their TF32 no faster than FP32.
 _PROFESSIONAL = re.compile(r"\b(A10|A16|A2|A30|A40|A[2-6]000|L4|L40S|RTX (PRO )?[2-6]000)\b(?! D)")
-"""Cards whose tensor cores accumulate FP32 at full rate; GeForce cards, the L40 and the A10G do at
-half of it, which makes their TF32 no faster than FP32."""
 
 _HALF_RATE, _FULL_RATE = ProductRates(1.0, 2.0, 2.0), ProductRates(2.0, 4.0, 4.0)
 
+# Data sheets: V100 15.7 and 125 TFLOP/s, T4 8.1 and 65, A100 19.5, 156 and 312, H100 SXM 67, 494.5
+# and 989.4, B200 75, 1,100 and 2,250.
 _BY_CAPABILITY = {
     "7.0": ProductRates(None, None, 8.0),
     "7.2": ProductRates(None, None, 8.0),
@@ -40,12 +42,10 @@ _BY_CAPABILITY = {
     "10.0": ProductRates(14.7, 30.0, 30.0),
     "10.3": ProductRates(14.7, 30.0, 30.0),
 }
-"""Data sheets: V100 15.7 and 125 TFLOP/s, T4 8.1 and 65, A100 19.5, 156 and 312, H100 SXM 67, 494.5
-and 989.4, B200 75, 1,100 and 2,250."""
 
+# Capabilities of cards for both uses (white papers of GA102, Ada and RTX Blackwell): FP32 35.6,
+# TF32 35.6, FP16 71 TFLOP/s for an RTX 3090; 31.2, 62.5 and 125 for an A10.
 _ONE_RATE = ("8.6", "8.9", "12.0", "12.1")
-"""Capabilities of cards for both uses (white papers of GA102, Ada and RTX Blackwell): FP32 35.6,
-TF32 35.6, FP16 71 TFLOP/s for an RTX 3090; 31.2, 62.5 and 125 for an A10."""
 
 
 def product_rates(facts: GpuFacts | None) -> ProductRates | None:

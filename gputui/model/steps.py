@@ -30,6 +30,7 @@ SLOW = 1.5
 # blocks of many steps are nearly independent (batch means: Schmeiser 1982, Operations Research
 # 30(3)).
 
+# The two neighbours with the fewest steps become one: a run of any length keeps as many blocks.
 MOST_BLOCKS = 64
 MOST_PARTS = 8
 """Parts of a block whose longest step is kept."""

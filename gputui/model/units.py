@@ -152,6 +152,7 @@ def moment(time_ns: int) -> str:
 
 # What energy costs: set once, from the command line or its settings.
 
+# 1000 W for 3600 s.
 _JOULES_PER_KWH = 3.6e6
 
 

@@ -42,8 +42,8 @@ from gputui.store.journal.reader import RecordingReader
 
 # Saved states of a session: encoded, except for histories, which share what they have packed.
 
+# Names of fields and of kernels make up most of a session, and repeat.
 _LEVEL = 1
-"""Names of fields and of kernels make up most of a session, and repeat."""
 
 
 class Checkpoint:
@@ -307,11 +307,13 @@ STATES_BYTES = 256 << 20
 FIRST_SPACING = 32
 """Initial number of lines between states."""
 
+# A list that a person leafs through; a recording of damaged steps may have one each.
 MOMENTS = 20_000
 
+# The screen's thread needs the interpreter's lock in between: it draws at most this much later.
+# After each stretch of work the index yields the processor to the screen.
 _WORK_S = 0.02
 _REST_S = 0.004
-"""After each stretch of work the index yields the processor to the screen."""
 
 _WAIT_S = 0.5
 _MOST_AT_ONCE = 512

@@ -53,8 +53,8 @@ if TYPE_CHECKING:
 RUN = 1
 """The number of the job's run in the merged session."""
 
+# Events about a machine: of those that were recorded several times, one is enough.
 _MACHINE = tuple(kind for kind in KINDS if kind.about in (About.MACHINE, About.GPU))
-"""Events about a machine: of those that were recorded several times, one is enough."""
 
 
 class FreshNumbers:
@@ -280,12 +280,13 @@ SILENT_S = 30.0
 LOOK_S = 1.0
 """Between two looks for new recordings."""
 
+# Members' threads notify; this bounds what a missed notification costs.
+# Events that a member is read ahead.
 _WAIT_S = 0.1
 _AHEAD = 1000
-"""Events that a member is read ahead."""
 
+# Events of a recording kept until a rank is seen in it; samples are not.
 _BEFORE_RANKS = 10_000
-"""Events of a recording kept until a rank is seen in it; samples are not."""
 
 
 class FollowedJob:

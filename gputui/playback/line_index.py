@@ -144,11 +144,13 @@ class LineClassifier:
         return _KINDS.get(type(event), LineKind.EVENT), event.time_ns, process_number
 
 
+# Times stand in arrays of 64 bits; a forged recording may claim any.
 _LAST_NS = 2**63 - 1
+# Bytes of lines that are indexed before they are announced: each announcement takes a lock.
+# Files of a rotated recording kept open; lines of further files are copied.
 _BATCH_BYTES = 1 << 20
 _READ_BYTES = 1 << 20
 _MOST_FILES = 64
-"""Files of a rotated recording kept open; lines of further files are copied."""
 
 
 @dataclass(frozen=True, slots=True)

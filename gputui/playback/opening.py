@@ -39,11 +39,12 @@ if TYPE_CHECKING:
     from gputui.imports.nsys.report import NsysReport
     from gputui.store.trace import TracedOperations, TraceReader, TraceWriter
 
+# How such a file begins (sqlite.org/fileformat.html).
 _SQLITE = b"SQLite format 3\x00"
-"""How such a file begins (sqlite.org/fileformat.html)."""
 
 _NSYS_SUFFIXES = (".nsys-rep", ".qdrep")
 _CHROME_SUFFIXES = (".json", ".json.gz", ".json.zst")
+# Enough of a file, expanded where it is compressed, to see what it is.
 _HEAD_BYTES = 1 << 16
 
 

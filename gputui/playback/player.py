@@ -24,6 +24,7 @@ from gputui.store.journal.reader import RecordingReader
 
 # Where in a recording to go: to a time, a moment, or samples back.
 
+# A jump beyond what was read so far is tried again: keys and the clock go on meanwhile.
 _TARGET_WAIT_S = 0.5
 
 
@@ -182,6 +183,7 @@ class Requests:
 
 # Emits a recording's events as time passes, in a thread, and what a jump leads to.
 
+# Events of so much of the recording go out together: no screen shows them apart.
 _BATCH_NS = 20_000_000
 _WAIT_S = 0.5
 _AGAIN_S = 0.05

@@ -25,6 +25,7 @@ from gputui.state import Run, Session
 
 KINDS = (str, int, float, bool, list[str], list[int], list[float])
 
+# Arrow's int64; larger integers become floats.
 _LARGEST = 2**63 - 1
 _NUMBERS = {int, float}
 
@@ -251,6 +252,7 @@ def _polars(columns: list[TypedColumn]) -> Any:
 # `meaning`, those of a file `table`, `title`, `note` and `run`.
 
 
+# A row group of the file. Chosen, not measured.
 ROWS_AT_ONCE = 20_000
 
 

@@ -21,10 +21,10 @@ from gputui.report.schema import AnyColumn, AnyTable
 from gputui.report.tables.bounds import Roof, roofline
 from gputui.state import Run, Samples, Session
 
+# Points of a line: more than the width of the chart would not be visible.
 WIDTH, HEIGHT = 400, 150
 LEFT, BOTTOM, TOP, RIGHT = 58, 22, 8, 14
 _POINTS = 400
-"""Points of a line: more than the width of the chart would not be visible."""
 
 Point = tuple[int, float]
 """A moment in ns since the epoch, and a value."""
@@ -160,10 +160,12 @@ def bars(rows: Sequence[ShareBar]) -> str:
 # Parts in bytes one on the other, anything else as a line.
 
 
+# First columns that make a table one of moments.
 _NS = {"time_s": 1e9, "time_ms": 1e6, "time_us": 1e3}
-"""First columns that make a table one of moments."""
 
+# The page's style declares as many (.a0 to .a4).
 _COLOURS = 5
+# 31 years: a first column beyond it is not a time since the start.
 _LONGEST_S = 1e9
 
 

@@ -93,6 +93,7 @@ def _column(word: str) -> str:
 # --- rows on their way into the file, and what they share: strings, times, ids
 
 
+# nsys's 64-bit ids: hardware 8 bits | VM 8 | pid 24 | tid 24. Ours are of hardware 0, VM 1.
 _MACHINE = 1 << 48
 _24_BITS = 0xFFFFFF
 
@@ -167,6 +168,7 @@ def _quoted(name: str) -> str:
 # --- calls and GPU operations as rows
 
 
+# Columns that are NOT NULL in nsys and were not captured.
 _OPERATIONS = OPERATION.replace(" greenContextId", "")
 _SHAPE = (
     "gridX gridY gridZ blockX blockY blockZ registersPerThread staticSharedMemory "
@@ -175,7 +177,6 @@ _SHAPE = (
 _KERNEL_ZEROS = (
     "launchType", "cacheConfig", "localMemoryPerThread", "localMemoryTotal", "gridId",
 )  # fmt: skip
-"""Columns that are NOT NULL in nsys and were not captured."""
 
 
 class CudaRows:
@@ -303,12 +304,13 @@ def _shape_columns(session: Session) -> Int64s:
 # --- ranges, marks, domains, categories and names of threads as rows
 
 
+# Types of payloads, and the column of each.
 _PAYLOADS = {kind: f"{name}Value" for kind, name in NAMES.items() if kind != PayloadType.BYTES}
-"""Types of payloads, and the column of each."""
 
 _DESCRIPTION = "textId domainId color category"
 _EVENT = f"start end eventType globalTid endGlobalTid {_DESCRIPTION} {' '.join(_PAYLOADS.values())}"
 _NO_PAYLOADS = (None,) * len(_PAYLOADS)
+# SQLite's integers are signed; nsys stores unsigned payloads by their bits.
 _SIGN = 1 << 63
 
 _Row = tuple[Any, ...]
@@ -470,8 +472,8 @@ def write_facts(rows: Rows, session: Session, run: Run, dropped: int) -> None:
     ))  # fmt: skip
 
 
+# Compute capability → chip, where there is one of it (CUDA C++ Programming Guide).
 _CHIPS = {"6.0": "GP100", "7.0": "GV100", "8.0": "GA100", "9.0": "GH100"}
-"""Compute capability → chip, where there is one of it (CUDA C++ Programming Guide)."""
 
 
 def _gpus(session: Session) -> Iterator[tuple[Any, ...]]:

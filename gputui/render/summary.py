@@ -23,6 +23,7 @@ from gputui.state import Run, Session, remarks
 
 # The answer as text: at most 24 lines, wrapped at the width there is.
 
+# A terminal of the least usual size shows the answer without scrolling.
 MOST_LINES = 24
 
 LABEL = 15

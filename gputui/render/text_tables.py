@@ -87,8 +87,8 @@ def to_json(table: AnyTable) -> str:
     return msgspec.json.format(msgspec.json.encode(document), indent=2).decode() + "\n"
 
 
+# How formulas begin, by OWASP's page on CSV injection.
 _FORMULA = tuple("=+-@＝＋－＠\t\r\n")
-"""How formulas begin, by OWASP's page on CSV injection."""
 
 
 def _unformula(cell: Cell) -> Cell:

@@ -24,8 +24,8 @@ from gputui.store.journal import JournalError
 from gputui.store.places import trace_path
 from gputui.store.trace import TRACE, Int64s, Slots, TraceKind, TraceReader, TraceWriter
 
+# Maximum disk space for the trace of an imported report while it is exported.
 _TEMPORARY_LIMIT = 8 << 30
-"""Maximum disk space for the trace of an imported report while it is exported."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -354,12 +354,12 @@ def event_columns() -> list[tuple[str, str, tuple[AnyColumn, ...]]]:
 # The raw records of a job's members in one trace, with the numbers of the merged session.
 
 
+# What `name` numbers in records of a kind.
 _NAMED = {
     TraceKind.KERNEL: Numbered.KERNEL,
     TraceKind.GRAPH: Numbered.KERNEL,
     TraceKind.MARK: Numbered.MARK,
 }
-"""What `name` numbers in records of a kind."""
 
 
 def write_job_trace(job: JobRecording, writer: TraceWriter, folder: Path) -> int:

@@ -107,12 +107,12 @@ class Threshold(msgspec.Struct, frozen=True):
 
 HOST, RUN = "host", "run"
 # Not keys of leaves, but sums of all the leaves whose keys begin so.
+# Known once ranks and processes can be compared, not from one reading to the next.
 _SUMS = ("idle", "busy")
 _AT_THE_END = (LEAVES[Leaf.RANK].key, LEAVES[Leaf.SHARED].key)
-"""Known once ranks and processes can be compared, not from one reading to the next."""
 
+# Accounted time of which a share is taken: that of less would be of chance.
 _LEAST_NS = 100_000_000
-"""Accounted time of which a share is taken: that of less would be of chance."""
 
 _GPU = re.compile(rf"{ANY_GPU}(0|[1-9]\d{{0,8}})\.(\w+)", re.ASCII)
 

@@ -17,8 +17,8 @@ from gputui.report.statistics import Mean
 TIMES = 1.5
 """From this factor on a change reads "1.5×", below it as a percentage."""
 
+# Percent of growth from which a change in tables is a factor.
 _FACTORS = 900.0
-"""Percent of growth from which a change in tables is a factor."""
 
 # From here on `.3g` would write the factor with an exponent.
 _MOST_TIMES = 1000

@@ -174,8 +174,8 @@ def _in_use(series: Series, device: DeviceDelta | None) -> Mean | None:
     return Mean(mean, mean_in_use.error, mean_in_use.freedom)
 
 
+# Into which the readings of a time are divided, for those beside each other are alike.
 _PARTS = 16
-"""Into which the readings of a time are divided, for those beside each other are alike."""
 
 _ENERGIES: dict[str, Callable[[RunEnergy], float | None]] = {
     "energy_joules": lambda row: row.joules,
@@ -399,21 +399,21 @@ MAIN_PERCENT = 1.0
 FEWEST_INSTANCES = 20
 """Instances of a kernel in each run from which it measures how much work was done."""
 
+# Kernels whose numbers have the same ratio, up to this, are launched by the same work.
 _SAME_RATIO = 1.1
-"""Kernels whose numbers have the same ratio, up to this, are launched by the same work."""
 
+# How many times as long a kernel may take in another run and still be of the same size: clocks and
+# cards change it by up to 1.5 (H100 and H200 differ by 1.4 in bandwidth).
 _SAME_SIZE = 1.6
-"""How many times as long a kernel may take in another run and still be of the same size: clocks and
-cards change it by up to 1.5 (H100 and H200 differ by 1.4 in bandwidth)."""
 
+# Share of the kernels' time, in one of the runs at least, that the common kernels must have.
 _CARRIES_PERCENT = 25.0
-"""Share of the kernels' time, in one of the runs at least, that the common kernels must have."""
 
+# Metrics that say how much of the program's own work was done in a time; `step_ms`, how long.
 _ITEMS = re.compile(
     r"(?:\w+_)?(?:tokens|samples|images|items|steps|sequences|requests|examples|iterations|batches"
     r"|frames)_per_s(?:econd)?|step_ms"
 )
-"""Metrics that say how much of the program's own work was done in a time; `step_ms`, how long."""
 
 
 class StepKind(msgspec.Struct, frozen=True):
@@ -535,9 +535,9 @@ def _are_alike(
     return 1 / ALIKE <= turns <= ALIKE and _are_of_one_size(base, other)
 
 
+# Part of the time of the steps that marks have to span: a module that a CUDA graph holds is called
+# only while the graph is captured (1 % of a run), an optimizer between long compilations in 40 %.
 _COVERS = 0.25
-"""Part of the time of the steps that marks have to span: a module that a CUDA graph holds is called
-only while the graph is captured (1 % of a run), an optimizer between long compilations in 40 %."""
 
 
 def _marked_step(base: Subject, other: Subject) -> Unit | None:
@@ -741,13 +741,13 @@ def _launched(subject: Subject) -> dict[str, _Launched]:
     }
 
 
+# Figures that are of one step, by the kind of item.
 _OF_A_STEP = {
     "step": ("mean_ns", "operations"),
     "cause": ("step_ns",),
     "phase": ("cpu_step_ns",),
     "kernel": ("step_ns",),
 }
-"""Figures that are of one step, by the kind of item."""
 
 OF_OWN_STEPS = ("median_ns", "p99_ns", "slow_percent", "steps")
 """Figures of steps that mean nothing for a part of a step, or for several."""

@@ -27,8 +27,8 @@ from gputui.report.tables.processes import PROCESSES_NOW
 from gputui.state import Gpu, Session, gpu_metrics, mig_metrics
 from gputui.state.session import Hosts
 
+# Columns of the terminal from which `wide` columns of a table have room.
 _WIDE = 100
-"""Columns of the terminal from which `wide` columns of a table have room."""
 
 
 def newest_sample(gpu: Gpu) -> GpuSample:

@@ -94,8 +94,8 @@ def _kind(node: Range) -> tuple[int, str]:
     return node.definition.process, node.definition.domain
 
 
+# The newest trees: a screen asks for the same ones in every frame.
 _built: list[tuple[Run, int, bool, PhaseTree]] = []
-"""The newest trees: a screen asks for the same ones in every frame."""
 
 # Room for the tree of a run with the domains of libraries and the one without them.
 _KEPT = 2

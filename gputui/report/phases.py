@@ -81,8 +81,8 @@ def share_of(run: Run, rows: Sequence[PhaseRow]) -> str:
     return "of the run" if main is None else f"of the wall time of each {main.name}"
 
 
+# A process silent for longer than this has not changed: readers take less time to report it.
 _SILENCE_NS = 1_000_000_000
-"""A process silent for longer than this has not changed: readers take less time to report it."""
 
 
 class PhaseTotals:

@@ -311,8 +311,8 @@ RANK: Column[Any] = number(
 )
 
 
+# Floats from here on have no fraction to round, and may have more digits than Decimal takes.
 _WHOLE = 2.0**53
-"""Floats from here on have no fraction to round, and may have more digits than Decimal takes."""
 
 
 def rounded(value: float, places: int) -> float:
@@ -410,8 +410,8 @@ def lost_count(run: Run) -> int:
     return sum(process.dropped for process in run.processes.values())
 
 
+# Causes by which records of kernels, copies and calls are lost; the others are of ranges.
 _ON_GPUS = ("ring", "unread", "cupti")
-"""Causes by which records of kernels, copies and calls are lost; the others are of ranges."""
 
 
 def lost_share(run: Run) -> float:

@@ -329,8 +329,8 @@ _BESIDE = {
 }
 
 
+# What people suspect first: worth a word where it costs nothing.
 _RULED_OUT = (Leaf.INPUT, Leaf.RANK, Leaf.COMMUNICATION, Leaf.COMPILE, Leaf.ALLOCATION)
-"""What people suspect first: worth a word where it costs nothing."""
 
 
 def step_meaning(run: Run, tree: TimeTree) -> str:

@@ -15,9 +15,12 @@ import numpy.typing as npt
 
 from gputui.model.payloads import NO_PAYLOAD
 
+# "GUPRING1" as a number: of another byte order it would not match.
 MAGIC = 0x4755_5052_494E_4731
 HEADER_BYTES = 4096
+# A cache line: two producers never write the same one.
 SLOT_BYTES = 64
+# The last word of every slot is its publication.
 STRING_BYTES_PER_SLOT = 60
 SAMPLE_EVERY = 61
 """The library times one in this many calls of a thread; odd, since pushes and pops alternate."""
@@ -166,6 +169,7 @@ class GraphPart(enum.IntEnum):
     """An executable graph, `e` its id, is destroyed; what it launched may not have arrived."""
 
 
+# CUPTI's own number where a context was not seen.
 UNKNOWN_DEVICE = 0xFFFF_FFFF
 
 

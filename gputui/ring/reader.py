@@ -498,8 +498,8 @@ class RingFolder:
 HELD_BYTES_MAX = 512 << 20
 """The most to hold of unprocessed records: some 40 million ends of ranges."""
 
+# At most this fraction of the machine's memory, if that is less.
 _PART_OF_MEMORY = 8
-"""At most this fraction of the machine's memory, if that is less."""
 
 
 class RingWatch:

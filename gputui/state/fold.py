@@ -413,8 +413,8 @@ def _began(run: Run, since_ns: int, name: str) -> None:
 
 # Folding readings of the machine.
 
+# Counters that should stand still.
 _TROUBLES = tuple((f, metric) for f, metric in metrics_of(GpuStatus).items() if metric.trouble)
-"""Counters that should stand still."""
 
 
 _ENERGY = "energy_joules"

@@ -93,8 +93,8 @@ KINDS = 256
 _gpu_figures = attrgetter(*spread_fields(GpuSample))
 _host_figures = attrgetter(*spread_fields(HostSample))
 
+# The driver's counter → the figure whose integral it is.
 _COUNTED = {metric.total: field for field, metric in metrics_of(GpuSample).items() if metric.total}
-"""The driver's counter → the figure whose integral it is."""
 
 _Key = TypeVar("_Key")
 

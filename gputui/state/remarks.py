@@ -20,6 +20,7 @@ CUPTI_STAYS = "CUPTI stays until the program ends and takes 4 to 8 % of a launch
 """After kernels were traced in a program that goes on. The figure is of an eager decode on H100s
 (docs/cost.md)."""
 
+# A remark is a line or two.
 _NAMES = 8
 _LETTERS = 60
 

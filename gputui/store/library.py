@@ -130,8 +130,8 @@ MOST = 1000
 _QUIET_INTERVALS, _QUIET_S = 3.0, 2.0
 """A recording not written to for this many intervals, and seconds, has ended."""
 
+# Files of a rotated recording, the newest, searched for its last run.
 _LOOKED_AT = 16
-"""Files of a rotated recording, the newest, searched for its last run."""
 
 
 @dataclass(frozen=True, slots=True)

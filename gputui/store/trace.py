@@ -35,6 +35,7 @@ MAGIC = b"GPUTRACE"
 VERSION = 3
 """The file's layout; any other is refused."""
 
+# A power of two, so that records never straddle pages of the mapping.
 RECORD_BYTES = 64
 NAMES_AT = 4096
 NAMES_BYTES = 256 << 10
@@ -97,12 +98,12 @@ TRACE = np.dtype(
 
 assert TRACE.itemsize == RECORD_BYTES
 
+# The kinds of records whose times each part of an index entry covers, in its order.
 _KINDS_OF = {
     "ranges": (TraceKind.RANGE, TraceKind.PROJECTION, TraceKind.MARK),
     "calls": (TraceKind.CALL,),
     "operations": (TraceKind.KERNEL, TraceKind.COPY, TraceKind.SET, TraceKind.GRAPH),
 }
-"""The kinds of records whose times each part of an index entry covers, in its order."""
 
 _NOTHING = np.array([(2**63 - 1, -(2**63)) for _ in _KINDS_OF], "<i8")
 
@@ -151,12 +152,13 @@ class TracedOperations(NamedTuple):
     call_threads: Int64s
 
 
+# Blocks searched back for the calls of operations. A launch precedes its kernel by what the queue
+# holds (1,024 launches at most on an H100), so that nearly all calls are in the operation's block
+# or the one before; those that are not in the trace must not cost a reading of all of it.
 _CALL_BLOCKS = 64
-"""Blocks searched back for the calls of operations. A launch precedes its kernel by what the queue
-holds (1,024 launches at most on an H100), so that nearly all calls are in the operation's block or
-the one before; those that are not in the trace must not cost a reading of all of it."""
 
 
+# 4 MiB at a time, which is all that a reader of a trace of 4 GiB holds.
 PORTION = 1 << 16
 
 

@@ -16,7 +16,10 @@ from gputui.collect.hosts.pipe import HostTarget
 from gputui.model.events import JOURNAL_SCHEMA
 
 _LONGEST = 160
+# ssh(1): 255 is its own failure; any other status is the command's.
 _SSH_FAILED = 255
+# Shells report a command that a signal ended as 128 and its number (POSIX, "Exit Status for
+# Commands").
 _SIGNALLED = 128
 
 

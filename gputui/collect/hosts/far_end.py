@@ -38,8 +38,10 @@ from gputui.store.places import default_folder, make_folder, open_regular, stamp
 WATCHER_SILENCE_S = 60.0
 """A near end asks for the time every few seconds: one that did not for so long is gone."""
 
+# Closing the journal waits for the reader where the pipe is full; nobody waits for this program.
 _CLOSING_S = 4.0
 
+# The longest question is `t` and a moment in ns; anything longer is no question.
 _LINE_BYTES = 64
 
 
@@ -138,6 +140,8 @@ class NearEnd:
 # lives: whoever follows knows from that when no byte will come any more, whichever process began
 # it.
 
+# Recordings may lie on file systems of the network, where inotify reports nothing of what other
+# hosts write.
 _POLL_S = 0.1
 
 _READ_BYTES = 1 << 16

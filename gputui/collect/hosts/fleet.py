@@ -28,10 +28,9 @@ from gputui.state.session import HostNews
 # ssh asks for passwords, second factors and new host keys on the terminal itself, across whatever
 # is drawn there. So it asks here, and leaves a connection open that later commands go through.
 
+# How long a connection stays open without a command: long enough to begin one, and should gputui be
+# killed, no longer than that.
 _PERSISTS_S = 30
-"""How long a connection stays open without a command: long enough to begin one, and should gputui
-be killed, no longer than that.
-"""
 
 _MASTER_CLOSING_S = 5.0
 
@@ -85,10 +84,11 @@ class Masters:
 MOST_WAITING = 5_000
 """News of one host that wait to be taken; its link then waits too, and with it the far end."""
 
+# A link's child may take twice pipe._ENDING_S to end: by itself, then after SIGTERM.
 _CLOSING_S = 8.0
 
+# Many hosts are drawn together, at most this often.
 _NOTICE_S = 1.0
-"""Many hosts are drawn together, at most this often."""
 
 
 Watch = Callable[[Sequence[AnyEvent]], Sequence[AnyEvent]]

@@ -84,12 +84,15 @@ class ClockEstimate:
 
 _MIB = 1 << 20
 
+# A line of nvidia-smi has 12 fields; what is longer is none.
 _LINE_BYTES = 4096
 
+# No host has more; a stream that never repeats an index is not nvidia-smi's.
 _MOST_GPUS = 256
 
 _FACTS = ("index", "uuid", "name", "driver_version")
 
+# nvidia-smi's name of each field, ours, and what one of its units is of ours.
 _FIGURES = {
     "utilization.gpu": ("utilization_percent", 1),
     "memory.used": ("memory_used_bytes", _MIB),
@@ -100,7 +103,6 @@ _FIGURES = {
     "clocks.sm": ("sm_clock_mhz", 1),
     "clocks.mem": ("memory_clock_mhz", 1),
 }
-"""nvidia-smi's name of each field, ours, and what one of its units is of ours."""
 
 _WHOLE = ("memory_used_bytes", "memory_total_bytes", "sm_clock_mhz", "memory_clock_mhz")
 
@@ -200,10 +202,16 @@ HANDSHAKES = 8
 sees them all.
 """
 
+# Between questions for the time there. The far end takes silence of a minute (WATCHER_SILENCE_S) as
+# the end of this one.
 ASK_S = 5.0
 
+# Doubling from 1 s: a host that reboots is seen again within a minute of being up, and one that is
+# gone is not hammered.
 _LONGEST_WAIT_S = 60.0
 
+# A link that was up this long did not fail for a reason that repeats at once: waits begin at 1 s
+# again.
 _HEALTHY_S = 60.0
 
 

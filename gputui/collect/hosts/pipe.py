@@ -120,14 +120,16 @@ def distinct(targets: Iterable[HostTarget]) -> list[HostTarget]:
 
 # The child that leads to another host: its output with a time limit, its errors kept short.
 
+# How often a reader that waits looks whether it should end.
 _CHECK_S = 1.0
 
 _ENDING_S = 2.0
 
+# Banners come first and the reason last, so the beginning and the end are kept.
 _ERROR_BYTES = 4096
 
+# What a pipe that is ready takes without waiting (PIPE_BUF).
 _SENT_BYTES = 4096
-"""What a pipe that is ready takes without waiting (PIPE_BUF)."""
 
 
 class SilentError(GputuiError):
@@ -256,6 +258,7 @@ def _ready(streams: Sequence[IO[bytes]], seconds: float, what: int = select.POLL
 # The near end makes up a token and passes it in the command, so that no noise can look like such
 # a line. After the first of a gputui comes a journal, which is the only protocol there is.
 
+# Login scripts may print a message of the day before the first line; none is as long as this.
 MOST_NOISE_BYTES = 64 << 10
 
 _BEGINS = b"gputui "

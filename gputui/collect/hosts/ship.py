@@ -34,8 +34,8 @@ STARTER = "gputui-far.py"
 
 _STARTER_TEXT = "import sys\n\nfrom gputui.__main__ import main\n\nsys.exit(main())\n"
 
+# Distributions that reading a machine needs; NumPy, as large as all the rest 20 times, is not.
 _NEEDED = ("msgspec", "psutil", "nvidia-ml-py")
-"""Distributions that reading a machine needs; NumPy, as large as all the rest 20 times, is not."""
 
 _LEFT_OUT = ("tui", "docs", "__pycache__")
 
@@ -43,8 +43,8 @@ _KINDS = (".py", ".json")
 
 _LIBRARY = ".so"
 
+# The same files give the same archive, and with it the same sum.
 _EPOCH = (1980, 1, 1, 0, 0, 0)
-"""The same files give the same archive, and with it the same sum."""
 
 
 @cache
@@ -90,8 +90,10 @@ def _files(libraries: bool) -> Iterator[tuple[str, bytes]]:
 
 FOLDER = "~/.cache/gputui/remote"
 
+# For Python to start there, and for the archive on a slow line. Chosen, not measured.
 PATIENCE_S = 60.0
 
+# What pyproject.toml requires.
 _LEAST_PYTHON = (3, 11)
 
 T = TypeVar("T")

@@ -30,11 +30,11 @@ from gputui.collect.nvml.driver_calls import (
 
 # What does not change: the driver, and each GPU's make and limits.
 
+# nvml.h, NVML_DEVICE_ARCH_*.
 _ARCHITECTURES = {
     2: "Kepler", 3: "Maxwell", 4: "Pascal", 5: "Volta", 6: "Turing", 7: "Ampere", 8: "Ada",
     9: "Hopper", 10: "Blackwell", 13: "Rubin",
 }  # fmt: skip
-"""nvml.h, NVML_DEVICE_ARCH_*."""
 
 
 class FactCalls(Calls):
@@ -132,13 +132,16 @@ class FactCalls(Calls):
 
 # What a tick reads: calls of microseconds each.
 
+# NVML_FI_DEV_MEMORY_TEMP; the next is NVML_FI_DEV_POWER_INSTANT.
 _MEMORY_TEMPERATURE = 82
 
+# nvml.h, NVML_FI_DEV_*.
 _POWER_INSTANT = 186
-"""nvml.h, NVML_FI_DEV_*."""
 
+# NVML_CLOCK_VIDEO.
 _VIDEO_CLOCK = 3
 
+# What a card without such a sensor answers, with success.
 _NO_MEMORY_SENSOR = 0
 
 
@@ -249,6 +252,8 @@ class ReadingCalls(Calls):
 
 XidWatch = NewType("XidWatch", object)
 
+# nvml.h, NVML_FI_DEV_PERF_POLICY_*: nanoseconds. Newer fields distinguish the hardware slowdowns,
+# but their numbers changed between drivers 570 and 590, so they cannot be requested.
 _THROTTLE_FIELDS = {
     74: "power cap",
     75: "thermal slowdown (software)",
@@ -256,9 +261,6 @@ _THROTTLE_FIELDS = {
     77: "board limit",
     79: "reliability",
 }
-"""nvml.h, NVML_FI_DEV_PERF_POLICY_*: nanoseconds. Newer fields distinguish the hardware slowdowns,
-but their numbers changed between drivers 570 and 590, so they cannot be requested.
-"""
 
 _COMPUTE_MODES = {0: "default", 1: "exclusive thread", 2: "prohibited", 3: "exclusive process"}
 
@@ -370,22 +372,24 @@ _NVLINK_GET_SPEED = 164
 
 _NVLINK_DATA_TX_KIB = 138
 
+# nvml.h, NVML_FI_DEV_NVLINK_*.
 _NVLINK_DATA_RX_KIB = 139
-"""nvml.h, NVML_FI_DEV_NVLINK_*."""
 
+# nvml.h: as scope of a throughput field, the sum of all links.
 _ALL_LINKS = 0xFFFFFFFF
-"""nvml.h: as scope of a throughput field, the sum of all links."""
 
+# NVML_NVLINK_MAX_LINKS.
 _MAXIMUM_LINKS = 36
 
 _PCIE_TX, _PCIE_RX = 0, 1
 
+# NVML_P2P_CAPS_INDEX_NVLINK, and NVML_P2P_STATUS_OK.
 _P2P_NVLINK = 2
 
 _P2P_OK = 0
 
+# nvmlGpuTopologyLevel_t in the words of `nvidia-smi topo -m`.
 _ANCESTORS = {0: "SELF", 10: "PIX", 20: "PXB", 30: "PHB", 40: "NODE", 50: "SYS"}
-"""nvmlGpuTopologyLevel_t in the words of `nvidia-smi topo -m`."""
 
 
 class NvlinkBytes(NamedTuple):
@@ -523,6 +527,7 @@ def profile(name: str) -> str:
 
 _WINDOW_US = 2_000_000
 
+# What the driver answers for a process outside MIG.
 _NO_INSTANCE = 0xFFFFFFFF
 
 Kind = Literal["C", "G", "C+G"]
@@ -620,10 +625,11 @@ def _instance(number: int) -> int | None:
 
 GpmSample = NewType("GpmSample", object)
 
+# Held for nvmlGpmMetricsGet only; gpm_metrics says why.
 _METRICS_LOCK = threading.Lock()
 
+# Shorter than a tick waits for a GPU.
 _LOCK_TIMEOUT_S = 0.3
-"""Shorter than a tick waits for a GPU."""
 
 
 class GpmRequest:

@@ -44,9 +44,10 @@ LEAST_AGE_NS = 1_900_000_000
 MOST_AGE_NS = 8_000_000_000
 """An older value is refreshed at any cost, or not shown."""
 
+# Ticks in which every member has had a turn, at one tick per second or slower.
 _ROUND = 4
-"""Ticks in which every member has had a turn, at one tick per second or slower."""
 
+# With few members a round is then shorter than _ROUND ticks, which costs nothing.
 _LEAST_SHARE = 2
 
 

@@ -16,6 +16,7 @@ from gputui.base.sanitize import sanitize
 
 Handle = NewType("Handle", object)
 
+# nvmlReturn_t of nvml.h, of which nvidia-ml-py has the names only once it is imported.
 INVALID_ARGUMENT = 2
 
 NOT_SUPPORTED = 3
@@ -47,8 +48,8 @@ _REASONS = {
     21: "the driver has no figure yet",
 }
 
+# nvmlValueType_t → the member of nvmlValue_t that holds it.
 _VALUE_OF_TYPE = {0: "dVal", 1: "uiVal", 2: "ulVal", 3: "ullVal", 4: "sllVal", 5: "siVal"}
-"""nvmlValueType_t → the member of nvmlValue_t that holds it."""
 
 
 class DriverError(GputuiError):

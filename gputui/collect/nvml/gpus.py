@@ -120,8 +120,8 @@ topology is left out.
 STATUS_EVERY_S = 5.0
 """How often slow or seldom changing values are read."""
 
+# What a GPU's worker answers to open, to poll and to close.
 _Answer = GpuFacts | DeviceReading | None
-"""What a GPU's worker answers to open, to poll and to close."""
 
 
 class _Gpu(msgspec.Struct):

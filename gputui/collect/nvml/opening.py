@@ -19,8 +19,8 @@ from gputui.model.visible_devices import read_visible_devices
 
 # Which GPUs are shown: `--only`, else CUDA_VISIBLE_DEVICES, else all.
 
+# Characters of the variable that messages repeat: a UUID is shorter.
 _SHOWN = 96
-"""Characters of the variable that messages repeat: a UUID is shorter."""
 
 
 class ChosenGpus(NamedTuple):

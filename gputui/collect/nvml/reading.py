@@ -65,8 +65,8 @@ def calls_named(fields: Iterable[str]) -> tuple[str, ...]:
     return tuple(field for field in fields if hasattr(DriverLibrary, field))
 
 
+# Some drivers return 64 one bits for "unknown"; no event can hold that.
 _TOO_MUCH = 1 << 63
-"""Some drivers return 64 one bits for "unknown"; no event can hold that."""
 
 
 class DeviceReading(msgspec.Struct, frozen=True):
@@ -128,12 +128,12 @@ class Fields:
 
 # What is read of a GPU every few seconds, in a thread of its own because it may be slow.
 
+# A failing GPU may report faster than it is polled: the rest is read next time.
 _MARGIN = "temperature_margin_celsius"
 _STATUS_CALLS = calls_named(
     field for field in STATUS_FIELDS if field not in (_MARGIN, "energy_joules")
 )
 _XIDS_AT_ONCE = 64
-"""A failing GPU may report faster than it is polled: the rest is read next time."""
 
 
 class Xids:
@@ -270,12 +270,12 @@ def _margin(
 # What does not change while a GPU runs: its make and its limits. Read once, when the driver has
 # started.
 
+# FP32 cores of one SM by compute capability (CUDA C++ Programming Guide, throughput table).
 _CORES_PER_SM = {
     **dict.fromkeys(("5.0", "5.2", "5.3", "6.1", "6.2", "8.6", "8.7", "8.9"), 128),
     **dict.fromkeys(("9.0", "10.0", "10.3", "11.0", "12.0", "12.1"), 128),
     **dict.fromkeys(("6.0", "7.0", "7.2", "7.5", "8.0"), 64),
 }
-"""FP32 cores of one SM by compute capability (CUDA C++ Programming Guide, throughput table)."""
 
 HOST_MEMORY = "this chip shares the host's memory"
 
@@ -404,9 +404,9 @@ def _way(
 # so a faster caller gets the previous values again.
 
 
+# A tick that comes this much too early waits: at 100 ms per tick, every second one is early.
 MINIMUM_WINDOW_NS = 100_000_000
 _JITTER_NS = 15_000_000
-"""A tick that comes this much too early waits: at 100 ms per tick, every second one is early."""
 
 _MIB = 1024 * 1024
 
@@ -433,8 +433,8 @@ FIELDS = tuple(METRICS)
 INSTANCE_FIELDS = FIELDS[:4]
 """The metrics of a MIG instance."""
 
+# Every driver with GPM knows the ids up to here; an unknown id makes it refuse the whole query.
 _LAST_CORE_METRIC = 13
-"""Every driver with GPM knows the ids up to here; an unknown id makes it refuse the whole query."""
 
 SUPPORT_NEEDED = "needs the counters (GPM) of a Hopper or later GPU"
 

@@ -199,6 +199,7 @@ class DeviceDefined(Event, frozen=True, kw_only=True, tag="device_defined"):
     l2_cache_bytes: Integer
 
 
+# No thread of a Linux process has the id 0.
 NO_THREAD = 0
 
 MARKED_LENGTHS = 64

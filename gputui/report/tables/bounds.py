@@ -55,18 +55,18 @@ NEAR_MEMORY = 75.0
 cycles, a copy moves 89 % of the memory's peak (H200)."""
 
 
+# Share of the time from the first steady step to the last from which steps are all of it.
 _CLOSE = 0.95
-"""Share of the time from the first steady step to the last from which steps are all of it."""
 
 STEADY_STEPS = "steady steps"
 """The scope of counters where steps are all that they read."""
 
+# fp16 stands for bf16 too, and for whatever a name does not say.
 _FP16 = "fp16", 1.0
 _TYPES = (
     (re.compile("tf32", re.I), "tf32", 0.5),
     (re.compile("e4m3|e5m2|fp8|f8f8", re.I), "fp8", 2.0),
 )
-"""fp16 stands for bf16 too, and for whatever a name does not say."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,11 +32,11 @@ from gputui.state import Run, Session
 # it. What was reached, a profiler of kernels measures (`ncu`).
 
 # What the occupancy calculator reckons with; `_LIMITS` has what differs between chips.
+# Of an SM, from compute capability 7.0 to 12.0.
 _WARP = 32
 _REGISTERS = 65_536
-"""Of an SM, from compute capability 7.0 to 12.0."""
+# Registers are given to a warp in such portions, and to four warps at a time.
 _REGISTER_UNIT = 256
-"""Registers are given to a warp in such portions, and to four warps at a time."""
 _WARP_UNIT = 4
 
 
@@ -50,6 +50,7 @@ class _Limits(NamedTuple):
     reserved_bytes: int = 1024
 
 
+# CUDA C++ Programming Guide, technical specifications per compute capability.
 _KIB = 1024
 _LIMITS = {
     "7.0": _Limits(64, 32, 96 * _KIB, 256, 0),
@@ -63,7 +64,6 @@ _LIMITS = {
     "10.3": _Limits(64, 32, 228 * _KIB),
     "12.0": _Limits(48, 24, 100 * _KIB),
 }
-"""CUDA C++ Programming Guide, technical specifications per compute capability."""
 
 
 class Occupancy(NamedTuple):

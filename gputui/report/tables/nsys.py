@@ -211,8 +211,8 @@ def _by_category(
 # --- nsys's cuda_kern_exec_sum: each kernel's launch call, its time in the queue and its run
 
 
+# (pid, tid, device, call, kernel).
 _Key = tuple[int, int, int, str, str]
-"""(pid, tid, device, call, kernel)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -387,8 +387,8 @@ PROJECTION: TableSpec[_Projection] = TableSpec(
 )  # fmt: skip
 
 
+# Range, style, process and thread.
 _Place = tuple[str, str, int | None, int | None]
-"""Range, style, process and thread."""
 
 
 @dataclass(slots=True)

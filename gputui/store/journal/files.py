@@ -37,13 +37,16 @@ EXPANSION_FREE_BYTES = 64 << 20
 idle machine expand about 60-fold.
 """
 
+# zlib's window bits for a gzip wrapper.
 _GZIP = 31
-"""zlib's window bits for a gzip wrapper."""
 _READ_BYTES = 1 << 16
+# A frame says how much memory its decoder needs, and a hostile one may say anything: 128 MiB is
+# what `zstd --long` asks for.
 _LARGEST_WINDOW = 1 << 27
+# See _Unzstd: 1 KiB may become 32 MiB at most.
+# An empty block marked as the last of its frame (RFC 8878, 3.1.1.2).
 _ZSTD_PORTION = 1 << 10
 _ZSTD_LAST_BLOCK = b"\x01\x00\x00"
-"""An empty block marked as the last of its frame (RFC 8878, 3.1.1.2)."""
 
 
 class Compressor(Protocol):

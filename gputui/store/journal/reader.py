@@ -33,8 +33,8 @@ from gputui.store.places import SUFFIXES, numbered, open_regular
 HELD_BYTES = 64 << 20
 """The most lines to hold; then they are handed out, and their sums are ignored."""
 
+# The memory of a line beside its own bytes.
 _LINE_BYTES = 200
-"""The memory of a line beside its own bytes."""
 
 _PREFIX = re.compile(rb'\{"event":"(capture|capture_sum)","time_ns":\d+,"process":(\d+)[,}]')
 SUM_BEGINS = b'{"event":"capture_sum",'
@@ -88,6 +88,8 @@ class HeldLines:
 LINE_LIMIT = 32 * 1024 * 1024
 """A longer line counts as damage: no tick comes near it."""
 
+# A sample's writer flushes at its interval, 1 s as a rule; inotify does not reach over network file
+# systems.
 _FOLLOW_S = 0.1
 
 HEADER_BEGINS = b'{"event":"header",'
@@ -95,8 +97,8 @@ HEADER_BEGINS = b'{"event":"header",'
 Written = AnyEvent
 """The possible events of a line: those that sources emit, and sums."""
 
+# The same for msgspec, which tells them apart by their tags.
 _LINE: Any = Union[WRITTEN_KINDS]  # noqa: UP007 (of a tuple)
-"""The same for msgspec, which tells them apart by their tags."""
 
 KNOWN_KINDS = frozenset(kind.__struct_config__.tag for kind in WRITTEN_KINDS)
 
@@ -367,8 +369,8 @@ def _is_unknown_kind(line: bytes) -> bool:
 
 # Reading the files of a rotated recording, x.gputui, x.2.gputui, …, as one session.
 
+# Missing files that are named; of more, the first and the last.
 _NAMED = 3
-"""Missing files that are named; of more, the first and the last."""
 
 _NUMBERED = re.compile(
     rf"(?P<stem>.+)\.(?P<number>[1-9]\d{{0,5}})(?P<suffix>{'|'.join(map(re.escape, SUFFIXES))})",

@@ -155,11 +155,11 @@ class Sums:
 
 _encoder = msgspec.json.Encoder()
 
+# What a lone surrogate, a number out of range or a value of a wrong type raises.
 _UNWRITABLE = (msgspec.MsgspecError, TypeError, ValueError, OverflowError, RecursionError)
-"""What a lone surrogate, a number out of range or a value of a wrong type raises."""
 
+# More than compression can add to a write, and to the end of a file.
 _FRAME_BYTES = 64
-"""More than compression can add to a write, and to the end of a file."""
 
 
 class JournalWriter:
