@@ -6,6 +6,8 @@ For `traced_process`. The sums themselves are in `operation_sums`, `range_deltas
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from gputui.attribute.accounting.account import Accounting
@@ -38,6 +40,7 @@ from gputui.attribute.records import (
     timed,
 )
 from gputui.attribute.streams import Streams
+from gputui.counters.counted_run import CountedOperations
 from gputui.ring.layout import SLOT, RecordKind
 
 # --- Which times of operations can be meant.
@@ -195,6 +198,7 @@ class GpuOperations:
         gpu_time: GpuTime,
         shapes: Shapes,
         trace: TraceSink | None,
+        counted: Callable[[CountedOperations], None] | None,
     ) -> None:
         self._streams = streams
         self._graph_nodes = graph_nodes
@@ -204,6 +208,7 @@ class GpuOperations:
         self._names = names
         self._gpu_time = gpu_time
         self._trace = trace
+        self._counted = counted
         self._waiting = Waiting()
         self._launched: list[LaunchedOperations] = []
         self._unattributed = 0
@@ -336,6 +341,17 @@ class GpuOperations:
             self.launches.add(made, devices[kernel_rows], chosen, starts[kernel_rows], took)
         if self._trace is not None:
             self._trace.operations(records, nodes, phases, inherited, is_kernel, kernels, shapes)
+        if self._counted is not None:
+            self._counted(
+                CountedOperations(
+                    operations.devices,
+                    starts,
+                    ends,
+                    np.where(is_kernel, kernels, 0),
+                    shapes,
+                    phases,
+                )
+            )
         # An operation without a time is counted, but has no place.
         operations = operations._replace(nodes=phases)
         if not starts.all():

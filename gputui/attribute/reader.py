@@ -34,6 +34,7 @@ from gputui.attribute.numbering import Numbering
 from gputui.attribute.traced_process import BATCH_RECORDS, TracedProcess
 from gputui.base.masking import masked_line
 from gputui.base.sanitize import sanitize
+from gputui.counters.counted_run import CountedOperations, CountedProcess, RunCounters
 from gputui.model.events import (
     AnyEvent,
     CaptureDelta,
@@ -44,6 +45,7 @@ from gputui.model.events import (
     ProcessDetached,
     RunOutput,
 )
+from gputui.model.visible_devices import entry_of
 from gputui.ring.layout import SLOT, RecordKind
 from gputui.ring.reader import (
     NO_RING,
@@ -394,7 +396,8 @@ class CaptureReader:
 
     `poll` and `collect` can be called by hand; `start` calls them from a thread. `problems` are
     lines about files that could not be read. `numbering` is shared by the runs of a session;
-    windows of tracing are kept within `max_cost_percent` of the processes' time.
+    windows of tracing are kept within `max_cost_percent` of the processes' time. `counters` are
+    of the GPUs that the run uses, and are closed with it.
     """
 
     def __init__(
@@ -405,6 +408,7 @@ class CaptureReader:
         numbering: Numbering | None = None,
         trace: TraceWriter | None = None,
         max_cost_percent: float | None = None,
+        counters: RunCounters | None = None,
     ) -> None:
         self._folder = RingFolder(folder)
         self._run = run
@@ -412,6 +416,7 @@ class CaptureReader:
         self._numbering = numbering or Numbering()
         self._trace = trace
         self._max_cost_percent = max_cost_percent
+        self._counters = counters
         self._attached: list[AttachedProcess] = []
         self._matching = Matching()
         self._sharing = GpuSharing()
@@ -431,16 +436,36 @@ class CaptureReader:
         with self._finding:
             rings, self._found = self._found, []
         for ring in rings:
+            number = self._numbering.process()
             process = TracedProcess(
-                self._numbering.process(),
+                number,
                 ring.facts.pid,
                 self._numbering,
                 self._step_range,
                 self._trace,
                 ring.thread_name,
+                counted=self._counted(number, ring),
             )
             self._attached.append(AttachedProcess(ring, process, now_ns))
         return sum(attached.poll(now_ns) for attached in self._attached)
+
+    def _counted(
+        self, process: int, ring: RingReader
+    ) -> Callable[[CountedOperations], None] | None:
+        counters = self._counters
+        if counters is None:
+            return None
+
+        def add(operations: CountedOperations) -> None:
+            facts = ring.facts
+            counters.add(
+                process,
+                facts.pid,
+                operations,
+                lambda device: entry_of(device, facts.visible_devices),
+            )
+
+        return add
 
     def _find(self) -> None:
         with self._finding:
@@ -465,13 +490,21 @@ class CaptureReader:
         ]
         self._matching.match()
         self._sharing.exchange(members)
+        if self._counters is not None:
+            users = [
+                CountedProcess(member.number, member.until_ns, member.accounting.holes.touch)
+                for member in members
+            ]
+            counted = self._counters.collect(now_ns, users, detach)
+        else:
+            counted = []
         for attached, is_last in ended.items():
             events += attached.collect(self._run, now_ns, is_last, self._matching)
             if is_last:
                 self._attached.remove(attached)
                 self._close(attached.ring)
         self._keep_within_cost()
-        return events + self._matched_later(now_ns)
+        return events + counted + self._matched_later(now_ns)
 
     def _matched_later(self, now_ns: int) -> list[AnyEvent]:
         """The sums of processes that ended before those that their collectives are matched with."""
@@ -595,3 +628,5 @@ class CaptureReader:
             self.poll(time.time_ns())
         if events := self.collect(time.time_ns(), detach=True):
             emit(events)
+        if self._counters is not None:
+            self._counters.close()

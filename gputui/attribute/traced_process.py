@@ -40,6 +40,7 @@ from gputui.attribute.ranges import PushPopRanges
 from gputui.attribute.records import LaunchedOperations, RecordsByUse, Strings, separate_by_use
 from gputui.attribute.streams import Streams
 from gputui.attribute.windows import Windows
+from gputui.counters.counted_run import CountedOperations
 from gputui.model.events import (
     AnyEvent,
     CaptureDelta,
@@ -339,12 +340,13 @@ class TracedProcess:
         nested_ns: int = NESTED_NS,
         *,
         summed: bool = False,
+        counted: Callable[[CountedOperations], None] | None = None,
     ) -> None:
         """`trace` also receives every range, call and operation; `thread_name` returns the
         operating system's name of a thread; a driver call waits at most `nested_ns` for the runtime
         call around it, which is 0 if calls come in the order of their starts. `summed` is for
         callers that look only at what all events come to: sums that only tables show are then in
-        the last one.
+        the last one. `counted` receives every GPU operation.
         """
         keep_freed_memory()
         self._summed = summed
@@ -386,6 +388,9 @@ class TracedProcess:
             self.range_deltas.gpu_time,
             Shapes(numbering, self.accounting.define_shape),
             self._trace,
+            None
+            if counted is None
+            else lambda found: counted(found._replace(ranges=nodes.number[found.ranges])),
         )
         self.threads = ThreadNames(number, strings, thread_name)
         self.resources = Resources(number, strings)

@@ -267,6 +267,7 @@ def capture_options(options: argparse.Namespace, request: RunRequest | None) -> 
         annotate=options.annotate,
         lines=not options.no_lines,
         step_marks=not options.no_step_marks,
+        counters=options.counters and not options.no_kernels,
         trace_sampling=sampling,
         capture_range=part,
         library_calls=options.library_calls,

@@ -124,9 +124,9 @@ started after eval "$(gputui env)"."""
 # The options of recordings and the screen that also fit a running process.
 _OF_ATTACH = {
     "record", "output", "duration", "rotate", "max_size", "prometheus", "trace", "trace_limit",
-    "interval", "only", "alert", "notify", "keep_running", "no_kernels", "trace_steps", "max_cost",
-    "theme", "config", "no_color", "ascii", "reader", "energy_price", "kernel_category",
-    "host", "via", "there", "readonly", "keep_arguments",
+    "interval", "only", "alert", "notify", "keep_running", "no_kernels", "counters",
+    "trace_steps", "max_cost", "theme", "config", "no_color", "ascii", "reader", "energy_price",
+    "kernel_category", "host", "via", "there", "readonly", "keep_arguments",
 }  # fmt: skip
 _OF_DETACH = {"readonly", "config"}
 
@@ -202,6 +202,8 @@ MAIN = Command(
         Option("no_kernels", "leave CUDA alone: ranges without kernels"),
         Option("no_lines", "do not sample the lines that Python programs are at"),
         Option("no_step_marks", "do not have Python programs say where their steps are"),
+        Option("counters", "sample the GPU's hardware counters: what each kernel used of it",
+               set_in=_ANYWHERE),
         Option("graph_trace", "CUDA graphs by kernel, or each launch as a whole (cheaper)",
                "node|graph", choices=_one_of("node", "graph"), default="node"),
         Option("trace_steps",

@@ -203,6 +203,7 @@ class TracedRun:
     def _reader_of(self, folder: Path) -> CaptureReader:
         # Brings NumPy, which watching a machine never needs: in this thread, with the first run.
         from gputui.attribute.reader import CaptureReader
+        from gputui.counters.counted_run import RunCounters
 
         return CaptureReader(
             folder,
@@ -211,6 +212,7 @@ class TracedRun:
             self._numbering,
             trace=self._trace,
             max_cost_percent=self._max_cost_percent,
+            counters=RunCounters() if self._capture.counters else None,
         )
 
     def _run_child(self) -> ChildEnding:

@@ -69,8 +69,12 @@ RING = Library(_PACKAGE / "ring", "gputui_ring")
 INJECTOR = Library(_PACKAGE / "inject" / "injector", "gputui_inject", is_program=True)
 """Hands the first to a program that runs."""
 
+COUNTERS = Library(_PACKAGE / "counters", "gputui_counters", is_program=True)
+"""Samples a GPU's hardware counters from outside the programs on it."""
+
 _INJECTS = platform.machine() in ("x86_64", "aarch64")
-LIBRARIES = (CAPTURE, CALLS, RING, INJECTOR) if _INJECTS else (CAPTURE, CALLS, RING)
+_EVERYWHERE = (CAPTURE, CALLS, RING, COUNTERS)
+LIBRARIES = (*_EVERYWHERE, INJECTOR) if _INJECTS else _EVERYWHERE
 HOOK = CAPTURE.folder / "hook"
 """Python that runs in traced programs: found by their interpreter, or taken from the library."""
 

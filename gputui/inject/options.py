@@ -89,6 +89,8 @@ class CaptureOptions(msgspec.Struct, frozen=True):
     """Python programs say themselves where their steps are (hook/step_marks.py)."""
     library_calls: bool = False
     """Calls of cuBLAS, cuBLASLt and cuDNN are ranges: a library is preloaded."""
+    counters: bool = False
+    """Sample the hardware counters of the GPUs that are used (gputui.counters)."""
     trace_sampling: TraceSampling | None = None
     """None traces all."""
     capture_range: CaptureRange | None = None

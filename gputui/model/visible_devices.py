@@ -65,6 +65,12 @@ def read_visible_devices(
     return Visible(tuple(visible_gpus))
 
 
+def entry_of(device: int, visible: str | None) -> str:
+    """Which GPU a process means by a device number: the variable's entry, as far as it goes."""
+    names = visible.split(",") if visible else []
+    return names[device].strip() if device < len(names) else str(device)
+
+
 def is_instance(entry: str) -> bool:
     """Whether an entry of the list names a MIG instance."""
     return entry.upper().startswith("MIG-")

@@ -25,6 +25,7 @@ from gputui.model.events import (
     ClockRead,
     DeviceDefined,
     Distribution,
+    GpuCounters,
     GpuEnergy,
     GpuSample,
     GpuStatus,
@@ -81,6 +82,9 @@ from gputui.state.tables import Places, fold_of
 
 MAX_THREADS = 4096
 """Threads of a process whose names are kept, and resources."""
+
+MAX_COUNTED_GPUS = 64
+"""GPUs of a run whose counters are kept."""
 
 MAX_LINES = 100_000
 """Lines of Python programs that are kept."""
@@ -178,6 +182,17 @@ def device_defined(session: Session, run: Run, event: DeviceDefined) -> None:
     gpu = session.gpus.get(gpu_of(session, run, event.process, event.device))
     if gpu is not None and not gpu.facts.mig_enabled:
         gpu.facts = replace(gpu.facts, l2_cache_bytes=event.l2_cache_bytes)
+
+
+@folds(GpuCounters)
+def gpu_counters(session: Session, run: Run, event: GpuCounters) -> None:
+    """The newest of a GPU. One that ends without figures leaves those that were there."""
+    gpu = gpu_of(session, run, event.process, event.device)
+    before = run.counters.get(gpu)
+    if before is not None and before.samples and not event.samples:
+        event = replace(before, unavailable_reason=event.unavailable_reason)
+    if gpu in run.counters or len(run.counters) < MAX_COUNTED_GPUS:
+        run.counters[gpu] = event
 
 
 @folds(KernelDefined)

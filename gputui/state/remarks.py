@@ -40,6 +40,7 @@ class Remark(msgspec.Struct, frozen=True):
         "launches",
         "times",
         "CUDA_LAUNCH_BLOCKING",
+        "counters",
         "the end",
         "detached",
     ]
@@ -73,6 +74,11 @@ def remarks(run: Run) -> list[Remark]:
         lines.append(Remark("ranges", _astray(astray)))
     if unseen := _unseen_graphs(run):
         lines.append(Remark("CUDA graphs", unseen))
+    lines += [
+        Remark("counters", f"GPU {gpu}: {event.unavailable_reason}")
+        for gpu, event in sorted(run.counters.items())
+        if event.unavailable_reason is not None
+    ]
     if ending := _made_to_end(run):
         lines.append(Remark("the end", ending))
     if run.outcome == "detached" and any(process.traced_ns for process in run.processes.values()):

@@ -16,6 +16,7 @@ from gputui.model.events import (
     CollectiveDelta,
     DeviceDelta,
     GarbageCollections,
+    GpuCounters,
     ItemUnit,
     KernelDelta,
     LaunchDelta,
@@ -308,6 +309,8 @@ class Run(msgspec.Struct):
     stretches: FoldedTable[Stretch] = {}
     window_work: FoldedTable[WindowWork] = {}
     window_costs: FoldedTable[WindowCost] = {}
+    counters: dict[int, GpuCounters] = {}
+    """The newest of each GPU, by the machine's index."""
     lines: dict[tuple[int, int], LineDefined] = {}
     """Lines of Python programs, by process and number."""
     readings: Readings = msgspec.field(default_factory=Readings)

@@ -25,7 +25,7 @@ NOWHERE = {"XDG_CONFIG_HOME": "/nowhere"}
 DEFAULTS = {
     "interval": 1.0, "theme": "gputui-dark", "readonly": False, "no_color": False, "ascii": False,
     "reader": False, "energy_price": None, "kernel_category": [], "alert": [],
-    "notify": None, "max_cost": None,
+    "notify": None, "max_cost": None, "counters": False,
     "there": "gputui", "keep_arguments": False,
 }  # fmt: skip
 

@@ -37,6 +37,7 @@ from gputui.model.events import (
 )
 from gputui.model.leaves import Leaf
 from gputui.model.naming import NOT_A_STEP
+from gputui.model.visible_devices import entry_of
 
 # --- The time of one traced process: its steps, and what each device did in them.
 
@@ -350,7 +351,7 @@ class GpuSharing:
         users: dict[str, list[_User]] = defaultdict(list)
         for member in members:
             for number, device in member.accounting.devices.items():
-                users[_gpu(number, member.visible)].append(_User(member, device))
+                users[entry_of(number, member.visible)].append(_User(member, device))
         for gpu, sharers in users.items():
             if len(sharers) > 1 or self._busy[gpu].keys() - {sharers[0].member.number}:
                 self._exchange(self._busy[gpu], sharers)
@@ -375,9 +376,3 @@ class GpuSharing:
             ]
             device.time.others = union(others) if others else None
             device.until_ns = until_ns
-
-
-def _gpu(device: int, visible: str | None) -> str:
-    """Which GPU a process means: what CUDA_VISIBLE_DEVICES says in its place, as far as it does."""
-    names = visible.split(",") if visible else []
-    return names[device].strip() if device < len(names) else str(device)

@@ -89,6 +89,18 @@ class Roof:
     peak_flops_per_s: float | None = None
     peak_bytes_per_s: float | None = None
     tensor_type: str = "fp16"
+    kernel: int = 0
+    """The kernel's number, where the row is of one: figures are of the time in which it ran."""
+    alone_percent: float | None = None
+    """How much of that time nothing else ran."""
+    occupancy_percent: float | None = None
+    fp64_active_percent: float | None = None
+    fma_issue_percent: float | None = None
+    l2_bytes_per_s: float | None = None
+    tensor_error_percent: float | None = None
+    """Half of the 90 % interval of `tensor_active_percent`, in percent."""
+    memory_error_percent: float | None = None
+    """The same of `memory_peak_percent`."""
 
     @property
     def flops_per_byte(self) -> float | None:
@@ -110,12 +122,17 @@ class Roof:
 
 
 def roofline(analysis: Analysis) -> list[Roof]:
-    """The steady steps first, then the outermost phases in which samples were taken."""
+    """The steady steps first, then the outermost phases in which samples were taken, then kernels,
+    the longest first, where counters were sampled."""
+    # Not above: it makes rows of this table.
+    from gputui.report.kernel_roofs import kernel_roofs
+
     session, run = analysis.session, analysis.run
     of_phases = phase_spans(run).items()
     return [
         *steady_roofs(analysis),
         *(roof for name, spans in of_phases for roof in _on_each_gpu(session, run, name, spans)),
+        *kernel_roofs(session, run),
     ]
 
 
@@ -137,6 +154,12 @@ def steady_scope(tree: TimeTree) -> str:
     return STEADY_STEPS if is_close else "first to last steady step"
 
 
+def type_of_kernel(name: str) -> tuple[str, float]:
+    """What a kernel's products are of by its name, and the rate of the tensor cores with that, of
+    fp16's."""
+    return next((kind[1:] for kind in _TYPES if kind[0].search(name)), _FP16)
+
+
 def tensor_type(session: Session, run: Run) -> tuple[str, float]:
     """What the run's matrix products are of by their kernels' names, and the rate of the tensor
     cores with that, of fp16's (data sheets: tf32 half of it, fp8 double)."""
@@ -144,8 +167,7 @@ def tensor_type(session: Session, run: Run) -> tuple[str, float]:
     for kernel, (_, ns) in kernel_sums(run).items():
         name = kernel_name(session, kernel)
         if category(name) in ("matmul", "attention"):
-            match = next((kind for kind in _TYPES if kind[0].search(name)), None)
-            type_ns = match[1:] if match is not None else _FP16
+            type_ns = type_of_kernel(name)
             times[type_ns] = times.get(type_ns, 0) + ns
     whole = sum(times.values())
     if not whole:
@@ -204,7 +226,7 @@ def _roof(session: Session, run: Run, scope: str, gpu: int, spans: list[Span]) -
     )
     tensor, clock = mean("tensor_active_percent"), mean("sm_clock_mhz")
     facts = gpu_state.facts if gpu_state is not None else None
-    peak_flops, peak_bytes = _peaks(facts)
+    peak_flops, peak_bytes = peaks_of(facts)
     type_name, of_fp16 = tensor_type(session, run) if tensor is not None else _FP16
     peak_flops = peak_flops * of_fp16 if peak_flops is not None else None
     highest = facts.max_sm_clock_mhz if facts is not None else None
@@ -228,7 +250,7 @@ def _roof(session: Session, run: Run, scope: str, gpu: int, spans: list[Span]) -
     )
 
 
-def _peaks(facts: GpuFacts | None) -> tuple[float | None, float | None]:
+def peaks_of(facts: GpuFacts | None) -> tuple[float | None, float | None]:
     """Tensor operations and bytes a second at the highest clocks; memory moves twice a clock."""
     if facts is None:
         return None, None
@@ -392,12 +414,15 @@ def _no_phases(run: Run, rows: Sequence[PhaseCauses]) -> Mapping[str, str]:
     return {ROWS: "no phase ran anything on a GPU" if run.ranges else "the program has no ranges"}
 
 
-def _no_counters(_run: Run, rows: Sequence[Roof]) -> Mapping[str, str]:
+def _no_counters(run: Run, rows: Sequence[Roof]) -> Mapping[str, str]:
     if not rows:
         return {ROWS: "no sample was taken in steady steps or an outermost phase"}
     missing = {}
     if all(row.tensor_active_percent is None and row.memory_peak_percent is None for row in rows):
         missing["limit"] = "the GPU has no GPM counters (Hopper and later have)"
+    refused = filter(None, (event.unavailable_reason for event in run.counters.values()))
+    if not any(row.kernel for row in rows) and (reason := next(refused, None)) is not None:
+        missing["alone_percent"] = reason
     if all(row.peak_flops_per_s is None for row in rows):
         missing["peak_flops_per_s"] = "operations a cycle of this card are not known"
     return missing
@@ -442,11 +467,12 @@ PHASE_CAUSES: TableSpec[PhaseCauses] = TableSpec(
 ROOFLINE: TableSpec[Roof] = TableSpec(
     key="roofline",
     title="Roofline by the GPU's Counters",
-    meaning="Power, activity and distance to the peaks, in steady steps and outermost phases.",
+    meaning="Power, activity and distance to the peaks, in steady steps and outermost phases, and "
+    "with --counters of each kernel while it ran.",
     columns=(
         text("Scope", "scope", lambda row: row.scope,
-             "Steady steps, or an outermost phase; where other turns of the loop or pauses lie "
-             "between the steps, first to last steady step"),
+             "Steady steps, an outermost phase or a kernel; where other turns of the loop or "
+             "pauses lie between the steps, first to last steady step"),
         number("GPU", "gpu", lambda row: row.gpu, "The GPU's index", seen=if_differs),
         time("Time", "length_ns", lambda row: row.length_ns, "How long it went on"),
         count("Samples", "samples", lambda row: row.samples, "Readings in it"),
@@ -477,6 +503,26 @@ ROOFLINE: TableSpec[Roof] = TableSpec(
              kind=str | None),
         Column("Tensor Roof", _flops, "peak_flops_per_s", lambda row: row.peak_flops_per_s,
                "FLOP/s", "Dense, of this type, at the highest clock", float | None, priority=5),
+        percent("Alone", "alone_percent", lambda row: row.alone_percent,
+                "Of a kernel's time, that in which nothing else ran", kind=float | None,
+                priority=3, seen=if_any),
+        percent("Occupancy", "occupancy_percent", lambda row: row.occupancy_percent,
+                "Active warps of a kernel, of those that SMs can hold", kind=float | None,
+                priority=3, seen=if_any),
+        percent("FP64 Active", "fp64_active_percent", lambda row: row.fp64_active_percent,
+                "Cycles of a kernel's FP64 pipes", kind=float | None, priority=4, seen=if_any),
+        percent("FMA Issued", "fma_issue_percent", lambda row: row.fma_issue_percent,
+                "A kernel's instructions of the FMA pipes, of the most possible",
+                kind=float | None, priority=4, seen=if_any),
+        rate("L2 Rate", "l2_bytes_per_s", lambda row: row.l2_bytes_per_s,
+             "Bytes a kernel asked of the L2 cache, a second", kind=float | None, priority=4,
+             seen=if_any),
+        percent("±Tensor", "tensor_error_percent", lambda row: row.tensor_error_percent,
+                "Half of the 90 % interval of a kernel's Tensor Active", kind=float | None,
+                priority=4, seen=if_any),
+        percent("±Memory", "memory_error_percent", lambda row: row.memory_error_percent,
+                "Half of the 90 % interval of a kernel's Memory Peak", kind=float | None,
+                priority=4, seen=if_any),
         rate("Memory Roof", "peak_bytes_per_s", lambda row: row.peak_bytes_per_s,
              "Bus width × twice the highest clock", kind=float | None, priority=5),
     ),

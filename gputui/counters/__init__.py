@@ -1,0 +1,1 @@
+"""Hardware counters of a GPU, sampled by a process of its own, and what they say of kernels."""

@@ -1,0 +1,380 @@
+"""The counters of one run: a sampler for each GPU that its processes use, and what the samples say
+of the kernels and phases that ran.
+
+Operations come from the attribution of each process, samples from the samplers; both wait here
+until all operations of a time have arrived. A sampler that fails is one line, and the run goes on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from msgspec.structs import replace
+
+from gputui.counters.clock import FEWEST_SAMPLES, MOST_SAMPLES, fit_clock
+from gputui.counters.sampler import (
+    INTERVAL_NS,
+    Sampler,
+    cupti_places,
+    percents_to_amounts,
+)
+from gputui.counters.separation import (
+    Int64s,
+    Operations,
+    Rates,
+    Samples,
+    Separation,
+    joined_operations,
+    joined_samples,
+)
+from gputui.model.events import (
+    MOST_COUNTED,
+    AnyEvent,
+    CountedKernel,
+    CountedPhase,
+    GpuCounters,
+)
+
+Bools = npt.NDArray[np.bool_]
+
+LATE_NS = 1_000_000_000
+"""How long samples wait beyond the moment up to which operations that ended have come: for those
+that go on. Longer ones look as if nothing ran, and such samples are not used."""
+
+MOST_OPERATIONS = 1 << 20
+"""Kept of a GPU while they wait for their samples, 32 MiB; the oldest go first."""
+
+MOST_WAITING = 1 << 17
+"""Samples that wait, 15 MiB."""
+
+REFIT_NS = 60_000_000_000
+"""How often the clock's offset is measured anew: CUPTI's clocks drift apart."""
+
+BYTES_PER_S = 200
+"""What the figures may add to a recording, a device."""
+
+FIRST_PAUSE_NS = 2_000_000_000
+LEAST_PAUSE_NS = 10_000_000_000
+
+ACTIVE_PERCENT = 5.0
+"""SM activity from which a sample without any operation is of something that was not seen."""
+
+MOST_UNSEEN = 0.1
+"""Share of such samples from which no figures are given: it then runs beside kernels too."""
+
+OTHERS_USE_IT = "something that is not traced uses this GPU: its counters cannot be told apart"
+
+_SHAPE_BITS = 32
+_COPIES = 1
+"""The key of what is no kernel; keys of kernels are larger."""
+
+
+class CountedOperations(NamedTuple):
+    """Operations of one process as they were attributed: its devices' numbers, times, the session's
+    numbers of the kernel (0 for what is none), its launch shape and the range that it counts in.
+    """
+
+    devices: Int64s
+    starts_ns: Int64s
+    ends_ns: Int64s
+    kernels: Int64s
+    shapes: Int64s
+    ranges: Int64s
+
+
+class CountedProcess(NamedTuple):
+    """A process at a moment: until when all that had ended has come (None: all has), and which of
+    some intervals touch a time in which operations were not recorded."""
+
+    number: int
+    until_ns: int | None
+    is_unknown: Callable[[Int64s, Int64s], Bools]
+
+
+class RunCounters:
+    """Operations of a run's processes in, events out; `close` ends the samplers."""
+
+    def __init__(self, interval_ns: int = INTERVAL_NS) -> None:
+        self._interval_ns = interval_ns
+        self._gpus: dict[str, _CountedGpu] = {}
+
+    def add(
+        self, process: int, pid: int, operations: CountedOperations, gpu_of: Callable[[int], str]
+    ) -> None:
+        """Add operations of a process; `gpu_of` names a device as CUDA_VISIBLE_DEVICES would."""
+        for device in np.unique(operations.devices).tolist():
+            name = gpu_of(device)
+            gpu = self._gpus.get(name)
+            if gpu is None:
+                gpu = self._gpus[name] = _CountedGpu(
+                    Sampler(name, cupti_places([pid]), self._interval_ns), process, device
+                )
+            of_device = operations.devices == device
+            gpu.add(process, CountedOperations(*(column[of_device] for column in operations)))
+
+    def collect(
+        self, now_ns: int, processes: Sequence[CountedProcess], ended: bool = False
+    ) -> list[AnyEvent]:
+        """What there is to say now; with `ended`, for the last time."""
+        return [
+            event
+            for gpu in self._gpus.values()
+            if (event := gpu.collect(now_ns, processes, ended)) is not None
+        ]
+
+    @property
+    def samplers(self) -> list[Sampler]:
+        """Of the GPUs used so far."""
+        return [gpu.sampler for gpu in self._gpus.values()]
+
+    def close(self) -> None:
+        """End the samplers; may be called more than once."""
+        for gpu in self._gpus.values():
+            gpu.sampler.close()
+
+
+class _CountedGpu:
+    """One GPU: its sampler, what waits, and the sums by kernel and by phase."""
+
+    def __init__(self, sampler: Sampler, process: int, device: int) -> None:
+        self.sampler = sampler
+        self._process = process
+        self._device = device
+        self._users: set[int] = set()
+        self._samples: list[Samples] = []
+        self._operations: list[Operations] = []
+        self._phases: list[Int64s] = []
+        self._dropped_until_ns = 0
+        """Until then operations are missing: they were too many to keep."""
+        self._sums: _Sums | None = None
+        self._offset_ns: int | None = None
+        self._fitted_ns = 0
+        self._due_ns = 0
+        self._said: str | None = None
+
+    def add(self, process: int, operations: CountedOperations) -> None:
+        """Keep operations until their samples have come."""
+        self._users.add(process)
+        if self.sampler.failure is not None and not self._samples:
+            return
+        keys = np.where(
+            operations.kernels > 0,
+            operations.kernels << _SHAPE_BITS | operations.shapes,
+            _COPIES,
+        )
+        timed = operations.starts_ns > 0
+        self._operations.append(
+            Operations(operations.starts_ns[timed], operations.ends_ns[timed], keys[timed])
+        )
+        self._phases.append(operations.ranges[timed])
+        while sum(len(part.keys) for part in self._operations) > MOST_OPERATIONS:
+            ends_ns = self._operations.pop(0).ends_ns
+            self._dropped_until_ns = int(ends_ns.max(initial=self._dropped_until_ns))
+            del self._phases[0]
+
+    def collect(
+        self, now_ns: int, processes: Sequence[CountedProcess], ended: bool
+    ) -> GpuCounters | None:
+        users = [process for process in processes if process.number in self._users]
+        batches = self.sampler.read()
+        if ended:
+            self.sampler.close()
+        facts = self.sampler.facts
+        if facts is not None:
+            if self._sums is None:
+                self._sums = _Sums(facts.counters)
+            self._samples += [percents_to_amounts(batch, facts.counters) for batch in batches]
+            self._use_samples(self._sums, now_ns, users, ended)
+        elif ended and self.sampler.failure is None:
+            self.sampler.failure = "the run was over before its counters were sampled"
+        reason = self.sampler.failure
+        if reason is None and self._sums is not None and self._sums.is_shared:
+            reason = OTHERS_USE_IT
+        is_due = ended or reason != self._said or now_ns >= self._due_ns
+        if not is_due or (facts is None and reason is None):
+            return None
+        self._said = reason
+        return self._event(now_ns, reason)
+
+    def _use_samples(
+        self, sums: _Sums, now_ns: int, users: Sequence[CountedProcess], ended: bool
+    ) -> None:
+        samples = joined_samples(self._samples, len(sums.counters))
+        samples = samples.pick(slice(-MOST_WAITING, None))
+        complete = [user.until_ns for user in users if user.until_ns is not None]
+        until_ns = min(complete, default=now_ns) - (0 if ended else LATE_NS)
+        ready = int(np.searchsorted(samples.ends_ns, until_ns, side="right"))
+        operations, phases = self._joined_operations()
+        if not ready or not self._fit(samples.pick(slice(ready)), operations, now_ns, ended):
+            self._samples = [samples]
+            return
+        self._samples = [samples.pick(slice(ready, None))]
+        due = samples.pick(slice(ready)).moved(self._offset_ns or 0)
+        unknown = due.starts_ns < self._dropped_until_ns
+        for user in users:
+            unknown |= user.is_unknown(due.starts_ns, due.ends_ns)
+        sums.add(due, unknown, operations, phases)
+        needed = operations.ends_ns > due.ends_ns[-1]
+        self._operations, self._phases = [operations.pick(needed)], [phases[needed]]
+
+    def _joined_operations(self) -> tuple[Operations, Int64s]:
+        phases = np.concatenate(self._phases) if self._phases else np.empty(0, np.int64)
+        return joined_operations(self._operations), phases
+
+    def _fit(self, samples: Samples, operations: Operations, now_ns: int, ended: bool) -> bool:
+        """Measure the clock's offset where that is due; whether samples can be used."""
+        count = len(samples.starts_ns)
+        if self._offset_ns is None and count < MOST_SAMPLES and not ended:
+            return False
+        if self._offset_ns is None or now_ns - self._fitted_ns > REFIT_NS:
+            fit = fit_clock(samples, operations, self._offset_ns)
+            self._fitted_ns = now_ns
+            if fit is not None:
+                self._offset_ns = fit.offset_ns
+        return True
+
+    def _event(self, now_ns: int, reason: str | None) -> GpuCounters:
+        facts, sums = self.sampler.facts, self._sums
+        event = GpuCounters(
+            time_ns=now_ns, process=self._process, device=self._device, unavailable_reason=reason
+        )
+        if facts is None or sums is None:
+            self._due_ns = now_ns + LEAST_PAUSE_NS
+            return event
+        kernels, phases = sums.rows() if not sums.is_shared else ([], [])
+        figures = (len(kernels) + len(phases)) * (2 * len(facts.counters) + 4)
+        pause_ns = int(_BYTES_A_FIGURE * figures * 1e9 / BYTES_PER_S)
+        is_first = not sums.samples
+        self._due_ns = now_ns + (FIRST_PAUSE_NS if is_first else max(LEAST_PAUSE_NS, pause_ns))
+        return replace(
+            event,
+            chip=facts.chip,
+            cupti_version=facts.cupti_version,
+            interval_ns=facts.interval_ns,
+            counters=facts.counters,
+            samples=sums.samples,
+            unused_samples=sums.unused,
+            lost_samples=self.sampler.lost,
+            clock_offset_ns=self._offset_ns,
+            mean=sums.mean,
+            kernels=tuple(kernels),
+            phases=tuple(phases),
+        )
+
+
+class _Sums:
+    """What the samples of a GPU that are used add up to."""
+
+    def __init__(self, counters: tuple[str, ...]) -> None:
+        self.counters = counters
+        self._by_kernel = Separation(len(counters))
+        self._by_phase = Separation(len(counters))
+        self._amounts = np.zeros(len(counters))
+        self._length_ns = 0.0
+        self.unused = 0
+        self._unseen = 0
+
+    @property
+    def samples(self) -> int:
+        """How many were used."""
+        return self._by_kernel.samples
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether something that was not seen runs on the GPU, and so beside what was seen."""
+        return self._unseen > max(FEWEST_SAMPLES, MOST_UNSEEN * (self.samples + self._unseen))
+
+    @property
+    def mean(self) -> tuple[float, ...]:
+        """Of each counter over all samples used."""
+        if not self._length_ns:
+            return ()
+        rates = (self._amounts / self._length_ns).tolist()
+        return tuple(
+            _rounded(rate * _scale(name)) for name, rate in zip(self.counters, rates, strict=True)
+        )
+
+    def add(self, samples: Samples, unknown: Bools, operations: Operations, phases: Int64s) -> None:
+        """Add samples, but those for which it is unknown what ran, with all operations that did;
+        `phases` has the range of each."""
+        unseen = self._see_nothing(samples, operations) & ~unknown
+        used = samples.pick(~(unknown | unseen))
+        self._unseen += int(np.count_nonzero(unseen))
+        self.unused += len(samples.starts_ns) - len(used.starts_ns)
+        self._by_kernel.add(used, operations)
+        self._by_phase.add(used, operations._replace(keys=phases))
+        self._amounts += used.amounts.sum(0)
+        self._length_ns += float((used.ends_ns - used.starts_ns).sum())
+
+    def _see_nothing(self, samples: Samples, operations: Operations) -> Bools:
+        """Which samples saw the SMs work while no operation is known to have run."""
+        if "sm_active_percent" not in self.counters:
+            return np.zeros(len(samples.starts_ns), np.bool_)
+        active = samples.amounts[:, self.counters.index("sm_active_percent")]
+        active = active / (samples.ends_ns - samples.starts_ns)
+        begun = np.searchsorted(np.sort(operations.starts_ns), samples.ends_ns)
+        ended = np.searchsorted(np.sort(operations.ends_ns), samples.starts_ns, side="right")
+        unseen: Bools = (active > ACTIVE_PERCENT) & (begun == ended)
+        return unseen
+
+    def rows(self) -> tuple[list[CountedKernel], list[CountedPhase]]:
+        """Of kernels and phases, those that ran longest."""
+        kernels = [
+            CountedKernel(key >> _SHAPE_BITS, key & ((1 << _SHAPE_BITS) - 1), *figures)
+            for key, figures in _largest(self._by_kernel.rates(), self.counters, _COPIES + 1)
+        ]
+        phases = [
+            CountedPhase(key, *figures)
+            for key, figures in _largest(self._by_phase.rates(), self.counters, 1)
+        ]
+        return kernels, phases
+
+
+_BYTES_A_FIGURE = 8
+"""As JSON: four digits, point, exponent, comma."""
+
+_DIGITS = 4
+_LEAST_SHARE = 0.002
+"""Of the time of everything: what ran less is no row."""
+
+_MOST_ROWS = 24
+
+
+_Figures = tuple[int, int, tuple[float | None, ...], tuple[float | None, ...]]
+"""Of a row: time, time alone, rates, errors."""
+
+
+def _largest(rates: Rates, names: Sequence[str], least_key: int) -> list[tuple[int, _Figures]]:
+    """The keys that ran longest, with what a row of the event has of each."""
+    rows = np.flatnonzero(rates.keys >= least_key)
+    rows = rows[rates.time_ns[rows] > _LEAST_SHARE * max(1.0, float(rates.time_ns[1:].sum()))]
+    rows = rows[np.argsort(-rates.time_ns[rows], kind="stable")][: min(_MOST_ROWS, MOST_COUNTED)]
+    found: list[tuple[int, _Figures]] = []
+    for row in rows.tolist():
+        known = np.isfinite(rates.errors[row])
+        values, errors = (
+            tuple(
+                _rounded(max(0.0, value) * _scale(name)) if is_known else None
+                for name, value, is_known in zip(names, column, known.tolist(), strict=True)
+            )
+            for column in (rates.rates[row].tolist(), rates.errors[row].tolist())
+        )
+        found.append(
+            (
+                int(rates.keys[row]),
+                (int(rates.time_ns[row]), int(rates.alone_ns[row]), values, errors),
+            )
+        )
+    return found
+
+
+def _scale(name: str) -> float:
+    """From amounts a nanosecond to percent, or to counts a second."""
+    return 1.0 if name.endswith("_percent") else 1e9
+
+
+def _rounded(value: float) -> float:
+    return float(f"{value:.{_DIGITS}g}")

@@ -1,0 +1,276 @@
+"""The process that samples one GPU: where it finds CUPTI, its start, its messages, its end.
+
+It is `gputui_counters`, a program of its own in C. What it sends is checked as foreign data is:
+CUPTI runs in it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import struct
+import subprocess
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from gputui.base.sanitize import sanitize
+from gputui.counters.separation import Floats, Samples
+from gputui.inject.build import COUNTERS
+from gputui.inject.environment import cupti_of_this_python
+
+INTERVAL_NS = 200_000
+"""How long a sample is: two or three layers of a decode, whose kernels cannot be told apart where
+each sample holds many layers (at 1 ms their bytes were 10 to 45 % off, at 200 µs 1 to 3; H200)."""
+
+END_S = 3.0
+"""It switches the counters off when it is asked to end; longer than that takes, it is killed."""
+
+_HEAD = struct.Struct("=II")
+_READY, _SAMPLES, _REFUSED, _LOST = 1, 2, 3, 4
+_MOST_BYTES = 8 << 20
+"""No message is longer: 16,384 samples of 16 columns take 2 MiB."""
+
+_MOST_COUNTERS = 64
+_LIBRARY = "libcupti.so.13"
+_TOOLKITS = ("/usr/local/cuda", "/usr/local/cuda-13")
+_PORTION = 1 << 18
+
+CLOSED = (
+    "this machine keeps the GPU's counters for administrators (RmProfilingAdminOnly is 1); gputui "
+    "doctor says what opens them"
+)
+BUSY = "another tool holds this GPU's counters (ncu, nsys, DCGM's profiling or another gputui)"
+"""What people are told; GPM's figures of the whole GPU go on either way."""
+
+
+class SamplerFacts(NamedTuple):
+    """What a sampler says once it samples: the GPU's UUID as NVML has it, its chip, CUPTI's version
+    as a number, how long a sample is meant to be, and its counters' names in order."""
+
+    uuid: str
+    chip: str
+    cupti_version: int
+    interval_ns: int
+    counters: tuple[str, ...]
+
+
+def cupti_places(pids: Sequence[int] = ()) -> list[str]:
+    """Where a libcupti may be: GPUTUI_CUPTI_PATH, else the likeliest first: beside this Python,
+    what the processes `pids` have loaded, the CUDA toolkit, the loader's own folders."""
+    if said := os.environ.get("GPUTUI_CUPTI_PATH"):
+        return [f"{said}/{_LIBRARY}" if os.path.isdir(said) else said]
+    places = [str(path)] if (path := cupti_of_this_python()) is not None else []
+    for pid in pids:
+        places += _loaded_by(pid)
+    for toolkit in _TOOLKITS:
+        for folder in ("extras/CUPTI/lib64", "lib64"):
+            place = Path(toolkit, folder, _LIBRARY)
+            places += [str(place)] if place.exists() else []
+    return list(dict.fromkeys([*places, _LIBRARY]))
+
+
+def _loaded_by(pid: int) -> Iterator[str]:
+    with contextlib.suppress(OSError):
+        for line in Path(f"/proc/{pid}/maps").read_text("utf-8", "replace").splitlines():
+            path = line.partition("/")
+            if "/libcupti.so" in line and not line.endswith("(deleted)"):
+                yield "/" + path[2]
+
+
+class Sampler:
+    """One GPU's sampler: started when made, read without waiting, closed at the end.
+
+    `facts` is None until it samples. `failure` is one line for people once it does not, or no more.
+    """
+
+    def __init__(self, gpu: str, places: Sequence[str], interval_ns: int = INTERVAL_NS) -> None:
+        """`gpu` is an entry of CUDA_VISIBLE_DEVICES; `places` where CUPTI may be."""
+        self.gpu = gpu
+        self.facts: SamplerFacts | None = None
+        self.failure: str | None = None
+        self.lost = 0
+        """Samples that were dropped, as far as the sampler knows, or could not be meant."""
+        self._pending = b""
+        self._process: subprocess.Popen[bytes] | None = None
+        if not COUNTERS.is_current():
+            self.failure = "the sampler of the GPU's counters was not built (gputui doctor)"
+            return
+        try:
+            self._process = subprocess.Popen(
+                [str(COUNTERS.path), str(interval_ns), *places],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                env=os.environ | {"CUDA_VISIBLE_DEVICES": gpu},
+                start_new_session=True,  # a Ctrl-C is not for it
+            )
+        except OSError as error:
+            self.failure = f"the sampler could not be started: {(error.strerror or '').lower()}"
+            return
+        assert self._process.stdout is not None
+        os.set_blocking(self._process.stdout.fileno(), False)
+
+    @property
+    def pid(self) -> int | None:
+        """Its process, while there is one."""
+        return None if self._process is None else self._process.pid
+
+    def fileno(self) -> int:
+        """For `select`: it can be read when samples have come. ValueError once closed."""
+        if self._process is None or self._process.stdout is None:
+            raise ValueError("the sampler is closed")
+        return self._process.stdout.fileno()
+
+    def read(self) -> list[Samples]:
+        """What came since the last time. Amounts are as the sampler sends them: shares in percent,
+        and counts. Never waits."""
+        if self._process is None:
+            return []
+        batches: list[Samples] = []
+        at_end = self._read_pipe()
+        try:
+            for kind, body in self._messages():
+                self._take(kind, body, batches)
+        except ValueError:
+            self._fail("the sampler sent what could not be read")
+        if at_end and self._process is not None:
+            self._fail(self.failure or _ending(self._process.wait()))
+        return batches
+
+    def close(self) -> None:
+        """End it, which switches the counters off; may be called more than once."""
+        process, self._process = self._process, None
+        if process is None:
+            return
+        assert process.stdout is not None
+        process.stdout.close()
+        with contextlib.suppress(OSError):
+            process.send_signal(signal.SIGTERM)
+        try:
+            process.wait(END_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+    def _fail(self, why: str) -> None:
+        self.failure = self.failure or why
+        self.close()
+
+    def _read_pipe(self) -> bool:
+        """Whether its end was reached."""
+        assert self._process is not None
+        assert self._process.stdout is not None
+        pipe = self._process.stdout.fileno()
+        portions = [self._pending]
+        size = len(self._pending)
+        at_end = False
+        while size <= _MOST_BYTES:
+            try:
+                portion = os.read(pipe, _PORTION)
+            except BlockingIOError:
+                break
+            if not portion:
+                at_end = True
+                break
+            portions.append(portion)
+            size += len(portion)
+        self._pending = b"".join(portions)
+        return at_end
+
+    def _messages(self) -> Iterator[tuple[int, bytes]]:
+        place = 0
+        while len(self._pending) - place >= _HEAD.size:
+            kind, size = _HEAD.unpack_from(self._pending, place)
+            if size > _MOST_BYTES:
+                raise ValueError(size)
+            if len(self._pending) - place - _HEAD.size < size:
+                break
+            place += _HEAD.size
+            yield kind, self._pending[place : place + size]
+            place += size
+        self._pending = self._pending[place:]
+
+    def _take(self, kind: int, body: bytes, batches: list[Samples]) -> None:
+        if kind == _READY:
+            self.facts = _facts(body)
+        elif kind == _SAMPLES and self.facts is not None:
+            samples, bad = _samples(body, len(self.facts.counters))
+            self.lost += bad
+            batches.append(samples)
+        elif kind == _REFUSED:
+            self.failure = refusal(body.decode("utf-8", "replace"))
+        elif kind == _LOST:
+            self.lost += min(int.from_bytes(body[:8], "little"), 1 << 40)
+
+
+def _facts(body: bytes) -> SamplerFacts:
+    pairs = [line.partition(" ")[::2] for line in body.decode("utf-8", "replace").splitlines()]
+    of = dict(pairs)
+    counters = tuple(sanitize(name, 64) for key, name in pairs if key == "counter")
+    if not 0 < len(counters) <= _MOST_COUNTERS:
+        raise ValueError(counters)
+    digits = of["uuid"] if set(of.get("uuid", "")) <= set("0123456789abcdef") else ""
+    groups = [digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:32]]
+    return SamplerFacts(
+        "GPU-" + "-".join(groups),
+        sanitize(of.get("chip", ""), 32),
+        int(of["cupti"]),
+        int(of["interval_ns"]),
+        counters,
+    )
+
+
+def _samples(body: bytes, counters: int) -> tuple[Samples, int]:
+    """Samples, and how many are left out because they cannot be meant."""
+    rows = np.frombuffer(body[8:], np.int64)
+    if len(rows) % (2 + counters):
+        raise ValueError(len(rows))
+    table = rows.reshape(-1, 2 + counters)
+    starts, ends = table[:, 0].copy(), table[:, 1].copy()
+    amounts = table[:, 2:].view(np.float64).copy()
+    good = (ends > starts) & (starts > 0) & (np.isfinite(amounts) & (amounts >= 0)).all(1)
+    good[1:] &= starts[1:] >= ends[:-1]
+    samples = Samples(starts, ends, amounts).pick(good)
+    return samples, int(np.count_nonzero(~good))
+
+
+def refusal(text: str) -> str:
+    """A sampler's reason, "word code text", as one line for people."""
+    word, _, rest = text.partition(" ")
+    detail = sanitize(rest.partition(" ")[2], 300)
+    match word:
+        case "rights":
+            return CLOSED
+        case "busy":
+            return f"{BUSY}: {detail}"
+        case "library":
+            return f"the GPU's counters need libcupti of CUDA 13: {detail}"
+        case "mig":
+            return "the counters of a part of a GPU (MIG) cannot be sampled"
+        case _:
+            return f"the GPU's counters cannot be sampled: {detail}"
+
+
+def _ending(status: int) -> str:
+    if status < 0:
+        return f"the sampler of the GPU's counters was ended by {_signal(-status)}"
+    return f"the sampler of the GPU's counters ended with status {status}"
+
+
+def _signal(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+def percents_to_amounts(samples: Samples, counters: Sequence[str]) -> Samples:
+    """Shares as what adds up: percent × ns. Counts are that already."""
+    is_share = np.array([name.endswith("_percent") for name in counters])
+    lengths = (samples.ends_ns - samples.starts_ns).astype(np.float64)
+    amounts: Floats = np.where(is_share, samples.amounts * lengths[:, None], samples.amounts)
+    return samples._replace(amounts=amounts)
