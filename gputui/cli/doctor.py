@@ -23,6 +23,8 @@ from gputui.base.sanitize import sanitize
 from gputui.cli.parsing import print_json
 from gputui.collect.catalogue import CatalogueError, load_catalogue
 from gputui.collect.sampler import read_once
+from gputui.counters.rights import counter_rights
+from gputui.inject.build import COUNTERS
 from gputui.inject.environment import (
     capture_environment,
     create_capture_folder,
@@ -107,6 +109,7 @@ def _machine() -> Iterator[Check]:
         )
         return
     yield Check("driver", "ok", f"{header.driver_version}, CUDA {header.cuda_driver_version}")
+    yield _counters(header.driver_version)
     for index, gpu in sorted(session.gpus.items()):
         name = f"GPU {index}"
         if gpu.facts.gpm_supported:
@@ -116,6 +119,17 @@ def _machine() -> Iterator[Check]:
             yield Check(
                 name, "warning", f"{gpu.facts.name}: no SM, tensor and DRAM counters ({reason})"
             )
+
+
+def _counters(driver_version: str | None) -> Check:
+    """Whether --counters can sample."""
+    name = "counters"
+    branch = re.match(r"\d+", driver_version or "")
+    rights = counter_rights(driver=int(branch[0]) if branch is not None else None)
+    if not COUNTERS.is_current():
+        return Check(name, "warning", "the sampler was not built", missing_library_reason())
+    status: Status = "warning" if rights.is_open is False else "ok"
+    return Check(name, status, f"of each kernel (--counters): {rights.detail}", rights.opening)
 
 
 def _library() -> Iterator[Check]:

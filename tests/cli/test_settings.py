@@ -144,7 +144,7 @@ def test_flags_then_environment_then_file(folder: Path) -> None:
     assert load({"theme": "flag", "interval": None, "ascii": True}, environment, path) == {
         "interval": 2.0, "theme": "flag", "readonly": False, "no_color": True, "ascii": True,
         "reader": False, "energy_price": None, "kernel_category": [], "alert": [], "notify": None,
-        "max_cost": None, "there": "gputui", "keep_arguments": False,
+        "max_cost": None, "counters": False, "there": "gputui", "keep_arguments": False,
     }  # fmt: skip
 
 

@@ -76,7 +76,8 @@ def project(tmp_path) -> Path:
 
 
 def built(project: Path) -> set[Path]:
-    return {*project.rglob("*.so"), *project.rglob("gputui_inject")}
+    programs = [path for library in LIBRARIES for path in project.rglob(library.path.name)]
+    return {*project.rglob("*.so"), *programs}
 
 
 def expected(project: Path) -> set[Path]:
