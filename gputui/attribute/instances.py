@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from gputui.attribute.arrays import LATEST_NS, Bools, Int64s, Slots, join
+from gputui.attribute.arrays import LATEST_NS, Bools, Int64s, Slots, join, run_starts
 from gputui.model.payloads import NO_PAYLOAD
 from gputui.ring.layout import payload_types
 
@@ -33,80 +33,157 @@ MAX_AROUND = 256
 
 
 class Nesting:
-    """Instances that began inside ranges of other stacks, and Start/End ranges."""
+    """Instances that began inside ranges of other stacks, and Start/End ranges, until their place
+    is settled. Columns, because whole libraries annotate beside the program's own ranges."""
 
     def __init__(self, instances: RangeInstances) -> None:
         self._instances = instances
-        self._around: dict[int, list[int]] = {}
-        self._inside: dict[int, set[int]] = {}
-        self._below: dict[int, dict[int, int]] = {}
-        self._levels: dict[int, int] = {}
+        self._count = 0
+        self._pairs = _Rows(2)
+        """An instance, and one of another stack that was open where it began."""
+        self._below = _Rows(3)
+        """An instance whose level is not known yet, a node, and how many of that node lie in it."""
+        self._levels: list[tuple[Int64s, Int64s]] = []
+        self._places = np.empty(0, np.int64)
 
     def __len__(self) -> int:
-        return len(self._around)
+        return self._count
 
     def cross(self, ids: Int64s, around: Int64s) -> None:
         """These `ids` (one per pair) began while the instance beside each was the innermost open
         one of another stack, or an open Start/End range.
         """
-        others_around: dict[int, list[int]] = {}
-        for number, other in zip(ids.tolist(), around.tolist(), strict=True):
-            others_around.setdefault(number, []).append(other)
-        for number, others in others_around.items():
-            self._around.setdefault(number, []).extend(others[-MAX_AROUND:])
-            for other in others[-MAX_AROUND:]:
-                self._wait(other, number)
-        own = np.fromiter(others_around, np.int64, len(others_around))
-        self._instances.root[self._instances.rows(own)] = own
+        if not len(ids):
+            return
+        order = np.argsort(ids, kind="stable")
+        ids, around = ids[order], around[order]
+        firsts = run_starts(ids)
+        counts = np.diff(np.append(firsts, len(ids)))
+        if counts.max() > MAX_AROUND:
+            lasts = np.repeat(firsts + counts, counts)
+            newest = np.arange(len(ids)) >= lasts - MAX_AROUND
+            ids, around = ids[newest], around[newest]
+        self._begin(ids[run_starts(ids)])
+        self._wait(ids, around)
 
     def start_end(self, ids: Int64s) -> None:
         """Register Start/End ranges, whose place among other ranges has to be found."""
-        self._around.update((number, []) for number in ids.tolist())
+        self._begin(ids)
+
+    def _begin(self, ids: Int64s) -> None:
+        rows = self._instances.rows(ids)
+        self._count += len(ids) - int(np.count_nonzero(self._instances.unplaced[rows]))
+        self._instances.unplaced[rows] = True
+        self._instances.root[rows] = ids
+
+    def _wait(self, inner: Int64s, outer: Int64s) -> None:
+        """Keep each of `outer` from being finalised before the instance beside it."""
+        order = np.lexsort((outer, inner))
+        inner, outer = inner[order], outer[order]
+        new = np.ones(len(inner), np.bool_)
+        new[1:] = (inner[1:] != inner[:-1]) | (outer[1:] != outer[:-1])
+        inner, outer = inner[new], outer[new]
+        np.add.at(self._instances.children, self._instances.rows(outer), 1)
+        self._pairs.add(inner, outer)
 
     def outgrown(self, closed: Int64s) -> None:
         """For instances closed since the last call: whatever began inside one but outlasts it is
         not inside it."""
-        if not self._inside:
+        if not len(self._pairs) or not len(closed):
             return
-        for other in self._inside.keys() & set(closed.tolist()):
-            for number in list(self._inside[other]):
-                self._outgrow(number, other)
+        instances = self._instances
+        inner, outer = self._pairs.columns()
+        end_ns = instances.end_ns
+        ends_first = end_ns[instances.rows(outer)] < end_ns[instances.rows(inner)]
+        outlasts = np.flatnonzero(ends_first & (self._index_of(outer, closed) >= 0))
+        if not len(outlasts):
+            return
+        around: dict[int, set[int]] = {number: set() for number in inner[outlasts].tolist()}
+        for row in np.flatnonzero(np.isin(inner, inner[outlasts])).tolist():
+            around[int(inner[row])].add(int(outer[row]))
+        moved: list[tuple[int, int]] = []
+        for row in outlasts.tolist():
+            number, other = int(inner[row]), int(outer[row])
+            below = self._outlasting(other, int(end_ns[number & instances.ROW]))
+            around[number].remove(other)
+            if instances.is_alive(below) and below not in around[number]:
+                around[number].add(below)
+                moved.append((number, below))
+        self._stop_waiting(outer[outlasts])
+        self._pairs.drop(outlasts)
+        if moved:
+            self._wait(*np.array(moved, np.int64).T)
 
-    def _outgrow(self, number: int, other: int) -> None:
+    def _outlasting(self, other: int, end_ns: int) -> int:
         """Look further down the other stack for a range that ends no earlier."""
         instances = self._instances
-        end_ns = instances.end_ns[number & instances.ROW]
-        below = other
-        while instances.is_alive(below) and instances.end_ns[below & instances.ROW] < end_ns:
-            below = int(instances.parent[below & instances.ROW])
-        if below == other:
-            return
-        self._around[number].remove(other)
-        if instances.is_alive(below) and below not in self._around[number]:
-            self._around[number].append(below)
-            self._wait(below, number)
-        self._stop_waiting(other, number)
+        while instances.is_alive(other) and instances.end_ns[other & instances.ROW] < end_ns:
+            other = int(instances.parent[other & instances.ROW])
+        return other
 
-    def parent(self, number: int, now_ns: int, decide: bool) -> int:
-        """The parent of a closed instance, NO_INSTANCE, or UNDECIDED, which `decide` rules out."""
+    def _stop_waiting(self, outer: Int64s) -> None:
+        rows = self._instances.rows(outer[self._instances.alive(outer)])
+        np.subtract.at(self._instances.children, rows, 1)
+
+    def _index_of(self, wanted: Int64s, ids: Int64s) -> Int64s:
+        """Where each of `wanted` stands in `ids`, which are distinct; −1 for what does not."""
+        if len(self._places) < len(self._instances.node):
+            self._places = np.full(len(self._instances.node), -1)
+        rows = self._instances.rows(ids)
+        self._places[rows] = np.arange(len(ids))
+        index = self._places[self._instances.rows(wanted)]
+        self._places[rows] = -1
+        index[ids[index] != wanted] = -1
+        return index
+
+    def place(self, ids: Int64s, decide: Bools, now_ns: int) -> Bools:
+        """Find the parents of closed instances and record them: which have their place now.
+        `decide` are those that wait no longer to learn it."""
+        parents = self._parents(ids, decide, now_ns)
+        placed: Bools = parents != UNDECIDED
+        self._settle(ids[placed], parents[placed])
+        return placed
+
+    def _parents(self, ids: Int64s, decide: Bools, now_ns: int) -> Int64s:
+        """The parent of each: the shortest range around it; NO_INSTANCE, or UNDECIDED."""
         instances = self._instances
-        end_ns = instances.end_ns[number & instances.ROW]
-        own = int(instances.parent[number & instances.ROW])
+        own_rows = instances.rows(ids)
+        inner, outer = self._pairs.columns()
+        index = self._index_of(inner, ids)
+        chosen = index >= 0
+        index = np.concatenate((index[chosen], np.arange(len(ids))))
+        around = np.concatenate((outer[chosen], instances.parent[own_rows]))
+        alive = instances.alive(around)
+        index, around = index[alive], around[alive]
+        rows = instances.rows(around)
+        encloses = instances.end_ns[rows] >= instances.end_ns[own_rows[index]]
+        encloses &= ~instances.elsewhere[rows]
+        index, around, rows = index[encloses], around[encloses], rows[encloses]
+        starts_ns, ends_ns = instances.start_ns[rows], instances.end_ns[rows]
+        parents = np.full(len(ids), NO_INSTANCE)
+        # Of equally long ranges the newest, then the one of the lowest id.
+        order = np.lexsort((around, -starts_ns, ends_ns - starts_ns, index))
+        if len(order):
+            firsts = order[run_starts(index[order])]
+            parents[index[firsts]] = around[firsts]
+        for number in np.unique(index[ends_ns == LATEST_NS]).tolist():
+            some = np.unique(around[index == number]).tolist()
+            parents[number] = self._parent_among(some, now_ns, bool(decide[number]))
+        return parents
+
+    def _parent_among(self, around: list[int], now_ns: int, decide: bool) -> int:
+        """The parent among instances that end later, of which some are open."""
+        instances = self._instances
         closed: list[tuple[int, int, int]] = []
         still_open: list[tuple[int, int]] = []
-        for other in {own, *self._around[number]}:
-            if not instances.is_alive(other):
-                continue
+        for other in around:
             row = other & instances.ROW
-            other_end_ns = int(instances.end_ns[row])
-            if instances.elsewhere[row] or other_end_ns < end_ns:
-                continue
-            start_ns = int(instances.start_ns[row])
-            if other_end_ns == LATEST_NS:
+            start_ns, end_ns = int(instances.start_ns[row]), int(instances.end_ns[row])
+            if end_ns == LATEST_NS:
                 still_open.append((start_ns, other))
             else:
-                closed.append((other_end_ns - start_ns, -start_ns, other))
-        shortest = min(closed, default=(LATEST_NS, 0, -1))
+                closed.append((end_ns - start_ns, -start_ns, other))
+        shortest = min(closed, default=(LATEST_NS, 0, NO_INSTANCE))
         # What has already been open for longer than a closed one lasted is longer.
         still_open = [part for part in still_open if now_ns - part[0] < shortest[0]]
         if not still_open:
@@ -118,69 +195,94 @@ class Nesting:
         is_sure = not closed and not instances.start_end[newest & instances.ROW]
         return newest if is_sure else UNDECIDED
 
-    def settle(self, number: int, parent: int) -> None:
-        """Record a finalised instance with its parent."""
+    def _settle(self, ids: Int64s, parents: Int64s) -> None:
+        """Record finalised instances with their parents."""
+        if not len(ids):
+            return
         instances = self._instances
-        row = number & instances.ROW
-        for other in self._around.pop(number):
-            self._stop_waiting(other, number)
-        below = self._below.pop(number, {})
-        counts = instances.last_ns[row] >= 0 and not instances.elsewhere[row]
+        rows, inside = instances.rows(ids), np.flatnonzero(parents >= 0)
+        parent_rows = instances.rows(parents[inside])
+        roots = np.full(len(ids), NO_INSTANCE)
+        roots[inside] = instances.root[parent_rows]
+        if len(ids) > 1 and (self._index_of(roots[roots >= 0], ids) >= 0).any():
+            for place in range(len(ids)):  # one after the other: some lie in others of them
+                self._settle(ids[place : place + 1], parents[place : place + 1])
+            return
+        self._count -= int(np.count_nonzero(instances.unplaced[rows]))
+        instances.unplaced[rows] = False
+        inner, outer = self._pairs.columns()
+        settled = np.flatnonzero(self._index_of(inner, ids) >= 0)
+        self._stop_waiting(outer[settled])
+        self._pairs.drop(settled)
+        here = ~instances.elsewhere[rows]
+        counts = (instances.last_ns[rows] >= 0) & here
         # The link to a Start/End range is counted here: only its end shows on which thread that
         # happens.
-        link = int(instances.start_end[row] and not instances.elsewhere[row])
-        above = 0
-        root = -1
-        if parent >= 0:
-            parent_row = parent & instances.ROW
-            root = int(instances.root[parent_row])
-            if not instances.start_end[parent_row]:
-                above = int(instances.level[parent_row])
-                if root >= 0:
-                    above += 1 - int(instances.level[root & instances.ROW])
-            instances.busy_children[parent_row] += counts
-        node = int(instances.node[row])
-        for name, count in below.items():
-            self._add_levels(name, count * (link + above))
-        if counts:
-            self._add_levels(node, above)
-            below[node] = below.get(node, 0) + 1
-        if root >= 0:
-            for name, count in below.items():
-                self.wait_for_level(root, name, count)
+        links = (instances.start_end[rows] & here).astype(np.int64)
+        above = np.zeros(len(ids), np.int64)
+        levels = instances.level[parent_rows]
+        in_root = np.flatnonzero(roots[inside] >= 0)
+        levels[in_root] += 1 - instances.level[instances.rows(roots[inside][in_root])]
+        above[inside] = np.where(instances.start_end[parent_rows], 0, levels)
+        np.add.at(instances.busy_children, parent_rows, counts[inside].astype(np.int64))
+        below_root, below_nodes, below_counts = self._below.columns()
+        index = self._index_of(below_root, ids)
+        taken = np.flatnonzero(index >= 0)
+        index, below_nodes, below_counts = index[taken], below_nodes[taken], below_counts[taken]
+        self._below.drop(taken)
+        own = np.flatnonzero(counts)
+        nodes = instances.node[rows[own]]
+        self._levels.append((below_nodes, below_counts * (links + above)[index]))
+        self._levels.append((nodes, above[own]))
+        self.wait_for_levels(
+            np.concatenate((roots[index], roots[own])),
+            np.concatenate((below_nodes, nodes)),
+            np.concatenate((below_counts, np.ones(len(own), np.int64))),
+        )
 
-    def wait_for_level(self, root: int, node: int, count: int) -> None:
-        """This many instances of a node lie in `root`; their level grows with its own."""
-        if root not in self._around:
-            return  # finalised early, before its inner ranges
-        waiting = self._below.setdefault(root, {})
-        waiting[node] = waiting.get(node, 0) + count
+    def wait_for_levels(self, roots: Int64s, nodes: Int64s, counts: Int64s) -> None:
+        """So many instances of each node lie in the root beside it; their level grows with its
+        own."""
+        instances = self._instances
+        # Of one that was finalised early, before its inner ranges, nobody asks any more.
+        waits = np.flatnonzero(instances.alive(roots))
+        waits = waits[instances.unplaced[instances.rows(roots[waits])]]
+        if len(waits):
+            self._below.add(roots[waits], nodes[waits], counts[waits])
 
     def take_levels(self) -> dict[int, int]:
         """Node → levels settled since the last call."""
-        levels, self._levels = self._levels, {}
-        return levels
+        levels, self._levels = self._levels, []
+        nodes, amounts = (join([part[index] for part in levels], np.int64) for index in (0, 1))
+        sums = np.bincount(nodes, amounts).astype(np.int64) if len(nodes) else nodes
+        some = np.flatnonzero(sums)
+        return dict(zip(some.tolist(), sums[some].tolist(), strict=True))
 
-    def _add_levels(self, node: int, levels: int) -> None:
-        if levels:
-            self._levels[node] = self._levels.get(node, 0) + levels
 
-    def _wait(self, other: int, number: int) -> None:
-        """Keep `other` from being finalised before `number`."""
-        waiting = self._inside.setdefault(other, set())
-        if number not in waiting:
-            waiting.add(number)
-            self._instances.children[other & self._instances.ROW] += 1
+class _Rows:
+    """Columns to which rows are added, and from which they are dropped."""
 
-    def _stop_waiting(self, other: int, number: int) -> None:
-        waiting = self._inside.get(other)
-        if waiting is None or number not in waiting:
-            return
-        waiting.remove(number)
-        if not waiting:
-            del self._inside[other]
-        if self._instances.is_alive(other):
-            self._instances.children[other & self._instances.ROW] -= 1
+    def __init__(self, columns: int) -> None:
+        self._parts: list[tuple[Int64s, ...]] = [(np.empty(0, np.int64),) * columns]
+
+    def __len__(self) -> int:
+        return sum(len(part[0]) for part in self._parts)
+
+    def add(self, *columns: Int64s) -> None:
+        self._parts.append(columns)
+
+    def columns(self) -> tuple[Int64s, ...]:
+        """All rows."""
+        if len(self._parts) > 1:
+            self._parts = [tuple(map(np.concatenate, zip(*self._parts, strict=True)))]
+        return self._parts[0]
+
+    def drop(self, rows: Int64s) -> None:
+        """Remove these rows of `columns`."""
+        if len(rows):
+            kept = np.ones(len(self), np.bool_)
+            kept[rows] = False
+            self._parts = [tuple(column[kept] for column in self.columns())]
 
 
 # --- Instances: one row per entry of a range, until everything it launched has arrived.
@@ -275,6 +377,8 @@ class RangeInstances:
         self.touched = np.empty(0, np.int64)
         self.closed_ns = np.empty(0, np.int64)
         self.lost = np.empty(0, np.bool_)
+        self.unplaced = np.empty(0, np.bool_)
+        """Whether Nesting has still to find its place."""
         self.start_end = np.empty(0, np.bool_)
         self.elsewhere = np.empty(0, np.bool_)
         self.unended = np.empty(0, np.bool_)
@@ -321,6 +425,7 @@ class RangeInstances:
         self.end_thread[rows] = 0
         self.payload_type[rows] = NO_PAYLOAD
         self.lost[rows] = False
+        self.unplaced[rows] = False
         self.operations[rows] = 0
         self.busy_children[rows] = 0
         self.touched[rows] = self.flushes
@@ -429,13 +534,10 @@ class RangeInstances:
         """Which of the ready instances have a settled place in the tree."""
         placed = np.ones(len(ids), np.bool_)
         rows = self.rows(ids)
-        for index in np.flatnonzero(ready & (self.root[rows] == ids)).tolist():
-            number = int(ids[index])
-            late = now_ns - self.closed_ns[rows[index]] >= UNDECIDED_NS
-            parent = self.nesting.parent(number, self.now_ns, decide=everything or bool(late))
-            placed[index] = parent != UNDECIDED
-            if placed[index]:
-                self.nesting.settle(number, parent)
+        own = np.flatnonzero(ready & (self.root[rows] == ids))
+        if len(own):
+            decide = (now_ns - self.closed_ns[rows[own]] >= UNDECIDED_NS) | everything
+            placed[own] = self.nesting.place(ids[own], decide, self.now_ns)
         return placed
 
     def _give_to_parents(self, rows: Int64s) -> None:
@@ -450,10 +552,8 @@ class RangeInstances:
         np.add.at(self.busy_children, parents[stacked & ran], 1)
         inside = stacked & ran & (roots >= 0)
         if inside.any():
-            keys = np.stack((roots[inside], self.node[rows[inside]]))
-            pairs, counts = np.unique(keys, axis=1, return_counts=True)
-            for root, node, count in zip(*pairs.tolist(), counts.tolist(), strict=True):
-                self.nesting.wait_for_level(root, node, count)
+            nodes = self.node[rows[inside]]
+            self.nesting.wait_for_levels(roots[inside], nodes, np.ones(len(nodes), np.int64))
         np.minimum.at(self.first_ns, parents, self.first_ns[rows])
         np.maximum.at(self.last_ns, parents, self.last_ns[rows])
         np.maximum.at(self.touched, parents, self.touched[rows])
@@ -490,8 +590,8 @@ class RangeInstances:
         for name in (
             "generation", "node", "level", "parent", "root", "start_ns", "end_ns",
             "first_ns", "last_ns", "awaited", "children", "operations", "busy_children",
-            "touched", "closed_ns", "lost", "start_end", "elsewhere", "unended", "end_thread",
-            "payload", "payload_type",
+            "touched", "closed_ns", "lost", "unplaced", "start_end", "elsewhere", "unended",
+            "end_thread", "payload", "payload_type",
         ):  # fmt: skip
             old = getattr(self, name)
             new = np.zeros(size, old.dtype)
