@@ -70,7 +70,7 @@ class NamedObject(msgspec.Struct, frozen=True):
     name: str
 
 
-class ProcessFacts(msgspec.Struct, frozen=True):
+class CapturedProcess(msgspec.Struct, frozen=True):
     """A process that loaded the capture library. `host` is where it runs, of several hosts;
     `start_ns` and `end_ns` are since the run's start; `threads` are names by id."""
 
@@ -121,7 +121,7 @@ class RunFacts(msgspec.Struct, frozen=True):
     gpu_unavailable_reason: str | None
     capture_unavailable_reason: str | None
     remarks: list[str]
-    processes: list[ProcessFacts]
+    processes: list[CapturedProcess]
     job: Job | None
 
 
@@ -304,10 +304,10 @@ def _run(session: Session, run: Run) -> RunFacts:
     )
 
 
-def _process(row: TracedRow) -> ProcessFacts:
+def _process(row: TracedRow) -> CapturedProcess:
     process = row.process
     return _filled(
-        ProcessFacts,
+        CapturedProcess,
         process.attached,
         process,
         row,
