@@ -245,8 +245,8 @@ def union(many: Iterable[Busy]) -> Busy:
 # --- Time covered by at least one of many intervals, per key, in order of arrival.
 
 # 46 bits are 19 hours of ns: longer than any batch, and 17 bits are left for the keys beside them.
-# Intervals further than 10 hours from the middle one of a call are clamped to that distance.
 _SPAN_BITS = 46
+# Intervals further than 10 hours from the middle one of a call are clamped to that distance.
 _SPAN = (1 << _SPAN_BITS) - 1
 
 

@@ -173,8 +173,8 @@ class Resources:
 # without end stays bounded.
 MAX_KERNEL_NAMES = 20_000
 
-# Added to a graph's number, to distinguish it from kernel names in the same table.
 _GRAPH = int(RecordKind.GRAPH)  # NumPy compares with an enum three times as slowly
+# Added to a graph's number, to distinguish it from kernel names in the same table.
 _GRAPH_KEY = 1 << 33
 
 

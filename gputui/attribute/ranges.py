@@ -105,8 +105,8 @@ MAX_OPEN = 100_000
 MAX_PAIRS = 1 << 19
 """Moments placed inside ranges at a time; the newest ranges come first."""
 
-# Numbers of places, distinct from those of the stacks.
 _MAX_PLACES = 4096
+# Numbers of places, distinct from those of the stacks.
 _FIRST_PLACE = 1 << 24
 
 RECENT = np.dtype(

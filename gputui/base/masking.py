@@ -14,12 +14,12 @@ from collections.abc import Iterable
 
 MASK = "***"
 
-# Tokens of a tokenizer, which options of language models name.
 _SECRET_NAME = re.compile(
     r"(?:token|password|passwd|passphrase|secret|credentials?"
     r"|(?:api|access|secret|private|auth|account|wandb)_?key)\Z",
     re.IGNORECASE,
 )
+# Tokens of a tokenizer, which options of language models name.
 _VOCABULARY = re.compile(
     r"(?:^|_)(?:eos|bos|pad|unk|sep|cls|mask|stop|start|end|image|video|audio|special|prefix|suffix"
     r"|per|by|next|first|last|new)_?token\Z",

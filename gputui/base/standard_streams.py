@@ -45,8 +45,8 @@ _data: list[BinaryIO] = []
 # Streams on which a command's passed-through output stopped in the middle of a line.
 _unended: set[str] = set()
 
-# Held while writing to the terminal or recording what is on it.
 _drawn: set[str] = set()
+# Held while writing to the terminal or recording what is on it.
 _lock = threading.Lock()
 
 # Colours and other sequences that leave the cursor in place.

@@ -100,8 +100,8 @@ many of them complete a batch.
 """
 
 # A line without an end, as from a progress bar that never breaks it, must not fill the memory.
-# A reported table is one line.
 _LONGEST_LINE = 1 << 16
+# A reported table is one line.
 _LONGEST_REPORT = 1 << 22
 
 

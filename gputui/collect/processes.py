@@ -32,12 +32,12 @@ _INITIAL_PID_NAMESPACE = 0xEFFFFFFC
 # Position of `starttime` after the name in /proc/PID/stat (proc_pid_stat(5), field 22).
 _START_TICKS = 19
 
-# Ancestors to follow: nothing further up launched the work.
 _FOREIGN = (
     "some processes are outside this container or hidden from this user; to see them, start the "
     "container with --pid=host, or run as root"
 )
 _DENIED = "this user may not look into some processes"
+# Ancestors to follow: nothing further up launched the work.
 _DEEPEST = 16
 _NOT_YET = "not measured yet for some processes: it is measured every few seconds"
 _NO_MEMORY = "the driver does not report it for some processes (containers, MIG)"

@@ -78,14 +78,14 @@ LIBRARIES = (*_EVERYWHERE, INJECTOR) if _INJECTS else _EVERYWHERE
 HOOK = CAPTURE.folder / "hook"
 """Python that runs in traced programs: found by their interpreter, or taken from the library."""
 
-# Where they find the layout of a ring.
 _MARK = "gputui library of sources "
 _FLAGS = ("-O2", "-std=gnu11", "-fvisibility=hidden")
 _KIND_FLAGS = {False: ("-shared", "-fPIC"), True: ("-pie", "-fPIE")}
+# Where they find the layout of a ring.
 _SHARED = CAPTURE.source.parent
 
-# A symbol is not looked up in the middle of a signal handler of the program.
 _SYSTEM_LIBRARIES = ("-ldl", "-lpthread")  # of their own before glibc 2.34
+# A symbol is not looked up in the middle of a signal handler of the program.
 _AT_ONCE = "-Wl,-z,now"
 _TIMEOUT_S = 120
 NO_LIBRARY = "GPUTUI_NO_LIBRARY"

@@ -19,10 +19,10 @@ from gputui.cures import VARIABLE
 from gputui.inject.build import CALLS, CAPTURE, HOOK, LIBRARIES
 from gputui.inject.options import Annotate, CaptureRange, GraphTrace, TraceSampling
 
-# Of the names that tempfile gives.
 SHARED_MEMORY = Path("/dev/shm")
 FOLDER_PREFIX = "gputui-"
 LOCK_NAME = ".gputui-lock"
+# Of the names that tempfile gives.
 _RANDOM_LETTERS = 8
 
 ROOM_BYTES = 128 << 20
@@ -33,12 +33,12 @@ _NVTX = "NVTX_INJECTION64_PATH"
 LOADERS = (_NVTX, _CUDA)
 """The variables by which NVTX and the CUDA driver load a tool into a program."""
 
-# Preloaded libraries up to this size are inspected.
 _KNOWN_TOOLS = (
     ("Nsight Compute (ncu)", ("nsight-compute", "nsight_compute")),
     ("Nsight Systems (nsys)", ("nsight-systems", "nsight_systems", "libtoolsinjection")),
     ("CUPTI", ("libcupti",)),
 )
+# Preloaded libraries up to this size are inspected.
 _PRELOADED_BYTES = 64 << 20
 
 # Commands that set the two variables for their own child.

@@ -6,8 +6,8 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Literal, NamedTuple
 
-# Python refuses numbers of thousands of digits, and no machine has that many GPUs.
 _LEADING_NUMBER = re.compile(r"[+-]?[0-9]+")
+# Python refuses numbers of thousands of digits, and no machine has that many GPUs.
 _MOST_DIGITS = 9
 # The ways people write "none", besides a negative index.
 _QUIET_ENDS = ("", "NoDevFiles")

@@ -311,8 +311,8 @@ FIRST_SPACING = 32
 MOMENTS = 20_000
 
 # The screen's thread needs the interpreter's lock in between: it draws at most this much later.
-# After each stretch of work the index yields the processor to the screen.
 _WORK_S = 0.02
+# After each stretch of work the index yields the processor to the screen.
 _REST_S = 0.004
 
 _WAIT_S = 0.5

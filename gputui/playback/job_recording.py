@@ -281,8 +281,8 @@ LOOK_S = 1.0
 """Between two looks for new recordings."""
 
 # Members' threads notify; this bounds what a missed notification costs.
-# Events that a member is read ahead.
 _WAIT_S = 0.1
+# Events that a member is read ahead.
 _AHEAD = 1000
 
 # Events of a recording kept until a rank is seen in it; samples are not.

@@ -147,9 +147,9 @@ class LineClassifier:
 # Times stand in arrays of 64 bits; a forged recording may claim any.
 _LAST_NS = 2**63 - 1
 # Bytes of lines that are indexed before they are announced: each announcement takes a lock.
-# Files of a rotated recording kept open; lines of further files are copied.
 _BATCH_BYTES = 1 << 20
 _READ_BYTES = 1 << 20
+# Files of a rotated recording kept open; lines of further files are copied.
 _MOST_FILES = 64
 
 

@@ -21,9 +21,9 @@ from gputui.report.schema import AnyColumn, AnyTable
 from gputui.report.tables.bounds import Roof, roofline
 from gputui.state import Run, Samples, Session
 
-# Points of a line: more than the width of the chart would not be visible.
 WIDTH, HEIGHT = 400, 150
 LEFT, BOTTOM, TOP, RIGHT = 58, 22, 8, 14
+# Points of a line: more than the width of the chart would not be visible.
 _POINTS = 400
 
 Point = tuple[int, float]

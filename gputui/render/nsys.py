@@ -168,12 +168,12 @@ def _quoted(name: str) -> str:
 # --- calls and GPU operations as rows
 
 
-# Columns that are NOT NULL in nsys and were not captured.
 _OPERATIONS = OPERATION.replace(" greenContextId", "")
 _SHAPE = (
     "gridX gridY gridZ blockX blockY blockZ registersPerThread staticSharedMemory "
     "dynamicSharedMemory"
 )
+# Columns that are NOT NULL in nsys and were not captured.
 _KERNEL_ZEROS = (
     "launchType", "cacheConfig", "localMemoryPerThread", "localMemoryTotal", "gridId",
 )  # fmt: skip

@@ -107,8 +107,8 @@ class Threshold(msgspec.Struct, frozen=True):
 
 HOST, RUN = "host", "run"
 # Not keys of leaves, but sums of all the leaves whose keys begin so.
-# Known once ranks and processes can be compared, not from one reading to the next.
 _SUMS = ("idle", "busy")
+# Known once ranks and processes can be compared, not from one reading to the next.
 _AT_THE_END = (LEAVES[Leaf.RANK].key, LEAVES[Leaf.SHARED].key)
 
 # Accounted time of which a share is taken: that of less would be of chance.

@@ -280,8 +280,8 @@ def _are_near(old: str, new: str) -> bool:
     return category(old) == category(new) and same >= _NEAR * len(words[0] | words[1])
 
 
-# Share of the words of two names that is in both from which they are near.
 _WORDS = re.compile(r"[^\W\d]\w{3,}")
+# Share of the words of two names that is in both from which they are near.
 _NEAR = 0.75
 
 

@@ -128,11 +128,11 @@ class Fields:
 
 # What is read of a GPU every few seconds, in a thread of its own because it may be slow.
 
-# A failing GPU may report faster than it is polled: the rest is read next time.
 _MARGIN = "temperature_margin_celsius"
 _STATUS_CALLS = calls_named(
     field for field in STATUS_FIELDS if field not in (_MARGIN, "energy_joules")
 )
+# A failing GPU may report faster than it is polled: the rest is read next time.
 _XIDS_AT_ONCE = 64
 
 
@@ -404,8 +404,8 @@ def _way(
 # so a faster caller gets the previous values again.
 
 
-# A tick that comes this much too early waits: at 100 ms per tick, every second one is early.
 MINIMUM_WINDOW_NS = 100_000_000
+# A tick that comes this much too early waits: at 100 ms per tick, every second one is early.
 _JITTER_NS = 15_000_000
 
 _MIB = 1024 * 1024

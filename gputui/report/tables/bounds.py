@@ -61,8 +61,8 @@ _CLOSE = 0.95
 STEADY_STEPS = "steady steps"
 """The scope of counters where steps are all that they read."""
 
-# fp16 stands for bf16 too, and for whatever a name does not say.
 _FP16 = "fp16", 1.0
+# fp16 stands for bf16 too, and for whatever a name does not say.
 _TYPES = (
     (re.compile("tf32", re.I), "tf32", 0.5),
     (re.compile("e4m3|e5m2|fp8|f8f8", re.I), "fp8", 2.0),

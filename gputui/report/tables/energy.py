@@ -27,11 +27,11 @@ from gputui.report.schema import ROWS, Column, TableSpec, count, if_any, text, t
 from gputui.report.windows import Estimates
 from gputui.state import Readings, Run, Session, Span, Total
 
-# Percent of utilization up to which a GPU counts as at rest.
 COUNTER = "the driver's counter"
 POWER = "power samples, integrated"
 _POWER = "power_watts"
 _ACTIVE = "utilization_percent"
+# Percent of utilization up to which a GPU counts as at rest.
 _IDLE = 1.0
 
 ALIKE = 1.5

@@ -32,8 +32,8 @@ from gputui.state import Run, Session
 # it. What was reached, a profiler of kernels measures (`ncu`).
 
 # What the occupancy calculator reckons with; `_LIMITS` has what differs between chips.
-# Of an SM, from compute capability 7.0 to 12.0.
 _WARP = 32
+# Of an SM, from compute capability 7.0 to 12.0.
 _REGISTERS = 65_536
 # Registers are given to a warp in such portions, and to four warps at a time.
 _REGISTER_UNIT = 256
@@ -50,8 +50,8 @@ class _Limits(NamedTuple):
     reserved_bytes: int = 1024
 
 
-# CUDA C++ Programming Guide, technical specifications per compute capability.
 _KIB = 1024
+# CUDA C++ Programming Guide, technical specifications per compute capability.
 _LIMITS = {
     "7.0": _Limits(64, 32, 96 * _KIB, 256, 0),
     "7.5": _Limits(32, 16, 64 * _KIB, 256, 0),

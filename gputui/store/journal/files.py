@@ -44,8 +44,8 @@ _READ_BYTES = 1 << 16
 # what `zstd --long` asks for.
 _LARGEST_WINDOW = 1 << 27
 # See _Unzstd: 1 KiB may become 32 MiB at most.
-# An empty block marked as the last of its frame (RFC 8878, 3.1.1.2).
 _ZSTD_PORTION = 1 << 10
+# An empty block marked as the last of its frame (RFC 8878, 3.1.1.2).
 _ZSTD_LAST_BLOCK = b"\x01\x00\x00"
 
 
