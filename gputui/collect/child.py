@@ -259,6 +259,8 @@ class Child:
             supervisor = subprocess.Popen(
                 [
                     sys.executable,
+                    # Isolated and without site: nothing that is set for the program reaches the
+                    # supervisor.
                     "-I",
                     "-S",
                     str(_SUPERVISOR),
@@ -285,6 +287,7 @@ class Child:
             why = (error.strerror or str(error)).lower()
             return ChildEnding(126, None, f"cannot start {self._name}: {why}")
         finally:
+            # Kept open here, the pipes would not end with the child.
             for descriptor in inherited[1:]:
                 os.close(descriptor)
         os.close(self._control_read)

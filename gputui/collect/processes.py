@@ -195,6 +195,7 @@ class ProcessTable:
             self._known.pop(pid, None)
             reasons["processes.command"] = _FOREIGN
             return _Details()
+        # psutil's first figure of a process covers no time.
         if not process.counted:
             process.counted = True
             cpu = None

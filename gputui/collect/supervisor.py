@@ -43,6 +43,8 @@ def main(arguments: list[str]) -> int:
     adopt_orphans()
     wake_read, wake_write = os.pipe()
     os.set_blocking(wake_write, False)
+    # Python repeats a call that a signal interrupts (PEP 475): only a byte that arrives wakes
+    # select.
     signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
     signal.signal(signal.SIGCHLD, lambda *_: None)
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
@@ -92,6 +94,7 @@ def _supervise(
         elif kill_at is not None and time.monotonic() >= kill_at:
             if give_up_at == math.inf:
                 give_up_at = time.monotonic() + kill_s
+            # Again and again: one may have forked between the listing and its signal.
             kill_at = time.monotonic() + 0.05
             _say(status, "killed", *sorted({*alive} - killed))
             killed.update(alive)
@@ -180,6 +183,7 @@ def _state(pid: int) -> bytes:
 def _stat(pid: int | str) -> list[bytes]:
     """The fields of /proc/PID/stat from the state on."""
     with open(f"/proc/{pid}/stat", "rb") as file:
+        # A name may hold blanks and parentheses (proc_pid_stat(5)): the last one ends it.
         return file.read().rpartition(b")")[2].split()
 
 

@@ -58,6 +58,7 @@ def attach(pid: int) -> Word:
     word = _word(pid)
     if word is None:
         maps = maps_of(pid)
+        # CUPTI has one subscriber a process: a second library in it would get nothing.
         if CAPTURE.path.name in maps:
             raise AttachError(f"process {pid} was started by gputui, which traces it already")
         if _HANDED_OVER in maps:
@@ -69,6 +70,7 @@ def attach(pid: int) -> Word:
         _run_injector(pid, str(CAPTURE.path))
         word = _await_word(pid)
     try:
+        # A lock on the word's file, which the system frees however this gputui ends.
         word.hold()
     except WordError as error:
         word.close()
@@ -96,6 +98,7 @@ def _run_injector(pid: int, what: str) -> None:
     N. Raises AttachError with what the injector said.
     """
     words = [str(INJECTOR.path), str(pid), what]
+    # Of glibc's it is known where its locks lie: a thread that waits in a futex can be judged then.
     if has_glibc_malloc(pid):
         words.append("futex")
     injector = subprocess.Popen(
@@ -108,6 +111,7 @@ def _run_injector(pid: int, what: str) -> None:
     )
     try:
         said, _ = injector.communicate(timeout=INJECTION_S)
+    # Never killed: it may have changed registers that only it can put back.
     except subprocess.TimeoutExpired:
         raise AttachError(
             f"process {pid} cannot be stopped now: it is in an uninterruptible system call; the "

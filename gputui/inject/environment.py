@@ -116,6 +116,7 @@ def capture_environment(
         )
     elif not held and (tool := _preloaded(base_environment.get("LD_PRELOAD", ""))):
         problems.append(f"maybe no {' and no '.join(places.values())}: LD_PRELOAD loads {tool}")
+    # gputui inside gputui: the variable is the outer one's, which was asked for kernels.
     if not kernels and Path(base_environment.get(_CUDA, "")).name == CAPTURE.path.name:
         del environment[_CUDA]
     if base_environment.get("NVTX_DISABLE"):
@@ -217,6 +218,7 @@ def _preloaded(paths: str) -> str | None:
 def cupti_of_this_python() -> Path | None:
     """A libcupti that pip installed beside gputui, for programs that load none themselves."""
     packages = Path(sysconfig.get_path("purelib"), "nvidia")
+    # Where the wheels of CUDA 13 and of CUDA 12 have it.
     for folder in ("cu13/lib", "cuda_cupti/lib"):
         for library in sorted((packages / folder).glob("libcupti.so.1?"), reverse=True):
             return library
@@ -328,6 +330,7 @@ def _own_folders(root: Path) -> Iterator[Path]:
                 continue
             with contextlib.suppress(OSError):
                 status = entry.stat(follow_symlinks=False)
+                # What others could write to may hold anything, and is not ours to remove.
                 private = stat.S_ISDIR(status.st_mode) and stat.S_IMODE(status.st_mode) == 0o700
                 if private and status.st_uid == os.getuid():
                     yield Path(entry.path)

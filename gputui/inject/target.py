@@ -134,6 +134,7 @@ class Word:
     def _want(self, *, awake: bool, timeout_s: float) -> bool:
         page = self._page
         if bool(page.wanted & 1) != awake:
+            # Odd wakes, even puts to sleep: counted up, a change there and back cannot be missed.
             page.wanted = (page.wanted + 1) & 0xFFFF_FFFF
         _wake_futex(ctypes.addressof(page) + WordPage.wanted.offset)
         end = time.monotonic() + timeout_s
@@ -166,6 +167,7 @@ def open_word(pid: int) -> Word | None:
         if status.st_size != WORD_BYTES:
             os.close(fd)
             continue
+        # What is written there is believed by the process: nothing is, into another user's file.
         if status.st_uid != os.geteuid():
             os.close(fd)
             raise WordError("it belongs to another user")
@@ -415,6 +417,7 @@ def _check_image(pid: int, maps: str) -> None:
         raise AttachError(hidden_reason(pid, reason)) from None
     if (theirs[1], theirs[4]) != (ours[1], ours[4]):
         raise AttachError(f"process {pid} is of another architecture than gputui")
+    # glibc before 2.34 is installed as libc-2.NN.so.
     if "/libc.so.6" not in maps and "/libc-2." not in maps:
         kind = "uses musl" if "-musl" in maps else "is linked statically"
         raise AttachError(f"process {pid} {kind}: it cannot load a library of glibc's")

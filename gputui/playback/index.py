@@ -450,6 +450,7 @@ class Index:
         return sum(kept.state.size_bytes for kept in self._kept)
 
     def _thin_out(self) -> None:
+        # Every second one goes: states stay evenly spread, however long the recording is.
         self._spacing *= 2
         self._kept = [kept for kept in self._kept if kept.number % self._spacing == 0]
         self._numbers = [kept.number for kept in self._kept]

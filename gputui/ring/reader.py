@@ -276,6 +276,7 @@ class RingReader:
         pid, ticks = int(self._header["pid"][0]), int(self._header["start_ticks"][0])
         try:
             fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
+            # A pid may be used again: the moment it started, in clock ticks, distinguishes it.
             return fields[0] in {b"Z", b"X"} or int(fields[19]) != ticks
         except (OSError, IndexError, ValueError):
             return True
@@ -295,6 +296,8 @@ class RingReader:
 
 def _map_file(path: Path) -> mmap.mmap:
     try:
+        # The folder is the program's to write in: a link there must not lead elsewhere, nor a FIFO
+        # block.
         fd = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError as error:
         raise RingError(f"{path}: {error.strerror}") from None
@@ -328,6 +331,7 @@ def _checked_capacity(path: Path, header: np.void, size: int) -> int:
         int(header["header_bytes"]) != HEADER_BYTES
         or int(header["slot_bytes"]) != SLOT_BYTES
         or capacity < 1
+        # Both sides mask numbers of slots with it, so it is a power of two.
         or capacity & (capacity - 1)
         or HEADER_BYTES + capacity * SLOT_BYTES > size
     ):
@@ -387,6 +391,7 @@ class StringDefinitions:
             length = int(records["value"][start])
             keep[start] = False
             position = start + 1
+            # No string of the library's: the slot is left out, and nothing behind it.
             if length > STRING_BYTES_MAX:
                 continue
             slots_left = -(-length // STRING_BYTES_PER_SLOT)

@@ -168,6 +168,7 @@ def begin(run: str, name: str, words: Sequence[str]) -> Path:
     if path.exists():
         return path
     try:
+        # Exclusively: of two links that begin the same run at once, one does.
         held = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
     except FileExistsError:  # it was begun just now, and then the link was cut
         while not path.exists() and is_written(path):
@@ -183,6 +184,8 @@ def begin(run: str, name: str, words: Sequence[str]) -> Path:
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=printed,
+            # flock(2) locks the open file, which the recorder inherits: held until its last holder
+            # ends.
             pass_fds=(held,),
             start_new_session=True,
         )

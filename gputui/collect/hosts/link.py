@@ -347,6 +347,7 @@ class HostLink:
             if not retries:
                 return
             waited_s = 1.0 if up_s > _HEALTHY_S else min(2 * waited_s, _LONGEST_WAIT_S)
+            # Spread, so that links that were cut together do not all come back together.
             self._end.wait(waited_s * random.uniform(0.75, 1.25))
 
     def _end_run(self) -> None:

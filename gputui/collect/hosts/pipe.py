@@ -243,6 +243,7 @@ class Pipe(io.RawIOBase):
 
     def _signal(self, number: int) -> None:
         with contextlib.suppress(ProcessLookupError, PermissionError):
+            # The group: ssh may have started a ProxyCommand.
             os.killpg(self._child.pid, number)
 
 

@@ -213,6 +213,7 @@ class Nvml:
                 functools.partial(gpu.device.poll, processes, gpu.index in process_use)
             )
         }
+        # One deadline for all: several that hang hold up a tick no longer than one does.
         until = time.monotonic() + self._poll_timeout_s
         readings = []
         for gpu in self._gpus:
@@ -298,6 +299,7 @@ class Nvml:
             gpu.slow.stop()
         self._gpus = []
         library, self._library = self._library, None
+        # Shut down under a call that is under way, the driver frees what that call uses.
         if library is None or not idle:
             return
         closer: Worker[None] = Worker("nvml-close")
