@@ -1,0 +1,455 @@
+"""Every operation of a traced run in lanes: streams of the GPU, ranges nested on their threads,
+CUDA calls. What a window of time looks like is read from sums, in steps that grow with a lane's
+cells and the logarithm of its operations, not with their number.
+"""
+
+from __future__ import annotations
+
+import enum
+import tempfile
+from collections.abc import Mapping
+from contextlib import closing
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from gputui.model.kernel_categories import category
+from gputui.model.naming import COPY_KINDS, MEMORY_KINDS
+from gputui.playback.opening import open_import
+from gputui.state import Run, Session
+from gputui.store.journal import JournalError
+from gputui.store.places import trace_path
+from gputui.store.trace import TRACE, Bools, Int64s, Slots, TraceKind, TraceReader, TraceWriter
+
+MOST_RECORDS = 6_000_000
+"""Records that are held, the newest: 60 bytes of memory each."""
+
+_TEMPORARY_LIMIT = 8 << 30
+"""Disk space for the trace of another tool's file while it is read."""
+
+Ints = npt.NDArray[np.integer[Any]]
+Floats = npt.NDArray[np.float64]
+Int32s = npt.NDArray[np.int32]
+
+_MEMORY = (TraceKind.COPY, TraceKind.SET)
+_IS_OPERATION = np.zeros(256, np.bool_)
+_IS_OPERATION[[TraceKind.KERNEL, TraceKind.COPY, TraceKind.SET, TraceKind.GRAPH]] = True
+
+
+class LaneKind(enum.Enum):
+    """What happens in a lane."""
+
+    STREAM = "stream"
+    RANGES = "ranges"
+    CALLS = "calls"
+
+
+class Cells(NamedTuple):
+    """A lane in equal parts of a window: the share of each in which something went on, 0 to 1, and
+    the number in `TracedLanes.categories` of what took most of it, -1 where nothing did."""
+
+    busy: Floats
+    category: Int64s
+
+
+class Box(NamedTuple):
+    """What is long enough to be named: one row of a lane, or `times` rows in succession that are
+    called the same. Moments as in the lane."""
+
+    row: int
+    times: int
+    start_ns: int
+    end_ns: int
+
+
+@dataclass(slots=True)
+class Spans:
+    """Spans in the order of their starts, with what all before each come to."""
+
+    starts: Int64s
+    ends: Int64s
+    sums: Int64s = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.sums = np.concatenate(([0], np.cumsum(self.ends - self.starts)))
+
+    def within(self, low_ns: float, high_ns: float, count: int = 1) -> Floats:
+        """The time that spans took in each of so many equal parts between two moments."""
+        if not len(self.starts):
+            return np.zeros(count)
+        moments = np.linspace(low_ns, high_ns, count + 1)
+        begun = np.searchsorted(self.starts, moments, side="right")
+        last_end = np.where(begun > 0, self.ends[np.maximum(begun, 1) - 1], moments)
+        until = self.sums[begun] - np.maximum(0.0, last_end - moments)
+        took: Floats = np.asarray(until[1:] - until[:-1], np.float64)
+        return took
+
+
+@dataclass(slots=True)
+class Lane:
+    """One after the other on a stream or a thread. Moments are ns since `TracedLanes.begin_ns`."""
+
+    kind: LaneKind
+    process: int
+    number: int
+    """The stream, or the thread."""
+    device: int
+    """Of a stream, numbered as the process does."""
+    depth: int
+    """Of ranges."""
+    spans: Spans
+    names: Int32s
+    """What each row is: numbers in `TracedLanes.names`."""
+    ranges: Int32s
+    """The session's number of the range that launched or holds it."""
+    correlations: Ints
+    """Of calls and operations: equal for a call and what it launched; 0 is unknown."""
+    details: Ints
+    """Bytes of a copy, the number of a kernel's launch shape."""
+    runs: Int64s = field(init=False)
+    """The first row of each succession of equal names."""
+    by_category: dict[int, Spans] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        changes = np.flatnonzero(np.diff(self.names)) + 1
+        self.runs = np.concatenate(([0], changes)).astype(np.int64)
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def cells(self, low_ns: float, high_ns: float, count: int) -> Cells:
+        """The lane between two moments in so many parts."""
+        width = max(1e-9, (high_ns - low_ns) / count)
+        best = np.zeros(count)
+        chosen = np.full(count, -1, np.int64)
+        whole = np.zeros(count)
+        for number, spans in self.by_category.items():
+            took = spans.within(low_ns, high_ns, count)
+            whole += took
+            chosen = np.where(took > best, number, chosen)
+            best = np.maximum(best, took)
+        return Cells(np.clip(whole / width, 0, 1), chosen)
+
+    def rows(self, low_ns: float, high_ns: float) -> tuple[int, int]:
+        """The first row that ends after a moment, and the first that begins after another."""
+        first = int(np.searchsorted(self.spans.ends, low_ns, side="right"))
+        last = int(np.searchsorted(self.spans.starts, high_ns, side="left"))
+        return first, max(first, last)
+
+    def boxes(self, low_ns: float, high_ns: float, least_ns: float) -> list[Box]:
+        """What lasts at least so long in a window, in order: single rows, and between them
+        successions of equal ones."""
+        first, last = self.rows(low_ns, high_ns)
+        starts, ends = self.spans.starts, self.spans.ends
+        long = first + np.flatnonzero(ends[first:last] - starts[first:last] >= least_ns)
+        found = [Box(row, 1, int(starts[row]), int(ends[row])) for row in long.tolist()]
+        at = int(np.searchsorted(self.runs, first, side="right")) - 1
+        until = int(np.searchsorted(self.runs, last, side="left"))
+        if at < 0 or until <= at:
+            return found
+        firsts = np.maximum(self.runs[at:until], first)
+        lasts = np.minimum(np.append(self.runs[at + 1 : until], last), last) - 1
+        several = (lasts > firsts) & (ends[lasts] - starts[firsts] >= least_ns)
+        is_long = np.searchsorted(long, firsts) != np.searchsorted(long, lasts, side="right")
+        for begin, end in zip(
+            firsts[several & ~is_long].tolist(), lasts[several & ~is_long].tolist(), strict=True
+        ):
+            found.append(Box(begin, end - begin + 1, int(starts[begin]), int(ends[end])))
+        return sorted(found, key=lambda box: box.start_ns)
+
+    def row_at(self, moment_ns: float) -> int:
+        """The row that goes on at a moment, else the nearest."""
+        after = int(np.searchsorted(self.spans.ends, moment_ns, side="left"))
+        candidates = [row for row in (after - 1, after) if 0 <= row < len(self)]
+
+        def away(row: int) -> float:
+            start, end = int(self.spans.starts[row]), int(self.spans.ends[row])
+            return max(start - moment_ns, moment_ns - end, 0.0)
+
+        return min(candidates, key=away, default=0)
+
+
+@dataclass(slots=True)
+class TracedLanes:
+    """The lanes of one run."""
+
+    begin_ns: int
+    """The first moment, ns since the epoch, which moments in lanes count from."""
+    end_ns: int
+    """The last moment, counted so."""
+    lanes: list[Lane]
+    """Streams first, the busiest of each device first; then ranges, outermost first, and calls of
+    each thread."""
+    names: list[str]
+    categories: list[str]
+    """Categories of kernels, and "copy", "range" and "call"."""
+    category_of: list[int]
+    """By name, the number of its category."""
+    busy: dict[tuple[int, int], Spans]
+    """By process and device: when anything ran on it, merged."""
+    left_out: int
+    """Older records that are not here, there being too many."""
+
+    def launch_of(self, lane: Lane, row: int) -> tuple[int, int] | None:
+        """Lane and row of the call that launched an operation; of a call, of the first operation
+        that it launched. None where it is not in the trace."""
+        if lane.kind is LaneKind.RANGES or not (wanted := int(lane.correlations[row])):
+            return None
+        other = LaneKind.CALLS if lane.kind is LaneKind.STREAM else LaneKind.STREAM
+        for number, each in enumerate(self.lanes):
+            if each.kind is other and each.process == lane.process:
+                rows = np.flatnonzero(each.correlations == wanted)
+                if len(rows):
+                    return number, int(rows[0])
+        return None
+
+    def usual_ns(self, lane: Lane, row: int) -> tuple[float, int]:
+        """The median length of all in the same kind of lane that are called as a row is, and how
+        many there are."""
+        name = lane.names[row]
+        lengths = [
+            (each.spans.ends - each.spans.starts)[each.names == name]
+            for each in self.lanes
+            if each.kind is lane.kind and each.process == lane.process
+        ]
+        every = np.concatenate(lengths)
+        return float(np.median(every)), len(every)
+
+    def gaps(self, process: int, device: int) -> Spans | None:
+        """When nothing ran on a device, between the first and the last that did."""
+        busy = self.busy.get((process, device))
+        if busy is None or len(busy.starts) < 2:
+            return None
+        return Spans(busy.ends[:-1], busy.starts[1:])
+
+
+def open_lanes(path: Path, session: Session, run: Run) -> TracedLanes:
+    """The lanes of a run of the recording, or the other tool's file, at `path`. Raises
+    JournalError, one line, where there is no trace."""
+    beside = trace_path(path)
+    if beside.exists():
+        return read_lanes(TraceReader(beside), session, run)
+    with tempfile.TemporaryDirectory(prefix="gputui-") as folder:
+        with closing(TraceWriter(Path(folder, "trace"), _TEMPORARY_LIMIT)) as writer:
+            imported = open_import(path, writer)
+            if imported is None:
+                raise JournalError(
+                    f"{path.name} has no trace beside it: record with --trace for single kernels"
+                )
+            with closing(imported):
+                for _ in imported:
+                    pass
+        return read_lanes(TraceReader(writer.path), session, run)
+
+
+class _Columns:
+    """Columns of records of one kind, collected by portion."""
+
+    def __init__(self, *fields: str) -> None:
+        self._fields = fields
+        self._parts: list[list[Ints]] = [[] for _ in fields]
+
+    def add(self, records: Slots) -> None:
+        for field_name, part in zip(self._fields, self._parts, strict=True):
+            part.append(records[field_name].copy())
+
+    def joined(self) -> dict[str, Ints]:
+        """In the records' own types, which take less memory; what was collected is given up."""
+        joined = {}
+        for name in self._fields:
+            part = self._parts.pop(0)
+            joined[name] = np.concatenate(part) if part else np.empty(0, TRACE[name])
+        return joined
+
+
+def read_lanes(trace: TraceReader, session: Session, run: Run) -> TracedLanes:
+    """The lanes of what a trace holds of a run's processes."""
+    processes = np.array(sorted(run.processes), np.int64)
+    times = ("start", "end", "process", "range")
+    operations = _Columns(
+        *times, "device", "stream", "kind", "name", "sub", "destination_kind", "bytes",
+        "correlation",
+    )  # fmt: skip
+    calls = _Columns(*times, "name", "thread", "correlation")
+    ranges = _Columns(*times)
+    left_out, seen = max(0, len(trace) - MOST_RECORDS), 0
+    for portion in trace.portions():
+        portion = portion[max(0, left_out - seen) :]
+        seen += len(portion)
+        is_mine = portion["start"] > 0
+        if len(processes) != 1 or (portion["process"] != processes[0]).any():
+            is_mine &= np.isin(portion["process"], processes)
+        mine = portion if is_mine.all() else portion[is_mine]
+        kinds = mine["kind"]
+        operations.add(mine[_IS_OPERATION[kinds]])
+        calls.add(mine[kinds == TraceKind.CALL])
+        ranges.add(mine[kinds == TraceKind.RANGE])
+    made = _Lanes(session, run)
+    made.add_operations(operations.joined())
+    made.add_ranges(ranges.joined())
+    made.add_calls(calls.joined(), trace.call_names)
+    return made.done(left_out)
+
+
+def _merged(starts: Ints, ends: Ints) -> Spans:
+    """Spans in the order of their starts as such that do not touch."""
+    first: Int64s = starts.astype(np.int64)
+    reach = np.maximum.accumulate(ends.astype(np.int64))
+    begins = np.flatnonzero(np.concatenate(([True], first[1:] > reach[:-1])))
+    return Spans(first[begins], reach[np.append(begins[1:] - 1, len(starts) - 1)])
+
+
+class _Lanes:
+    """Makes lanes of columns."""
+
+    def __init__(self, session: Session, run: Run) -> None:
+        self._session = session
+        self._run = run
+        self._names: dict[str, int] = {}
+        self._category_of: list[int] = []
+        self._categories: dict[str, int] = {}
+        self._lanes: list[Lane] = []
+        self._busy: dict[tuple[int, int], Spans] = {}
+
+    def add_operations(self, of: Mapping[str, Ints]) -> None:
+        """A lane for each stream of each device of each process."""
+        if not len(of["start"]):
+            return
+        # What an operation is, in one number: its kind, then a kernel's number, or what is copied.
+        what = of["name"].astype(np.int64)
+        is_memory = np.isin(of["kind"], _MEMORY)
+        what[is_memory] = (of["sub"].astype(np.int64) << 8 | of["destination_kind"])[is_memory]
+        what |= of["kind"].astype(np.int64) << 32
+        unique, inverse = np.unique(what, return_inverse=True)
+        names = np.array([self._operation(one) for one in unique.tolist()], np.int32)
+        of = {**of, "name": names[inverse.reshape(-1)]}
+        for (process, device), rows in _groups(of["process"], of["device"], of["start"]):
+            self._busy[process, device] = _merged(of["start"][rows], of["end"][rows])
+        streams = [
+            self._lane(LaneKind.STREAM, of, rows, process, stream, device=device)
+            for (process, device, stream), rows in _groups(
+                of["process"], of["device"], of["stream"], of["start"]
+            )
+        ]
+        streams.sort(key=lambda lane: (lane.process, lane.device, -int(lane.spans.sums[-1])))
+        self._lanes += streams
+
+    def add_ranges(self, of: Mapping[str, Ints]) -> None:
+        """A lane for each depth of each thread."""
+        nodes = self._run.ranges
+        most = max([0, *nodes]) + 1
+        threads, depths = np.zeros(most, np.int64), np.zeros(most, np.int64)
+        names = np.zeros(most, np.int64)
+        is_known = np.zeros(most, np.bool_)
+        for number, node in nodes.items():
+            if node.definition.style == "PushPop":
+                threads[number], depths[number] = node.definition.thread, node.depth
+                names[number] = self._number(node.definition.name, "range")
+                is_known[number] = True
+        rows = np.flatnonzero((of["range"] < most) & is_known[np.minimum(of["range"], most - 1)])
+        of = {key: column[rows] for key, column in of.items()}
+        of |= {"thread": threads[of["range"]], "depth": depths[of["range"]],
+               "name": names[of["range"]]}  # fmt: skip
+        for (process, thread, depth), rows in _groups(
+            of["process"], of["thread"], of["depth"], of["start"]
+        ):
+            lane = self._lane(LaneKind.RANGES, of, rows, process, thread, depth=depth)
+            self._lanes.append(lane)
+
+    def add_calls(self, of: Mapping[str, Ints], call_names: Mapping[int, str]) -> None:
+        """A lane for each thread, after its ranges."""
+        unique, inverse = np.unique(of["name"], return_inverse=True)
+        numbers = [self._number(call_names.get(one, "?"), "call") for one in unique.tolist()]
+        of = {**of, "name": np.array(numbers, np.int32)[inverse.reshape(-1)]}
+        for (process, thread), rows in _groups(of["process"], of["thread"], of["start"]):
+            lane = self._lane(LaneKind.CALLS, of, rows, process, thread)
+            beside = [
+                at
+                for at, one in enumerate(self._lanes)
+                if one.kind is LaneKind.RANGES and (one.process, one.number) == (process, thread)
+            ]
+            self._lanes.insert(max(beside, default=len(self._lanes) - 1) + 1, lane)
+
+    def done(self, left_out: int) -> TracedLanes:
+        """All of them, on one clock that begins with the first."""
+        begin = min((int(lane.spans.starts[0]) for lane in self._lanes), default=0)
+        end = max((int(lane.spans.ends.max()) for lane in self._lanes), default=0)
+        for lane in self._lanes:
+            for spans in {
+                id(one): one for one in (lane.spans, *lane.by_category.values())
+            }.values():
+                _move(spans, begin)
+        for spans in self._busy.values():
+            _move(spans, begin)
+        return TracedLanes(begin, end - begin, self._lanes, list(self._names),
+                           list(self._categories), self._category_of, self._busy,
+                           left_out)  # fmt: skip
+
+    def _lane(self, kind: LaneKind, of: Mapping[str, Ints], rows: Int64s, process: int,
+              number: int, *, device: int = 0, depth: int = 0) -> Lane:  # fmt: skip
+        starts = of["start"][rows].astype(np.int64)
+        ends = np.maximum(starts, of["end"][rows].astype(np.int64))
+        names = of["name"][rows].astype(np.int32)
+        nothing = np.zeros(0, np.int64)
+        lane = Lane(kind, process, number, device, depth, Spans(starts, ends), names,
+                    of["range"][rows].astype(np.int32),
+                    of["correlation"][rows] if "correlation" in of else nothing,
+                    of["bytes"][rows] if "bytes" in of else nothing)  # fmt: skip
+        categories = np.array(self._category_of, np.int16)[names]
+        present = np.unique(np.array(self._category_of, np.int16)[np.unique(names)])
+        for one in present.tolist():
+            if len(present) == 1:
+                lane.by_category[one] = lane.spans
+            else:
+                chosen = categories == one
+                lane.by_category[one] = Spans(starts[chosen], ends[chosen])
+        return lane
+
+    def _operation(self, what: int) -> int:
+        kind, name = what >> 32, what & 0xFFFFFFFF
+        if kind == TraceKind.COPY:
+            return self._number(COPY_KINDS.get(name >> 8, "copy"), "copy")
+        if kind == TraceKind.SET:
+            memory = MEMORY_KINDS.get(name & 0xFF, "")
+            return self._number(f"memset {memory}".strip(), "copy")
+        kernel = self._session.kernel_names.get(name)
+        text = kernel.name if kernel is not None else "?"
+        return self._number(text, category(text) if kernel is not None else "other")
+
+    def _number(self, name: str, of: str) -> int:
+        """The number of a name, which is of one category."""
+        number = self._names.get(name)
+        if number is None:
+            number = self._names[name] = len(self._names)
+            self._category_of.append(self._categories.setdefault(of, len(self._categories)))
+        return number
+
+
+def _move(spans: Spans, begin_ns: int) -> None:
+    spans.starts -= begin_ns
+    spans.ends -= begin_ns
+
+
+def _groups(*columns: Ints) -> list[tuple[tuple[int, ...], Int64s]]:
+    """Rows by all columns but the last, in its order."""
+    *keys, order_by = columns
+    if not len(order_by):
+        return []
+    order = np.argsort(order_by, kind="stable")  # in order already, for the most part
+    for column in reversed(keys):
+        if (column != column[0]).any():
+            order = order[np.argsort(column[order], kind="stable")]
+    ordered = [column[order] for column in keys]
+    changed: Bools = np.zeros(len(order), np.bool_)
+    changed[0] = True
+    for column in ordered:
+        changed[1:] |= column[1:] != column[:-1]
+    firsts = np.flatnonzero(changed)
+    ends = np.append(firsts[1:], len(order))
+    return [
+        (tuple(int(column[first]) for column in ordered), order[first:end])
+        for first, end in zip(firsts.tolist(), ends.tolist(), strict=True)
+    ]
