@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from gputui.model.events import About, AnyEvent, HostUnavailable, MachineSample
 from gputui.state import Run, Session
 from gputui.state.session import HostNews, Hosts
+from gputui.store.places import trace_path
 from gputui.tui.source import ManyHosts, Playback, Runner, Source
 
 if TYPE_CHECKING:
@@ -16,6 +18,9 @@ if TYPE_CHECKING:
     from gputui.report.scope import RunScope
 
 WHOLE = "the whole run"
+
+_OF_OTHER_TOOLS = (".nsys-rep", ".qdrep", ".sqlite", ".json", ".json.gz", ".json.zst")
+"""How files end that hold single operations themselves."""
 
 
 class Tables(NamedTuple):
@@ -254,6 +259,23 @@ class Model:
     def can_start(self) -> bool:
         """Whether workloads can be started: not in a replay, not with --readonly, not elsewhere."""
         return not self.readonly and not isinstance(self.source, Playback | ManyHosts)
+
+    @property
+    def traced(self) -> Path | None:
+        """The file whose single operations can be shown: a recording with a trace beside it, or a
+        report of another tool. None where there is none."""
+        source = self.source
+        if isinstance(source, Playback):
+            path = Path(source.name)
+        elif isinstance(source, Runner) and source.recording.path is not None:
+            path = source.recording.path
+        else:
+            return None
+        if not path.name:
+            return None
+        if trace_path(path).exists():
+            return path
+        return path if path.name.endswith(_OF_OTHER_TOOLS) and path.is_file() else None
 
     @property
     def is_at_end(self) -> bool:

@@ -34,11 +34,18 @@ FORMAT = Format(
 )
 """
 LISTED = """
+import asyncio
 from pathlib import Path
 from gputui.render import formats
 from gputui.tui.dialogs.export import ExportDialog
+from textual.app import App
+from textual.widgets import OptionList
 dialog = ExportDialog(Path("x"), formats.every(), "Export the recording")
-print("\\n".join("".join(text for text, _ in row) for row in dialog.rows(80)))
+async def main():
+    async with App().run_test() as pilot:
+        await pilot.app.push_screen(dialog)
+        print("\\n".join(f" {one.prompt}" for one in dialog.query_one(OptionList).options))
+asyncio.run(main())
 """
 
 

@@ -13,7 +13,7 @@ from textual.pilot import Pilot
 
 from gputui.state import Session
 from gputui.tui.app import GputuiApp
-from gputui.tui.dialogs.dialog import Dialog
+from gputui.tui.dialogs.dialog import Frame
 from gputui.tui.pace import Pace
 from gputui.tui.source import Options
 from gputui.tui.widgets.line_view import LineView
@@ -57,13 +57,18 @@ class Shown:
 
     async def click(self, text: str) -> None:
         """A click where a text stands, in the view or the dialog over it."""
-        screen = self.app.screen
-        drawn: LineView = screen.box if isinstance(screen, Dialog) else self.app.main.view
-        y, line = next((y, line) for y, line in enumerate(drawn.drawn) if text in line)
-        inside = drawn.content_region
-        x = inside.x + cell_len(line[: line.index(text)])
-        await self.pilot.click(offset=(x, inside.y + y))
+        y, line = next((y, line) for y, line in enumerate(self.cells()) if text in line)
+        await self.pilot.click(offset=(cell_len(line[: line.index(text)]), y))
         await self.settle()
+
+    def cells(self) -> list[str]:
+        """Every line of the screen as the terminal has it; of the view alone, or of a dialog."""
+        top = self.app.screen
+        lines = [strip.text for strip in top._compositor.render_strips()]
+        inside = self.app.main.view.region if top is self.app.main else None
+        if inside is None:
+            return lines
+        return [line if y in inside.line_range else "" for y, line in enumerate(lines)]
 
     async def settle(self) -> None:
         """Until every message was handled, those included that followed from others."""
@@ -78,6 +83,13 @@ class Shown:
     @property
     def lines(self) -> list[str]:
         """The text of the topmost screen, widget after widget from the top."""
+        if self.app.screen is not self.app.main:
+            frame = next(iter(self.app.screen.query(Frame)), None)
+            shown = self.app.screen.region if frame is None else frame.region
+            inside = shown if frame is None else frame.content_region
+            strips = self.app.screen._compositor.render_strips()
+            of_frame = strips[shown.y : shown.bottom]
+            return [strip.crop(inside.x, inside.right).text.rstrip() for strip in of_frame]
         views = self.app.screen.query(LineView)
         shown = sorted((v for v in views if v.is_on_screen), key=lambda v: v.region.y)
         return [line.rstrip() for view in shown for line in view.drawn]

@@ -25,7 +25,6 @@ from gputui.tui.widgets.canvas import row_width
 from gputui.tui.widgets.causes import cause_rows, hundred_bar, sums
 from gputui.tui.widgets.distribution import distribution
 from gputui.tui.widgets.ink import apportion, nice_top
-from gputui.tui.widgets.line_view import LineView
 from gputui.tui.widgets.names import cut_middle, short_names
 from gputui.tui.widgets.run_panels import step_points
 from gputui.tui.widgets.verdict import evidence, verdict_rows
@@ -45,7 +44,7 @@ async def test_a_program_without_ranges_opens_on_its_verdict(
     show: Show, size: tuple[int, int]
 ) -> None:
     async with show([recorded(LAUNCH)], size, options=FIRST) as shown:
-        head = "\n".join(shown.lines[2:7])
+        head = "\n".join(shown.lines[2:8])
         for part in ("LAUNCH-BOUND", "88 % of each step", "CUDA graphs", "░░░░", "busy 9.7 %"):
             assert part in head
         assert "Where each step goes" in shown.text
@@ -108,6 +107,14 @@ async def test_a_chart_of_a_single_step_gives_way_to_how_steps_are_spread(show: 
         assert "Only the lengths of the newest 1 of 47 steps were kept one by one." in shown.text
 
 
+def in_full(found: Verdict) -> str:
+    """What stands there of a verdict at 80 columns, none of it cut."""
+    rows = verdict_rows(found, 80, is_chosen=True)
+    text = " ".join("".join(part for part, _ in row) for row in rows)
+    assert "…" not in text
+    return " ".join(text.split())
+
+
 def test_a_fact_that_leads_says_what_of_the_speed_and_where_it_is_seen() -> None:
     leak = Finding(
         cause="memory_grows",
@@ -121,20 +128,20 @@ def test_a_fact_that_leads_says_what_of_the_speed_and_where_it_is_seen() -> None
     )
     found = Verdict("MEMORY GROWS", "It grows.", (leak,), speed="Nothing stands out.")
     text = "\n".join("".join(part for part, _ in row) for row in
-                     verdict_rows(found, 80, 24, is_chosen=True))  # fmt: skip
+                     verdict_rows(found, 80, is_chosen=True))  # fmt: skip
     assert text.startswith(" MEMORY GROWS   It grows. ")
     assert "Enter shows where\n Try   look for it.\n Speed Nothing stands out." in text
     assert evidence(leak) == Lead("memory")
     slow = msgspec.structs.replace(leak, sentence="The CPU is slow. " * 9, place="train.py:7 step")
-    rows = verdict_rows(Verdict("CPU-BOUND", slow.text, (slow,)), 80, 24, is_chosen=True)
-    assert "".join(part for part, _ in rows[1]).endswith("… Mostly at train.py:7 step.")
+    assert "Mostly at train.py:7 step." in in_full(Verdict("CPU-BOUND", slow.text, (slow,)))
     long = msgspec.structs.replace(slow, place=f"train.py:7 {'step' * 99}")
-    rows = verdict_rows(Verdict("CPU-BOUND", long.text, (long,)), 80, 24, is_chosen=True)
+    rows = verdict_rows(Verdict("CPU-BOUND", long.text, (long,)), 80, is_chosen=True)
     assert max(row_width(row) for row in rows) <= 80
     many = msgspec.structs.replace(leak, advice="more of them, " * 9,
                                   gains=(Gain(5.3, 6.0),))  # fmt: skip
-    [_, _, row] = verdict_rows(Verdict("SLOW", "It is.", (many,)), 80, 24, is_chosen=True)
-    assert "".join(part for part, _ in row).endswith("… 5.3 to 6.0× faster.")
+    told = in_full(Verdict("SLOW", "It is.", (many,)))
+    assert told.count("more of them") == 9
+    assert told.endswith("5.3 to 6.0× faster.")
 
 
 async def test_what_a_low_screen_has_no_room_for_is_counted_and_a_key_away(show: Show) -> None:
@@ -150,7 +157,6 @@ async def test_what_a_low_screen_has_no_room_for_is_counted_and_a_key_away(show:
         assert re.search(r"total, \d+ more ↓ +100.0 %", shown.text)
         assert "between two launches" not in shown.text
         await shown.press("right")
-        assert shown.app.screen.query_one(LineView).border_subtitle.startswith("1 to 10 of ")
         await shown.press("pagedown")
         assert "between two launches" in " ".join(shown.text.split())
         await shown.press("escape")
@@ -188,13 +194,15 @@ async def test_what_a_key_does_a_click_does(show: Show) -> None:
 async def test_the_palette_and_the_clipboard(show: Show) -> None:
     async with show([recorded(DATA / "h200-inference.gputui")], (120, 40), options=FIRST) as shown:
         await shown.press("colon")
-        assert " kernel" not in shown.text.replace(" kernels", "")  # until something is typed
         assert isinstance(shown.app.screen, Palette)
-        assert shown.app.screen._places.cache_info().misses == 0
-        await shown.press(*"memory", "enter")
-        assert shown.app.main.current == "memory"
+        await shown.until(lambda: "choose a workload" in shown.text)
+        assert " kernel " not in shown.text  # until something is typed
+        await shown.press(*"gpus: memory")
+        await shown.until(lambda: "choose a workload" not in shown.text)
+        await shown.press("enter")
+        await shown.until(lambda: shown.app.main.current == "memory")
         await shown.press("ctrl+p", *"zzz")
-        assert "nothing matches" in shown.text
+        await shown.until(lambda: "No matches" in shown.text)
         await shown.press("escape", "5", "down", "y")
         row = shown.app.main.view.copied
         assert row.startswith("nvjet_sm90")
@@ -204,13 +212,19 @@ async def test_the_palette_and_the_clipboard(show: Show) -> None:
         assert "distribution_ele" in shown.app.clipboard
 
         await shown.press("slash", *"nvjet", "enter", "colon", *"layer", "space", *"norm")
-        assert re.search(r" vectorized_layer_norm_kernel +kernel", shown.text)
+        listed = r" vectorized_layer_norm_kernel +kernel"
+        await shown.until(lambda: re.search(listed, shown.text) is not None)
         await shown.press("enter")
-        assert "vectorized_layer_norm_kernel" in shown.app.main.view.copied  # nothing is filtered
-        await shown.press("colon", *"warmup/step/mlp", "enter")
-        assert shown.app.main.current == "phases"
+        await shown.until(lambda: "vectorized_layer_norm" in shown.app.main.view.copied)
+        await shown.press("colon", *"warmup/step/mlp")
+        await shown.until(lambda: "warmup/step/mlp  phase" in shown.text)
+        await shown.press("enter")
+        await shown.until(lambda: shown.app.main.current == "phases")
         assert shown.app.main.view.copied == "warmup/step/mlp"  # which was closed
-        await shown.press("left", "left", "home", "escape", "colon", *"warmup/step/mlp", "enter")
+        await shown.press("left", "left", "home", "escape", "colon", *"warmup/step/mlp")
+        await shown.until(lambda: "warmup/step/mlp  phase" in shown.text)
+        await shown.press("enter")
+        await shown.until(lambda: shown.app.screen is shown.app.main)
         assert shown.app.main.view.copied == "warmup/step/mlp"
 
 

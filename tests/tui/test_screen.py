@@ -14,6 +14,7 @@ from rich.cells import cell_len
 from rich.color import ColorSystem
 from textual import events
 from textual.geometry import Size
+from textual.widgets import DataTable, Input
 
 from gputui.collect.catalogue import Catalogue, Forecast
 from gputui.model.events import Alert, AnyEvent, MachineSample, RunEnded, RunOutput
@@ -21,7 +22,7 @@ from gputui.render import formats
 from gputui.state import Session
 from gputui.tui.app import GputuiApp
 from gputui.tui.dialogs.boxes import DetailsBox
-from gputui.tui.dialogs.needs import Target, needs_row
+from gputui.tui.dialogs.workloads import Field, Target, needs_row
 from gputui.tui.messages import Called
 from gputui.tui.shell.keys import KEYS, MACHINE, MOVE
 from gputui.tui.shell.main import MainScreen
@@ -225,7 +226,7 @@ async def test_the_menu_checks_starts_and_remembers(show: Show) -> None:
         assert not shown.source.started
         await shown.press("up", "down", "4")  # typing replaces what a field held
         assert "gputui --workload inference -p batch=4" in shown.text
-        assert "[ Start ]" in shown.text
+        assert "  Start  " in shown.text
         await shown.press("down", "down", "space", "ctrl+y")
         assert shown.app.clipboard == "gputui --workload inference -p batch=4 -p compile=true"
         await shown.press("ctrl+s")
@@ -240,7 +241,7 @@ async def test_the_menu_checks_starts_and_remembers(show: Show) -> None:
         # What keys do, clicks do.
         await shown.press("w")
         await shown.until(lambda: "GPT-2-shaped" in shown.text)
-        for text in ("inference", "compile", "compile", "[ Start ]"):
+        for text in ("inference", "compile", "Start"):
             await shown.click(text)
         await shown.until(lambda: len(shown.source.started) == 3)
         assert shown.source.started[2] == ("inference", {"batch": 4})
@@ -259,9 +260,11 @@ async def test_values_that_do_not_go_together_are_refused_while_they_are_typed(s
         assert f"1 of {len(real.workloads)}" in shown.text
         assert "weights or a checkpoint's" in shown.text
         await shown.press("end")
-        assert f"› {real.workloads[-1].name}" in shown.text
+        assert f"{len(real.workloads)} of {len(real.workloads)}" in shown.text
         await shown.press("home")
-        await shown.press("enter", *["down"] * 6, *"3000")
+        await shown.press("enter")
+        await shown.until(lambda: shown.app.screen.focused is not None)
+        await shown.press(*["down"] * 6, *"3000")
         refused = "prompt + tokens = 128 + 3000 = 3128 is more than the context of 1024"
         await shown.until(lambda: refused in " ".join(shown.text.split()))
         await shown.press("enter")
@@ -272,14 +275,17 @@ async def test_values_that_do_not_go_together_are_refused_while_they_are_typed(s
         for again in (("escape", "enter"), ("ctrl+r",)):  # a form of its own each: it asks again
             await shown.press(*again)
             await shown.until(lambda: "memory ≥ " in shown.text)
-        await shown.press(*["down"] * 6, *"300")
+        await shown.until(lambda: shown.app.screen.focused is not None)
+        fields = shown.app.screen.query(Field)
+        next(one for one in fields if one.parameter.name == "tokens").query_one(Input).focus()
+        await shown.press(*"300")
         await shown.until(lambda: "memory ≥ 255 MiB of 140 GiB   time ≥ " in shown.text)
-        for there in ("tokens to write for each sequence", "[ Start ]", "y copy the command"):
+        for there in ("tokens to write for each sequence", "  Start  ", "Copy the command"):
             assert there in shown.text
         await shown.pilot.resize_terminal(70, 20)
         await shown.settle()
-        assert "[ Start ]" in shown.text
-        await shown.press("y")
+        assert "  Start  " in shown.text
+        await shown.press("ctrl+y")
         assert shown.app.clipboard == "gputui --workload inference -p tokens=300"
         await shown.press("enter")
         await shown.until(lambda: bool(shown.source.started))
@@ -294,8 +300,8 @@ async def test_values_that_do_not_go_together_are_refused_while_they_are_typed(s
 )  # fmt: skip
 def test_whether_a_run_fits_into_the_gpu(needed: int, said: str, role: str) -> None:
     target = Target("a GPU", 80 << 30, 60 << 30)
-    [(text, drawn_as)] = needs_row(Forecast(memory_bytes=needed << 30), target, None, 90)
-    assert text.rstrip() == f"memory {said}   time no estimate yet"
+    [(text, drawn_as)] = needs_row(Forecast(memory_bytes=needed << 30), target, None)
+    assert text == f"memory {said}   time no estimate yet"
     assert drawn_as == role
 
 
@@ -417,12 +423,12 @@ async def test_export_writes_a_file_and_says_where(show: Show, tmp_path: Path) -
     async with show(scripted.gpu_session(1, quiet=2), path=journal) as shown:
         await shown.press("e")
         for known in formats.every():
-            assert f" {known.key} " in shown.text
+            assert f"{known.key} " in shown.text
             if known.requirements:
                 assert known.requirements in shown.text
-            await shown.press("tab")
-        await shown.click(" md ")
-        await shown.click(" md ")
+            await shown.press("down")
+        await shown.click("md  ")
+        await shown.press("enter")
         await shown.until(lambda: "written:" in shown.text)
         assert (tmp_path / "session-run1.md").read_text()
         await shown.press("e", "ctrl+u", *"/nowhere/x.json", "enter")
@@ -430,7 +436,7 @@ async def test_export_writes_a_file_and_says_where(show: Show, tmp_path: Path) -
         await shown.press("e", "ctrl+u")
         shown.app.screen.post_message(events.Paste("/a-long-folder" * 8))
         await shown.settle()
-        assert "path  …" in shown.text  # what is cut is marked
+        assert "/a-long-folder/a-long-folder" in shown.text
 
 
 async def test_help_lists_keys_that_exist(show: Show) -> None:
@@ -441,8 +447,9 @@ async def test_help_lists_keys_that_exist(show: Show) -> None:
     assert len(bound) == sum(len(key.keys) for key in KEYS)
     async with show(scripted.gpu_session(1, quiet=2), (200, 60)) as shown:
         await shown.press("f1")
-        for key in KEYS:
-            assert key.help in shown.text
+        table = shown.app.screen.query_one(DataTable)
+        listed = {str(table.get_row_at(row)[-1]) for row in range(table.row_count)}
+        assert listed >= {key.help for key in KEYS}
 
 
 async def test_every_key_of_the_help_is_bound(show: Show) -> None:
@@ -487,7 +494,8 @@ async def test_too_small_a_terminal_says_so(show: Show) -> None:
 
 DIALOGS: dict[str, tuple[str, ...]] = {
     "Help": ("h",), "Palette": ("colon",), "ExportDialog": ("1", "e"), "WorkloadDialog": ("w",),
-    "DetailsBox": ("1", "6", "down", "enter"), "SignalDialog": ("1", "6", "down", "K"),
+    "WorkloadForm": ("w", "enter"),
+    "DetailsBox": ("1", "6", "down", "enter"), "SignalQuestion": ("1", "6", "down", "K"),
     "Question": ("1", "6", "down", "a"), "Prompt": ("1", "7", "f"),
 }  # fmt: skip
 
@@ -530,20 +538,17 @@ async def test_hostile_names_in_every_view_and_under_every_dialog_of_any_size(sh
         assert told >= set("146")
         await shown.press("l", "slash", *"[/evil]", "escape", "l")
         for name, keys in DIALOGS.items():
-            await shown.press(*keys)
+            for key in keys:
+                await shown.press(key)
+                if key == "w":
+                    await shown.until(lambda: evil in shown.text)
             for width, height in ((60, 16), (40, 10), (120, 40)):
                 await shown.pilot.resize_terminal(width, height)
                 await shown.settle()
                 assert type(shown.app.screen).__name__ == name
                 whole(width, name)
-            if name == "WorkloadDialog":
-                await shown.until(lambda: evil in shown.text)
-                await shown.press("enter", "down", *evil[:9])
-                await shown.pilot.resize_terminal(60, 16)
-                await shown.settle()
-                whole(60, "form")
-                await shown.pilot.resize_terminal(120, 40)
-                await shown.press("escape")
+            if name == "WorkloadForm":
+                await shown.press("down", "down", *evil[:9], "escape")
             await shown.press("escape")
             assert shown.app.screen is shown.app.main
 

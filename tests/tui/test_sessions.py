@@ -291,11 +291,11 @@ async def test_a_recording_is_exported(show: Show, folder: Path) -> None:
     async with show(LIVE, (120, 40)) as shown:
         await listed(shown)
         await choose(shown, "small")
-        await shown.press("e", "tab", "tab", "enter")
+        await shown.press("e", "down", "down", "enter")
         await shown.until(lambda: "written:" in shown.text)
         assert "Phases" in (folder / "small.md").read_text()
         await choose(shown, "small")
-        await shown.press("e", *["tab"] * 5, "enter")
+        await shown.press("e", *["down"] * 5, "enter")
         await shown.until(lambda: "has no trace beside it" in shown.text)
 
 
@@ -471,6 +471,6 @@ async def test_the_form_says_how_long_such_runs_took(show: Show) -> None:
         assert "(2 runs like this)" in shown.text
         await shown.press("5")
         assert "no estimate yet" in shown.text
-        await shown.press("y")
+        await shown.press("ctrl+y")
         assert "copied 39 characters" in shown.text
         assert shown.app.clipboard == "gputui --workload inference -p batch=45"

@@ -1,129 +1,233 @@
-"""Small dialogs: a question, details, the help."""
+"""Small dialogs: a question, a line to type, details, the help."""
 
 from __future__ import annotations
 
-from gputui.tui.dialogs.dialog import Dialog, key_hints
+from collections.abc import Callable, Sequence
+from typing import ClassVar, NamedTuple
+
+from rich.console import Group
+from rich.text import Text
+from textual import events
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Horizontal
+from textual.content import Content
+from textual.widgets import Button, DataTable, Input, Static
+
+from gputui.model.units import size
+from gputui.report.tables.processes import OUTSIDE, ProcessRow
+from gputui.tui.dialogs.dialog import Dialog, Frame, Line, ReadFrame
 from gputui.tui.shell.keys import keys_of
-from gputui.tui.widgets.canvas import Row, beside, paragraph, wrap
-from gputui.tui.widgets.field import TextField
+from gputui.tui.widgets.canvas import Row
 from gputui.tui.widgets.view import Details
 
 
-class Question(Dialog[bool]):
-    """Yes or no. Only y is yes: Enter, the key for everything, must not end a run."""
+class Answer(NamedTuple):
+    """What a question may be answered with besides no: a letter, the button's text, and whether the
+    letter is the answer, or only goes to the button."""
 
-    widest = 64
+    key: str
+    label: str
+    is_at_once: bool = True
 
-    def __init__(self, title: str, text: str, yes: str) -> None:
+
+class Question(Dialog[str]):
+    """Its result is the letter of the answer. No has the focus: Enter, the key for everything, must
+    not end a run; an answer that does something has a letter and a button of its own."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("n,q", "cancel", show=False),
+        Binding("left,up", "app.focus_previous", show=False),
+        Binding("right,down", "app.focus_next", show=False),
+    ]
+
+    def __init__(self, title: str, rows: Sequence[Row], *answers: Answer, no: str = "no") -> None:
         super().__init__()
         self._title = title
+        self._rows = rows
+        self._answers = answers
+        self._no = no
+
+    def compose(self) -> ComposeResult:
+        """The text, and a button for each answer."""
+        with Frame(self._title):
+            yield Static(self.drawn(self._rows))
+            with Horizontal(classes="buttons"):
+                yield Button(Content(f"n  {self._no}"), id="n", compact=True)
+                for one in self._answers:
+                    label = Content(f"{one.key}  {one.label}")
+                    yield Button(label, id=one.key, compact=True, variant="error")
+
+    def on_button_pressed(self, event: Button.Pressed) -> None:
+        """An answer."""
+        self.dismiss(None if event.button.id == "n" else event.button.id)
+
+    def on_key(self, event: events.Key) -> None:
+        """A letter that is an answer, or leads to one."""
+        for one in self._answers:
+            if event.key.lower() == one.key and not self._is_closed:
+                event.stop()
+                if one.is_at_once:
+                    self.dismiss(one.key)
+                else:
+                    self.query_one(f"#{one.key}").focus()
+
+
+SIGNALS = {
+    "t": ("TERM", "asks it to end; most programs save and clean up"),
+    "i": ("INT", "as Ctrl-C in its terminal"),
+    "k": ("KILL", "ends it at once; nothing is saved"),
+}
+"""By the letter that chooses it."""
+
+
+class SignalQuestion(Question):
+    """Which signal to send to a process, naming the process first: a letter only chooses, nothing
+    is sent without Enter or a click, nor by Enter alone."""
+
+    def __init__(self, process: ProcessRow) -> None:
+        gpus = ", ".join(f"GPU {gpu}" for gpu in process.gpus)
+        uses = f" on {gpus}" if gpus else ""
+        if process.gpu_memory_bytes is not None:
+            uses += f" with {size(process.gpu_memory_bytes)}"
+        who = f"process {process.pid} of {process.user or 'an unknown user'}{uses}"
+        rows: list[Row] = [((who, "text"),), ((process.command or OUTSIDE, "title"),)]
+        if process.run is not None:
+            own = "It is part of gputui's own run: x ends all of that."
+            rows.append(((own, "warn"),))
+        rows.append(())
+        rows += [((f"{name:<5} ", "label"), (does, "text")) for name, does in SIGNALS.values()]
+        answers = [Answer(key, name, is_at_once=False) for key, (name, _) in SIGNALS.items()]
+        super().__init__("Send a signal to this process?", rows, *answers, no="send none")
+
+
+class Prompt(Dialog[str]):
+    """One line of text to type: a name, a folder, a time. What is typed replaces what there was;
+    after an arrow it changes it."""
+
+    def __init__(
+        self,
+        title: str,
+        hint: str,
+        does: str,
+        text: str = "",
+        wrong: Callable[[str], str] = lambda _: "",
+    ) -> None:
+        """`wrong` says why a text is invalid, "" if it is valid."""
+        super().__init__()
+        self._title = title
+        self._hint = hint
+        self._does = does
         self._text = text
-        self._yes = yes
+        self._wrong = wrong
 
-    def rows(self, width: int) -> list[Row]:
-        return [((self._title, "title"),), (), *wrap(self._text, width)]
+    def compose(self) -> ComposeResult:
+        """The hint, the field, and what is wrong with it."""
+        with Frame(self._title, f"Enter {self._does}  Esc cancel"):
+            yield Line(self._hint, classes="dim")
+            yield Input(self._text)
+            yield Line(id="wrong", classes="error")
 
-    def footer(self, width: int) -> list[Row]:
-        return key_hints(width, ("y", self._yes), ("n Esc Enter", "no"))
+    def on_input_submitted(self, event: Input.Submitted) -> None:
+        """Give the text, unless it is wrong."""
+        if wrong := self._wrong(event.value):
+            self.query_one("#wrong", Line).update(Content(f"! {wrong}"))
+        else:
+            self.dismiss(event.value)
 
-    def key(self, key: str, character: str | None) -> None:
-        del character
-        if key in ("y", "Y"):
-            self.dismiss(True)
-        elif key in ("n", "N", "escape", "q", "enter"):
-            self.dismiss(False)
+    def on_input_changed(self) -> None:
+        """It may be right now."""
+        self.query_one("#wrong", Line).update("")
 
 
 class DetailsBox(Dialog[None]):
     """Details of something, to be read."""
 
     is_read_only = True
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("enter,q,backspace", "cancel", show=False)]
 
     def __init__(self, details: Details) -> None:
         super().__init__()
         self._details = details
         self._more: tuple[Row, ...] = ()
 
+    def compose(self) -> ComposeResult:
+        """The text, which the arrows scroll."""
+        with ReadFrame("", "↑ ↓ PgUp PgDn scroll  Esc close", wide=True):
+            yield Line(self._details.title, classes="title")
+            yield Static(self._text(), id="rows")
+
     def add(self, rows: tuple[Row, ...]) -> None:
         """Show what was found out meanwhile."""
         self._more = rows
-        if self.is_attached:
-            self.draw()
+        for one in self.query("#rows").results(Static):
+            one.update(self._text())
 
     def failed(self, reason: str) -> None:
         """Show why nothing was found out."""
         self.add(((), ((f"! {reason}", "warn"),)))
 
-    def rows(self, width: int) -> list[Row]:
-        """The text, with long lines wrapped."""
-        rows: list[Row] = [*wrap(self._details.title, width, "title"), ()]
-        for row in (*self._details.rows, *self._more):
-            if len(row) == 2 and sum(len(text) for text, _ in row) > width:
-                (label, of), (text, role) = row
-                rows += paragraph(label, text, width, role, of)
-            elif len(row) == 1:
-                rows += wrap(row[0][0], width, row[0][1])
-            else:
-                rows.append(row)
-        return rows
-
-    def footer(self, width: int) -> list[Row]:
-        return key_hints(width, ("Esc", "close"), ("↑ ↓ PgUp PgDn", "scroll"))
-
-    def key(self, key: str, character: str | None) -> None:
-        if key in ("escape", "backspace", "enter", "q"):
-            self.dismiss(None)
-        elif not self.scroll_key(key):
-            self.pass_on(key, character)
+    def _text(self) -> Group:
+        return self.drawn((*self._details.rows, *self._more))
 
 
-class Help(Dialog[None]):
-    """Every key; what is typed filters them."""
+_WITH_GROUPS = 100
+"""Columns of a terminal from which the help says where each key belongs."""
 
-    widest = 150
+
+class Help(Dialog[str]):
+    """Every key; what is typed filters them, and Enter does what the chosen one does."""
+
     is_read_only = True
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("question_mark,f1", "cancel", show=False),
+        Binding("up,down,pageup,pagedown", "to_keys", show=False),
+    ]
 
     def __init__(self, *, replays: bool) -> None:
         super().__init__()
-        self._replays = replays
-        self._field = TextField()
+        self._keys = keys_of(replays)
 
-    def rows(self, width: int) -> list[Row]:
-        """Keys by group, in two columns where there is room."""
-        groups: dict[str, list[Row]] = {}
-        words = self._field.text.lower().split()
-        for key in keys_of(self._replays):
-            said = f"{key.shown} {key.help}".lower()
-            if not all(word in said for word in words):
-                continue
-            rows = groups.setdefault(key.group, [((key.group, "head"),)])
-            rows.append(((f"{key.shown:<12} ", "key"), (key.help, "text")))
-        blocks = [[*rows, ()] for rows in groups.values()]
-        title: list[Row] = [(("Keys  ", "title"), *self._field.spans(width - 6)), ()]
-        if not blocks:
-            return [*title, (("no key does that", "dim"),)]
-        if width < 128:
-            return title + [row for block in blocks for row in block]
-        half = (width - 2) // 2
-        lines = sum(map(len, blocks))
-        left: list[Row] = []
-        while blocks and 2 * (len(left) + len(blocks[0])) <= lines + 6:
-            left += blocks.pop(0)
-        right = [row for block in blocks for row in block]
-        return title + beside([(left, half), (right, half)])
+    def compose(self) -> ComposeResult:
+        """A field, and below it the keys."""
+        with Frame("Keys", "a word filters  ↑ ↓ choose  Enter does it  Esc close", wide=True):
+            yield Input(placeholder="what a key should do", compact=True, id="words")
+            yield DataTable(show_header=False, cursor_type="row", id="keys")
+            yield Line("no key does that", id="none", classes="dim")
 
-    def footer(self, width: int) -> list[Row]:
-        return key_hints(
-            width, ("Esc", "close"), ("↑ ↓ PgUp PgDn", "scroll"), ("a word", "filters")
-        )
+    def on_mount(self) -> None:
+        """All keys."""
+        is_wide = self.app.size.width >= _WITH_GROUPS
+        self.query_one(DataTable).add_columns(*["where"] * is_wide, "key", "does")
+        self._list("")
 
-    def key(self, key: str, character: str | None) -> None:
-        if key in ("escape", "enter", "question_mark", "f1"):
+    def on_input_changed(self, event: Input.Changed) -> None:
+        """Other words; the key that opened it closes it."""
+        if event.value.endswith("?"):
             self.dismiss(None)
-        elif len(key) > 1 and self.scroll_key(key):  # letters are typed
-            return
-        elif self._field.key(key, character):
-            self.top = 0
-            self.draw()
         else:
-            self.pass_on(key, character)
+            self._list(event.value)
+
+    def action_to_keys(self) -> None:
+        """From the field into the list."""
+        self.query_one(DataTable).focus()
+
+    def on_input_submitted(self) -> None:
+        """Enter without a choice closes."""
+        self.dismiss(None)
+
+    def on_data_table_row_selected(self, event: DataTable.RowSelected) -> None:
+        """Do it."""
+        self.dismiss(event.row_key.value)
+
+    def _list(self, text: str) -> None:
+        words = text.lower().split()
+        table: DataTable[Text] = self.query_one(DataTable)
+        table.clear()
+        for key in self._keys:
+            said = f"{key.shown} {key.help}".lower()
+            if all(word in said for word in words):
+                cells = (key.group, key.shown, key.help)[-len(table.columns) :]
+                table.add_row(*map(Text, cells), key=key.action)
+        table.display = bool(table.row_count)
+        self.query_one("#none").display = not table.row_count

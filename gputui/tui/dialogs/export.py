@@ -6,16 +6,16 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
-from textual import events
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.content import Content
+from textual.widgets import Input, OptionList
+from textual.widgets.option_list import Option
 
 from gputui.render.formats import Format
-from gputui.tui.dialogs.dialog import Dialog, key_hints
-from gputui.tui.widgets.canvas import Row, fit
-from gputui.tui.widgets.field import TextField
-
-_HEAD = 2
-"""Lines above the formats."""
+from gputui.tui.dialogs.dialog import Dialog, Frame, Line
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,83 +26,59 @@ class ExportRequest:
     path: str
 
 
-class ExportDialog(Dialog[ExportRequest | None]):
+class ExportDialog(Dialog[ExportRequest]):
     """Format and path. The path's suffix follows the format until it is edited."""
 
-    widest = 84
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("up", "choose(-1)", show=False),
+        Binding("down", "choose(1)", show=False),
+    ]
 
     def __init__(self, default: Path, formats: Sequence[Format], title: str) -> None:
         """`default` is the path without its suffix."""
         super().__init__()
         self._formats = formats
         self._title = title
-        self._chosen = 0
-        self._field = TextField.holding(f"{default}{self._ending}")
-        self._error = ""
+        self._default = default
+        self._ending = formats[0].ending
 
-    def rows(self, width: int) -> list[Row]:
-        del width
-        rows: list[Row] = [((self._title, "title"),), ()]
-        self.focus_line = len(rows) + self._chosen
-        for number, known in enumerate(self._formats):
-            role = "tab-active" if number == self._chosen else "tab"
-            rows.append(((f" {known.key:<12}", role), (f" {known.title}", "text")))
-        return rows
+    def compose(self) -> ComposeResult:
+        """The formats, what the chosen one needs, and the path."""
+        with Frame(self._title, "Enter write  ↑ ↓ format  Tab path  Esc cancel"):
+            options = [Option(Content(f"{known.key:<12} {known.title}")) for known in self._formats]
+            yield OptionList(*options, compact=True)
+            yield Line(id="needs", classes="dim")
+            yield Input(f"{self._default}{self._ending}", select_on_focus=False)
+            yield Line(id="wrong", classes="error")
 
-    def footer(self, width: int) -> list[Row]:
-        """What the format needs, where it goes, an error if there is one, and the keys."""
-        needs = self._formats[self._chosen].requirements
-        rows: list[Row] = [
-            ((fit(needs, width), "dim"),),
-            (("path  ", "label"), *self._field.spans(width - 7)),
-        ]
-        if self._error:
-            rows += [((f"! {self._error}", "error"),)]
-        hints = (("Enter", "write"), ("↑ ↓ Tab", "format"), ("Esc", "cancel"))
-        return [*rows, *key_hints(width, *hints)]
+    def on_mount(self) -> None:
+        """Letters go to the path."""
+        self.query_one(OptionList).highlighted = 0
+        self.query_one(Input).focus()
 
-    def key(self, key: str, character: str | None) -> None:
-        self._error = ""
-        if key == "escape":
-            self.dismiss(None)
-            return
-        if key == "enter":
-            self._finish()
-            return
-        if step := {"tab": 1, "down": 1, "shift+tab": -1, "up": -1}.get(key):
-            self._choose(step)
-        else:
-            self._field.key(key, character)
-        self.draw()
+    def action_choose(self, step: int) -> None:
+        """Another format, from the path's field."""
+        formats = self.query_one(OptionList)
+        formats.highlighted = ((formats.highlighted or 0) + step) % len(self._formats)
 
-    def clicked(self, line: int) -> None:
-        """A format: chosen already, as Enter."""
-        number = line - _HEAD
-        if number == self._chosen:
-            self._finish()
-        elif 0 <= number < len(self._formats):
-            self._choose(number - self._chosen)
-            self.draw()
+    def on_option_list_option_highlighted(self, event: OptionList.OptionHighlighted) -> None:
+        """The path ends as the format's files do."""
+        chosen, path = self._formats[event.option_index], self.query_one(Input)
+        self.query_one("#needs", Line).update(Content(chosen.requirements))
+        if path.value.endswith(self._ending):
+            path.value = path.value.removesuffix(self._ending) + chosen.ending
+            path.cursor_position = len(path.value)
+        self._ending = chosen.ending
 
-    def on_paste(self, event: events.Paste) -> None:
-        """Pasted text goes to the path."""
-        self._field.insert(event.text)
-        self.draw()
+    def on_option_list_option_selected(self) -> None:
+        """A click, or Enter in the list."""
+        self.query_one(Input).focus()
 
-    def _choose(self, step: int) -> None:
-        before = self._ending
-        self._chosen = (self._chosen + step) % len(self._formats)
-        if self._field.text.endswith(before):
-            self._field = TextField.holding(self._field.text.removesuffix(before) + self._ending)
-
-    @property
-    def _ending(self) -> str:
-        return self._formats[self._chosen].ending
-
-    def _finish(self) -> None:
-        text = self._field.text.strip()
+    def on_input_submitted(self, event: Input.Submitted) -> None:
+        """Write it there."""
+        text = event.value.strip()
         if not text:
-            self._error = "a path is needed"
-            self.draw()
+            self.query_one("#wrong", Line).update("! a path is needed")
             return
-        self.dismiss(ExportRequest(self._formats[self._chosen].key, os.path.expanduser(text)))
+        number = self.query_one(OptionList).highlighted or 0
+        self.dismiss(ExportRequest(self._formats[number].key, os.path.expanduser(text)))

@@ -1,149 +1,225 @@
-"""Every action and view by name, once something is typed also phases, kernels and runs: Enter does
-it, or goes there."""
+"""Textual's command palette, and what it offers here: every action and view by name, settings, and
+once something is typed also phases, kernels and recorded runs."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from functools import cache
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple, cast
 
-from gputui.tui.dialogs.dialog import Dialog, key_hints
+from textual.await_complete import AwaitComplete
+from textual.command import CommandPalette, DiscoveryHit, Hit, Hits, Provider
+from textual.content import Content
+from textual.geometry import Size
+
 from gputui.tui.shell.keys import MOVE, keys_of
 from gputui.tui.shell.views import GROUPS
-from gputui.tui.widgets.canvas import Row, fit
-from gputui.tui.widgets.field import TextField
-from gputui.tui.widgets.names import cut_middle, short_names
+from gputui.tui.source import Runner
+from gputui.tui.themes import NAMES
+from gputui.tui.widgets.names import short_names
 from gputui.tui.widgets.view import Lead
 
 if TYPE_CHECKING:
+    from gputui.tui.app import GputuiApp
     from gputui.tui.model import Tables
 
 MOST_NAMED = 5000
 """Phases, and kernels, the longest, that are looked through."""
 
-Action: TypeAlias = "str | Lead | Callable[[], None]"
-"""What an entry does: a key's action by name, a view to show, or anything else."""
-
 MOST_FOUND = 100
 """Of these that are listed."""
 
+_NAME = 68
+"""Cells of a kernel's name: the palette is as wide as a terminal of 80 columns."""
+
+_WAIT_S, _WAITS = 0.05, 40
+"""How long what is typed waits for the folder of recordings to be read."""
+
+Do = Callable[[], Awaitable[object] | object]
+
 
 class Entry(NamedTuple):
-    """An action in words, and its key; or a run, a phase or a kernel, and which it is."""
+    """What can be done or gone to, in words; a key or what it is; and doing it."""
 
     text: str
-    key: str
-    action: Action
+    note: str
+    do: Do
+    name: str = ""
+    """How it is shown where it is too long."""
+
+    @property
+    def shown(self) -> Content:
+        """With the note behind it."""
+        return Content.assemble(self.name or self.text, "  ", (self.note, "$gp-accent"))
 
 
-def entries(*, replays: bool) -> list[Entry]:
-    """What can be done now: the tabs of all views, then every key that does not move."""
-    tabs = [
-        Entry(
-            tab.title if tab.title == group.title else f"{group.title}: {tab.title}",
-            group.key,
-            f"view('{tab.name}')",
+class _Provider(Provider):
+    """Entries in which every typed word occurs, in any case, those with the words first first."""
+
+    @property
+    def gputui(self) -> GputuiApp:
+        return cast("GputuiApp", self.app)
+
+    def entries(self) -> Sequence[Entry]:
+        """All there are."""
+        raise NotImplementedError
+
+    async def search(self, query: str) -> Hits:
+        """Those that match."""
+        words = query.lower().split()
+        number = 0
+        for one in self.entries():
+            text = f"{one.text} {one.note}".lower()
+            places = [text.find(word) for word in words]
+            if min(places, default=0) < 0:
+                continue
+            yield Hit(1 / (2 + sum(places)), one.shown, one.do, one.text)
+            number += 1
+            if number == MOST_FOUND:
+                return
+
+
+class Actions(_Provider):
+    """The tabs of all views, then every key that does not move."""
+
+    def entries(self) -> Sequence[Entry]:
+        """What can be done now."""
+        main = self.gputui.main
+        tabs = [
+            Entry(
+                tab.title if tab.title == group.title else f"{group.title}: {tab.title}",
+                group.key,
+                partial(main.action_view, tab.name),
+            )
+            for group in GROUPS
+            for tab in group.tabs
+        ]
+        views = {f"views('{group.key}')" for group in GROUPS}
+        return tabs + [
+            Entry(key.help, key.shown.split()[0], partial(main.run_action, key.action))
+            for key in keys_of(main.replays)
+            if key.group != MOVE and key.action not in views and key.action != "palette"
+        ]
+
+    async def discover(self) -> Hits:
+        """All of them, before anything is typed."""
+        for one in self.entries():
+            yield DiscoveryHit(one.shown, one.do, one.text)
+
+
+class Settings(_Provider):
+    """Themes, and how often is read and drawn."""
+
+    def entries(self) -> Sequence[Entry]:
+        """Each value that can be chosen."""
+        return [*self._themes(), *self._intervals()]
+
+    def _themes(self) -> Iterator[Entry]:
+        def choose(name: str) -> None:
+            self.gputui.theme = name
+
+        for name in NAMES:
+            now = "now" if name == self.gputui.theme else "theme"
+            yield Entry(f"theme {name}", now, partial(choose, name))
+
+    def _intervals(self) -> Iterator[Entry]:
+        source = self.gputui.model.source
+
+        def choose(seconds: float) -> None:
+            if isinstance(source, Runner):
+                source.interval_s = seconds
+                self.gputui.main.draw()
+
+        if isinstance(source, Runner):
+            for seconds in (0.2, 0.5, 1.0, 2.0, 5.0, 10.0):
+                text = f"interval: a sample every {seconds:g} s"
+                yield Entry(text, "setting", partial(choose, seconds))
+
+
+class Places(_Provider):
+    """The phases and the kernels of the run."""
+
+    _known: Sequence[Entry] | None = None
+
+    def entries(self) -> Sequence[Entry]:
+        """Worked out once, and only when something is typed."""
+        if self._known is None:
+            tables = self.gputui.model.tables
+            self._known = [] if tables is None else self._named(tables)
+        return self._known
+
+    def _named(self, tables: Tables) -> list[Entry]:
+        from gputui.report.phases import phase_rows
+        from gputui.report.statistics import kernel_rows
+
+        main = self.gputui.main
+        phases = phase_rows(tables.run)[:MOST_NAMED]
+        kernels = kernel_rows(tables.session, tables.run)[:MOST_NAMED]
+        short = short_names([row.name for row in kernels], _NAME)
+
+        def to(view: str, key: object) -> Do:
+            return partial(main.follow_lead, Lead(view, key))
+
+        return [
+            *(Entry(row.path, "phase", to("phases", row.key)) for row in phases),
+            *(
+                Entry(row.name, "kernel", to("kernels", row.name), name)
+                for row, name in zip(kernels, short, strict=True)
+            ),
+        ]
+
+
+class Runs(_Provider):
+    """Each recorded run to be opened, and to be compared with what is shown."""
+
+    async def search(self, query: str) -> Hits:
+        """Once all recordings are read, or it takes long."""
+        for _ in range(_WAITS):
+            if self.gputui.main.recorded.unread == 0:
+                break
+            await asyncio.sleep(_WAIT_S)
+        async for hit in super().search(query):
+            yield hit
+
+    def entries(self) -> Sequence[Entry]:
+        """Of the recordings read so far."""
+        from gputui.tui.widgets.recordings import run_words
+
+        app = self.gputui
+        recorded, shown = app.main.recorded.entries, app.recorded
+        newer = {one.path: at for at, one in enumerate(recorded)}
+        found = []
+        for one in recorded:
+            if one.problem is not None or one.name is None or one.path == shown:
+                continue
+            words = run_words(one, recorded)
+            follow = partial(app.visit, one.path, follow=one.is_written)
+            found.append(Entry(f"open run {words}", "run", follow))
+            if shown is not None:
+                pair: list[Path] = sorted((one.path, shown), key=lambda path: -newer.get(path, -1))
+                compare = partial(app.main.compare, pair)
+                found.append(Entry(f"compare with run {words}", "run", compare))
+        return found
+
+
+class Palette(CommandPalette):
+    """Closed once, and laid out at the newest size, as dialogs are."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            [Actions, Settings, Places, Runs], placeholder="a view, an action, a kernel, a run…"
         )
-        for group in GROUPS
-        for tab in group.tabs
-    ]
-    views = {f"views('{group.key}')" for group in GROUPS}
-    return tabs + [
-        Entry(key.help, key.shown.split()[0], key.action)
-        for key in keys_of(replays)
-        if key.group != MOVE and key.action not in views and key.action != "palette"
-    ]
+        self._is_closed = False
 
+    def dismiss(self, result: None = None) -> AwaitComplete:
+        """Close, once."""
+        if self._is_closed:
+            return AwaitComplete()
+        self._is_closed = True
+        return super().dismiss(result)
 
-def named(tables: Tables | None) -> list[Entry]:
-    """The phases and the kernels of a run."""
-    if tables is None:
-        return []
-    from gputui.report.phases import phase_rows
-    from gputui.report.statistics import kernel_rows
-
-    phases = phase_rows(tables.run)[:MOST_NAMED]
-    kernels = kernel_rows(tables.session, tables.run)[:MOST_NAMED]
-    return [
-        *(Entry(row.path, "phase", Lead("phases", row.key)) for row in phases),
-        *(Entry(row.name, "kernel", Lead("kernels", row.name)) for row in kernels),
-    ]
-
-
-def matching(known: Sequence[Entry], words: str) -> list[Entry]:
-    """Those in which every typed word occurs, in any case."""
-    wanted = words.lower().split()
-    return [one for one in known if all(word in one.text.lower() for word in wanted)]
-
-
-class Palette(Dialog[Action]):
-    """A list of actions and, once something is typed, of what `places` gives; gives the chosen
-    one."""
-
-    widest = 90
-
-    def __init__(self, *, replays: bool, places: Callable[[], list[Entry]] = list) -> None:
-        super().__init__()
-        self._known = entries(replays=replays)
-        self._places = cache(places)
-        self._runs: Sequence[Entry] = ()
-        self._field = TextField.holding("")
-        self._at = 0
-
-    def offer(self, runs: Sequence[Entry]) -> None:
-        """Find these too. What is chosen stays chosen."""
-        found = self._found()
-        self._runs = runs
-        if self.is_mounted and not self._is_closed:
-            chosen, now = found[self._at : self._at + 1], self._found()
-            self._at = now.index(chosen[0]) if chosen and chosen[0] in now else self._at
-            self.draw()
-
-    def rows(self, width: int) -> list[Row]:
-        """What is typed, and what matches."""
-        found = self._found()
-        self._at = max(0, min(self._at, len(found) - 1))
-        self.focus_line = self._at + 2
-        rows: list[Row] = [((": ", "key"), *self._field.spans(max(10, width - 2))), ()]
-        room = width - 12
-        kernels = [one.text for one in found if one.key == "kernel"]
-        short = dict(zip(kernels, short_names(kernels, room), strict=True))
-        for number, one in enumerate(found):
-            name = short.get(one.text) or cut_middle(one.text, room)
-            text = f" {fit(name, room)} {one.key:>8} "
-            rows.append(((fit(text, width), "cursor" if number == self._at else "text"),))
-        return rows if found else [*rows, (("  nothing matches", "dim"),)]
-
-    def footer(self, width: int) -> list[Row]:
-        return key_hints(width, ("Enter", "does it"), ("↑ ↓", "choose"), ("Esc", "closes"))
-
-    def key(self, key: str, character: str | None) -> None:
-        if key == "escape":
-            self.dismiss(None)
-        elif key == "enter":
-            self._do(self._at)
-        elif key in ("up", "down", "pageup", "pagedown"):
-            self._at += {"up": -1, "down": 1, "pageup": -8, "pagedown": 8}[key]
-            self.draw()
-        elif self._field.key(key, character):
-            self._at = 0
-            self.draw()
-
-    def clicked(self, line: int) -> None:
-        """An action was clicked."""
-        if line >= 2:
-            self._do(line - 2)
-
-    def _found(self) -> list[Entry]:
-        words = self._field.text
-        if not words.strip():
-            return list(self._known)
-        known, runs, places = (
-            matching(each, words) for each in (self._known, self._runs, self._places())
-        )
-        return [*known, *runs[:MOST_FOUND], *places[:MOST_FOUND]]
-
-    def _do(self, number: int) -> None:
-        found = self._found()
-        if 0 <= number < len(found):
-            self.dismiss(found[number].action)
+    def _screen_resized(self, size: Size) -> None:
+        del size
+        super()._screen_resized(self.app.size)

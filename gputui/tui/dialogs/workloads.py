@@ -2,22 +2,39 @@
 
 from __future__ import annotations
 
+import math
+import shlex
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 from textual import events
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Horizontal, VerticalScroll
+from textual.content import Content
+from textual.widget import Widget
+from textual.widgets import Button, Input, OptionList, Select, Static, Switch
+from textual.widgets.option_list import Option
 
-from gputui.collect.catalogue import Catalogue, Forecast, Value, Workload
-from gputui.tui.dialogs.dialog import Dialog, key_hints
-from gputui.tui.dialogs.needs import Earlier, EarlierRuns, Target, needs_row
-from gputui.tui.widgets.canvas import Row, fit, wrap
-from gputui.tui.widgets.form import Form, field_row
-from gputui.tui.widgets.names import cut_middle
+from gputui.collect.catalogue import (
+    Catalogue,
+    CatalogueError,
+    Forecast,
+    Parameter,
+    Value,
+    Workload,
+    parse_value,
+)
+from gputui.model import units
+from gputui.tui.dialogs.dialog import Dialog, Frame, Line
+from gputui.tui.recording_library import RecordingLibrary
+from gputui.tui.widgets.canvas import Row
 
 if TYPE_CHECKING:
     from gputui.state import Session
-    from gputui.tui.app import GputuiApp
     from gputui.tui.source import Asked
+    from gputui.tui.threads import Threads
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,12 +46,75 @@ class StartRequest:
     texts: dict[str, str]
 
 
-_TALL = 30
-"""Lines of a terminal from which the whole description of a workload is shown."""
+# What a run would need.
 
 
-class WorkloadDialog(Dialog[StartRequest | None]):
-    """Choose, set, start. The catalogue comes from a subprocess: until then it says so."""
+class Target(NamedTuple):
+    """The GPU that a run would use, and what is free of its memory."""
+
+    name: str
+    memory_bytes: int | None
+    free_bytes: int | None
+
+
+class Earlier(NamedTuple):
+    """What runs with the same values took here."""
+
+    mean_ns: float
+    runs: int
+
+
+class EarlierRuns:
+    """The recorded runs of workloads on this host with these GPUs, read in the background;
+    `changed` is called when more are known."""
+
+    def __init__(self, threads: Threads, session: Session, changed: Callable[[], None]) -> None:
+        self._session = session
+        self._library = RecordingLibrary(threads, changed)
+        self._library.look()
+
+    def of(self, workload: str, values: Mapping[str, Value]) -> Earlier | None:
+        """What those with these values took that ended well; None without any."""
+        header = self._session.header
+        host = header.host.hostname if header is not None else None
+        gpus = tuple(gpu.facts.name for gpu in self._session.gpus.values())
+        like = {name: units.parameter(value) for name, value in values.items()}
+        took_ns = [
+            one.run_ns
+            for one in self._library.entries
+            if one.succeeded and one.run_ns and (one.kind, one.name) == ("workload", workload)
+            and (one.hostname, one.gpus, dict(one.parameters)) == (host, gpus, like)
+        ]  # fmt: skip
+        return Earlier(sum(took_ns) / len(took_ns), len(took_ns)) if took_ns else None
+
+
+def needs_row(found: Forecast, target: Target | None, earlier: Earlier | None) -> Row:
+    """The least memory of a run, and where it does not fit; how long it took before, or the least
+    that it can take."""
+    memory, time = units.size(found.memory_bytes), "no estimate yet"
+    role = "dim"
+    if found.memory_bytes is not None:
+        memory = f"≥ {memory}"
+        if target is not None and target.memory_bytes is not None:
+            memory += f" of {units.size(target.memory_bytes)}"
+            free = target.free_bytes
+            if found.memory_bytes > target.memory_bytes:
+                memory, role = f"{memory}: does not fit", "warn"
+            elif free is not None and found.memory_bytes > free:
+                memory, role = f"{memory}, {units.size(free)} free: does not fit now", "warn"
+    if earlier is not None:
+        which = "1 run" if earlier.runs == 1 else f"{earlier.runs} runs"
+        time = f"about {units.duration(earlier.mean_ns)} ({which} like this)"
+    elif found.seconds is not None:
+        time = f"≥ {units.duration(found.seconds * 1e9)} at the GPU's peak rates"
+    return ((f"memory {memory}   time {time}", role),)
+
+
+class WorkloadDialog(Dialog[StartRequest]):
+    """Choose a workload, then set its parameters. The catalogue comes from a subprocess: until then
+    it says so."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("q", "cancel", show=False)]
 
     def __init__(
         self,
@@ -48,261 +128,445 @@ class WorkloadDialog(Dialog[StartRequest | None]):
         """`target` None is a run on the CPU; `asked` says what a run would need; `session` is of
         the machine, on which earlier runs took so long."""
         super().__init__()
+        self._remembered = remembered
+        self._last = last
+        self._target = target
+        self._asked = asked
+        self._session = session
+        self._workloads: Sequence[Workload] = ()
+        self._told: Catalogue | str | None = None
+        """What was told before there was anything to show it in."""
+
+    def compose(self) -> ComposeResult:
+        """A list, and what the chosen one is about."""
+        with Frame("Workloads", "Enter set parameters  ↑ ↓ choose  Esc close", wide=True):
+            yield OptionList(compact=True)
+            yield Line("asking for the list…", id="description", classes="dim")
+
+    def on_mount(self) -> None:
+        """What came before."""
+        if isinstance(self._told, Catalogue):
+            self.arrived(self._told)
+        elif self._told is not None:
+            self.failed(self._told)
+
+    def arrived(self, catalogue: Catalogue) -> None:
+        """List them; the only one is opened at once."""
+        self._told = catalogue
+        if not self.is_mounted or self._is_closed:
+            return
+        self._workloads = catalogue.workloads
+        longest = min(24, max((len(one.name) for one in self._workloads), default=0))
+        listed = self.query_one(OptionList)
+        for one in self._workloads:
+            name = one.name if len(one.name) <= longest else f"{one.name[: longest - 1]}…"
+            listed.add_option(Option(Content(f"{name:<{longest}}  {one.summary}")))
+        for broken in catalogue.broken:
+            text = Content(f"{broken.name} does not load: {broken.error}")
+            listed.add_option(Option(text, disabled=True))
+        if not self._workloads:
+            self._say("there are none on this machine")
+            return
+        names = [one.name for one in self._workloads]
+        listed.highlighted = names.index(self._last) if self._last in names else 0
+        if len(names) == 1:
+            self._open(self._workloads[0])
+
+    def failed(self, reason: str) -> None:
+        """There will be no catalogue."""
+        self._told = reason
+        if self.is_mounted and not self._is_closed:
+            self._say(f"The list of workloads is not available: {reason}")
+
+    def on_option_list_option_highlighted(self, event: OptionList.OptionHighlighted) -> None:
+        """What it is about: its line may be cut."""
+        place = f"{event.option_index + 1} of {len(self._workloads)}   "
+        self._say(f"{place}{self._workloads[event.option_index].description}")
+
+    def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
+        """Its form."""
+        self._open(self._workloads[event.option_index])
+
+    def _say(self, text: str) -> None:
+        self.query_one("#description", Line).update(Content(text))
+
+    def _open(self, workload: Workload) -> None:
+        def answered(request: StartRequest | None) -> None:
+            if request is not None or len(self._workloads) == 1:
+                self.dismiss(request)
+
+        typed = self._remembered.get(workload.name, {})
+        form = WorkloadForm(workload, typed, self._target, self._asked, self._session)
+        self.app.push_screen(form, answered)
+
+
+# The form of one workload.
+
+
+def shown(value: Value | None) -> str:
+    """A value as displayed in a field."""
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return f"{value:g}" if isinstance(value, float) and abs(value) < 1e6 else str(value)
+
+
+def read(parameter: Parameter, text: str) -> Value:
+    """A typed text as the parameter's kind. Raises ValueError saying what is allowed."""
+    try:
+        value = parse_value(parameter, text.strip())
+    except CatalogueError:
+        raise ValueError(f"expected {parameter.allowed or parameter.kind}") from None
+    if isinstance(value, float) and not math.isfinite(value):
+        raise ValueError(f"expected {parameter.allowed or parameter.kind}")
+    return value
+
+
+def command_of(workload: Workload, values: Mapping[str, Value]) -> str:
+    """What starts the same from a shell."""
+
+    def typed(value: Value) -> str:
+        return str(value).lower() if isinstance(value, bool) else str(value)
+
+    given = [f"-p {shlex.quote(f'{name}={typed(value)}')}" for name, value in values.items()]
+    return " ".join(["gputui", "--workload", shlex.quote(workload.name), *given])
+
+
+_IN_FORM: list[BindingType] = [
+    Binding("up", "app.focus_previous", show=False),
+    Binding("down", "app.focus_next", show=False),
+    Binding("left", "step(-1)", show=False),
+    Binding("right", "step(1)", show=False),
+    Binding("enter", "screen.start", show=False),
+]
+"""Arrows and Enter mean the same in every field; space opens a list."""
+
+
+class Choice(Select[str]):
+    """One of some values, by arrows or from a list."""
+
+    BINDINGS: ClassVar[list[BindingType]] = _IN_FORM
+
+    def __init__(self, names: Sequence[str], default: str | None, *, id: str | None = None) -> None:
+        """`default` None lets nothing be chosen, and begins so."""
+        self.names = names
+        self._is_optional = default is None
+        options = [(Content(one), one) for one in names]
+        if default is None:
+            super().__init__(options, prompt="none", compact=True, id=id)
+        else:
+            super().__init__(options, value=default, allow_blank=False, compact=True, id=id)
+
+    def action_step(self, step: int) -> None:
+        """The next value, round and round; between the last and the first none, if it can be."""
+        values = [*self.names, *([None] if self._is_optional else [])]
+        at = values.index(str(self.value)) if self.value in self.names else len(values) - 1
+        following = values[(at + step) % len(values)]
+        if following is None:
+            self.clear()
+        else:
+            self.value = following
+
+
+class YesNo(Switch):
+    """A switch that the form's keys turn."""
+
+    BINDINGS: ClassVar[list[BindingType]] = _IN_FORM
+
+    def action_step(self, step: int) -> None:
+        """The other one, either way."""
+        del step
+        self.toggle()
+
+
+class _Fields(VerticalScroll, can_focus=False, inherit_bindings=False):
+    """All fields; the focus scrolls them."""
+
+
+class Field(Horizontal):
+    """A parameter with its name, its value to set, and what is wrong or changed about it."""
+
+    def __init__(self, parameter: Parameter, default: str, width: int) -> None:
+        super().__init__(classes="field")
+        self.parameter = parameter
+        self.default = default
+        self._width = width
+        self._set: Input | Choice | YesNo
+        choices = [*map(shown, parameter.choices)] if parameter.kind == "choice" else []
+        if parameter.kind == "bool":
+            self._set = YesNo(default == "yes", animate=False)
+        elif choices and default in choices:
+            self._set = Choice(choices, default)
+        else:
+            self._set = Input(default, compact=True)
+
+    def compose(self) -> ComposeResult:
+        """Name, value, note."""
+        name = Line(self.parameter.name, classes="label")
+        name.styles.width = self._width
+        yield name
+        yield self._set
+        yield Line(classes="note dim")
+
+    def on_click(self, event: events.Click) -> None:
+        """The name stands for what is set beside it."""
+        if event.widget not in (self._set, *self._set.query("*")):
+            self._set.focus()
+            if isinstance(self._set, YesNo):
+                self._set.toggle()
+
+    @property
+    def text(self) -> str:
+        """What is set, as it would be typed."""
+        value = self._set.value
+        return shown(value) if isinstance(value, bool) else str(value)
+
+    @text.setter
+    def text(self, text: str) -> None:
+        one = self._set
+        if isinstance(one, YesNo):
+            one.value = text == "yes"
+        elif isinstance(one, Input) or text in one.names:
+            one.value = text
+
+    def note(self, wrong: str) -> None:
+        """Say what is wrong, else the unit, and the default where it is another value."""
+        default = self.default or "none"
+        unit = self.text if isinstance(self._set, YesNo) else self.parameter.unit or ""
+        changed = f"  default {default}" if self.text != self.default else ""
+        line = self.query_one(".note", Line)
+        line.set_class(bool(wrong), "error")
+        line.update(Content(f"! {wrong}" if wrong else unit + changed))
+
+
+class WorkloadForm(Dialog[StartRequest]):
+    """Set the parameters of a workload; says what a run with them would need."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("ctrl+y", "copy", show=False),
+        Binding("ctrl+r", "defaults", show=False),
+        Binding("ctrl+s", "start", show=False),
+        Binding("up", "app.focus_previous", show=False),
+        Binding("down", "app.focus_next", show=False),
+    ]
+
+    def __init__(
+        self,
+        workload: Workload,
+        typed: Mapping[str, str],
+        target: Target | None,
+        asked: Asked | None,
+        session: Session | None,
+    ) -> None:
+        super().__init__()
+        self._workload = workload
+        self._typed = typed
         self._target = target
         self._asked = asked
         self._session = session
         self._earlier: EarlierRuns | None = None
-        self._copied = ""
+        self._forecast: Forecast | None = None
         self._question: dict[str, Value] | None = None
         """What was asked last; `_waits` for its answer, and starts then if that was wanted."""
         self._waits = self._starts = False
-        self._remembered = remembered
-        self._last = last
-        self._catalogue: Catalogue | None = None
-        self._failure = ""
-        self._index = 0
-        self.form: Form | None = None
+        width = max([7, *(len(one.name) for one in workload.parameters)]) + 2
+        self._fields = [Field(one, self._default(one), width) for one in workload.parameters]
+        self._presets = {one.name: one for one in workload.presets}
+        self._width = width
+
+    def compose(self) -> ComposeResult:
+        """The fields, which scroll where there are many; what stays in sight below them."""
+        title = f"{self._workload.name}  {self._workload.summary}"
+        keys = "Enter start  ↑ ↓ field  ← → choose  Ctrl-Y copy  Ctrl-R defaults  Esc back"
+        with Frame(title, keys, wide=True):
+            with _Fields(id="fields"):
+                if self._presets:
+                    with Horizontal(classes="field"):
+                        name = Line("preset", classes="label")
+                        name.styles.width = self._width
+                        yield name
+                        yield Choice([*self._presets], None, id="preset")
+                yield from self._fields
+            yield Line(id="about", classes="dim")
+            yield Static(id="needs")
+            yield Line(id="command")
+            with Horizontal(classes="buttons"):
+                yield Button(Content("Start"), id="start", compact=True, variant="success")
+                yield Button(Content("Copy the command"), id="copy", compact=True)
+                yield Button(Content("Back"), id="back", compact=True)
 
     def on_mount(self) -> None:
-        """Look for earlier runs."""
+        """What was typed the last time, and earlier runs."""
         if self._session is not None:
-            app: GputuiApp = self.app  # type: ignore[assignment]
-            self._earlier = EarlierRuns(app, self._session, self._learned)
+            self._earlier = EarlierRuns(self.gputui, self._session, self._draw)
+        for one in self._fields:
+            if one.parameter.name in self._typed:
+                one.text = self._typed[one.parameter.name]
+        self._draw()
 
-    def _learned(self) -> None:
+    # --- what was set
+
+    def on_input_changed(self) -> None:
+        """Another value: ask what it would need."""
+        self._changed()
+
+    def on_switch_changed(self) -> None:
+        """The same."""
+        self._changed()
+
+    def on_select_changed(self, event: Select.Changed) -> None:
+        """The same; a preset sets several."""
+        if event.select.id == "preset":
+            preset = self._presets.get(str(event.value))
+            values = preset.values if preset is not None else {}
+            for one in self._fields:
+                value = values.get(one.parameter.name)
+                one.text = one.default if value is None else shown(value)
+        self._changed()
+
+    def _changed(self) -> None:
         if self.is_mounted and not self._is_closed:
-            self.draw()
-
-    def arrived(self, catalogue: Catalogue) -> None:
-        self._catalogue = catalogue
-        names = [workload.name for workload in catalogue.workloads]
-        self._index = names.index(self._last) if self._last in names else 0
-        if len(names) == 1:
-            self._open()
-        if self.is_mounted:
-            self.draw()
-
-    def failed(self, reason: str) -> None:
-        """There will be no catalogue."""
-        self._failure = reason
-        if self.is_mounted:
-            self.draw()
-
-    def rows(self, width: int) -> list[Row]:
-        if self._failure:
-            return [
-                (("Workloads", "title"),),
-                (),
-                *wrap(f"The list of workloads is not available: {self._failure}", width, "error"),
-            ]
-        if self._catalogue is None:
-            return [(("Workloads", "title"),), (), (("asking for the list…", "dim"),)]
-        if self.form is None:
-            return self._list(width)
-        return self._form(self.form, width)
-
-    def footer(self, width: int) -> list[Row]:
-        if self.form is not None:
-            form = self.form
-            start = "tab-active" if form.on_start else "key"
-            command = form.command()
-            rows: list[Row] = [
-                (("› " if form.on_start else "  ", "accent"), ("[ Start ]", start)),
-                *self._explanation(form, width),
-                needs_row(form.forecast or Forecast(), self._target, self._took(form), width),
-                ((cut_middle(command, width) if command else "", "text"),),
-            ]
-            return rows + key_hints(
-                width,
-                ("Enter", "start"),
-                ("Esc", "back"),
-                ("↑ ↓", "field"),
-                ("← →", "choose"),
-                ("Ctrl-Y" if form.takes_letters else "y", "copy the command"),
-                ("Ctrl-R", "defaults"),
-            )
-        if self._catalogue is None:
-            return key_hints(width, ("Esc", "close"))
-        keys = key_hints(width, ("Enter", "set parameters"), ("↑ ↓", "choose"), ("Esc", "close"))
-        if not self._catalogue.workloads:
-            return keys
-        # Where the list scrolls, what it is about stays in sight: its line may be cut.
-        about = wrap(self._catalogue.workloads[self._index].description, width, "dim")
-        if self.app.size.height < _TALL:
-            cut = [(*about[1], (" …", "dim"))] if len(about) > 2 else about[1:]
-            about = [*about[:1], *cut, *[()] * (2 - len(about))]
-        return [*about, *keys]
-
-    def key(self, key: str, character: str | None) -> None:
-        self._copied = ""
-        if self.form is not None:
-            self._form_key(self.form, key, character)
             self._ask()
-        elif key in ("escape", "q"):
-            self.dismiss(None)
-        elif self._catalogue is not None:
-            count = len(self._catalogue.workloads)
-            if key in ("up", "k", "down", "j", "tab", "shift+tab") and count:
-                step = -1 if key in ("up", "k", "shift+tab") else 1
-                self._index = (self._index + step) % count
-            elif key in ("home", "g", "end", "G") and count:
-                self._index = 0 if key in ("home", "g") else count - 1
-            elif key in ("enter", "right") and count:
-                self._open()
-        if self.is_mounted and self.is_current:
-            self.draw()
+            self._draw()
 
-    def on_paste(self, event: events.Paste) -> None:
-        if self.form is not None:
-            self.form.paste(event.text)
-            self._ask()
-            self.draw()
+    def _values(self) -> dict[str, Value]:
+        """What to start with. A field at its default is left out, because a default may depend on
+        the device the workload finds. Raises ValueError."""
+        return {
+            one.parameter.name: read(one.parameter, one.text)
+            for one in self._fields
+            if one.text.strip() != one.default
+        }
 
-    def clicked(self, line: int) -> None:
-        """A workload, or a field: chosen already, as Enter, or the field's next choice."""
-        number = line - 2
-        if self.form is not None:
-            if number == self.form.line:
-                self.form.key("right", None)
-            elif 0 <= number < self.form.lines - 1:
-                self.form.choose(number)
-            self._ask()
-        elif self._catalogue is not None and 0 <= number < len(self._catalogue.workloads):
-            if number == self._index:
-                self._open()
-            self._index = number
-        self.draw()
+    def _default(self, parameter: Parameter) -> str:
+        on_cpu = self._target is None and parameter.cpu_default is not None
+        return shown(parameter.cpu_default if on_cpu else parameter.default)
 
-    def footer_clicked(self, line: int) -> None:
-        """Start."""
-        if line == 0 and self.form is not None:
-            self.key("enter", None)
-
-    def _open(self) -> None:
-        assert self._catalogue is not None
-        workload = self._catalogue.workloads[self._index]
-        self.form = Form(workload, self._target is None)
-        self.form.remember(self._remembered.get(workload.name, {}))
-        self.top = 0
-        self._question = None
-        self._ask()
+    def _wrong(self) -> Iterator[tuple[Field, str]]:
+        """The fields with what is wrong, each by itself or together."""
+        for one in self._fields:
+            try:
+                if one.text.strip() != one.default:
+                    read(one.parameter, one.text)
+            except ValueError as error:
+                yield one, str(error)
+        if (found := self._forecast) is not None and found.wrong:
+            names = found.names or (self._workload.parameters[0].name,)
+            focused = next((one for one in self._fields if one.has_focus_within), None)
+            name = focused.parameter.name if focused is not None else ""
+            blamed = name if name in names else names[0]
+            for one in self._fields:
+                if one.parameter.name == blamed:
+                    yield one, found.wrong.removeprefix(f"{blamed}: ")
 
     # --- what a run would need
 
     def _ask(self) -> None:
         """Ask about the values as they are; while an answer is awaited, once it is there."""
-        form = self.form
-        if form is None or self._asked is None or self._is_closed:
+        if self._asked is None or self._is_closed:
             return
         try:
-            values = form.values()
+            values = self._values()
         except ValueError:
-            form.forecast, self._question = None, None
+            self._forecast, self._question = None, None
             return
         if self._waits or values == self._question:
             return
         self._question, self._waits = values, True
-        asked, workload = self._asked, form.workload.name
+        asked, workload = self._asked, self._workload.name
         gpu = self._target.name if self._target is not None else None
 
         def answered(found: Forecast | None) -> None:
             self._waits = False
-            if self.form is form and self._question == values:
-                form.forecast = found
+            if self._question == values:
+                self._forecast = found
             self._ask()
             if self._starts and not self._waits:
                 self._starts = False
-                self._start(form)
-            self._learned()
+                self.action_start()
+            self._draw()
 
-        app: GputuiApp = self.app  # type: ignore[assignment]
-        app.in_thread(lambda: asked.ask(workload, values, gpu), answered, lambda _: answered(None))
+        self.gputui.in_thread(
+            lambda: asked.ask(workload, values, gpu), answered, lambda _: answered(None)
+        )
 
-    def _form_key(self, form: Form, key: str, character: str | None) -> None:
-        if key == "escape":
-            many = self._catalogue is not None and len(self._catalogue.workloads) > 1
-            self.form = None
-            self.focus_line = None
-            if not many:
-                self.dismiss(None)
-        elif key in ("enter", "ctrl+s") or (key == "space" and form.on_start):
-            self._starts = self._waits
-            if not self._waits:
-                self._start(form)
-        elif key == "ctrl+y" or (key == "y" and not form.takes_letters):
-            self.app.copy_to_clipboard(form.command())
-            self._copied = f"copied {len(form.command())} characters"
-        elif key == "ctrl+r":
-            self.form = Form(form.workload, self._target is None, line=form.line)
-            self._question = None
-        else:
-            form.key(key, character)
-
-    def _took(self, form: Form) -> Earlier | None:
+    def _draw(self) -> None:
+        if not self.is_mounted or self._is_closed:
+            return
+        wrong = dict(self._wrong())
+        for one in self._fields:
+            one.note(wrong.get(one, ""))
         try:
-            return self._earlier.of(form.workload.name, form.values()) if self._earlier else None
+            values = self._values()
         except ValueError:
-            return None
+            values = None
+        took = None
+        if self._earlier is not None and values is not None:
+            took = self._earlier.of(self._workload.name, values)
+        needs = needs_row(self._forecast or Forecast(), self._target, took)
+        self.query_one("#needs", Static).update(self.drawn([needs]))
+        command = "" if values is None else command_of(self._workload, values)
+        self.query_one("#command", Line).update(Content(command))
+        self._explain(wrong)
 
-    def _start(self, form: Form) -> None:
-        wrong = form.first_error()
+    def on_descendant_focus(self, event: events.DescendantFocus) -> None:
+        """What the field is."""
+        del event
+        if self.is_mounted:
+            self._explain(dict(self._wrong()))
+
+    def _explain(self, wrong: Mapping[Field, str]) -> None:
+        """About the field that has the focus."""
+        text = self._workload.description
+        for one in self._fields:
+            if one.has_focus_within:
+                allowed = "yes or no" if one.parameter.kind == "bool" else one.parameter.allowed
+                text = wrong.get(one) or f"{one.parameter.help} ({allowed or one.parameter.kind})"
+        preset = self.query("#preset")
+        if preset and self.focused is preset.first():
+            chosen = self._presets.get(str(preset.first(Select).value))
+            text = chosen.help if chosen is not None else "a named set of values"
+        self.query_one("#about", Line).update(Content(text))
+
+    # --- keys and buttons
+
+    def on_input_submitted(self) -> None:
+        """Enter starts from any field that is typed in."""
+        self.action_start()
+
+    def on_button_pressed(self, event: Button.Pressed) -> None:
+        """What a key does, too."""
+        acts = {"start": self.action_start, "copy": self.action_copy, "back": self.action_cancel}
+        acts[event.button.id or "back"]()
+
+    def action_start(self) -> None:
+        """Start, where all is well; once what was asked is answered."""
+        self._starts = self._waits
+        if self._waits:
+            return
+        wrong = next(self._wrong(), None)
         if wrong is None:
-            self.dismiss(StartRequest(form.workload, form.values(), form.texts()))
-        else:
-            form.choose(wrong)
+            texts = {one.parameter.name: one.text for one in self._fields}
+            self.dismiss(StartRequest(self._workload, self._values(), texts))
+            return
+        target: Widget = wrong[0].query("Input, Select, Switch").first()
+        target.focus()
+        if isinstance(target, Input):
+            target.action_select_all()  # what is typed replaces what was refused
 
-    def _list(self, width: int) -> list[Row]:
-        assert self._catalogue is not None
-        workloads = self._catalogue.workloads
-        place = f"   {self._index + 1} of {len(workloads)}" if workloads else ""
-        rows: list[Row] = [(("Workloads", "title"), (place, "dim")), ()]
-        if not workloads:
-            return [*rows, (("there are none on this machine", "dim"),)]
-        longest = min(24, max(len(workload.name) for workload in workloads))
-        for index, workload in enumerate(workloads):
-            text = f"{fit(workload.name, longest)}  {workload.summary}"
-            if index == self._index:
-                self.focus_line = len(rows)
-                rows.append(((fit(f"› {text}", width), "cursor"),))
-            else:
-                rows.append(((fit(f"  {text}", width), "text"),))
-        for broken in self._catalogue.broken:
-            text = f"{broken.name} does not load: {broken.error}"
-            rows.append(((fit(f"  {text}", width), "warn"),))
-        return [*rows, ()]
+    def action_copy(self) -> None:
+        """Copy what starts the same from a shell."""
+        try:
+            command = command_of(self._workload, self._values())
+        except ValueError:
+            return
+        self.app.copy_to_clipboard(command)
+        self.query_one("#about", Line).update(f"copied {len(command)} characters")
 
-    def _form(self, form: Form, width: int) -> list[Row]:
-        workload = form.workload
-        rows: list[Row] = [((workload.name, "title"), (f"   {workload.summary}", "dim")), ()]
-        names = [parameter.name for parameter in workload.parameters]
-        label = max([7, *map(len, names)]) + 2
-        lines: list[Row] = []
-        if form.has_presets:
-            name = workload.presets[form.preset - 1].name if form.preset else "none"
-            lines.append((("preset".ljust(label), "label"), (f"‹ {name} ›", "accent")))
-        for parameter in workload.parameters:
-            lines.append(field_row(form, parameter, label, width))
-        for number, line in enumerate(lines):
-            chosen = number == form.line
-            if chosen:
-                self.focus_line = len(rows)
-            rows.append((("› " if chosen else "  ", "accent"), *line))
-        return rows
-
-    def _explanation(self, form: Form, width: int) -> list[Row]:
-        """Two lines about the chosen field, always two, so that nothing jumps."""
-        parameter = form.chosen
-        if self._copied:
-            lines: list[Row] = [((self._copied, "good"),)]
-        elif parameter is not None and form.error(parameter):
-            lines = wrap(form.error(parameter), width, "error")
-        elif parameter is not None:
-            allowed = "yes or no" if parameter.kind == "bool" else parameter.allowed
-            lines = wrap(f"{parameter.help} ({allowed or parameter.kind})", width, "dim")
-        elif form.has_presets and form.line == 0:
-            preset = form.workload.presets[form.preset - 1] if form.preset else None
-            text = preset.help if preset else "a named set of values; ← → choose one"
-            lines = wrap(text, width, "dim")
-        else:
-            lines = wrap(form.workload.description, width, "dim")
-        return [*lines, (), ()][:2]
+    def action_defaults(self) -> None:
+        """All fields as they were declared."""
+        for one in self._fields:
+            one.text = one.default
+        self._question = None
+        self._changed()

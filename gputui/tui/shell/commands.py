@@ -16,8 +16,7 @@ from gputui.tui.source import Attacher, JobElsewhere, ManyHosts, Playback, Runne
 if TYPE_CHECKING:
     from gputui.report.tables.processes import ProcessRow
     from gputui.tui.dialogs.export import ExportRequest
-    from gputui.tui.dialogs.needs import Target
-    from gputui.tui.dialogs.workloads import StartRequest
+    from gputui.tui.dialogs.workloads import StartRequest, Target
 
 _INTERVALS_S = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0)
 
@@ -118,7 +117,7 @@ class Commands(ReplayKeys):
         gpu = next(iter(self.model.session.gpus.values()), None)
         if gpu is None:
             return None
-        from gputui.tui.dialogs.needs import Target
+        from gputui.tui.dialogs.workloads import Target
 
         whole = gpu.facts.memory_total_bytes
         used = gpu.sample.memory_used_bytes if gpu.sample is not None else None
@@ -254,11 +253,12 @@ class Commands(ReplayKeys):
             self._ask_signal(process, process.start_time_ns)
 
     def _ask_signal(self, process: ProcessRow, start_ns: int) -> None:
-        from gputui.tui.dialogs.signal import SignalDialog
+        from gputui.tui.dialogs.boxes import SIGNALS, SignalQuestion
 
-        def answered(name: str | None) -> None:
-            if name is None:
+        def answered(letter: str | None) -> None:
+            if letter is None:
                 return
+            name, _ = SIGNALS[letter]
 
             def send() -> None:
                 from gputui.collect.processes import send_signal
@@ -268,7 +268,7 @@ class Commands(ReplayKeys):
             told = f"SIG{name} was sent to process {process.pid}"
             self.gputui.in_thread(send, lambda _: self.say(told), self.refuse)
 
-        self.app.push_screen(SignalDialog(process), answered)
+        self.app.push_screen(SignalQuestion(process), answered)
 
     # --- files, and quitting
 

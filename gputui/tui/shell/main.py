@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
@@ -16,12 +17,11 @@ from gputui.tui.messages import Called
 from gputui.tui.model import Model
 from gputui.tui.narrow_updates import NarrowCompositor
 from gputui.tui.shell.keys import bindings, is_key
-from gputui.tui.shell.palette_keys import PaletteKeys
 from gputui.tui.shell.possible_keys import hinted, tabs_of
+from gputui.tui.shell.view_keys import ViewKeys
 from gputui.tui.shell.views import GROUPS, TABS
 from gputui.tui.widgets.bars import CaptionBar, KeyBar, TopBar
 from gputui.tui.widgets.canvas import ROLES
-from gputui.tui.widgets.field import TextField
 from gputui.tui.widgets.log import LogPane
 from gputui.tui.widgets.view import (
     Asked,
@@ -34,9 +34,11 @@ from gputui.tui.widgets.view import (
 
 if TYPE_CHECKING:
     from gputui.report.tables.processes import ProcessRow
+    from gputui.tui.recording_library import RecordingLibrary
+    from gputui.tui.shell.filter_field import FilterField
 
 
-class MainScreen(PaletteKeys):
+class MainScreen(ViewKeys):
     """Takes the keys and shows one view."""
 
     BINDINGS = bindings()
@@ -55,7 +57,6 @@ class MainScreen(PaletteKeys):
         self.holder = Container(id="views")
         self.log_pane = LogPane(model)
         self.log_pane.display = False
-        self._typing: TextField | None = None
 
     def compose(self) -> ComposeResult:
         yield self.top
@@ -123,32 +124,15 @@ class MainScreen(PaletteKeys):
         self.call_after_refresh(self.draw)
 
     def on_key(self, event: events.Key) -> None:
-        """A message disappears at the next key; while a filter is typed, keys go there."""
+        """A message disappears at the next key."""
         if self._message is not None:
             self._message = None
             self._draw_bottom()
-        if self._typing is None:
-            if not is_key(event.aliases, self.replays):
-                shown = event.character if event.is_printable else event.key
-                self.say(f"{shown} does nothing here: ? shows every key")
-            return
-        event.stop()
-        event.prevent_default()
-        if event.key == "enter":
-            self._typing = None
-        elif event.key == "escape":
-            self._typing = None
-            self.view.needle = ""
-        elif self._typing.key(event.key, event.character):
-            self.view.needle = self._typing.text
-        self.draw()
-
-    def on_paste(self, event: events.Paste) -> None:
-        """Pasted text goes to the filter."""
-        if self._typing is not None:
-            self._typing.insert(event.text)
-            self.view.needle = self._typing.text
-            self.draw()
+        if (self.focused is None or self.focused is self.view) and not is_key(
+            event.aliases, self.replays
+        ):
+            shown = event.character if event.is_printable else event.key
+            self.say(f"{shown} does nothing here: ? shows every key")
 
     # --- keys
 
@@ -163,12 +147,13 @@ class MainScreen(PaletteKeys):
 
     async def on_led(self, message: Led) -> None:
         """Show the evidence; Escape leads back."""
-        await self._follow_lead(message.to)
+        await self.follow_lead(message.to)
 
     async def on_asked(self, message: Asked) -> None:
         await self.run_action(message.action)
 
-    async def _follow_lead(self, to: Lead) -> None:
+    async def follow_lead(self, to: Lead) -> None:
+        """Show another view, and choose there; Escape leads back."""
         if to.view != self.current:
             self.trail.append(self.current)
         await self.action_view(to.view)
@@ -177,7 +162,7 @@ class MainScreen(PaletteKeys):
         self.draw()
 
     async def action_view(self, name: str) -> None:
-        self._typing = None
+        await self._end_filter()
         # A key may come behind the one that quits: then nothing can be mounted any more.
         if name == self.current or not self.holder.is_attached:
             return
@@ -188,6 +173,7 @@ class MainScreen(PaletteKeys):
                 self.view.is_stale = self.view.display = True
             else:
                 await self.holder.mount(self._make(name))
+        self.set_focus(self.view if self.view.can_focus else None)
         self.call_after_refresh(self.draw)
 
     async def action_activate(self) -> None:
@@ -204,7 +190,7 @@ class MainScreen(PaletteKeys):
         if details is None and self._message is None and self.view.painted == before:
             self.say("nothing is chosen here that Enter opens")
         if isinstance(details, Lead):
-            await self._follow_lead(details)
+            await self.follow_lead(details)
         elif details is not None:
             from gputui.tui.dialogs.boxes import DetailsBox
 
@@ -212,13 +198,44 @@ class MainScreen(PaletteKeys):
             if details.more is not None:
                 self.gputui.in_thread(details.more, box.add, box.failed)
 
-    def action_filter(self) -> None:
-        """Type a filter."""
-        if self.view.FILTERS:
-            self._typing = TextField.holding(self.view.needle)
-            self.draw()
-        else:
+    async def action_filter(self) -> None:
+        """Type a filter, in a field in place of the keys."""
+        if not self.view.FILTERS:
             self.say("nothing to filter here")
+            return
+        from gputui.tui.shell.filter_field import FilterField
+
+        if not self.query(FilterField) and self.bottom.is_attached:
+            field = FilterField(self.view.needle)
+            self.bottom.display = False
+            await self.mount(field, after=self.bottom)
+            field.focus()
+
+    async def on_filter_field_typed(self, message: FilterField.Typed) -> None:
+        """Other words, or the end of them."""
+        self.view.needle = message.text
+        if message.is_last:
+            await self._end_filter()
+        self.draw()
+
+    async def _end_filter(self) -> None:
+        if not self.bottom.display:
+            self.bottom.display = True
+            await self.query("FilterField").remove()
+
+    def action_palette(self) -> None:
+        """Every action and view by name, phases, kernels and runs."""
+        from gputui.tui.dialogs.palette import Palette
+
+        self.recorded.look()
+        self.app.push_screen(Palette())
+
+    @cached_property
+    def recorded(self) -> RecordingLibrary:
+        """The recorded runs, which the palette offers as they are read, in a thread."""
+        from gputui.tui.recording_library import RecordingLibrary
+
+        return RecordingLibrary(self.gputui, lambda: None, self.gputui.options.folder)
 
     async def action_clear(self) -> None:
         """Clear the filter; without one, leave, or follow what runs now."""
@@ -257,7 +274,11 @@ class MainScreen(PaletteKeys):
         """Show every key."""
         from gputui.tui.dialogs.boxes import Help
 
-        self.app.push_screen(Help(replays=self.replays))
+        async def chosen(action: str | None) -> None:
+            if action is not None:
+                await self.run_action(action)
+
+        self.app.push_screen(Help(replays=self.replays), chosen)
 
     # --- what the keys lead to
 
@@ -312,12 +333,7 @@ class MainScreen(PaletteKeys):
         return view
 
     def _draw_bottom(self) -> None:
-        if self._typing is not None:
-            width = max(10, min(40, self.size.width - 40))
-            field = self._typing.spans(width)
-            keys = (("  Enter ", "key"), ("keeps  ", "dim"), ("Esc ", "key"), ("clears", "dim"))
-            self.bottom.say(((" filter: ", "label"), *field, *keys))
-        elif self._message is not None:
+        if self._message is not None:
             self.bottom.say(((f" {self._message[0]}", self._message[1]),))
         else:
             self.bottom.update(hinted(self.model, self.view, self.current, self.trail))

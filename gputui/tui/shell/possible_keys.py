@@ -67,6 +67,10 @@ def hinted(model: Model, view: View, current: str, trail: Sequence[str]) -> list
     elif model.is_at_end:
         labels["pause"] = "play it"
     keys = [replace(one, label=labels.get(one.action, one.label)) for one in keys]
+    own = [Key((shown,), shown, action, "", VIEWS, label) for shown, label, action in view.HINTS]
+    keys = [one for one in keys if one.shown.split()[0] not in {key.shown for key in own}]
+    first = sum(one.action in ("go_home", "clear", "activate") for one in keys)
+    keys[first:first] = own
     names = tabs_of(model, GROUP_OF[current])
     if len(names) > 1 and current in names:
         following = TABS[names[(names.index(current) + 1) % len(names)]]
@@ -79,5 +83,11 @@ def hinted(model: Model, view: View, current: str, trail: Sequence[str]) -> list
 def tabs_of(model: Model, group: Group) -> list[str]:
     """The views that a key turns through."""
     several = model.hosts is not None
-    names = [tab.name for tab in group.tabs if tab.turns and (several or not tab.of_hosts)]
+    names = [
+        tab.name
+        for tab in group.tabs
+        if tab.turns
+        and (several or not tab.of_hosts)
+        and (not tab.of_traces or model.traced is not None)
+    ]
     return sorted(names, key=lambda name: model.shows_only_ranks and name != "ranks")

@@ -13,7 +13,7 @@ from gputui.base.sanitize import sanitize
 from gputui.store.library import LibraryEntry, belongings, delete, rename
 from gputui.store.places import default_folder
 from gputui.tui import scenes
-from gputui.tui.dialogs.prompt import Prompt
+from gputui.tui.dialogs.boxes import Prompt
 from gputui.tui.recording_library import RecordingLibrary
 from gputui.tui.source import Runner
 from gputui.tui.widgets.recordings import recording_name

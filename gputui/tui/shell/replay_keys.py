@@ -35,13 +35,13 @@ class ReplayKeys(Screen[None]):
 
     def ask(self, title: str, text: str, yes: str, then: Callable[[], None]) -> None:
         """Ask a question, and do `then` where the answer is yes."""
-        from gputui.tui.dialogs.boxes import Question
+        from gputui.tui.dialogs.boxes import Answer, Question
 
-        def answered(agreed: bool | None) -> None:
-            if agreed:
+        def answered(answer: str | None) -> None:
+            if answer is not None:
                 then()
 
-        self.app.push_screen(Question(title, text, yes), answered)
+        self.app.push_screen(Question(title, [((text, "text"),)], Answer("y", yes)), answered)
 
     @property
     def gputui(self) -> GputuiApp:
@@ -93,7 +93,7 @@ class ReplayKeys(Screen[None]):
         source = self.model.source
         if not isinstance(source, Playback):
             return
-        from gputui.tui.dialogs.prompt import Prompt
+        from gputui.tui.dialogs.boxes import Prompt
 
         def seconds(text: str) -> float:
             return parse_moment(text, source.position_s, source.length_s)

@@ -16,6 +16,8 @@ class Tab(NamedTuple):
     """Whether its key leads to it; else another view does."""
     of_hosts: bool = False
     """Whether it is only of use with other hosts."""
+    of_traces: bool = False
+    """Whether it needs single operations, which a trace has."""
 
 
 class Group(NamedTuple):
@@ -46,8 +48,11 @@ GROUPS: tuple[Group, ...] = (
     Group(
         "3",
         "Timeline",
-        "what happened when: the steps, and the last one",
-        (_tab("timeline", "TimelineView", "Timeline"),),
+        "what happened when: operations of a run with a trace; the steps",
+        (
+            _tab("operations", "OperationsView", "Operations")._replace(of_traces=True),
+            _tab("timeline", "TimelineView", "Steps"),
+        ),
     ),
     Group("4", "Phases", "the program's NVTX ranges", (_tab("phases", "PhasesView", "Tree"),)),
     Group(

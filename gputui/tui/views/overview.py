@@ -84,7 +84,7 @@ class OverviewView(View):
         layout.add(scope_rows(self.model, width))
         layout.add(alert_rows(self.model.session, width))
         layout.add(problems(run, width, self.model.remark, max(1, height // 4)))
-        self._answer(layout, run, read, height)
+        self._answer(layout, run, read)
         if run.metrics:
             layout.add(metric_rows(run, width, 1))
         also = self._also(read, width, height)
@@ -211,7 +211,7 @@ class OverviewView(View):
             )
         return self._read
 
-    def _answer(self, layout: Layout, run: Run, read: Read, height: int) -> None:
+    def _answer(self, layout: Layout, run: Run, read: Read) -> None:
         """The verdict's word, its sentence, what to try, and all of the time in one bar."""
         width, found, tree = layout.width, read.found, read.tree
         if tree is None and found is None:
@@ -228,7 +228,7 @@ class OverviewView(View):
         is_chosen = self._chosen is None or self._chosen == Chosen(FINDING, 0)
         top = len(layout.rows)
         self._keys.append(Chosen(FINDING, 0))
-        layout.add(verdict_rows(found, width, height, is_chosen=is_chosen))
+        layout.add(verdict_rows(found, width, is_chosen=is_chosen))
         for y in range(top, len(layout.rows)):
             act = partial(self._click, Chosen(FINDING, 0))
             self.places.append(Place(y, 0, width, act))

@@ -30,6 +30,7 @@ ROLES = (
     *("head", "cursor", "tab", "tab-active", "key", "input", "error"),
     "verdict",
     *(f"cause-{name}" for name in CAUSES),
+    *(f"fill-{name}" for name in CAUSES[:7]),
     *("utilization", "memory", "bandwidth", "power", "tensor", "occupancy", "host"),
     *(f"phase-{number}" for number in range(1, PHASE_COLORS + 1)),
     *(f"block-{number}" for number in range(1, PHASE_COLORS + 1)),

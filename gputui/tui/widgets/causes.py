@@ -8,7 +8,7 @@ from typing import NamedTuple
 from gputui.model.leaves import LEAF_OF_KEY, LEAVES, Leaf
 from gputui.model.units import duration
 from gputui.report.explain.time_tree import TimeTree
-from gputui.tui.widgets.canvas import Row, Span, bar, chosen_row, flow
+from gputui.tui.widgets.canvas import Row, Span, bar, chosen_row, clip, flow, row_width
 from gputui.tui.widgets.ink import apportion
 
 
@@ -95,7 +95,7 @@ def hundred_bar(tree: TimeTree, width: int) -> tuple[Row, list[tuple[int, int, L
 
 
 def legend(tree: TimeTree, width: int) -> Row:
-    """What the 100 % bar shows: busy, then the idle leaves by size, as many as fit."""
+    """What the 100 % bar shows: busy, then the idle leaves by size; those without room are one."""
     known = sums(tree)
     role = look(known.busy[0]).role if known.busy else "dim"
     items: list[Row] = [(("█ ", role), (f"busy {known.text(known.busy)}", "value"))]
@@ -103,8 +103,14 @@ def legend(tree: TimeTree, width: int) -> Row:
         texture, role = look(leaf)
         name = (f"{LEAVES[leaf].label} ", "text")
         items.append(((f"{texture} ", role), name, (known.text([leaf]), "value")))
-    rows = flow(items, width, 1)
-    return rows[0] if rows else ()
+    # Cut from the end: what is larger than a shown one is never left out.
+    for last in range(len(items), 0, -1):
+        rest = known.idle[last - 1 :]
+        more: Row = ((f"{len(rest)} more ", "dim"), (known.text(rest), "value"))
+        shown = items[:last] + [more] * bool(rest)
+        if sum(map(row_width, shown)) + 3 * (len(shown) - 1) <= width:
+            return flow(shown, width, 1)[0]
+    return clip(items[0], width)
 
 
 def cause_rows(

@@ -6,58 +6,28 @@ from gputui.model.leaves import LEAF_OF_KEY
 from gputui.report.explain import Finding, Verdict
 from gputui.report.schema import why_unaccounted
 from gputui.state import Run
-from gputui.tui.widgets.canvas import Row, row_width, wrap
+from gputui.tui.widgets.canvas import Row, paragraph, row_width, wrap
 from gputui.tui.widgets.view import Details, Lead
 
 _WHERE = "Enter shows where"
-LOW = 30
-"""Rows below which the head is as short as it can be."""
 
 
-def verdict_rows(found: Verdict, width: int, height: int, *, is_chosen: bool) -> list[Row]:
-    """The answer, for a screen of that height."""
+def verdict_rows(found: Verdict, width: int, *, is_chosen: bool) -> list[Row]:
+    """The answer: all of it, however low the screen: what stands below gives way."""
     word: Row = ((f" {found.word} ", "verdict" if is_chosen else "title"), ("  ", "text"))
     lead = len(found.word) + 4
-    # The line of the program that it ends with is worth more than what stands before it.
-    place = found.findings[0].placed if found.findings else ""
-    fits = len(place) <= (width - lead) * 3 // 4
-    place = place if fits and found.headline.endswith(place) else ""
-    text = found.headline.removesuffix(place).rstrip()
     rows: list[Row] = [
         (*word, *line) if not number else ((" " * lead, "text"), *line)
-        for number, line in enumerate(_cut(text, place, width - lead, 2, "value"))
+        for number, line in enumerate(wrap(found.headline, width - lead, "value"))
     ]
     room = width - row_width(rows[0]) - len(_WHERE) - 1
     if found.findings and room > 1:
         rows[0] = (*rows[0], (" " * room, "text"), (_WHERE, "dim"))
-    # Low screens show the bar of all time in their sixth row.
-    most = 3 if height >= LOW else max(1, 3 - len(rows) - bool(found.speed))
     if found.findings:
         best = found.findings[0]
-        rows += _labelled("Try", f"{best.advice}.", best.gain_text, width, most)
+        rows += paragraph(" Try   ", f"{best.advice}. {best.gain_text}".rstrip(), width)
     if found.speed:
-        rows += _labelled("Speed", found.speed, "", width, most)
-    return rows
-
-
-def _labelled(label: str, text: str, last: str, width: int, most: int) -> list[Row]:
-    """A label and its text over so many rows."""
-    rows = _cut(text, last, width - 7, most, "text")
-    return [((f" {label if not n else '':<6}", "label"), *row) for n, row in enumerate(rows)]
-
-
-def _cut(text: str, last: str, room: int, most: int, role: str) -> list[Row]:
-    """A text over so many rows: `last` is always whole, and a text that is not ends in an
-    ellipsis."""
-    rows = wrap(f"{text} {last}".rstrip(), room, role)
-    if len(rows) > most:
-        *rows, final = wrap(text, room, role)[:most]
-        tail = f" … {last}" if last else " …"
-        left = room - len(tail)
-        kept = "".join(part for part, _ in final)
-        if len(kept) > left:
-            kept = kept[:left].rpartition(" ")[0]
-        rows = [*rows, ((kept + tail, role),)]
+        rows += paragraph(" Speed ", found.speed, width)
     return rows
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, ClassVar, Protocol, runtime_checkable
 
 from textual import events
 from textual.geometry import Size
@@ -103,6 +103,8 @@ class View(LineView):
     """Whether Enter opens what is chosen."""
     FOLLOWS_SCOPE = False
     """Whether its figures are of the scope that was chosen."""
+    HINTS: ClassVar[tuple[tuple[str, str, str], ...]] = ()
+    """Keys of its own for the key bar: key, what it does, action."""
     LEADS_BACK_TO = ""
     """The view that Escape leads to from here."""
 
