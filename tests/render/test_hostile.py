@@ -45,7 +45,17 @@ READERS = (
     ("summary", "--table", "kernel_shapes"),
     *(
         ("export", "--format", name, "-o", "OUT")
-        for name in ("csv", "json", "md", "html", "openmetrics", "parquet", "snapshot")
+        for name in (
+            "csv",
+            "json",
+            "md",
+            "html",
+            "openmetrics",
+            "parquet",
+            "snapshot",
+            "collapsed",
+            "speedscope",
+        )
     ),
     ("compare", str(DATA / "h200-inference.gputui")),
     ("compare", str(DATA / "h200-inference.gputui"), "--format", "json"),

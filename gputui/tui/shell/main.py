@@ -242,6 +242,8 @@ class MainScreen(ViewKeys):
         before, was = self.current, self.view.painted
         if self.view.needle:
             self.view.needle = ""
+        elif self.view.go_back():
+            return
         elif self.trail:
             await self.action_view(self.trail.pop())
         elif self.view.LEADS_BACK_TO:

@@ -44,7 +44,12 @@ GROUPS: tuple[Group, ...] = (
             _tab("summary", "SummaryView", "All tables"),
         ),
     ),
-    Group("2", "Time", "where the time goes", (_tab("time", "TimeView", "By cause"),)),
+    Group(
+        "2",
+        "Time",
+        "where the time goes; again: as a picture",
+        (_tab("time", "TimeView", "By cause"), _tab("icicle", "IcicleView", "Icicle")),
+    ),
     Group(
         "3",
         "Timeline",

@@ -219,6 +219,10 @@ class View(LineView):
         del step
         return None
 
+    def go_back(self) -> bool:
+        """Escape: back by one step inside of this view; whether there was one."""
+        return False
+
     @property
     def stretch(self) -> RunScope | None:
         """The steps under the cursor, as a scope."""

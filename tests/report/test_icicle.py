@@ -1,0 +1,73 @@
+"""Nested parts of the time: they add up, however they are asked for."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from gputui.cli.dispatch import run as gputui
+from gputui.model.leaves import LEAVES, leaf_of_number
+from gputui.playback.opening import load
+from gputui.report.explain import Analysis
+from gputui.report.icicle import Part, icicle, of_step
+from gputui.report.phases import main_step, phase_rows
+from tests.conftest import DATA
+
+SERVE = DATA / "h200-serve.gputui.gz"
+
+
+def every(part: Part) -> list[Part]:
+    return [part, *(one for inside in part.parts for one in every(inside))]
+
+
+@pytest.mark.parametrize("name", ["h200-serve", "h200-annotated", "h200-transformers"])
+def test_parts_add_up_to_what_is_around_them_and_to_all_that_was_recorded(name: str) -> None:
+    run = load(str(DATA / f"{name}.gputui.gz")).needed_run()
+    whole = icicle(run)
+    for part in every(whole):
+        assert part.ns > 0
+        if part.parts:
+            assert sum(one.ns for one in part.parts) == part.ns
+    recorded = [
+        part.ns for part in run.timing.range_leaves.values() if leaf_of_number(part.leaf) in LEAVES
+    ]
+    assert whole.ns == sum(recorded)
+    assert sum(ns for _, ns in whole.stacks()) == whole.ns
+
+
+def test_a_step_is_the_programs_own_with_its_phases() -> None:
+    loaded = load(str(SERVE))
+    run = loaded.needed_run()
+    step, times = of_step(run, None)
+    row = main_step(run, phase_rows(run))
+    assert row is not None
+    assert (step.key, times) == (row.key, row.instances)
+    assert {"prefill", "decode"} <= {part.name for part in step.parts}
+
+
+def test_without_phases_it_is_the_causes_of_the_steps_that_were_found() -> None:
+    loaded = load(str(DATA / "faults" / "launch.gputui.gz"))
+    run = loaded.needed_run()
+    tree = Analysis(loaded.session, run).tree
+    assert tree is not None
+    step, times = of_step(run, tree)
+    assert step.ns / times == pytest.approx(tree.step_mean_ns, rel=0.01)
+    assert {part.leaf for part in step.parts} == {leaf for leaf, ns in tree.leaves.items() if ns}
+
+
+def test_both_exports_hold_the_same_stacks(tmp_path: Path) -> None:
+    whole = icicle(load(str(SERVE)).needed_run())
+    folded, scope = tmp_path / "a.collapsed", tmp_path / "a.speedscope.json"
+    for key, path in (("collapsed", folded), ("speedscope", scope)):
+        assert gputui(["export", str(SERVE), "--format", key, "-o", str(path)]) == 0
+    lines = [line.rpartition(" ") for line in folded.read_text().splitlines()]
+    stacks = [(tuple(names.split(";")), int(ns)) for names, _, ns in lines]
+    assert stacks == list(whole.stacks())
+    document = json.loads(scope.read_text())
+    frames = [frame["name"] for frame in document["shared"]["frames"]]
+    [profile] = document["profiles"]
+    assert profile["endValue"] == whole.ns
+    samples = [tuple(frames[at] for at in sample) for sample in profile["samples"]]
+    assert list(zip(samples, profile["weights"], strict=True)) == stacks
