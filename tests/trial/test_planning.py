@@ -1,0 +1,146 @@
+"""Which cures are tried for which findings, and what the answer says of them."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+from pathlib import Path
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gputui.cures import BOUND, DIFFERENT, cures
+from gputui.report.explain.finding import Finding, Gain
+from gputui.trial import calibration
+from gputui.trial.blocks import BlockReader
+from gputui.trial.outcome import MOST_LINES, Outcome, Trial, answer_lines, encode, write_beside
+from gputui.trial.planning import PlanError, named, plan
+from tests.schemas_for_tests import check
+
+
+def finding(cause: str, *gains: Gain, place: str = "") -> Finding:
+    return Finding(
+        cause=cause, word="", sentence="", advice="", value=1.0, threshold=0.1, source="",
+        gains=gains, place=place,
+    )  # fmt: skip
+
+
+def test_the_largest_forecast_comes_first_and_ablations_last() -> None:
+    simt = finding("busy.matmul_simt", Gain(2.0, 2.4, "TF32"), Gain(3.0, 5.0, "bf16"))
+    inputs = finding("idle.input", Gain(1.1, 1.3))
+    names = [candidate.name for candidate in plan([inputs, simt])]
+    assert names.index("tf32") < names.index("loader_workers") < names.index("repeat_batch")
+    assert "bf16_autocast" not in names, "changes results: by name only"
+    (tf32,) = (candidate for candidate in plan([simt]) if candidate.name == "tf32")
+    assert tf32.forecast == Gain(2.0, 2.4, "TF32")
+    (bf16,) = named(["bf16_autocast"], [simt])
+    assert bf16.forecast == Gain(3.0, 5.0, "bf16")
+
+
+def test_the_function_at_a_findings_line_is_skipped() -> None:
+    host = finding("idle.host", Gain(1.5, 2.0), place="train.py:62 report")
+    names = [candidate.name for candidate in plan([host])]
+    assert "skip@train.py:report" in names
+    for place in ("", "train.py:3 <module>", "../x.py;rm:1 f", "train.py:9 main"):
+        others = plan([finding("idle.host", place=place)])
+        assert not any(each.name.startswith("skip") for each in others), place
+
+
+def test_with_everything_all_that_leave_results_as_they_are() -> None:
+    names = {candidate.name for candidate in plan([], everything=True)}
+    kept = {name for name, cure in cures().items() if cure.result not in (BOUND, DIFFERENT)}
+    assert names == kept
+    assert {candidate.name for candidate in plan([])} < names
+
+
+@pytest.mark.parametrize("word", ["nothing", "skip", "tf32@train.py:report", "", "@"])
+def test_a_wrong_name_is_said(word: str) -> None:
+    with pytest.raises(PlanError, match=r"^--cure "):
+        named([word], [])
+
+
+def trial(number: int, verdict: str = "gain", **more: object) -> Trial:
+    return Trial(
+        cure=f"cure{number}", result="exact", verdict=verdict, gain=1.0 + number, gain_low=1.0,
+        gain_high=2.0 + number, off_ns=2e6, on_ns=1e6, way="in one run", pairs=6,
+        change=f"change {number}", **more,
+    )  # type: ignore[arg-type]  # fmt: skip
+
+
+def outcome(*trials: Trial) -> Outcome:
+    return Outcome(
+        command=("python", "train.py", "\x1b[31m"), folder="/", time="2026-01-01T00:00:00Z",
+        verdict="LAUNCH-BOUND", headline="x" * 500, step_ns=1e7, trials=trials, runs=3,
+        remarks=("one", "two", "three"),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("count", [0, 1, 12, 60])
+@pytest.mark.parametrize("width", [40, 80, 200, None])
+def test_the_answer_is_short(count: int, width: int | None) -> None:
+    verdicts = ("gain", "bound", "unclear", "not tried")
+    made = outcome(*(trial(n, verdicts[n % 4], why="why") for n in range(count)))
+    lines = answer_lines(made, width)
+    assert len(lines) <= MOST_LINES
+    assert "\x1b" not in "".join(lines)
+    if count:
+        assert any("change" in line for line in lines), "the largest gain's line is always there"
+    check("try", json.loads(encode(made)))
+
+
+def test_it_is_kept_private_and_forecasts_are_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    assert calibration.table().rows == []
+    good = trial(1, cause="idle.launch", forecast_low=1.5, forecast_high=2.5)
+    off = msgspec.structs.replace(good, gain=4.0, gain_low=3.9, gain_high=4.1)
+    calibration.keep(outcome(good, off, trial(2)))
+    assert stat.S_IMODE(os.stat(calibration.path()).st_mode) == 0o600
+    (row,) = calibration.table().rows
+    assert (row.cause, row.cure, row.trials, row.within) == ("idle.launch", "cure1", 2, 1)
+    with calibration.path().open("a") as file:
+        file.write('no entry\n{"time": 1}\n')
+    assert calibration.table().rows == [row]
+    write_beside(outcome(good), tmp_path / "x.gputui-try.json")
+    assert stat.S_IMODE(os.stat(tmp_path / "x.gputui-try.json").st_mode) == 0o600
+
+
+LINES = st.lists(
+    st.one_of(
+        st.binary(max_size=80),
+        st.sampled_from(
+            [
+                b'{"site": "SGD", "source": "optimizer", "steps": 3, "first": 2}',
+                b'{"pair": 0, "cure": "tf32", "on": true, "steps": 3, "ns": 5, "first": 2}',
+                b'{"pair": 0, "cure": "tf32", "on": false, "steps": 3, "ns": 9, "first": 2}',
+                b'{"pair": -1, "cure": "tf32", "on": true, "steps": 0, "ns": 5, "first": 2}',
+                b'{"losses": [0, 1.5, null]}',
+                b'{"losses": [null, 7]}',
+                b'{"losses": [1e999, "x"]}',
+                b'{"switch": "tf32"}',
+                b'{"over": "done"}',
+                b'{"cure": "tf32", "applied": false, "why": "\\u001b[31m"}',
+            ]
+        ),
+    ),
+    max_size=30,
+)
+
+
+@given(LINES, LINES)
+def test_whatever_a_program_writes_is_read(tmp_path_factory, lines, more) -> None:
+    folder = tmp_path_factory.mktemp("written")
+    (folder / "trial-7").write_bytes(b"\n".join(lines))
+    (folder / "cures-7").write_bytes(b"\n".join(more))
+    (folder / "trial-x").write_bytes(b"")
+    reader = BlockReader(folder)
+    reader.poll()
+    reader.poll()
+    for steps in reader.processes.values():
+        assert all(ratio > 0 for ratio in steps.ratios("tf32"))
+        assert all(block.steps > 0 for block in steps.blocks)
+    assert "\x1b" not in "".join(reader.not_applied.values())
