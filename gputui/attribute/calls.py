@@ -46,8 +46,9 @@ _RUN_CALLS = WINDOW_CALLS // 8
 
 CALL = np.dtype([
     ("instance", "i8"), ("sequence", "i8"), ("start", "i8"), ("end", "i8"),
-    ("correlation", "u4"), ("node", "u4"), ("name", "u4"), ("thread", "u4"),
-    ("inherited", "?"), ("awaits", "?"), ("answered", "?"), ("runtime", "?"), ("outside", "?"),
+    ("correlation", "u4"), ("node", "u4"), ("name", "u4"), ("thread", "u4"), ("result", "u4"),
+    ("has_result", "?"), ("inherited", "?"), ("awaits", "?"), ("answered", "?"), ("runtime", "?"),
+    ("outside", "?"),
 ], align=True)  # fmt: skip
 """A call: the range around it; its number; whether operations are expected of it, and whether one
 has arrived; whether its thread had no range open; and the call itself.
@@ -312,6 +313,7 @@ class CudaCalls:
         calls["inherited"] = placement.inherited
         calls["runtime"] = is_runtime
         calls["awaits"] = self._launches[names] & (records["a"] == 0)
+        calls["result"], calls["has_result"] = records["a"], records["b"] == 0
         calls["name"] = names
         calls["thread"] = records["thread"]
         calls["start"] = starts

@@ -140,6 +140,7 @@ class TraceSink:
         records["inherited"] = calls["inherited"]
         records["correlation"] = calls["correlation"]
         records["thread"] = calls["thread"]
+        records["bytes"], records["sub"] = calls["result"], calls["has_result"]
         self._writer.append(records)
 
     def operations(

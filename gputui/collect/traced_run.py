@@ -304,7 +304,8 @@ class TracedRun:
             pid=pid,
             step_range=self.request.step_range,
             capture_unavailable_reason=unavailable,
-            annotate=self._annotates,
+            annotate="autograd" if self._annotates == "shapes" else self._annotates,
+            operator_shapes=self._annotates == "shapes",
             attached=self.request.pid is not None,
             traced_step=(
                 sanitize(sampling.step) if sampling and counts_steps and sampling.step else None

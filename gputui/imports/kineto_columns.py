@@ -436,6 +436,7 @@ class OperationTable:
         records["start"] = starts
         records["end"] = starts + _column(events, lambda event: duration_ns(event.dur))
         is_call = kind == RecordKind.API
+        records["b"] = is_call  # what a call returned is not in such a trace
         missing = 0 if is_call else _NO_CALL
         records["correlation"] = _column(
             events,

@@ -224,7 +224,7 @@ class CudaRows:
         self._rows.insert(
             "CUPTI_ACTIVITY_KIND_RUNTIME",
             "start end eventClass globalTid correlationId nameId returnValue",
-            ((*row, 0) for row in zip(*columns, strict=True)),
+            zip(*columns, records["bytes"].tolist(), strict=True),
         )
 
     def _operation(self, records: Slots) -> tuple[list[int], ...]:

@@ -145,7 +145,12 @@ _CALL_COLUMNS: tuple[AnyColumn, ...] = (
     _START,
     _DURATION,
     text("Name", "name", meaning="The function"),
-    count("Result", "result", meaning="Not recorded", kind=int | None),
+    count(
+        "Result",
+        "result",
+        meaning="What it returned, 0 if all is well; n/a of torch.profiler's",
+        kind=int | None,
+    ),
     _id("CorrID", "correlation_id", "Joins a call with what it launched", 0),
     _id("Pid", "pid", "The process", 0),
     _id("Tid", "tid", "The thread", 0),
@@ -267,11 +272,11 @@ def _call_rows(reader: _Reader, events: Slots) -> Iterator[tuple[Cell, ...]]:
             int(event["start"]) - reader.base_ns,
             int(event["end"]) - int(event["start"]),
             names.get(int(event["name"]), names[0]),
-            None,  # What a call returned and its thread's priority are not recorded.
+            int(event["bytes"]) if event["sub"] else None,
             int(event["correlation"]),
             process.attached.pid,
             thread,
-            None,
+            None,  # its priority is not recorded
             named.name if named else None,
         )
 

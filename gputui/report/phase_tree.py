@@ -51,7 +51,7 @@ class PhaseTree:
             if library_domains or not is_library_domain(ranges[number].definition.domain)
         ]
         raw = run.raw_names
-        self._has_shapes = run.started.annotate == "shapes"
+        self._has_shapes = run.started.operator_shapes
         self.phases: list[Phase] = []
         # An explicit stack: a program may nest deeper than Python recurses.
         pending = self._grouped(None, roots, raw)[::-1]

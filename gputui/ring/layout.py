@@ -90,7 +90,7 @@ class RecordKind(enum.IntEnum):
     """As MEMCPY with only `destination_kind`, and no `sub`."""
     API = 19
     """`start`, `end`, `correlation`, `thread`, `name` (of the call), `sub` 0 runtime 1 driver,
-    `a` return value."""
+    `a` return value, `b` 1 where that is not known."""
     DEVICE = 20
     """A CUDA device, soon after CUDA's start: `a` its number in the process, `value` its L2 cache's
     bytes."""

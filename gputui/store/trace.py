@@ -72,7 +72,9 @@ class TraceKind(enum.IntEnum):
     PROJECTION = 2
     """An instance of `range`: first start to last end of what it launched on the GPU."""
     CALL = 3
-    """A CUDA call of `thread` in `range`; `name` numbers its name in this file."""
+    """A CUDA call of `thread` in `range`; `name` numbers its name in this file. `bytes` is what it
+    returned, if `sub` is 1; else that is not known.
+    """
     KERNEL = 4
     """`name` is the kernel's number, `bytes` that of its launch shape (0 unknown); launched in
     `range`. Of a CUDA graph's kernels, copies and memsets `thread` is the number of the range that

@@ -32,8 +32,14 @@ def report(tmp_path: Path) -> str:
     export.add("CUPTI_ACTIVITY_KIND_MEMCPY", start=7000, end=36_170_000, deviceId=0, contextId=1,
                streamId=9, correlationId=13, globalPid=TASK, bytes=497_903_616, copyKind=1,
                srcKind=0, dstKind=2)  # fmt: skip
-    export.add("CUPTI_ACTIVITY_KIND_RUNTIME", start=1000, end=90_000, correlationId=10,
-               nameId=export.string("cudaMalloc_v3020"), **thread)  # fmt: skip
+    export.add(
+        "CUPTI_ACTIVITY_KIND_RUNTIME",
+        start=1000,
+        end=90_000,
+        correlationId=10,
+        nameId=export.string("cudaMalloc_v3020"),
+        **thread | {"returnValue": 2},
+    )
     export.add("CUPTI_ACTIVITY_KIND_MEMSET", start=40_000_000, end=40_001_000, deviceId=0,
                contextId=1, streamId=9, correlationId=99, globalPid=TASK, value=0, bytes=2_000,
                memKind=2)  # fmt: skip
@@ -56,9 +62,10 @@ def test_every_call_in_order_of_start(report: str, capsys: pytest.CaptureFixture
         ("2300", "100", "cudaLaunchKernel", "12"),
         ("6100", "200", "cudaMemcpy", "13"),
     ]
-    assert {(row["Pid"], row["Tid"], row["Thread Name"], row["Result"]) for row in calls} == {
-        (str(PID), str(PID), "test_gpt2", "")
+    assert {(row["Pid"], row["Tid"], row["Thread Name"]) for row in calls} == {
+        (str(PID), str(PID), "test_gpt2")
     }
+    assert [row["Result"] for row in calls] == ["2", "0", "0", "0"]  # out of memory, and well
 
 
 def test_a_copy_says_its_bytes_rate_ends_thread_and_latency(

@@ -43,7 +43,7 @@ def source_files() -> dict[str, str]:
 
 def ptx_file(kernel: str) -> str | None:
     """The newest PTX of a Triton kernel in the caches of Triton and Inductor; None without one."""
-    from torch._inductor.runtime.runtime_utils import cache_dir
+    from torch._inductor.runtime.cache_dir_utils import cache_dir
 
     folders = [
         Path(os.environ.get("TRITON_CACHE_DIR") or Path.home() / ".triton" / "cache"),

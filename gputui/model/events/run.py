@@ -44,8 +44,10 @@ class RunStarted(Event, frozen=True, kw_only=True, tag="run_started"):
     step_range: str | None = None
     """Name of the range that is one step, if the workload declares it."""
     capture_unavailable_reason: str | None = None
-    annotate: Literal["modules", "autograd", "shapes"] | None = None
+    annotate: Literal["modules", "autograd"] | None = None
     """Which torch operations to put ranges around."""
+    operator_shapes: bool = False
+    """Whether names of operators have the shapes of their inputs behind them."""
     traced_step: str | None = None
     """Name of the range whose pushes are counted if only the kernels of some steps are traced."""
     max_cost_percent: float | None = None
