@@ -9,7 +9,7 @@ from itertools import pairwise
 
 import msgspec
 
-from gputui.model.events import CaptureDelta, LoopDelta, Scope, StepBlock
+from gputui.model.events import CaptureDelta, LoopDelta, Scope, StepBlock, StepSource
 
 # How long it takes until steps are known, and how long a step is that is not as the others.
 
@@ -22,6 +22,19 @@ PAUSE_NS = 100_000_000
 
 SLOW = 1.5
 """A step this many times as long as the usual one is slow."""
+
+
+# Which source of marks is believed first.
+
+BELIEVED: tuple[tuple[StepSource, ...], ...] = (
+    ("optimizer",), ("accelerate",), ("keras",), ("lightning",), ("trainer",), ("token",),
+    ("request",), ("jax", "module", "tqdm"),
+)  # fmt: skip
+"""Sources of a program's marks, those first that say best what a step is: what ends a training step
+before what is called in it. A module is called once for each micro-batch too, and a progress bar
+may count steps, or epochs, or files: of the last ones what each spans decides."""
+
+SOURCES_FIRST: tuple[StepSource, ...] = tuple(source for equals in BELIEVED for source in equals)
 
 
 # Steady steps in blocks: a bounded history of what a loop's steps took.

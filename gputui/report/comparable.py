@@ -21,8 +21,8 @@ from gputui.model.leaves import LEAVES
 from gputui.model.naming import operands, short_name
 from gputui.model.sketch import Accumulator
 from gputui.model.statistics import Statistics
+from gputui.model.steps import SOURCES_FIRST
 from gputui.report.explain.analysis import Analysis
-from gputui.report.explain.program_marks import MARKS_FIRST
 from gputui.report.explain.time_tree import LAYER, TimeTree
 from gputui.report.phases import PhaseRow, main_step, outside_ns, phase_rows
 from gputui.report.statistics import Mean, inflation, kernel_rows, mean_of_blocks
@@ -547,7 +547,7 @@ def _marked_step(base: Subject, other: Subject) -> Unit | None:
     if not places:
         return None
     source, site = place = min(
-        places, key=lambda place: (MARKS_FIRST.index(place[0]), -after[place].marks)
+        places, key=lambda place: (SOURCES_FIRST.index(place[0]), -after[place].marks)
     )
     factor = after[place].mean_ns / before[place].mean_ns
     unit = Unit("step", site or source, factor=factor, is_sure=True)
@@ -574,7 +574,7 @@ def _marked_lengths(subject: Subject) -> dict[tuple[StepSource, str], _Marked]:
     for steps in run.marked_steps.values():
         spans = steps.last_ns - steps.first_ns >= _COVERS * (tree.last_ns - tree.first_ns)
         mean_ns = steps.mean_ns
-        if mean_ns and spans and steps.source in MARKS_FIRST:
+        if mean_ns and spans and steps.source in SOURCES_FIRST:
             marked = _Marked(steps.marks, mean_ns)
             means.setdefault((steps.source, steps.site), []).append(marked)
     return {

@@ -13,6 +13,7 @@ from gputui.model.leaves import CAUSES, Leaf
 from gputui.report.explain import Analysis, conclusion, findings
 from gputui.report.explain.advice import (
     BETWEEN_NODES,
+    CLIPS,
     COMPILE_WHOLE,
     COMPUTE,
     FEW_SIZES,
@@ -21,6 +22,7 @@ from gputui.report.explain.advice import (
     IN_A_PROCESS,
     IN_ATTENTION,
     LET_GO,
+    LOOP,
     NODE_TRACING,
     ONE_BY_ONE,
     PLANS,
@@ -243,6 +245,20 @@ def test_what_public_programs_were_called_healthy_for_is_found() -> None:
         answer = conclusion(Analysis(session, run))
         assert answer is not None
         assert answer.findings[0].cause == cause, name
+
+
+def test_the_line_of_a_loop_over_the_parameters_is_in_the_advice() -> None:
+    """An optimizer of the program's own, beside a model that is replayed from CUDA graphs; clipping
+    whose kernels say what they are."""
+    advice = {
+        name: launch_advice(Analysis(*recording(DATA / "gains" / f"{name}.gputui.gz")))
+        for name in ("lion_vit", "translate_clip", "optimizer")
+    }
+    assert advice == {
+        "lion_vit": LOOP.format(where="lion_vit.py:34 step"),
+        "translate_clip": FEWER_WAITS + CLIPS,
+        "optimizer": ONE_BY_ONE,
+    }
 
 
 def test_a_librarys_validation_is_named() -> None:

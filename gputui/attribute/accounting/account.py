@@ -162,6 +162,7 @@ class Accounting:
                     device,
                     DeviceTime(self._threads, self._main_thread, phases, self.holes, self._kernels),
                 )
+                self.devices[device].awaits_declared = self._declares_step
             its_own = operations
             if len(present) > 1:
                 its_own = operations.pick(np.flatnonzero(timed.devices == device))

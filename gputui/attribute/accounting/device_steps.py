@@ -199,6 +199,8 @@ class DeviceSteps:
         """What says where steps begin."""
         self.readings: int | None = None
         """In how many ways steps that repeat could be read."""
+        self.awaits_declared = False
+        """Whether a range is declared to be the step: all before the first one is set-up."""
 
     def add(self, operations: Columns) -> None:
         """Add operations of this device, in any order."""
@@ -346,7 +348,9 @@ class DeviceSteps:
         count = int(self.time.take_starts(np.array([end_ns], np.int64))[0])
         times = self.time.tracks.take_all()
         if began_ns is None:
-            return self._without_steps(Scope.UNSTEPPED, times, count)
+            is_set_up = self.awaits_declared and not ended and not self._scopes.has_begun
+            scope = Scope.SETUP if is_set_up else Scope.UNSTEPPED
+            return self._without_steps(scope, times, count)
         holed = self.time.holes.touch(np.array([began_ns]), np.array([end_ns])).any()
         if began_ns in self._gaps:
             return self._without_steps(Scope.TAIL, times, count)

@@ -16,7 +16,7 @@ import numpy as np
 from gputui.attribute.arrays import Int64s, Slots, times_ns
 from gputui.attribute.records import Strings
 from gputui.model.events import ITEM_UNITS, MARKED_LENGTHS, STEP_SOURCES, StepMarks, StepSource
-from gputui.model.steps import HELD_NS
+from gputui.model.steps import BELIEVED, HELD_NS
 from gputui.ring.layout import GROWN, RecordKind
 
 MOST_SITES = 256
@@ -40,12 +40,7 @@ class Site(NamedTuple):
     name: str
 
 
-_RANKS: dict[StepSource, int] = {
-    "optimizer": 0, "accelerate": 1, "keras": 2, "lightning": 3, "trainer": 4, "token": 5,
-    "request": 6, "module": 7, "tqdm": 7, "jax": 7,
-}  # fmt: skip
-"""Which source is believed first: what ends a training step before what is called in it. A progress
-bar may count steps, or epochs, or files: that is decided by what it spans."""
+_RANKS = {source: rank for rank, equals in enumerate(BELIEVED) for source in equals}
 
 SPEAKS_FOR = 0.1
 """Share of a source's time that a site has at least: as often as it was marked, what usually passes

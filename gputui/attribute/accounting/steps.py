@@ -219,7 +219,9 @@ class StepScopes:
         for step in early[first:]:
             self._learn(step)
         return [
-            Classified(step, Scope.STEADY if number >= first else Scope.WARMUP, self.loop)
+            Classified(step, Scope.WARMUP, self.loop)
+            if number < first
+            else Classified(step, Scope.STEADY, self.loop, step.length_ns > SLOW * typical)
             for number, step in enumerate(early)
         ]
 

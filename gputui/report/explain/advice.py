@@ -28,7 +28,7 @@ from gputui.report.explain.habits import (
     checks_gradients,
     threads_compute,
 )
-from gputui.report.explain.leaves import all_steps, shares_with_itself, waits_among_launches
+from gputui.report.explain.leaves import shares_with_itself, waits_among_launches
 from gputui.report.explain.lines import MOSTLY, LikeliestLine, beside
 from gputui.report.explain.time_tree import TimeTree
 from gputui.state import Run
@@ -66,6 +66,11 @@ ONE_BY_ONE = (
     "fused=True or foreach=True for the optimizer, which launches its kernels tensor by tensor; "
     'then CUDA graphs, torch.compile(mode="reduce-overhead")'
 )
+LOOP = (
+    "torch._foreach functions (or fused=True, foreach=True of torch's own) for what {where} does "
+    'tensor by tensor; then CUDA graphs, torch.compile(mode="reduce-overhead")'
+)
+"""Where a line of the program launches for one parameter after another."""
 CLIPS = (
     "torch.nn.utils.clip_grad_norm_(parameters, limit, foreach=True), which takes the norm of all "
     "gradients at once, in place of a loop over the parameters; then CUDA graphs"
@@ -102,12 +107,39 @@ def launch_advice(analysis: Analysis) -> str | None:
     counts = _counts(analysis)
     if counts and counts["xla"] >= counts.total() / 2:
         return COMPILE_WHOLE
-    if replays_graphs(run):
-        return GRAPHS_IN_USE
+    loop = _at_a_loop(analysis)
+    if replays_graphs(analysis):
+        return loop or GRAPHS_IN_USE  # of a compiled model, whose optimizer is not
     advice = _of_kernels(counts)
-    if waits_among_launches(run) is None:
+    if advice not in (ONE_BY_ONE, CLIPS):
+        advice = loop or advice
+    if waits_among_launches(run, analysis.all_steps) is None:
         return advice
     return FEWER_WAITS + (advice or CAUSES[Leaf.LAUNCH].advice)
+
+
+_UPDATES = re.compile(r"(^|_)(step|update|optimi[sz]er?|ema|clip|norms?)(_|$)", re.I)
+"""Names of functions that go through all parameters."""
+
+OF_LOOP = 1 / 3
+"""Share of the readings of launching threads at one line from which its loop leads the advice."""
+
+
+def _at_a_loop(analysis: Analysis) -> str | None:
+    """Where most launches come from a line that computes with tensors itself, in a function that
+    updates or clips: a loop over the parameters. None elsewhere."""
+    names, sums = analysis.kernel_names, analysis.kernel_sums
+    counts = Counter[bool]()
+    for number, (count, _) in sums.items():
+        if number in names:
+            counts[leaf_of_kernel(names[number].name) is Leaf.ELEMENTWISE] += count
+    if counts[True] < MOSTLY * counts.total() or not _counts(analysis)["backward"]:
+        return None
+    for line in analysis.lines(Leaf.LAUNCH)[:1]:
+        is_loop = _UPDATES.search(line.caller) is not None and not line.inside
+        if is_loop and line.seen >= OF_LOOP * line.samples:
+            return LOOP.format(where=line.where)
+    return None
 
 
 def _counts(analysis: Analysis) -> Counter[_Kind]:
@@ -139,10 +171,10 @@ def _of_kernels(counts: Counter[_Kind]) -> str | None:
     return WITHOUT_OPTIMIZER if counts["optimizer"] or not counts["backward"] else None
 
 
-def replays_graphs(run: Run) -> bool:
+def replays_graphs(analysis: Analysis) -> bool:
     """Whether the steps replay CUDA graphs."""
-    steps = all_steps(run)
-    replays = sum(c.time.count for c in run.api.values() if "GraphLaunch" in c.name)
+    steps = analysis.all_steps
+    replays = sum(c.time.count for c in analysis.run.api.values() if "GraphLaunch" in c.name)
     return steps > 0 and replays >= IN_USE * steps
 
 
@@ -285,7 +317,7 @@ def _mostly(says: re.Pattern[str], lines: list[LikeliestLine]) -> bool:
 
 def _plans(analysis: Analysis) -> bool:
     """Whether cuDNN's attention runs each step."""
-    steps, names = all_steps(analysis.run), analysis.kernel_names
+    steps, names = analysis.all_steps, analysis.kernel_names
     calls = sum(
         count
         for number, (count, _) in analysis.kernel_sums.items()
@@ -312,7 +344,7 @@ APART = "give each of the program's processes a GPU of its own, or run one after
 
 def _tuning_advice(analysis: Analysis) -> str | None:
     """Where steps time the algorithms of convolutions; None elsewhere."""
-    steps, names = all_steps(analysis.run), analysis.kernel_names
+    steps, names = analysis.all_steps, analysis.kernel_names
     counts = Counter[str]()
     for calls in analysis.run.api.values():
         counts[calls.name] += calls.time.count
@@ -480,7 +512,7 @@ def better_advice(analysis: Analysis, leaves: Mapping[Leaf, int], leaf: Leaf) ->
         return advice
     if leaf is Leaf.SHARED:
         return APART if shares_with_itself(analysis.run) else None
-    if leaf is Leaf.DEPENDENCY and replays_graphs(analysis.run):
+    if leaf is Leaf.DEPENDENCY and replays_graphs(analysis):
         return _between_nodes(analysis, leaves)
     if leaf is Leaf.COPY_PAGEABLE and analysis.tree is not None:
         return REDUCE_FIRST if copies_only_back(analysis.run, analysis.tree) else None

@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 from gputui.model.events import DeviceDelta, GpuFacts, KernelDefined
 from gputui.model.leaves import Leaf
 from gputui.report.explain.finding import Finding
+from gputui.report.explain.leaves import all_steps
 from gputui.report.explain.lines import LikeliestLine, line_shares
 from gputui.report.explain.rank_causes import RankTime
 from gputui.report.explain.rank_waits import Matched, Place, matched
@@ -91,6 +92,13 @@ class Analysis(MachineAnalysis):
     def lateness(self) -> Lateness | None:
         """Which rank is late; None where nobody is, or where it cannot be told who."""
         return lateness_of(self.ranks, self.matched)
+
+    @cached_property
+    def all_steps(self) -> int:
+        """Steps of the whole run, steady or not, of every device: those that the program marks
+        where what was recognized is something else."""
+        marked = sum(tree.steps for tree in self.device_trees.values() if tree.marked_by)
+        return marked or all_steps(self.run)
 
     def lines(self, leaf: Leaf | None = None) -> list[LikeliestLine]:
         """The program's lines, the most frequent one first: see `line_shares`."""

@@ -14,7 +14,7 @@ from gputui.report.explain.analysis import Analysis
 from gputui.report.explain.finding import Finding
 from gputui.report.explain.gains import freed_at_one_line
 from gputui.report.explain.habits import others_percent, threads_compute
-from gputui.report.explain.leaves import all_steps, waits_among_launches
+from gputui.report.explain.leaves import waits_among_launches
 from gputui.report.explain.lines import (
     AT_A_LINE,
     MOSTLY,
@@ -34,7 +34,7 @@ def evidence(analysis: Analysis, tree: TimeTree, leaf: Leaf) -> tuple[str, ...]:
     if calls and leaf is not Leaf.LAUNCH:
         return calls
     if leaf is Leaf.LAUNCH:
-        return tuple(filter(None, (_size(analysis.run, tree), where(analysis, leaf))))
+        return tuple(filter(None, (_size(analysis, tree), where(analysis, leaf))))
     place = where(analysis, leaf) or _in_one_phase(analysis.run, leaf)
     other = _beside(analysis, tree) if leaf is Leaf.WAIT else None
     return tuple(filter(None, (place, other)))
@@ -71,7 +71,7 @@ def _calls(analysis: Analysis, leaf: Leaf) -> tuple[str, ...]:
         lines = called_lines(run, ("torch.cuda.empty_cache",))
     else:
         return ()
-    steps = all_steps(run)
+    steps = analysis.all_steps
     return tuple(
         line.in_words(steps)
         for line in lines[:MOST_CALLS]
@@ -93,11 +93,11 @@ def _beside(analysis: Analysis, tree: TimeTree) -> str | None:
     return f"Meanwhile another thread {did} in {other.where}"
 
 
-def _size(run: Run, tree: TimeTree) -> str | None:
+def _size(analysis: Analysis, tree: TimeTree) -> str | None:
     if not tree.steps:
         return None
     operations = tree.operations / tree.steps
-    waits = waits_among_launches(run)
+    waits = waits_among_launches(analysis.run, analysis.all_steps)
     among = "" if waits is None else f", some {waits * operations:,.0f} waits for the GPU"
     return f"{operations:,.0f} operations a step{among}"
 

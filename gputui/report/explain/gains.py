@@ -63,7 +63,7 @@ def as_launched(analysis: Analysis, gains: tuple[Gain, ...]) -> tuple[Gain, ...]
     less than the CPU needs to launch them, of which a GPU that is always busy shows nothing."""
     tree = analysis.tree
     mean_ns = tree.a_step(tree.wall_ns) if tree is not None else None
-    if tree is None or not mean_ns or replays_graphs(analysis.run):
+    if tree is None or not mean_ns or replays_graphs(analysis):
         return gains
     operations = tree.operations / max(1, tree.steps)
     slow, fast = (mean_ns / max(1.0, operations * ns) for ns in reversed(LAUNCHED_NS))

@@ -18,7 +18,6 @@ from gputui.model.leaves import LEAVES, Leaf, idle_sum
 from gputui.model.naming import short_name
 from gputui.report.explain.analysis import Analysis, RunRule, computed_once
 from gputui.report.explain.finding import Finding, gain_of
-from gputui.report.explain.leaves import all_steps
 from gputui.report.explain.lines import called_lines, printed_line
 from gputui.report.explain.time_tree import TimeTree, paused_share
 
@@ -42,7 +41,7 @@ ANOMALY = (
 def checks_gradients(analysis: Analysis) -> bool:
     """Whether each gradient is compared with NaN and the result read, as in autograd's anomaly
     mode: one reduction to a bool and one comparison for each, in the backward pass."""
-    steps, names = all_steps(analysis.run), analysis.kernel_names
+    steps, names = analysis.all_steps, analysis.kernel_names
     counts = Counter[str]()
     for number, (count, _) in analysis.kernel_sums.items():
         name = names[number].name if number in names else ""
@@ -119,7 +118,7 @@ KEEP_BLOCKS = (
 def allocations(analysis: Analysis) -> tuple[int, float]:
     """How often the run allocated or freed memory of a GPU, and which share of the steps' time the
     CPU was in these calls, 0 to 1, if the steps have as many as the run has on average."""
-    tree, steps = analysis.tree, all_steps(analysis.run)
+    tree, steps = analysis.tree, analysis.all_steps
     calls = [
         call
         for call in analysis.run.api.values()
@@ -154,7 +153,7 @@ REPLAY = (
 def graphs_captured_anew(analysis: Analysis) -> Iterator[Finding]:
     """Steps that capture a CUDA graph each, which takes longer than launching what is in it."""
     run, tree = analysis.run, analysis.tree
-    steps = all_steps(run)
+    steps = analysis.all_steps
     if tree is None or not tree.has_steps or not steps:
         return
     counts = Counter[str]()
@@ -402,7 +401,7 @@ def garbage(analysis: Analysis) -> Iterator[Finding]:
     if gained < COLLECTS:
         return
     every = [row for row in rows if row.generation == OLDEST]
-    count, steps = sum(row.collections for row in every), all_steps(run)
+    count, steps = sum(row.collections for row in every), analysis.all_steps
     asked = called_lines(run, ("gc.collect",))
     most = max(every, key=lambda row: row.total_ns, default=None)
     line = run.lines.get((most.process, most.line)) if most is not None else None

@@ -148,21 +148,21 @@ def all_steps(run: Run) -> int:
     return sum(sums.steps for sums in run.loops.values())
 
 
-def waits_a_step(run: Run) -> float:
-    """Calls that wait for the GPU, a step."""
-    return _waits(run) / max(1, all_steps(run))
+def waits_a_step(run: Run, steps: int) -> float:
+    """Calls that wait for the GPU, a step, of which the run has so many."""
+    return _waits(run) / max(1, steps)
 
 
 def _waits(run: Run) -> int:
     return sum(c.time.count for c in run.api.values() if _kind_of_call(c.name) == "wait")
 
 
-def waits_among_launches(run: Run) -> float | None:
-    """Waits for the GPU for each operation of the steps; None where they are few, or steps
+def waits_among_launches(run: Run, steps: int) -> float | None:
+    """Waits for the GPU for each operation of so many steps; None where they are few, or steps
     unknown."""
     operations = sum(sums.operations for sums in run.loops.values())
     waits = _waits(run)
-    many = operations and waits_a_step(run) >= MANY_WAITS
+    many = operations and waits_a_step(run, steps) >= MANY_WAITS
     return waits / operations if many and waits >= WAITS_AMONG_LAUNCHES * operations else None
 
 

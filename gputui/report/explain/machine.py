@@ -21,7 +21,6 @@ from gputui.report.explain.finding import (
     percents,
 )
 from gputui.report.explain.habits import KEEP_BLOCKS, allocations
-from gputui.report.explain.leaves import all_steps
 from gputui.report.explain.lines import recomputed
 from gputui.report.explain.time_tree import TimeTree
 from gputui.report.explain.verdict import SPEAKS
@@ -339,7 +338,7 @@ def allocator_thrash(analysis: Analysis) -> Iterator[Finding]:
     if tree is None or not tree.has_steps:
         return
     counted = tree.share(tree.leaves.get(Leaf.ALLOCATION, 0))
-    steps = all_steps(analysis.run)
+    steps = analysis.all_steps
     calls, called = allocations(analysis)
     # Short ones between launches are counted as launching.
     share = max(counted, min(called, tree.share(tree.idle_ns)))

@@ -5,18 +5,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from gputui.model.events import LoopDelta, Scope, StepSource
+from gputui.model.events import LoopDelta, Scope
 from gputui.model.sketch import Accumulator
+from gputui.model.steps import SOURCES_FIRST
 from gputui.report.phases import is_step_name
 from gputui.state import Run
 from gputui.state.run import MarkedSteps
-
-MARKS_FIRST: tuple[StepSource, ...] = (
-    "lightning", "trainer", "accelerate", "keras", "optimizer", "token", "request", "jax", "module",
-    "tqdm",
-)  # fmt: skip
-"""Sources of marks, those first that say best what a step is: a module is called once for each
-micro-batch too, and progress bars count anything."""
 
 FEWEST_MARKS = 6
 """Chosen, not measured. Their distances have to be known, or the median step would not be."""
@@ -69,7 +63,7 @@ def marked_steps(run: Run, process: int, device: int, main: int | None) -> Marke
         marks
         for (marker, *_), marks in run.marked_steps.items()
         if marker == process
-        and marks.source in MARKS_FIRST
+        and marks.source in SOURCES_FIRST
         and len([*marks.lengths_ns]) >= FEWEST_MARKS - 1
         and covers_the_rest(marks.first_ns, marks.last_ns, loops)
     ]
@@ -78,7 +72,7 @@ def marked_steps(run: Run, process: int, device: int, main: int | None) -> Marke
         spanning = [marks for marks in spanning if marks.last_ns - marks.first_ns >= least_ns]
     if not spanning:
         return None
-    source = min((marks.source for marks in spanning), key=MARKS_FIRST.index)
+    source = min((marks.source for marks in spanning), key=SOURCES_FIRST.index)
     sites = [marks for marks in spanning if marks.source == source]
     if loop is not None and any(_is_same(loop, marks) for marks in sites):
         return None

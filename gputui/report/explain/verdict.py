@@ -148,7 +148,7 @@ def _hole(run: Run, tree: TimeTree) -> tuple[str, str] | None:
 
 def _findings(analysis: Analysis, tree: TimeTree) -> list[Finding]:
     run = analysis.run
-    waits = waits_a_step(run) if tree.steps else float("inf")
+    waits = waits_a_step(run, analysis.all_steps) if tree.steps else float("inf")
     idle = tree.share(tree.idle_ns)
     recorded = 1.0 - tree.share(tree.leaves.get(Leaf.UNKNOWN, 0))
     sizes: list[tuple[float, Leaf, Cause]] = []
@@ -175,7 +175,7 @@ def _findings(analysis: Analysis, tree: TimeTree) -> list[Finding]:
         sizes.append((recoverable, leaf, cause))
     sizes.sort(key=lambda size: -size[0])
     findings = [_finding(analysis, tree, *size) for size in sizes]
-    if (waits_among_launches(run) or 0.0) >= EVERY_FEW:
+    if (waits_among_launches(run, analysis.all_steps) or 0.0) >= EVERY_FEW:
         findings = _waits_first(findings)
     findings = evidence_once(each_cause_once(analysis, tree, findings)[:MOST])
     return findings if late is None else [_late_finding(tree, late), *findings][:MOST]

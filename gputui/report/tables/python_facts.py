@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from gputui.report.explain.lines import CalledLine, called_lines, printed_line
-from gputui.report.schema import TableSpec, count, if_any, no_rows_unless, size, text, time
+from gputui.report.schema import TableSpec, count, if_any, size, text, time
 from gputui.state import Run
 
 # Calls that copy, wait for a GPU or give its memory back.
@@ -40,7 +40,6 @@ CALLS: TableSpec[CalledLine] = TableSpec(
     ),
     rows=lambda _session, run: call_rows(run),
     order=3,
-    unavailable=no_rows_unless(lambda run: bool(run.line_calls) or not run.kernels),
 )  # fmt: skip
 
 
@@ -89,7 +88,6 @@ GARBAGE: TableSpec[GarbageRow] = TableSpec(
     ),
     rows=lambda _session, run: garbage_rows(run),
     order=4,
-    unavailable=no_rows_unless(lambda run: bool(run.garbage_collections) or not run.kernels),
 )  # fmt: skip
 
 TABLES = (CALLS, GARBAGE)
