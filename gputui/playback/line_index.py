@@ -175,6 +175,7 @@ class LineIndex:
         self._begins_with_event = not isinstance(recording, JournalReader | RotatedReader)
         self._batch_bytes = 0 if live else _BATCH_BYTES
         self._files = contextlib.ExitStack()
+        # A file without a name: however this ends, nothing of a recording is left behind.
         self._spool = self._files.enter_context(tempfile.TemporaryFile())  # noqa: SIM115
         self._spooled = 0
         self._parts: list[_Part] = []
@@ -304,6 +305,8 @@ class LineIndex:
                 if self._closing:
                     return
                 try:
+                    # Under the lock: the number of a descriptor that is closed may be another
+                    # file's at once.
                     data = os.pread(part.file.fileno(), end - start, start)
                 except OSError:  # as if it ended there: `event` reports that, and where
                     data = b""

@@ -193,9 +193,8 @@ class TraceReader:
         written, reserved = int(head["written"]), int(head["reserved"])
         self.dropped = max(0, reserved - self._capacity)
         self._first = self.dropped
-        self._last = written if written > there else min(written, there)
-        if self._last - self._first > there:
-            self._last = self._first + there
+        # A forged head may claim more than the file holds.
+        self._last = min(written, self._first + there)
         names = start[NAMES_AT : NAMES_AT + min(int(head["names_bytes"]), NAMES_BYTES)]
         self.call_names = {
             number: sanitize(line.decode("utf-8", "replace"), 500)
@@ -390,6 +389,8 @@ class TraceWriter:
         self.path.unlink(missing_ok=True)
 
     def _append(self, records: Slots) -> None:
+        # Before the records: whoever opens the file meanwhile knows which old ones may be half
+        # overwritten.
         self._reserved += len(records)
         self._head()
         row = self._written % self._capacity

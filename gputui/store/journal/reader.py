@@ -36,6 +36,7 @@ HELD_BYTES = 64 << 20
 # The memory of a line beside its own bytes.
 _LINE_BYTES = 200
 
+# As our encoder writes it. A line of another order is decoded at once, which only takes longer.
 _PREFIX = re.compile(rb'\{"event":"(capture|capture_sum)","time_ns":\d+,"process":(\d+)[,}]')
 SUM_BEGINS = b'{"event":"capture_sum",'
 

@@ -346,8 +346,10 @@ def _readable(event: AnyEvent) -> bytes:
 def _open(path: Path | None, like: Path | None = None) -> tuple[BinaryIO, Compressor]:
     compressor = compressor_for(path or like)
     if path is None:
+        # A copy: closing the journal leaves standard output open.
         return os.fdopen(os.dup(1), "wb"), compressor
     try:
+        # Exclusively: no recording overwrites a file, nor follows a link that was put there for it.
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     except FileExistsError:
         raise TakenError(name_taken(path)) from None
