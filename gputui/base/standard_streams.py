@@ -122,6 +122,7 @@ def complete() -> None:
         if opened != number:
             os.dup2(opened, number)
             os.close(opened)
+        # As a shell leaves them: children have them, too.
         os.set_inheritable(number, True)
         name = ("stdin", "stdout", "stderr")[number]
         stream = open(number, "w" if number else "r", encoding="utf-8", closefd=False)  # noqa: SIM115

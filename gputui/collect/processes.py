@@ -73,6 +73,7 @@ def start_time_ns(process: psutil.Process) -> int:
 def _boot_time_s() -> float:
     import psutil
 
+    # Once: it moves when the clock is set, and with a pid the start is what identifies a process.
     return float(psutil.boot_time())
 
 

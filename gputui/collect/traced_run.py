@@ -72,6 +72,7 @@ class RunRequest:
         words = [
             word for key, value in parameters.items() for word in (f"--{key}", parameter(value))
         ]
+        # -P: no module of the folder that gputui was started in stands for one of Python's own.
         command = (sys.executable, "-P", "-m", MODULE, name, *words)
         return cls("workload", name, command, dict(parameters), step_range)
 

@@ -76,6 +76,7 @@ def atomic_folder(path: Path, *, may_exist: bool = False) -> Iterator[Path]:
         yield made
         files = sorted(made.iterdir())
         for file in files:
+            # Some are written by packages of others, which follow the umask.
             file.chmod(0o600)
             _refuse_recording(path / file.name)
         if not exists:
@@ -118,6 +119,7 @@ def _whole(path: Path) -> Iterator[Path]:
         yield path
         return
     _refuse_recording(path)
+    # In the same folder, so that one rename puts it in its place; and of mode 0600.
     descriptor, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
     os.close(descriptor)
     try:

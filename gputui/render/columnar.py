@@ -184,6 +184,7 @@ def span_of(source: ExportSource) -> Span | None:
 
 Frames = Literal["pandas", "polars"]
 
+# Those types of pandas that know a missing value, which its int64 and bool do not.
 _PANDAS: dict[Any, str] = {str: "string", int: "Int64", float: "float64", bool: "boolean"}
 
 

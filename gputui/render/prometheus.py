@@ -408,6 +408,7 @@ def _moments(events: Iterable[AnyEvent]) -> Iterator[tuple[int, Session]]:
     last_ns = 0
     for event in events:
         session.apply((event,))
+        # Times of a series must grow in OpenMetrics; a clock that was set back lets them fall.
         if isinstance(event, MachineSample) and event.time_ns > last_ns:
             last_ns = event.time_ns
             yield last_ns, session

@@ -82,6 +82,7 @@ def _files(libraries: bool) -> Iterator[tuple[str, bytes]]:
         for file in metadata.files(name) or ():
             part = Path(str(file))
             is_code = part.suffix in (".py", _LIBRARY) and "tests" not in part.parts
+            # Scripts of a package are listed above its folder (../../../bin/…).
             if is_code and ".." not in part.parts:
                 yield str(part), Path(str(file.locate())).read_bytes()
 
