@@ -130,8 +130,8 @@ class Estimates:
         return self._seen.get(_OUTSIDE, {}), elapsed_ns / 1e9
 
     def _mean(self, phase_sum: _Sum, amount: float, share: float, scale: float) -> Mean:
-        """An amount with the error of `phase_sum` less `share` of the whole, over `scale`: none where
-        too few windows saw it."""
+        """An amount with the error of `phase_sum` less `share` of the whole, over `scale`; no error
+        where too few windows saw it."""
         mine, whole, count = phase_sum.residuals, self._whole.residuals, len(self._groups)
         if count < FEWEST_BLOCKS or len(phase_sum.seen) < min(LEAST_SEEN, count):
             return Mean(amount)
