@@ -182,6 +182,18 @@ def address(typed: str, where: str) -> tuple[str, int]:
     return parse_address(typed)
 
 
+def metrics_address(typed: str, where: str) -> str:
+    """The address of a serving engine's page of metrics, or "none"."""
+    from gputui.collect.serving.reader import address_of
+
+    if typed == "none":
+        return typed
+    try:
+        return address_of(typed).geturl()
+    except ValueError as error:
+        raise UsageError(f"{where} {typed}: {error}") from None
+
+
 Completes = Literal["", "file", "folder", "recording", "workload", "parameter", "theme", "table"]
 """What a shell offers for a value; choices are offered without being named here."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import os
 import re
 from collections.abc import Callable, Mapping
@@ -13,6 +14,7 @@ from gputui.cli.declaration import UsageError, seconds
 
 if TYPE_CHECKING:
     from gputui.collect.live import Live, LiveOptions
+    from gputui.collect.serving.reader import ServingOptions
     from gputui.collect.traced_run import RunRequest, TracedRun
     from gputui.inject.options import CaptureOptions, CaptureRange, TraceSampling
     from gputui.state import Session
@@ -191,8 +193,25 @@ def _live_options(
         capture=capture,
         pass_through=pass_through,
         trace=trace,
+        serving=_serving(options.metrics),
         **alerts,
     )
+
+
+def _serving(typed: list[str]) -> ServingOptions:
+    """Which pages of metrics are read. Raises UsageError."""
+    from gputui.collect.serving.pages import INSTALL
+    from gputui.collect.serving.reader import ServingOptions
+
+    if not typed:
+        return ServingOptions()
+    if "none" in typed:
+        if len(typed) > 1:
+            raise UsageError("--metrics none reads no metrics: give it alone")
+        return ServingOptions(search=False)
+    if importlib.util.find_spec("prometheus_client") is None:
+        raise UsageError(f"--metrics: {INSTALL}")
+    return ServingOptions(tuple(dict.fromkeys(typed)))
 
 
 def limits_of(options: argparse.Namespace) -> Limits:

@@ -22,6 +22,7 @@ from gputui.cli.declaration import (
     count,
     interval,
     kernel_category,
+    metrics_address,
     moment,
     nanoseconds,
     price,
@@ -123,8 +124,8 @@ started after eval "$(gputui env)"."""
 
 # The options of recordings and the screen that also fit a running process.
 _OF_ATTACH = {
-    "record", "output", "duration", "rotate", "max_size", "prometheus", "trace", "trace_limit",
-    "interval", "only", "alert", "notify", "keep_running", "no_kernels", "counters",
+    "record", "output", "duration", "rotate", "max_size", "prometheus", "metrics", "trace",
+    "trace_limit", "interval", "only", "alert", "notify", "keep_running", "no_kernels", "counters",
     "trace_steps", "max_cost", "theme", "config", "no_color", "ascii", "reader", "energy_price",
     "kernel_category", "host", "via", "there", "readonly", "keep_arguments",
 }  # fmt: skip
@@ -177,6 +178,9 @@ MAIN = Command(
                "SIZE", parse=size_bytes, modes=_RECORDS),
         Option("prometheus", "serve the newest figures to Prometheus", "[HOST:]PORT",
                parse=address, modes=("record",)),
+        Option("metrics", "read a serving engine's metrics there, from its address; without it "
+               "they are looked for where the program listens, none reads none", "URL|none",
+               parse=metrics_address, many=True, modes=_RECORDS),
         Option("trace", "keep every range, call and kernel in FILE.gputui-trace"),
         Option("trace_limit", "size limit of a trace; the oldest records go first", "SIZE",
                parse=size_bytes, default="1G", needs="trace"),

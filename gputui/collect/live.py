@@ -5,6 +5,7 @@ What a run needs is imported when one is started: the first reading of the machi
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -16,6 +17,7 @@ from gputui.base.sanitize import sanitize
 from gputui.collect import Written
 from gputui.collect.machine_reader import bare_header
 from gputui.collect.sampler import Sampler
+from gputui.collect.serving.reader import ServerReader, ServingOptions
 from gputui.inject.options import CaptureOptions
 from gputui.model.events import AnyEvent
 from gputui.model.hub import Hub
@@ -36,6 +38,7 @@ class LiveOptions(msgspec.Struct, frozen=True):
     capture: CaptureOptions = msgspec.field(default_factory=CaptureOptions)
     pass_through: bool = False
     trace: TraceWriter | None = None
+    serving: ServingOptions = ServingOptions()
     watch: Callable[[Sequence[AnyEvent]], Sequence[AnyEvent]] = lambda _: ()
     """What follows from events: see Hub."""
 
@@ -55,6 +58,9 @@ class Live:
         self._sampler = Sampler(
             options.interval_s, options.only, self._arguments, self._written, self._needs_energy
         )
+        self._servers = ServerReader(
+            options.serving, lambda: self._interval_s, self._server_roots, self.hub.emit
+        )
         self._numbering = Numbering()
         self._runs = 0
         self._run: TracedRun | None = None
@@ -62,6 +68,7 @@ class Live:
     def start(self) -> None:
         """Start sampling the machine, in a thread."""
         self._sampler.start(self.hub.emit)
+        self._servers.start()
 
     def close(self) -> bool:
         """End the run and its children, stop sampling, finish the recording.
@@ -75,6 +82,7 @@ class Live:
 
             ended = self._run.ended if self._run.join(ENDING_S) else None
             gone = ended is not None and not ended.left
+        self._servers.stop()
         self._sampler.stop()
         if self.hub.awaits_header:
             # The driver hangs. Record the run all the same.
@@ -88,6 +96,14 @@ class Live:
     def _needs_energy(self) -> bool:
         """A screen that only watches shows no energy that changes by the tick."""
         return self._run is not None or self.recording.bytes_written is not None
+
+    def _server_roots(self) -> Sequence[int]:
+        """Where a serving engine may be: the process that is attached to, or what gputui started
+        itself."""
+        if not self.has_run or self._run is None:
+            return ()
+        pid = self._run.request.pid
+        return (os.getpid() if pid is None else pid,)
 
     def _written(self) -> Written:
         trace = self._options.trace

@@ -53,6 +53,10 @@ def _grouped(value: int | None) -> str:
     return units.MISSING if value is None else f"{value:,}".replace(",", " ")
 
 
+def _seconds(value: float | None) -> str:
+    return units.MISSING if value is None else units.duration(round(value * 1e9))
+
+
 def _energy(joules: float | None) -> str:
     if joules is None:
         return units.MISSING
@@ -68,6 +72,8 @@ CELSIUS = Unit("°C", units.celsius, "celsius", show_mean=lambda value: units.qu
 MHZ = Unit("MHz", _number("{:.0f} MHz"), "hertz", 1e6)
 BITS = Unit("bits", _number("{:.0f} bits"), "bits")
 COUNT = Unit("", _grouped)
+PER_SECOND = Unit("1/s", _number("{:.3g}/s"), "per_second")
+SECONDS = Unit("s", _seconds, "seconds")
 LOAD_AVERAGE = Unit("", _number("{:.2f}"))
 PERFORMANCE_STATE = Unit("", _number("P{}"))
 ON_OFF = Unit("", _either("on", "off"))

@@ -8,7 +8,7 @@ from html import escape
 from typing import NamedTuple
 
 from gputui.model import units
-from gputui.model.events import GpuSample, HostSample
+from gputui.model.events import GpuSample, HostSample, ServerSample
 from gputui.model.leaves import LEAVES
 from gputui.model.metrics import Metric, Unit, charted
 from gputui.render.summary import title_of
@@ -401,7 +401,12 @@ def _machine(session: Session, run: Run | None) -> Iterator[str]:
         (f"GPU {index}: {gpu.facts.name}", charted(GpuSample), gpu.samples)
         for index, gpu in sorted(session.gpus.items())
     ]
+    served: list[tuple[str, Mapping[str, Metric], Samples[ServerSample]]] = [
+        (f"{server.engine} at {server.url}", charted(ServerSample), server.samples)
+        for server in session.servers.values()
+    ]
     for name, metrics, samples in (
+        *served,
         *sampled,
         ("The host", charted(HostSample), session.host_samples),
     ):

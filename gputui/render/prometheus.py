@@ -24,6 +24,7 @@ from gputui.model.events import (
     HostSample,
     MachineSample,
     ProcessSample,
+    ServerSample,
 )
 from gputui.model.leaves import LEAVES
 from gputui.model.metrics import Metric, metrics_of
@@ -146,12 +147,16 @@ _OF_STATUS = Exported("gpu_", metrics_of(GpuStatus))
 _OF_INSTANCE = Exported("mig_", mig_metrics())
 _OF_PROCESS = Exported("process_", metrics_of(ProcessSample))
 
+_OF_SERVER = Exported("server_", metrics_of(ServerSample))
+
 _BUILD = gauge("build_info", "Versions")
 _SAMPLES = counter("samples", "Samples taken")
 
 _GPU_UP = gauge("gpu_up", "1 when the GPU answered")
 _GPU_INFO = gauge("gpu_info", "What the GPU is")
 _GPU_MOMENT = gauge("gpu_sample_timestamp_seconds", "When it answered last")
+
+_SERVER_UP = gauge("server_up", "1 when the engine's page of metrics was read")
 
 _RUN_ACTIVE = gauge("run_active", "1 while the program runs")
 _RUN_DURATION = gauge("run_duration_seconds", "How long it ran")
@@ -179,6 +184,11 @@ def figures(session: Session, phases: Iterable[PhaseRow]) -> Found:
     for _, gpu in sorted(session.gpus.items()):
         yield from _gpu(gpu)
     yield from _processes(session)
+    for server in session.servers.values():
+        labels = (("url", server.url), ("engine", server.engine), ("model", server.model or ""))
+        yield labels, [(_SERVER_UP, server.reason is None)]
+        if server.newest is not None and server.reason is None:
+            yield from _OF_SERVER.figures_of(server.newest, labels)
     run = session.run
     if run is not None:
         yield from _run(run)

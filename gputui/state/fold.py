@@ -52,6 +52,7 @@ from gputui.model.events import (
     RunProgress,
     RunResult,
     RunStarted,
+    ServerSample,
     StepLanes,
     StepMarks,
     StepTimeline,
@@ -75,6 +76,7 @@ from gputui.state.run import (
     Run,
 )
 from gputui.state.series import Reports
+from gputui.state.serving import MOST_SERVERS, Server
 from gputui.state.session import Session, folds
 from gputui.state.tables import Places, fold_of
 
@@ -588,6 +590,20 @@ def alert(session: Session, event: Alert) -> None:
 def lasting_alerts(session: Session) -> list[AlertSpan]:
     """Those that are not over, the oldest first."""
     return [span for span in session.alerts if span.lasts]
+
+
+@folds(ServerSample)
+def server_sample(session: Session, event: ServerSample) -> None:
+    """A reading of a serving engine's metrics, or why there is none."""
+    server = session.servers.get(event.url)
+    if server is None:
+        if len(session.servers) >= MOST_SERVERS:
+            session.unknown_references += 1
+            return
+        server = session.servers[event.url] = Server(
+            event.url, samples=Samples.empty(ServerSample, session.most_samples)
+        )
+    server.add(event)
 
 
 @folds(ClockRead)

@@ -25,6 +25,7 @@ from gputui.model.units import duration
 from gputui.state.history import HISTORY_SAMPLES, Samples
 from gputui.state.readings import AlertSpan, Gpu, Readings
 from gputui.state.run import Run
+from gputui.state.serving import Server
 
 
 class Session(msgspec.Struct, eq=False):
@@ -61,6 +62,8 @@ class Session(msgspec.Struct, eq=False):
     other_kernels: int | None = None
     """The number that kernels over the limit of names share."""
     launch_shapes: dict[int, LaunchShape] = {}
+    servers: dict[str, Server] = {}
+    """Serving engines by the address of their page of metrics."""
     clocks: dict[str, ClockCompared] = {}
     """The newest comparison of each host's clock, where the recording was copied from there."""
     samples: int = 0

@@ -19,6 +19,7 @@ from gputui.model.events.counters import *
 from gputui.model.events.gpu import *
 from gputui.model.events.machine import *
 from gputui.model.events.run import *
+from gputui.model.events.serving import *
 
 AnyEvent = Event
 """What a source emits and a session folds."""

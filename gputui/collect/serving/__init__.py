@@ -1,0 +1,1 @@
+"""Serving engines' own metrics: found, read and put into one vocabulary."""

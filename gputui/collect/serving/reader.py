@@ -1,0 +1,214 @@
+"""Reads the metrics of serving engines in a thread of its own: a server that hangs delays no sample
+of the machine.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import socket
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+from urllib.parse import SplitResult, urlsplit
+
+from gputui.base.sanitize import sanitize
+from gputui.collect.serving.listening import engines_listening
+from gputui.collect.serving.pages import INSTALL, Page, read_page, sample_of
+from gputui.model.events import AnyEvent, ServerSample
+
+TIMEOUT_S = 2.0
+"""For all of a page: an engine whose loop is busy answers late, one that hangs not at all."""
+
+MAX_PAGE = 8 << 20
+"""Bytes of a page; vLLM's has some hundred kilobytes."""
+
+SEARCH_S = 2.0
+"""From one search for engines to the next, while none was found; then a tenth as often."""
+
+_STOP_S = TIMEOUT_S + 1.0
+
+
+class PageError(Exception):
+    """Why a page could not be read, in one line."""
+
+
+def address_of(url: str) -> SplitResult:
+    """The parts of an address of a page of metrics, "/metrics" where it has no path. Raises
+    ValueError."""
+    typed = url if "://" in url else f"http://{url}"
+    parts = urlsplit(typed)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise ValueError("give an address like http://127.0.0.1:8000/metrics")
+    if parts.username or parts.password:
+        raise ValueError("leave the password out: it would be recorded")
+    _ = parts.port  # raises where it is none
+    if any(ord(letter) <= 32 or ord(letter) == 127 for letter in typed):
+        raise ValueError("an address has no spaces")
+    return parts._replace(path="/metrics") if parts.path in ("", "/") else parts
+
+
+def fetch_page(url: str, timeout_s: float = TIMEOUT_S) -> str:
+    """The text of a page by one GET, with no proxy and no redirect. Raises PageError."""
+    parts = address_of(url)
+    deadline = time.monotonic() + timeout_s
+    kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
+    connection = kind(parts.hostname or "", parts.port, timeout=timeout_s)
+    path = f"{parts.path}?{parts.query}" if parts.query else parts.path
+    late = PageError(f"it did not answer within {timeout_s:g} s")
+    # A socket's own timeout is for each byte: a page in drops would take for ever.
+    watch = threading.Timer(timeout_s, lambda: _hang_up(connected))
+    watch.daemon = True
+    connected: list[socket.socket] = []
+    try:
+        connection.connect()
+        connected.append(connection.sock)  # the answer takes it over
+        watch.start()
+        connection.request("GET", path, headers={"Accept": "text/plain", "User-Agent": "gputui"})
+        answer = connection.getresponse()
+        if answer.status != 200:
+            raise PageError(f"it answered {answer.status} {sanitize(answer.reason, 60)}".rstrip())
+        chunks: list[bytes] = []
+        size = 0
+        while chunk := answer.read1(1 << 16):
+            size += len(chunk)
+            if size > MAX_PAGE:
+                raise PageError(f"its page is larger than {MAX_PAGE >> 20} MiB")
+            chunks.append(chunk)
+        if time.monotonic() > deadline:
+            raise late
+        return b"".join(chunks).decode("utf-8", "replace")
+    except TimeoutError:
+        raise late from None
+    except (OSError, http.client.HTTPException, AttributeError) as error:
+        if time.monotonic() > deadline:
+            raise late from None
+        reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
+        raise PageError(sanitize(reason, 120)) from None
+    finally:
+        watch.cancel()
+        connection.close()
+
+
+def _hang_up(sockets: list[socket.socket]) -> None:
+    for each in sockets:
+        with contextlib.suppress(OSError):
+            each.shutdown(socket.SHUT_RDWR)
+
+
+class _Server:
+    """One page, and what it said last."""
+
+    def __init__(self, url: str, pid: int | None) -> None:
+        self.url, self.pid = url, pid
+        self._before: Page | None = None
+        self._read_ns = 0
+        self._reason: str | None = None
+        self.engine = ""
+
+    def read(self) -> ServerSample | None:
+        """The next reading; None where nothing is to be said: it fails as before."""
+        try:
+            asked_ns = time.monotonic_ns()
+            page = read_page(fetch_page(self.url))
+            if page is None:
+                raise PageError("none of its metrics is of an engine that gputui knows")
+        except ImportError:
+            return self._failed(INSTALL)
+        except (PageError, ValueError) as error:
+            return self._failed(str(error))
+        sample = sample_of(
+            page,
+            self._before,
+            (asked_ns - self._read_ns) / 1e9,
+            time_ns=time.time_ns(),
+            url=self.url,
+            pid=self.pid,
+        )
+        self._before, self._read_ns, self._reason = page, asked_ns, None
+        self.engine = page.engine
+        return sample
+
+    def _failed(self, reason: str) -> ServerSample | None:
+        if reason == self._reason:
+            return None
+        self._reason = reason
+        return ServerSample(
+            time_ns=time.time_ns(),
+            url=self.url,
+            engine=self.engine,
+            pid=self.pid,
+            unavailable_reason=reason,
+        )
+
+
+class ServingOptions(NamedTuple):
+    """Which pages are read: those at `urls`, and with `search` those of engines that run below or
+    above what gputui looks at."""
+
+    urls: tuple[str, ...] = ()
+    search: bool = True
+
+
+class ServerReader:
+    """Emits a ServerSample of each page every `interval_s` seconds until it is stopped."""
+
+    def __init__(
+        self,
+        options: ServingOptions,
+        interval_s: Callable[[], float],
+        roots: Callable[[], Sequence[int]],
+        emit: Callable[[Sequence[AnyEvent]], None],
+    ) -> None:
+        """`roots` are the processes that a search begins at; none, and nothing is searched."""
+        self._servers = {url: _Server(url, None) for url in options.urls}
+        self._search = options.search and not options.urls
+        self._interval_s, self._roots, self._emit = interval_s, roots, emit
+        self._stopping = threading.Event()
+        self._searched_s = 0.0
+        self._thread: threading.Thread | None = None
+
+    def start(self) -> None:
+        """Start the thread; nothing where there is nothing to read or to search for."""
+        if self._servers or self._search:
+            self._thread = threading.Thread(target=self._run, name="serving", daemon=True)
+            self._thread.start()
+
+    def stop(self) -> None:
+        """Stop it, and wait for it as long as a page may take."""
+        self._stopping.set()
+        if self._thread is not None:
+            self._thread.join(_STOP_S)
+
+    def _run(self) -> None:
+        while not self._stopping.is_set():
+            due_s = time.monotonic() + max(0.1, self._interval_s())
+            if self._search:
+                self._look_for_engines()
+            for server in [*self._servers.values()]:
+                if self._stopping.is_set():
+                    return
+                sample = server.read()
+                if sample is not None:
+                    self._emit([sample])
+            self._stopping.wait(max(0.05, due_s - time.monotonic()))
+
+    def _look_for_engines(self) -> None:
+        now_s = time.monotonic()
+        pause_s = 10 * SEARCH_S if self._servers else SEARCH_S
+        if self._searched_s and now_s - self._searched_s < pause_s:
+            return
+        self._searched_s = now_s
+        roots = self._roots()
+        for listening in engines_listening(roots) if roots else ():
+            if listening.url in self._servers:
+                continue
+            server = _Server(listening.url, listening.pid)
+            # Engines listen on other ports too, for their own processes: only a page counts.
+            sample = server.read()
+            if sample is not None and (
+                not sample.unavailable_reason or sample.unavailable_reason == INSTALL
+            ):
+                self._servers[listening.url] = server
+                self._emit([sample])
