@@ -14,6 +14,7 @@ import importlib
 import json
 import os
 import pkgutil
+import sys
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
@@ -58,6 +59,9 @@ class Cure(NamedTuple):
     prepare: Callable[[Any], None] | None = None
     """What is done to the library once it is imported, before the program's own lines take
     functions of it by name, for a cure that is switched later. It changes nothing by itself."""
+    useless: Callable[[Any], str | None] | None = None
+    """Asked once the program is in its loop, given the library: why the cure would change nothing
+    there, None where it may. A cure that needs runs of its own is spared them so."""
     forecast: str | None = ""
     """Which of a finding's gains is its (`Gain.cure`), where the finding has several; None where it
     is only one of many things that the finding may be about: nothing is promised of it."""
@@ -141,6 +145,22 @@ class Application:
                     cure.prepare(module)
                 except Exception as error:
                     self._report(name, f"{type(error).__name__}: {error}")
+
+    def ask(self, names: Iterable[str]) -> None:
+        """Reports those of these cures that would change nothing, as not applied."""
+        for name in self._existing(names):
+            cure = self._cure(name)
+            why: str | None = None
+            module = sys.modules.get(cure.library) if cure.library is not None else None
+            if cure.library is not None and module is None:
+                why = f"the program does not import {cure.library}"
+            elif cure.useless is not None:
+                try:
+                    why = cure.useless(module)
+                except Exception:  # what cannot be told is tried
+                    why = None
+            if why is not None:
+                self._report(name, why)
 
     def switch(self, name: str, on: bool) -> bool:
         """Switches a cure on or off; whether it now is as wanted. Never raises."""

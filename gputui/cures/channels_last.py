@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from . import ROUNDING, Cure
 from ._modules import before_first_calls
+from ._objects import instances
 from ._replacing import combined
 
 if TYPE_CHECKING:
@@ -37,6 +38,10 @@ def _apply(torch: Any) -> Callable[[], None]:
     return combined(before_first_calls(torch, change), remove)
 
 
+def _useless(torch: Any) -> str | None:
+    return "there are no convolutions" if instances(torch.nn.Conv2d) == [] else None
+
+
 CURE = Cure(
     name="channels_last",
     title="convolutions and their input have channels last",
@@ -46,4 +51,5 @@ CURE = Cure(
     apply=_apply,
     library="torch",
     in_one_run=False,
+    useless=_useless,
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from . import ROUNDING, Cure
-from ._compiling import compiled
+from ._compiling import compiled, compiled_already
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -24,4 +24,5 @@ CURE = Cure(
     apply=_apply,
     library="torch",
     in_one_run=False,
+    useless=compiled_already,
 )

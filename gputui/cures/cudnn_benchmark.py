@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from . import ROUNDING, CannotApply, Cure
+from ._objects import instances
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -14,6 +15,8 @@ def _apply(torch: Any) -> Callable[[], None]:
     cudnn = torch.backends.cudnn
     if cudnn.benchmark:
         raise CannotApply("torch.backends.cudnn.benchmark is on")
+    if instances(torch.nn.Conv1d, torch.nn.Conv2d, torch.nn.Conv3d) == []:
+        raise CannotApply("there are no convolutions")
     cudnn.benchmark = True
 
     def undo() -> None:

@@ -7,6 +7,7 @@ import inspect
 from typing import TYPE_CHECKING, Any
 
 from . import ROUNDING, CannotApply, Cure
+from ._objects import instances
 from ._replacing import combined
 
 if TYPE_CHECKING:
@@ -66,6 +67,14 @@ def _changed(torch: Any, kind: Any) -> Callable[[], None]:
     return undo
 
 
+def _useless(torch: Any) -> str | None:
+    kinds = [getattr(torch.optim, name) for name in OPTIMIZERS]
+    made = instances(*kinds)
+    if made is not None and not any(not each.defaults.get("fused") for each in made):
+        return f"no optimizer of {', '.join(OPTIMIZERS)} that is not fused"
+    return None
+
+
 CURE = Cure(
     name="fused_optimizer",
     title="the optimizer updates all parameters in one kernel",
@@ -75,4 +84,5 @@ CURE = Cure(
     apply=_apply,
     library="torch",
     in_one_run=False,
+    useless=_useless,
 )

@@ -37,6 +37,10 @@ def _apply(torch: Any) -> Callable[[], None]:
     return undo
 
 
+def _useless(_torch: Any) -> str | None:
+    return None if os.environ.get(_NAME, "0") != "0" else f"{_NAME} is not set"
+
+
 CURE = Cure(
     name="launch_blocking_off",
     title="launches do not wait for their kernels",
@@ -47,4 +51,5 @@ CURE = Cure(
     library="torch",
     in_one_run=False,
     forecast=None,
+    useless=_useless,
 )

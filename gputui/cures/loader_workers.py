@@ -7,6 +7,7 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from . import EXACT, Cure
+from ._objects import instances
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -54,6 +55,18 @@ def _may_have_more(data: Any, dataset: Any, given: int) -> bool:
     return "get_worker_info" in getattr(iterate, "co_names", ())
 
 
+def _useless(data: Any) -> str | None:
+    made = instances(data.DataLoader)
+    if made == []:
+        return "there is no DataLoader"
+    if made is not None and all(
+        each.num_workers >= workers() and each.pin_memory and each.persistent_workers
+        for each in made
+    ):
+        return "its loaders have workers, which stay, and pin memory"
+    return None
+
+
 CURE = Cure(
     name="loader_workers",
     title="DataLoader has workers, which stay, pins memory and prefetches",
@@ -66,4 +79,5 @@ CURE = Cure(
     apply=_apply,
     library="torch.utils.data",
     in_one_run=False,
+    useless=_useless,
 )

@@ -6,6 +6,7 @@ import functools
 from typing import TYPE_CHECKING, Any
 
 from . import ROUNDING, CannotApply, Cure
+from ._objects import instances
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -36,6 +37,14 @@ def _apply(modeling: Any) -> Callable[[], None]:
     return undo
 
 
+def _useless(modeling: Any) -> str | None:
+    made = instances(modeling.PreTrainedModel)
+    if made is None:
+        return None
+    ways = {getattr(model.config, "_attn_implementation", None) for model in made}
+    return None if made and not ways <= {*_FUSED} else f"attention is {', '.join(map(str, ways))}"
+
+
 CURE = Cure(
     name="sdpa",
     title="models of transformers use scaled_dot_product_attention",
@@ -45,4 +54,5 @@ CURE = Cure(
     apply=_apply,
     library="transformers.modeling_utils",
     in_one_run=False,
+    useless=_useless,
 )

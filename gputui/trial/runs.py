@@ -57,6 +57,8 @@ class RunPlan(NamedTuple):
     switched: tuple[str, ...] = ()
     held: tuple[str, ...] = ()
     constant: tuple[str, ...] = ()
+    asked: tuple[str, ...] = ()
+    """Others, of which the program is only asked whether they would change anything."""
     seed: int = 0
     block_s: float = 0.25
     warm_s: float = 2.0
@@ -67,6 +69,7 @@ class RunPlan(NamedTuple):
             {
                 "cures": self.switched,
                 "held": self.held,
+                "asked": self.asked,
                 "seed": self.seed,
                 "block_s": self.block_s,
                 "warm_s": self.warm_s,

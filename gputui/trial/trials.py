@@ -135,7 +135,12 @@ class Trials:
                 break
             names = tuple(each.candidate.name for each in open_ones)
             constant_now = tuple(name for name in constant if name not in names)
-            plan = RunPlan(names, constant=constant_now, seed=self._request.seed + attempt)
+            plan = RunPlan(
+                names,
+                constant=constant_now,
+                asked=self._asked(),
+                seed=self._request.seed + attempt,
+            )
             before = {each.candidate.name: list(each.ratios) for each in open_ones}
             self._request.tell(f"in one run: {', '.join(names)}")
             result = self._run(plan, _Alternation(group, before, left_s).look)
@@ -150,14 +155,26 @@ class Trials:
             elif result.failure:
                 self._blame(open_ones, result, f"the program fails with it: {_last(result)}")
 
+    def _asked(self) -> tuple[str, ...]:
+        """Those that need runs of their own, which the first run may spare them."""
+        return tuple(
+            each.candidate.name
+            for each in self._measured
+            if not each.candidate.cure.in_one_run and not self._runs
+        )
+
+    def _hear(self, result: RunResult) -> None:
+        for each in self._measured:
+            if each.candidate.name in result.not_applied and each.gain is None:
+                each.why = result.not_applied[each.candidate.name]
+
     def _take(
         self, group: list[_Measured], before: dict[str, list[float]], result: RunResult
     ) -> None:
         steps = result.steps
+        self._hear(result)
         for each in group:
             name = each.candidate.name
-            if name in result.not_applied:
-                each.why = result.not_applied[name]
             if steps is None:
                 continue
             self._source = self._source or _source(steps)
@@ -187,6 +204,8 @@ class Trials:
         self._plain_run(times)
         tried = []
         for each in group:
+            if each.why:
+                continue
             if not self._plain or self._left_s < 1.2 * self._longest_s():
                 each.why = "there was no time left"
                 continue
@@ -219,7 +238,8 @@ class Trials:
 
     def _plain_run(self, times: dict[str, list[float]]) -> None:
         self._request.tell("as it is")
-        result = self._run(RunPlan(), _until_measured)
+        result = self._run(RunPlan(asked=self._asked()), _until_measured)
+        self._hear(result)
         step_ns = _run_step_ns(result)
         if step_ns is not None:
             times[""].append(step_ns)

@@ -87,6 +87,20 @@ def test_a_cure_that_cannot_be_applied_says_why_and_the_others_go_on() -> None:
     assert len(steps_of(result).ratios("gc_off")) >= 3
 
 
+def test_cures_that_would_change_nothing_are_spared_their_runs() -> None:
+    asked = ("sdpa", "fused_optimizer", "loader_workers", "channels_last", "launch_blocking_off",
+             "profiler_off", "compile")  # fmt: skip
+
+    def until(run: RunInFolder, seconds: float) -> str:
+        return "begun" if run.reader.steps is not None else "too long" if seconds > 60 else ""
+
+    plan = RunPlan(asked=asked, block_s=QUICK["block_s"], warm_s=QUICK["warm_s"])
+    result = run_once((sys.executable, TRAINING), plan, until)
+    assert result.not_applied.keys() == {
+        "sdpa", "channels_last", "launch_blocking_off", "profiler_off"
+    }  # fmt: skip
+
+
 def test_a_program_that_dies_under_a_cure_says_so_in_its_last_lines() -> None:
     result = timed("tf32", arguments=("--dies-of-tf32",))
     assert result.failure.endswith("ended with status 3")

@@ -126,12 +126,14 @@ def _chosen_cures() -> Any:
     """Those that were chosen for this program, or that a trial switches, the ones that wait for no
     library applied already; None where none were chosen."""
     names = [name for name in os.environ.get("GPUTUI_CURES", "").split(",") if name]
-    switched = []
+    switched: list[str] = []
+    asked = False
     with contextlib.suppress(Exception):
         if os.environ.get("GPUTUI_TRIAL"):
             tried = json.loads(os.environ["GPUTUI_TRIAL"])
             switched = [*tried.get("cures", ()), *tried.get("held", ())]
-    if not names and not switched:
+            asked = bool(tried.get("asked"))
+    if not names and not switched and not asked:
         return None
     spec = importlib.util.spec_from_file_location(
         "_gputui_cures", os.path.join(_CURES, "__init__.py"), submodule_search_locations=[_CURES]

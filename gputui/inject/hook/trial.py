@@ -53,12 +53,13 @@ AHEAD = 4
 class Plan:
     """What is tried, from JSON: cures that are switched (none: blocks are only timed), those that
     are on from the end of the warm-up, the seed of the order, and how long the warm-up and a block
-    last at least."""
+    last at least. Of those `asked` it is said whether they would change anything here."""
 
     def __init__(self, text: str) -> None:
         words = json.loads(text)
         self.cures = [str(name) for name in words.get("cures", ())]
         self.held = [str(name) for name in words.get("held", ())]
+        self.asked = [str(name) for name in words.get("asked", ())]
         self.seed = int(words.get("seed", 0))
         self.block_s = float(words.get("block_s", 0.25))
         self.warm_s = float(words.get("warm_s", 2.0))
@@ -205,6 +206,8 @@ class Trial:
         self._site = site
         self._blocks = self._schedule(steps)
         self._read_losses()
+        if self._cures is not None:
+            self._cures.ask(self._plan.asked)
         self._say(
             {"site": site.name, "source": site.source, "steps": steps, "first": self._losses_before}
         )

@@ -10,6 +10,7 @@ import types
 sys.path.insert(0, os.environ["GPUTUI_ROOT"])
 
 import torch
+import torch.profiler
 import torch.utils.checkpoint
 import torch.utils.data
 
@@ -120,9 +121,20 @@ exec(
 )
 
 
+CONVOLUTION = torch.nn.Conv2d(1, 1, 1)
+"""Without any there is nothing for cuDNN to try."""
+
+
 @check
 def cudnn_benchmark():
     return torch.backends.cudnn.benchmark
+
+
+@check
+def profiler_off():
+    with torch.profiler.profile() as profile:
+        torch.ones(2) + 1
+        return profile is not None and torch._C._autograd._profiler_enabled()
 
 
 @check
@@ -269,6 +281,7 @@ BEFORE = {
 }
 LIBRARIES = {
     "torch": torch,
+    "torch.profiler": torch.profiler,
     "torch.utils.data": torch.utils.data,
     "torch.utils.data.dataloader": torch.utils.data.dataloader,
     "torch.utils.checkpoint": torch.utils.checkpoint,
