@@ -520,14 +520,14 @@ class LineCalls(OfProcess, msgspec.Struct, frozen=True, array_like=True, gc=Fals
     """How often a line of the program called what copies, waits for a GPU or frees its memory:
     `call` is a tensor's method ("to", "item"), what reads one ("float") or a function
     ("torch.cuda.synchronize"). `tensor_bytes` is what the tensors have that it was called for,
-    `shape` a late one's shape, type and place, as "64x3x224x224:float32:cpu"; empty where it was
+    `tensor` a late one's shape, type and place, as "64x3x224x224:float32:cpu"; empty where it was
     for none."""
 
     line: Annotated[Integer, Key]
     call: Annotated[str, Key]
     calls: Annotated[Amount, Sum]
     tensor_bytes: Annotated[Amount, Sum]
-    shape: Annotated[str, Newest] = ""
+    tensor: Annotated[str, Newest] = ""
 
 
 class Stretch(msgspec.Struct, frozen=True, array_like=True, gc=False):

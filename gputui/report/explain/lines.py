@@ -210,7 +210,7 @@ def called_lines(run: Run, calls: Container[str]) -> list[CalledLine]:
         line = _defined(run, seen.process, seen.line)
         if seen.call in calls and line is not None:
             count, size, _ = sums.get((line, seen.call), (0, 0, ""))
-            sums[line, seen.call] = count + seen.calls, size + seen.tensor_bytes, seen.shape
+            sums[line, seen.call] = count + seen.calls, size + seen.tensor_bytes, seen.tensor
     lines = [
         CalledLine(printed_line(line.path, line.number, line.function), call, *its)
         for (line, call), its in sums.items()
