@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 
 from gputui.cli import options as declared
 from gputui.cli.declaration import UsageError, count
-from gputui.cli.hosts import asked_for, words_there
-from gputui.cli.options import MAIN
+from gputui.cli.options import MAIN, has_hosts
 
 if TYPE_CHECKING:
     from gputui.collect.hosts.pipe import FarRun
@@ -29,10 +28,10 @@ def run(options: argparse.Namespace) -> int:
     pids = _processes_of(options)
     mode = mode_of(options)
     check(options, mode, None)
-    if asked_for(options):
-        from gputui.cli import live_hosts
+    if has_hosts(options):
+        from gputui.cli import hosts
 
-        show = live_hosts.record if mode == "record" else live_hosts.screen
+        show = hosts.record if mode == "record" else hosts.screen
         return show(options, _far_run(pids, options))
     from gputui.collect.processes import same_process
     from gputui.collect.traced_run import request_of_pid
@@ -86,6 +85,7 @@ def _processes_of(options: argparse.Namespace) -> list[int]:
 def _far_run(pids: list[int], options: argparse.Namespace) -> FarRun:
     from msgspec.structs import replace
 
+    from gputui.cli.hosts import words_there
     from gputui.collect.hosts.pipe import RECORDING, begun_now
 
     attach = declared.command("attach") or MAIN

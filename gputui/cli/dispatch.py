@@ -17,8 +17,7 @@ from gputui.base.errors import FAILED, GputuiError
 from gputui.base.standard_streams import complete, release, say, tolerate
 from gputui.cli import options
 from gputui.cli.declaration import Command, UsageError, modes_text
-from gputui.cli.hosts import asked_for
-from gputui.cli.options import MAIN
+from gputui.cli.options import MAIN, has_hosts
 from gputui.cli.parsing import parse
 
 
@@ -30,17 +29,16 @@ def run_mode(words: list[str], command: list[str] | None) -> int:
         os.environ["GPUTUI_CONFIG"] = os.path.abspath(options.config)
     mode = mode_of(options)
     check(options, mode, command)
-    if asked_for(options):
+    if has_hosts(options):
         from gputui.cli import hosts
 
         if mode == "once":
             return hosts.print_once(options)
         run_there = hosts.far_run(options, words, command)
-        from gputui.cli import live_hosts
 
         if mode == "record":
-            return live_hosts.record(options, run_there)
-        return live_hosts.screen(options, run_there, words)
+            return hosts.record(options, run_there)
+        return hosts.screen(options, run_there, words)
     if mode == "once":
         from gputui.cli.once import print_once, watch
 
@@ -98,7 +96,7 @@ def check(options: argparse.Namespace, mode: str, command: list[str] | None) -> 
         raise UsageError("-o - needs --record")
     if options.trace and not (options.output or mode == "record"):
         raise UsageError("--trace needs --record or -o")
-    if asked_for(options):
+    if has_hosts(options):
         for name in (*_OF_THIS_MACHINE, *(() if mode == "record" else ("output",))):
             option = MAIN.option(name)
             if options.set_by.get(name, "").startswith(option.flags):

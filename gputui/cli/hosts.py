@@ -1,11 +1,18 @@
-"""Several hosts: the links from what was typed, on a plain terminal until they are up."""
+"""Several hosts: the links from what was typed, on a plain terminal until they are up; then the
+screen, or a recording of each."""
 
 from __future__ import annotations
 
 import argparse
+import contextlib
+import os
+import re
 import shlex
+import signal
 import sys
-from collections.abc import Collection, Iterator, Sequence
+import threading
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,12 +20,20 @@ from typing import TYPE_CHECKING
 from gputui.base.errors import GputuiError
 from gputui.base.standard_streams import say
 from gputui.cli.declaration import Command, UsageError
-from gputui.cli.options import MAIN
+from gputui.cli.live import expanded, limits_of, plain
+from gputui.cli.options import MAIN, command
+from gputui.cli.record import UnattendedRecorder, Wake, print_answer
+from gputui.cli.screen import need_terminal, run_screen
+from gputui.model.events import Alert, AnyEvent, ClockCompared, Header
+from gputui.playback.player import Playback
+from gputui.state.session import ClockOffset, HostNews, Link
+from gputui.store.journal import JournalWriter, default_path, make_folder
 
 if TYPE_CHECKING:
     from gputui.collect.hosts.fleet import Fleet, Masters
     from gputui.collect.hosts.link import HostLink
     from gputui.collect.hosts.pipe import FarRun, HostTarget
+    from gputui.tui.source import Source
 
 
 class NoHostError(GputuiError):
@@ -35,11 +50,6 @@ _OF_HERE = (
 _CONNECTING_S = 30.0
 # Longer than a first reading takes where the driver has to be loaded for it.
 _READING_S = 10.0
-
-
-def asked_for(options: argparse.Namespace) -> bool:
-    """Whether other hosts are to be watched."""
-    return bool(options.host or options.via)
 
 
 def are_several(options: argparse.Namespace) -> bool:
@@ -278,3 +288,289 @@ def _answer_ssh(fleet: Fleet, masters: Masters) -> None:
             through = masters.open(link.target)
             again += [through] if through is not None else []
     fleet.reconnect(again, _CONNECTING_S)
+
+
+# --- Watching other hosts: on the screen, or recorded without one, each into a file here.
+
+# Between two comparisons of clocks, unless one is twice as exact.
+_COMPARED_NS = 60 * 10**9
+
+
+def record(options: argparse.Namespace, run: FarRun | None) -> int:
+    """Record until the run there is over, the duration or the user ends it; the exit status, that
+    of the run if there is one. A run that is left goes on there.
+
+    Raises UsageError, JournalError, and NoHostError if not one can be reached.
+    """
+    several = are_several(options)
+    if options.output == "-" or (options.output and several and "{host}" not in options.output):
+        raise UsageError(f"-o {options.output}: give each host a file, as in -o '{{host}}.gputui'")
+    # A run that is begun there has its own deadline.
+    duration_s = None if run is not None and run.words else options.duration
+    with (
+        files(options, lambda host: _path(options, host, run)) as copies,
+        connected(options, run) as fleet,
+    ):
+        recorder = HostsRecorder(options, fleet, copies, duration_s)
+        recorder.until_signal()
+        links = list(fleet.links.values())
+    ok = recorder.finish(shows_run=run is not None and not several)
+    if run is not None and several and recorder.folder is not None:
+        say(f"as one job: gputui --replay {shlex.quote(str(recorder.folder))}")
+    if run is not None:
+        return status_of(links, options)
+    return 0 if ok else 1
+
+
+def screen(options: argparse.Namespace, run: FarRun | None, words: Sequence[str] = ()) -> int:
+    """Show all hosts, or the one that runs something; the exit status, that of the run if there is
+    one. `words` were typed. Raises UsageError, and NoHostError if not one can be reached.
+    """
+    need_terminal(options)
+    if run is not None and are_several(options):
+        return screen_of_job(options, run)
+    attach_words = words_there(MAIN, words, command("attach"))
+    with connected(options, run, attach_words=attach_words) as fleet:
+
+        def connect(notify: Callable[[], None]) -> Source:
+            fleet.on_news(notify)
+            return fleet
+
+        several = len(fleet.links) > 1
+        shows_run = run is not None
+        status = run_screen(connect, options, shows_run=shows_run, shows_hosts=several)
+        links = list(fleet.links.values())
+    run_status = status_of(links, options)
+    return status or (0 if run is None else run_status)
+
+
+@contextmanager
+def files(
+    options: argparse.Namespace, path_of: Callable[[str], Path]
+) -> Iterator[dict[str, JournalWriter]]:
+    """A file for each host, opened before anything is begun there; one in which nothing was written
+    is removed. Raises JournalError.
+    """
+    limits = limits_of(options)
+    by_host: dict[str, JournalWriter] = {}
+    try:
+        for target in targets_of(options):
+            by_host[target.name] = JournalWriter(path_of(target.name), limits)
+        yield by_host
+    finally:
+        for file in by_host.values():
+            file.close()
+            if file.path is not None and not file.bytes_written:
+                file.path.unlink(missing_ok=True)
+
+
+class HostsRecorder(UnattendedRecorder):
+    """Writes what the hosts of a fleet read into a file each.
+
+    Links that are lost, and alerts, are printed; beside a screen, which has the alerts itself,
+    `on_link` is called instead.
+    """
+
+    def __init__(
+        self,
+        options: argparse.Namespace,
+        fleet: Fleet,
+        copies: Mapping[str, JournalWriter],
+        duration_s: float | None = None,
+        *,
+        on_link: Callable[[], None] | None = None,
+    ) -> None:
+        super().__init__(copies, Wake(), duration_s, options.notify)
+        self._fleet = fleet
+        self._on_link = on_link
+        self._begun = set[str]()
+        failures = ((name, link.failure) for name, link in fleet.links.items())
+        self._lost = {name: failure.line for name, failure in failures if failure is not None}
+        """Why each host is lost, as it was printed."""
+        self._clocks: dict[str, ClockOffset] = {}
+        self._compared_last: dict[str, ClockCompared] = {}
+
+    @property
+    def folder(self) -> Path | None:
+        """The one in which all files are; None where they are in several."""
+        folders = {file.path.parent for file in self._files.values() if file.path is not None}
+        return folders.pop() if len(folders) == 1 else None
+
+    def until_signal(self) -> None:
+        """Until it is over, its time is up, or the user ends it."""
+        with self._hearing():
+            self.run()
+
+    def run(self) -> None:
+        """Until it is over, its time is up, or `end` is called."""
+        self._fleet.on_news(self._wake.set)
+        self._wake.set()  # it may be over already
+        try:
+            self._loop()
+            self._look()
+        finally:
+            for file in self._files.values():
+                file.close()
+
+    def begin(self) -> None:
+        """Write what has come: each host that is up has begun."""
+        self._look()
+
+    def end(self) -> None:
+        """Have `run` return, as a signal would; from any thread."""
+        self._on_signal(signal.SIGTERM)
+
+    def finish(self, *, shows_run: bool) -> bool:
+        """Print what was recorded; whether all of it was written."""
+        for name, file in self._files.items():
+            self._say_notices(name)
+            if not file.failure and name not in self._begun:
+                continue
+            if self._say_result(name) and shows_run and file.path is not None:
+                _summarize(file.path)
+        return not any(file.failure for file in self._files.values())
+
+    def _is_over(self) -> bool:
+        links = self._fleet.links.values()
+        return all(link.failure is not None and not link.failure.kind.retries for link in links)
+
+    def _look(self) -> None:
+        for news in self._fleet.take():
+            if news.link is not None:
+                self._see(news.host, news.link)
+            self._write(news)
+
+    def _see(self, host: str, link: Link) -> None:
+        """Print that a link is lost once, however often it is tried, and that it is back."""
+        if self._on_link is not None:
+            self._on_link()
+        elif link.state in ("lost", "failed"):
+            if self._lost.get(host) != link.reason:
+                say(f"{host}: {link.reason}")
+            self._lost[host] = link.reason
+        elif link.state == "up" and self._lost.pop(host, ""):
+            say(f"{host}: the link is up")
+
+    def _write(self, news: HostNews) -> None:
+        if news.link is not None and news.link.clock is not None:
+            self._clocks[news.host] = news.link.clock
+        # A link that was cut begins with a header again.
+        events: list[AnyEvent] = [
+            event
+            for event in news.events
+            if not (isinstance(event, Header) and news.host in self._begun)
+        ]
+        if events:
+            events += self._compared(news.host, events[-1].time_ns)
+            self._begun.add(news.host)
+            self._files[news.host].write(events)
+        for event in events:
+            if isinstance(event, Alert) and self._on_link is None:
+                self._alert(news.host, event)
+
+    def _compared(self, host: str, now_ns: int) -> list[ClockCompared]:
+        """How far the host's clock is from this one's, where that is news."""
+        clock, last = self._clocks.get(host), self._compared_last.get(host)
+        if clock is None or (
+            last is not None
+            and now_ns - last.time_ns < _COMPARED_NS
+            and 2 * clock.error_ns > last.error_ns
+        ):
+            return []
+        compared = ClockCompared(
+            time_ns=now_ns,
+            by=os.uname().nodename,
+            offset_ns=clock.offset_ns,
+            error_ns=clock.error_ns,
+        )
+        self._compared_last[host] = compared
+        return [compared]
+
+
+def _path(options: argparse.Namespace, host: str, run: FarRun | None) -> Path:
+    if options.output:
+        return Path(expanded(options.output, host=host))
+    path = default_path(f"{run.name}-{host}" if run and run.name else host, time.time())
+    make_folder(path.parent)
+    return path
+
+
+def _summarize(path: Path) -> None:
+    from gputui.playback.opening import load
+
+    recorded = load(str(path))
+    print_answer(recorded.session, recorded.run, path, sys.stdout)
+
+
+class JobOnHosts(Playback):
+    """The copies as they grow, and the hosts on which the run can be ended."""
+
+    fleet: Fleet
+
+    def stop_run(self) -> None:
+        """Ask that the run be ended on each host: where the link is lost, as soon as it is back."""
+        for link in self.fleet.links.values():
+            if link.run_goes_on:
+                link.stop_run()
+
+    @property
+    def goes_on_at(self) -> dict[str, bool]:
+        """The hosts on which it goes on, and whether the link is up."""
+        links = self.fleet.links
+        return {name: link.is_up for name, link in links.items() if link.run_goes_on}
+
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """Those of the copies, and why a host is out of sight."""
+        links = self.fleet.links.items()
+        lost = [(name, link.failure) for name, link in links if link.failure and not link.is_over]
+        return (*(f"{name}: {failure.line}" for name, failure in lost), *super().remarks)
+
+    def look_again(self) -> None:
+        """A link is lost, or back."""
+        self._notify()
+
+
+def screen_of_job(options: argparse.Namespace, run: FarRun) -> int:
+    """Copy the recordings of all hosts here, and show them as one job; the exit status."""
+    typed = Path(run.recording).name
+    name = run.name or re.sub(r"^\d{8}-\d{6}-|(-[0-9a-f]{8})?\{.*", "", typed)
+    folder = default_path(name, time.time()).with_suffix("")
+    make_folder(folder)
+    try:
+        return _screen_of_job(options, run, folder)
+    finally:
+        with contextlib.suppress(OSError):
+            folder.rmdir()  # of what nothing came
+
+
+def _screen_of_job(options: argparse.Namespace, run: FarRun, folder: Path) -> int:
+    with (
+        files(options, lambda host: folder / f"{plain(host)}.gputui") as copies,
+        connected(options, run) as fleet,
+    ):
+        shown: list[JobOnHosts] = []
+
+        def on_link() -> None:
+            for job in shown:
+                job.look_again()
+
+        recorder = HostsRecorder(options, fleet, copies, on_link=on_link)
+        recorder.begin()
+        copying = threading.Thread(target=recorder.run, name="copies", daemon=True)
+        copying.start()
+
+        def connect(notify: Callable[[], None]) -> Source:
+            job = JobOnHosts.open(str(folder), notify, follow=True)
+            job.fleet = fleet
+            shown.append(job)
+            return job
+
+        status = run_screen(connect, options, shows_run=True)
+        recorder.end()
+        copying.join()
+        links = list(fleet.links.values())
+    recorder.finish(shows_run=False)
+    say(f"see it again: gputui --replay {shlex.quote(str(folder))}")
+    run_status = status_of(links, options)
+    return status or run_status

@@ -7,6 +7,7 @@ and a function `run`.
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Callable, Sequence
 from typing import Literal
 
@@ -422,3 +423,8 @@ def command(name: str) -> Command | None:
 def settings() -> tuple[Option, ...]:
     """What can be set in the file."""
     return tuple(option for option in MAIN.options if "file" in option.set_in)
+
+
+def has_hosts(options: argparse.Namespace) -> bool:
+    """Whether other hosts are to be watched."""
+    return bool(options.host or options.via)

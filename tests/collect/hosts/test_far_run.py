@@ -11,7 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from gputui.cli import attach, live_hosts
+from gputui.cli import attach, hosts
 from gputui.cli.declaration import UsageError
 from gputui.cli.hosts import words_there
 from gputui.cli.options import MAIN, command
@@ -107,14 +107,14 @@ def test_a_run_on_several_hosts_has_the_number_of_each() -> None:
     assert far.on(1, head, 2) == far
     assert FarRun(recording="x{node}.gputui").on(1, head, 2).recording == "x1.gputui"
     with pytest.raises(UsageError, match="on one host"):
-        live_hosts.record(parse(MAIN, ["--record", "--host", "a", "--host", "b"]), far)
+        hosts.record(parse(MAIN, ["--record", "--host", "a", "--host", "b"]), far)
 
 
 def test_each_host_is_given_its_process(monkeypatch: pytest.MonkeyPatch) -> None:
     def asked(*words: str) -> FarRun:
         found: list[FarRun] = []
         monkeypatch.setattr(sys, "argv", ["gputui", "attach", *words])
-        monkeypatch.setattr(live_hosts, "record", lambda _, run: found.append(run) or 0)
+        monkeypatch.setattr(hosts, "record", lambda _, run: found.append(run) or 0)
         known = command("attach")
         assert known is not None
         attach.run(parse(known, words))
