@@ -40,9 +40,9 @@ _COMPILING = (
 )  # fmt: skip
 _NOT_THE_PROGRAMS = (
     "/site-packages/", "/dist-packages/", "/lib/python3", "<frozen", "<string>", "/torchinductor_",
-    # The hook's own files: it wraps the modules that it annotates.
-    os.path.dirname(os.path.abspath(__file__)).replace("\\", "/") + "/",
 )  # fmt: skip
+_HERE = os.path.dirname(os.path.abspath(__file__)).replace("\\", "/") + "/"
+"""The hook's own files: it wraps modules, and the interpreter calls it back."""
 _DISPATCH = (
     "/torch/nn/modules/module.py", "/contextlib.py", "/functools.py", "/_contextlib.py",
     # What runs compiled code, and what is never compiled: an optimizer's zero_grad. Where something
@@ -218,6 +218,8 @@ def _kind(code: Any) -> str:
     if code.co_name == "<module>" and code.co_filename != _script():  # an import
         return "-"
     path = code.co_filename.replace("\\", "/").partition(":codegen(")[0]
+    if path.startswith(_HERE):  # as where it is told of a garbage collection
+        return "d"
     if path.endswith(_DISPATCH):
         return "c" if code.co_name in _MAKES and "/torch/_inductor/" in path else "d"
     if any(part in path for part in _COMPILING):

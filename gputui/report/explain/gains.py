@@ -94,6 +94,14 @@ GRAPH_GAP_NS = (300.0, 1200.0)
 decoder (H100, torch 2.11)."""
 
 
+SHORT_NS = 10_000
+"""Mean length of a kernel up to which what it computes takes the smaller part: an empty one takes 2
+to 3 µs, one that fills an H100 once some 5."""
+
+FUSED_AWAY = 0.6
+"""Part of such kernels' time that goes at most where few larger ones do their work."""
+
+
 class _Step:
     """A mean step of a run, in parts of its time from 0 to 1."""
 
@@ -132,6 +140,14 @@ class _Step:
         return sum(count for count, _ in chosen), part
 
     @property
+    def short_kernels(self) -> float:
+        """The time of kernels whose mean is up to SHORT_NS: most of it starts and ends them."""
+        sums = self.analysis.kernel_sums
+        whole_ns = sum(ns for _, ns in sums.values())
+        short_ns = sum(ns for count, ns in sums.values() if ns <= SHORT_NS * count)
+        return self.tree.kernels_share * short_ns / whole_ns if whole_ns else 0.0
+
+    @property
     def gaps(self) -> tuple[float, float]:
         """What gaps between the operations take in a CUDA graph, at least and at most."""
         operations = self.tree.operations / max(1, self.tree.steps)
@@ -152,14 +168,15 @@ def _input(step: _Step, share: float) -> Forecast:
     others = step.idle - step.share(Leaf.INPUT)
     copies = step.share(Leaf.COPY_PAGEABLE)
     least = (1.0 - STAYS) * share + 0.2 * others - step.slower
-    return Forecast(gain_of(least, share + 0.6 * others + 0.8 * copies))
+    return Forecast(gain_of(least, share + 0.8 * others + 0.8 * copies))
 
 
 def _host(step: _Step, share: float) -> Forecast:
     """What the CPU computed goes, its results' copies, and nearly all that waited behind it: all of
     the idle time went in `contrastive_views` and `multiscale_det`."""
-    copies = step.share(Leaf.COPY_PAGEABLE)
-    return Forecast(step.freed(share, share + copies, Leaf.HOST, follows=0.98))
+    copies = step.share(Leaf.COPY_PAGEABLE, Leaf.COPY_PINNED, Leaf.COPY_DEVICE)
+    short = 0.5 * FUSED_AWAY * step.short_kernels
+    return Forecast(step.freed(share, share + copies + short, Leaf.HOST, follows=0.98))
 
 
 def _compile(step: _Step, share: float) -> Forecast:
@@ -172,6 +189,9 @@ def _allocation(step: _Step, share: float) -> Forecast:
     return Forecast(step.freed(share, share, Leaf.ALLOCATION, follows=0.7))
 
 
+WAKING_NS = (5_000.0, 15_000.0)
+"""What a thread takes to wait for a kernel and to go on, beside the kernel itself."""
+
 OPTIMIZER_FUSED = (0.3, 0.7)
 """Part of the elementwise kernels' time that a fused optimizer saves: Adam of 134 million
 parameters takes 3.8 ms tensor by tensor, 4.2 with foreach, 1.7 fused."""
@@ -181,8 +201,12 @@ def _launch(step: _Step, share: float) -> Forecast:
     """CUDA graphs, or fewer launches."""
     advice = launch_advice(step.analysis)
     if advice == UNBLOCK:
-        # Each launch waited for its kernel: the CPU's part of it stays, some 5 to 10 µs.
-        return Forecast(gain_of(0.4 * share, share))
+        # Each launch waited for its kernel and woke up: kernels run beside launching then.
+        mean_ns = step.tree.a_step(step.tree.wall_ns) or 1.0
+        operations = step.tree.operations / max(1, step.tree.steps)
+        kernels = step.tree.kernels_share
+        woken = [min(share, operations * ns / mean_ns) for ns in WAKING_NS]
+        return Forecast(gain_of(0.8 * min(kernels, share) + woken[0], kernels + woken[1]))
     if advice == GRAPHS_IN_USE:
         return Forecast(gain_of(0.3 * share, share))
     elementwise = step.share(Leaf.ELEMENTWISE, Leaf.ELEMENTWISE_CHAIN)
@@ -200,7 +224,9 @@ def _launch(step: _Step, share: float) -> Forecast:
         # One program in place of single operators: most of what they write goes, too.
         return Forecast(gain_of(share - most_gap, share + 0.9 * (calls + elementwise)))
     least = share + 0.5 * calls - most_gap - step.slower
-    most = share + calls + FOLLOWS * step.share(Leaf.SYNC) + 0.6 * elementwise - least_gap
+    # What lies in many small kernels is less in few larger ones.
+    fused = max(0.6 * elementwise, FUSED_AWAY * step.short_kernels)
+    most = share + calls + FOLLOWS * step.share(Leaf.SYNC) + fused - least_gap
     return Forecast(gain_of(least, most))
 
 
@@ -421,7 +447,9 @@ def _chain(step: _Step, share: float) -> Forecast:
         share * chains / in_chains * factor
         for chains, factor in zip((chains_most, chains_least), reversed(FUSED_KERNEL), strict=True)
     )
-    return Forecast(gain_of(share - slow, share - fast + 0.3 * beside))
+    # Gaps between the kernels go with them.
+    gaps = 0.9 * step.share(Leaf.DEPENDENCY)
+    return Forecast(gain_of(share - slow, share - fast + 0.3 * beside + gaps))
 
 
 def _shared(step: _Step, share: float) -> Forecast:

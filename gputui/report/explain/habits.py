@@ -423,7 +423,7 @@ def garbage(analysis: Analysis) -> Iterator[Finding]:
         threshold=100 * COLLECTS,
         source="gc.callbacks of the program",
         recoverable=gained,
-        gains=gain_of(0.85 * gained, min(1.15 * share, idle)),
+        gains=gain_of(0.95 * gained, gained + 0.5 * (idle - gained)),
         evidence=(f"Most of them begin at {at}",) if at else (),
         place=at,
         leads=True,

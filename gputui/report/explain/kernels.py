@@ -158,7 +158,7 @@ def _named(analysis: Analysis) -> Iterator[Finding]:
                 share_percent=100 * share,
                 step_ns=tree.a_step(share * tree.wall_ns),
                 recoverable=gain,
-                gains=as_launched(analysis, gain_of(0.75 * gain, min(share, 1.1 * gain))),
+                gains=as_launched(analysis, gain_of(0.75 * gain, min(1.25 * gain, 1.2 * share))),
                 evidence=(
                     f"The tree counts them under {LEAVES[leaf].label}",
                     *(
