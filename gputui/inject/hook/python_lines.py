@@ -218,7 +218,7 @@ def _kind(code: Any) -> str:
     if code.co_name == "<module>" and code.co_filename != _script():  # an import
         return "-"
     path = code.co_filename.replace("\\", "/").partition(":codegen(")[0]
-    if path.startswith(_HERE):  # as where it is told of a garbage collection
+    if path.startswith(_HERE):  # called back at a garbage collection
         return "d"
     if path.endswith(_DISPATCH):
         return "c" if code.co_name in _MAKES and "/torch/_inductor/" in path else "d"
