@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 from urllib.parse import SplitResult, urlsplit
 
+from gputui.base.errors import GputuiError
 from gputui.base.sanitize import sanitize
 from gputui.collect.serving.listening import engines_listening
 from gputui.collect.serving.pages import INSTALL, Page, read_page, sample_of
@@ -30,7 +31,7 @@ SEARCH_S = 2.0
 _STOP_S = TIMEOUT_S + 1.0
 
 
-class PageError(Exception):
+class PageError(GputuiError):
     """Why a page could not be read, in one line."""
 
 
