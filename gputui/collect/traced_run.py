@@ -312,7 +312,7 @@ class TracedRun:
                 sanitize(sampling.step) if sampling and counts_steps and sampling.step else None
             ),
             max_cost_percent=self._max_cost_percent,
-            captured=self._captured,
+            captured_part=self._captured,
         )
         self._emit([started])
 

@@ -82,7 +82,7 @@ class Subject:
     def is_estimated(self) -> bool:
         """Whether kernels were traced part of the time only, and figures are for all of it."""
         run = self.run
-        return run is not None and run.traced_share < 1 and run.started.captured is None
+        return run is not None and run.traced_share < 1 and run.started.captured_part is None
 
     @property
     def started_ns(self) -> int:

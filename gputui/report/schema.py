@@ -255,7 +255,7 @@ class TableSpec(msgspec.Struct, Generic[R], frozen=True, kw_only=True):
         notes = [self.note(run, rows), missing.get(ROWS, "")]
         if self.is_traced and run is not None and run.traced_share < 1.0 and rows:
             share = units.percent(100 * run.traced_share)
-            part = run.started.captured
+            part = run.started.captured_part
             notes.insert(
                 0, f"of {part}" if part else f"kernels and calls traced {share} of the time"
             )

@@ -64,7 +64,7 @@ class Estimates:
     def of_run(run: Run) -> Estimates | None:
         """None where all was traced, or all of a part of the program: then figures are of that
         part."""
-        is_sampled = run.traced_share < 1 and run.started.captured is None
+        is_sampled = run.traced_share < 1 and run.started.captured_part is None
         return Estimates(run) if run.window_work and is_sampled else None
 
     def gpu_ns(self, phase: Phase) -> Mean | None:
@@ -174,7 +174,7 @@ class TracingCost:
 
 def tracing_cost(run: Run) -> TracingCost | None:
     """None where kernels are traced all the time, or in a part of the program."""
-    if run.started.captured is not None:
+    if run.started.captured_part is not None:
         return None
     if run.traced_share == 1 and run.started.max_cost_percent is None:
         return None
@@ -205,7 +205,7 @@ def tracing_line(run: Run, shares_error: float | None) -> str | None:
     """ "tracing 12 % of the time, costs 1.8 % ± 0.3, shares ± 0.4 points"; None where all is
     traced. `shares_error` is the largest of the shares' that are shown. Where a part of the program
     is captured: which, and how much of the time that is."""
-    if (part := run.started.captured) is not None:
+    if (part := run.started.captured_part) is not None:
         share = f", {100 * run.traced_share:.1f} % of the time" if run.kernels else ""
         none = "" if run.kernels else ": nothing ran there"
         return f"kernels, copies and calls are of {part}{share}{none}"

@@ -52,7 +52,7 @@ class RunStarted(Event, frozen=True, kw_only=True, tag="run_started"):
     """Name of the range whose pushes are counted if only the kernels of some steps are traced."""
     max_cost_percent: float | None = None
     """What tracing may cost of the program's time; kernels are traced in windows then."""
-    captured: str | None = None
+    captured_part: str | None = None
     """In words, the part of the program that alone was captured: kernels, copies and calls."""
     attached: bool = False
     """Whether the process ran before, and goes on afterwards."""
