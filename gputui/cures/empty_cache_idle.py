@@ -5,19 +5,26 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from . import EXACT, Cure
-from ._replacing import idle, replaced
+from ._counting import Idled
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+_CALLS = Idled("torch.cuda.empty_cache")
+
+
+def _prepare(torch: Any) -> None:
+    # The function below too: a program may have the one above under a name of its own.
+    _CALLS.prepare(
+        (torch.cuda, "empty_cache"),
+        (torch.cuda.memory, "empty_cache"),
+        (torch._C, "_cuda_emptyCache"),
+    )
+
 
 def _apply(torch: Any) -> Callable[[], None]:
-    # The function below too: a program may have the one above under a name of its own.
-    return replaced(
-        (torch.cuda, "empty_cache", idle),
-        (torch.cuda.memory, "empty_cache", idle),
-        (torch._C, "_cuda_emptyCache", idle),
-    )
+    _prepare(torch)
+    return _CALLS.apply()
 
 
 CURE = Cure(
@@ -28,4 +35,5 @@ CURE = Cure(
     change="no torch.cuda.empty_cache() in the loop",
     apply=_apply,
     library="torch",
+    prepare=_prepare,
 )

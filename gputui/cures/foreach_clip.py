@@ -5,13 +5,15 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING, Any
 
-from . import ROUNDING, Cure
+from . import ROUNDING, CannotApply, Cure
 from ._replacing import replaced
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 _ACTIVE = [False]
+_SEEN = [False]
+"""Whether a call said foreach=False."""
 _PREPARED = "_gputui_prepared"
 
 
@@ -23,8 +25,10 @@ def _prepare(torch: Any) -> None:
 
     @functools.wraps(clip)
     def clip_grad_norm_(*args: Any, **kwargs: Any) -> Any:
-        if _ACTIVE[0] and kwargs.get("foreach") is False:
-            kwargs["foreach"] = None
+        if kwargs.get("foreach") is False:
+            _SEEN[0] = True
+            if _ACTIVE[0]:
+                kwargs["foreach"] = None
         return clip(*args, **kwargs)
 
     setattr(clip_grad_norm_, _PREPARED, True)
@@ -36,6 +40,8 @@ def _prepare(torch: Any) -> None:
 
 def _apply(torch: Any) -> Callable[[], None]:
     _prepare(torch)
+    if not _SEEN[0]:
+        raise CannotApply("clip_grad_norm_(foreach=False) was not called until now")
     _ACTIVE[0] = True
 
     def undo() -> None:

@@ -56,12 +56,15 @@ def _may_have_more(data: Any, dataset: Any, given: int) -> bool:
 
 
 def _useless(data: Any) -> str | None:
-    made = instances(data.DataLoader)
+    # A loop often holds the iterator alone.
+    iterator = data.dataloader._BaseDataLoaderIter
+    made = instances(data.DataLoader, iterator)
     if made == []:
         return "there is no DataLoader"
-    if made is not None and all(
+    loaders = [each for each in made or () if not isinstance(each, iterator)]
+    if loaders and all(
         each.num_workers >= workers() and each.pin_memory and each.persistent_workers
-        for each in made
+        for each in loaders
     ):
         return "its loaders have workers, which stay, and pin memory"
     return None

@@ -5,14 +5,22 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from . import EXACT, Cure
-from ._replacing import idle, replaced
+from ._counting import Idled
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+_CALLS = Idled("torch.cuda.synchronize")
+
+
+def _prepare(torch: Any) -> None:
+    # The function below too: a program may have the one above under a name of its own.
+    _CALLS.prepare((torch.cuda, "synchronize"), (torch._C, "_cuda_synchronize"))
+
 
 def _apply(torch: Any) -> Callable[[], None]:
-    return replaced((torch.cuda, "synchronize", idle), (torch._C, "_cuda_synchronize", idle))
+    _prepare(torch)
+    return _CALLS.apply()
 
 
 CURE = Cure(
@@ -24,4 +32,5 @@ CURE = Cure(
     apply=_apply,
     library="torch",
     forecast=None,
+    prepare=_prepare,
 )

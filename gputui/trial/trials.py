@@ -112,8 +112,9 @@ class Trials:
         weight = ABLATED if ablations else 0.0
         self._kept_s = self._request.budget_s * weight / (SWITCHED + EACH + weight)
         if switched:
+            before = SWITCHED if any(each.candidate.forecast for each in switched) else 1.0
             after = EACH if constant else 0.3 * EACH
-            self._switch(switched, self._left_s * SWITCHED / (SWITCHED + after + weight))
+            self._switch(switched, self._left_s * before / (before + after))
         if constant:
             self._run_each(constant)
         self._prove_together()
@@ -198,8 +199,8 @@ class Trials:
     # --- a run each
 
     def _run_each(self, group: list[_Measured]) -> None:
-        """A B C C B A: what drifts, drifts alike for all. The second half only of those that the
-        first shows something of."""
+        """A B B A C C ...: as it is, then each cure, a second time where the first shows something
+        of it, so that what drifts drifts for both."""
         times: dict[str, list[float]] = {"": []}
         self._plain_run(times)
         tried = []
@@ -211,19 +212,13 @@ class Trials:
                 continue
             self._constant_run(each, times)
             tried.append(each)
-        base = times[""][0] if times[""] else None
-        again = [
-            each
-            for each in reversed(tried)
-            if not each.why
-            and base is not None
-            and base / times[each.candidate.name][0] > PROMISING
-        ]
-        for each in again:
-            if self._left_s > 2.2 * self._longest_s():
+            on = times.get(each.candidate.name)
+            if not on or median(times[""]) / on[0] < PROMISING:
+                continue
+            if self._left_s > 1.2 * self._longest_s():
                 self._constant_run(each, times)
-        if again and self._left_s > self._longest_s():
-            self._plain_run(times)
+            if len(times[""]) < 2 and self._left_s > 1.2 * self._longest_s():
+                self._plain_run(times)
         for each in tried:
             name = each.candidate.name
             on = times.get(name, [])
