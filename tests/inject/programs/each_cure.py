@@ -56,7 +56,7 @@ def synchronize_idle():
 def called(function):
     """Whether a call gets through to what needs a driver, or to the function itself."""
     seen = []
-    sys.setprofile(lambda frame, event, _: seen.append(frame.f_code.co_name))
+    sys.setprofile(lambda frame, *_: seen.append(frame.f_code.co_name))
     try:
         function()
     except Exception as error:  # there is no driver
