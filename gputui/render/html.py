@@ -17,8 +17,8 @@ from gputui.report.answer import Group
 from gputui.report.explain.analysis import Analysis
 from gputui.report.explain.time_tree import time_tree
 from gputui.report.phases import phase_rows, share_of
+from gputui.report.roofline import Roof, roofline
 from gputui.report.schema import AnyColumn, AnyTable
-from gputui.report.tables.bounds import Roof, roofline
 from gputui.state import Run, Samples, Session
 
 WIDTH, HEIGHT = 400, 150

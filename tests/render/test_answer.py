@@ -14,7 +14,7 @@ from gputui.render import formats
 from gputui.render.html import roof
 from gputui.render.summary import MOST_LINES, NARROWEST, answer_text, fitted, ways_on
 from gputui.report.answer import Line, short_line
-from gputui.report.tables.bounds import Roof
+from gputui.report.roofline import Roof
 from gputui.state import Session
 from tests.conftest import DATA
 from tests.events_for_tests import at, header, run_started

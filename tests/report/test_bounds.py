@@ -25,16 +25,8 @@ from gputui.playback.opening import Loaded, load
 from gputui.report.explain import Analysis
 from gputui.report.explain.time_tree import time_tree
 from gputui.report.phases import phase_rows
-from gputui.report.tables.bounds import (
-    PhaseCauses,
-    Roof,
-    causes_of,
-    phase_causes,
-    roofline,
-    roofs_of_phase,
-    steady_scope,
-    tensor_type,
-)
+from gputui.report.roofline import Roof, roofline, roofs_of_phase, steady_scope, tensor_type
+from gputui.report.tables.bounds import PhaseCauses, causes_of, phase_causes
 from gputui.tui.widgets.phase_details import phase_details
 from tests.conftest import DATA
 from tests.events_for_tests import defined, gpu, header, times

@@ -19,7 +19,7 @@ from gputui.report.explain.finding import MOST_NAMED, Finding, gain_of
 from gputui.report.explain.gains import as_launched
 from gputui.report.explain.time_tree import TimeTree, in_words, of_scope
 from gputui.report.explain.verdict import SPEAKS, verdict
-from gputui.report.tables.bounds import STEADY_STEPS, Roof, steady_roofs
+from gputui.report.roofline import STEADY_STEPS, Roof, steady_roofs
 
 
 @dataclass(frozen=True, slots=True)

@@ -323,7 +323,7 @@ def _limit(analysis: Analysis) -> str:
     """How near its GPUs came to the peak that limits them most, by their counters, as a clause;
     empty where these were not read."""
     # Not above: the roofline is a table of its own, and imports this package.
-    from gputui.report.tables.bounds import steady_roofs
+    from gputui.report.roofline import steady_roofs
 
     peaks = [
         (percent_of_peak, what)

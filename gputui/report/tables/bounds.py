@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from gputui.model import units
-from gputui.model.events import GpuFacts
-from gputui.model.kernel_categories import category
 from gputui.model.leaves import COPIES, LEAVES, Leaf, idle_sum, leaf_of_number
 from gputui.model.naming import is_launch
 from gputui.model.sketch import Totals
 from gputui.report.explain.analysis import Analysis
-from gputui.report.explain.time_tree import TimeTree
 from gputui.report.phase_tree import Phase, phase_tree, ranges_below
 from gputui.report.phases import PhaseRow, phase_rows
+from gputui.report.roofline import Roof, roofline
 from gputui.report.schema import (
     REASON,
     ROWS,
@@ -32,236 +29,7 @@ from gputui.report.schema import (
     text,
     time,
 )
-from gputui.report.statistics import kernel_name, kernel_sums
-from gputui.report.tables.energy import energy_joules
-from gputui.state import Run, Session, Span
-
-# --- How near the GPU came to its limits: by its counters, over the steady steps and outermost
-# phases.
-#
-# Tensor operations are the share of cycles in which tensor pipes were active × the clock × what an
-# SM does in a cycle; a copy of 4.27 TB/s on an H200 shows 88.8 % of its memory's peak, a matrix
-# product of 678 TFLOP/s 67 % of the tensor peak. Instructions of older cards are counted too high,
-# twofold on Hopper.
-
-OPERATIONS = {"7.0": 1024, "7.5": 1024, "8.0": 2048, "9.0": 4096, "10.0": 8192, "10.3": 8192}
-"""Dense fp16 and bf16 operations of an SM in a cycle, by compute capability: data sheets' rates
-divided by SMs and boost clock (A100 312 TFLOP/s, H100 989, B200 2250). Other cards differ by
-model."""
-
-NEAR_COMPUTE = 60.0
-NEAR_MEMORY = 75.0
-"""Percent from which it binds: a GEMM benchmark keeps the tensor pipes active for 81 to 94 % of the
-cycles, a copy moves 89 % of the memory's peak (H200)."""
-
-
-# Share of the time from the first steady step to the last from which steps are all of it.
-_CLOSE = 0.95
-
-STEADY_STEPS = "steady steps"
-"""The scope of counters where steps are all that they read."""
-
-_FP16 = "fp16", 1.0
-# fp16 stands for bf16 too, and for whatever a name does not say.
-_TYPES = (
-    (re.compile("tf32", re.I), "tf32", 0.5),
-    (re.compile("e4m3|e5m2|fp8|f8f8", re.I), "fp8", 2.0),
-)
-
-
-@dataclass(frozen=True, slots=True)
-class Roof:
-    """One scope on one GPU. Figures are None where they were not read; peaks are the card's at its
-    highest clocks."""
-
-    scope: str
-    gpu: int
-    length_ns: int
-    samples: int
-    watts: float | None = None
-    joules: float | None = None
-    sm_active_percent: float | None = None
-    tensor_active_percent: float | None = None
-    tensor_peak_percent: float | None = None
-    memory_peak_percent: float | None = None
-    tensor_flops_per_s: float | None = None
-    memory_bytes_per_s: float | None = None
-    peak_flops_per_s: float | None = None
-    peak_bytes_per_s: float | None = None
-    tensor_type: str = "fp16"
-    kernel: int = 0
-    """The kernel's number, where the row is of one: figures are of the time in which it ran."""
-    alone_percent: float | None = None
-    """How much of that time nothing else ran."""
-    occupancy_percent: float | None = None
-    fp64_active_percent: float | None = None
-    fma_issue_percent: float | None = None
-    l2_bytes_per_s: float | None = None
-    tensor_error_percent: float | None = None
-    """Half of the 90 % interval of `tensor_active_percent`, in percent."""
-    memory_error_percent: float | None = None
-    """The same of `memory_peak_percent`."""
-
-    @property
-    def flops_per_byte(self) -> float | None:
-        """Arithmetic intensity: floating-point operations for each byte of memory traffic."""
-        if not self.tensor_flops_per_s or not self.memory_bytes_per_s:
-            return None
-        return self.tensor_flops_per_s / self.memory_bytes_per_s
-
-    @property
-    def limit(self) -> str | None:
-        """What binds it: "compute", at the clock that it had, "memory" or "neither"; None without
-        counters."""
-        tensor, memory = self.tensor_active_percent, self.memory_peak_percent
-        if tensor is None and memory is None:
-            return None
-        by = {"compute": (tensor or 0.0) / NEAR_COMPUTE, "memory": (memory or 0.0) / NEAR_MEMORY}
-        name = max(by, key=lambda name: by[name])
-        return name if by[name] >= 1.0 else "neither"
-
-
-def roofline(analysis: Analysis) -> list[Roof]:
-    """The steady steps first, then the outermost phases in which samples were taken, then kernels,
-    the longest first, where counters were sampled."""
-    # Not above: it makes rows of this table.
-    from gputui.report.kernel_roofs import kernel_roofs
-
-    session, run = analysis.session, analysis.run
-    of_phases = phase_spans(run).items()
-    return [
-        *steady_roofs(analysis),
-        *(roof for name, spans in of_phases for roof in _on_each_gpu(session, run, name, spans)),
-        *kernel_roofs(session, run),
-    ]
-
-
-def steady_roofs(analysis: Analysis) -> list[Roof]:
-    """Of the steady steps; none where none were found."""
-    tree = analysis.tree
-    if tree is None or not tree.has_steps:
-        return []
-    return _on_each_gpu(
-        analysis.session, analysis.run, steady_scope(tree), [(tree.first_ns, tree.last_ns)]
-    )
-
-
-def steady_scope(tree: TimeTree) -> str:
-    """What counters read from the first steady step to the last is of: what lies between them is
-    too short to be taken out of readings."""
-    length_ns = tree.last_ns - tree.first_ns
-    is_close = tree.wall_ns >= _CLOSE * length_ns * tree.devices * tree.of_processes
-    return STEADY_STEPS if is_close else "first to last steady step"
-
-
-def type_of_kernel(name: str) -> tuple[str, float]:
-    """What a kernel's products are of by its name, and the rate of the tensor cores with that, of
-    fp16's."""
-    return next((kind[1:] for kind in _TYPES if kind[0].search(name)), _FP16)
-
-
-def tensor_type(session: Session, run: Run) -> tuple[str, float]:
-    """What the run's matrix products are of by their kernels' names, and the rate of the tensor
-    cores with that, of fp16's (data sheets: tf32 half of it, fp8 double)."""
-    times: dict[tuple[str, float], int] = {}
-    for kernel, (_, ns) in kernel_sums(run).items():
-        name = kernel_name(session, kernel)
-        if category(name) in ("matmul", "attention"):
-            type_ns = type_of_kernel(name)
-            times[type_ns] = times.get(type_ns, 0) + ns
-    whole = sum(times.values())
-    if not whole:
-        return _FP16
-    names = [
-        type_ns[0]
-        for type_ns in sorted(times, key=lambda type_ns: -times[type_ns])
-        if times[type_ns] > 0.05 * whole
-    ]
-    return " and ".join(names), sum(type_ns[1] * ns for type_ns, ns in times.items()) / whole
-
-
-def roofs_of_phase(session: Session, run: Run | None, phase: PhaseRow) -> list[Roof]:
-    """The same for one phase, on each GPU; none of an inner one, or where no sample was taken."""
-    spans = phase_spans(run).get(phase.name) if run is not None and not phase.depth else None
-    return _on_each_gpu(session, run, phase.name, spans) if run is not None and spans else []
-
-
-def _on_each_gpu(session: Session, run: Run, scope: str, spans: list[Span]) -> list[Roof]:
-    roofs = [_roof(session, run, scope, gpu, spans) for gpu in sorted(run.devices)]
-    return [roof for roof in roofs if roof.samples]
-
-
-def phase_spans(run: Run) -> dict[str, list[Span]]:
-    """When each outermost phase went on, as far as was noted: until the next one began."""
-    starts = sorted(run.phase_starts)
-    if not starts:
-        return {}
-    ends = [since_ns for since_ns, _ in starts[1:]] + [run.ended_ns]
-    spans: dict[str, list[Span]] = {}
-    for (began_ns, name), end_ns in zip(starts, ends, strict=True):
-        since_ns = max(began_ns, run.started.time_ns)
-        if end_ns > since_ns:
-            spans.setdefault(name, []).append((since_ns, end_ns))
-    return spans
-
-
-def _roof(session: Session, run: Run, scope: str, gpu: int, spans: list[Span]) -> Roof:
-    readings = run.readings
-    length_ns = sum(end_ns - start_ns for start_ns, end_ns in spans)
-    gpu_state = session.gpus.get(gpu)
-    moments = (
-        [moment_ns for moment_ns, _ in gpu_state.samples.history] if gpu_state is not None else []
-    )
-    samples = sum(1 for time_ns in moments if any(start <= time_ns <= end for start, end in spans))
-
-    def mean(field: str) -> float | None:
-        series = readings.series(gpu, field)
-        return None if series is None else series.mean(*spans)
-
-    energies = [energy_joules(readings, gpu, span) for span in spans]
-    joules = (
-        sum(joules_and_source[0] for joules_and_source in energies if joules_and_source)
-        if energies and all(energies)
-        else None
-    )
-    tensor, clock = mean("tensor_active_percent"), mean("sm_clock_mhz")
-    facts = gpu_state.facts if gpu_state is not None else None
-    peak_flops, peak_bytes = peaks_of(facts)
-    type_name, of_fp16 = tensor_type(session, run) if tensor is not None else _FP16
-    peak_flops = peak_flops * of_fp16 if peak_flops is not None else None
-    highest = facts.max_sm_clock_mhz if facts is not None else None
-    of_peak = tensor * clock / highest if tensor is not None and clock and highest else None
-    return Roof(
-        scope,
-        gpu,
-        length_ns,
-        samples,
-        mean("power_watts"),
-        joules,
-        mean("sm_active_percent"),
-        tensor,
-        of_peak,
-        mean("memory_bandwidth_percent"),
-        peak_flops * of_peak / 100 if peak_flops and of_peak is not None else None,
-        mean("memory_bandwidth_bytes_per_s"),
-        peak_flops,
-        peak_bytes,
-        type_name,
-    )
-
-
-def peaks_of(facts: GpuFacts | None) -> tuple[float | None, float | None]:
-    """Tensor operations and bytes a second at the highest clocks; memory moves twice a clock."""
-    if facts is None:
-        return None, None
-    a_cycle = OPERATIONS.get(facts.compute_capability or "")
-    flops = bytes_per_s = None
-    if a_cycle and facts.sm_count and facts.max_sm_clock_mhz:
-        flops = float(a_cycle) * facts.sm_count * facts.max_sm_clock_mhz * 1e6
-    if facts.memory_bus_width_bits and facts.max_memory_clock_mhz:
-        bytes_per_s = facts.memory_bus_width_bits / 8 * 2 * facts.max_memory_clock_mhz * 1e6
-    return flops, bytes_per_s
-
+from gputui.state import Run, Session
 
 # --- Each phase's own time tree: what ran, why the GPU idled for it, and what binds it.
 #

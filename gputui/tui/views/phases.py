@@ -10,7 +10,8 @@ from msgspec.structs import replace
 from gputui.model.naming import is_library_domain
 from gputui.report.phase_tree import PhaseKey
 from gputui.report.phases import PhaseRow, is_inside, main_step, phase_rows
-from gputui.report.tables.bounds import causes_of, roofs_of_phase
+from gputui.report.roofline import roofs_of_phase
+from gputui.report.tables.bounds import causes_of
 from gputui.state import Run
 from gputui.tui.model import Model, Tables
 from gputui.tui.widgets.canvas import Row, heading, wrap

@@ -8,7 +8,8 @@ from gputui.model.leaves import LEAVES
 from gputui.model.payloads import payload_text
 from gputui.model.units import count, duration, joules, percent, quantity
 from gputui.report.phases import PhaseRow
-from gputui.report.tables.bounds import PhaseCauses, Roof
+from gputui.report.roofline import Roof
+from gputui.report.tables.bounds import PhaseCauses
 from gputui.tui.widgets.canvas import Row, labelled
 from gputui.tui.widgets.chart import spark
 

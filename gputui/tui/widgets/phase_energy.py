@@ -5,8 +5,8 @@ from __future__ import annotations
 from gputui.model.units import joules, watts
 from gputui.report.phase_tree import PhaseKey
 from gputui.report.phases import PhaseRow
+from gputui.report.roofline import roofs_of_phase
 from gputui.report.schema import Column
-from gputui.report.tables.bounds import roofs_of_phase
 from gputui.report.tables.energy import joules_per_kernel_ns
 from gputui.tui.model import Model, Tables
 from gputui.tui.widgets.table import column
