@@ -405,7 +405,12 @@ class LeafTime(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Time of one device under one leaf (model.leaves), as one process sees it.
 
     All leaves of a device and scope add up to its wall time there. `loop` numbers what repeats: a
-    program may train, then generate.
+    program may train, then generate. Tables and summaries move some of it afterwards, in steady
+    steps (report.explain.leaves): idle.sync beyond the loop's `waited_ns` becomes idle.launch, for
+    the CPU was in no call that waits; idle.launch becomes idle.sync by the share of calls that read
+    values, where a quarter or more do; idle.host and idle.wait become idle.input by the share of
+    them that lies in a data loader's range; collectives that waited for a rank become idle.rank;
+    and kernels that a process that shares the GPU stretched become busy.shared.
     """
 
     process: Annotated[ProcessNumber, Key]
