@@ -113,10 +113,10 @@ and Parquet the names. Headers and names end in the unit. Missing is empty in CS
 `unavailable` says why. People do not see columns with the same value in every row.
 
 Tables whose key nsys has too are as `nsys stats` prints them: same columns, order and rounding in
-CSV, but that `cuda_gpu_trace` has two columns more (Tid, Latency), that what is not known is empty,
-not "Unknown", and that throughput is bytes over time as the header says (nsys 2023.4 has 10,737 MB/s
-where 1,073,741,824 bytes took 95.7 ms, which are 11,214). With `:base` after such a key kernels go by the function's own name, with `:mangled` by the
-symbol.
+CSV, but that `cuda_gpu_trace` has two columns more (Tid, Latency), that what is not known is
+empty, not "Unknown", and that throughput is bytes over time as the header says (nsys 2023.4 has
+10,737 MB/s where 1,073,741,824 bytes took 95.7 ms, which are 11,214). With
+`:base` after such a key kernels go by the function's own name, with `:mangled` by the symbol.
 
 Made by `python -m gputui.cli.reference` from the declarations in `gputui/report/tables/`.
 """

@@ -58,12 +58,17 @@ LAUNCHED_NS = (4_000.0, 45_000.0)
 of bare launches, 20 to 60 in the launch-bound ones of 13 trainings (H100, torch 2.11)."""
 
 
+ALWAYS_BUSY = 0.15
+"""Idle share from which the tree itself says what the CPU takes."""
+
+
 def as_launched(analysis: Analysis, gains: tuple[Gain, ...]) -> tuple[Gain, ...]:
     """What is left of gains of the GPU's work where its operations stay as many: a step takes no
     less than the CPU needs to launch them, of which a GPU that is always busy shows nothing."""
     tree = analysis.tree
     mean_ns = tree.a_step(tree.wall_ns) if tree is not None else None
-    if tree is None or not mean_ns or replays_graphs(analysis):
+    is_idle = tree is not None and tree.share(tree.idle_ns) > ALWAYS_BUSY
+    if tree is None or not mean_ns or is_idle or replays_graphs(analysis):
         return gains
     operations = tree.operations / max(1, tree.steps)
     slow, fast = (mean_ns / max(1.0, operations * ns) for ns in reversed(LAUNCHED_NS))

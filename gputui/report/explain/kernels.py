@@ -86,7 +86,7 @@ _CAUSES = (
     ),
     _Named(
         "copies",
-        re.compile(r"direct_copy_kernel|CatArrayBatchedCopy"),
+        re.compile(r"(direct|float\d+\w*|half)_copy_kernel|CatArrayBatchedCopy"),
         "copies on GPU",
         "Kernels that only copy tensors, or cast them, take {share}.",
         "keep the layout and the type that the next kernel takes: no .contiguous(), .repeat(), "
@@ -95,6 +95,7 @@ _CAUSES = (
         0.9,
         "casts and copies are 1 to 13 % of the steps of programs without a fault",
         1 / 4,
+        told_by=Leaf.ATTENTION_UNFUSED,
         leaf=Leaf.COPY_DEVICE,
     ),
     _Named(
@@ -143,6 +144,10 @@ def _named(analysis: Analysis) -> Iterator[Finding]:
         share += _copied(tree, cause)
         gain = share * cause.recoverable
         said = cause.told_by is not None and tree.share(tree.leaves.get(cause.told_by, 0)) > share
+        # What launches them goes with them.
+        counts = [counted for counted, _ in sums.values()]
+        their_count = sum(sums[number][0] for number in numbers)
+        launches = tree.share(tree.leaves.get(Leaf.LAUNCH, 0)) * their_count / max(1, sum(counts))
         # Of a GPU that idles half of the time, casts of a fifth are most of its work.
         if gain >= SPEAKS and share >= cause.usual * (1.0 - tree.share(tree.idle_ns)) and not said:
             leaf = leaf_of_kernel(names[numbers[0]].name) if numbers else cause.leaf
@@ -158,7 +163,10 @@ def _named(analysis: Analysis) -> Iterator[Finding]:
                 share_percent=100 * share,
                 step_ns=tree.a_step(share * tree.wall_ns),
                 recoverable=gain,
-                gains=as_launched(analysis, gain_of(0.75 * gain, min(1.25 * gain, 1.2 * share))),
+                gains=as_launched(
+                    analysis,
+                    gain_of(0.75 * gain + 0.5 * launches, min(1.25 * gain, 1.2 * share) + launches),
+                ),
                 evidence=(
                     f"The tree counts them under {LEAVES[leaf].label}",
                     *(
@@ -235,6 +243,10 @@ _ADVICE = (
 )
 """By the longest kernel's name."""
 
+NEARER = 0.4
+"""Least part of the way to usual kernels' use of the GPU that a better form goes: 0.76 for sums
+into 16 bins as a product with one-hot rows (an H100)."""
+
 _OTHERWISE = (
     "find what launches the longest, and a form of it that uses tensor cores (bf16, matrix "
     "products) or reads and writes memory in order: torch.compile, a fused kernel"
@@ -285,7 +297,8 @@ def slow_kernels(analysis: Analysis) -> Iterator[Finding]:
         share_percent=100 * kernels,
         step_ns=tree.a_step(kernels * tree.wall_ns),
         recoverable=gain,
-        gain_unknown="how fast such kernels can be depends on what they compute",
+        # No faster than kernels are that use the GPU as usual; how near depends on the program.
+        gains=gain_of(NEARER * gain, gain),
         evidence=(f"The longest: {listed}",) if listed else (),
         kernel=longest,
         leads=True,
