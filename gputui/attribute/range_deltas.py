@@ -220,19 +220,20 @@ class KernelsOfRanges:
         before = self._known
         rows = join(self._new, np.int64)
         self._new = []
-        pieces: list[Int64s] = []
+        fresh = rows[:0]
         while len(rows):
             rows = distinct(rows)
             # Kernels an instance launched before were counted in its enclosing ranges then.
-            rows = rows[~np.isin(rows, self._known, assume_unique=True)]
-            pieces.append(rows)
-            self._known = np.concatenate((self._known, rows))
+            rows = rows[~_are_among(before, rows)]
+            rows = rows[~_are_among(fresh, rows)]
+            fresh = np.sort(np.concatenate((fresh, rows)))
             parents = self._instances.parent[rows >> _KERNEL_BITS]
             alive = self._instances.alive(parents)
             kernels = rows[alive] & _KERNEL_MASK
             rows = self._instances.rows(parents[alive]) << _KERNEL_BITS | kernels
+        self._known = np.concatenate((before, fresh))
+        self._known.sort(kind="stable")  # two sorted runs
         self._remember()
-        fresh = join(pieces, np.int64)
         if not len(fresh):
             return
         nodes = self._instances.node[fresh >> _KERNEL_BITS]
@@ -242,7 +243,12 @@ class KernelsOfRanges:
         bases = self._with_bases(fresh)
         repeats = np.ones(len(fresh), np.int64)
         new, first = np.unique(bases, return_index=True)
-        repeats[first] = np.isin(new, self._with_bases(before))
+        repeats[first] = 0
+        earlier = self._with_bases(before)
+        places = np.searchsorted(new, earlier)
+        has_place = np.flatnonzero(places < len(new))
+        same = has_place[new[places[has_place]] == earlier[has_place]]
+        repeats[first[places[same]]] = 1
         repeated = np.bincount(inverse, repeats, len(keys)).astype(np.int64)
         self._counted.append((keys, counts, repeated))
         self._held += len(keys)
@@ -287,6 +293,14 @@ class KernelsOfRanges:
 
     def _remember(self) -> None:
         self._generations = self._instances.generation[self._known >> _KERNEL_BITS]
+
+
+def _are_among(known: Int64s, rows: Int64s) -> Bools:
+    """Which of `rows` are among others that are sorted; `np.isin` would sort, or hash, all."""
+    if not len(known):
+        return np.zeros(len(rows), np.bool_)
+    among: Bools = known[np.minimum(np.searchsorted(known, rows), len(known) - 1)] == rows
+    return among
 
 
 # --- Kernels of Start/End ranges, kept with the instance until it is known whether they count.

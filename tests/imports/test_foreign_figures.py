@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
+from gputui.imports.nsys import database
 from gputui.playback.opening import load
 from gputui.render.summary import one_table
 from gputui.render.text_tables import to_csv
+from tests.bench.bench_imports import RichReport
 from tests.imports.figures_for_tests import differences, figures_of, make_files, stored
 
 
@@ -19,6 +23,18 @@ def test_no_figure_of_a_foreign_file_changed(tmp_path: Path) -> None:
             changed[path.name] = lines[:20]
     assert not changed
     assert not expected, "stored figures of files that are not made"
+
+
+def test_blocks_of_rows_change_no_figure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of ranges that begin at once, of which the inner stands first in the file, one may be the
+    last row of a block; a table that is out of order is sorted."""
+    RichReport(tmp_path / "r.sqlite").write(1)
+    whole = figures_of(tmp_path / "r.sqlite")
+    assert "step/forward/layer 0/attention/aten::op_#" in {row["path"] for row in whole["phases"]}
+    for rows_at_once, most_held in ((61, 1000), (61, -1)):
+        monkeypatch.setattr(database, "ROWS_AT_ONCE", rows_at_once)
+        monkeypatch.setattr(database, "MOST_HELD", most_held)
+        assert not list(differences(whole, figures_of(tmp_path / "r.sqlite")))
 
 
 def test_a_change_of_a_figure_is_seen() -> None:

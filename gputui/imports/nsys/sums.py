@@ -19,12 +19,14 @@ from gputui.imports.nsys.database import Database
 from gputui.imports.nsys.rows import (
     CUDA_TABLES,
     IS_EVENT,
+    IS_RANGE_OR_MARK,
     MARK,
     PUSH_POP,
     Names,
     RangeNames,
     TextNumbers,
     either_integer,
+    text_bytes,
 )
 from gputui.imports.reading import Clock, number_distinct
 from gputui.model.events import (
@@ -193,7 +195,7 @@ class TableSums:
         ):
             return None  # one that never ended lasts as long as its process
         naming = RangeNames(self._database, self._names)
-        texts = TextNumbers(self._names)
+        texts = TextNumbers(self._names, self._database.encoding)
         sums = ValueSums()
         keys: dict[tuple[int, int, int], int] = {}
 
@@ -201,11 +203,10 @@ class TableSums:
             return keys.setdefault((style, domain, name), len(keys))
 
         whole = ("start", "end", "eventType", "globalTid", "domainId", "textId")
-        text = '"text"' if "text" in present else "NULL"
         sql = (
-            f"SELECT {', '.join(either_integer(name, present) for name in whole)}, {text} FROM "
-            f'"NVTX_EVENTS" WHERE {IS_EVENT} AND "eventType" <> {MARK} AND '
-            "typeof(\"start\") = 'integer' AND typeof(\"globalTid\") = 'integer'"
+            f"SELECT {', '.join(either_integer(name, present) for name in whole)}, "
+            f"{text_bytes(present)} FROM "
+            f'"NVTX_EVENTS" WHERE {IS_RANGE_OR_MARK} AND "eventType" <> {MARK}'
         )
         for block in self._database.blocks(sql, at_once=1 << 14):
             *columns, names = zip(*block, strict=True)
