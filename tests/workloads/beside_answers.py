@@ -72,6 +72,8 @@ def steps_of(session: Session, run: Run) -> Steps:
     """A run's own step and the answer's."""
     results = run.result.results if run.result is not None else {}
     own = next((value for name in OWN_STEP if isinstance(value := results.get(name), float)), None)
+    if len(rows := _sweep(run)) > 1:  # its results are those of the last row
+        own = sum(rows) / len(rows)
     spans = [row for row in phase_rows(run) if row.name == _STEP]
     count = sum(row.instances for row in spans)
     ended = conclusion(Analysis(session, run))
@@ -84,6 +86,16 @@ def steps_of(session: Session, run: Run) -> Steps:
         answer_ms=tree.step_mean_ns / _MS if tree is not None else None,
         steps=tree.program_steps if tree is not None else 0,
     )
+
+
+def _sweep(run: Run) -> list[float]:
+    """The mean step of each row of a sweep of `train`, which all have as many steps."""
+    for table in run.result.tables if run.result is not None else ():
+        names = [column.name for column in table.columns]
+        if table.name == "headline":
+            cells = (row[names.index("avg_ms")] for row in table.rows)
+            return [value for value in cells if isinstance(value, float)]
+    return []
 
 
 def work_of(session: Session, run: Run) -> Iterator[Work]:

@@ -20,6 +20,7 @@ from ..place import Place
 from ..report import Report
 from ..rows import Rows, Unsupported
 from ..runner import Runner
+from ..timing import measure
 from ..train.shapes import SHAPES
 from . import CHECKPOINT
 from .files import checked_path, flat, made_checkpoint, read_tensors
@@ -87,7 +88,10 @@ def _measure(way: Way, link: float | None, rows: Rows, run: Runner) -> None:
         if way.kind != "disk" and not run.place.on_gpu:
             raise Unsupported(_NEEDS_GPU)
         way.once()
-        times = run.timed(way.once)
+        if way.kind == "disk":  # no work for a GPU, and no step of its
+            times = measure(way.once, run.place.device, run["passes"], lambda: run.is_stopped)
+        else:
+            times = run.timed(way.once)
         # A copy from pageable memory, and one that reads a file, are timed by the host's clock.
         took_ms = times.wall_ms
         rate = way.copied_bytes / took_ms * 1e3

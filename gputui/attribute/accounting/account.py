@@ -44,6 +44,13 @@ from gputui.model.visible_devices import entry_of
 # Chosen: a bound, since a record may name any number.
 MAX_DEVICES = 64
 
+PAUSE_OF_HOST_NS = 200_000
+"""Up to so long after a declared step that ends with its range the next one follows without a gap:
+a thread that waits for autograd's wakes up when short kernels are over. Chosen."""
+
+LONG_GAP_NS = 1_000_000_000
+"""After so long without a step the last one has ended, though no other has begun."""
+
 SHORT_GAP_NS = 5_000_000
 """Up to so long after a declared step for which the program did not wait, the next one follows it
 without a gap: launches may be further apart than operations are. Chosen: between the rows of a
@@ -85,6 +92,8 @@ class Accounting:
         """The intervals in which nothing is known of the devices."""
         self.collectives = LocalCollectives()
         self._busy: dict[int, Busy] = {}
+        self._early = (_NONE, _NONE)
+        """Steps whose launches have not arrived yet: when their ranges began and ended."""
         self._unended = (_NONE, _NONE, _NONE)
         """The newest declared step: when its range began and ended, and its operations."""
         self._launched = [(_NONE, _NONE)]
@@ -180,6 +189,15 @@ class Accounting:
             for device in self.devices.values():
                 device.mark(moments, renewed=False)
 
+    def _arrived(self, starts_ns: Int64s, ends_ns: Int64s, ended: bool) -> tuple[Int64s, Int64s]:
+        """Of the ranges of steps, those whose launches have arrived; others wait. Where operations
+        are long, hundreds of launches come with the last of them."""
+        starts = np.concatenate((self._early[0], starts_ns))
+        ends = np.concatenate((self._early[1], ends_ns))
+        here = np.full(len(starts), True) if ended else starts <= self._launches.newest_ns
+        self._early = (starts[~here], ends[~here])
+        return starts[here], ends[here]
+
     def _mark_ends(self, starts_ns: Int64s, ends_ns: Int64s, ended: bool) -> None:
         """Where declared steps end, by the ranges of some that came together: with the range if the
         program waited in it for what it had launched; else with the last of these operations, if
@@ -201,15 +219,19 @@ class Accounting:
             )
         else:
             starts, ends, done = self._unended
-        # Whether the last one ends by itself shows when the next one begins.
-        following = np.append(starts[1:], LATEST_NS if ended else starts[-1:])
+        if not len(starts):
+            return
+        # Whether the last one ends by itself shows when the next one begins, or when the program
+        # has launched other work for long.
         moments = np.maximum(ends, done)
+        is_over = ended or self._launches.newest_ns - moments[-1:].sum() > LONG_GAP_NS
+        following = np.append(starts[1:], LATEST_NS if is_over else starts[-1:])
         room_ns = following - moments
-        are_ends = (room_ns > 0) & ((done <= ends) | (room_ns > SHORT_GAP_NS))
+        are_ends = room_ns > np.where(done <= ends, PAUSE_OF_HOST_NS, SHORT_GAP_NS)
         are_apart = len(starts) < 2 or (starts[1:] >= ends[:-1]).all()
-        kept = slice(len(starts) - (not ended), None)
+        kept = slice(len(starts) - (not is_over), None)
         self._unended = (starts[kept], ends[kept], done[kept])
-        if are_apart and len(starts):
+        if are_apart:
             for device in self.devices.values():
                 device.mark_ends(moments[are_ends])
 
@@ -235,12 +257,16 @@ class Accounting:
         steps_named = nodes.likeliest_step != NOT_A_STEP
         if steps_named:
             is_step = nodes.step_rank[finalised.nodes] == nodes.likeliest_step
-            self.mark_steps(finalised.starts_ns[is_step])
+            starts, ends = self._arrived(
+                finalised.starts_ns[is_step],
+                finalised.ends_ns[is_step],
+                ended=collection.until_ns is None,
+            )
+            self.mark_steps(starts)
             if self._declares_step:
                 for device in self.devices.values():
                     device.trust_steps()
-                its = finalised.starts_ns[is_step], finalised.ends_ns[is_step]
-                self._mark_ends(*its, ended=collection.until_ns is None)
+                self._mark_ends(starts, ends, ended=collection.until_ns is None)
             source: StepSource = "nvtx"
         elif self._take_program_steps():
             assert self._program_steps.chosen is not None

@@ -48,7 +48,14 @@ static String *with_sizes(const char *text)
     memcpy(name, text, length);
     name[length] = ' ';
     memcpy(name + length + 1, sizes, more);
-    return intern(name, length + 1 + more);
+    length += 1 + more;
+    /* torch 2.11 left a bracket open where an input of a backward pass is no tensor. */
+    int open = 0;
+    for (uint64_t at = 0; at < length; at++)
+        open += (name[at] == '[') - (name[at] == ']');
+    while (open-- > 0 && length < sizeof name)
+        name[length++] = ']';
+    return intern(name, length);
 }
 
 /* The module in which an operator of a number ran. Threads number theirs alone: where two used the
@@ -81,8 +88,8 @@ static void remember_forward(const Thread *thread, uint64_t number)
     __atomic_store_n(&forwards[at].module, module, __ATOMIC_RELEASE);
 }
 
-/* "layers.0.mlp (backward)" in place of "autograd::engine::evaluate_function: AddmmBackward0", whose
- * own range follows inside. NULL where the module is not known. */
+/* "layers.0.mlp (backward)" in place of "AddmmBackward0", which is in the name of the engine's range
+ * around it. NULL where the module is not known. */
 static String *backward_of_module(uint64_t number)
 {
     static const char pass[] = " (backward)";
@@ -100,15 +107,14 @@ static String *backward_of_module(uint64_t number)
 /* The name of an operator's range on a thread. */
 static String *operator_name(const Thread *thread, const char *text)
 {
-    static const char engine[] = "autograd::engine::evaluate_function: ";
     uint64_t number;
     if (text != NULL && operator_number(text, &number)) {
-        if (strncmp(text, engine, sizeof engine - 1) == 0) {
+        if (strstr(text, "Backward") == NULL) {
+            remember_forward(thread, number);
+        } else {
             String *module = backward_of_module(number);
             if (module != NULL)
                 return module;
-        } else if (strstr(text, "Backward") == NULL) {
-            remember_forward(thread, number);
         }
     }
     return annotates_operators == OPERATORS_WITH_SIZES ? with_sizes(text) : without_numbers(text);

@@ -14,7 +14,7 @@ from tests.attribute.capture_program import Program, Traced
 US = 1_000
 MS = 1_000 * US
 PASSES = 8
-ROWS = (20 * US, 500 * US, 60 * MS, 5 * US)
+ROWS = (20 * US, 500 * US, 60 * MS, 5 * US, 400 * MS)
 """How long a pass of each row takes on the GPU."""
 
 LAUNCH_NS = 40 * US

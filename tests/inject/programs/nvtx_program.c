@@ -100,15 +100,15 @@ static void operators(void)
 /* A module's operator in a forward pass, and its backward pass on another thread. */
 static void *backward(void *unused)
 {
-    push_a("autograd::engine::evaluate_function: AddmmBackward0, seq = 7, op_id = 20");
+    push_a("autograd::engine::evaluate_function: AddmmBackward0, op_id = 20");
     push_a("AddmmBackward0, seq = 7, op_id = 21, sizes = [[4, 8]]");
     push_a("aten::mm, op_id = 22, sizes = [[4, 8], [8, 2]], input_op_ids = [[21,0]]"), pop();
     pop(), pop();
-    push_a("autograd::engine::evaluate_function: MeanBackward0, seq = 9"), pop();
-    push_a("autograd::engine::evaluate_function: OldBackward0, seq = 8"), pop();
-    push_a("autograd::engine::evaluate_function: OldBackward0, seq = 65543"), pop();
+    push_a("MeanBackward0, seq = 9, sizes = [[4], input_op_ids = [[3,0]]"), pop();
+    push_a("OldBackward0, seq = 8"), pop();
+    push_a("OldBackward0, seq = 65543"), pop();
     push_a("aten::relu, seq = 8"), pop(); /* recomputed: number 8 is of two threads now */
-    push_a("autograd::engine::evaluate_function: OldBackward0, seq = 8"), pop();
+    push_a("OldBackward0, seq = 8"), pop();
     return unused;
 }
 
