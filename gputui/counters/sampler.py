@@ -7,6 +7,7 @@ CUPTI runs in it.
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import signal
 import struct
@@ -33,6 +34,10 @@ _HEAD = struct.Struct("=II")
 _READY, _SAMPLES, _REFUSED, _LOST = 1, 2, 3, 4
 _MOST_BYTES = 8 << 20
 """No message is longer: 16,384 samples of 16 columns take 2 MiB."""
+
+_PIPE_BYTES = 1 << 20
+"""40 bursts; the first ten follow each other within a second. The most that Linux lets users have.
+"""
 
 _MOST_COUNTERS = 64
 _LIBRARY = "libcupti.so.13"
@@ -113,6 +118,8 @@ class Sampler:
             return
         assert self._process.stdout is not None
         os.set_blocking(self._process.stdout.fileno(), False)
+        with contextlib.suppress(OSError):  # without it, a reader that is busy loses samples
+            fcntl.fcntl(self._process.stdout.fileno(), fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
 
     @property
     def pid(self) -> int | None:
@@ -139,6 +146,8 @@ class Sampler:
             self._fail("the sampler sent what could not be read")
         if at_end and self._process is not None:
             self._fail(self.failure or _ending(self._process.wait()))
+        if self.failure is not None:
+            self.close()
         return batches
 
     def close(self) -> None:

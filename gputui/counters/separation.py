@@ -23,8 +23,9 @@ Int64s = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 
 BLOCKS = 16
-BLOCK_SAMPLES = 100
-"""Neighbours have errors in common, such as a clock that is off: blocks take turns of so many."""
+BLOCK_SAMPLES = 25
+"""Neighbours have errors in common, such as a clock that is off: blocks take turns of so many.
+A kernel that runs in one phase only is in most blocks after 400 samples, two bursts."""
 
 _T_90 = 1.753
 """Student's t, two-sided 90 %, for BLOCKS - 1 degrees of freedom."""

@@ -1,0 +1,204 @@
+"""The real sampler's process, on a driver and a CUPTI of ours: what it says, and how it ends."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import random
+import select
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from gputui.counters.sampler import BUSY, CLOSED, Sampler, cupti_places
+from gputui.counters.separation import Samples
+
+WAIT_S = 20.0
+
+
+def read_until(sampler: Sampler, is_enough) -> list[Samples]:
+    """What it sent until there was enough, or it failed."""
+    batches: list[Samples] = []
+    while sampler.failure is None and not is_enough(batches):
+        ready, _, _ = select.select([sampler], [], [], WAIT_S)
+        assert ready, "the sampler says nothing"
+        batches += sampler.read()
+    return batches
+
+
+def some(batches: list[Samples]) -> bool:
+    return sum(len(batch.starts_ns) for batch in batches) > 400
+
+
+def started(interval_ns: int = 200_000) -> Sampler:
+    return Sampler("GPU-0", cupti_places(), interval_ns)
+
+
+def ended(pid: int) -> bool:
+    """Waits for the end of a process that is no child of this one."""
+    try:
+        descriptor = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return True
+    try:
+        return bool(select.select([descriptor], [], [], WAIT_S)[0])
+    finally:
+        os.close(descriptor)
+
+
+@pytest.fixture
+def log(gpu: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:  # noqa: ARG001
+    """What was switched on and off."""
+    monkeypatch.setenv("FAKE_CUPTI_LOG", str(tmp_path / "log"))
+    return tmp_path / "log"
+
+
+def test_it_says_what_it_samples_and_switches_the_counters_off_at_its_end(log):
+    sampler = started()
+    batches = read_until(sampler, some)
+    assert sampler.facts is not None
+    assert sampler.facts.uuid == "GPU-a0a1a2a3-a4a5-a6a7-a8a9-aaabacadaeaf"
+    assert (sampler.facts.chip, sampler.facts.cupti_version) == ("GH100", 130001)
+    assert "tensor_active_percent" in sampler.facts.counters
+    lengths = batches[0].ends_ns - batches[0].starts_ns
+    assert set(lengths.tolist()) == {200_000}
+    assert log.read_text() == "enable\n"
+    pid = sampler.pid
+    sampler.close()
+    assert ended(pid)
+    assert log.read_text() == "enable\ndisable\n"
+    sampler.close()
+    assert sampler.read() == []
+
+
+@pytest.mark.usefixtures("gpu")
+@pytest.mark.parametrize(
+    ("variable", "value", "line"),
+    [
+        ("FAKE_CUPTI", "rights", CLOSED),
+        ("FAKE_CUPTI", "busy", BUSY),
+        ("FAKE_CUPTI", "mig", "part of a GPU (MIG)"),
+        ("FAKE_CUPTI", "unknown", "cuptiPmSamplingEnable: CUPTI_ERROR_OF_A_TEST"),
+        ("FAKE_CUPTI", "120900", "is version 120900, CUPTI 13 is needed"),
+        ("FAKE_CUPTI", "140000", "is version 140000, CUPTI 13 is needed"),
+        ("FAKE_CUPTI", "crash", "was ended by SIGSEGV"),
+        ("FAKE_DRIVER", "12080", "the driver is of CUDA 12.8, CUPTI 13 needs one of 13.0"),
+        ("FAKE_DRIVER", "100", "cuInit returned 100"),
+        ("LD_LIBRARY_PATH", "/nowhere", "no driver"),
+        ("GPUTUI_CUPTI_PATH", "/nowhere", "need libcupti of CUDA 13"),
+    ],
+)
+def test_what_stands_in_the_way_is_one_line(monkeypatch, variable, value, line):
+    monkeypatch.setenv(variable, value)
+    sampler = started()
+    read_until(sampler, lambda _: False)
+    assert sampler.failure is not None
+    assert line in sampler.failure
+    assert "\n" not in sampler.failure
+    assert sampler.pid is None
+
+
+@pytest.mark.usefixtures("gpu")
+def test_a_gpu_that_is_not_there_is_one_line():
+    sampler = Sampler("GPU-none", cupti_places())
+    read_until(sampler, lambda _: False)
+    assert sampler.failure == ("the GPU's counters cannot be sampled: the driver shows no such GPU")
+
+
+@pytest.mark.usefixtures("gpu")
+def test_of_a_card_with_few_counters_a_pass_the_first_are_taken(monkeypatch):
+    monkeypatch.setenv("FAKE_CUPTI", "two")
+    sampler = started()
+    read_until(sampler, some)
+    assert sampler.facts is not None
+    assert sampler.facts.counters == ("sm_cycles", "sm_active_percent")
+    sampler.close()
+
+
+@pytest.mark.usefixtures("gpu")
+@pytest.mark.parametrize("way", ["overflow", "sysclk"])
+def test_it_goes_on_where_the_buffer_runs_over_or_the_trigger_counts_cycles(monkeypatch, way):
+    monkeypatch.setenv("FAKE_CUPTI", way)
+    sampler = started()
+    batches = read_until(sampler, lambda batches: len(batches) > 3 and some(batches))
+    assert sampler.failure is None
+    assert (sampler.lost > 0) == (way == "overflow")
+    for earlier, later in itertools.pairwise(batches):
+        assert earlier.ends_ns[-1] <= later.starts_ns[0]
+    sampler.close()
+
+
+@pytest.mark.usefixtures("gpu")
+def test_values_that_are_none_are_left_out_and_counted(monkeypatch):
+    monkeypatch.setenv("FAKE_CUPTI", "garbage")
+    sampler = started()
+    batches = read_until(sampler, lambda _: sampler.lost > 200)
+    assert not some(batches)
+    sampler.close()
+
+
+@pytest.mark.usefixtures("gpu")
+def test_one_that_hangs_in_cupti_is_ended(monkeypatch):
+    monkeypatch.setenv("FAKE_CUPTI", "stuck")
+    monkeypatch.setattr("gputui.counters.sampler.END_S", 0.2)
+    sampler = started()
+    read_until(sampler, lambda _: sampler.facts is not None)
+    pid = sampler.pid
+    sampler.close()
+    assert ended(pid)
+
+
+def test_one_that_is_killed_is_one_line_and_another_can_follow(log):
+    sampler = started()
+    batches = read_until(sampler, some)
+    os.kill(sampler.pid, signal.SIGKILL)
+    batches += read_until(sampler, lambda _: False)
+    assert some(batches)
+    assert sampler.failure == "the sampler of the GPU's counters was ended by SIGKILL"
+    another = started()
+    assert some(read_until(another, some))
+    another.close()
+    assert log.read_text() == "enable\nenable\ndisable\n"
+
+
+@pytest.mark.usefixtures("gpu")
+def test_killed_at_any_moment_it_says_so():
+    moments = random.Random(7)
+    for _ in range(12):
+        sampler = started()
+        select.select([sampler], [], [], moments.choice([0.0, 0.005, 0.05]))
+        sampler.read()
+        os.kill(sampler.pid, signal.SIGKILL)
+        read_until(sampler, lambda _: False)
+        assert sampler.failure == "the sampler of the GPU's counters was ended by SIGKILL"
+
+
+_PARENT = """
+import select, sys, threading
+from gputui.counters.sampler import Sampler, cupti_places
+made = []
+thread = threading.Thread(target=lambda: made.append(Sampler("GPU-0", cupti_places())))
+thread.start(); thread.join()  # the thread that starts it may end before gputui does
+sampler = made[0]
+while not sampler.read():
+    assert sampler.failure is None, sampler.failure
+    assert select.select([sampler], [], [], 20)[0]
+print(sampler.pid, flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_it_ends_when_gputui_does_whatever_ended_that(log, number):
+    parent = subprocess.Popen(
+        [sys.executable, "-c", _PARENT], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert parent.stdout is not None
+    pid = int(parent.stdout.readline())
+    parent.send_signal(number)
+    parent.communicate()
+    assert ended(pid)
+    assert log.read_text() == "enable\ndisable\n"
