@@ -6,7 +6,8 @@ it, `results` turns the moments of its tokens into figures, and `run` is the loo
 
 Ranges: `wait` while there is nothing to do; `step` for each turn of the loop, with `schedule`, one
 of `prefill`, `decode` and `mixed` by what the step computes, `sample`, and `detokenize`, in which
-the tokens come to the host. Inside the pass are the ranges of a decoder's parts (see `inference`).
+the tokens come to the host, and `tokenize` for what comes over HTTP (`routes`, with `metrics` under
+vLLM's names). Inside the pass are the ranges of a decoder's parts (see `inference`).
 """
 
 from ..declaration import Figure, Parameter, Preset, Table, Workload
@@ -30,6 +31,7 @@ ARRIVALS = {
     "constant": "one every 1 / rate",
     "burst": "all at once",
     "trace": "the moments and lengths of the file `trace`",
+    "http": "whoever asks at `port`, as OpenAI's clients do; metrics at /metrics",
 }
 LENGTHS = {
     "fixed": "the mean",
@@ -63,7 +65,8 @@ SERVE = Workload(
                "shape of the model, one of the workload inference with rotary positions",
                cpu_default="llama-tiny",
                aliases={old: name for old, name in OLD_NAMES.items() if name in SERVED}),
-        whole("requests", 128, 1, 100_000, "requests in all", cpu_default=24),
+        whole("requests", 128, 1, 100_000, "requests in all; with arrivals=http it ends after them",
+              cpu_default=24),
         choice("arrivals", "poisson", tuple(ARRIVALS),
                "; ".join(f"{name}: {text}" for name, text in ARRIVALS.items())),
         Parameter("rate", "float", 16.0, "mean arrivals a second", minimum=0.001, maximum=1e6,
@@ -75,6 +78,8 @@ SERVE = Workload(
             "for arrivals=trace: a CSV file with a line for each request: seconds since the first, "
             "prompt tokens, output tokens",
         ),
+        whole("port", 8000, 0, 65_535,
+              "for arrivals=http: where to listen on 127.0.0.1; 0 takes any that is free"),
         whole("prompt", 512, 1, 100_000, "mean length of a prompt", cpu_default=48, unit="tokens"),
         whole("output", 128, 1, 100_000, "mean length of an answer", cpu_default=12, unit="tokens"),
         choice("lengths", "lognormal", tuple(LENGTHS),
@@ -86,6 +91,9 @@ SERVE = Workload(
         whole("page", 16, 1, 1024, "positions of a page of the KV cache", unit="positions"),
         whole("pages", 0, 0, 10_000_000,
               "pages of the KV cache; 0: as many as `sequences` of twice the mean length take"),
+        whole("tokenizer_us", 0, 0, 10**6,
+              "keep a core busy so long for each token that is read or written as text, as a slow "
+              "tokenizer does", unit="µs"),
         whole("ttft_target", 1000, 1, 10**6, "for goodput: time to first token at most", unit="ms"),
         whole("tpot_target", 100, 1, 10**6, "for goodput: time of a further token at most",
               unit="ms"),
@@ -105,11 +113,13 @@ SERVE = Workload(
         Preset("summarize", "long prompts, short answers: prefill decides",
                {"prompt": 3000, "output": 60, "rate": 4.0, "budget": 2048}),
         Preset("overload", "all at once: the queue decides", {"arrivals": "burst"}),
+        Preset("http", "a server for any client: gputui --workload serve -p preset=http",
+               {"arrivals": "http", "requests": 100_000}),
         Preset("few-pages", "too little KV cache: requests are put back",
                {"arrivals": "burst", "pages": 160, "prompt": 256, "output": 128, "sequences": 32}),
     ),
     phases=(*("load", "wait", "step", "schedule", "prefill", "decode", "mixed"), *PARTS, "sample",
-            "detokenize"),
+            "tokenize", "detokenize"),
     step_range="step",
     results=(
         DEVICE_NAME,

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 
 import nvtx
 import torch
@@ -20,8 +21,10 @@ from ..report import Report
 from ..runner import STEP, Runner
 from . import SERVE
 from .engine import Engine
+from .metrics import Metrics
 from .requests import Request, draw, read_trace
 from .results import Step, latencies, request_rows, step_rows, throughput, timeline_rows
+from .routes import AskedRequest, Routes, spend
 from .scheduler import Piece, Scheduler, kind_of
 
 LOAD = nvtx.annotate("load")
@@ -61,8 +64,9 @@ def run(given: Mapping[str, Value], report: Report) -> Outcome:
         "kv_pages": pages,
     }
     report.metrics({"device_name": place.name, **figures_so_far})
+    count = f"up to {run['requests']}" if values["arrivals"] == "http" else len(requests)
     report.say(
-        f"serve: {len(requests)} requests, {values['arrivals']}, to {values['size']} ({shape}) in "
+        f"serve: {count} requests, {values['arrivals']}, to {values['size']} ({shape}) in "
         f"{chosen.effective} on {place.name}, {pages} pages of {run['page']}"
     )
     with run, out_of_memory_explained(), torch.inference_mode():
@@ -73,7 +77,7 @@ def run(given: Mapping[str, Value], report: Report) -> Outcome:
                 chosen.dtype,
                 place.device,
                 seed=run["seed"],
-                positions=max(request.prompt + request.output for request in requests),
+                positions=_positions(run, shape, requests, pages),
                 attention="auto",
                 compiled=False,
             )
@@ -82,12 +86,19 @@ def run(given: Mapping[str, Value], report: Report) -> Outcome:
             _warm_up(engine, run)
             synchronize(place.device)
         report.progress("load", 1, 1, "model")
-        steps = _Loop(engine, scheduler, requests, run).serve()
-    return _outcome(run, requests, steps, scheduler, figures_so_far)
+        loop = _Loop(engine, scheduler, requests, run)
+        if values["arrivals"] == "http":
+            with loop.listening(_positions(run, shape, requests, pages)):
+                steps = loop.serve()
+        else:
+            steps = loop.serve()
+    return _outcome(run, loop.requests, steps, scheduler, figures_so_far)
 
 
 def _requests(run: Runner, shape: Shape) -> list[Request]:
     values = run.values
+    if values["arrivals"] == "http":
+        return []
     if values["arrivals"] == "trace":
         return read_trace(
             str(values["trace"]), run["requests"], shape.context, shape.vocabulary, run["seed"]
@@ -108,7 +119,7 @@ def _requests(run: Runner, shape: Shape) -> list[Request]:
 def _pages(run: Runner, shape: Shape, requests: Sequence[Request], element_bytes: int) -> int:
     """How many pages there are. Raises CannotRun if they do not fit, or a request not in them."""
     page = run["page"]
-    longest = max(-(-request.most_positions // page) for request in requests)
+    longest = max((-(-request.most_positions // page) for request in requests), default=0)
     mean = -(-2 * (run["prompt"] + run["output"]) // page)
     pages = run["pages"] or max(longest, run["sequences"] * mean)
     if pages < longest:
@@ -127,6 +138,13 @@ def _pages(run: Runner, shape: Shape, requests: Sequence[Request], element_bytes
     return pages
 
 
+def _positions(run: Runner, shape: Shape, requests: Sequence[Request], pages: int) -> int:
+    """The most positions of a request: of those that come over HTTP what the cache holds."""
+    if requests:
+        return max(request.prompt + request.output for request in requests)
+    return min(shape.context, pages * run["page"])
+
+
 def _warm_up(engine: Engine, run: Runner) -> None:
     """A prompt and a token, untimed, so that libraries load their kernels."""
     count = min(run["budget"], run["page"])
@@ -143,7 +161,9 @@ class _Loop:
         self, engine: Engine, scheduler: Scheduler, requests: Sequence[Request], run: Runner
     ) -> None:
         self.engine, self.scheduler, self.run = engine, scheduler, run
-        self.requests, self.pending = requests, deque(requests)
+        self.requests, self.pending = list(requests), deque(requests)
+        self._routes: Routes | None = None
+        self._metrics: Metrics | None = None
         self.steps: list[Step] = []
         self._started_ns = time.perf_counter_ns()
         self._written = 0
@@ -151,23 +171,69 @@ class _Loop:
 
     def serve(self) -> list[Step]:
         """Answer them; the steps it took."""
-        self._started_ns = time.perf_counter_ns()
-        total, report = len(self.requests), self.run.report
+        total, report = len(self.requests) or self.run["requests"], self.run.report
+        if self._routes is None:
+            self._started_ns = time.perf_counter_ns()
         report.progress("serve", 0, total, "requests")
         while not self.run.is_stopped:
             now_ns = self._now_ns()
             while self.pending and self.pending[0].arrival_ns <= now_ns:
                 self.scheduler.add([self.pending.popleft()])
+            answered = total - self._left(total)
+            if self._routes is not None and answered < total:
+                self._take_asked()
             if self.scheduler.running or self.scheduler.waiting:
                 self._step()
             elif self.pending:
                 self._wait(self.pending[0].arrival_ns - now_ns)
-            else:
+            elif self._routes is None or answered >= total:
                 break
-            left = len(self.pending) + len(self.scheduler.waiting) + len(self.scheduler.running)
-            report.progress("serve", total - left, total, "requests")
+            report.progress("serve", total - self._left(total), total, "requests")
             self._tell()
         return self.steps
+
+    def _left(self, total: int) -> int:
+        """Requests that are not answered; of those that come over HTTP, of all that are wanted."""
+        left = len(self.pending) + len(self.scheduler.waiting) + len(self.scheduler.running)
+        return left if self._routes is None else total - len(self.requests) + left
+
+    @contextmanager
+    def listening(self, most_positions: int) -> Iterator[None]:
+        """Take requests over HTTP, and show metrics there. Raises CannotRun."""
+        values = self.run.values
+        self._metrics = Metrics(str(values["size"]))
+        self._started_ns = time.perf_counter_ns()
+        self._routes = Routes(
+            self.run["port"],
+            str(values["size"]),
+            self._metrics,
+            vocabulary=self.engine.model.shape.vocabulary,
+            most_positions=most_positions,
+            tokenizer_us=self.run["tokenizer_us"],
+            now_ns=self._now_ns,
+        )
+        self.run.report.say(f"serve: http://127.0.0.1:{self._routes.port}/v1/completions")
+        try:
+            yield
+        finally:
+            self._routes.close()
+            for request in (*self.scheduler.running, *self.scheduler.waiting):
+                if isinstance(request, AskedRequest):
+                    request.answer.put(None)
+
+    def _take_asked(self) -> None:
+        """What came over HTTP; waits for it where there is nothing else to do."""
+        assert self._routes is not None
+        scheduler = self.scheduler
+        if scheduler.running or scheduler.waiting:
+            came = self._routes.take(0.0)
+        else:
+            assert self._metrics is not None
+            self._metrics.stand(0, 0, 100 * scheduler.used_pages / scheduler.pages)
+            with WAIT:
+                came = self._routes.take(_LONGEST_NAP_S)
+        self.requests += came
+        scheduler.add(came)
 
     def _now_ns(self) -> int:
         return time.perf_counter_ns() - self._started_ns
@@ -195,9 +261,15 @@ class _Loop:
                 words = logits[:, : engine.model.shape.vocabulary].argmax(dim=-1)
             with DETOKENIZE:
                 writing = [piece.request for piece in pieces if piece.writes]
-                for request, word in zip(writing, words.tolist(), strict=True):
+                written = words.tolist()
+                spend(self.run["tokenizer_us"] * len(written))
+                for request, word in zip(writing, written, strict=True):
                     request.tokens.append(word)
                     request.written_ns.append(self._now_ns())
+                    if isinstance(request, AskedRequest):
+                        request.answer.put(word)
+                        if request.is_done:
+                            request.answer.put(None)
         self._written += len(writing)
         self.steps.append(
             Step(
@@ -212,6 +284,8 @@ class _Loop:
             )
         )
         scheduler.done(pieces)
+        if self._metrics is not None:
+            self._metrics.count(self.steps[-1], writing, scheduler.preemptions)
 
     def _tell(self) -> None:
         if not self.run.report.metrics_due or not self.steps:

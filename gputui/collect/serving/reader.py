@@ -25,7 +25,7 @@ TIMEOUT_S = 2.0
 MAX_PAGE = 8 << 20
 """Bytes of a page; vLLM's has some hundred kilobytes."""
 
-SEARCH_S = 2.0
+SEARCH_S = 1.0
 """From one search for engines to the next, while none was found; then a tenth as often."""
 
 _STOP_S = TIMEOUT_S + 1.0
