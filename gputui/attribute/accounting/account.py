@@ -209,7 +209,8 @@ class Accounting:
             order = np.argsort(called, kind="stable")
             called, last = called[order], np.maximum.accumulate(last[order])
             rows = np.searchsorted(called, ends, side="right") - 1
-            done = np.where(rows >= 0, last.take(np.maximum(rows, 0), mode="clip"), 0)
+            done = np.zeros(len(ends), np.int64)  # where nothing was launched before
+            done[rows >= 0] = last[rows[rows >= 0]]
             # Of what was called before, the latest end is enough.
             newest = max(int(rows[-1]), 0)
             self._launched = [(called[newest:], last[newest:])]
