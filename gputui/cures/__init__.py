@@ -59,6 +59,9 @@ class Cure(NamedTuple):
     prepare: Callable[[Any], None] | None = None
     """What is done to the library once it is imported, before the program's own lines take
     functions of it by name, for a cure that is switched later. It changes nothing by itself."""
+    advice: str = ""
+    """Words of a finding's advice that mean this cure: where the advice has them, it comes before
+    others, and where it has not, nothing is forecast of it. Empty for one of whatever advice."""
     useless: Callable[[Any], str | None] | None = None
     """Asked once the program is in its loop, given the library: why the cure would change nothing
     there, None where it may. A cure that needs runs of its own is spared them so."""

@@ -61,5 +61,5 @@ CURE = Cure(
     apply=_apply,
     library="torch",
     prepare=_prepare,
-    forecast=None,
+    advice="set_detect_anomaly",
 )

@@ -42,4 +42,5 @@ CURE = Cure(
     apply=_apply,
     library="torch",
     forecast="bf16",
+    advice="autocast",
 )

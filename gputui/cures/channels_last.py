@@ -52,4 +52,5 @@ CURE = Cure(
     library="torch",
     in_one_run=False,
     useless=_useless,
+    advice="channels_last",
 )

@@ -25,4 +25,5 @@ CURE = Cure(
     library="torch",
     in_one_run=False,
     useless=compiled_already,
+    advice="torch.compile",
 )

@@ -24,4 +24,5 @@ CURE = Cure(
     apply=_apply,
     library="torch",
     in_one_run=False,
+    advice="dynamic",
 )

@@ -30,5 +30,5 @@ CURE = Cure(
     change="torch.backends.cuda.enable_cudnn_sdp(False)",
     apply=_apply,
     library="torch",
-    forecast=None,
+    advice="enable_cudnn_sdp",
 )

@@ -35,4 +35,5 @@ CURE = Cure(
     change="torch.use_deterministic_algorithms(False), torch.backends.cudnn.deterministic = False",
     apply=_apply,
     library="torch",
+    advice="use_deterministic_algorithms",
 )

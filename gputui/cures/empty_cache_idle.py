@@ -36,4 +36,5 @@ CURE = Cure(
     apply=_apply,
     library="torch",
     prepare=_prepare,
+    advice="empty_cache",
 )

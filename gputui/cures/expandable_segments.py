@@ -39,4 +39,5 @@ CURE = Cure(
     apply=_apply,
     in_one_run=False,
     forecast=None,
+    advice="expandable_segments",
 )

@@ -59,4 +59,5 @@ CURE = Cure(
     apply=_apply,
     library="torch",
     prepare=_prepare,
+    advice="clip_grad_norm_",
 )

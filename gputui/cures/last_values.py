@@ -49,4 +49,5 @@ CURE = Cure(
     change="keep values on the GPU, read them every N steps",
     apply=_apply,
     library="torch",
+    advice=".item()",
 )

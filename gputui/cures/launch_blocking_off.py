@@ -50,6 +50,6 @@ CURE = Cure(
     apply=_apply,
     library="torch",
     in_one_run=False,
-    forecast=None,
     useless=_useless,
+    advice="CUDA_LAUNCH_BLOCKING",
 )

@@ -83,4 +83,5 @@ CURE = Cure(
     library="torch.utils.data",
     in_one_run=False,
     useless=_useless,
+    advice="workers",
 )

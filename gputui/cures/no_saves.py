@@ -33,5 +33,5 @@ CURE = Cure(
     change="save less often, or from another thread (torch.distributed.checkpoint.async_save)",
     apply=saving_idle,
     library="torch",
-    forecast=None,
+    advice="sav",
 )

@@ -55,4 +55,5 @@ CURE = Cure(
     library="transformers.modeling_utils",
     in_one_run=False,
     useless=_useless,
+    advice="scaled_dot_product_attention",
 )

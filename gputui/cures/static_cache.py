@@ -38,5 +38,5 @@ CURE = Cure(
     apply=_apply,
     library="transformers.generation.utils",
     in_one_run=False,
-    forecast=None,
+    advice="cache",
 )

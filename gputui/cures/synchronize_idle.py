@@ -31,6 +31,6 @@ CURE = Cure(
     change="no torch.cuda.synchronize() in the loop",
     apply=_apply,
     library="torch",
-    forecast=None,
     prepare=_prepare,
+    advice="synchronize()",
 )

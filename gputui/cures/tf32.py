@@ -37,4 +37,5 @@ CURE = Cure(
     apply=_apply,
     library="torch",
     forecast="TF32",
+    advice="set_float32_matmul_precision",
 )

@@ -26,8 +26,20 @@ class Candidate(NamedTuple):
     forecast: Gain | None = None
 
     @property
-    def forecast_middle(self) -> float:
-        return self.forecast.middle if self.forecast is not None else 0.0
+    def order(self) -> tuple[float, int]:
+        """The largest forecast first; of those of one finding, as its advice names them."""
+        middle = self.forecast.middle if self.forecast is not None else 0.0
+        place = _place_in_advice(self.finding, self.cure) if self.finding is not None else None
+        return -middle, _UNNAMED if place is None else place
+
+
+_UNNAMED = 1 << 20
+
+
+def _place_in_advice(finding: Finding, cure: Cure) -> int | None:
+    """Where a finding's advice names a cure; None where it does not."""
+    place = finding.advice.find(cure.advice) if cure.advice else -1
+    return None if place < 0 else place
 
 
 _PLACE = re.compile(r"(?P<file>[^/:\s]+\.py):\d+ (?:[\w<>]+\.)*(?P<function>\w+)")
@@ -46,12 +58,12 @@ def plan(findings: Sequence[Finding], *, everything: bool = False) -> list[Candi
                 continue
             candidate = Candidate(cure.name, cure, finding, _forecast(finding, cure))
             before = chosen.get(cure.name)
-            if before is None or candidate.forecast_middle > before.forecast_middle:
+            if before is None or candidate.order < before.order:
                 chosen[cure.name] = candidate
     for cure in known.values():
         if cure.result in (EXACT, ROUNDING) and (everything or ANY in cure.answers):
             chosen.setdefault(cure.name, Candidate(cure.name, cure))
-    ordered = sorted(chosen.values(), key=lambda candidate: -candidate.forecast_middle)
+    ordered = sorted(chosen.values(), key=lambda candidate: candidate.order)
     return [*ordered, *_ablations(findings, known.values())]
 
 
@@ -94,7 +106,7 @@ def _ablations(findings: Sequence[Finding], known: Iterable[Cure]) -> list[Candi
 
 def _forecast(finding: Finding, cure: Cure) -> Gain | None:
     """Of the finding's gains that of the cure: of its name for it, or of the advice as it is."""
-    if cure.forecast is None:
+    if cure.forecast is None or (cure.advice and _place_in_advice(finding, cure) is None):
         return None
     for gain in finding.gains:
         if gain.cure == cure.forecast:

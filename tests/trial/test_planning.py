@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gputui.cures import BOUND, DIFFERENT, cures
+from gputui.model.leaves import CAUSES, LEAF_OF_KEY
 from gputui.report.explain.finding import Finding, Gain
 from gputui.trial import calibration
 from gputui.trial.blocks import BlockReader
@@ -21,10 +22,12 @@ from gputui.trial.planning import PlanError, named, plan
 from tests.schemas_for_tests import check
 
 
-def finding(cause: str, *gains: Gain, place: str = "") -> Finding:
+def finding(cause: str, *gains: Gain, place: str = "", advice: str = "") -> Finding:
+    leaf = LEAF_OF_KEY.get(cause)
+    usual = CAUSES[leaf].advice if leaf in CAUSES else ""
     return Finding(
-        cause=cause, word="", sentence="", advice="", value=1.0, threshold=0.1, source="",
-        gains=gains, place=place,
+        cause=cause, word="", sentence="", advice=advice or usual, value=1.0, threshold=0.1,
+        source="", gains=gains, place=place,
     )  # fmt: skip
 
 
@@ -38,6 +41,18 @@ def test_the_largest_forecast_comes_first_and_ablations_last() -> None:
     assert tf32.forecast == Gain(2.0, 2.4, "TF32")
     (bf16,) = named(["bf16_autocast"], [simt])
     assert bf16.forecast == Gain(3.0, 5.0, "bf16")
+
+
+def test_what_the_advice_names_comes_first_and_has_the_forecast() -> None:
+    gains = Gain(1.5, 3.0)
+    launch = finding(
+        "idle.launch", gains, advice="fused=True for the optimizer; then torch.compile"
+    )
+    ordered = plan([launch])
+    assert [each.name for each in ordered[:2]] == ["fused_optimizer", "compile"]
+    forecasts = {each.name: each.forecast for each in ordered}
+    assert forecasts["fused_optimizer"] == gains
+    assert forecasts["anomaly_off"] is None, "the advice does not mean it"
 
 
 def test_the_function_at_a_findings_line_is_skipped() -> None:
