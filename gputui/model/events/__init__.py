@@ -15,11 +15,9 @@ from collections.abc import Iterator
 from gputui.model.events.base import *
 from gputui.model.events.capture import *
 from gputui.model.events.capture_parts import *
-from gputui.model.events.counters import *
 from gputui.model.events.gpu import *
 from gputui.model.events.machine import *
 from gputui.model.events.run import *
-from gputui.model.events.serving import *
 
 AnyEvent = Event
 """What a source emits and a session folds."""
