@@ -24,8 +24,9 @@ from gputui.report.explain import (
     findings,
     machine_findings,
 )
+from gputui.report.explain.pauses import gpu_works
 from gputui.report.explain.rank_waits import hosts
-from gputui.report.explain.time_tree import FEW_STEPS, TimeTree, gpu_works, time_tree
+from gputui.report.explain.time_tree import FEW_STEPS, TimeTree, time_tree
 from gputui.report.phases import LEAST_LEVEL, PhaseRow, phase_rows, share_of, shares_error_points
 from gputui.report.schema import why_unaccounted
 from gputui.report.scope import step_meaning

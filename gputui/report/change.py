@@ -10,7 +10,8 @@ import msgspec
 from gputui.model import units
 from gputui.model.leaves import LEAF_OF_KEY, LEAVES
 from gputui.model.naming import command_key
-from gputui.report.comparable import Subject, Unit, are_of_other_workloads
+from gputui.report.common_unit import Unit, are_of_other_workloads
+from gputui.report.comparable import Subject
 from gputui.report.compare import Comparison, Difference, Figure, Item
 from gputui.report.statistics import Mean
 

@@ -14,20 +14,16 @@ from dataclasses import dataclass, replace
 from gputui.base.errors import GputuiError
 from gputui.model.kernel_categories import category
 from gputui.report.alerts import ANY_GPU, Threshold
-from gputui.report.comparable import (
-    EFFECTS,
-    ENTRIES_OF,
+from gputui.report.common_unit import (
     OF_OWN_STEPS,
-    Entries,
-    Entry,
-    Subject,
     Unit,
     clock_change,
     common_unit,
     is_of_step,
     scaled,
 )
-from gputui.report.explain.time_tree import share_in_the_loop
+from gputui.report.comparable import EFFECTS, ENTRIES_OF, Entries, Entry, Subject
+from gputui.report.explain.pauses import share_in_the_loop
 from gputui.report.statistics import Mean, noise
 
 CLOCKS_DIFFER = 0.15

@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 
 from gputui.base.decoding import json_decoder
-from gputui.report.comparable import StepKind
+from gputui.report.common_unit import StepKind
 from gputui.report.statistics import Mean
 from gputui.store.library import LibraryEntry
 from gputui.tui.threads import Threads
@@ -43,7 +43,8 @@ def read_facts(path: Path) -> RunFacts:
     """Read a recording. Raises JournalError."""
     from gputui.model.leaves import LEAVES
     from gputui.playback.opening import load
-    from gputui.report.comparable import Subject, step_kind, step_mean
+    from gputui.report.common_unit import step_kind
+    from gputui.report.comparable import Subject, step_mean
     from gputui.report.explain import Analysis, conclusion
     from gputui.report.tables.energy import run_energy
 
@@ -80,7 +81,7 @@ def change_between(before: RunFacts | None, after: RunFacts | None, has_same_wor
     """How the step's length changed, in a few words; "" where it is not known. The commands have
     the same words, or only options differ."""
     from gputui.report.change import step_change
-    from gputui.report.comparable import have_other_operations
+    from gputui.report.common_unit import have_other_operations
 
     if before is None or after is None or before.step is None or after.step is None:
         return ""

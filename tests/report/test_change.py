@@ -23,7 +23,8 @@ from gputui.render import formats
 from gputui.render.comparison import comparison_tables
 from gputui.report.alerts import ThresholdError
 from gputui.report.change import Change, changes, signed_percent
-from gputui.report.comparable import StepKind, Subject
+from gputui.report.common_unit import StepKind
+from gputui.report.comparable import Subject
 from gputui.report.compare import Comparison, Condition, compare
 from gputui.report.statistics import Mean, mean_of_blocks, noise
 from gputui.tui.run_index import RunFacts, change_between

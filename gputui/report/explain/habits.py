@@ -19,7 +19,8 @@ from gputui.model.naming import short_name
 from gputui.report.explain.analysis import Analysis, RunRule, computed_once
 from gputui.report.explain.finding import Finding, gain_of
 from gputui.report.explain.lines import called_lines, printed_line
-from gputui.report.explain.time_tree import TimeTree, paused_share
+from gputui.report.explain.pauses import paused_share
+from gputui.report.explain.time_tree import TimeTree
 
 # Autograd's anomaly mode.
 

@@ -28,23 +28,21 @@ from gputui.report.explain.finding import Finding, capital, gain_of
 from gputui.report.explain.gains import forecast
 from gputui.report.explain.habits import lock_held, threads_compute, waits_for_requests
 from gputui.report.explain.leaves import MANY_WAITS, waits_a_step, waits_among_launches
+from gputui.report.explain.pauses import (
+    WAITS_FOR_WORK,
+    gpu_works,
+    other_work,
+    paused_share,
+    sleeps,
+    with_pauses,
+)
 from gputui.report.explain.rank_causes import LEAST_LATE
 from gputui.report.explain.rank_waits import all_ranks_seen
 from gputui.report.explain.ranks import (
     Lateness,
     lack_of_cores,
 )
-from gputui.report.explain.time_tree import (
-    LAYER,
-    WAITS_FOR_WORK,
-    TimeTree,
-    gpu_works,
-    in_words,
-    other_work,
-    paused_share,
-    sleeps,
-    with_pauses,
-)
+from gputui.report.explain.time_tree import LAYER, TimeTree, in_words
 from gputui.report.schema import lost_share, why_lost
 from gputui.state import Run
 
