@@ -30,6 +30,8 @@ OWN_STEP = ("step_ms", "avg_ms", "itl_ms", "tpot_ms")
 """Names of a workload's own step, the first that it reports."""
 
 _STEP, _GRAPH, _MS = "step", "graph", 1e6
+_OF_KERNELS = {"timed_by", "convolution"}
+"""Tables whose passes are kernels, by a column or their name: others have copies, and gaps."""
 
 
 @dataclass(frozen=True)
@@ -106,7 +108,7 @@ def work_of(session: Session, run: Run) -> Iterator[Work]:
     measured = [row for row in rows if not row.depth and f"{row.path}/{_STEP}" in inner]
     for table in run.result.tables if run.result is not None else ():
         names = [column.name for column in table.columns]
-        if "gpu_ms" not in names:
+        if "gpu_ms" not in names or not _OF_KERNELS & {table.name, *names}:
             continue
         times = [cells[names.index("gpu_ms")] for cells in table.rows]
         if len(times) != len(measured):  # a row that was refused has no steps
@@ -122,13 +124,14 @@ def work_of(session: Session, run: Run) -> Iterator[Work]:
             # Timed in a graph: there, too, its kernels were recorded.
             graph = inner.get(f"{around.path}/{_GRAPH}")
             timed = _kernels(session, run, graph) if graph is not None else {}
+            kernels_ns = sum(times.total for times in own.values()) / steps.instances
+            if sum(each.values()) == 1:  # else one name may be of kernels of several sizes
+                [(name, kernel)] = own.items()
+                kernels_ns = float(timed.get(name, kernel).median or 0)
             yield Work(
                 label=around.name,
                 table_us=1e3 * table_ms,
-                kernels_us=sum(
-                    (timed.get(name, times).median or 0) * each[name] / 1e3
-                    for name, times in own.items()
-                ),
+                kernels_us=kernels_ns / 1e3,
                 kernels=sum(each.values()),
             )
 
