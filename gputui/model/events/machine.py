@@ -184,7 +184,6 @@ class ClockRead(Event, frozen=True, kw_only=True, tag="clock_read"):
 
 # --- What a serving engine says of itself on its page of metrics.
 
-# An argument a line would make three times as many.
 Positive = Annotated[float, Meta(ge=0, le=1e18)]
 
 
