@@ -49,6 +49,8 @@ class Model:
     paused: bool = False
     caption: tuple[str, str] | None = None
     """What the demo shows now, and who leads; None outside the demo."""
+    own_scale: bool = False
+    """Whether charts are drawn in the scale of their data, not up to all there is."""
     visited: str = ""
     """The name of the recording opened from Sessions; "" for the live session."""
     remark: str = ""

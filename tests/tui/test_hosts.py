@@ -149,7 +149,7 @@ async def test_enter_opens_a_host_and_escape_leads_back() -> None:
         assert "2 hosts, 16 GPUs: 1 not seen, 1 idle" in shown.text
         await shown.press("1")
         assert "2 hosts, 16 GPUs" in shown.text
-        await shown.press("plus")
+        await shown.press("greater_than_sign")
         assert "other hosts are read every 1 s" in shown.text
         await shown.press("w")
         assert "nothing is started there from here" in shown.text

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from gputui.model.events import GpuSample, GpuUnavailable
 from gputui.state import Gpu, Session
 from gputui.tui.widgets.canvas import row_width
-from gputui.tui.widgets.memory_charts import bar_row, scale_of
+from gputui.tui.widgets.memory_charts import bar_row
 from tests.tui import scripted
 from tests.tui.conftest import Show
 from tests.tui.scripted import GIB
@@ -80,11 +82,20 @@ async def test_eight_gpus_have_a_bar_each(show: Show) -> None:
             assert f"GPU {index} ▕" in shown.text
 
 
-def test_the_scale_fits_what_is_held() -> None:
-    assert scale_of(0, 140 * GIB) == 1 << 20
-    assert scale_of(1.65 * GIB, 140 * GIB) == 2 * GIB
-    assert scale_of(1.3 * GIB, 140 * GIB) == 1.5 * GIB
-    assert scale_of(139 * GIB, 140 * GIB) == 140 * GIB
+async def test_charts_are_as_high_as_all_there_is_until_z(show: Show) -> None:
+    """1.65 of 140 GiB looked full; in the data's own scale it is said how much that enlarges."""
+    async with show(scripted.gpu_session(1, quiet=2), (120, 40)) as shown:
+        await shown.press("6")
+        assert "140 GiB┤" in shown.text
+        assert "×" not in "".join(line[:10] for line in shown.lines)
+        await shown.press("z")
+        assert "charts are in the scale of their data" in shown.lines[-1]
+        assert "140 GiB┤" not in shown.text
+        assert re.search(r"^ *×\d+│", shown.text, re.MULTILINE)
+        await shown.press("z")
+        assert "140 GiB┤" in shown.text
+        await shown.press("2", "z")
+        assert "no charts here" in shown.lines[-1]
 
 
 @pytest.mark.parametrize("width", [60, 80, 120, 200])

@@ -17,7 +17,7 @@ TRAINING = DATA / "h100-training.json.gz"
 
 KEYS = (
     *("plus", "minus", "g", "l", "up", "down", "left", "right", "home", "end", "pageup"),
-    *("pagedown", "comma", "full_stop", "n", "N", "0", "z", "Z"),
+    *("pagedown", "comma", "full_stop", "n", "N", "0"),
 )
 
 

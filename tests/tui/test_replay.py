@@ -161,7 +161,7 @@ async def test_space_halts_time_and_lets_it_go_on() -> None:
         await replay.press("space")
         assert replay.playback.is_paused
         assert "paused" in replay.top
-        await replay.press("plus")
+        await replay.press("greater_than_sign")
         assert "×2" in replay.top
 
 
@@ -200,9 +200,9 @@ async def test_what_is_jumped_to_is_said() -> None:
 
 async def test_the_speed_has_its_bounds() -> None:
     async with replayed() as replay:
-        await replay.press(*["plus"] * 9)
+        await replay.press(*["greater_than_sign"] * 9)
         assert "×64" in replay.top
-        await replay.press(*["minus"] * 12)
+        await replay.press(*["less_than_sign"] * 12)
         assert "×0.25" in replay.top
 
 

@@ -386,9 +386,9 @@ async def test_nothing_is_drawn_behind_a_dialog(show: Show) -> None:
 
 async def test_the_interval_changes_within_its_bounds(show: Show) -> None:
     async with show([[scripted.header(1)]]) as shown:
-        await shown.press("plus")
+        await shown.press("greater_than_sign")
         assert shown.source.interval_s == 2.0
-        await shown.press(*["minus"] * 9)
+        await shown.press(*["less_than_sign"] * 9)
         assert shown.source.interval_s == 0.1
 
 

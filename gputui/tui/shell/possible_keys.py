@@ -48,7 +48,9 @@ def possible(model: Model, view: View) -> set[str]:
     if view.MARKS and run is not None:
         actions.add("recording('mark')")
     if view.CHARTS:
-        actions.add("zoom(1)")
+        actions.add("zoom(-1)")
+    if view.SCALES:
+        actions.add("scale")
     if view.PROCESSES:
         actions |= {"processes", "tree"} if model.session.gpus else set()
         actions -= set() if model.session.gpus else {"sort", "filter"}

@@ -100,6 +100,16 @@ class ViewKeys(Commands):
         told = self.view.zoom(step)
         self.say(f"charts show {told}" if told else _NO_CHARTS)
 
+    def action_scale(self) -> None:
+        """Charts up to all there is, or as large as they can be drawn."""
+        if not self.view.SCALES:
+            self.say(_NO_CHARTS)
+            return
+        self.model.own_scale = not self.model.own_scale
+        own = "in the scale of their data: ×N says how much larger"
+        self.say(f"charts are {own if self.model.own_scale else 'as high as all there is'}")
+        self.draw()
+
     def action_step(self, columns: int) -> None:
         """Read all charts at another moment."""
         before = self.view.drawn

@@ -81,15 +81,12 @@ class OperationsView(DraggedView):
     FILTERS = True
     can_focus = True
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("plus,equals_sign", "closer(-1)", "zoom in", show=False),
-        Binding("minus", "closer(1)", "zoom out", show=False),
         Binding("g", "gap", "next gap", show=False),
         Binding("l", "launch", "from a launch to its kernel, and back", show=False),
         Binding("left_square_bracket", "measure(0)", "measure from here", show=False),
         Binding("right_square_bracket", "measure(1)", "measure to here", show=False),
     ]
     HINTS: ClassVar[tuple[tuple[str, str, str], ...]] = (
-        ("+", "− zoom", "focused.closer(-1)"),
         ("g", "next gap", "focused.gap"),
         ("l", "launch ↔ kernel", "focused.launch"),
         ("[", "] measure", "focused.measure(0)"),
@@ -567,10 +564,6 @@ class OperationsView(DraggedView):
                 self._place = _Place(number, max(low, min(high - 1, lane.row_at(moment))))
                 self._partner = None
                 return
-
-    def action_closer(self, step: int) -> None:
-        """Zoom, around the cursor."""
-        self.zoom(step)
 
     def zoom(self, step: int) -> str:
         """A window twice as long, or half."""

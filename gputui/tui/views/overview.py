@@ -49,6 +49,7 @@ class OverviewView(View):
     """The answer first."""
 
     FOLLOWS_SCOPE = True
+    SCALES = True
 
     def __init__(self, model: Model) -> None:
         super().__init__(model)

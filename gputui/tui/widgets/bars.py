@@ -17,7 +17,8 @@ from gputui.tui.widgets.line_view import LineView
 
 _ORDER = (
     *("go_home", "clear", "activate", "recording('mark')", "recording('compare')"),
-    *("workloads", "stop_run", "log", "pause", "sort", "filter", "processes", "tree", "zoom(1)"),
+    *("workloads", "stop_run", "log", "pause", "sort", "filter", "processes", "tree", "zoom(-1)"),
+    "scale",
     *("scope", "export", "recording('rename')", "recording('delete')", "recording('folder')"),
     *("replay_jump", "replay_phase", "replay_event", "palette", "help", "quit"),
 )

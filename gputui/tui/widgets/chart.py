@@ -215,11 +215,13 @@ class Chart(msgspec.Struct, frozen=True):
     reason: str = ""
     value_role: str = "value"
 
-    def top(self, values: Sequence[float | None]) -> float:
-        """Where the axis ends: the next round figure above what is seen, at most the maximum; 0 if
-        the scale is unknown."""
+    def top(self, values: Sequence[float | None], *, own_scale: bool) -> float:
+        """Where the axis ends: at all there is, or with `own_scale` at the next round figure above
+        what is seen; 0 if the scale is unknown."""
         if not self.maximum:
             return 0.0
+        if not own_scale:
+            return self.maximum
         seen = max((value for value in values if value is not None), default=0.0)
         if seen <= 0:
             return self.maximum
@@ -258,7 +260,8 @@ def chart_rows(
     rows: list[Row] = [_title(chart, axis, columns, at, width, count)]
     if plot_height < 1:
         return rows[:height]
-    maximum = chart.top(columns)
+    maximum = chart.top(columns, own_scale=look.own_scale)
+    enlarged = round(chart.maximum / maximum) if chart.maximum and maximum else 1
     top = chart.format(maximum) if maximum else ""
     if chart.reason or not chart.maximum:
         text = f"n/a: {chart.reason}" if chart.reason else "n/a"
@@ -271,6 +274,8 @@ def chart_rows(
     else:
         for y, text in enumerate(block_rows(columns, maximum, plot_height)):
             label = fit(top, labels, right=True) + "┤" if y == 0 else " " * labels + "│"
+            if y == 1 and enlarged > 1:
+                label = fit(f"×{enlarged}", labels, right=True) + "│"
             plot: Row = ((text, chart.role),)
             if at is not None:
                 under = text[at] if text[at] != " " else "│"

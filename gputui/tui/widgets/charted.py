@@ -20,6 +20,7 @@ class ChartedView(View):
     """A view whose charts have one time axis, in `look`."""
 
     CHARTS = True
+    SCALES = True
 
     def __init__(self, model: Model) -> None:
         super().__init__(model)
@@ -45,6 +46,7 @@ class ChartedView(View):
         """Mark on the time axes when phases of the run began, and where they end."""
         run, source = self.model.run, self.model.source
         self.look.end = "now"
+        self.look.own_scale = self.model.own_scale
         if isinstance(source, Playback):
             self.look.end = clock_text(source.position_s).partition(".")[0]
         self.look.marks = tuple(run.phase_starts)[-_MARKS:] if run is not None else ()

@@ -29,7 +29,10 @@ def step_times(step: PhaseRow, height: int, width: int) -> Panel:
 def host(model: Model, width: int) -> Panel:
     """Its CPUs and memory, each with its last minute."""
     session = model.session
-    rows = [spark_row(chart, None, width, model.interval_s) for chart in host_charts(session)]
+    rows = [
+        spark_row(chart, None, width, model.interval_s, own_scale=model.own_scale)
+        for chart in host_charts(session)
+    ]
     facts = session.header.host if session.header is not None else None
     name, note = (facts.hostname, f"{facts.cpu_count} CPUs") if facts is not None else ("", "")
     return Panel(f"Host  {name}", rows, note, view="devices")

@@ -39,12 +39,14 @@ def gpu_panel(
     gpu = gpu or next(iter(gpus.values()))
     own = next((one for one in energy if one.gpu == gpu.facts.index), None)
     if is_narrow:  # one column: the 100 % bar is just above
-        return _panel(gpu, run, of, own, None, width, height, model.interval_s, pairs=True)
+        return _panel(gpu, run, of, own, None, width, height, model.interval_s, pairs=True,
+                      own_scale=model.own_scale)  # fmt: skip
     busy = None
     for (_, device), tree in model.analysis(model.scoped or run).device_trees.items():
         if device == gpu.facts.index and tree.wall_ns:
             busy = 100 * (1 - tree.share(tree.idle_ns))
-    return _panel(gpu, run, of, own, busy, width, height, model.interval_s, pairs=width >= 90)
+    return _panel(gpu, run, of, own, busy, width, height, model.interval_s, pairs=width >= 90,
+                  own_scale=model.own_scale)  # fmt: skip
 
 
 def _energy_words(energy: RunEnergy | None, of: str) -> list[str]:
@@ -63,9 +65,9 @@ def _energy_words(energy: RunEnergy | None, of: str) -> list[str]:
 
 def _panel(
     gpu: Gpu, run: Run, of: str, energy: RunEnergy | None, busy: float | None, width: int,
-    height: int, interval_s: float, *, pairs: bool,
+    height: int, interval_s: float, *, pairs: bool, own_scale: bool,
 ) -> Panel:  # fmt: skip
-    """A GPU's figures, each with its last minute on a scale that fits it. After the run, and of a
+    """A GPU's figures, each with its last minute. After the run, and of a
     scope that was read again, they are means of the time in which it used the GPU: what an idle
     one reads says nothing of it."""
     sample = gpu.sample
@@ -84,7 +86,10 @@ def _panel(
         rows.append(row)
     found = [chart for chart in charts(gpu) if not chart.reason]
     half = (width - 2) // 2 if pairs else width
-    cells = [spark_row(chart, _mean_in(run, gpu, chart), half, interval_s) for chart in found]
+    cells = [
+        spark_row(chart, _mean_in(run, gpu, chart), half, interval_s, own_scale=own_scale)
+        for chart in found
+    ]
     if half < width:
         cells = [(*left, ("  ", "text"), *right) for left, right in pairwise([*cells, ()])][::2]
     rows += cells
@@ -112,8 +117,10 @@ def _mean_in(run: Run, gpu: Gpu, chart: Chart) -> float | None:
     return None if series is None else series.mean(used_span(run.devices.get(index)))
 
 
-def spark_row(chart: Chart, mean: float | None, width: int, interval_s: float) -> Row:
-    """A figure, the newest one or a mean, and its last minute on a scale that fits it."""
+def spark_row(
+    chart: Chart, mean: float | None, width: int, interval_s: float, *, own_scale: bool
+) -> Row:
+    """A figure, the newest one or a mean, and its last minute."""
     name, text = chart.titles[min(1, len(chart.titles) - 1)]
     text = text.partition("  ")[0].partition(" of ")[0]
     text = text if mean is None else chart.format(mean)
@@ -124,7 +131,7 @@ def spark_row(chart: Chart, mean: float | None, width: int, interval_s: float) -
     last_ns, interval_ns = chart.series.last_ns, int(interval_s * 1e9)
     axis = TimeAxis((last_ns // interval_ns + 1) * interval_ns, interval_ns, interval_ns)
     values = axis.columns(chart.series.samples(interval_ns), room) if room else []
-    top = chart.top(values)
+    top = chart.top(values, own_scale=own_scale)
     line = spark(values, top) if top else ""
     scale = f" to {chart.format(top)}".replace(".00 ", " ").replace(".0 ", " ") if top else ""
     return (

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from math import ceil, log2
+from math import ceil
 
 import msgspec
 
 from gputui.model.events import GpuSample
 from gputui.model.units import percent, size
-from gputui.state import Gpu, Session, Track
+from gputui.state import Gpu, Session
 from gputui.tui.widgets.canvas import Row, Span, bar, clip, row_width
 from gputui.tui.widgets.chart import Chart
 from gputui.tui.widgets.gpu_charts import bandwidth_chart, chart_grid
@@ -19,18 +19,6 @@ from gputui.tui.widgets.series import Look
 _NARROWEST_BAR = 12
 
 
-def scale_of(most: float, total: float | None) -> float:
-    """The top of an axis for what was held at most: 1, 1.5, 2, 3, 4, 6 … MiB or GiB, a little
-    above it, or all there is where most of that is used.
-
-    Against 140 GiB a program of 2 GiB would be a flat line.
-    """
-    wanted = max(most * 1.05, 1 << 20)
-    power = 2.0 ** ceil(log2(wanted))
-    top = power * 0.75 if power * 0.75 >= wanted else power
-    return min(top, total) if total else top
-
-
 def device_rows(
     session: Session, width: int, height: int, interval_s: float, look: Look
 ) -> list[Row]:
@@ -39,13 +27,13 @@ def device_rows(
     gpus = list(session.gpus.values())
     if not gpus:
         charts = [
-            _of_host(chart, look)
+            _of_host(chart)
             for chart in host_charts(session)
             if chart.role == "memory" and chart.series.extremes(0, 1) is not None
         ]
         return chart_grid(charts, width, height, interval_s, look) if charts else []
     rows = [bar_row(gpu, width) for gpu in gpus][:height]
-    charts = [_chart(gpu, look) for gpu in gpus]
+    charts = [_chart(gpu) for gpu in gpus]
     if len(gpus) == 1:
         charts.append(bandwidth_chart(gpus[0]))
     return rows + chart_grid(charts, width, height - len(rows), interval_s, look)
@@ -89,31 +77,23 @@ def bar_row(gpu: Gpu, width: int) -> Row:
     )
 
 
-def _scale(used: Track, total: float | None, look: Look) -> float | None:
-    """The top of an axis for what is in sight."""
-    known = used.extremes(used.last_ns - look.window_ns, max(1, look.column_ns))
-    return scale_of(known[2], total) if known else total
-
-
-def _of_host(chart: Chart, look: Look) -> Chart:
-    top = _scale(chart.series, chart.maximum, look)
+def _of_host(chart: Chart) -> Chart:
     (name, text), *others = chart.titles
-    titles = ((f"{name} used", f"{text}, scale to {size(top)}"), *others)
-    return msgspec.structs.replace(chart, maximum=top, titles=titles)
+    titles = ((f"{name} used", text), *others)
+    return msgspec.structs.replace(chart, titles=titles)
 
 
-def _chart(gpu: Gpu, look: Look) -> Chart:
+def _chart(gpu: Gpu) -> Chart:
     sample = gpu.sample or GpuSample(index=gpu.facts.index)
     total = sample.memory_total_bytes or gpu.facts.memory_total_bytes
     used = gpu.samples.track("memory_used_bytes")
-    top = _scale(used, float(total) if total else None, look)
     name = f"GPU {gpu.facts.index} memory used"
     of = f" of {size(total)}" if total else ""
     held_now = size(sample.memory_used_bytes)
     return Chart(
-        ((name, f"{held_now}{of}, scale to {size(top)}"), (name, held_now), ("", held_now)),
+        ((name, f"{held_now}{of}"), (name, held_now), ("", held_now)),
         "memory",
-        top,
+        float(total) if total else None,
         size,
         used,
         reason=gpu.unavailable.get("memory_used_bytes", ""),

@@ -99,7 +99,7 @@ class OneStepView(DraggedView):
         which = f"{len(self._kept) - self.step_back} of {len(self._kept)} kept"
         named = "; ".join(filter(None, (what_it_is(step, tree), which)))
         others = "another step" if len(self._kept) > 1 else "into it"
-        keys = f"↑ ↓ {others}, then ← → z Z"
+        keys = f"↑ ↓ {others}, then ← → − +"
         title = f"One step, {duration(step.duration_ns)}: {named}"
         notes = (f"{keys}  {_BUTTONS}", f"↑ ↓ {_BUTTONS}", _BUTTONS)
         note = next((one for one in notes if len(title) + len(one) + 8 <= width), "")

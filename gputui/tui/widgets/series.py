@@ -19,6 +19,8 @@ class Look(msgspec.Struct):
     level: int = USUAL
     at_ns: int | None = None
     marks: tuple[tuple[int, str], ...] = ()
+    own_scale: bool = False
+    """Whether charts end at the next round figure above what is seen, not at all there is."""
     end: str = "now"
     """What the newest moment is called."""
     column_ns: int = 0

@@ -95,6 +95,8 @@ class View(LineView):
     SORTS = False
     FILTERS = False
     CHARTS = False
+    SCALES = False
+    """Whether it has charts whose scale can be that of their data."""
     PROCESSES = False
     RECORDINGS = False
     MARKS = False
