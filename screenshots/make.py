@@ -25,7 +25,7 @@ from unittest import mock
 from textual.pilot import Pilot
 from textual.strip import Strip
 
-from gputui.collect.catalogue import load_catalogue
+from gputui.collect.catalogue import Forecast, load_catalogue
 from gputui.model.events import AnyEvent, RunProgress
 from gputui.model.hub import Hub
 from gputui.playback.index import Moment
@@ -38,11 +38,16 @@ from gputui.tui.source import Options
 from gputui.tui.tour import caption
 from screenshots.moving import moving_svg
 
-SMALL = Path(__file__).parents[1] / "tests" / "data" / "h200-inference.gputui"
+DATA = Path(__file__).parents[1] / "tests" / "data"
+SMALL = DATA / "h200-inference.gputui"
+TRACED = DATA / "h100-training.json.gz"
+SERVED = DATA / "h200-serve.gputui.gz"
 
 PICTURES: tuple[tuple[str, tuple[int, int], str, tuple[str, ...]], ...] = (
     ("overview", (120, 40), "whole", ("1",)),
     ("time", (120, 40), "whole", ("2",)),
+    ("icicle", (120, 40), "served", ("2", "2", "down", "right", "right")),
+    ("operations", (120, 40), "traced", ("3", "plus")),
     ("timeline", (120, 40), "whole", ("3",)),
     ("phases", (120, 40), "running", ("4",)),
     ("kernels", (120, 40), "whole", ("5",)),
@@ -54,6 +59,8 @@ PICTURES: tuple[tuple[str, tuple[int, int], str, tuple[str, ...]], ...] = (
     ("gpus-80x24", (80, 24), "running", ("6",)),
     ("overview-200x50", (200, 50), "whole", ("1",)),
     ("workloads", (120, 40), "whole", ("w",)),
+    ("workload", (120, 40), "whole", ("w", "enter", *["down"] * 4)),
+    ("palette", (120, 40), "whole", ("colon",)),
     ("help", (120, 40), "whole", ("h",)),
 )
 """Name, columns and lines, what is shown, keys pressed."""
@@ -88,18 +95,28 @@ STILL = 4
 class Still:
     """A source that shows one moment of a live session."""
 
-    def __init__(self, events: Sequence[AnyEvent]) -> None:
+    has_run = False
+
+    def __init__(self, events: Sequence[AnyEvent], path: Path | None = None) -> None:
         self.hub = Hub(lambda: None)
         self.hub.emit(list(events))
         self.interval_s = 1.0
         self.recording = self
-        self.path = None
+        self.path = path
         self.failure = None
         self.notices: tuple[str, ...] = ()
         self.catalogue = load_catalogue
 
     def start(self) -> None:
         """Nothing moves."""
+
+    def forecaster(self) -> Still:
+        """Asked what a run would need, it knows nothing."""
+        return self
+
+    def ask(self, *_: object) -> Forecast:
+        """See above."""
+        return Forecast()
 
     def close(self) -> bool:
         """Nothing to close."""
@@ -162,10 +179,11 @@ async def settled(app: GputuiApp, pilot: Pilot[None]) -> None:
 
 
 async def still(
-    name: str, size: tuple[int, int], events: list[AnyEvent], keys: tuple[str, ...]
-) -> str:
-    """The SVG of one screen."""
-    app = GputuiApp(lambda _: Still(events), Session(), Options(shows_run=True))
+    name: str, size: tuple[int, int], events: list[AnyEvent], keys: tuple[str, ...],
+    path: Path | None,
+) -> str:  # fmt: skip
+    """The SVG of one screen; `path` is of a file whose single operations can be shown."""
+    app = GputuiApp(lambda _: Still(events, path), Session(), Options(shows_run=True))
     async with app.run_test(size=size) as pilot:
         while app.model.source is None:
             await pilot.pause()
@@ -248,10 +266,21 @@ async def drawn() -> Mapping[str, str]:
         for number, event in enumerate(whole)
         if isinstance(event, RunProgress) and event.total and event.done > 0.6 * event.total
     ]
-    shown = {"running": whole[: late[-1]], "whole": whole}
+    shown = {
+        "running": whole[: late[-1]],
+        "whole": whole,
+        "traced": events_until(TRACED, None),
+        "served": events_until(SERVED, None),
+    }
     # The screen opens on the overview: its key would turn to the next tab.
     stills = (
-        still(name, size, shown[what], keys[1:] if keys[0] == "1" else keys)
+        still(
+            name,
+            size,
+            shown[what],
+            keys[1:] if keys[0] == "1" else keys,
+            TRACED if what == "traced" else None,
+        )
         for name, size, what, keys in PICTURES
     )
     # Each application puts back what it found in their place, but they end in any order.

@@ -91,7 +91,7 @@ async def test_charts_are_as_high_as_all_there_is_until_z(show: Show) -> None:
         await shown.press("z")
         assert "charts are in the scale of their data" in shown.lines[-1]
         assert "140 GiB┤" not in shown.text
-        assert re.search(r"^ *×\d+│", shown.text, re.MULTILINE)
+        assert re.search(r"^ *×\d+\.\d│", shown.text, re.MULTILINE)
         await shown.press("z")
         assert "140 GiB┤" in shown.text
         await shown.press("2", "z")

@@ -161,7 +161,7 @@ async def test_keys_that_have_nothing_to_do_say_so(show: Show) -> None:
             ("r", "nothing to sort here"),
             (",", "no charts here: 6 shows some"),
             (("right",), "all tables are one list here"),
-            ("22", "this view has no further tab"),
+            ("44", "this view has no further tab"),
             (("3", "up"), "no step was kept in parts"),
             ("0", "the newest is in sight already"),
             (("6", "right"), "there is no other GPU"),

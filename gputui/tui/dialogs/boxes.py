@@ -70,7 +70,7 @@ class Question(Dialog[str]):
                 if one.is_at_once:
                     self.dismiss(one.key)
                 else:
-                    self.query_one(f"#{one.key}").focus()
+                    self.query(f"#{one.key}").focus()
 
 
 SIGNALS = {
@@ -120,24 +120,26 @@ class Prompt(Dialog[str]):
         self._does = does
         self._text = text
         self._wrong = wrong
+        # Parts are held, not looked for: a message may come while they are taken down.
+        self._error = Line(classes="error")
 
     def compose(self) -> ComposeResult:
         """The hint, the field, and what is wrong with it."""
         with Frame(self._title, f"Enter {self._does}  Esc cancel"):
             yield Line(self._hint, classes="dim")
             yield Input(self._text)
-            yield Line(id="wrong", classes="error")
+            yield self._error
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
         """Give the text, unless it is wrong."""
         if wrong := self._wrong(event.value):
-            self.query_one("#wrong", Line).update(Content(f"! {wrong}"))
+            self._error.update(Content(f"! {wrong}"))
         else:
             self.dismiss(event.value)
 
     def on_input_changed(self) -> None:
         """It may be right now."""
-        self.query_one("#wrong", Line).update("")
+        self._error.update("")
 
 
 class DetailsBox(Dialog[None]):
@@ -187,18 +189,20 @@ class Help(Dialog[str]):
     def __init__(self, *, replays: bool) -> None:
         super().__init__()
         self._keys = keys_of(replays)
+        self._table: DataTable[Text] = DataTable(show_header=False, cursor_type="row")
+        self._none = Line("no key does that", classes="dim")
 
     def compose(self) -> ComposeResult:
         """A field, and below it the keys."""
         with Frame("Keys", "a word filters  ↑ ↓ choose  Enter does it  Esc close", wide=True):
             yield Input(placeholder="what a key should do", compact=True, id="words")
-            yield DataTable(show_header=False, cursor_type="row", id="keys")
-            yield Line("no key does that", id="none", classes="dim")
+            yield self._table
+            yield self._none
 
     def on_mount(self) -> None:
         """All keys."""
         is_wide = self.app.size.width >= _WITH_GROUPS
-        self.query_one(DataTable).add_columns(*["where"] * is_wide, "key", "does")
+        self._table.add_columns(*["where"] * is_wide, "key", "does")
         self._list("")
 
     def on_input_changed(self, event: Input.Changed) -> None:
@@ -210,7 +214,7 @@ class Help(Dialog[str]):
 
     def action_to_keys(self) -> None:
         """From the field into the list."""
-        self.query_one(DataTable).focus()
+        self._table.focus()
 
     def on_input_submitted(self) -> None:
         """Enter without a choice closes."""
@@ -222,7 +226,7 @@ class Help(Dialog[str]):
 
     def _list(self, text: str) -> None:
         words = text.lower().split()
-        table: DataTable[Text] = self.query_one(DataTable)
+        table = self._table
         table.clear()
         for key in self._keys:
             said = f"{key.shown} {key.help}".lower()
@@ -230,4 +234,4 @@ class Help(Dialog[str]):
                 cells = (key.group, key.shown, key.help)[-len(table.columns) :]
                 table.add_row(*map(Text, cells), key=key.action)
         table.display = bool(table.row_count)
-        self.query_one("#none").display = not table.row_count
+        self._none.display = not table.row_count

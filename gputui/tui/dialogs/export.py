@@ -39,32 +39,36 @@ class ExportDialog(Dialog[ExportRequest]):
         super().__init__()
         self._formats = formats
         self._title = title
-        self._default = default
         self._ending = formats[0].ending
+        # Parts are held, not looked for: a message may come while they are taken down.
+        options = [Option(Content(f"{known.key:<12} {known.title}")) for known in formats]
+        self._list = OptionList(*options, compact=True)
+        self._needs = Line(classes="dim")
+        self._path = Input(f"{default}{self._ending}", select_on_focus=False)
+        self._error = Line(classes="error")
 
     def compose(self) -> ComposeResult:
         """The formats, what the chosen one needs, and the path."""
         with Frame(self._title, "Enter write  ↑ ↓ format  Tab path  Esc cancel"):
-            options = [Option(Content(f"{known.key:<12} {known.title}")) for known in self._formats]
-            yield OptionList(*options, compact=True)
-            yield Line(id="needs", classes="dim")
-            yield Input(f"{self._default}{self._ending}", select_on_focus=False)
-            yield Line(id="wrong", classes="error")
+            yield self._list
+            yield self._needs
+            yield self._path
+            yield self._error
 
     def on_mount(self) -> None:
         """Letters go to the path."""
-        self.query_one(OptionList).highlighted = 0
-        self.query_one(Input).focus()
+        self._list.highlighted = 0
+        self._path.focus()
 
     def action_choose(self, step: int) -> None:
         """Another format, from the path's field."""
-        formats = self.query_one(OptionList)
-        formats.highlighted = ((formats.highlighted or 0) + step) % len(self._formats)
+        at = (self._list.highlighted or 0) + step
+        self._list.highlighted = at % len(self._formats)
 
     def on_option_list_option_highlighted(self, event: OptionList.OptionHighlighted) -> None:
         """The path ends as the format's files do."""
-        chosen, path = self._formats[event.option_index], self.query_one(Input)
-        self.query_one("#needs", Line).update(Content(chosen.requirements))
+        chosen, path = self._formats[event.option_index], self._path
+        self._needs.update(Content(chosen.requirements))
         if path.value.endswith(self._ending):
             path.value = path.value.removesuffix(self._ending) + chosen.ending
             path.cursor_position = len(path.value)
@@ -72,13 +76,13 @@ class ExportDialog(Dialog[ExportRequest]):
 
     def on_option_list_option_selected(self) -> None:
         """A click, or Enter in the list."""
-        self.query_one(Input).focus()
+        self._path.focus()
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
         """Write it there."""
         text = event.value.strip()
         if not text:
-            self.query_one("#wrong", Line).update("! a path is needed")
+            self._error.update("! a path is needed")
             return
-        number = self.query_one(OptionList).highlighted or 0
+        number = self._list.highlighted or 0
         self.dismiss(ExportRequest(self._formats[number].key, os.path.expanduser(text)))

@@ -13,7 +13,6 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, VerticalScroll
 from textual.content import Content
-from textual.widget import Widget
 from textual.widgets import Button, Input, OptionList, Select, Static, Switch
 from textual.widgets.option_list import Option
 
@@ -136,12 +135,15 @@ class WorkloadDialog(Dialog[StartRequest]):
         self._workloads: Sequence[Workload] = ()
         self._told: Catalogue | str | None = None
         """What was told before there was anything to show it in."""
+        # Parts are held, not looked for: a message may come while they are taken down.
+        self._listed = OptionList(compact=True)
+        self._about = Line("asking for the list…", id="description", classes="dim")
 
     def compose(self) -> ComposeResult:
         """A list, and what the chosen one is about."""
         with Frame("Workloads", "Enter set parameters  ↑ ↓ choose  Esc close", wide=True):
-            yield OptionList(compact=True)
-            yield Line("asking for the list…", id="description", classes="dim")
+            yield self._listed
+            yield self._about
 
     def on_mount(self) -> None:
         """What came before."""
@@ -157,7 +159,7 @@ class WorkloadDialog(Dialog[StartRequest]):
             return
         self._workloads = catalogue.workloads
         longest = min(24, max((len(one.name) for one in self._workloads), default=0))
-        listed = self.query_one(OptionList)
+        listed = self._listed
         for one in self._workloads:
             name = one.name if len(one.name) <= longest else f"{one.name[: longest - 1]}…"
             listed.add_option(Option(Content(f"{name:<{longest}}  {one.summary}")))
@@ -188,7 +190,7 @@ class WorkloadDialog(Dialog[StartRequest]):
         self._open(self._workloads[event.option_index])
 
     def _say(self, text: str) -> None:
-        self.query_one("#description", Line).update(Content(text))
+        self._about.update(Content(text))
 
     def _open(self, workload: Workload) -> None:
         def answered(request: StartRequest | None) -> None:
@@ -292,6 +294,7 @@ class Field(Horizontal):
         self.parameter = parameter
         self.default = default
         self._width = width
+        self._note = Line(classes="note dim")
         self._set: Input | Choice | YesNo
         choices = [*map(shown, parameter.choices)] if parameter.kind == "choice" else []
         if parameter.kind == "bool":
@@ -307,7 +310,7 @@ class Field(Horizontal):
         name.styles.width = self._width
         yield name
         yield self._set
-        yield Line(classes="note dim")
+        yield self._note
 
     def on_click(self, event: events.Click) -> None:
         """The name stands for what is set beside it."""
@@ -330,14 +333,19 @@ class Field(Horizontal):
         elif isinstance(one, Input) or text in one.names:
             one.value = text
 
+    def take_focus(self) -> None:
+        """What is typed then replaces what was refused."""
+        self._set.focus()
+        if isinstance(self._set, Input):
+            self._set.select_all()
+
     def note(self, wrong: str) -> None:
         """Say what is wrong, else the unit, and the default where it is another value."""
         default = self.default or "none"
         unit = self.text if isinstance(self._set, YesNo) else self.parameter.unit or ""
         changed = f"  default {default}" if self.text != self.default else ""
-        line = self.query_one(".note", Line)
-        line.set_class(bool(wrong), "error")
-        line.update(Content(f"! {wrong}" if wrong else unit + changed))
+        self._note.set_class(bool(wrong), "error")
+        self._note.update(Content(f"! {wrong}" if wrong else unit + changed))
 
 
 class WorkloadForm(Dialog[StartRequest]):
@@ -374,6 +382,9 @@ class WorkloadForm(Dialog[StartRequest]):
         self._fields = [Field(one, self._default(one), width) for one in workload.parameters]
         self._presets = {one.name: one for one in workload.presets}
         self._width = width
+        self._preset = Choice([*self._presets], None, id="preset") if self._presets else None
+        self._about, self._command = Line(id="about", classes="dim"), Line()
+        self._needs = Static()
 
     def compose(self) -> ComposeResult:
         """The fields, which scroll where there are many; what stays in sight below them."""
@@ -381,16 +392,16 @@ class WorkloadForm(Dialog[StartRequest]):
         keys = "Enter start  ↑ ↓ field  ← → choose  Ctrl-Y copy  Ctrl-R defaults  Esc back"
         with Frame(title, keys, wide=True):
             with _Fields(id="fields"):
-                if self._presets:
+                if self._preset is not None:
                     with Horizontal(classes="field"):
                         name = Line("preset", classes="label")
                         name.styles.width = self._width
                         yield name
-                        yield Choice([*self._presets], None, id="preset")
+                        yield self._preset
                 yield from self._fields
-            yield Line(id="about", classes="dim")
-            yield Static(id="needs")
-            yield Line(id="command")
+            yield self._about
+            yield self._needs
+            yield self._command
             with Horizontal(classes="buttons"):
                 yield Button(Content("Start"), id="start", compact=True, variant="success")
                 yield Button(Content("Copy the command"), id="copy", compact=True)
@@ -505,9 +516,9 @@ class WorkloadForm(Dialog[StartRequest]):
         if self._earlier is not None and values is not None:
             took = self._earlier.of(self._workload.name, values)
         needs = needs_row(self._forecast or Forecast(), self._target, took)
-        self.query_one("#needs", Static).update(self.drawn([needs]))
+        self._needs.update(self.drawn([needs]))
         command = "" if values is None else command_of(self._workload, values)
-        self.query_one("#command", Line).update(Content(command))
+        self._command.update(Content(command))
         self._explain(wrong)
 
     def on_descendant_focus(self, event: events.DescendantFocus) -> None:
@@ -523,11 +534,10 @@ class WorkloadForm(Dialog[StartRequest]):
             if one.has_focus_within:
                 allowed = "yes or no" if one.parameter.kind == "bool" else one.parameter.allowed
                 text = wrong.get(one) or f"{one.parameter.help} ({allowed or one.parameter.kind})"
-        preset = self.query("#preset")
-        if preset and self.focused is preset.first():
-            chosen = self._presets.get(str(preset.first(Select).value))
+        if self._preset is not None and self._preset.has_focus_within:
+            chosen = self._presets.get(str(self._preset.value))
             text = chosen.help if chosen is not None else "a named set of values"
-        self.query_one("#about", Line).update(Content(text))
+        self._about.update(Content(text))
 
     # --- keys and buttons
 
@@ -550,10 +560,7 @@ class WorkloadForm(Dialog[StartRequest]):
             texts = {one.parameter.name: one.text for one in self._fields}
             self.dismiss(StartRequest(self._workload, self._values(), texts))
             return
-        target: Widget = wrong[0].query("Input, Select, Switch").first()
-        target.focus()
-        if isinstance(target, Input):
-            target.action_select_all()  # what is typed replaces what was refused
+        wrong[0].take_focus()
 
     def action_copy(self) -> None:
         """Copy what starts the same from a shell."""
@@ -562,7 +569,7 @@ class WorkloadForm(Dialog[StartRequest]):
         except ValueError:
             return
         self.app.copy_to_clipboard(command)
-        self.query_one("#about", Line).update(f"copied {len(command)} characters")
+        self._about.update(f"copied {len(command)} characters")
 
     def action_defaults(self) -> None:
         """All fields as they were declared."""

@@ -8,6 +8,7 @@ from functools import partial
 
 from gputui.tui.model import Model
 from gputui.tui.shell.commands import Commands
+from gputui.tui.source import Playback
 from gputui.tui.widgets.table import Move
 from gputui.tui.widgets.view import Notice, View
 
@@ -97,8 +98,11 @@ class ViewKeys(Commands):
 
     def action_zoom(self, step: int) -> None:
         """A longer or shorter time in all charts."""
-        told = self.view.zoom(step)
-        self.say(f"charts show {told}" if told else _NO_CHARTS)
+        before = self.view.painted
+        if told := self.view.zoom(step):
+            self.say(f"charts show {told}")
+        elif self.view.painted == before:
+            self.say("no further that way" if self.view.CHARTS else _NO_CHARTS)
 
     def action_scale(self) -> None:
         """Charts up to all there is, or as large as they can be drawn."""
@@ -134,7 +138,11 @@ class ViewKeys(Commands):
         if self.follow():
             return
         self.draw()
-        if not self.view.CHARTS and (run is None or not run.is_active):
+        source = self.model.source
+        if isinstance(source, Playback) and not source.has_ended and self.view.drawn == before:
+            source.seek(source.length_s)
+            self.say("at the end of the recording: space plays it from the start")
+        elif not self.view.CHARTS and (run is None or not run.is_active):
             self.say("nothing runs now: 0 follows what does")
         elif self.view.drawn == before:
             self.say("the newest is in sight already")

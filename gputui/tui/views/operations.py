@@ -40,7 +40,7 @@ _LABEL, _FIGURE = 14, 8
 _NAMED = 4
 """Cells from which a box has its name in it."""
 _HEAD, _ABOUT = 4, 4
-"""Rows above the lanes, and of what is said of the cursor below them."""
+"""Rows above the lanes, and of the words about the cursor below them."""
 _LEAST_MOST = 4
 """Rows of the table below the lanes, at least."""
 _LEAST_NS = 1_000
@@ -571,9 +571,10 @@ class OperationsView(DraggedView):
             return ""
         spans = self._lanes.lanes[self._place.lane].spans
         at = float(spans.starts[self._place.row] + spans.ends[self._place.row]) / 2
-        return self._zoom_at(step, at)
+        self._zoom_at(step, at)
+        return ""  # the title has the window
 
-    def _zoom_at(self, step: int, moment: float) -> str:
+    def _zoom_at(self, step: int, moment: float) -> None:
         window = self._high - self._low
         if not self._low <= moment <= self._high:
             moment = (self._low + self._high) / 2
@@ -581,7 +582,6 @@ class OperationsView(DraggedView):
         new = window * 2 if step > 0 else window / 2
         self._show(moment - part * new, new)
         self.draw()
-        return f"{duration(self._high - self._low)}"
 
     def step(self, columns: int) -> None:
         """A tenth of the window on."""

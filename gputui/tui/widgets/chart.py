@@ -45,16 +45,18 @@ class TimeAxis(msgspec.Struct, frozen=True):
 
     @classmethod
     def over(
-        cls, first_ns: int, last_ns: int, columns: int, interval_ns: int, window_ns: int
-    ) -> TimeAxis:
-        """The axis with the shortest columns that hold what is known, up to `window_ns`."""
+        cls, first_ns: int, last_ns: int, columns: int, interval_ns: int, window_ns: int,
+        *, moves: bool = True,
+    ) -> TimeAxis:  # fmt: skip
+        """The axis with the shortest columns that hold what is known, up to `window_ns`. Where it
+        `moves` with the time none is shorter than a sample: each tick would move it by several."""
         needed = min(window_ns, max(last_ns - first_ns, 0)) / max(1, columns)
         column_ns = max(
             next(
                 (int(s * SECOND_NS) for s in _NICE_SECONDS if s * SECOND_NS >= needed),
                 int(_NICE_SECONDS[-1] * SECOND_NS),
             ),
-            interval_ns,
+            interval_ns if moves else 1,
         )
         # If a column gathers several samples, the unfinished one is left out: it would change, and
         # be sent to the terminal, at every tick.
@@ -261,7 +263,7 @@ def chart_rows(
     if plot_height < 1:
         return rows[:height]
     maximum = chart.top(columns, own_scale=look.own_scale)
-    enlarged = round(chart.maximum / maximum) if chart.maximum and maximum else 1
+    enlarged = chart.maximum / maximum if chart.maximum and maximum else 1.0
     top = chart.format(maximum) if maximum else ""
     if chart.reason or not chart.maximum:
         text = f"n/a: {chart.reason}" if chart.reason else "n/a"
@@ -274,8 +276,9 @@ def chart_rows(
     else:
         for y, text in enumerate(block_rows(columns, maximum, plot_height)):
             label = fit(top, labels, right=True) + "┤" if y == 0 else " " * labels + "│"
-            if y == 1 and enlarged > 1:
-                label = fit(f"×{enlarged}", labels, right=True) + "│"
+            if y == 1 and enlarged >= 1.05:
+                by = f"×{enlarged:.{int(enlarged < 10)}f}"
+                label = fit(by, labels, right=True) + "│"
             plot: Row = ((text, chart.role),)
             if at is not None:
                 under = text[at] if text[at] != " " else "│"

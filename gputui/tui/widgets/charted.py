@@ -7,7 +7,7 @@ from datetime import datetime
 from gputui.tui.model import Model
 from gputui.tui.source import Playback
 from gputui.tui.times import clock_text
-from gputui.tui.widgets.series import Look
+from gputui.tui.widgets.series import NOW, Look
 from gputui.tui.widgets.view import (
     View,
 )
@@ -45,7 +45,7 @@ class ChartedView(View):
     def mark_phases(self) -> None:
         """Mark on the time axes when phases of the run began, and where they end."""
         run, source = self.model.run, self.model.source
-        self.look.end = "now"
+        self.look.end = NOW
         self.look.own_scale = self.model.own_scale
         if isinstance(source, Playback):
             self.look.end = clock_text(source.position_s).partition(".")[0]

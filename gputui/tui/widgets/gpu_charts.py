@@ -14,7 +14,7 @@ from gputui.state import Gpu, Track
 from gputui.tui.widgets.canvas import Row, beside
 from gputui.tui.widgets.chart import Chart, TimeAxis, chart_rows, label_width
 from gputui.tui.widgets.gpu_figures import memory_fraction, memory_role, memory_text
-from gputui.tui.widgets.series import USUAL, Look
+from gputui.tui.widgets.series import NOW, USUAL, Look
 
 _NARROWEST_CHART = 25
 
@@ -156,5 +156,6 @@ def time_axis(shown: Track, columns: int, interval_s: float, look: Look) -> Time
     interval_ns = int(interval_s * 1e9)
     if look.level == USUAL:
         first_ns, last_ns = shown.first_ns, shown.last_ns
-        return TimeAxis.over(first_ns, last_ns, columns, interval_ns, look.window_ns)
+        moves = look.end == NOW
+        return TimeAxis.over(first_ns, last_ns, columns, interval_ns, look.window_ns, moves=moves)
     return TimeAxis.of_window(shown.last_ns, columns, interval_ns, look.window_ns)

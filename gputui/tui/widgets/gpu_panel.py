@@ -19,7 +19,7 @@ from gputui.tui.widgets.panels import Panel
 
 _SPARK_S = 60
 _WITH_LONG_NAMES = 50
-_SCALE = 10
+_SCALE = 11
 """Cells of " to 50 GiB"."""
 
 _LOW = 4

@@ -9,6 +9,9 @@ WINDOWS_S = (30, 60, 300, 900, 3600, 3 * 3600, 12 * 3600, 24 * 3600)
 
 USUAL = 2
 
+NOW = "now"
+"""What the newest moment is called where the time goes on by itself."""
+
 
 class Look(msgspec.Struct):
     """What all charts of a view show: how much time, and the moment being read, if any.
@@ -21,7 +24,7 @@ class Look(msgspec.Struct):
     marks: tuple[tuple[int, str], ...] = ()
     own_scale: bool = False
     """Whether charts end at the next round figure above what is seen, not at all there is."""
-    end: str = "now"
+    end: str = NOW
     """What the newest moment is called."""
     column_ns: int = 0
     """The time per column of the last charts drawn."""
