@@ -420,6 +420,7 @@ class CaptureReader:
         self._attached: list[AttachedProcess] = []
         self._matching = Matching()
         self._sharing = GpuSharing()
+        # Rings are looked for in the reader's thread and in the watch's.
         self._finding = threading.Lock()
         self._found: list[RingReader] = []
         self._watch: RingWatch | None = None
@@ -478,6 +479,7 @@ class CaptureReader:
 
     def _close(self, ring: RingReader) -> None:
         if self._watch is not None:
+            # First: the watch's thread may be emptying it.
             self._watch.remove(ring)
         ring.close()
 
@@ -609,6 +611,7 @@ class CaptureReader:
         wait = POLL_S
         while not self._stopping.wait(min(wait, max(0.0, due - time.monotonic()))):
             now_ns = time.time_ns()
+            # A program that does nothing is looked at less and less often.
             wait = POLL_S if self.poll(now_ns) else min(IDLE_POLL_S, wait * 1.5)
             if self._behind:
                 wait = 0.0

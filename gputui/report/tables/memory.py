@@ -33,6 +33,7 @@ from gputui.report.schema import (
 from gputui.report.statistics import TableRow, api_rows
 from gputui.state import Gpu, Run
 
+# cuMemCreate too: PyTorch's expandable segments grow by the driver's virtual memory.
 _ALLOCATION = re.compile(r"^(cudaMalloc|cudaHostAlloc|cudaHostRegister|cuMemAlloc|cuMemCreate)")
 _RELEASE = re.compile(r"^(cudaFree|cudaHostUnregister|cuMemFree|cuMemRelease)")
 

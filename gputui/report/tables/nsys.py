@@ -135,6 +135,7 @@ MEMORY_TIME: TableSpec[TableRow] = TableSpec(
 )
 
 
+# nsys's MB are 10**6 bytes, in three decimals; ours on the screen are powers of two.
 def _megabytes(title: str, key: str, get: Callable[[TableRow], float], meaning: str, kind: Any,
                priority: int, label: str) -> Column[TableRow]:  # fmt: skip
     return Column(
