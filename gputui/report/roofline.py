@@ -76,6 +76,7 @@ class Roof:
     occupancy_percent: float | None = None
     fp64_active_percent: float | None = None
     fma_issue_percent: float | None = None
+    issue_percent: float | None = None
     l2_bytes_per_s: float | None = None
     tensor_error_percent: float | None = None
     """Half of the 90 % interval of `tensor_active_percent`, in percent."""
@@ -259,6 +260,37 @@ def kernel_roofs(session: Session, run: Run) -> Iterator[Roof]:
             )
 
 
+def mean_of_kernels(session: Session, run: Run) -> list[Roof]:
+    """How near all kernels of each GPU came together, by their time; none where too little of it is
+    known."""
+    by_gpu: dict[int, list[Roof]] = {}
+    for roof in kernel_roofs(session, run):
+        by_gpu.setdefault(roof.gpu, []).append(roof)
+    means = []
+    for gpu, roofs in by_gpu.items():
+        whole_ns = sum(roof.length_ns for roof in roofs)
+        known = [
+            (roof.length_ns, roof.tensor_peak_percent, roof.memory_peak_percent)
+            for roof in roofs
+            if roof.tensor_peak_percent is not None and roof.memory_peak_percent is not None
+        ]
+        known_ns = sum(row[0] for row in known)
+        if known_ns and known_ns >= _LEAST_TOLD * whole_ns:
+            tensor = sum(ns * (percent or 0.0) for ns, percent, _ in known) / known_ns
+            memory = sum(ns * (percent or 0.0) for ns, _, percent in known) / known_ns
+            means.append(
+                Roof(
+                    "kernels",
+                    gpu,
+                    known_ns,
+                    roofs[0].samples,
+                    tensor_peak_percent=tensor,
+                    memory_peak_percent=memory,
+                )
+            )
+    return means
+
+
 _LEAST_TOLD = 0.9
 """Share of a kernel's time whose rates must be known: other launch shapes may differ."""
 
@@ -321,6 +353,7 @@ def _counted_roof(
         occupancy_percent=_percent(certain("occupancy_percent")),
         fp64_active_percent=_percent(certain("fp64_active_percent")),
         fma_issue_percent=_percent(certain("fma_issue_percent")),
+        issue_percent=_percent(certain("issue_percent")),
         l2_bytes_per_s=certain("l2_bytes", 2 * (peak_bytes or 0.0)),
         tensor_error_percent=tensor_figure[1] if tensor is not None and tensor_figure else None,
         memory_error_percent=memory_error if memory is not None else None,

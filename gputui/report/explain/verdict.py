@@ -321,11 +321,13 @@ def _limit(analysis: Analysis) -> str:
     """How near its GPUs came to the peak that limits them most, by their counters, as a clause;
     empty where these were not read."""
     # Not above: the roofline is a table of its own, and imports this package.
-    from gputui.report.roofline import steady_roofs
+    from gputui.report.roofline import mean_of_kernels, steady_roofs
 
+    # Of kernels, where they were counted: what a step idles is said before.
+    of_kernels = mean_of_kernels(analysis.session, analysis.run)
     peaks = [
         (percent_of_peak, what)
-        for roof in steady_roofs(analysis)
+        for roof in of_kernels or steady_roofs(analysis)
         for percent_of_peak, what in (
             (roof.tensor_peak_percent, "its tensor cores do"),
             (roof.memory_peak_percent, "its memory moves"),
@@ -335,9 +337,9 @@ def _limit(analysis: Analysis) -> str:
     if not peaks:
         return ""
     percent_of_peak, what = max(peaks)
-    return f"; {what} {percent_of_peak:.0f} % of what they could at most".replace(
-        "they", "they" if "cores" in what else "it"
-    )
+    could = "they" if "cores" in what else "it"
+    limit = f"; {what} {percent_of_peak:.0f} % of what {could} could at most"
+    return f"{limit} while kernels run" if of_kernels else limit
 
 
 def late_beside(analysis: Analysis) -> Iterator[Finding]:

@@ -1,0 +1,188 @@
+"""Findings of single kernels by their own counters, where these were sampled: one that holds the
+GPU alone and uses little of it, and one that computes in FP64.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from gputui.model.units import percent
+from gputui.report.explain.analysis import Analysis, RunRule
+from gputui.report.explain.finding import Finding, gain_of
+from gputui.report.explain.time_tree import of_scope
+from gputui.report.roofline import Roof, kernel_roofs
+
+SPEAKS = 0.10
+"""Share of the time that a cure must free, as for a leaf."""
+
+ALONE = 80.0
+"""Percent of a kernel's time in which nothing else runs from which what it leaves idle is lost."""
+
+IDLE = 25.0
+"""Percent of the peak of the unit that it uses most below which a kernel uses little of the GPU."""
+
+FEW = 50.0
+"""Percent of the SMs' cycles with a warp below which a kernel has too few blocks."""
+
+FEW_WARPS = 15.0
+"""Occupancy in percent below which waits for memory cannot be hidden by other warps."""
+
+FP64 = 30.0
+"""Percent of the cycles of the FP64 pipes from which a kernel computes in FP64."""
+
+_SCATTER = re.compile(
+    r"scatter|index_?(add|put|func|reduce)|indexing_backward|grad_weight|embedding.*backward", re.I
+)
+
+_SERIAL = (
+    "a serial scatter",
+    "without torch.use_deterministic_algorithms it is done with atomics, in parallel; or a sum by "
+    "segment of sorted indices, or a one-hot matrix product where there are few indices",
+)
+_TOO_FEW = (
+    "too few blocks for the card",
+    "a larger grid: a block for each part of the data, a split of the long dimension, or several "
+    "such calls at once (a batch, torch.vmap, streams)",
+)
+_WAITS = (
+    "few warps, which wait",
+    "more warps an SM: fewer registers or less shared memory a block, several elements a thread",
+)
+_SCATTERED = (
+    "all its warps wait",
+    "memory read and written in order: neighbouring threads at neighbouring addresses "
+    "(.contiguous() once, not in the loop), indices sorted; a fused kernel (torch.compile)",
+)
+
+
+def idle_kernels(analysis: Analysis) -> Iterator[Finding]:
+    """The kernel with the most time among those that leave the GPU idle."""
+    for roof, share, kernel in _counted(analysis):
+        use = _use(roof)
+        if use is None or use[0] >= IDLE or (roof.alone_percent or 0.0) < ALONE:
+            continue
+        free = share * (1.0 - use[0] / 100)
+        if free < SPEAKS:
+            continue
+        tree = analysis.tree
+        assert tree is not None
+        kind, advice = _kind(roof, kernel)
+        yield Finding(
+            cause="idle_kernel",
+            view="kernels",
+            word="kernel leaves GPU idle",
+            sentence=(
+                f"{roof.scope} takes {of_scope(tree, share)} and uses "
+                f"{percent(roof.memory_peak_percent or 0.0)} of the memory's rate and "
+                f"{percent(roof.tensor_active_percent or 0.0)} of the tensor pipes, on "
+                f"{percent(roof.sm_active_percent or 0.0)} of the SMs: {kind}."
+            ),
+            advice=advice,
+            value=use[0],
+            threshold=IDLE,
+            source="the kernel's sampled counters (--counters): its most used unit, of its peak",
+            share_percent=100 * share,
+            step_ns=tree.a_step(share * tree.wall_ns),
+            recoverable=free,
+            gain_unknown="how fast such a kernel can be depends on what it computes",
+            evidence=(
+                f"Its most used unit: {use[1]}, {percent(use[0])} of the peak",
+                f"Warps: {percent(roof.occupancy_percent)} of those that SMs can hold"
+                if roof.occupancy_percent is not None
+                else "Warps were not counted",
+            ),
+            kernel=kernel,
+            leads=True,
+        )
+        return
+
+
+def in_fp64(analysis: Analysis) -> Iterator[Finding]:
+    """Kernels that keep the FP64 pipes at work, together."""
+    rows = [
+        (roof, share, kernel)
+        for roof, share, kernel in _counted(analysis)
+        if (roof.fp64_active_percent or 0.0) >= FP64
+    ]
+    share = sum(row[1] for row in rows)
+    # FP32 has twice the rate of FP64 and half its bytes on the cards that have most of it.
+    free = share / 2
+    tree = analysis.tree
+    if not rows or tree is None or free < SPEAKS:
+        return
+    roof, _, kernel = max(rows, key=lambda row: row[1])
+    yield Finding(
+        cause="fp64",
+        view="kernels",
+        word="computes in FP64",
+        sentence=(
+            f"Kernels whose FP64 pipes are active take {of_scope(tree, share)}; in {roof.scope} "
+            f"these are {percent(roof.fp64_active_percent or 0.0)} of its cycles."
+        ),
+        advice=(
+            "float32 (or bf16 for products) where double precision is not needed: a NumPy array or "
+            "a Python float made a tensor is float64"
+        ),
+        value=100 * free,
+        threshold=100 * SPEAKS,
+        source="active cycles of the FP64 pipes, sampled (--counters)",
+        share_percent=100 * share,
+        step_ns=tree.a_step(share * tree.wall_ns),
+        recoverable=free,
+        gains=gain_of(free, share * 0.95),
+        evidence=tuple(
+            f"{row.scope}: FP64 pipes {percent(row.fp64_active_percent or 0.0)}"
+            for row, _, _ in rows[:3]
+        ),
+        kernel=kernel,
+        leads=True,
+    )
+
+
+def _counted(analysis: Analysis) -> Iterator[tuple[Roof, float, str]]:
+    """Each kernel with its counters, its share of the time and its name."""
+    tree = analysis.tree
+    if tree is None:
+        return
+    sums = analysis.kernel_sums
+    whole_ns = sum(ns for _, ns in sums.values())
+    for roof in kernel_roofs(analysis.session, analysis.run):
+        if roof.kernel in sums and whole_ns:
+            names = analysis.kernel_names
+            name = names[roof.kernel].name if roof.kernel in names else roof.scope
+            yield roof, tree.kernels_share * sums[roof.kernel][1] / whole_ns, name
+
+
+def _use(roof: Roof) -> tuple[float, str] | None:
+    """The unit that a kernel uses most, in percent of its peak; None where one of those that matter
+    is not known."""
+    known = {
+        "tensor pipes": roof.tensor_active_percent,
+        "memory": roof.memory_peak_percent,
+        "instructions": roof.issue_percent,
+    }
+    if roof.sm_active_percent is None or any(value is None for value in known.values()):
+        return None
+    known |= {"FP64 pipes": roof.fp64_active_percent, "FMA pipes": roof.fma_issue_percent}
+    if roof.l2_bytes_per_s is not None and roof.peak_bytes_per_s:
+        known["L2 cache"] = 100 * roof.l2_bytes_per_s / (L2_OVER_MEMORY * roof.peak_bytes_per_s)
+    return max((value or 0.0, unit) for unit, value in known.items())
+
+
+L2_OVER_MEMORY = 1.5
+"""The L2 cache's rate over the memory's: 7.2 TB/s were seen on an H200 of 4.8."""
+
+
+def _kind(roof: Roof, name: str) -> tuple[str, str]:
+    """What kind of kernel leaves the GPU idle like that, and what to do."""
+    if _SCATTER.search(name):
+        return _SERIAL
+    if (roof.sm_active_percent or 0.0) < FEW:
+        return _TOO_FEW
+    if roof.occupancy_percent is not None and roof.occupancy_percent < FEW_WARPS:
+        return _WAITS
+    return _SCATTERED
+
+
+RULES = (RunRule(14, idle_kernels), RunRule(14, in_fp64))

@@ -1,0 +1,188 @@
+"""Kernels by their own sampled counters: rows of the roofline, and what is found by them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pytest
+from msgspec.structs import replace
+
+from gputui.model.events import (
+    CountedKernel,
+    DeviceDelta,
+    GpuCounters,
+    GpuSample,
+    HostSample,
+    KernelDefined,
+    KernelDelta,
+    MachineSample,
+)
+from gputui.model.leaves import Leaf
+from gputui.report.explain import Analysis, Finding, findings
+from gputui.report.explain.counted_kernels import ALONE, FP64, IDLE
+from gputui.report.explain.verdict import verdict
+from gputui.report.roofline import Roof, roofline
+from gputui.report.tables import run_tables
+from gputui.state import Run, Session
+from gputui.state.remarks import remarks
+from tests.events_for_tests import gpu, header, times
+from tests.report.test_verdict import STEP_NS, a_run, delta
+
+COUNTERS = (
+    "sm_cycles", "sm_active_percent", "tensor_active_percent", "memory_read_bytes",
+    "memory_write_bytes", "l2_bytes", "occupancy_percent", "issue_percent",
+    "fp64_active_percent", "fma_issue_percent",
+)  # fmt: skip
+CARD = replace(
+    gpu(), max_sm_clock_mhz=2000, memory_bus_width_bits=5000, max_memory_clock_mhz=3200,
+    sm_count=100, compute_capability="9.0",
+)  # fmt: skip
+"""4 TB/s and 819 TFLOP/s."""
+
+IDLING = {"sm_cycles": 1.5e9, "sm_active_percent": 24.0, "tensor_active_percent": 0.0,
+          "memory_read_bytes": 60e9, "memory_write_bytes": 60e9, "l2_bytes": 200e9,
+          "occupancy_percent": 6.0, "issue_percent": 4.0, "fp64_active_percent": 0.0,
+          "fma_issue_percent": 0.4}  # fmt: skip
+SCATTER = "void (anonymous namespace)::indexing_backward_kernel<float, 4>(long const*, float*)"
+OTHER = "my_kernel(float*)"
+
+
+def kernel(
+    number: int, rates: Mapping[str, float | None], *, alone: float = 100.0, error: float = 0.001
+) -> CountedKernel:
+    """`error` is a share of the rate."""
+    values = tuple(rates.get(name) for name in COUNTERS)
+    errors = tuple(None if value is None else error * value for value in values)
+    return CountedKernel(number, 1, 1_000_000, round(10_000 * alone), values, errors)
+
+
+def run_of(
+    *rows: CountedKernel, name: str = OTHER, busy: float = 0.95, reason: str | None = None
+) -> tuple[Session, Run]:
+    used = DeviceDelta(
+        process=1, device=0, busy_ns=9, operations=1, first_start_ns=1, last_end_ns=2
+    )
+    ran = KernelDelta(process=1, range=0, kernel=1, device=0, time=times(1_000_000))
+    steps = delta({Leaf.OTHER: busy, Leaf.DEPENDENCY: 1 - busy})
+    steps = replace(steps, devices=(used,), kernels=(ran,))
+    counted = GpuCounters(
+        time_ns=2, process=1, device=0, counters=COUNTERS, samples=5000, kernels=rows,
+        unavailable_reason=reason,
+    )  # fmt: skip
+    named = KernelDefined(time_ns=1, kernel=1, name=name, mangled=name)
+    return a_run(header(CARD), named, steps, counted)
+
+
+def found(*rows: CountedKernel, **of_run) -> dict[str, Finding]:
+    session, run = run_of(*rows, **of_run)
+    return {one.cause: one for one in findings(Analysis(session, run))}
+
+
+def roof_of(*rows: CountedKernel, **of_run) -> Roof:
+    session, run = run_of(*rows, **of_run)
+    [roof] = [roof for roof in roofline(Analysis(session, run)) if roof.kernel]
+    return roof
+
+
+def test_a_kernel_is_a_row_with_its_share_of_the_peaks():
+    roof = roof_of(kernel(1, IDLING | {"tensor_active_percent": 50.0, "memory_read_bytes": 1e12}))
+    assert (roof.scope, roof.gpu, roof.samples) == ("my_kernel", 0, 5000)
+    assert roof.peak_bytes_per_s == pytest.approx(4e12)
+    assert roof.memory_peak_percent == pytest.approx(100 * 1.06e12 / 4e12)
+    # Half of the cycles at 1.5 of 2 GHz, 4,096 operations a cycle on each of 100 SMs.
+    assert roof.tensor_peak_percent == pytest.approx(37.5)
+    assert roof.tensor_flops_per_s == pytest.approx(0.5 * 1.5e9 * 4096 * 100)
+    assert roof.alone_percent == 100.0
+    assert roof.memory_error_percent == pytest.approx(0.1 * 1.06 / 4)
+
+
+def test_launch_shapes_of_a_kernel_are_one_row_by_their_time():
+    small, large = kernel(1, IDLING), kernel(1, IDLING | {"sm_active_percent": 94.0})
+    roof = roof_of(small, replace(large, shape=2, time_ns=3_000_000, alone_ns=3_000_000))
+    assert roof.length_ns == 4_000_000
+    assert roof.sm_active_percent == pytest.approx((24.0 + 3 * 94.0) / 4)
+
+
+def test_what_the_samples_cannot_tell_is_not_shown():
+    roof = roof_of(kernel(1, IDLING | {"sm_active_percent": None}))
+    assert roof.sm_active_percent is None
+    roof = roof_of(kernel(1, IDLING | {"tensor_active_percent": 90.0}, error=0.2))
+    assert roof.tensor_active_percent is None
+    assert roof.tensor_peak_percent is roof.tensor_error_percent is None
+
+
+def test_the_reason_stands_where_nothing_was_sampled():
+    session, run = run_of(reason="kept for administrators")
+    assert [remark.line for remark in remarks(run)] == ["counters: GPU 0: kept for administrators"]
+    reading = GpuSample(index=0)
+    session.apply([MachineSample(time_ns=3 * STEP_NS, host=HostSample(), gpus=(reading,))])
+    table = run_tables()["roofline"].table(session, run)
+    assert table.unavailable["alone_percent"] == "kept for administrators"
+
+
+def test_figures_of_any_size_break_nothing():
+    for value in (1e308, -1e308, -5.0):
+        rates = dict.fromkeys(COUNTERS, value)
+        session, run = run_of(kernel(1, rates))
+        roofline(Analysis(session, run))
+        findings(Analysis(session, run))
+        run_tables()["roofline"].table(session, run)
+
+
+def test_a_serial_scatter_is_found_and_named():
+    finding = found(kernel(1, IDLING), name=SCATTER)["idle_kernel"]
+    assert "3.0 % of the memory's rate and 0 % of the tensor pipes" in finding.sentence
+    assert "on 24 % of the SMs: a serial scatter" in finding.sentence
+    assert "use_deterministic_algorithms" in finding.advice
+
+
+@pytest.mark.parametrize(
+    ("changed", "kind"),
+    [
+        ({}, "too few blocks for the card"),
+        ({"sm_active_percent": 90.0}, "few warps, which wait"),
+        ({"sm_active_percent": 90.0, "occupancy_percent": 60.0}, "all its warps wait"),
+    ],
+)
+def test_the_kind_is_told_by_blocks_and_warps(changed, kind):
+    assert kind in found(kernel(1, IDLING | changed))["idle_kernel"].sentence
+
+
+@pytest.mark.parametrize(
+    ("changed", "alone", "speaks"),
+    [
+        ({"issue_percent": IDLE - 0.1}, 100.0, True),
+        ({"issue_percent": IDLE + 0.1}, 100.0, False),
+        ({"memory_read_bytes": (IDLE + 1) * 4e10}, 100.0, False),
+        ({"tensor_active_percent": IDLE + 1}, 100.0, False),
+        ({"fma_issue_percent": IDLE + 1}, 100.0, False),
+        ({"fp64_active_percent": IDLE + 1}, 100.0, False),
+        ({"l2_bytes": 2e12}, 100.0, False),
+        ({"issue_percent": None}, 100.0, False),
+        ({}, ALONE + 0.1, True),
+        ({}, ALONE - 0.1, False),
+    ],
+)
+def test_a_kernel_that_uses_any_unit_or_is_not_alone_is_none(changed, alone, speaks):
+    assert ("idle_kernel" in found(kernel(1, IDLING | changed, alone=alone))) == speaks
+
+
+@pytest.mark.parametrize(("active", "speaks"), [(FP64 + 1, True), (FP64 - 1, False)])
+def test_fp64_is_found_by_its_pipes(active, speaks):
+    causes = found(kernel(1, IDLING | {"fp64_active_percent": active}))
+    assert ("fp64" in causes) == speaks
+
+
+def test_a_small_kernel_is_no_finding():
+    rows = kernel(1, IDLING | {"fp64_active_percent": 90.0}), kernel(1, IDLING)
+    for row in rows:
+        assert not {"idle_kernel", "fp64"} & set(found(row, busy=0.05))
+
+
+def test_a_healthy_run_says_how_near_its_kernels_come_to_the_limit():
+    near = IDLING | {"memory_read_bytes": 3e12, "memory_write_bytes": 0.4e12}
+    session, run = run_of(kernel(1, near))
+    outcome = verdict(Analysis(session, run))
+    assert outcome is not None
+    assert outcome.word == "HEALTHY"
+    assert "its memory moves 85 % of what it could at most while kernels run" in outcome.headline
