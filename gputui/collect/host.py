@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import time
 from pathlib import Path
 
 from gputui.base.sanitize import sanitize
@@ -28,11 +29,44 @@ def host_facts() -> HostFacts:
     )
 
 
+_INFINIBAND = Path("/sys/class/infiniband")
+_WORD_BYTES = 4
+"""Data of a port is counted in words (Documentation/ABI/stable/sysfs-class-infiniband)."""
+
+
+class InfiniBandReader:
+    """Rates of all ports of all adapters, since the previous reading."""
+
+    def __init__(self, folder: Path = _INFINIBAND) -> None:
+        self._folder = folder
+        self._before: tuple[int, int, int] | None = None
+
+    def rates(self) -> tuple[float | None, float | None]:
+        """Bytes a second sent and received; None where the host has no port, at the first reading,
+        and where a counter was set back. Raises OSError and ValueError."""
+        ports = [*self._folder.glob("*/ports/*/counters")]
+        if not ports:
+            return None, None
+        sent, received = (
+            _WORD_BYTES * sum(int((port / name).read_text(encoding="ascii")) for port in ports)
+            for name in ("port_xmit_data", "port_rcv_data")
+        )
+        before, self._before = self._before, (time.monotonic_ns(), sent, received)
+        if before is None:
+            return None, None
+        passed_s = (self._before[0] - before[0]) / 1e9
+        moved = (sent - before[1], received - before[2])
+        if passed_s <= 0 or min(moved) < 0:
+            return None, None
+        return moved[0] / passed_s, moved[1] / passed_s
+
+
 class HostReader:
     """Reads the host. CPU use covers the time since the previous reading, so the first has none."""
 
     def __init__(self) -> None:
         self._before: tuple[int, int] | None = None
+        self._infiniband = InfiniBandReader()
 
     def sample(self) -> tuple[HostSample, dict[str, str]]:
         """One reading, and the reason for each field that is None."""
@@ -54,8 +88,20 @@ class HostReader:
             load = float(os.getloadavg()[0])
         except OSError:
             reasons["load_1m"] = "this system has no load average"
+        sent = received = None
+        try:
+            sent, received = self._infiniband.rates()
+        except _UNREADABLE as error:
+            why = sanitize(f"{_INFINIBAND} cannot be read: {error}", 200)
+            names = ("infiniband_sent_bytes_per_s", "infiniband_received_bytes_per_s")
+            reasons |= dict.fromkeys(names, why)
         sample = HostSample(
-            cpu_percent=cpu, memory_used_bytes=used, load_1m=load, swap_used_bytes=swap
+            cpu_percent=cpu,
+            memory_used_bytes=used,
+            load_1m=load,
+            swap_used_bytes=swap,
+            infiniband_sent_bytes_per_s=sent,
+            infiniband_received_bytes_per_s=received,
         )
         return sample, reasons
 

@@ -305,11 +305,19 @@ def machine_lines(session: Session) -> list[str]:
         swap = f", swap {units.size(host.swap_used_bytes)}" if host.swap_used_bytes else ""
         lines.append(
             f"CPU {units.percent(host.cpu_percent)} of {header.host.cpu_count} cores, "
-            f"load {load}, memory {memory}{swap}"
+            f"load {load}, memory {memory}{swap}{_infiniband(host)}"
         )
     if header.gpu_unavailable_reason:
         lines.append(f"no GPU: {header.gpu_unavailable_reason}")
     return lines
+
+
+def _infiniband(host: HostSample) -> str:
+    """What its ports move, on a host that has such."""
+    sent, received = host.infiniband_sent_bytes_per_s, host.infiniband_received_bytes_per_s
+    if sent is None or received is None:
+        return ""
+    return f", InfiniBand {units.rate(sent)} out, {units.rate(received)} in"
 
 
 def reason_lines(session: Session, width: int | None = None) -> list[str]:

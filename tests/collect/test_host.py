@@ -9,7 +9,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from gputui.collect.host import HostReader, host_facts
+from gputui.collect.host import HostReader, InfiniBandReader, host_facts
 
 
 def test_the_facts_of_this_host() -> None:
@@ -47,3 +47,43 @@ def test_a_rate_needs_two_readings_and_says_so() -> None:
     assert second.memory_used_bytes is not None
     assert 0 < second.memory_used_bytes < host_facts().memory_total_bytes
     assert reasons == {}
+
+
+def test_all_ports_of_infiniband_are_added_up_in_bytes(tmp_path: Path) -> None:
+    def count(port: str, sent: int, received: int) -> None:
+        counters = tmp_path / "mlx5_0" / "ports" / port / "counters"
+        counters.mkdir(parents=True, exist_ok=True)
+        (counters / "port_xmit_data").write_text(f"{sent}\n")
+        (counters / "port_rcv_data").write_text(f"{received}\n")
+
+    reader = InfiniBandReader(tmp_path)
+    assert reader.rates() == (None, None)  # a host without
+    count("1", 1_000, 0)
+    count("2", 2_000, 5)
+    assert reader.rates() == (None, None)  # a rate needs two readings
+    count("1", 1_000_000, 0)
+    count("2", 2_000_000, 5)
+    sent, received = reader.rates()
+    assert sent is not None
+    assert sent > 0
+    assert received == 0.0
+    count("2", 0, 5)  # it was set back
+    assert reader.rates() == (None, None)
+    (tmp_path / "mlx5_0" / "ports" / "1" / "counters" / "port_xmit_data").write_text("no number")
+    with pytest.raises(ValueError, match="no number"):
+        reader.rates()
+
+
+def test_what_infiniband_moved_is_what_its_counters_say(tmp_path: Path) -> None:
+    counters = tmp_path / "mlx5_0" / "ports" / "1" / "counters"
+    counters.mkdir(parents=True)
+    for name in ("port_xmit_data", "port_rcv_data"):
+        (counters / name).write_text("0")
+    reader = InfiniBandReader(tmp_path)
+    reader.rates()
+    (counters / "port_xmit_data").write_text("3000")
+    (counters / "port_rcv_data").write_text("1000")
+    sent, received = reader.rates()
+    assert sent is not None
+    assert received is not None
+    assert sent / received == pytest.approx(3)

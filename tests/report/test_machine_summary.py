@@ -25,6 +25,7 @@ from gputui.render.comparison import comparison_document
 from gputui.render.summary import one_table
 from gputui.report.comparable import Subject
 from gputui.report.compare import Comparison, Condition, compare
+from gputui.report.machine_now import machine_lines
 from gputui.state import Session
 from gputui.store.journal import JournalWriter
 from tests.events_for_tests import at, gpu, header, run_ended, run_started
@@ -290,3 +291,15 @@ def test_three_recordings_keep_noise_and_verdict_on_80_columns() -> None:
         ["run", "3", "100", "W", "0", "%", "±0", "W", "no"],
     ]
     assert max(map(len, text.splitlines())) <= 80
+
+
+def test_a_host_with_infiniband_says_what_its_ports_move() -> None:
+    def lines(sent: float | None, received: float | None) -> str:
+        host = HostSample(
+            infiniband_sent_bytes_per_s=sent, infiniband_received_bytes_per_s=received
+        )
+        sample = MachineSample(time_ns=at(1), host=host)
+        return "\n".join(machine_lines(Session.from_events([header(), sample])))
+
+    assert "InfiniBand" not in lines(None, None)
+    assert "InfiniBand 12.5 GB/s out, 2.00 GB/s in" in lines(12.5e9, 2e9)

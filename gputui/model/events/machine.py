@@ -8,6 +8,7 @@ from gputui.model.events.base import Amount, Event, GpuIndex, Integer, Moment, R
 from gputui.model.events.gpu import GpuFacts, GpuSample
 from gputui.model.metrics import (
     BYTES,
+    BYTES_PER_S,
     COUNT,
     LOAD_AVERAGE,
     PER_SECOND,
@@ -70,6 +71,14 @@ class HostSample(Record, frozen=True, kw_only=True):
     )] = None
     swap_used_bytes: Annotated[Integer | None, Metric(
         "swap", "Swap in use", BYTES, "/proc/meminfo", prometheus="swap_used_bytes",
+    )] = None
+    infiniband_sent_bytes_per_s: Annotated[float | None, Metric(
+        "InfiniBand sent", "Sent by all its ports; none on a host without InfiniBand", BYTES_PER_S,
+        "/sys/class/infiniband", prometheus="infiniband_sent_bytes_per_second",
+    )] = None
+    infiniband_received_bytes_per_s: Annotated[float | None, Metric(
+        "InfiniBand received", "Received by all its ports; none on a host without InfiniBand",
+        BYTES_PER_S, "/sys/class/infiniband", prometheus="infiniband_received_bytes_per_second",
     )] = None
 
 

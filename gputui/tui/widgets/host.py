@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from gputui.model.units import MISSING, percent, size, whole_percent
+from gputui.model.units import MISSING, percent, rate, size, whole_percent
 from gputui.state import Session
 from gputui.tui.widgets.canvas import Row, clip, labelled
 from gputui.tui.widgets.chart import Chart
@@ -52,6 +52,10 @@ def host_items(session: Session) -> list[Row]:
     ]
     if host.swap_used_bytes:
         items.append((("swap ", "label"), (size(host.swap_used_bytes), "value")))
+    if host.infiniband_sent_bytes_per_s is not None:
+        moved = f"{rate(host.infiniband_sent_bytes_per_s)} out"
+        moved += f", {rate(host.infiniband_received_bytes_per_s)} in"
+        items.append((("InfiniBand ", "label"), (moved, "value")))
     if session.own_cpu_percent is not None:
         own = f"{whole_percent(session.own_cpu_percent):>4}"  # what follows stays where it is
         items.append((("gputui ", "label"), (own, "value"), (" CPU", "dim")))
