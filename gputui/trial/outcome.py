@@ -24,6 +24,9 @@ pairs would be needed; faster, but with another result; what the cause costs at 
 Way = Literal["in one run", "a run each", ""]
 """How it was tried; empty where it was not."""
 
+MOST_WIDE = 4.0
+"""Ends of an interval that are further apart say nothing."""
+
 MOST_LINES = 24
 """Of the answer for people."""
 
@@ -106,6 +109,8 @@ def measured_text(trial: Trial) -> str:
         return units.MISSING
     if trial.gain_low is None or trial.gain_high is None:
         return f"{_times(trial.gain)}×"
+    if trial.gain_high > MOST_WIDE * trial.gain_low:
+        return f"about {_times(trial.gain)}×"
     return f"{_times(trial.gain)}× ({_times(trial.gain_low)} to {_times(trial.gain_high)})"
 
 
@@ -179,6 +184,12 @@ def _after(outcome: Outcome, claimed: Sequence[Trial]) -> list[str]:
             )
     elif outcome.trials:
         lines = ["", "No gain is proven."]
+        if any(
+            trial.verdict == "unclear" and (trial.gain or 0.0) > 1.05 for trial in outcome.trials
+        ):
+            lines[-1] += " A longer --budget may prove what is unclear."
+        elif outcome.recording is not None and not any(trial.cause for trial in outcome.trials):
+            lines[-1] += " No finding calls for a cure: --all tries all of the first two classes."
     lines += [sanitize(remark, 300) for remark in outcome.remarks[:2]]
     return lines
 

@@ -95,6 +95,8 @@ class Trials:
         self._source = ""
         self._kept_s = 0.0
         """What is kept of the budget for ablations."""
+        self._times: dict[str, list[float]] = {"": []}
+        """A step in ns of each run that was timed, by the cure that it had."""
         self._plain: list[RunResult] = []
         """Runs with nothing changed."""
         self._together: Trial | None = None
@@ -201,7 +203,7 @@ class Trials:
     def _run_each(self, group: list[_Measured]) -> None:
         """A B B A C C ...: as it is, then each cure, a second time where the first shows something
         of it, so that what drifts drifts for both."""
-        times: dict[str, list[float]] = {"": []}
+        times = self._times
         self._plain_run(times)
         tried = []
         for each in group:
@@ -281,14 +283,12 @@ class Trials:
         proven = [each for each in self._measured if self._verdict(each) == "gain"]
         if not proven:
             return
-        times: dict[str, list[float]] = {"": [], "all": []}
+        times = self._times
+        together = times.setdefault("all", [])
         held = tuple(each.candidate.name for each in proven if each.candidate.cure.in_one_run)
         constant = _compatible([each for each in proven if not each.candidate.cure.in_one_run])
-        before = list(self._plain)
-        if not before:
+        if not self._plain:
             self._plain_run(times)
-        else:
-            times[""] = [ns for result in before if (ns := _run_step_ns(result)) is not None]
         if not self._plain or self._left_s < self._longest_s():
             self._remarks.append("no time was left to measure the gains together")
             return
@@ -307,23 +307,26 @@ class Trials:
         for each in proven:
             if each.candidate.name in held and (same.kind in ("same", "rounding") or not constant):
                 each.same = same if same.kind != "unknown" else each.same
-        times["all"].append(step_ns)
-        if len(names) > 1 and self._left_s > 2.0 * self._longest_s():
+        together.append(step_ns)
+        if self._left_s > 1.2 * self._longest_s():
             again = self._run(RunPlan(held=held, constant=constant), _until_measured)
-            times["all"] += filter(None, [_run_step_ns(again)])
-        gain = gain_of_runs(times[""], times["all"], 1)
-        ratio = median(times[""]) / median(times["all"])
-        together = Trial(
+            together += filter(None, [_run_step_ns(again)])
+        if len(times[""]) < 2 and self._left_s > 1.2 * self._longest_s():
+            self._plain_run(times)
+        others = [times[name] for name in times if name not in ("", "all")]
+        gain = gain_of_runs(times[""], together, 1, others)
+        ratio = median(times[""]) / median(together)
+        trial = Trial(
             cure=" + ".join(names),
             result=result_class,
             verdict="gain" if same.kind != "other" else "another result",
             off_ns=median(times[""]),
-            on_ns=median(times["all"]),
+            on_ns=median(together),
             way="a run each",
             same=same.text,
             gain=ratio,
         )
-        self._together = with_gain(together, gain)
+        self._together = with_gain(trial, gain)
 
     # --- runs
 

@@ -228,3 +228,28 @@ def test_a_cure_is_on_in_all_ranks_or_none_from_the_same_step_on() -> None:
     both = seen[0].keys() & seen[1].keys()
     assert {seen[0][step] for step in both} == {"high", "highest"}
     assert [step for step in both if seen[0][step] != seen[1][step]] == []
+
+
+@pytest.mark.parametrize("answer", [b"n\n", b"\n", b"y\n"])
+def test_a_person_is_asked_what_runs_where_and_how_often(tmp_path: Path, answer: bytes) -> None:
+    left = tmp_path / "left"
+    master, slave = os.openpty()
+    program = f'open("{left}", "w")'
+    try:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "gputui", "try", "--budget", "5m", "--cure", "tf32", "--scratch",
+             "--", sys.executable, "-c", program],
+            stdin=slave, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=tmp_path,
+            env={**os.environ, "XDG_DATA_HOME": str(tmp_path / "data")},
+        )  # fmt: skip
+        os.write(master, answer)
+        _, said = process.communicate(timeout=120)
+    finally:
+        os.close(master)
+        os.close(slave)
+    text = said.decode()
+    for word in (program, "a copy of this folder", "6 times", "5m00s", "SIGTERM", "W&B"):
+        assert word in text, word
+    assert left.exists() == (answer == b"y\n")
+    assert ("nothing was run" in text) == (answer != b"y\n")
+    assert sorted(path.name for path in tmp_path.iterdir()) in ([], ["left"])
