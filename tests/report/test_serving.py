@@ -1,0 +1,133 @@
+"""Rules and tables of a serving engine's metrics, each just below and just above its threshold."""
+
+from __future__ import annotations
+
+import pytest
+
+from gputui.model.events import LatencyDelta, ServerSample
+from gputui.model.leaves import Leaf
+from gputui.render.prometheus import figures
+from gputui.report.explain import Analysis, Finding, MachineAnalysis, findings, machine_findings
+from gputui.report.tables.serving import LATENCIES, SERVERS
+from gputui.state import Session
+from tests.report.test_verdict import a_run, delta
+
+HEALTHY = {Leaf.MATMUL: 0.95, Leaf.DEPENDENCY: 0.05}
+URL = "http://127.0.0.1:8000/metrics"
+
+
+def readings(count: int = 10, **fields: object) -> list[ServerSample]:
+    """One a second, all alike."""
+    return [
+        ServerSample(
+            time_ns=(1 + number) * 10**9,
+            url=URL,
+            engine="vLLM",
+            interval_s=1.0 if number else None,
+            **fields,  # type: ignore[arg-type]
+        )
+        for number in range(count)
+    ]
+
+
+def found(leaves: dict[Leaf, float], *events: ServerSample) -> dict[str, Finding]:
+    session, run = a_run(delta(leaves), *events)
+    return {each.cause: each for each in findings(Analysis(session, run))}
+
+
+def test_an_idle_server_has_no_finding():
+    """Nobody asks: that is no fault."""
+    assert found(HEALTHY, *readings(requests_running=0, requests_waiting=0)).keys() == (
+        found(HEALTHY).keys()
+    )
+
+
+@pytest.mark.parametrize(("preemptions", "speaks"), [(0, False), (1, False), (3, True)])
+def test_requests_that_are_put_back(preemptions, speaks):
+    """From one in a hundred completed on."""
+    samples = readings(11, requests_completed=20, preemptions=0, kv_cache_percent=99.0)
+    samples.append(ServerSample(time_ns=20 * 10**9, url=URL, engine="vLLM", interval_s=1.0,
+                                preemptions=preemptions, kv_cache_percent=99.0))  # fmt: skip
+    result = found(HEALTHY, *samples).get("preemptions")
+
+    assert (result is not None) == speaks
+    if result is not None:
+        assert result.sentence.startswith("3 requests were put back for want of KV cache, beside")
+        assert "up to 99 % full" in result.sentence
+
+
+@pytest.mark.parametrize(
+    ("percent", "waiting", "speaks"), [(94.0, 5, False), (96.0, 5, True), (96.0, 0, False)]
+)
+def test_a_full_cache(percent, waiting, speaks):
+    """Full, and somebody waits."""
+    samples = readings(kv_cache_percent=percent, requests_waiting=waiting, requests_running=5)
+
+    assert ("kv_cache_full" in found(HEALTHY, *samples)) == speaks
+    session = Session.from_events(samples)
+    alone = machine_findings(MachineAnalysis(session))
+    assert ("kv_cache_full" in {each.cause for each in alone}) == speaks
+
+
+@pytest.mark.parametrize(("idle", "speaks"), [(0.28, False), (0.35, True)])
+def test_requests_that_wait_beside_an_idle_gpu(idle, speaks):
+    """The queue is the host's, if there is room in the cache."""
+    leaves = {Leaf.MATMUL: 1 - idle, Leaf.LAUNCH: idle}
+    samples = readings(requests_waiting=3, requests_running=5, kv_cache_percent=20.0)
+
+    result = found(leaves, *samples)
+    assert ("queue" in result) == speaks
+    full = readings(requests_waiting=3, requests_running=5, kv_cache_percent=99.0)
+    assert "queue" not in found(leaves, *full)
+    if speaks:
+        assert not result["queue"].leads
+
+
+def test_two_readings_are_too_few():
+    """For a mean over time."""
+    assert "kv_cache_full" not in found(
+        HEALTHY, *readings(2, kv_cache_percent=99.0, requests_waiting=9)
+    )
+
+
+def test_tables():
+    """Means are weighted by time; a percentile is the bucket that holds it."""
+    latency = LatencyDelta(sum_s=1.5, count=10, buckets=((0.1, 0.25, 9), (2.5, None, 1)))
+    samples = [
+        *readings(2, requests_running=4, output_tokens=100, kv_cache_percent=50.0),
+        ServerSample(time_ns=5 * 10**9, url=URL, engine="vLLM", interval_s=3.0, ttft=latency,
+                     requests_running=8, output_tokens=300),
+    ]  # fmt: skip
+    session = Session.from_events(samples)
+    [server] = SERVERS.table(session, None).records()
+    [ttft] = LATENCIES.table(session, None).records()
+
+    assert server["running_mean"] == (4 * 1 + 8 * 3) / 4
+    # The first reading, which has no interval, is of no amounts in a real recording.
+    assert server["output_tokens_per_s"] == 500 / 4
+    assert server["kv_cache_peak_percent"] == 50
+    assert (ttft["latency"], ttft["mean_ns"], ttft["count"]) == ("TTFT", 150_000_000, 10)
+    assert ttft["p50_ns"] == [100_000_000, 250_000_000]
+    assert ttft["p99_ns"] == [2_500_000_000, None]
+    assert "over 2.50 s" in LATENCIES.table(session, None).for_people()[2][0]
+
+
+def test_prometheus_passes_the_newest_on():
+    """Under names of gputui's, and whether the page is read."""
+    [sample] = readings(1, requests_running=4, kv_cache_percent=50.0)
+    gone = ServerSample(time_ns=9 * 10**9, url=URL, engine="vLLM", unavailable_reason="refused")
+
+    def exported(session: Session) -> dict[str, float]:
+        return {
+            family.name: value
+            for labels, values in figures(session, ())
+            for family, value in values
+            if ("url", URL) in labels
+        }
+
+    assert exported(Session.from_events([sample])) == {
+        "gputui_server_up": 1,
+        "gputui_server_requests_running": 4,
+        "gputui_server_kv_cache_ratio": 0.5,
+    }
+    assert exported(Session.from_events([sample, gone])) == {"gputui_server_up": 0}
