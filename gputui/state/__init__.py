@@ -6,8 +6,9 @@ hand it events; views read its attributes and never change them.
 
 from __future__ import annotations
 
-from gputui.state.fold import MAX_LEVELS, MAX_PATH, gpu_of, lasting_alerts
+from gputui.state.fold import MAX_LEVELS, MAX_PATH, gpu_of
 from gputui.state.history import HISTORY_SAMPLES, Samples, Track
+from gputui.state.machine_fold import lasting_alerts
 from gputui.state.readings import AlertSpan, Gpu, Occupant, Readings, gpu_metrics, mig_metrics
 from gputui.state.remarks import remarks
 from gputui.state.run import LOG_LINES, MARKS, Launched, LogLine, Process, Range, Run
