@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from gputui.model import units
 from gputui.model.leaves import LEAVES
 from gputui.report.explain.stages import StageTime, stages_of
-from gputui.report.schema import ROWS, Column, TableSpec, count, if_any, number, percent, text, time
+from gputui.report.schema import Column, TableSpec, count, if_any, number, percent, text, time
 from gputui.report.tables.energy import energy_joules
 from gputui.state import Run, Session
 from gputui.state.serving import Bucket, Latency, Server
@@ -65,8 +65,8 @@ def _plain(value: float | None) -> str:
     return units.MISSING if value is None else f"{value:.1f}"
 
 
-def _no_server(_run: object, rows: Sequence[object]) -> Mapping[str, str]:
-    return {} if rows else {ROWS: "no serving engine's metrics were read (--metrics)"}
+def _no_server(_run: object, rows: Sequence[object]) -> str:
+    return "" if rows else "no serving engine's metrics were read (--metrics)"
 
 
 SERVERS: TableSpec[_ServerRow] = TableSpec(
@@ -113,7 +113,7 @@ SERVERS: TableSpec[_ServerRow] = TableSpec(
     rows=_servers,
     order=42,
     in_summary=True,
-    unavailable=_no_server,
+    note=_no_server,
 )  # fmt: skip
 
 
@@ -199,7 +199,7 @@ LATENCIES: TableSpec[_LatencyRow] = TableSpec(
     rows=_latencies,
     order=43,
     in_summary=True,
-    unavailable=_no_server,
+    note=_no_server,
 )  # fmt: skip
 
 
@@ -207,12 +207,8 @@ def _stages(_session: Session, run: Run) -> list[StageTime]:
     return stages_of(run)
 
 
-def _no_stages(run: Run, rows: Sequence[StageTime]) -> Mapping[str, str]:
-    if not rows:
-        return {ROWS: "the program has no ranges that name the stages of an engine"}
-    if not any(row.wall_ns for row in rows):
-        return {"wall_ns": "nothing ran on a GPU"} if run.ranges else {}
-    return {}
+def _no_stages(_run: Run, rows: Sequence[StageTime]) -> str:
+    return "" if rows else "the program has no ranges that name the stages of an engine"
 
 
 STAGES: TableSpec[StageTime] = TableSpec(
@@ -231,7 +227,7 @@ STAGES: TableSpec[StageTime] = TableSpec(
                "In a step, mean, by the numbers in the names", float | None, seen=if_any),
         Column("Tokens", _plain, "tokens_mean",
                lambda row: row.tokens / row.counted if row.counted else None, "",
-               "The same", float | None, seen=if_any),
+               "In a step, mean, by the same numbers", float | None, seen=if_any),
         time("A Step", "step_mean_ns", lambda row: row.mean_ns and round(row.mean_ns),
              "Mean on the host, without the stages inside", kind=int | None),
         time("Longest", "step_max_ns", lambda row: row.longest_ns or None, "The longest one",
@@ -251,7 +247,7 @@ STAGES: TableSpec[StageTime] = TableSpec(
     order=44,
     in_summary=True,
     document="stages",
-    unavailable=_no_stages,
+    note=_no_stages,
 )  # fmt: skip
 
 TABLES = (SERVERS, LATENCIES, STAGES)
