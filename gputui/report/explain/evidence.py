@@ -68,7 +68,7 @@ def _calls(analysis: Analysis, leaf: Leaf) -> tuple[str, ...]:
         lines = [line for line in called_lines(run, _READS) if line.is_of_gpu or not line.shape]
         lines.sort(key=lambda line: -line.calls)
     elif leaf is Leaf.ALLOCATION:
-        lines = called_lines(run, ("torch.cuda.empty_cache",))
+        lines = called_lines(run, ("torch.cuda.empty_cache", "pin_memory"))
     else:
         return ()
     steps = analysis.all_steps
