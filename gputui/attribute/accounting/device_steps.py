@@ -168,6 +168,9 @@ HELD_INTERVALS = 1 << 18
 NEWEST_STEPS = 16
 """Lengths of the newest steps that a delta carries one by one."""
 
+MOST_WAITING = 8
+"""Steps kept in parts, the newest ones, that wait until warm-up is over."""
+
 WHOLE_PARTS = 2
 """Parts in which the longest steps of a delta without blocks are known."""
 
@@ -190,6 +193,10 @@ class DeviceSteps:
         self._blocks = LoopBlocks(device)
         self._restarts_ns: int | None = None
         self.lanes = Lanes(process, device)
+        self._waiting_lanes: list[StepLanes] = []
+        self._steady_loop = 0
+        self._steady_ns: int | None = None
+        """When the first steady step of the newest loop began."""
         self._inside: dict[tuple[int, int, int], InsideFunctions] = {}
         self.until_ns: int | None = None
         """The moment up to which it is known what other processes ran on the device."""
@@ -269,8 +276,15 @@ class DeviceSteps:
         return stretch
 
     def take_lanes(self, time_ns: int) -> list[StepLanes]:
-        """The steps that were kept in parts since the last call."""
-        return self.lanes.take_kept(time_ns)
+        """The steady steps that were kept in parts since the last call; while nobody knows which
+        those are, they wait."""
+        waiting = [*self._waiting_lanes, *self.lanes.take_kept(time_ns)]
+        if self._scopes.are_open:
+            self._waiting_lanes = waiting[-MOST_WAITING:]
+            return []
+        self._waiting_lanes = []
+        since_ns = self._steady_ns
+        return [lanes for lanes in waiting if since_ns is None or lanes.start_ns >= since_ns]
 
     @property
     def holds_much(self) -> bool:
@@ -379,6 +393,11 @@ class DeviceSteps:
 
     def _sum_up(self, classified: list[Classified]) -> list[Part]:
         deltas: list[Part] = []
+        steady = [entry for entry in classified if entry.scope is Scope.STEADY]
+        if steady and (self._steady_ns is None or steady[-1].loop != self._steady_loop):
+            self._steady_loop = steady[-1].loop
+            its = (entry.step.start_ns for entry in steady if entry.loop == self._steady_loop)
+            self._steady_ns = min(its)
         groups: dict[tuple[int, Scope], list[Classified]] = {}
         for entry in classified:
             groups.setdefault((entry.loop, entry.scope), []).append(entry)

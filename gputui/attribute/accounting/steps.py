@@ -109,6 +109,11 @@ class StepScopes:
         """Whether there was a step in this loop or an earlier one."""
         return self._settled or bool(self._early) or self.loop > 0
 
+    @property
+    def are_open(self) -> bool:
+        """Whether steps wait until it is clear which of them are warm-up."""
+        return bool(self._early)
+
     def trust(self) -> None:
         """No step is warm-up, nor evaluation for its few operations, nor a pause for its length:
         who declared the steps says what is one."""

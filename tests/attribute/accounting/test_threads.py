@@ -94,7 +94,7 @@ def test_a_thread_that_sleeps_reads_writes_or_waits(
         ("/home/me/data.py", "<module>", "-"),
         ("<frozen importlib._bootstrap>", "_load", "-"),
         # What --annotate puts around a module's call.
-        (python_lines.__file__.replace("python_lines", "torch_ranges"), "ranged_call", "-"),
+        (python_lines.__file__.replace("python_lines", "torch_ranges"), "ranged_call", "d"),
     ],
 )
 def test_what_a_frame_says(path: str, function: str, kind: str) -> None:
