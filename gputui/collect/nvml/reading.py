@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from gputui.collect.nvml.bindings import DriverLibrary, GpmSample, GpuProcess, ProcessUse, XidWatch
+from gputui.collect.nvml.bindings import DriverLibrary, XidWatch
 from gputui.collect.nvml.driver_calls import (
     GPU_IS_LOST,
     INVALID_ARGUMENT,
@@ -22,6 +22,7 @@ from gputui.collect.nvml.driver_calls import (
     DriverError,
     Handle,
 )
+from gputui.collect.nvml.inner_calls import GpmSample, GpuProcess, ProcessUse
 from gputui.model.events import GpuEnergy, GpuFacts, GpuSample, GpuStatus
 
 # Rates from monotonic counters.
