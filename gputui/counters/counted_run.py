@@ -22,6 +22,7 @@ from gputui.counters.sampler import (
     percents_to_amounts,
 )
 from gputui.counters.separation import (
+    NOTHING_RAN,
     Int64s,
     Operations,
     Rates,
@@ -64,6 +65,9 @@ ACTIVE_PERCENT = 5.0
 
 MOST_UNSEEN = 0.1
 """Share of such samples from which no figures are given: it then runs beside kernels too."""
+
+_LEAST_IDLE = 0.02
+"""Share of the time in which nothing runs from which it is asked what the SMs do then."""
 
 OTHERS_USE_IT = "something that is not traced uses this GPU: its counters cannot be told apart"
 
@@ -190,14 +194,12 @@ class _CountedGpu:
             self._use_samples(self._sums, now_ns, users, ended)
         elif ended and self.sampler.failure is None:
             self.sampler.failure = "the run was over before its counters were sampled"
-        reason = self.sampler.failure
-        if reason is None and self._sums is not None and self._sums.is_shared:
-            reason = OTHERS_USE_IT
-        is_due = ended or reason != self._said or now_ns >= self._due_ns
-        if not is_due or (facts is None and reason is None):
+        failure = self.sampler.failure
+        is_due = ended or failure != self._said or now_ns >= self._due_ns
+        if not is_due or (facts is None and failure is None):
             return None
-        self._said = reason
-        return self._event(now_ns, reason)
+        self._said = failure
+        return self._event(now_ns)
 
     def _use_samples(
         self, sums: _Sums, now_ns: int, users: Sequence[CountedProcess], ended: bool
@@ -236,21 +238,26 @@ class _CountedGpu:
                 self._offset_ns = fit.offset_ns
         return True
 
-    def _event(self, now_ns: int, reason: str | None) -> GpuCounters:
+    def _event(self, now_ns: int) -> GpuCounters:
         facts, sums = self.sampler.facts, self._sums
         event = GpuCounters(
-            time_ns=now_ns, process=self._process, device=self._device, unavailable_reason=reason
+            time_ns=now_ns,
+            process=self._process,
+            device=self._device,
+            unavailable_reason=self.sampler.failure,
         )
         if facts is None or sums is None:
             self._due_ns = now_ns + LEAST_PAUSE_NS
             return event
-        kernels, phases = sums.rows() if not sums.is_shared else ([], [])
+        kernels, phases = sums.rows()
         figures = (len(kernels) + len(phases)) * (2 * len(facts.counters) + 4)
         pause_ns = int(_BYTES_A_FIGURE * figures * 1e9 / BYTES_PER_S)
         is_first = not sums.samples
         self._due_ns = now_ns + (FIRST_PAUSE_NS if is_first else max(LEAST_PAUSE_NS, pause_ns))
         return replace(
             event,
+            unavailable_reason=event.unavailable_reason
+            or (OTHERS_USE_IT if sums.is_shared else None),
             chip=facts.chip,
             cupti_version=facts.cupti_version,
             interval_ns=facts.interval_ns,
@@ -276,6 +283,8 @@ class _Sums:
         self._length_ns = 0.0
         self.unused = 0
         self._unseen = 0
+        self._idle_activity = 0.0
+        """Percent of the SMs that are surely active while nothing is known to run."""
 
     @property
     def samples(self) -> int:
@@ -284,8 +293,11 @@ class _Sums:
 
     @property
     def is_shared(self) -> bool:
-        """Whether something that was not seen runs on the GPU, and so beside what was seen."""
-        return self._unseen > max(FEWEST_SAMPLES, MOST_UNSEEN * (self.samples + self._unseen))
+        """Whether something that was not seen runs on the GPU, and so beside what was seen: in many
+        samples nothing else ran, or the SMs work while nothing runs."""
+        if self._unseen > max(FEWEST_SAMPLES, MOST_UNSEEN * (self.samples + self._unseen)):
+            return True
+        return self._idle_activity > ACTIVE_PERCENT
 
     @property
     def mean(self) -> tuple[float, ...]:
@@ -321,16 +333,30 @@ class _Sums:
         return unseen
 
     def rows(self) -> tuple[list[CountedKernel], list[CountedPhase]]:
-        """Of kernels and phases, those that ran longest."""
+        """Of kernels and phases, those that ran longest; none where the GPU is shared."""
+        rates = self._by_kernel.rates()
+        self._idle_activity = self._activity_without(rates)
+        if self.is_shared:
+            return [], []
         kernels = [
             CountedKernel(key >> _SHAPE_BITS, key & ((1 << _SHAPE_BITS) - 1), *figures)
-            for key, figures in _largest(self._by_kernel.rates(), self.counters, _COPIES + 1)
+            for key, figures in _largest(rates, self.counters, _COPIES + 1)
         ]
         phases = [
             CountedPhase(key, *figures)
             for key, figures in _largest(self._by_phase.rates(), self.counters, 1)
         ]
         return kernels, phases
+
+    def _activity_without(self, rates: Rates) -> float:
+        idle = int(np.flatnonzero(rates.keys == NOTHING_RAN)[0])
+        if (
+            "sm_active_percent" not in self.counters
+            or rates.time_ns[idle] < _LEAST_IDLE * rates.time_ns.sum()
+        ):
+            return 0.0
+        place = self.counters.index("sm_active_percent")
+        return float(rates.rates[idle, place] - rates.errors[idle, place])
 
 
 _BYTES_A_FIGURE = 8

@@ -46,6 +46,13 @@ EDGE_NS = 200.0
 _NEIGHBOUR = 0.02
 """Share of the time from which a key's rate counts as that of a neighbour."""
 
+_NEGLIGIBLE = 0.0005
+"""Share of the time below which a key is not told apart: solving takes the third power of them."""
+
+_ALIKE = 1e-6
+"""Columns whose difference has no more than this share of the variance are the same: of durations
+that are known to a nanosecond in samples of 200 µs."""
+
 _CHUNK = 512
 """Samples at a time: their matrix has 0.7 MB."""
 
@@ -120,19 +127,48 @@ class Rates(NamedTuple):
     errors: Floats
 
 
+class _Sums(NamedTuple):
+    """What separates: normal equations by block, and of each column its time, the time alone, how
+    many operations there were and their lengths."""
+
+    products: Floats
+    sums: Floats
+    of_columns: Floats
+    """In shape (4, columns)."""
+
+    @classmethod
+    def zero(cls, columns: int, counters: int) -> _Sums:
+        return cls(
+            np.zeros((BLOCKS, columns, columns)),
+            np.zeros((BLOCKS, columns, counters)),
+            np.zeros((4, columns)),
+        )
+
+    def widened(self, more: int) -> _Sums:
+        """With so many columns more."""
+        return _Sums(
+            np.pad(self.products, ((0, 0), (0, more), (0, more))),
+            np.pad(self.sums, ((0, 0), (0, more), (0, 0))),
+            np.pad(self.of_columns, ((0, 0), (0, more))),
+        )
+
+    def merged(self, target: Int64s) -> _Sums:
+        """Columns with the same target as one, which is exact."""
+        merge = np.zeros((len(target), int(target.max()) + 1))
+        merge[np.arange(len(target)), target] = 1
+        return _Sums(merge.T @ self.products @ merge, merge.T @ self.sums, self.of_columns @ merge)
+
+
+_TIME, _ALONE, _COUNT, _LENGTH = range(4)
+
+
 class Separation:
     """Samples and operations of one GPU in, rates out. Memory is bounded."""
 
     def __init__(self, counters: int) -> None:
         self._counters = counters
         self._columns: dict[int, int] = {NOTHING_RAN: 0, OTHERS: 1}
-        size = len(self._columns)
-        self._products = np.zeros((BLOCKS, size, size))
-        self._sums = np.zeros((BLOCKS, size, counters))
-        self._time_ns = np.zeros(size)
-        self._alone_ns = np.zeros(size)
-        self._operations = np.zeros(size)
-        self._lengths_ns = np.zeros(size)
+        self._sums = _Sums.zero(len(self._columns), counters)
         self.samples = 0
 
     def add(self, samples: Samples, operations: Operations) -> None:
@@ -145,100 +181,105 @@ class Separation:
         for first in range(0, len(samples.starts_ns), _CHUNK):
             self._add(samples.pick(slice(first, first + _CHUNK)), operations, columns)
         if len(self._columns) > MOST_COLUMNS:
-            self._merge_smallest()
+            kept = self._largest(KEPT_COLUMNS, 0.0)
+            self._sums = self._sums.merged(self._targets(kept))
+            self._columns = {key: place for place, key in enumerate(kept)}
 
     def _columns_of(self, keys: Int64s) -> Int64s:
         known, rows = np.unique(keys, return_inverse=True)
         for key in known.tolist():
             self._columns.setdefault(key, len(self._columns))
-        more = len(self._columns) - len(self._time_ns)
+        more = len(self._columns) - self._sums.of_columns.shape[1]
         if more:
-            self._products = np.pad(self._products, ((0, 0), (0, more), (0, more)))
-            self._sums = np.pad(self._sums, ((0, 0), (0, more), (0, 0)))
-            self._time_ns = np.pad(self._time_ns, (0, more))
-            self._alone_ns = np.pad(self._alone_ns, (0, more))
-            self._operations = np.pad(self._operations, (0, more))
-            self._lengths_ns = np.pad(self._lengths_ns, (0, more))
+            self._sums = self._sums.widened(more)
         columns = np.array([self._columns[key] for key in known.tolist()], np.int64)
         return columns[rows]
 
     def _add(self, samples: Samples, operations: Operations, columns: Int64s) -> None:
-        size = len(self._time_ns)
+        size = len(self._columns)
         during = (operations.ends_ns > samples.starts_ns[0]) & (
             operations.starts_ns < samples.ends_ns[-1]
         )
         starts, ends = operations.starts_ns[during], operations.ends_ns[during]
         columns = columns[during]
         durations, alone = overlaps(samples, starts, ends, columns, size)
-        self._time_ns += durations.sum(0)
-        self._alone_ns += alone
-        self._operations += np.bincount(columns, minlength=size)
-        self._lengths_ns += np.bincount(columns, ends - starts, size)
+        self._sums.of_columns[_TIME] += durations.sum(0)
+        self._sums.of_columns[_ALONE] += alone
+        self._sums.of_columns[_COUNT] += np.bincount(columns, minlength=size)
+        self._sums.of_columns[_LENGTH] += np.bincount(columns, ends - starts, size)
         blocks = (self.samples + np.arange(len(durations))) // BLOCK_SAMPLES % BLOCKS
         self.samples += len(durations)
         for block in np.unique(blocks).tolist():
             rows = blocks == block
             part = durations[rows]
-            self._products[block] += part.T @ part
-            self._sums[block] += part.T @ samples.amounts[rows]
+            self._sums.products[block] += part.T @ part
+            self._sums.sums[block] += part.T @ samples.amounts[rows]
 
-    def _merge_smallest(self) -> None:
-        """The keys with the least time become OTHERS: sums of columns are exact."""
-        by_time = sorted(self._columns, key=lambda key: -self._time_ns[self._columns[key]])
-        kept = [NOTHING_RAN, OTHERS, *(key for key in by_time if key >= 0)][:KEPT_COLUMNS]
-        target = np.ones(len(self._columns), np.int64)  # the column of OTHERS
+    def _largest(self, most: int, least_share: float) -> list[int]:
+        """The keys that are told apart where there are so many: by their time."""
+        time_ns = self._sums.of_columns[_TIME]
+        least_ns = least_share * time_ns[1:].sum()
+        by_time = sorted(self._columns, key=lambda key: -time_ns[self._columns[key]])
+        larger = [key for key in by_time if key >= 0 and time_ns[self._columns[key]] >= least_ns]
+        return [NOTHING_RAN, OTHERS, *larger][:most]
+
+    def _targets(self, kept: list[int]) -> Int64s:
+        """Where each column goes: those that are not kept to OTHERS."""
+        targets = np.ones(len(self._columns), np.int64)
         for place, key in enumerate(kept):
-            target[self._columns[key]] = place
-        merge = np.zeros((len(self._columns), len(kept)))
-        merge[np.arange(len(target)), target] = 1
-        self._products = merge.T @ self._products @ merge
-        self._sums = merge.T @ self._sums
-        self._time_ns, self._alone_ns = merge.T @ self._time_ns, merge.T @ self._alone_ns
-        self._operations = merge.T @ self._operations
-        self._lengths_ns = merge.T @ self._lengths_ns
-        self._columns = {key: place for place, key in enumerate(kept)}
+            targets[self._columns[key]] = place
+        return targets
 
     def rates(self) -> Rates:
-        """The rates of all samples so far."""
-        keys = np.array(list(self._columns), np.int64)
-        products, sums = self._products.sum(0), self._sums.sum(0)
+        """The rates of all samples so far; what hardly ran is among OTHERS."""
+        keys = self._largest(MOST_COLUMNS, _NEGLIGIBLE)
+        blocks, block_sums, of_columns = self._sums.merged(self._targets(keys))
+        products, sums = blocks.sum(0), block_sums.sum(0)
         ran = np.diagonal(products) > 0
+        both = np.ix_(ran, ran)
         shape = len(keys), self._counters
         rates, errors = np.zeros(shape), np.full(shape, np.inf)
-        filled = [block for block in range(BLOCKS) if self._products[block].any()]
         if ran.any():
-            rates[ran] = solve(products[np.ix_(ran, ran)], sums[ran])
-        if len(filled) == BLOCKS:
+            rates[ran] = solve(products[both], sums[ran])
+        if all(block.any() for block in blocks):
             without = np.stack(
                 [
-                    solve(
-                        (products - self._products[b])[np.ix_(ran, ran)],
-                        (sums - self._sums[b])[ran],
-                    )
-                    for b in filled
+                    solve((products - block)[both], (sums - of_block)[ran])
+                    for block, of_block in zip(blocks, block_sums, strict=True)
                 ]
             )
             spread = ((without - without.mean(0)) ** 2).sum(0) * (BLOCKS - 1) / BLOCKS
             errors[ran] = _T_90 * np.sqrt(spread)
+            errors[np.flatnonzero(ran)[~_are_told(products[both])]] = np.inf
             # In fewer than half of the blocks: its error is not seen.
-            seldom = np.count_nonzero(np.diagonal(self._products, axis1=1, axis2=2) > 0, 0)
+            seldom = np.count_nonzero(np.diagonal(blocks, axis1=1, axis2=2) > 0, 0)
             errors[seldom < BLOCKS // 2] = np.inf
-        mean_ns = self._lengths_ns / np.maximum(1, self._operations)
-        errors += self._edge_errors(rates, mean_ns)
-        return Rates(keys, self._time_ns.copy(), self._alone_ns.copy(), mean_ns, rates, errors)
+        time_ns, alone_ns, counts, lengths_ns = of_columns
+        mean_ns = lengths_ns / np.maximum(1, counts)
+        mean_ns[0] = time_ns[0] / max(1.0, counts.sum())  # a gap
+        errors += _edge_errors(rates, mean_ns, time_ns)
+        return Rates(np.array(keys, np.int64), time_ns, alone_ns, mean_ns, rates, errors)
 
-    def _edge_errors(self, rates: Floats, mean_ns: Floats) -> Floats:
-        """What the times of operations may be wrong by, as an error of the rates: at an edge that
-        is off, some of what a neighbour did is taken for an operation's own, or the reverse."""
-        ran = self._time_ns > _NEIGHBOUR * self._time_ns[1:].sum()
-        ran[0] = False
-        largest = rates[ran].max(0, initial=0.0)
-        errors: Floats = (
-            EDGE_NS
-            / np.maximum(mean_ns, EDGE_NS)[:, None]
-            * np.maximum(np.abs(rates), np.abs(largest - rates))
-        )
-        return errors
+
+def _edge_errors(rates: Floats, mean_ns: Floats, time_ns: Floats) -> Floats:
+    """What the times of operations may be wrong by, as an error of the rates: at an edge that is
+    off, some of what a neighbour did is taken for an operation's own, or the reverse."""
+    ran = time_ns > _NEIGHBOUR * time_ns[1:].sum()
+    ran[0] = False
+    largest = rates[ran].max(0, initial=0.0)
+    share = EDGE_NS / np.maximum(mean_ns, EDGE_NS)
+    errors: Floats = share[:, None] * np.maximum(np.abs(rates), np.abs(largest - rates))
+    return errors
+
+
+def _are_told(products: Floats) -> npt.NDArray[np.bool_]:
+    """Which columns the samples tell from all others: of columns that are always in the same
+    proportion least squares knows the sum alone, and shares it out."""
+    scale = 1 / np.sqrt(np.diagonal(products))
+    values, vectors = np.linalg.eigh(products * scale[:, None] * scale)
+    told = values > _ALIKE * values.max()
+    resolution = (vectors[:, told] ** 2).sum(1)
+    return np.asarray(resolution > 1 - _ALIKE)
 
 
 def overlaps(

@@ -4,20 +4,29 @@ from __future__ import annotations
 
 import select
 import time
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
 
-from gputui.counters.counted_run import CountedOperations, CountedProcess, RunCounters
+from gputui.counters.counted_run import (
+    OTHERS_USE_IT,
+    CountedOperations,
+    CountedProcess,
+    RunCounters,
+)
+from gputui.counters.sampler import CLOSED
 from gputui.model.events import GpuCounters
 from tests.counters.schedule import RATES, A, B, kernels_between
 
 PHASES = {A: 7, B: 8}
-SECONDS = 3.2
+SECONDS = 2.5
 
 
-def operations(start_ns: int, end_ns: int) -> CountedOperations:
+def operations(start_ns: int, end_ns: int, traced: Sequence[int] = (A, B)) -> CountedOperations:
     starts, ends, kernels = kernels_between(start_ns, end_ns)
+    is_traced = np.isin(kernels, traced)
+    starts, ends, kernels = starts[is_traced], ends[is_traced], kernels[is_traced]
     zeros = np.zeros(len(starts), np.int64)
     ranges = np.where(kernels == A, PHASES[A], PHASES[B])
     return CountedOperations(zeros, starts, ends, kernels, zeros + 3, ranges)
@@ -27,21 +36,21 @@ def never(starts, _ends):
     return np.zeros(len(starts), np.bool_)
 
 
-def counted(seconds: float = SECONDS, is_unknown=never, interval_ns=500_000) -> GpuCounters:
-    """The last event of a run of so long, with all operations of the time."""
-    counters = RunCounters(interval_ns)
+def counted(is_unknown=never, traced: Sequence[int] = (A, B)) -> GpuCounters:
+    """The last event of a run of some seconds, with the traced operations of the time."""
+    counters = RunCounters()
     last = None
     try:
         done_ns = time.time_ns()
         began = time.monotonic()
-        while time.monotonic() - began < seconds:
+        while time.monotonic() - began < SECONDS:
             select.select(counters.samplers, [], [], 1.0)
             now_ns = time.time_ns()
-            counters.add(1, 0, operations(done_ns, now_ns), str)
+            counters.add(1, 0, operations(done_ns, now_ns, traced), str)
             done_ns = now_ns
             users = [CountedProcess(1, now_ns, is_unknown)]
             last = next(iter(counters.collect(now_ns, users)), last)
-        counters.add(1, 0, operations(done_ns, time.time_ns() + 10**9), str)
+        counters.add(1, 0, operations(done_ns, time.time_ns() + 10**9, traced), str)
         users = [CountedProcess(1, None, is_unknown)]
         [last] = counters.collect(time.time_ns(), users, ended=True)
     finally:
@@ -69,3 +78,46 @@ def test_two_kernels_far_shorter_than_a_sample_are_told_apart(monkeypatch, offse
             largest = max(of_kernel.values())
             assert row.rates[place] == pytest.approx(of_kernel[row.kernel], abs=0.05 * largest)
             assert error < 0.05 * largest
+
+
+@pytest.mark.usefixtures("gpu")
+def test_times_that_are_not_known_are_left_out(monkeypatch):
+    """As between windows of tracing."""
+    monkeypatch.setenv("FAKE_CUPTI", "offset 0")
+
+    def is_odd(starts, _ends):
+        return starts // 10_000_000 % 2 == 1
+
+    event = counted(is_odd)
+    assert event.unavailable_reason is None
+    assert event.unused_samples > event.samples / 2
+    place = event.counters.index("tensor_active_percent")
+    rates = {row.kernel: row.rates[place] for row in event.kernels}
+    assert rates == {A: pytest.approx(80, abs=2), B: pytest.approx(0, abs=2)}
+
+
+@pytest.mark.usefixtures("gpu")
+def test_beside_another_program_there_are_no_figures(monkeypatch):
+    monkeypatch.setenv("FAKE_CUPTI", "offset 0")
+    event = counted(traced=[A])
+    assert event.unavailable_reason == OTHERS_USE_IT
+    assert event.kernels == event.phases == ()
+    assert event.samples > 1000
+
+
+def test_what_cannot_be_sampled_is_said_once_and_the_run_goes_on(gpu, monkeypatch):  # noqa: ARG001
+    monkeypatch.setenv("FAKE_CUPTI", "rights")
+    counters = RunCounters()
+    now_ns = time.time_ns()
+    users = [CountedProcess(1, now_ns, never)]
+    counters.add(1, 0, operations(now_ns - 10**9, now_ns), str)
+    found = []
+    while not found:
+        select.select(counters.samplers, [], [], 1.0)
+        found = counters.collect(now_ns, users)
+    assert [event.unavailable_reason for event in found] == [CLOSED]
+    counters.add(1, 0, operations(now_ns, now_ns + 10**9), str)
+    assert counters.collect(now_ns + 1, users) == []
+    [last] = counters.collect(now_ns + 2, [CountedProcess(1, None, never)], ended=True)
+    assert last.unavailable_reason == CLOSED
+    counters.close()
