@@ -313,6 +313,32 @@ def test_the_line_that_reads_values_is_named_with_how_often() -> None:
 
 
 @pytest.mark.parametrize(
+    ("name", "cause", "evidence"),
+    [
+        (
+            "copied_by_line",
+            "busy.copy_pageable",
+            ".to() at copies.py:7 train: 1.0 × a step, 64 × 3 × 224 × 224 float32, 36.8 MiB each",
+        ),
+        (
+            "read_by_line",
+            "idle.sync",
+            ".item() at reads.py:9 run: 2.0 × a step, 1 float32, 4 B each",
+        ),
+        ("collected_each", "garbage_collection", "Most of them begin at garbage.py:6 step"),
+    ],
+)
+def test_recorded_programs_name_the_lines_that_copy_read_and_collect(
+    name: str, cause: str, evidence: str
+) -> None:
+    """Trainings and an inference with torch on an H200, Python 3.12: the first finding."""
+    outcome = conclusion(Analysis(*fault(name)))
+    assert outcome is not None
+    assert outcome.findings[0].cause == cause
+    assert outcome.findings[0].evidence[0] == evidence
+
+
+@pytest.mark.parametrize(
     ("collections", "total_ms", "shares", "advice"),
     [
         (STEPS, 300, {Leaf.HOST: 0.4, Leaf.MATMUL: 0.6}, NO_COLLECT),
