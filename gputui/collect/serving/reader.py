@@ -5,12 +5,10 @@ of the machine.
 from __future__ import annotations
 
 import contextlib
-import http.client
-import socket
 import threading
 import time
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import SplitResult, urlsplit
 
 from gputui.base.errors import GputuiError
@@ -18,6 +16,9 @@ from gputui.base.sanitize import sanitize
 from gputui.collect.serving.listening import engines_listening
 from gputui.collect.serving.pages import INSTALL, Page, read_page, sample_of
 from gputui.model.events import AnyEvent, ServerSample
+
+if TYPE_CHECKING:
+    import socket
 
 TIMEOUT_S = 2.0
 """For all of a page: an engine whose loop is busy answers late, one that hangs not at all."""
@@ -52,6 +53,9 @@ def address_of(url: str) -> SplitResult:
 
 def fetch_page(url: str, timeout_s: float = TIMEOUT_S) -> str:
     """The text of a page by one GET, with no proxy and no redirect. Raises PageError."""
+    # It brings ssl and email: every start would pay for what few read.
+    import http.client
+
     parts = address_of(url)
     deadline = time.monotonic() + timeout_s
     kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
@@ -93,6 +97,8 @@ def fetch_page(url: str, timeout_s: float = TIMEOUT_S) -> str:
 
 
 def _hang_up(sockets: list[socket.socket]) -> None:
+    import socket
+
     for each in sockets:
         with contextlib.suppress(OSError):
             each.shutdown(socket.SHUT_RDWR)
