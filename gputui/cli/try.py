@@ -150,7 +150,8 @@ def _check_room(options: argparse.Namespace) -> None:
 def _ask(options: argparse.Namespace, command: Sequence[str]) -> None:
     """Raises RefusedError unless a person says yes."""
     where = "a copy of this folder" if options.scratch else os.getcwd()
-    tracking = "as they are" if options.with_tracking else "off (W&B, MLflow, Comet, the hub)"
+    off = "off (W&B, MLflow, Comet, TensorBoard, the hub)"
+    tracking = "as they are" if options.with_tracking else off
     print(
         f"gputui try runs  {sanitize(shlex.join(command), 300)}\n"
         f"  in             {sanitize(where, 300)}\n"

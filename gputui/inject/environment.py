@@ -165,8 +165,8 @@ def trial_environment(
     environment["GPUTUI_CAPTURE_DIR"] = str(folder.absolute())
     environment["GPUTUI_STEP_MARKS"] = "1"
     environment["GPUTUI_TRIAL"] = trial
-    if cures:
-        environment[VARIABLE] = ",".join(cures)
+    wanted = (base_environment.get(VARIABLE, ""), *cures)
+    environment[VARIABLE] = ",".join(filter(None, wanted))
     paths = (str(HOOK), base_environment.get("PYTHONPATH", ""))
     environment["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
     return environment

@@ -16,6 +16,7 @@ from types import FrameType
 from typing import NamedTuple
 
 from gputui.collect.child import ENDING_S, Child, ChildEnding, LineBatch
+from gputui.cures import VARIABLE
 from gputui.inject.environment import create_capture_folder, trial_environment
 from gputui.trial.blocks import BlockReader, Steps
 
@@ -36,6 +37,9 @@ TRACKERS_OFF = {
 }
 """What keeps a trial from being reported and uploaded as if it were a real run."""
 
+NO_TENSORBOARD = "no_tensorboard"
+"""The cure that is on in every run: there is no variable for it."""
+
 
 @contextlib.contextmanager
 def trackers_off() -> Iterator[None]:
@@ -43,6 +47,7 @@ def trackers_off() -> Iterator[None]:
     before = dict(os.environ)
     with tempfile.TemporaryDirectory(prefix="gputui-trackers-") as place:
         os.environ.update(TRACKERS_OFF, MLFLOW_TRACKING_URI=f"file://{place}")
+        os.environ[VARIABLE] = NO_TENSORBOARD
         try:
             yield
         finally:

@@ -151,6 +151,24 @@ def profiler_off():
 
 
 @check
+def no_tensorboard():
+    tensorboard.FileWriter("events").add_event(1)
+    there = os.path.exists("events")
+    if there:
+        os.remove("events")
+    return there
+
+
+tensorboard = types.ModuleType("torch.utils.tensorboard.writer")
+exec(
+    "class FileWriter:\n"
+    "    def __init__(self, log_dir): self.file = open(log_dir, 'w')\n"
+    "    def add_event(self, event): self.file.write(str(event))\n",
+    vars(tensorboard),
+)
+
+
+@check
 def cudnn_attention_off():
     return torch.backends.cuda.cudnn_sdp_enabled()
 
@@ -299,6 +317,7 @@ LIBRARIES = {
     "torch.utils.data.dataloader": torch.utils.data.dataloader,
     "torch.utils.checkpoint": torch.utils.checkpoint,
     "transformers.modeling_utils": transformers,
+    "torch.utils.tensorboard.writer": tensorboard,
     "transformers.generation.utils": generation,
     None: None,
 }
