@@ -16,7 +16,7 @@ from gputui.attribute.arrays import Int64s
 from gputui.base.sanitize import sanitize
 from gputui.store.journal import JournalError
 
-ROWS_AT_ONCE = 1 << 16
+ROWS_AT_ONCE = 1 << 15
 
 FETCHED_ROWS = 1024
 """Rows fetched before they become columns: while they are in the processor's cache, this adds a

@@ -85,9 +85,8 @@ _PAYLOADS = {
 
 _KINDS = {MARK: RecordKind.MARK, PUSH_POP: RecordKind.RANGE_PUSH, START_END: RecordKind.RANGE_START}
 
-_WHOLE = {"start": "0", "rowid": "0", "end": str(ABSENT), "eventType": "0", "category": "0",
-          "color": str(ABSENT), "textId": str(ABSENT), "globalTid": "0", "domainId": "0",
-          "endGlobalTid": str(ABSENT)}  # fmt: skip
+WHOLE = {"start": 0, "rowid": 0, "end": ABSENT, "eventType": 0, "category": 0, "color": ABSENT,
+          "textId": ABSENT, "globalTid": 0, "domainId": 0, "endGlobalTid": ABSENT}  # fmt: skip
 """The columns of integers, in the order in which they are read, and what stands for anything else
 in them."""
 
@@ -139,7 +138,7 @@ class RangeStream:
             blocks = database.in_order(
                 "NVTX_EVENTS", _range_columns(present), IS_RANGE_OR_MARK, self._as_array
             )
-        self._stream = Stream(blocks, len(_WHOLE) + 3)
+        self._stream = Stream(blocks, len(WHOLE) + 3)
 
     @property
     def horizon(self) -> int | None:
@@ -177,7 +176,7 @@ class RangeStream:
         count = len(rows)
         return np.column_stack(
             [
-                *(np.fromiter(column, np.int64, count) for column in whole),
+                *map(integers, whole, WHOLE.values()),
                 np.fromiter(map(self._numbers.__getitem__, texts), np.int64, count),
                 np.fromiter(payload_types, np.int64, count),
                 _payload_bits(payloads),
@@ -209,17 +208,28 @@ def text_bytes(present: frozenset[str]) -> str:
     return """CASE typeof("text") WHEN 'text' THEN CAST("text" AS BLOB) END"""
 
 
-def either_integer(name: str, present: frozenset[str]) -> str:
-    """In SQL, a column of NVTX_EVENTS where it is an integer, else what stands for none."""
-    default = _WHOLE[name]
-    if name not in present:
-        return default
-    return f'CASE typeof("{name}") WHEN \'integer\' THEN "{name}" ELSE {default} END'
+def or_default(name: str, present: frozenset[str]) -> str:
+    """In SQL, a column of NVTX_EVENTS, and what stands for none where it is null."""
+    default = WHOLE[name]
+    return f'COALESCE("{name}", {default})' if name in present else str(default)
+
+
+def integers(column: Sequence[Any], default: int) -> Int64s:
+    """A column of which anything but an integer counts as none. SQL that tests each value took
+    half as long again as reading them."""
+    try:
+        # Nothing else adds up to an integer.
+        are_integers = type(sum(column)) is int
+    except TypeError:
+        are_integers = False
+    if not are_integers:
+        column = [value if isinstance(value, int) else default for value in column]
+    return np.fromiter(column, np.int64, len(column))
 
 
 def _range_columns(present: frozenset[str]) -> list[str]:
     """What is read of a row, in SQL."""
-    selected = [either_integer(name, present) for name in _WHOLE]
+    selected = [or_default(name, present) for name in WHOLE]
     selected.append(text_bytes(present))
     payloads = {name: kind for name, kind in _PAYLOADS.items() if name in present}
     kind, value = str(int(NO_PAYLOAD)), "0"

@@ -22,10 +22,12 @@ from gputui.imports.nsys.rows import (
     IS_RANGE_OR_MARK,
     MARK,
     PUSH_POP,
+    WHOLE,
     Names,
     RangeNames,
     TextNumbers,
-    either_integer,
+    integers,
+    or_default,
     text_bytes,
 )
 from gputui.imports.reading import Clock, number_distinct
@@ -204,14 +206,14 @@ class TableSums:
 
         whole = ("start", "end", "eventType", "globalTid", "domainId", "textId")
         sql = (
-            f"SELECT {', '.join(either_integer(name, present) for name in whole)}, "
+            f"SELECT {', '.join(or_default(name, present) for name in whole)}, "
             f"{text_bytes(present)} FROM "
             f'"NVTX_EVENTS" WHERE {IS_RANGE_OR_MARK} AND "eventType" <> {MARK}'
         )
         for block in self._database.blocks(sql, at_once=1 << 14):
             *columns, names = zip(*block, strict=True)
             start, end, style, task, domain, text_id = (
-                np.fromiter(column, np.int64, len(block)) for column in columns
+                integers(column, WHOLE[name]) for name, column in zip(whole, columns, strict=True)
             )
             name = naming.names(
                 np.fromiter(map(texts.__getitem__, names), np.int64, len(block)), text_id
