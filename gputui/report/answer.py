@@ -30,6 +30,7 @@ from gputui.report.explain.time_tree import FEW_STEPS, TimeTree, time_tree
 from gputui.report.phases import LEAST_LEVEL, PhaseRow, phase_rows, share_of, shares_error_points
 from gputui.report.schema import why_unaccounted
 from gputui.report.scope import step_meaning
+from gputui.report.statistics import category_rows
 from gputui.report.tables.energy import RunEnergy, run_energy, span_of, used_span
 from gputui.report.tables.machine import AlertRow, alert_rows
 from gputui.report.tables.workload import metric_text
@@ -192,6 +193,7 @@ def _of_run(analysis: Analysis) -> list[Group]:
     where: Group = []
     if tree is not None:
         where += _time(run, tree)
+        where += _casts(session, run, tree)
     if figures := _metrics(run):
         where.append(Line("reported", figures, 4))
     if phases := _phases(run):
@@ -285,6 +287,26 @@ def _time(run: Run, tree: TimeTree) -> Group:
         ]
         lines.append(_state(state, leaves, tree))
     return lines
+
+
+CASTS, MOSTLY_CASTS = 0.2, 0.9
+"""Share of the kernels' time from which copies and casts are worth a line where the GPU mostly
+waits (1 to 13 % of it in programs without such a fault), and from which copying is what the program
+is for."""
+
+
+def _casts(session: Session, run: Run, tree: TimeTree) -> Group:
+    """What conversions are of the GPU's work, where that is so little of the time that no cure of
+    them would be felt: it would be once the launches are mended."""
+    if tree.share(tree.idle_ns) < 0.5:
+        return []
+    rows = {name: percent for name, _, _, percent in category_rows(session, run)}
+    share = rows.get("copy", 0.0)
+    if not CASTS <= share / 100 <= MOSTLY_CASTS:
+        return []
+    return [
+        Line("", f"Kernels that copy or cast tensors are {units.percent(share)} of the GPU's work.")
+    ]
 
 
 def _state(state: str, leaves: list[tuple[str, int]], tree: TimeTree) -> Line:

@@ -19,7 +19,7 @@ from gputui.state import Session
 from tests.conftest import DATA
 from tests.events_for_tests import at, header, run_started
 from tests.report.test_verdict import a_run
-from tests.sessions_for_tests import folded
+from tests.sessions_for_tests import folded, loaded_once
 
 SYNC = str(DATA / "faults" / "sync.gputui.gz")
 
@@ -137,3 +137,11 @@ def test_a_program_that_was_only_looked_at_was_not_stopped() -> None:
     session, run = folded([header(), began, ended])
     title = answer_text(session, run, 110).splitlines()[0]
     assert title == "inference · run 1 · detached after 8.00 s"
+
+
+def test_casts_are_named_where_the_gpu_mostly_waits() -> None:
+    loaded = loaded_once("faults/lightning_train.gputui.gz")
+    text = answer_text(loaded.session, loaded.run, 100)
+    assert "Kernels that copy or cast tensors are 31 % of the GPU's work." in text
+    busy = loaded_once("faults/healthy_training.gputui.gz")
+    assert "copy or cast" not in answer_text(busy.session, busy.run, 100)
