@@ -8,13 +8,15 @@ from dataclasses import dataclass
 import msgspec
 
 from gputui.model.statistics import Statistics
-from gputui.model.units import count, duration, percent, size
+from gputui.model.units import count, duration, percent, quantity, rate, size
 from gputui.report.phase_tree import phase_path
+from gputui.report.roofline import kernel_roofs
 from gputui.report.schema import Column
 from gputui.report.statistics import (
     TableRow,
     api_rows,
     category_rows,
+    kernel_name,
     kernel_rows,
     memory_size_rows,
     memory_time_rows,
@@ -153,7 +155,8 @@ class KernelsView(TableView):
         """How the chosen thing was launched, and in which phases, to which their rows lead."""
         self._leads.clear()
         rows = self._ranks(name)
-        rows += self._shapes(tables, name) if self.tab == 0 else []
+        if self.tab == 0:
+            rows += [*_counters(tables, name), *self._shapes(tables, name)]
         phases = self._phases(tables, name)
         if phases:
             rows += [(), (("launched in", "label"),)]
@@ -287,6 +290,34 @@ class KernelsView(TableView):
         else:
             for both in run.memory_operations.values():
                 yield both.operation, both.process, both.phase, both.time
+
+
+def _counters(tables: Tables, name: str) -> list[Row]:
+    """What a kernel uses of each GPU while it runs, where counters were sampled."""
+    rows: list[Row] = []
+    for roof in kernel_roofs(tables.session, tables.run):
+        if kernel_name(tables.session, roof.kernel) != name:
+            continue
+        figures = (
+            ("SMs active", percent(roof.sm_active_percent), roof.sm_active_percent),
+            ("of their warps", percent(roof.occupancy_percent), roof.occupancy_percent),
+            (
+                "tensor pipes",
+                f"{percent(roof.tensor_active_percent)}, "
+                f"{quantity(roof.tensor_flops_per_s, 'FLOP/s')}",
+                roof.tensor_active_percent,
+            ),
+            (
+                "memory",
+                f"{percent(roof.memory_peak_percent)}, {rate(roof.memory_bytes_per_s)}",
+                roof.memory_peak_percent,
+            ),
+            ("FP64 pipes", percent(roof.fp64_active_percent), roof.fp64_active_percent or None),
+        )
+        told = [(label, words) for label, words, value in figures if value is not None]
+        if told:
+            rows += [(), ((f"while it runs on GPU {roof.gpu}", "label"),), *labelled(told, 16)]
+    return rows
 
 
 def _categories(shares: Sequence[tuple[str, float]], width: int) -> Row:
