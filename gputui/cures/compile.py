@@ -18,7 +18,7 @@ def _apply(torch: Any) -> Callable[[], None]:
 CURE = Cure(
     name="compile",
     title="the model is compiled",
-    answers=("idle.launch", "busy.elementwise_chain"),
+    answers=("idle.launch", "busy.elementwise_chain", "busy.attention_unfused", "copies"),
     result=ROUNDING,
     change="model = torch.compile(model), or model.compile(...) in place",
     apply=_apply,

@@ -29,8 +29,11 @@ def _apply(data: Any) -> Callable[[], None]:
 
     @functools.wraps(init)
     def changed(self: Any, dataset: Any, *args: Any, **kwargs: Any) -> None:
-        if len(args) < 5 and _may_have_more(data, dataset, kwargs.get("num_workers") or 0):
-            kwargs["num_workers"] = max(workers(), kwargs.get("num_workers") or 0)
+        if len(args) < 5:
+            given = kwargs.get("num_workers") or 0
+            # One worker gives the same batches in the same order, whatever the data set.
+            most = workers() if _may_have_more(data, dataset, given) else 1
+            kwargs["num_workers"] = max(most, given)
             kwargs["prefetch_factor"] = max(PREFETCH, kwargs.get("prefetch_factor") or 0)
             kwargs["persistent_workers"] = True
         if len(args) < 7:
