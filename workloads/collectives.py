@@ -24,8 +24,8 @@ _NAMES = {
     "barrier": "barrier",
 }  # fmt: skip
 _CROSSING = ("send", "recv")
+# Each rank sends so many times (n - 1)/n of the whole buffer (nccl-tests, PERFORMANCE.md).
 _FACTORS = {"all_reduce": 2.0, "all_gather": 1.0, "reduce_scatter": 1.0, "all_to_all": 1.0}
-"""Each rank sends so many times (n - 1)/n of the whole buffer (nccl-tests, PERFORMANCE.md)."""
 _FUNCTIONAL = "_c10d_functional"
 _SPACES = ("c10d", _FUNCTIONAL)
 

@@ -16,8 +16,8 @@ from .errors import CannotRun, OutOfMemory
 
 NO_MEMORY_COUNT = "torch counts memory only on CUDA devices"
 
+# Ampere: the first compute capability with TF32 tensor cores (CUDA C++ Programming Guide).
 _TF32_CAPABILITY = (8, 0)
-"""Ampere: the first compute capability with TF32 tensor cores (CUDA C++ Programming Guide)."""
 
 
 @dataclass(frozen=True)

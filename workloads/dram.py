@@ -10,8 +10,8 @@ import torch
 
 from .place import Place
 
+# NVML_GPM_METRIC_DRAM_BW_UTIL (nvml.h): percent of the peak, reads and writes.
 _DRAM_BANDWIDTH = 10
-"""NVML_GPM_METRIC_DRAM_BW_UTIL (nvml.h): percent of the peak, reads and writes."""
 
 
 class DramCounter:

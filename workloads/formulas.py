@@ -8,13 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+# Backward over forward if the score matrix is kept: each product has two gradients.
 _ATTENTION_BACKWARD = 2.0
-"""Backward over forward if the score matrix is kept: each product has two gradients."""
 
+# Backward over forward if the scores are recomputed: five products for two (Dao, 2023,
+# FlashAttention-2, section 4.1).
 _FLASH_BACKWARD = 2.5
-"""Backward over forward if the scores are recomputed: five products for two (Dao, 2023,
-FlashAttention-2, section 4.1).
-"""
 
 
 def gemm_flops(m: int, n: int, k: int) -> int:
@@ -58,11 +57,11 @@ _SCORES = {
     # One kernel for the scale, the mask and the softmax, as torch.compile makes of it.
     "compiled": ((4, 7), (0, 0)),
 }
+# How often dropout reads or writes all probabilities, beside a byte each of what was dropped.
 _DROPOUT = (2, 2)
-"""How often dropout reads or writes all probabilities, beside a byte each of what was dropped."""
+# How often a pass reads or writes a vector for every position: Q, K, V and the output; backward,
+# their gradients, and the operands of four products.
 _VECTORS = 4, 8
-"""How often a pass reads or writes a vector for every position: Q, K, V and the output; backward,
-their gradients, and the operands of four products."""
 
 
 def attention_bytes(
@@ -103,8 +102,8 @@ def score_matrix_bytes(batch: int, heads: int, length: int, element_bytes: int) 
     return batch * heads * length * length * element_bytes
 
 
+# Values that an optimizer keeps for each weight; AdamW keeps two.
 _MOMENTS = {"sgd": 0, "momentum": 1}
-"""Values that an optimizer keeps for each weight; AdamW keeps two."""
 
 
 def training_state_bytes(parameters: int, optimizer: str = "adamw") -> dict[str, int]:

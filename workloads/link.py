@@ -5,10 +5,9 @@ from __future__ import annotations
 import pynvml
 import torch
 
+# Of one lane in one direction after line coding, by generation (PCI Express Base Specification:
+# 8b/10b to generation 2, 128b/130b to 5, FLIT mode from 6).
 _LANE_BYTES_PER_S = {1: 0.25e9, 2: 0.5e9, 3: 0.985e9, 4: 1.969e9, 5: 3.938e9, 6: 7.563e9}
-"""Of one lane in one direction after line coding, by generation (PCI Express Base Specification:
-8b/10b to generation 2, 128b/130b to 5, FLIT mode from 6).
-"""
 
 NO_LINK = "the driver does not report the PCIe link"
 

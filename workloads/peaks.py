@@ -86,6 +86,8 @@ _LISTED = {
     for alias in card.names
 }
 
+# CUDA C++ Programming Guide, arithmetic instructions; the white papers of Volta (GV100), Turing
+# (TU102), Ampere (GA100, GA102), Ada (AD102), Hopper (GH100) and Blackwell (GB100, GB202).
 _FMA_PER_SM = {
     # Fused multiply-adds an SM does in a clock: (fp32; fp16 by tensor cores with fp32 accumulation;
     # the same of cards named GeForce, which do half of it).
@@ -98,8 +100,6 @@ _FMA_PER_SM = {
     (10, 0): (128, 4096, 4096),
     (12, 0): (128, 512, 256),
 }
-"""CUDA C++ Programming Guide, arithmetic instructions; the white papers of Volta (GV100), Turing
-(TU102), Ampere (GA100, GA102), Ada (AD102), Hopper (GH100) and Blackwell (GB100, GB202)."""
 
 _WITHOUT_BF16 = (8, 0)
 _WITHOUT_FP8 = (8, 9)

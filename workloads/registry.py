@@ -29,8 +29,8 @@ from .new import own_folder
 
 GROUP = "gputui.workloads"
 _BUILT_IN = "built-in"
+# The package that the user's files are modules of.
 _OWN = "gputui_own_workloads"
-"""The package that the user's files are modules of."""
 
 
 @dataclass(frozen=True)

@@ -30,8 +30,8 @@ def host_facts() -> HostFacts:
 
 
 _INFINIBAND = Path("/sys/class/infiniband")
+# Data of a port is counted in words (Documentation/ABI/stable/sysfs-class-infiniband).
 _WORD_BYTES = 4
-"""Data of a port is counted in words (Documentation/ABI/stable/sysfs-class-infiniband)."""
 
 
 class InfiniBandReader:

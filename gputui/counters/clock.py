@@ -25,11 +25,11 @@ have a minimum of their own."""
 
 FEWEST_SAMPLES = 300
 MOST_SAMPLES = 1500
+# For the search, which solves them up to 600 times, a millisecond each.
 _FEW_SAMPLES = 400
-"""For the search, which solves them up to 600 times, a millisecond each."""
 
+# Of the best offsets that were tried.
 _REFINED = 3
-"""Of the best offsets that were tried."""
 
 MOST_KINDS = 24
 """Kinds of operations told apart, by their time; all others are one."""

@@ -66,14 +66,14 @@ ACTIVE_PERCENT = 5.0
 MOST_UNSEEN = 0.1
 """Share of such samples from which no figures are given: it then runs beside kernels too."""
 
+# Share of the time in which nothing runs from which it is asked what the SMs do then.
 _LEAST_IDLE = 0.02
-"""Share of the time in which nothing runs from which it is asked what the SMs do then."""
 
 OTHERS_USE_IT = "something that is not traced uses this GPU: its counters cannot be told apart"
 
 _SHAPE_BITS = 32
+# The key of what is no kernel; keys of kernels are larger.
 _COPIES = 1
-"""The key of what is no kernel; keys of kernels are larger."""
 
 
 class CountedOperations(NamedTuple):
@@ -359,18 +359,18 @@ class _Sums:
         return float(rates.rates[idle, place] - rates.errors[idle, place])
 
 
+# As JSON: four digits, point, exponent, comma.
 _BYTES_A_FIGURE = 8
-"""As JSON: four digits, point, exponent, comma."""
 
 _DIGITS = 4
+# Of the time of everything: what ran less is no row.
 _LEAST_SHARE = 0.002
-"""Of the time of everything: what ran less is no row."""
 
 _MOST_ROWS = 24
 
 
+# Of a row: time, time alone, rates, errors.
 _Figures = tuple[int, int, tuple[float | None, ...], tuple[float | None, ...]]
-"""Of a row: time, time alone, rates, errors."""
 
 
 def _largest(rates: Rates, names: Sequence[str], least_key: int) -> list[tuple[int, _Figures]]:

@@ -32,12 +32,11 @@ END_S = 3.0
 
 _HEAD = struct.Struct("=II")
 _READY, _SAMPLES, _REFUSED, _LOST = 1, 2, 3, 4
+# No message is longer: 16,384 samples of 16 columns take 2 MiB.
 _MOST_BYTES = 8 << 20
-"""No message is longer: 16,384 samples of 16 columns take 2 MiB."""
 
+# 40 bursts; the first ten follow each other within a second. The most that Linux lets users have.
 _PIPE_BYTES = 1 << 20
-"""40 bursts; the first ten follow each other within a second. The most that Linux lets users have.
-"""
 
 _MOST_COUNTERS = 64
 _LIBRARY = "libcupti.so.13"

@@ -27,8 +27,8 @@ BLOCK_SAMPLES = 25
 """Neighbours have errors in common, such as a clock that is off: blocks take turns of so many.
 A kernel that runs in one phase only is in most blocks after 400 samples, two bursts."""
 
+# Student's t, two-sided 90 %, for BLOCKS - 1 degrees of freedom.
 _T_90 = 1.753
-"""Student's t, two-sided 90 %, for BLOCKS - 1 degrees of freedom."""
 
 MOST_COLUMNS = 160
 """Kinds of operations told apart at a time. When there are more, those with the least time become
@@ -43,22 +43,22 @@ OTHERS = -2
 EDGE_NS = 200.0
 """How far off CUPTI's times of an operation are taken to be."""
 
+# Share of the time from which a key's rate counts as that of a neighbour.
 _NEIGHBOUR = 0.02
-"""Share of the time from which a key's rate counts as that of a neighbour."""
 
+# Share of the time below which a key is not told apart: solving takes the third power of them.
 _NEGLIGIBLE = 0.0005
-"""Share of the time below which a key is not told apart: solving takes the third power of them."""
 
+# Columns whose difference has no more than this share of the variance are the same: of durations
+# that are known to a nanosecond in samples of 200 µs.
 _ALIKE = 1e-6
-"""Columns whose difference has no more than this share of the variance are the same: of durations
-that are known to a nanosecond in samples of 200 µs."""
 
+# Samples at a time: their matrix has 0.7 MB.
 _CHUNK = 512
-"""Samples at a time: their matrix has 0.7 MB."""
 
+# Added to the diagonal, as a share of its mean, so that columns that never differ have a solution:
+# the jackknife then shows that it is none.
 _RIDGE = 1e-9
-"""Added to the diagonal, as a share of its mean, so that columns that never differ have a solution:
-the jackknife then shows that it is none."""
 
 
 Rows = slice | Int64s | npt.NDArray[np.bool_]

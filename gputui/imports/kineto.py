@@ -198,8 +198,8 @@ class KinetoReading(ImportedReading):
 # memsets become the records the capture library would have written, and go through the same
 # attribution. Python functions, flows and the projections that Kineto computed are not read.
 
+# 2001: a trace that ends before has no date.
 _LONG_AGO_NS = 10**18
-"""2001: a trace that ends before has no date."""
 
 MAX_GPUS = 256
 

@@ -289,19 +289,19 @@ ANNOTATIONS = {"user_annotation"}
 
 OPERATORS = {"cpu_op", "operator"}
 
+# Category → record, in lower case: torch 1.8 wrote Kernel and Runtime.
 _KINDS = {
     "kernel": RecordKind.KERNEL, "gpu_memcpy": RecordKind.MEMCPY, "memcpy": RecordKind.MEMCPY,
     "gpu_memset": RecordKind.MEMSET, "memset": RecordKind.MEMSET, "cuda_runtime": RecordKind.API,
     "runtime": RecordKind.API, "cuda_driver": RecordKind.API,
 }  # fmt: skip
-"""Category → record, in lower case: torch 1.8 wrote Kernel and Runtime."""
 
 _DRIVER = "cuda_driver"
 
 _MEMORY = "[memory]"
 
+# c10's DeviceType.
 _CUDA_DEVICE = 1
-"""c10's DeviceType."""
 
 _STEP = re.compile(rf"{PROFILER_STEP}#(\d{{1,18}})")
 
@@ -313,16 +313,16 @@ _THREAD = re.compile(r"thread \d+ \((.*)\)")
 
 _DIGITS = re.compile(r"\d{1,9}")
 
+# CUpti_ActivityMemcpyKind, by the letters of its ends.
 _DIRECTIONS = {
     "HD": 1, "DH": 2, "HA": 3, "AH": 4, "AA": 5, "AD": 6, "DA": 7, "DD": 8, "HH": 9, "PP": 10,
 }  # fmt: skip
-"""CUpti_ActivityMemcpyKind, by the letters of its ends."""
 
+# CUpti_ActivityMemoryKind, as Kineto spells it.
 _MEMORY_KINDS = {
     "Pageable": 1, "Pinned": 2, "Device": 3, "Array": 4, "Managed": 5, "Device Static": 6,
     "Managed Static": 7,
 }  # fmt: skip
-"""CUpti_ActivityMemoryKind, as Kineto spells it."""
 
 _LATEST_US = Decimal(4_102_444_800_000_000)
 

@@ -27,8 +27,8 @@ from gputui.store.trace import TRACE, Bools, Int64s, Slots, TraceKind, TraceRead
 MOST_RECORDS = 6_000_000
 """Records that are held, the newest: 60 bytes of memory each."""
 
+# Disk space for the trace of another tool's file while it is read.
 _TEMPORARY_LIMIT = 8 << 30
-"""Disk space for the trace of another tool's file while it is read."""
 
 Ints = npt.NDArray[np.integer[Any]]
 Floats = npt.NDArray[np.float64]

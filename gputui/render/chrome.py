@@ -329,11 +329,11 @@ def _memory(kind: int, sub: int, source: int, destination: int) -> tuple[str, st
 # --- the program's annotations: ranges, on the CPU and on the GPU, and marks
 
 
+# Names of a framework's operators, as torch's profilers spell them.
 _OPERATOR = re.compile(
     r"(aten|autograd|c10d\w*|_c10d_functional|prims|quantized|torch\w*|xformers|flash_attn\w*|vllm"
     r"|sgl_kernel|fbgemm|triton\w*)::|\w+Backward\d+\b"
 )
-"""Names of a framework's operators, as torch's profilers spell them."""
 
 
 class Annotations:

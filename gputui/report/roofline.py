@@ -291,8 +291,8 @@ def mean_of_kernels(session: Session, run: Run) -> list[Roof]:
     return means
 
 
+# Share of a kernel's time whose rates must be known: other launch shapes may differ.
 _LEAST_TOLD = 0.9
-"""Share of a kernel's time whose rates must be known: other launch shapes may differ."""
 
 UNCERTAIN = 10.0
 """Half of a 90 % interval, in percent of the peak, from which a figure is not shown."""

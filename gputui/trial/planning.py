@@ -42,8 +42,8 @@ def _place_in_advice(finding: Finding, cure: Cure) -> int | None:
     return None if place < 0 else place
 
 
+# A line of the program as findings have it: train.py:62 report.
 _PLACE = re.compile(r"(?P<file>[^/:\s]+\.py):\d+ (?:[\w<>]+\.)*(?P<function>\w+)")
-"""A line of the program as findings have it: train.py:62 report."""
 
 
 def plan(findings: Sequence[Finding], *, everything: bool = False) -> list[Candidate]:

@@ -27,8 +27,8 @@ from .implementations import WRITES_SCORES, attention
 FORWARD = nvtx.annotate("forward")
 BACKWARD = nvtx.annotate("backward")
 
+# Of the counter, which is read at moments of its own: over several they matter little.
 _WINDOWS = 5
-"""Of the counter, which is read at moments of its own: over several they matter little."""
 
 
 def run(given: Mapping[str, Value], report: Report) -> Outcome:

@@ -28,20 +28,20 @@ GPU_LEVELS = (SHARED, L2, HBM, NVLINK, HOST, PCIE_TO, PCIE_FROM)
 
 _PASSES = 10
 _HOST_PASSES = 7
+# That a kernel reads of a cache: 10 ms at 6 TB/s, so that its launch is nothing beside it.
 _ROUNDS_BYTES = 64 * 2**30
-"""That a kernel reads of a cache: 10 ms at 6 TB/s, so that its launch is nothing beside it."""
 
 _LINK_BYTES = 256 * MIB
 _HBM_BYTES = 2048 * MIB
+# Arrays of host DRAM are so many times the largest host cache.
 _BEYOND_CACHE = 8
-"""Arrays of host DRAM are so many times the largest host cache."""
 
 _LEAST_HOST_BYTES = 256 * MIB
 _MOST_HOST_BYTES = 2048 * MIB
 
 _THREADS = 1024
+# Of a block: two blocks of 1,024 threads fill an SM of any card since Volta.
 _SHARED_BYTES = 32 * 1024
-"""Of a block: two blocks of 1,024 threads fill an SM of any card since Volta."""
 
 _SOURCE = """
 extern "C" __global__ void read_global(const float4 *data, float *out, long long count, int rounds)

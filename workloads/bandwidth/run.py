@@ -18,15 +18,15 @@ from ..runner import Runner
 from . import BANDWIDTH, OPERATIONS
 from .levels import HBM, HOST, L2, PCIE_TO, SHARED, Levels, level_of
 
+# Arrays that each operation reads and writes, as STREAM counts them (McCalpin, 1995).
 _ARRAYS_MOVED = {"copy": 2, "read": 1, "write": 1, "add": 3}
-"""Arrays that each operation reads and writes, as STREAM counts them (McCalpin, 1995)."""
 
 _MIB = 2**20
+# Values that `read` sums at a time.
 _ROW = 1024
-"""Values that `read` sums at a time."""
 
+# A copy of arrays many times an L2 cache's size is of memory.
 _LARGE = 1024 * _MIB
-"""A copy of arrays many times an L2 cache's size is of memory."""
 
 
 def run(given: Mapping[str, Value], report: Report) -> Outcome:

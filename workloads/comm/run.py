@@ -12,9 +12,9 @@ from ..rows import Cells, best
 from ..runner import Runner
 from . import COMM, OPERATIONS
 
+# One GPU's links, one direction, SXM: 12 × 25, 18 × 25, 18 × 50 GB/s (NVIDIA quotes both directions
+# together). PCIe cards have none, or bridges.
 _NVLINK_BYTES_PER_S = {"A100": 300e9, "H100": 450e9, "H200": 450e9, "B200": 900e9, "GB200": 900e9}
-"""One GPU's links, one direction, SXM: 12 × 25, 18 × 25, 18 × 50 GB/s (NVIDIA quotes both
-directions together). PCIe cards have none, or bridges."""
 
 
 def link_bytes_per_s(name: str) -> float | None:

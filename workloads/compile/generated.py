@@ -15,11 +15,11 @@ _TRITON_CALL = re.compile(r"^\s*(triton_\w+)\.run\(", re.MULTILINE)
 _CPP_CALL = re.compile(r"^\s*(cpp_fused\w*)\(", re.MULTILINE)
 _LIBRARY_CALL = re.compile(r"^\s*(?:\w+ = )?(?:extern_kernels|aten|torch\.ops\.aten)\.(\w+)", re.M)
 
+# Operations that launch nothing but are not views either.
 _NO_KERNEL = {
     "aten::detach", "aten::empty", "aten::empty_like", "aten::empty_strided", "aten::lift_fresh",
     "aten::_unsafe_view", "aten::new_empty", "aten::alias", "aten::empty.memory_format",
 }  # fmt: skip
-"""Operations that launch nothing but are not views either."""
 
 
 def calls(code: Iterable[str]) -> Counter[str]:

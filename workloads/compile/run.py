@@ -25,8 +25,8 @@ COMPILING = nvtx.annotate("compile")
 
 Function = Callable[..., Any]
 
+# Tokens of attention and model, on a GPU and on the CPU.
 _LENGTH = {True: 512, False: 32}
-"""Tokens of attention and model, on a GPU and on the CPU."""
 
 
 def run(given: Mapping[str, Value], report: Report) -> Outcome:

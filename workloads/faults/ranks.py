@@ -11,8 +11,8 @@ import torch.distributed as dist
 from ..ranked import Ranked
 from .variants import VARIANTS
 
+# Steps after which the ranks agree on whether to go on.
 _TOGETHER = 16
-"""Steps after which the ranks agree on whether to go on."""
 
 
 def main() -> None:

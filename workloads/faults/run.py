@@ -14,11 +14,11 @@ from . import FAULTS_WORKLOAD
 from .variants import VARIANTS, Variant
 
 _PROGRESS_S = 0.5
+# Steps after which the host waits for the device, so that it never runs far ahead.
 _TOGETHER = 64
-"""Steps after which the host waits for the device, so that it never runs far ahead."""
 
+# Without a word from the ranks.
 _TIMEOUT_S = 60.0
-"""Without a word from the ranks."""
 
 _NO_STEP = "no step was made"
 

@@ -10,8 +10,8 @@ from torch import Tensor, nn
 from ..train.model import Decoder
 from ..train.shapes import Shape
 
+# Of the addition, over the rank: the paper's scale with α = 2 r.
 _ALPHA = 2.0
-"""Of the addition, over the rank: the paper's scale with α = 2 r."""
 
 
 class LowRank(nn.Module):

@@ -24,8 +24,8 @@ from .lora import add_to, added_parameters, state_bytes
 FORWARD, BACKWARD, OPTIMIZER = map(nvtx.annotate, ("FORWARD", "BACKWARD", "OPTIMIZER"))
 
 _LEARNING_RATE = 1e-3
+# Score matrices of a layer that the backward pass needs or that stand beside them, at least.
 _SCORES_KEPT = 4
-"""Score matrices of a layer that the backward pass needs or that stand beside them, at least."""
 
 
 def run(given: Mapping[str, Value], report: Report) -> Outcome:

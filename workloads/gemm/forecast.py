@@ -10,8 +10,8 @@ from ..formulas import gemm_flops
 from ..peaks import PRECISIONS, Peak
 from . import SIZES
 
+# At most, for each element: the fp32 factors, their converted copies and the result.
 _ELEMENT_BYTES = 20
-"""At most, for each element: the fp32 factors, their converted copies and the result."""
 
 
 def forecast(values: Mapping[str, Value], peak: Peak | None) -> Forecast:

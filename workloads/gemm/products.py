@@ -11,8 +11,8 @@ from torch import Tensor
 from ..devices import set_precision
 from ..rows import Unsupported
 
+# Ada: the first compute capability with fp8 tensor cores (CUDA C++ Programming Guide).
 _FP8_CAPABILITY = (8, 9)
-"""Ada: the first compute capability with fp8 tensor cores (CUDA C++ Programming Guide)."""
 
 _FP8 = torch.float8_e4m3fn
 

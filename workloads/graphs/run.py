@@ -21,8 +21,8 @@ from . import GRAPHS, WORK
 
 CAPTURE = nvtx.annotate("capture")
 
+# The position of the decode step: half of the context is in its cache.
 _POSITION = CONTEXT // 2
-"""The position of the decode step: half of the context is in its cache."""
 
 _NO_GRAPHS = "CUDA graphs need a GPU"
 

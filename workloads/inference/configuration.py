@@ -31,6 +31,7 @@ _LLAMAS: dict[str, tuple[object, ...]] = {
     "mlp_bias": _NONE,
     "partial_rotary_factor": (None, 1, 1.0),
 }
+# The values that a field may have, by kind of model.
 _REQUIRED: dict[str, dict[str, tuple[object, ...]]] = {
     "gpt2": {
         "activation_function": (None, "gelu_new", "gelu_pytorch_tanh"),
@@ -43,7 +44,6 @@ _REQUIRED: dict[str, dict[str, tuple[object, ...]]] = {
     "qwen2": {name: values for name, values in _LLAMAS.items() if name != "attention_bias"},
     "qwen3_moe": {**_LLAMAS, "decoder_sparse_step": (None, 1), "mlp_only_layers": (None, [])},
 }
-"""The values that a field may have, by kind of model."""
 
 
 def shape_of(config: Mapping[str, Any]) -> Shape:

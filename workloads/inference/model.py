@@ -18,8 +18,8 @@ from torch import Tensor
 from .parts import ANNOTATED, Attend, KVCache, PartRanges, attend_fused
 from .shapes import Shape
 
+# Of the weights (Radford et al., 2018, section 4.1).
 _INITIAL_DEVIATION = 0.02
-"""Of the weights (Radford et al., 2018, section 4.1)."""
 
 
 class Affine(NamedTuple):

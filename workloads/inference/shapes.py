@@ -98,8 +98,8 @@ class Shape:
 
 
 _LLAMA_3_1 = RopeScaling(8.0, 1.0, 4.0, 8192)
+# Factors of the released models' configuration files.
 _LLAMA_3_2 = RopeScaling(32.0, 1.0, 4.0, 8192)
-"""Factors of the released models' configuration files."""
 
 
 def _llama(layers: int, width: int, inner: int, heads: int, kv_heads: int, **more: Any) -> Shape:

@@ -56,9 +56,9 @@ class _Toy(nn.Module):
         return seen["logits"]
 
 
+# torch.amp's documentation: CUDA's list of operations that autocast to float32 has norms and
+# softmax, the CPU's does not.
 _FP32_ON_CUDA = ("parameters", "layer norm's output", "softmax", "loss", "gradients")
-"""torch.amp's documentation: CUDA's list of operations that autocast to float32 has norms and
-softmax, the CPU's does not."""
 
 
 def autocast_rows(device: torch.device, types: tuple[torch.dtype, ...]) -> Iterator[Row]:

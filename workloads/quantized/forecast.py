@@ -9,8 +9,8 @@ from ..errors import DoesNotFit
 from ..peaks import Peak
 from .formats import GROUP
 
+# A weight in fp32 and twice in fp64, for the product that errors are against.
 _WEIGHT_BYTES = 20
-"""A weight in fp32 and twice in fp64, for the product that errors are against."""
 
 
 def forecast(values: Mapping[str, Value], peak: Peak | None) -> Forecast:

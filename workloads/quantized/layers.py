@@ -23,10 +23,10 @@ _FP8 = torch.float8_e4m3fn
 _FP8_MAX = float(torch.finfo(_FP8).max)
 _INT8_MAX = 127
 _INT4_STEPS = 15
+# torch's kernels take a group's zero for the value of this code.
 _INT4_MIDDLE = 8
-"""torch's kernels take a group's zero for the value of this code."""
+# Of the packed layout of torch's int4 kernel on GPUs, along the inputs.
 _TILES = 8
-"""Of the packed layout of torch's int4 kernel on GPUs, along the inputs."""
 
 
 def bf16(weight: Tensor) -> Layer:

@@ -11,8 +11,8 @@ from pathlib import Path
 
 from ..errors import CannotRun
 
+# Of the logarithms of lengths.
 _SIGMA = 0.8
-"""Of the logarithms of lengths."""
 _TRACE_LIMIT_BYTES = 64 * 2**20
 
 

@@ -12,10 +12,10 @@ from .requests import Request
 
 _NS_PER_MS = 1e6
 _NS_PER_S = 1e9
+# Rows of the timeline at most.
 _INTERVALS = 60
-"""Rows of the timeline at most."""
+# Rows of the table of requests at most.
 _REQUESTS = 200
-"""Rows of the table of requests at most."""
 
 
 @dataclass(frozen=True, slots=True)

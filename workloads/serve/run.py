@@ -34,8 +34,8 @@ SAMPLE = nvtx.annotate("sample")
 DETOKENIZE = nvtx.annotate("detokenize")
 PASS = {kind: nvtx.annotate(kind) for kind in ("prefill", "decode", "mixed")}
 
+# So that a request to stop is soon seen.
 _LONGEST_NAP_S = 0.05
-"""So that a request to stop is soon seen."""
 _NO_TOKEN = "no request was answered before the run was stopped"
 _ONE_TOKEN = "no completed request wrote a second token; a gap needs two"
 

@@ -18,8 +18,8 @@ from torch.utils.checkpoint import checkpoint
 from ..ranges import Range
 from .shapes import GPT2_CONTEXT, Shape
 
+# Su et al., 2021, RoFormer, section 3.2.2.
 _ROPE_BASE = 10_000.0
-"""Su et al., 2021, RoFormer, section 3.2.2."""
 
 _INITIAL_DEVIATION = 0.02
 

@@ -92,8 +92,8 @@ def _count(parameters: int) -> str:
 
 
 _CS336_VOCABULARY = 10_000
+# 50,257 padded to a multiple of 128, as llm.c and nanoGPT do.
 _GPT2_VOCABULARY = 50_304
-"""50,257 padded to a multiple of 128, as llm.c and nanoGPT do."""
 
 
 def _cs336(layers: int, width: int, inner: int, heads: int) -> Shape:

@@ -28,8 +28,8 @@ WEIGHT_COPIES = "weight copies (autocast)"
 WORKSPACES = "libraries' workspaces"
 
 _MOMENTUM = 0.9
+# As in the seeds and llm.c.
 _BETAS = (0.9, 0.95)
-"""As in the seeds and llm.c."""
 
 
 class Trainer:

@@ -82,9 +82,9 @@ MOST_CALLS = 1 << 19
 """Kept of a thread: one may poll for hours while nothing runs on the GPU."""
 
 # Chosen, not measured: a median of fewer is no more than an example.
+# Least, and most, stretches between calls that the median is of.
 _ENOUGH = 64
 _SOME = 512
-"""Least, and most, stretches between calls that the median is of."""
 
 WAITED_NS = 20_000
 """An asynchronous copy that took longer waited for the GPU: with pageable memory it blocks (CUDA

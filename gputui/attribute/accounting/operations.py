@@ -145,8 +145,8 @@ _COPY_LEAVES[0, [_HOST_TO_DEVICE, _DEVICE_TO_HOST]] = Leaf.COPY_PINNED
 _COPY_LEAVES[1, [_HOST_TO_DEVICE, _DEVICE_TO_HOST]] = Leaf.COPY_PAGEABLE
 """By whether pageable memory is involved, and by the code."""
 
+# The leaf of a copy, by CUPTI's number of its direction.
 _COPY_CODES = np.minimum(np.arange(256), _MEMSET - 1).astype(np.uint8)
-"""The leaf of a copy, by CUPTI's number of its direction."""
 
 
 # --- What kernels in a row are together: a chain that one kernel could do, attention by hand.

@@ -81,9 +81,9 @@ class _Marks:
 
 
 _XLA_DOMAIN = "TSL"
+# XLA's range around a call of a compiled module: `XlaModule:#hlo_module=jit_step,program_id=7#`
+# (xla/service/gpu/gpu_executable.cc, ModuleAnnotations). The number is new for each compilation.
 _XLA_CALL = re.compile(r"XlaModule:#.*?hlo_module=(jit_[^,#]*)")
-"""XLA's range around a call of a compiled module: `XlaModule:#hlo_module=jit_step,program_id=7#`
-(xla/service/gpu/gpu_executable.cc, ModuleAnnotations). The number is new for each compilation."""
 
 
 def _of_source(source: StepSource, moments: dict[Site, Int64s]) -> Site | None:

@@ -231,22 +231,22 @@ MAX_THREADS = 32
 """Threads of a process that are read: those that launch."""
 
 # Numbers of system calls, x86-64 and aarch64 (asm-generic): what a thread that sleeps sleeps in.
+# read, poll, pread64, readv, select, recvfrom, recvmsg, epoll_wait and their like.
 _INPUT_CALLS = {
     "x86_64": {0, 7, 17, 19, 23, 45, 47, 232, 270, 271, 281, 299},
     "aarch64": {22, 63, 65, 67, 72, 73, 207, 212, 243},
 }
-"""read, poll, pread64, readv, select, recvfrom, recvmsg, epoll_wait and their like."""
 
+# write, pwrite64, writev, fsync, fdatasync, truncate, fallocate, sync, close, rename, unlink and
+# their like: a thread that waits for the disk in one of them writes a checkpoint or a log.
 _OUTPUT_CALLS = {
     "x86_64": {1, 3, 18, 20, 74, 75, 77, 82, 85, 87, 162, 263, 264, 277, 285, 296, 306, 316, 328},
     "aarch64": {35, 38, 46, 47, 57, 64, 66, 68, 70, 81, 82, 83, 84, 267, 276, 287},
 }
-"""write, pwrite64, writev, fsync, fdatasync, truncate, fallocate, sync, close, rename, unlink and
-their like: a thread that waits for the disk in one of them writes a checkpoint or a log."""
 
+# open, openat: which word of the line has the flags. What is opened for writing is saved: making
+# the file of the checkpoint before empty takes the disk's time.
 _OPEN_CALLS = {"x86_64": {2: 2, 257: 3}, "aarch64": {56: 3}}
-"""open, openat: which word of the line has the flags. What is opened for writing is saved: making
-the file of the checkpoint before empty takes the disk's time."""
 
 _WAITS_FOR_DISK = "D"
 

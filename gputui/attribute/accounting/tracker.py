@@ -280,8 +280,8 @@ FILLS_IN = 1.2
 LOST_PERIODS = 4
 """Periods without any anchor after which the repetition is looked for anew."""
 
+# Launches below which a part grows before another one begins.
 _SMALL_PART = 4096
-"""Launches below which a part grows before another one begins."""
 
 Meanings = Callable[[Tokens], tuple[Tokens, Cues]]
 

@@ -13,16 +13,16 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+# Command lines of engines, and of the workload `serve`: nobody else's ports are asked anything.
 _ENGINE = re.compile(
     r"(?:^|[/\s.\0_-])(?:vllm|sglang|trtllm|tensorrt_llm|text-generation-(?:router|launcher)"
     r"|llama-server|llama_cpp|dynamo|tritonserver)(?=$|[/\s.\0:_-])|workloads\0serve\0",
     re.IGNORECASE,
 )
-"""Command lines of engines, and of the workload `serve`: nobody else's ports are asked anything."""
 
 _LISTENS = "0A"
+# Parents to follow from the process that is looked at: an engine's API server is one or two up.
 _DEEPEST = 4
-"""Parents to follow from the process that is looked at: an engine's API server is one or two up."""
 
 MOST_PROCESSES = 500
 MOST_PORTS = 8

@@ -38,10 +38,8 @@ AsArray = Callable[[list[tuple[Any, ...]]], Int64s]
 
 _NEVER = -(1 << 63)
 
+# What reading a damaged file raises: SQLite's own messages quote its bytes, which may not be text.
 _DAMAGE = (sqlite3.Error, OverflowError, UnicodeError)
-"""What reading a damaged file raises: SQLite's own messages quote its bytes, which may not be
-text.
-"""
 
 
 class Database:

@@ -315,8 +315,8 @@ CUDA_TABLES = (
 )
 """Where nsys keeps CUPTI's records."""
 
+# CUPTI's kind of memory (CUpti_ActivityMemoryKind) for each value of ENUM_CUDA_MEM_KIND.
 _MEMORY_KINDS = np.array([1, 2, 3, 4, 5, 6, 7, 0])
-"""CUPTI's kind of memory (CUpti_ActivityMemoryKind) for each value of ENUM_CUDA_MEM_KIND."""
 
 _U32 = 0xFFFF_FFFF
 

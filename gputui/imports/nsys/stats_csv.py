@@ -202,8 +202,8 @@ _LARGEST = 2**62
 
 _HEADER_LINES = 200
 
+# Place and unit of each column, by its name without the unit.
 _Columns = dict[str, tuple[int, float]]
-"""Place and unit of each column, by its name without the unit."""
 
 
 class Cells:
@@ -534,8 +534,8 @@ class StatsEvents:
 # them. The tables hold sums: their medians and deviations are taken over unchanged, and there is
 # no time axis and no tree.
 
+# Files that are not read, named in the reason for the end.
 _LISTED = 8
-"""Files that are not read, named in the reason for the end."""
 
 
 class NsysTables:

@@ -50,8 +50,8 @@ RUNTIME, KERNELS, COPIES, SETS, GRAPHS = CUDA_TABLES
 MOST_NAMES = 4096
 """Distinct names up to which a table is made this way: all rows together keep no more of some."""
 
+# ENUM_NSYS_EVENT_CLASS of calls of the driver; those of the runtime are 0.
 _DRIVER = 1
-"""ENUM_NSYS_EVENT_CLASS of calls of the driver; those of the runtime are 0."""
 
 _MOST_BYTES = 1 << 62
 

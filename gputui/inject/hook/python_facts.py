@@ -31,8 +31,8 @@ SKIPS_CALLBACKS = (2, 9)
 """The version of torch from which its compiler skips what is registered with sys.monitoring."""
 
 _TENSOR_CALLS = ("to", "cuda", "cpu", "item", "tolist", "numpy", "pin_memory")
+# What reads a value where it is given a tensor.
 _CASTS = {float: "float", int: "int", bool: "bool"}
-"""What reads a value where it is given a tensor."""
 _FUNCTIONS = {
     "torch.cuda": ("synchronize", "empty_cache"),
     "gc": ("collect",),
@@ -41,12 +41,12 @@ _FUNCTIONS = {
 }
 
 _HERE = os.path.dirname(os.path.abspath(__file__)).replace("\\", "/") + "/"
+# Paths of code whose calls are not the program's: but those of trainers and of what moves their
+# batches are.
 _LIBRARIES = re.compile(
     r"/(site|dist)-packages/(torch|numpy|jax|jaxlib|cupy|triton|functorch)/"
     r"|/lib/python3[.\d]*/(?!(site|dist)-packages/)|^<|" + re.escape(_HERE)
 )
-"""Paths of code whose calls are not the program's: but those of trainers and of what moves their
-batches are."""
 _INSTALLED = re.compile(r"/(site|dist)-packages/")
 
 Write = Callable[[str], Any]

@@ -41,8 +41,9 @@ _COMPILING = (
 _NOT_THE_PROGRAMS = (
     "/site-packages/", "/dist-packages/", "/lib/python3", "<frozen", "<string>", "/torchinductor_",
 )  # fmt: skip
+# The hook's own files: it wraps modules, and the interpreter calls it back.
 _HERE = os.path.dirname(os.path.abspath(__file__)).replace("\\", "/") + "/"
-"""The hook's own files: it wraps modules, and the interpreter calls it back."""
+# What only calls on says nothing of where a program is.
 _DISPATCH = (
     "/torch/nn/modules/module.py", "/contextlib.py", "/functools.py", "/_contextlib.py",
     # What runs compiled code, and what is never compiled: an optimizer's zero_grad. Where something
@@ -55,21 +56,20 @@ _DISPATCH = (
     "/torch/_inductor/utils.py", "/torch/_inductor/runtime/triton_heuristics.py",
     "/triton/backends/nvidia/driver.py",
 )  # fmt: skip
-"""What only calls on says nothing of where a program is."""
+# What those of them do that come to something new.
 _MAKES = {
     "record_function", "_record", "run_eager",  # a CUDA graph, of cudagraph_trees.py
     "precompile", "autotune_to_one_config", "coordinate_descent_tuning",  # of triton_heuristics.py
 }  # fmt: skip
-"""What those of them do that come to something new."""
 _LOADER = {
     "_next_data", "_try_get_data", "_get_data",
     "_get_iterator", "_reset", "_shutdown_workers",  # an epoch's workers start and end
 }  # fmt: skip
 _CLIENT = {"getresponse", "connect", "read", "readinto"}
+# Functions whose requests fetch nothing.
 _REPORTS = re.compile(
     r"(?:^|_)(?:log|logs|metrics?|notify|publish|report|reports|telemetry|track|upload)(?:_|$)"
 )
-"""Functions whose requests fetch nothing."""
 _QUEUES = ("/queue.py", "/multiprocessing/queues.py", "/multiprocessing/connection.py")
 _CHECKPOINT = "/torch/utils/checkpoint.py"
 _COLLECTIVES = ("/torch/distributed/distributed_c10d.py", "/torch/distributed/rendezvous.py")

@@ -40,8 +40,8 @@ EARLY_S, EARLY_LOOKS, LATE_S = 0.02, 1500, 0.25
 """Between two looks for a module that no other calls: 50 a second at first, which takes 0.2 % of a
 core, and 4 later and once there is one: what is called from then on is rarely new."""
 
+# The unit of progress bars that count bytes: downloads, no steps.
 _LOADING = "B"
-"""The unit of progress bars that count bytes: downloads, no steps."""
 
 Site = int
 

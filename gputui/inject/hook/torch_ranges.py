@@ -16,6 +16,7 @@ import threading
 import weakref
 from typing import Any, Callable  # noqa: UP035
 
+# Operators that allocate without computing, or return a view. The list is the capture library's.
 _COMPUTE_NOTHING = {
     "_reshape_alias", "_unsafe_view", "alias", "as_strided", "chunk", "detach", "detach_",
     "empty", "empty_like", "empty_strided", "expand", "expand_as", "lift_fresh", "narrow",
@@ -23,9 +24,6 @@ _COMPUTE_NOTHING = {
     "split", "split_with_sizes", "squeeze", "t", "transpose", "unbind", "unflatten",
     "unsqueeze", "view", "view_as", "_has_compatible_shallow_copy_type",
 }  # fmt: skip
-"""Operators that allocate without computing, or return a view. The list is the capture
-library's.
-"""
 
 Handle = int
 

@@ -118,8 +118,8 @@ def launch_advice(analysis: Analysis) -> str | None:
     return FEWER_WAITS + (advice or CAUSES[Leaf.LAUNCH].advice)
 
 
+# Names of functions that go through all parameters.
 _UPDATES = re.compile(r"(^|_)(step|update|optimi[sz]er?|ema|clip|norms?)(_|$)", re.I)
-"""Names of functions that go through all parameters."""
 
 OF_LOOP = 1 / 3
 """Share of the readings of launching threads at one line from which its loop leads the advice."""
@@ -235,6 +235,8 @@ COMPUTE = "compute it on the GPU, or once before the loop"
 LOAD = f"{LESS}: DataLoader workers (num_workers > 0)"
 SAVE = f"{LESS}: a thread that saves and logs"
 
+# What to try, by words in the names of the functions and files of most lines, or of the library's
+# function that they are in.
 _SAYS = {
     LOAD: re.compile(
         r"(?<![a-z])(augment\w*|collate|data(set|loader)?s?|fetch|(get|next|make)_?batch|getitem|"
@@ -246,29 +248,27 @@ _SAYS = {
     ),
     COMPUTE: re.compile(r"(?<![a-z])(attention|backward|forward|model)(?![a-z])", re.I),
 }
-"""What to try, by words in the names of the functions and files of most lines, or of the library's
-function that they are in."""
 
+# Parts of PyTorch whose time on the CPU is that of preparing launches, where a line is in them.
 _LAUNCHES = re.compile(r"\(torch/(autograd|optim)/")
-"""Parts of PyTorch whose time on the CPU is that of preparing launches, where a line is in them."""
 
+# Names of functions and files that attention may be called in.
 _MAY_ATTEND = re.compile(
     r"(?<![a-z])(att(entio)?n|backward|blocks?|decode\w*|forward|generate|layers?|model|sdpa|"
     r"transformer)(?![a-z])",
     re.I,
 )
-"""Names of functions and files that attention may be called in."""
 
+# One that takes long only where cuDNN has to choose an algorithm.
 _CONVOLVES = re.compile(r"\(torch/nn/modules/conv")
-"""One that takes long only where cuDNN has to choose an algorithm."""
 
 FEW_SIZES = (
     "pad or crop to few different sizes: cuDNN chooses how to convolve anew for each new one; else "
 )
 """31 of 50 ms a step of random crops on an H200 (torch 2.11)."""
 
+# One whose functions take long only where their tensors are the CPU's.
 _COMPUTES = re.compile(r"\(torch/nn/functional")
-"""One whose functions take long only where their tensors are the CPU's."""
 
 
 def host_advice(analysis: Analysis) -> str:
@@ -326,8 +326,8 @@ def _plans(analysis: Analysis) -> bool:
     return calls > 0 and calls >= steps
 
 
+# What a step idles in that compiles algorithms, finds them memory and waits for each.
 _OF_TUNING = (Leaf.WAIT, Leaf.HOST, Leaf.SYNC, Leaf.ALLOCATION)
-"""What a step idles in that compiles algorithms, finds them memory and waits for each."""
 
 _CONVOLUTION = re.compile(r"cudnn|xmma_[a-z]*(fprop|dgrad|wgrad)|winograd|convolve", re.I)
 
@@ -427,6 +427,7 @@ def product_advice(analysis: Analysis) -> str | None:
     return f"{_IN_TF32[made_by]} (TF32), or {in_half}"
 
 
+# Advice for programs that have not PyTorch's ways.
 _OF_OTHERS: dict[tuple[Leaf, Library], str] = {
     (Leaf.COMPILE, "jax"): (
         "keep shapes and static arguments fixed; JAX_LOG_COMPILES=1 names what is compiled, "
@@ -457,7 +458,6 @@ _OF_OTHERS: dict[tuple[Leaf, Library], str] = {
         "jax",
     ): "leave preallocation on; donate arguments (donate_argnums)",
 }
-"""Advice for programs that have not PyTorch's ways."""
 
 
 AMONG_LAUNCHES = 1 / 3

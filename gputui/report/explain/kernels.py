@@ -222,6 +222,7 @@ LEAST_SAMPLES = 3
 TOLD = 0.05
 """Least share of the time of a kernel that is named."""
 
+# By the longest kernel's name.
 _ADVICE = (
     (
         re.compile(
@@ -241,7 +242,6 @@ _ADVICE = (
         "around it",
     ),
 )
-"""By the longest kernel's name."""
 
 NEARER = 0.4
 """Least part of the way to usual kernels' use of the GPU that a better form goes: 0.76 for sums

@@ -166,8 +166,8 @@ def waits_among_launches(run: Run, steps: int) -> float | None:
     return waits / operations if many and waits >= WAITS_AMONG_LAUNCHES * operations else None
 
 
+# Ranges of torch.profiler around the next batch of a data loader.
 _LOADS = re.compile(r"enumerate\(DataLoader\)|\bDataLoader\b.*__next__")
-"""Ranges of torch.profiler around the next batch of a data loader."""
 
 
 def input_share(run: Run, process: int, device: int) -> dict[Leaf, float]:

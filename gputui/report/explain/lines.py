@@ -63,11 +63,11 @@ def likeliest_line(
     return next(iter(line_shares(run, process, leaf)), None)
 
 
+# Read within CUDA calls, all others outside.
 _CALLS = (Leaf.SYNC, Leaf.ALLOCATION)
-"""Read within CUDA calls, all others outside."""
 
+# A copy from or to pageable memory holds the thread up as a wait does.
 _READ_AS = {Leaf.COPY_PAGEABLE: Leaf.SYNC}
-"""A copy from or to pageable memory holds the thread up as a wait does."""
 
 AT_A_LINE = (
     Leaf.HOST, Leaf.INPUT, Leaf.WAIT, Leaf.SCHEDULER, Leaf.COMPILE, Leaf.RANK,

@@ -200,11 +200,11 @@ def _open_range(run: Run, process: int) -> str | None:
 _RANK_LINE = re.compile(r"^\[rank(\d{1,6})\]: ?(.*)")
 _ERROR = re.compile(r"^([A-Za-z_][\w.]*(?:Error|Exception|Interrupt|Exit))(?::|$)")
 _OUT_OF_MEMORY = re.compile(r"OutOfMemoryError|CUDA out of memory|DefaultCPUAllocator")
+# What a rank fails with because another one is gone, or because all were stopped.
 _ABORTED = re.compile(
     r"DistBackendError|DistNetworkError|DistStoreError|Connection (reset|closed)|Timed out waiting"
     r"|^KeyboardInterrupt|SignalException"
 )
-"""What a rank fails with because another one is gone, or because all were stopped."""
 
 
 def lost_ranks(analysis: Analysis) -> Iterator[Finding]:

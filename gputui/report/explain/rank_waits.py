@@ -17,8 +17,8 @@ from gputui.model.events import CollectiveDelta, Scope
 from gputui.model.leaves import Leaf
 from gputui.state import Run
 
+# What only processes of one job have.
 _TOGETHER = (Leaf.RANK, Leaf.COMMUNICATION)
-"""What only processes of one job have."""
 
 
 def ranks_of(run: Run) -> dict[int, int]:

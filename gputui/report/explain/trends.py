@@ -28,11 +28,11 @@ MOVED = 0.10
 PRODUCTS_MOVED = 0.25
 """Growth of the time of matrix products a step from which it is a trend, of its mean."""
 
+# Leaves that the CPU's speed decides: after a wait it wakes and launches again, and it moves what
+# is copied from pageable memory.
 _CPU_SPEED = {
     Leaf.LAUNCH, Leaf.SYNC, Leaf.INPUT, Leaf.SCHEDULER, Leaf.RANK, Leaf.COPY_PAGEABLE,
 }  # fmt: skip
-"""Leaves that the CPU's speed decides: after a wait it wakes and launches again, and it moves what
-is copied from pageable memory."""
 
 _PRODUCTS = {Leaf.MATMUL, Leaf.MATMUL_SIMT, Leaf.MATMUL_UNALIGNED}
 
