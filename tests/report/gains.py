@@ -31,7 +31,8 @@ class Pair(msgspec.Struct, kw_only=True):
     `group` is "workload" (of `faults`), "fitted" (public programs that models were fitted to) or
     "held out". `answers` are the findings that its cure answers, `applied` which of their cures it
     was. `first` is what was predicted when the pair was evaluated for the first time, low and high,
-    and `first_cause` the finding: None and empty where there was none of the fault.
+    and `first_cause` the finding: None and empty where there was none of the fault; `led`
+    whether that finding came first then, None where it was not written down.
     """
 
     name: str
@@ -44,6 +45,7 @@ class Pair(msgspec.Struct, kw_only=True):
     cure_ms: float
     first: tuple[float, float] | None = None
     first_cause: str = ""
+    led: bool | None = None
 
     @property
     def measured(self) -> float:
@@ -71,12 +73,18 @@ def predicted(pair: Pair, finding: Finding | None) -> Gain | None:
     return next((gain for gain in gains if pair.applied in ("", gain.cure)), None)
 
 
-HELD_OUT = ("held out",)
+HELD_OUT = ("held out", "held out 2")
 """Groups whose first evaluation is the one that counts."""
 
 GROUPS = {
+    "held out 2": (
+        "Held-out programs, second set",
+        "By another author who had not seen the rules, nor the first set; evaluated once, with "
+        "the rules as they were then (2026-11-26, one H200, torch 2.11): these are the figures of "
+        "that evaluation. Two healthy programs of the set were HEALTHY.",
+    ),
     "held out": (
-        "Held-out programs",
+        "Held-out programs, first set",
         "Written by somebody who had not seen the rules; their recordings were opened when the "
         "models were frozen, and evaluated once: these are the figures of that evaluation. Rules "
         "have been mended since on the causes that were missed.",
@@ -115,11 +123,13 @@ def summary(rows: list[tuple[Pair, Gain | None, str]]) -> str:
     if not given:
         return f"{len(rows)} pairs, none with a predicted gain."
     inside = sum(gain.low <= pair.measured <= gain.high for pair, gain in given)
+    led = sum(pair.led is True for pair, _, _ in rows)
+    came_first = f" It came first in {led}." if led else ""
     width = median(gain.high / gain.low for _, gain in given)
     error = median(abs(gain.middle / pair.measured - 1) for pair, gain in given)
     return (
         f"{len(rows)} pairs; a finding that the cure answers in {len(with_finding)}, with a gain "
-        f"in {len(given)}. Measured gain inside the interval: {inside} of {len(given)} "
+        f"in {len(given)}.{came_first} Measured gain inside the interval: {inside} of {len(given)} "
         f"({100 * inside / len(given):.0f} %). Median of high ÷ low: {width:.2f}. Median error of "
         f"the middle: {100 * error:.0f} %."
     )

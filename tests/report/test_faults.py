@@ -114,6 +114,8 @@ SILENT = {
     "healthy_reduce": "HEALTHY",
     "healthy_batch_inference": "HEALTHY",
     "healthy_prefill": "HEALTHY",
+    "healthy_shallow_water_jax": "HEALTHY",
+    "healthy_photo_embedding_job": "HEALTHY",
 }
 
 
