@@ -35,6 +35,10 @@ OF_OTHERS = {
     "--ntasks-per-node",
     "--jobid",
     "--overlap",
+    "--enable-metrics",  # of SGLang
+    "--enable-layerwise-nvtx-marker",
+    "--rate",  # of the client of the workload serve
+    "--requests",
 }
 
 

@@ -117,7 +117,9 @@ SERVERS: TableSpec[_ServerRow] = TableSpec(
 )  # fmt: skip
 
 
-class _LatencyRow(NamedTuple):
+class LatencyRow(NamedTuple):
+    """One latency of one engine."""
+
     server: Server
     name: str
     latency: Latency
@@ -132,9 +134,10 @@ _NAMES = {
 }
 
 
-def _latencies(session: Session, _run: object) -> list[_LatencyRow]:
+def latencies(session: Session, _run: object) -> list[LatencyRow]:
+    """Those that were observed, engine after engine."""
     return [
-        _LatencyRow(server, name, latency)
+        LatencyRow(server, name, latency)
         for server in session.servers.values()
         for name, latency in server.known_latencies()
     ]
@@ -155,11 +158,11 @@ def _bucket_text(bucket: Bucket | None) -> str:
     )  # fmt: skip
 
 
-def _quantile(percents: int, priority: int) -> Column[_LatencyRow]:
-    def bucket(row: _LatencyRow) -> Bucket | None:
+def _quantile(percents: int, priority: int) -> Column[LatencyRow]:
+    def bucket(row: LatencyRow) -> Bucket | None:
         return row.latency.quantile(percents / 100)
 
-    def document(row: _LatencyRow) -> list[int | None] | None:
+    def document(row: LatencyRow) -> list[int | None] | None:
         found = bucket(row)
         return None if found is None else [_ns(found.low_s), _ns(found.high_s)]
 
@@ -178,7 +181,7 @@ def _quantile(percents: int, priority: int) -> Column[_LatencyRow]:
     )
 
 
-LATENCIES: TableSpec[_LatencyRow] = TableSpec(
+LATENCIES: TableSpec[LatencyRow] = TableSpec(
     key="server_latencies",
     title="Latencies of Serving Engines",
     meaning="What requests waited for, by the engines' histograms, since gputui reads them.",
@@ -196,7 +199,7 @@ LATENCIES: TableSpec[_LatencyRow] = TableSpec(
         _quantile(95, 2),
         _quantile(99, 0),
     ),
-    rows=_latencies,
+    rows=latencies,
     order=43,
     in_summary=True,
     note=_no_server,

@@ -91,5 +91,6 @@ def tabs_of(model: Model, group: Group) -> list[str]:
         if tab.turns
         and (several or not tab.of_hosts)
         and (not tab.of_traces or model.traced is not None)
+        and (not tab.of_servers or bool(model.session.servers))
     ]
     return sorted(names, key=lambda name: model.shows_only_ranks and name != "ranks")

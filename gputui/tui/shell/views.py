@@ -18,6 +18,8 @@ class Tab(NamedTuple):
     """Whether it is only of use with other hosts."""
     of_traces: bool = False
     """Whether it needs single operations, which a trace has."""
+    of_servers: bool = False
+    """Whether it needs a serving engine's metrics."""
 
 
 class Group(NamedTuple):
@@ -38,9 +40,10 @@ GROUPS: tuple[Group, ...] = (
     Group(
         "1",
         "Overview",
-        "what limits the run; again: all its tables",
+        "what limits the run; again: who waits at its server, all its tables",
         (
             _tab("overview", "OverviewView", "Overview"),
+            _tab("serving", "ServingView", "Serving")._replace(of_servers=True),
             _tab("summary", "SummaryView", "All tables"),
         ),
     ),

@@ -1,0 +1,101 @@
+"""Serving: who waits at an engine, and why: its own metrics beside the stages of its steps."""
+
+from __future__ import annotations
+
+from gputui.base.sanitize import sanitize
+from gputui.model import units
+from gputui.report.explain import Finding, MachineAnalysis, findings, machine_findings
+from gputui.report.explain.analysis import Analysis
+from gputui.report.explain.stages import stages
+from gputui.report.tables.serving import LATENCIES, STAGES, LatencyRow, latencies
+from gputui.state.serving import Server
+from gputui.tui.model import Model
+from gputui.tui.widgets.canvas import Row, flow, heading, wrap
+from gputui.tui.widgets.table import declared, table_rows
+from gputui.tui.widgets.view import Details, Lead, View
+
+_CAUSES = (
+    "preemptions", "kv_cache_full", "queue", "long_prompts", "slow_tokenizer", "graph_batches",
+)  # fmt: skip
+
+
+class ServingView(View):
+    """A serving engine."""
+
+    def __init__(self, model: Model) -> None:
+        super().__init__(model)
+        self._read: tuple[int, list[Finding]] | None = None
+
+    def rows(self, width: int, height: int) -> list[Row]:
+        """Each engine's figures, latencies, stages, then what was found."""
+        session, run = self.model.session, self.model.run
+        analysis = Analysis(session, run) if run is not None else None
+        rows: list[Row] = []
+        for server in session.servers.values():
+            rows += _about(server, width)
+        if not rows:
+            rows += wrap(
+                "No serving engine's metrics are read: gputui looks for them where the program "
+                "that it runs or is attached to listens, or at --metrics URL.",
+                width - 2, "dim", "  ",
+            )  # fmt: skip
+        waits: list[LatencyRow] = latencies(session, run)
+        if waits:
+            columns = declared(LATENCIES, "latency", "count", "mean_ns", "p50_ns", "p95_ns",
+                               "p99_ns")  # fmt: skip
+            rows += [heading("Latencies", width), *table_rows(columns, waits, width)]
+        of_stages = stages(analysis) if analysis is not None else []
+        if of_stages:
+            columns_of_stages = declared(
+                STAGES, "stage", "steps", "requests_mean", "tokens_mean", "step_mean_ns",
+                "step_max_ns", "wall_ns", "idle_percent", "verdict",
+            )  # fmt: skip
+            rows += [heading("Stages", width), *table_rows(columns_of_stages, of_stages, width)]
+        for finding in self._findings(analysis):
+            rows += wrap(f"{finding.word}  {finding.sentence}", width - 2, "warn", " ")
+            rows += wrap(f"try {finding.advice}", width - 4, "text", "   ")
+        return rows[:height]
+
+    def _findings(self, analysis: Analysis | None) -> list[Finding]:
+        revision = self.model.revision
+        if self._read is None or self._read[0] != revision:
+            every = (
+                findings(analysis)
+                if analysis is not None
+                else machine_findings(MachineAnalysis(self.model.session))
+            )
+            of_serving = [
+                finding
+                for finding in every
+                if finding.cause in _CAUSES or finding.cause.startswith("stage.")
+            ]
+            self._read = revision, of_serving
+        return self._read[1]
+
+    def activate(self) -> Details | Lead | None:
+        """The phases behind the stages."""
+        return Lead("phases")
+
+
+def _about(server: Server, width: int) -> list[Row]:
+    """An engine's name and place, and how it stands now."""
+    where = f"{server.engine or 'engine'} at {sanitize(server.url, 200)}"
+    title = f"{where}  {server.model}" if server.model else where
+    rows: list[Row] = [heading(title, width)]
+    if server.reason is not None:
+        rows += wrap(f"not read: {server.reason}", width - 2, "warn", " ")
+    newest = server.newest
+    if newest is None:
+        return rows
+    figures = [
+        ("running", units.quantity(newest.requests_running)),
+        ("waiting", units.quantity(newest.requests_waiting)),
+        ("KV cache", units.percent(newest.kv_cache_percent)),
+        ("preempted", units.quantity(server.sums.get("preemptions"))),
+        ("out", units.quantity(newest.output_tokens_per_s, "tok/s")),
+        ("in", units.quantity(newest.input_tokens_per_s, "tok/s")),
+        ("prefix hits", units.percent(server.prefix_hit_percent)),
+    ]
+    known = [(name, value) for name, value in figures if value != units.MISSING]
+    spans = [((f"{name} ", "dim"), (value, "value")) for name, value in known]
+    return rows + flow(spans, width, 2)
