@@ -37,6 +37,7 @@ from gputui.model.events import (
     HostFacts,
     RunEnded,
     RunMetrics,
+    RunResult,
     RunStarted,
 )
 from gputui.ring.layout import RecordKind
@@ -286,9 +287,13 @@ class KinetoTrace:
             self._trace,
             summed=self._summed,
         ).events()
-        yield RunEnded(
-            time_ns=self._clock.epoch_ns(self._clock.last), run=1, reason="the trace ends here"
-        )
+        last_ns = self._clock.epoch_ns(self._clock.last)
+        table = self._table.of_operators.table(self._rows, self._table.texts.texts)
+        if table is not None:
+            yield RunResult(
+                time_ns=last_ns, run=1, complete=True, parameters={}, results={}, tables=(table,)
+            )
+        yield RunEnded(time_ns=last_ns, run=1, reason="the trace ends here")
 
     def _header(self, beside: TraceFacts) -> Header:
         driver = beside.driver

@@ -17,6 +17,7 @@ import numpy as np
 from gputui.attribute.arrays import Bools, Int64s, Slots, join
 from gputui.base.decoding import json_decoder
 from gputui.base.sanitize import sanitize
+from gputui.imports.kineto_memory import OperatorMemory
 from gputui.imports.reading import THREAD, LaunchShapes, Texts
 from gputui.model.naming import OPERATOR_CATEGORY, PROFILER_STEP
 from gputui.model.payloads import NO_PAYLOAD, PayloadType
@@ -64,7 +65,7 @@ class Arguments(
     rename={
         "registers": "registers per thread", "shared_bytes": "shared memory",
         "allocated": "Total Allocated", "reserved": "Total Reserved",
-        "memory_device": "Device Id", "memory_type": "Device Type",
+        "memory_device": "Device Id", "memory_type": "Device Type", "memory_bytes": "Bytes",
     },
 ):  # fmt: skip
     """What is read of an event's arguments."""
@@ -82,6 +83,7 @@ class Arguments(
     reserved: int | None = None
     memory_device: int | None = None
     memory_type: int | None = None
+    memory_bytes: int | None = None
     name: str | None = None
 
 
@@ -300,6 +302,9 @@ _DRIVER = "cuda_driver"
 
 _MEMORY = "[memory]"
 
+MOST_BYTES = 1 << 40
+"""Of one allocation: a file may name any number, and these are added up."""
+
 # c10's DeviceType.
 _CUDA_DEVICE = 1
 
@@ -346,6 +351,7 @@ class OperationTable:
         self.pids: Counter[int] = Counter()
         """How many events of the host each process has."""
         self.memory = AllocationEvents()
+        self.of_operators = OperatorMemory()
         self._records: list[Slots] = []
         self._ranges = RangeEvents()
         self._kept = 0
@@ -411,6 +417,12 @@ class OperationTable:
 
     def _add_memory(self, event: TraceEvent) -> None:
         arguments = event.args
+        if arguments.memory_bytes is not None and self._kept < MAX_EVENTS:
+            self._kept += 1
+            size = max(-MOST_BYTES, min(MOST_BYTES, arguments.memory_bytes))
+            self.of_operators.add(
+                ns(event.ts), number(event.tid) & THREAD, arguments.memory_type or 0, size
+            )
         if arguments.memory_type != _CUDA_DEVICE or arguments.allocated is None:
             return
         self.memory.add(
