@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from gputui.counters.separation import Int64s, Operations, Samples, overlaps, solve
+from gputui.counters.separation import CounterSamples, Int64s, Operations, overlaps, solve
 
 REACHES_NS = (200_000, 3_000_000)
 """How far apart they are looked for: first near each other, and where nothing fits well, further.
@@ -51,7 +51,7 @@ class ClockFit(NamedTuple):
 
 
 def fit_clock(
-    samples: Samples, operations: Operations, near_ns: int | None = None
+    samples: CounterSamples, operations: Operations, near_ns: int | None = None
 ) -> ClockFit | None:
     """The offset that fits best; None where there is too little to tell, or nothing fits. With
     `near_ns`, one near an earlier fit."""
@@ -83,7 +83,7 @@ def fit_clock(
 class _Residuals:
     """What operations leave unexplained of samples, as a share of their variance, by the offset."""
 
-    def __init__(self, samples: Samples, operations: Operations, reach_ns: int) -> None:
+    def __init__(self, samples: CounterSamples, operations: Operations, reach_ns: int) -> None:
         self._samples = samples
         first, last = int(samples.starts_ns[0]) - reach_ns, int(samples.ends_ns[-1]) + reach_ns
         self._operations = operations.during(first, last).in_order()

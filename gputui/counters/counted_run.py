@@ -17,16 +17,16 @@ from msgspec.structs import replace
 from gputui.counters.clock import FEWEST_SAMPLES, MOST_SAMPLES, fit_clock
 from gputui.counters.sampler import (
     INTERVAL_NS,
-    Sampler,
+    CounterSampler,
     cupti_places,
     percents_to_amounts,
 )
 from gputui.counters.separation import (
     NOTHING_RAN,
+    CounterSamples,
     Int64s,
     Operations,
     Rates,
-    Samples,
     Separation,
     joined_operations,
     joined_samples,
@@ -114,7 +114,7 @@ class RunCounters:
             gpu = self._gpus.get(name)
             if gpu is None:
                 gpu = self._gpus[name] = _CountedGpu(
-                    Sampler(name, cupti_places([pid]), self._interval_ns), process, device
+                    CounterSampler(name, cupti_places([pid]), self._interval_ns), process, device
                 )
             of_device = operations.devices == device
             gpu.add(process, CountedOperations(*(column[of_device] for column in operations)))
@@ -130,7 +130,7 @@ class RunCounters:
         ]
 
     @property
-    def samplers(self) -> list[Sampler]:
+    def samplers(self) -> list[CounterSampler]:
         """Of the GPUs used so far."""
         return [gpu.sampler for gpu in self._gpus.values()]
 
@@ -143,12 +143,12 @@ class RunCounters:
 class _CountedGpu:
     """One GPU: its sampler, what waits, and the sums by kernel and by phase."""
 
-    def __init__(self, sampler: Sampler, process: int, device: int) -> None:
+    def __init__(self, sampler: CounterSampler, process: int, device: int) -> None:
         self.sampler = sampler
         self._process = process
         self._device = device
         self._users: set[int] = set()
-        self._samples: list[Samples] = []
+        self._samples: list[CounterSamples] = []
         self._operations: list[Operations] = []
         self._phases: list[Int64s] = []
         self._dropped_until_ns = 0
@@ -226,7 +226,9 @@ class _CountedGpu:
         phases = np.concatenate(self._phases) if self._phases else np.empty(0, np.int64)
         return joined_operations(self._operations), phases
 
-    def _fit(self, samples: Samples, operations: Operations, now_ns: int, ended: bool) -> bool:
+    def _fit(
+        self, samples: CounterSamples, operations: Operations, now_ns: int, ended: bool
+    ) -> bool:
         """Measure the clock's offset where that is due; whether samples can be used."""
         count = len(samples.starts_ns)
         if self._offset_ns is None and count < MOST_SAMPLES and not ended:
@@ -309,7 +311,9 @@ class _Sums:
             _rounded(rate * _scale(name)) for name, rate in zip(self.counters, rates, strict=True)
         )
 
-    def add(self, samples: Samples, unknown: Bools, operations: Operations, phases: Int64s) -> None:
+    def add(
+        self, samples: CounterSamples, unknown: Bools, operations: Operations, phases: Int64s
+    ) -> None:
         """Add samples, but those for which it is unknown what ran, with all operations that did;
         `phases` has the range of each."""
         unseen = self._see_nothing(samples, operations) & ~unknown
@@ -321,7 +325,7 @@ class _Sums:
         self._amounts += used.amounts.sum(0)
         self._length_ns += float((used.ends_ns - used.starts_ns).sum())
 
-    def _see_nothing(self, samples: Samples, operations: Operations) -> Bools:
+    def _see_nothing(self, samples: CounterSamples, operations: Operations) -> Bools:
         """Which samples saw the SMs work while no operation is known to have run."""
         if "sm_active_percent" not in self.counters:
             return np.zeros(len(samples.starts_ns), np.bool_)

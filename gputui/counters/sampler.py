@@ -19,7 +19,7 @@ from typing import NamedTuple
 import numpy as np
 
 from gputui.base.sanitize import sanitize
-from gputui.counters.separation import Floats, Samples
+from gputui.counters.separation import CounterSamples, Floats
 from gputui.inject.build import COUNTERS
 from gputui.inject.environment import cupti_of_this_python
 
@@ -85,7 +85,7 @@ def _loaded_by(pid: int) -> Iterator[str]:
                 yield "/" + path[2]
 
 
-class Sampler:
+class CounterSampler:
     """One GPU's sampler: started when made, read without waiting, closed at the end.
 
     `facts` is None until it samples. `failure` is one line for people once it does not, or no more.
@@ -131,12 +131,12 @@ class Sampler:
             raise ValueError("the sampler is closed")
         return self._process.stdout.fileno()
 
-    def read(self) -> list[Samples]:
+    def read(self) -> list[CounterSamples]:
         """What came since the last time. Amounts are as the sampler sends them: shares in percent,
         and counts. Never waits."""
         if self._process is None:
             return []
-        batches: list[Samples] = []
+        batches: list[CounterSamples] = []
         at_end = self._read_pipe()
         try:
             for kind, body in self._messages():
@@ -202,7 +202,7 @@ class Sampler:
             place += size
         self._pending = self._pending[place:]
 
-    def _take(self, kind: int, body: bytes, batches: list[Samples]) -> None:
+    def _take(self, kind: int, body: bytes, batches: list[CounterSamples]) -> None:
         if kind == _READY:
             self.facts = _facts(body)
         elif kind == _SAMPLES and self.facts is not None:
@@ -232,7 +232,7 @@ def _facts(body: bytes) -> SamplerFacts:
     )
 
 
-def _samples(body: bytes, counters: int) -> tuple[Samples, int]:
+def _samples(body: bytes, counters: int) -> tuple[CounterSamples, int]:
     """Samples, and how many are left out because they cannot be meant."""
     rows = np.frombuffer(body[8:], np.int64)
     if len(rows) % (2 + counters):
@@ -242,7 +242,7 @@ def _samples(body: bytes, counters: int) -> tuple[Samples, int]:
     amounts = table[:, 2:].view(np.float64).copy()
     good = (ends > starts) & (starts > 0) & (np.isfinite(amounts) & (amounts >= 0)).all(1)
     good[1:] &= starts[1:] >= ends[:-1]
-    samples = Samples(starts, ends, amounts).pick(good)
+    samples = CounterSamples(starts, ends, amounts).pick(good)
     return samples, int(np.count_nonzero(~good))
 
 
@@ -276,7 +276,7 @@ def _signal(number: int) -> str:
         return f"signal {number}"
 
 
-def percents_to_amounts(samples: Samples, counters: Sequence[str]) -> Samples:
+def percents_to_amounts(samples: CounterSamples, counters: Sequence[str]) -> CounterSamples:
     """Shares as what adds up: percent × ns. Counts are that already."""
     is_share = np.array([name.endswith("_percent") for name in counters])
     lengths = (samples.ends_ns - samples.starts_ns).astype(np.float64)

@@ -84,27 +84,27 @@ class Operations(NamedTuple):
         return self.pick((self.ends_ns > start_ns) & (self.starts_ns < end_ns))
 
 
-class Samples(NamedTuple):
+class CounterSamples(NamedTuple):
     """Counts in intervals of time: `amounts` has a row each, and a column for each counter."""
 
     starts_ns: Int64s
     ends_ns: Int64s
     amounts: Floats
 
-    def pick(self, rows: Rows) -> Samples:
+    def pick(self, rows: Rows) -> CounterSamples:
         """Some of them."""
-        return Samples(self.starts_ns[rows], self.ends_ns[rows], self.amounts[rows])
+        return CounterSamples(self.starts_ns[rows], self.ends_ns[rows], self.amounts[rows])
 
-    def moved(self, offset_ns: int) -> Samples:
+    def moved(self, offset_ns: int) -> CounterSamples:
         """The same, so much later."""
-        return Samples(self.starts_ns + offset_ns, self.ends_ns + offset_ns, self.amounts)
+        return CounterSamples(self.starts_ns + offset_ns, self.ends_ns + offset_ns, self.amounts)
 
 
-def joined_samples(batches: Sequence[Samples], counters: int) -> Samples:
+def joined_samples(batches: Sequence[CounterSamples], counters: int) -> CounterSamples:
     """Batches in order as one."""
     nothing = np.empty(0, np.int64)
     starts, ends, amounts = zip(*batches, (nothing, nothing, np.empty((0, counters))), strict=True)
-    return Samples(np.concatenate(starts), np.concatenate(ends), np.concatenate(amounts))
+    return CounterSamples(np.concatenate(starts), np.concatenate(ends), np.concatenate(amounts))
 
 
 def joined_operations(batches: Sequence[Operations]) -> Operations:
@@ -171,7 +171,7 @@ class Separation:
         self._sums = _Sums.zero(len(self._columns), counters)
         self.samples = 0
 
-    def add(self, samples: Samples, operations: Operations) -> None:
+    def add(self, samples: CounterSamples, operations: Operations) -> None:
         """Add samples, in order and disjoint, and every operation that ran during them; what of the
         operations lies outside of the samples does not count."""
         if not len(samples.starts_ns):
@@ -195,7 +195,7 @@ class Separation:
         columns = np.array([self._columns[key] for key in known.tolist()], np.int64)
         return columns[rows]
 
-    def _add(self, samples: Samples, operations: Operations, columns: Int64s) -> None:
+    def _add(self, samples: CounterSamples, operations: Operations, columns: Int64s) -> None:
         size = len(self._columns)
         during = (operations.ends_ns > samples.starts_ns[0]) & (
             operations.starts_ns < samples.ends_ns[-1]
@@ -283,7 +283,7 @@ def _are_told(products: Floats) -> npt.NDArray[np.bool_]:
 
 
 def overlaps(
-    samples: Samples, starts: Int64s, ends: Int64s, columns: Int64s, size: int
+    samples: CounterSamples, starts: Int64s, ends: Int64s, columns: Int64s, size: int
 ) -> tuple[Floats, Floats]:
     """How long, in ns, what belongs to each column ran in each sample, in shape (samples, columns),
     column 0 being that nothing ran; and how long each ran alone. Operations are in order of starts.

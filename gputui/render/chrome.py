@@ -220,7 +220,7 @@ StreamNames = dict[tuple[int, int], str]
 _SHORT_COPIES = {1: "HtoD", 2: "DtoH", 8: "DtoD", 9: "HtoH", 10: "PtoP"}
 
 
-class Operations:
+class OperationRows:
     """Writes the calls and operations of process `pid`, moments after `base_ns`.
 
     A correlation of 0 links nothing: it becomes one above `highest`, of its own.
@@ -599,7 +599,7 @@ def write_chrome(
     base_ns = surveyed.first_ns
     metadata = Metadata(session, run, process, surveyed.devices)
     annotations = Annotations(run, metadata.pid, base_ns)
-    operations = Operations(
+    operations = OperationRows(
         session, trace.call_names, metadata.pid, base_ns, metadata.stream_names(), surveyed.highest
     )
     # The list of events goes last, so that it can be written as it is read.
@@ -623,7 +623,7 @@ def write_chrome(
 
 
 def _lines(
-    records: Slots, surveyed: Survey, annotations: Annotations, operations: Operations
+    records: Slots, surveyed: Survey, annotations: Annotations, operations: OperationRows
 ) -> Iterator[str]:
     """None to three lines per record."""
     if not len(records):

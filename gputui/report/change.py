@@ -10,7 +10,7 @@ import msgspec
 from gputui.model import units
 from gputui.model.leaves import LEAF_OF_KEY, LEAVES
 from gputui.model.naming import command_key
-from gputui.report.common_unit import Unit, are_of_other_workloads
+from gputui.report.common_unit import WorkUnit, are_of_other_workloads
 from gputui.report.comparable import Subject
 from gputui.report.compare import Comparison, Difference, Figure, Item
 from gputui.report.statistics import Mean
@@ -96,13 +96,15 @@ def _change(comparison: Comparison, index: int) -> Change | None:
     return Change(other.label, word, sentence, because, changed, percent, noise, kind)
 
 
-def _work_words(unit: Unit) -> str:
+def _work_words(unit: WorkUnit) -> str:
     """What is compared where a step of one run is another part of the program than of the other."""
     by = {"step": f"by {unit.name}", "items": f"by {unit.name}", "work": f"by its {unit.name}"}
     return f"The work of a step of the baseline, {by[unit.kind]}, takes"
 
 
-def _without_steps(comparison: Comparison, index: int, unit: Unit | None, changed: str) -> Change:
+def _without_steps(
+    comparison: Comparison, index: int, unit: WorkUnit | None, changed: str
+) -> Change:
     """Of runs of which one has no steps: by the work that both do, else the shares alone."""
     other = comparison.subjects[index]
     idle = next(item for item in comparison.of_kind("cause") if item.name == "idle")

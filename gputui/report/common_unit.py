@@ -78,7 +78,7 @@ def have_other_operations(before: StepKind | None, after: StepKind | None) -> bo
     return more >= APART * fewer or (more <= LAYER and not before.kernels & after.kernels)
 
 
-class Unit(NamedTuple):
+class WorkUnit(NamedTuple):
     """The work by which a run is compared with the first one.
 
     `factor` is the time it takes in the run over the time in the first one, None where the steps
@@ -100,7 +100,7 @@ class Unit(NamedTuple):
         return 1 / _SAME_RATIO <= self.scale <= _SAME_RATIO
 
 
-def common_unit(base: Subject, other: Subject) -> Unit | None:
+def common_unit(base: Subject, other: Subject) -> WorkUnit | None:
     """By what `other` is compared with `base`; None if nothing makes them comparable.
 
     In this order: a step that both programs mark or name; steps that were recognized, with a
@@ -112,7 +112,7 @@ def common_unit(base: Subject, other: Subject) -> Unit | None:
     if are_of_other_workloads(base, other):
         return None
     if before is None or after is None:
-        return Unit("step")
+        return WorkUnit("step")
     if (marked := _marked_step(base, other)) is not None:
         return marked
     has_steps = before.has_steps and after.has_steps
@@ -120,16 +120,16 @@ def common_unit(base: Subject, other: Subject) -> Unit | None:
         return named
     has_same_words = _operands(base) == _operands(other)
     if has_steps and _are_alike(base, other, before, after, has_same_words=has_same_words):
-        return Unit("step")
+        return WorkUnit("step")
     work = _kernels_of_both(base, other, has_same_words=has_same_words)
     unit = _scaled(_items_of_both(base, other) or work, base, other)
     if unit is not None or not (has_steps and has_same_words):
         return unit
     turns = _kernels_of_a_step(base, other)
     if turns is None:
-        return None if _have_other_work(before, after) else Unit("step")
+        return None if _have_other_work(before, after) else WorkUnit("step")
     is_same = 1 / ALIKE <= turns <= ALIKE and _are_of_one_size(base, other)
-    return Unit("step") if is_same else None
+    return WorkUnit("step") if is_same else None
 
 
 def _have_other_work(before: TimeTree, after: TimeTree) -> bool:
@@ -176,7 +176,7 @@ def _are_alike(
 _COVERS = 0.25
 
 
-def _marked_step(base: Subject, other: Subject) -> Unit | None:
+def _marked_step(base: Subject, other: Subject) -> WorkUnit | None:
     """The step that both programs mark at the same place, by its own length."""
     before, after = _marked_lengths(base), _marked_lengths(other)
     places = [place for place in before if place in after]
@@ -186,7 +186,7 @@ def _marked_step(base: Subject, other: Subject) -> Unit | None:
         places, key=lambda place: (SOURCES_FIRST.index(place[0]), -after[place].marks)
     )
     factor = after[place].mean_ns / before[place].mean_ns
-    unit = Unit("step", site or source, factor=factor, is_sure=True)
+    unit = WorkUnit("step", site or source, factor=factor, is_sure=True)
     first, second = base.tree, other.tree
     if first is None or second is None or not (first.has_steps and second.has_steps):
         return unit
@@ -221,7 +221,7 @@ def _marked_lengths(subject: Subject) -> dict[tuple[StepSource, str], _Marked]:
     }
 
 
-def _named_step(base: Subject, other: Subject) -> Unit | None:
+def _named_step(base: Subject, other: Subject) -> WorkUnit | None:
     """The step that both programs name alike by a range, and how many recognized steps each
     holds."""
     steps = [subject.run and main_step(subject.run, phase_rows(subject.run))
@@ -238,10 +238,10 @@ def _named_step(base: Subject, other: Subject) -> Unit | None:
         return None
     scale = turns[1] / turns[0]
     scale = 1.0 if 1 / ALIKE <= scale <= ALIKE else scale
-    return Unit("step", before.name, scale, is_sure=True)
+    return WorkUnit("step", before.name, scale, is_sure=True)
 
 
-def _scaled(unit: Unit | None, base: Subject, other: Subject) -> Unit | None:
+def _scaled(unit: WorkUnit | None, base: Subject, other: Subject) -> WorkUnit | None:
     """A unit with a factor, and what its steps are to be multiplied by: of two lengths of a step,
     the second one so that both are of the same work."""
     before, after = base.tree, other.tree
@@ -252,11 +252,11 @@ def _scaled(unit: Unit | None, base: Subject, other: Subject) -> Unit | None:
     scale = unit.factor * before.step_mean_ns / after.step_mean_ns
     # So near to one another both are the same step, of which the lengths are measured exactly.
     if 1 / _SAME_RATIO <= scale <= _SAME_RATIO:
-        return Unit("step", is_sure=True)
+        return WorkUnit("step", is_sure=True)
     return unit._replace(scale=scale, is_sure=True)
 
 
-def _items_of_both(base: Subject, other: Subject) -> Unit | None:
+def _items_of_both(base: Subject, other: Subject) -> WorkUnit | None:
     """What both programs count a second, if it is one figure alone or all agree."""
     if base.run is None or other.run is None:
         return None
@@ -264,7 +264,7 @@ def _items_of_both(base: Subject, other: Subject) -> Unit | None:
         after = other.run.metrics.get(name)
         if _ITEMS.fullmatch(name) and _is_rate(before) and _is_rate(after):
             factor = float(before) / float(after)
-            return Unit("items", name, factor=1 / factor if name == "step_ms" else factor)
+            return WorkUnit("items", name, factor=1 / factor if name == "step_ms" else factor)
     return None
 
 
@@ -329,7 +329,7 @@ def _kernels_of_a_step(base: Subject, other: Subject) -> float | None:
     return second.per_ns * after.step_mean_ns / (first.per_ns * before.step_mean_ns)
 
 
-def _kernels_of_both(base: Subject, other: Subject, *, has_same_words: bool) -> Unit | None:
+def _kernels_of_both(base: Subject, other: Subject, *, has_same_words: bool) -> WorkUnit | None:
     """The work of kernels that both runs launch, by how often they do in a time.
 
     None unless those that are launched in the same proportion carry most of what is common, each
@@ -357,7 +357,7 @@ def _kernels_of_both(base: Subject, other: Subject, *, has_same_words: bool) -> 
         or (max(carried) if has_same_words else min(carried)) < _CARRIES_PERCENT
     ):
         return None
-    return Unit("work", short_name(name), factor=factor)
+    return WorkUnit("work", short_name(name), factor=factor)
 
 
 def _launched(subject: Subject) -> dict[str, _Launched]:
@@ -389,7 +389,7 @@ OF_OWN_STEPS = ("median_ns", "p99_ns", "slow_percent", "steps")
 """Figures of steps that mean nothing for a part of a step, or for several."""
 
 
-def scaled(kind: str, entries: Entries, unit: Unit | None) -> Entries:
+def scaled(kind: str, entries: Entries, unit: WorkUnit | None) -> Entries:
     """Entries of a run with its figures of a step as of the work of a step of the first run.
     Without a common unit they stay what they are."""
     if unit is None or unit.scale == 1.0 or kind not in _OF_A_STEP:

@@ -16,7 +16,7 @@ from gputui.model.kernel_categories import category
 from gputui.report.alerts import ANY_GPU, Threshold
 from gputui.report.common_unit import (
     OF_OWN_STEPS,
-    Unit,
+    WorkUnit,
     clock_change,
     common_unit,
     is_of_step,
@@ -104,7 +104,7 @@ class Comparison:
 
     subjects: tuple[Subject, ...]
     items: tuple[Item, ...]
-    units: tuple[Unit | None, ...] = ()
+    units: tuple[WorkUnit | None, ...] = ()
     """The work by which each run is compared with the first, None where nothing is common."""
 
     def of_kind(self, kind: str) -> list[Item]:
@@ -186,7 +186,7 @@ def compare(subjects: Sequence[Subject]) -> Comparison:
     if len(subjects) < 2:
         raise ValueError("give at least two runs to compare")
     items: list[Item] = []
-    units = (Unit("step"), *(common_unit(subjects[0], other) for other in subjects[1:]))
+    units = (WorkUnit("step"), *(common_unit(subjects[0], other) for other in subjects[1:]))
     for kind, entries_of in ENTRIES_OF.items():
         entries = [
             scaled(kind, entries_of(subject), unit)
@@ -205,7 +205,7 @@ def _effect(item: Item, names: Sequence[str]) -> float:
     return figures[0].effect if figures else 0.0
 
 
-def _apart(kind: str, figure: str, units: Sequence[Unit | None]) -> frozenset[int]:
+def _apart(kind: str, figure: str, units: Sequence[WorkUnit | None]) -> frozenset[int]:
     """The runs in which a figure is of other work than in the first one."""
     if not is_of_step(kind, figure):
         return frozenset()
@@ -217,7 +217,7 @@ def _apart(kind: str, figure: str, units: Sequence[Unit | None]) -> frozenset[in
 
 
 def _items(
-    kind: str, entries: list[Entries], renames: dict[str, str], units: Sequence[Unit | None]
+    kind: str, entries: list[Entries], renames: dict[str, str], units: Sequence[WorkUnit | None]
 ) -> Iterable[Item]:
     """One item per name, in the order of the first run that has it."""
     new_names = set(renames.values())

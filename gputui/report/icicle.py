@@ -16,7 +16,7 @@ from gputui.state import Run
 
 
 @dataclass(slots=True)
-class Part:
+class IciclePart:
     """A phase, or a leaf of time in one: `key` or `leaf` says which. `ns` is wall time of the GPU,
     busy or idle, over all that was recorded, those of parts inside included."""
 
@@ -24,7 +24,7 @@ class Part:
     ns: int = 0
     key: PhaseKey | None = None
     leaf: Leaf | None = None
-    parts: list[Part] = field(default_factory=list)
+    parts: list[IciclePart] = field(default_factory=list)
 
     def stacks(self, above: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], int]]:
         """Each innermost part with the names around it, from the outermost, and its time."""
@@ -36,7 +36,7 @@ class Part:
             yield names, own_ns
 
 
-def icicle(run: Run) -> Part:
+def icicle(run: Run) -> IciclePart:
     """All of the run's time on its GPUs, as far as it was accounted for by range. Phases are in the
     order in which they first began, then what is no phase's."""
     own: dict[int, dict[Leaf, int]] = defaultdict(lambda: defaultdict(int))
@@ -44,10 +44,10 @@ def icicle(run: Run) -> Part:
         leaf = leaf_of_number(time.leaf)
         if leaf in LEAVES:
             own[time.range][leaf] += time.ns
-    whole = Part(run.started.name or "run")
-    made: dict[Phase, Part] = {}
+    whole = IciclePart(run.started.name or "run")
+    made: dict[Phase, IciclePart] = {}
     for phase in phase_tree(run).phases:
-        part = made[phase] = Part(phase.name, key=phase.key)
+        part = made[phase] = IciclePart(phase.name, key=phase.key)
         around = made[phase.parent] if phase.parent is not None else whole
         around.parts.append(part)
         for node in phase.nodes:
@@ -58,7 +58,7 @@ def icicle(run: Run) -> Part:
     return whole
 
 
-def of_step(run: Run, tree: TimeTree | None) -> tuple[Part, int]:
+def of_step(run: Run, tree: TimeTree | None) -> tuple[IciclePart, int]:
     """The part that is the program's main step, and how many steps it adds up. Where the program
     names no phase, the causes of the steps that were found in it; where it names no step, all that
     was recorded, once."""
@@ -72,23 +72,23 @@ def of_step(run: Run, tree: TimeTree | None) -> tuple[Part, int]:
         pending += part.parts
     if tree is None or any(part.key is not None for part in whole.parts):
         return whole, 1
-    causes = Part("step" if tree.has_steps else whole.name)
+    causes = IciclePart("step" if tree.has_steps else whole.name)
     _add(causes, tree.leaves)
     _sum(causes)
     of = tree.steps * tree.of_processes if tree.has_steps else tree.devices
     return causes, max(1, round(of))
 
 
-def _add(part: Part, leaves: Mapping[Leaf, int]) -> None:
+def _add(part: IciclePart, leaves: Mapping[Leaf, int]) -> None:
     known = {one.leaf: one for one in part.parts if one.leaf is not None}
     for leaf, ns in leaves.items():
         if leaf in known:
             known[leaf].ns += ns
         else:
-            part.parts.append(Part(LEAVES[leaf].label, ns, leaf=leaf))
+            part.parts.append(IciclePart(LEAVES[leaf].label, ns, leaf=leaf))
 
 
-def _sum(whole: Part) -> None:
+def _sum(whole: IciclePart) -> None:
     """Add up from the inside, drop what took nothing, and let leaves follow phases by size. Without
     recursion: a program may nest deeper than Python does."""
     order = [whole]

@@ -82,7 +82,7 @@ class RunPlan(NamedTuple):
         )
 
 
-class RunResult(NamedTuple):
+class ProgramResult(NamedTuple):
     """What a run was: its steps, None where it had none; how it ended, and its last lines where
     it was not ended by us."""
 
@@ -136,7 +136,7 @@ def run_once(
     until: Callable[[RunInFolder, float], str],
     *,
     folder: Path | None = None,
-) -> RunResult:
+) -> ProgramResult:
     """Run the command until it ends or `until` says why it is over, in `folder` or the current one.
 
     All its processes have ended when this returns, also where it raises: for a signal
@@ -182,7 +182,7 @@ def run_once(
         run_here.reader.poll()
         reader = run_here.reader
         ending = endings[0] if endings else ChildEnding(None, signal.SIGKILL, "it did not end")
-        return RunResult(
+        return ProgramResult(
             reader.steps,
             frozenset(reader.applied),
             dict(reader.not_applied),

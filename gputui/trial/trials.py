@@ -20,7 +20,7 @@ from gputui.trial.blocks import Steps
 from gputui.trial.diagnosis import Diagnosis
 from gputui.trial.outcome import Outcome, Trial, Verdict, Way, with_gain
 from gputui.trial.planning import Candidate
-from gputui.trial.runs import RunInFolder, RunPlan, RunResult, run_once
+from gputui.trial.runs import ProgramResult, RunInFolder, RunPlan, run_once
 from gputui.trial.sameness import Sameness
 from gputui.trial.statistics import (
     LEAST_GAIN,
@@ -97,7 +97,7 @@ class Trials:
         """What is kept of the budget for ablations."""
         self._times: dict[str, list[float]] = {"": []}
         """A step in ns of each run that was timed, by the cure that it had."""
-        self._plain: list[RunResult] = []
+        self._plain: list[ProgramResult] = []
         """Runs with nothing changed."""
         self._together: Trial | None = None
 
@@ -166,13 +166,13 @@ class Trials:
             if not each.candidate.cure.in_one_run and not self._runs
         )
 
-    def _hear(self, result: RunResult) -> None:
+    def _hear(self, result: ProgramResult) -> None:
         for each in self._measured:
             if each.candidate.name in result.not_applied and each.gain is None:
                 each.why = result.not_applied[each.candidate.name]
 
     def _take(
-        self, group: list[_Measured], before: dict[str, list[float]], result: RunResult
+        self, group: list[_Measured], before: dict[str, list[float]], result: ProgramResult
     ) -> None:
         steps = result.steps
         self._hear(result)
@@ -189,7 +189,7 @@ class Trials:
             if each.candidate.cure.result != BOUND:
                 each.same = sameness.within_a_run(steps, name, each.candidate.cure.result)
 
-    def _blame(self, group: list[_Measured], result: RunResult, why: str) -> None:
+    def _blame(self, group: list[_Measured], result: ProgramResult, why: str) -> None:
         """The cure that was on last is not tried again."""
         last = result.steps.switched if result.steps is not None else ""
         for each in group:
@@ -330,7 +330,7 @@ class Trials:
 
     # --- runs
 
-    def _run(self, plan: RunPlan, until: Callable[[RunInFolder, float], str]) -> RunResult:
+    def _run(self, plan: RunPlan, until: Callable[[RunInFolder, float], str]) -> ProgramResult:
         self._runs += 1
         stalls = _Stall()
 
@@ -462,7 +462,7 @@ def _until_measured(run: RunInFolder, _seconds: float) -> str:
     return steps.over
 
 
-def _run_step_ns(result: RunResult) -> float | None:
+def _run_step_ns(result: ProgramResult) -> float | None:
     """A step of a run that was timed: of its second half, when what is tuned and prefetched is
     steady."""
     if result.steps is None or len(result.steps.blocks) < 2 or result.failure:
@@ -496,6 +496,6 @@ def _source(steps: Steps) -> str:
     return f"{steps.source} {steps.site}"
 
 
-def _last(result: RunResult) -> str:
+def _last(result: ProgramResult) -> str:
     said = [line.strip() for line in result.last_lines if line.strip()]
     return said[-1][:200] if said else result.failure

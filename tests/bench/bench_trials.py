@@ -20,7 +20,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from gputui.trial.runs import RunInFolder, RunPlan, RunResult, run_once
+from gputui.trial.runs import ProgramResult, RunInFolder, RunPlan, run_once
 from gputui.trial.statistics import gain_of_pairs
 
 PROGRAM = """
@@ -81,7 +81,7 @@ CASES = [
 CURES = {"report": "skip@program.py:report", "input": "repeat_batch", "save": "no_saves"}
 
 
-def trial(program: Path, words: list[str], cure: str, seed: int = 0) -> RunResult:
+def trial(program: Path, words: list[str], cure: str, seed: int = 0) -> ProgramResult:
     """One run with a cure that is switched, until its gain is known."""
 
     def until(run: RunInFolder, seconds: float) -> str:

@@ -13,15 +13,15 @@ from pathlib import Path
 
 import pytest
 
-from gputui.counters.sampler import BUSY, CLOSED, Sampler, cupti_places
-from gputui.counters.separation import Samples
+from gputui.counters.sampler import BUSY, CLOSED, CounterSampler, cupti_places
+from gputui.counters.separation import CounterSamples
 
 WAIT_S = 20.0
 
 
-def read_until(sampler: Sampler, is_enough) -> list[Samples]:
+def read_until(sampler: CounterSampler, is_enough) -> list[CounterSamples]:
     """What it sent until there was enough, or it failed."""
-    batches: list[Samples] = []
+    batches: list[CounterSamples] = []
     while sampler.failure is None and not is_enough(batches):
         ready, _, _ = select.select([sampler], [], [], WAIT_S)
         assert ready, "the sampler says nothing"
@@ -29,12 +29,12 @@ def read_until(sampler: Sampler, is_enough) -> list[Samples]:
     return batches
 
 
-def some(batches: list[Samples]) -> bool:
+def some(batches: list[CounterSamples]) -> bool:
     return sum(len(batch.starts_ns) for batch in batches) > 400
 
 
-def started(interval_ns: int = 200_000) -> Sampler:
-    return Sampler("GPU-0", cupti_places(), interval_ns)
+def started(interval_ns: int = 200_000) -> CounterSampler:
+    return CounterSampler("GPU-0", cupti_places(), interval_ns)
 
 
 def ended(pid: int) -> bool:
@@ -103,7 +103,7 @@ def test_what_stands_in_the_way_is_one_line(monkeypatch, variable, value, line):
 
 @pytest.mark.usefixtures("gpu")
 def test_a_gpu_that_is_not_there_is_one_line():
-    sampler = Sampler("GPU-none", cupti_places())
+    sampler = CounterSampler("GPU-none", cupti_places())
     read_until(sampler, lambda _: False)
     assert sampler.failure == ("the GPU's counters cannot be sampled: the driver shows no such GPU")
 
@@ -178,9 +178,9 @@ def test_killed_at_any_moment_it_says_so():
 
 _PARENT = """
 import select, sys, threading
-from gputui.counters.sampler import Sampler, cupti_places
+from gputui.counters.sampler import CounterSampler, cupti_places
 made = []
-thread = threading.Thread(target=lambda: made.append(Sampler("GPU-0", cupti_places())))
+thread = threading.Thread(target=lambda: made.append(CounterSampler("GPU-0", cupti_places())))
 thread.start(); thread.join()  # the thread that starts it may end before gputui does
 sampler = made[0]
 while not sampler.read():

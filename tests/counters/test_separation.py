@@ -12,8 +12,8 @@ from gputui.counters.separation import (
     MOST_COLUMNS,
     NOTHING_RAN,
     OTHERS,
+    CounterSamples,
     Operations,
-    Samples,
     Separation,
     overlaps,
 )
@@ -33,7 +33,9 @@ def program(seed: int, seconds: float = 0.6) -> tuple[Operations, np.ndarray]:
     return Operations(starts.astype(int), (starts + took).astype(int), keys), rates
 
 
-def counted(operations: Operations, rates: np.ndarray, interval_ns: int, noise: float) -> Samples:
+def counted(
+    operations: Operations, rates: np.ndarray, interval_ns: int, noise: float
+) -> CounterSamples:
     """What a counter counts in each interval: the difference of its integral over time."""
     rng = np.random.default_rng(1)
     of_operation = rates[operations.keys]
@@ -45,7 +47,7 @@ def counted(operations: Operations, rates: np.ndarray, interval_ns: int, noise: 
     edges = np.arange(0, int(operations.ends_ns.max()), interval_ns)
     amounts = np.diff(np.interp(edges, moments, integral))
     amounts *= rng.normal(1, noise, len(amounts))
-    return Samples(edges[:-1], edges[1:], np.stack((amounts, amounts / 7), 1))
+    return CounterSamples(edges[:-1], edges[1:], np.stack((amounts, amounts / 7), 1))
 
 
 @pytest.mark.parametrize("interval_us", [100, 200])
@@ -105,7 +107,7 @@ def test_of_many_kinds_those_with_little_time_become_one():
     few.add(samples, operations)
     many.add(samples, operations)
     for batch in range(20):
-        nothing = Samples(samples.starts_ns[:1] - 10**9, samples.ends_ns[:1] - 10**9,
+        nothing = CounterSamples(samples.starts_ns[:1] - 10**9, samples.ends_ns[:1] - 10**9,
                           np.zeros((1, 2)))  # fmt: skip
         keys = np.arange(1000 * (batch + 1), 1000 * (batch + 1) + 20)
         start = nothing.starts_ns[0] + np.arange(20) * 10
@@ -165,7 +167,7 @@ def test_overlaps_are_what_counting_moments_gives(edges, gaps, spans):
     if not pieces:
         return
     starts, ends = (np.array(column) for column in zip(*pieces, strict=True))
-    samples = Samples(starts, ends, np.zeros((len(starts), 1)))
+    samples = CounterSamples(starts, ends, np.zeros((len(starts), 1)))
     spans = sorted(spans)
     begins = np.array([start for start, _, _ in spans], np.int64)
     stops = np.array([start + length for start, length, _ in spans], np.int64)

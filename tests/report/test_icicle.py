@@ -11,14 +11,14 @@ from gputui.cli.dispatch import run as gputui
 from gputui.model.leaves import LEAVES, leaf_of_number
 from gputui.playback.opening import load
 from gputui.report.explain import Analysis
-from gputui.report.icicle import Part, icicle, of_step
+from gputui.report.icicle import IciclePart, icicle, of_step
 from gputui.report.phases import main_step, phase_rows
 from tests.conftest import DATA
 
 SERVE = DATA / "h200-serve.gputui.gz"
 
 
-def every(part: Part) -> list[Part]:
+def every(part: IciclePart) -> list[IciclePart]:
     return [part, *(one for inside in part.parts for one in every(inside))]
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from gputui.trial.blocks import Steps
-from gputui.trial.runs import RunInFolder, RunPlan, RunResult, run_once
+from gputui.trial.runs import ProgramResult, RunInFolder, RunPlan, run_once
 from tests.schemas_for_tests import check
 
 PROGRAMS = Path(__file__).with_name("programs")
@@ -24,7 +24,7 @@ QUICK = {"block_s": 0.02, "warm_s": 0.1}
 
 def timed(
     *plan_names: str, arguments: tuple[str, ...] = (), pairs: int = 3, held: tuple[str, ...] = ()
-) -> RunResult:
+) -> ProgramResult:
     def until(run: RunInFolder, seconds: float) -> str:
         steps = run.reader.steps
         enough = steps is not None and all(
@@ -38,7 +38,7 @@ def timed(
     return run_once((sys.executable, TRAINING, *arguments), plan, until)
 
 
-def steps_of(result: RunResult) -> Steps:
+def steps_of(result: ProgramResult) -> Steps:
     assert result.steps is not None, result.last_lines
     return result.steps
 

@@ -97,18 +97,18 @@ _COUNTS = ("Instances", "Num Calls", "Count")
 _TOTALS = ("Total Time", "Total")
 
 
-def _sum(cells: Cells) -> Sum:
+def _sum(cells: CsvCells) -> Sum:
     total = cells.amount(*_TOTALS)
     if total is None:
         raise ValueError
     return Sum(cells.text(*_NAMES), cells.distribution(cells.whole(*_COUNTS), total))
 
 
-def _style(cells: Cells) -> Style:
+def _style(cells: CsvCells) -> Style:
     return "StartEnd" if cells.text("Style") == "StartEnd" else "PushPop"
 
 
-def _projected(cells: Cells) -> Projected:
+def _projected(cells: CsvCells) -> Projected:
     count = cells.whole("Range Instances")
     return Projected(
         _style(cells),
@@ -120,7 +120,7 @@ def _projected(cells: Cells) -> Projected:
     )
 
 
-def _inside(cells: Cells) -> Inside:
+def _inside(cells: CsvCells) -> Inside:
     kernels = cells.whole("Kern Inst")
     total, average = cells.amount("Total Time"), cells.amount("Avg")
     # A kernel inside several ranges of one name is in the sum as often, but counted once.
@@ -138,7 +138,7 @@ def _inside(cells: Cells) -> Inside:
     )
 
 
-def _launches(cells: Cells) -> Launches:
+def _launches(cells: CsvCells) -> Launches:
     count, queued = cells.whole("Count"), cells.whole("QCount")
     return Launches(
         cells.whole("PID"),
@@ -155,7 +155,7 @@ def _launches(cells: Cells) -> Launches:
 
 class Report(NamedTuple):
     needed: tuple[tuple[str, ...], ...]
-    parse: Callable[[Cells], Any]
+    parse: Callable[[CsvCells], Any]
 
 
 _OF_SUMS = Report((_NAMES, _COUNTS, _TOTALS), _sum)
@@ -206,7 +206,7 @@ _HEADER_LINES = 200
 _Columns = dict[str, tuple[int, float]]
 
 
-class Cells:
+class CsvCells:
     """One row. Each method takes the names a column has had, and raises ValueError where the cell
     makes no sense, IndexError where the row ends before it."""
 
@@ -265,7 +265,7 @@ class Cells:
 
 
 def read_rows(
-    path: Path, needed: tuple[tuple[str, ...], ...], parse: Callable[[Cells], Row]
+    path: Path, needed: tuple[tuple[str, ...], ...], parse: Callable[[CsvCells], Row]
 ) -> tuple[list[Row], int]:
     """What `parse` makes of each row, and how many rows it could not read.
 
@@ -313,7 +313,7 @@ def _header(lines: Iterator[list[str]], needed: tuple[tuple[str, ...], ...]) -> 
 
 
 def _rows(
-    lines: Iterator[list[str]], columns: _Columns, parse: Callable[[Cells], Row]
+    lines: Iterator[list[str]], columns: _Columns, parse: Callable[[CsvCells], Row]
 ) -> tuple[list[Row], int]:
     rows: list[Row] = []
     skipped = 0
@@ -321,7 +321,7 @@ def _rows(
         if not any(cells):
             continue
         try:
-            row = parse(Cells(columns, cells))
+            row = parse(CsvCells(columns, cells))
         except (ValueError, IndexError, OverflowError):
             skipped += 1
             continue

@@ -67,7 +67,7 @@ class Plan:
         self.most_pairs = int(words.get("most_pairs", 400))
 
 
-class Site:
+class StepSite:
     """A place that marks steps."""
 
     __slots__ = ("count", "first_ns", "name", "order", "source")
@@ -90,7 +90,7 @@ class _Block:
         self.pair, self.cure, self.on, self.steps = pair, cure, on, steps
 
 
-class Trial:
+class TrialInProgram:
     """The trial of one process."""
 
     def __init__(self, plan: Plan, folder: str, cures: Any, sources: Any) -> None:
@@ -99,8 +99,8 @@ class Trial:
         self._plan, self._folder, self._cures, self._sources = plan, folder, cures, sources
         self._pid = os.getpid()
         self._random = random.Random(plan.seed)
-        self._sites: list[Site] = []
-        self._site: Site | None = None
+        self._sites: list[StepSite] = []
+        self._site: StepSite | None = None
         self._synchronize: Callable[[], Any] | None = None
         self._torch: Any = None
         self._losses: list[Any] = []
@@ -120,15 +120,17 @@ class Trial:
 
     # --- what step_marks.Marks takes
 
-    def define(self, source: int, name: bytes, _begins: int) -> Site | None:
+    def define(self, source: int, name: bytes, _begins: int) -> StepSite | None:
         """A place where steps are marked; None where there are too many."""
         if len(self._sites) >= MOST_SITES:
             return None
-        site = Site(self._sources[source - 1], name.decode("utf-8", "replace"), len(self._sites))
+        site = StepSite(
+            self._sources[source - 1], name.decode("utf-8", "replace"), len(self._sites)
+        )
         self._sites.append(site)
         return site
 
-    def step(self, site: Site | None, _items: int, _unit: int) -> None:
+    def step(self, site: StepSite | None, _items: int, _unit: int) -> None:
         """A step ended at a site."""
         if site is None or self._over:
             return
@@ -175,7 +177,7 @@ class Trial:
 
     # --- warm-up
 
-    def _warm_up(self, site: Site) -> None:
+    def _warm_up(self, site: StepSite) -> None:
         """Chooses what counts, once there was enough of it."""
         now_ns = time.perf_counter_ns()
         site.first_ns = site.first_ns or now_ns
@@ -202,7 +204,7 @@ class Trial:
             return
         self._begin(site, steps)
 
-    def _begin(self, site: Site, steps: int) -> None:
+    def _begin(self, site: StepSite, steps: int) -> None:
         self._site = site
         self._blocks = self._schedule(steps)
         self._read_losses()
@@ -356,9 +358,9 @@ def _finite(value: float) -> float | None:
     return value if math.isfinite(value) else None
 
 
-def begin(text: str, cures: Any, sources: Any) -> Trial | None:
+def begin(text: str, cures: Any, sources: Any) -> TrialInProgram | None:
     """The trial that the environment asks for; None where it cannot be."""
     folder = os.environ.get("GPUTUI_CAPTURE_DIR")
     if not folder or sys.version_info < (3, 8):
         return None
-    return Trial(Plan(text), folder, cures, sources)
+    return TrialInProgram(Plan(text), folder, cures, sources)

@@ -35,22 +35,22 @@ from gputui.report.explain.lines import MOSTLY
 from gputui.report.explain.time_tree import TimeTree
 
 
-class Forecast(NamedTuple):
+class GainForecast(NamedTuple):
     """What cures gain, or why that is not known."""
 
     gains: tuple[Gain, ...] = ()
     unknown: str = ""
 
 
-def forecast(analysis: Analysis, tree: TimeTree, leaf: Leaf, share: float) -> Forecast:
+def forecast(analysis: Analysis, tree: TimeTree, leaf: Leaf, share: float) -> GainForecast:
     """What curing a leaf gains, of which `share` of the time, 0 to 1, is to blame."""
     step = _Step(analysis, tree)
     model = _MODELS.get(leaf)
     if model is not None:
         return model(step, share)
     if LEAVES[leaf].is_idle:
-        return Forecast(step.freed(share, share, leaf))
-    return Forecast(gain_of(share))
+        return GainForecast(step.freed(share, share, leaf))
+    return GainForecast(gain_of(share))
 
 
 LAUNCHED_NS = (4_000.0, 45_000.0)
@@ -168,30 +168,30 @@ class _Step:
         return gain_of((1.0 - STAYS) * least - self.slower, most + follows * others)
 
 
-def _input(step: _Step, share: float) -> Forecast:
+def _input(step: _Step, share: float) -> GainForecast:
     """Other processes prepare batches, and pin them."""
     others = step.idle - step.share(Leaf.INPUT)
     copies = step.share(Leaf.COPY_PAGEABLE)
     least = (1.0 - STAYS) * share + 0.2 * others - step.slower
-    return Forecast(gain_of(least, share + 0.8 * others + 0.8 * copies))
+    return GainForecast(gain_of(least, share + 0.8 * others + 0.8 * copies))
 
 
-def _host(step: _Step, share: float) -> Forecast:
+def _host(step: _Step, share: float) -> GainForecast:
     """What the CPU computed goes, its results' copies, and nearly all that waited behind it: all of
     the idle time went in `contrastive_views` and `multiscale_det`."""
     copies = step.share(Leaf.COPY_PAGEABLE, Leaf.COPY_PINNED, Leaf.COPY_DEVICE)
     short = 0.5 * FUSED_AWAY * step.short_kernels
-    return Forecast(step.freed(share, share + copies + short, Leaf.HOST, follows=0.98))
+    return GainForecast(step.freed(share, share + copies + short, Leaf.HOST, follows=0.98))
 
 
-def _compile(step: _Step, share: float) -> Forecast:
+def _compile(step: _Step, share: float) -> GainForecast:
     """What compiles has much of its time read as other code and as waiting for it."""
-    return Forecast(step.freed(share, share, Leaf.COMPILE, follows=1.0))
+    return GainForecast(step.freed(share, share, Leaf.COMPILE, follows=1.0))
 
 
-def _allocation(step: _Step, share: float) -> Forecast:
+def _allocation(step: _Step, share: float) -> GainForecast:
     """A call that allocates waits for the GPU, too, so that launches come late after it."""
-    return Forecast(step.freed(share, share, Leaf.ALLOCATION, follows=0.7))
+    return GainForecast(step.freed(share, share, Leaf.ALLOCATION, follows=0.7))
 
 
 WAKING_NS = (5_000.0, 15_000.0)
@@ -202,7 +202,7 @@ OPTIMIZER_FUSED = (0.3, 0.7)
 parameters takes 3.8 ms tensor by tensor, 4.2 with foreach, 1.7 fused."""
 
 
-def _launch(step: _Step, share: float) -> Forecast:
+def _launch(step: _Step, share: float) -> GainForecast:
     """CUDA graphs, or fewer launches."""
     advice = launch_advice(step.analysis)
     if advice == UNBLOCK:
@@ -211,15 +211,15 @@ def _launch(step: _Step, share: float) -> Forecast:
         operations = step.tree.operations / max(1, step.tree.steps)
         kernels = step.tree.kernels_share
         woken = [min(share, operations * ns / mean_ns) for ns in WAKING_NS]
-        return Forecast(gain_of(0.8 * min(kernels, share) + woken[0], kernels + woken[1]))
+        return GainForecast(gain_of(0.8 * min(kernels, share) + woken[0], kernels + woken[1]))
     if advice == GRAPHS_IN_USE:
-        return Forecast(gain_of(0.3 * share, share))
+        return GainForecast(gain_of(0.3 * share, share))
     elementwise = step.share(Leaf.ELEMENTWISE, Leaf.ELEMENTWISE_CHAIN)
     if advice == ONE_BY_ONE:
         least, most = (min(part, 1.0) for part in optimizer_launches(step.analysis))
         of_least, of_most = (part * elementwise for part in OPTIMIZER_FUSED)
         others = step.share(Leaf.DEPENDENCY, Leaf.HOST)
-        return Forecast(
+        return GainForecast(
             gain_of(0.9 * least * share + of_least, most * share + of_most + FOLLOWS * others)
         )
     least_gap, most_gap = step.gaps
@@ -227,18 +227,18 @@ def _launch(step: _Step, share: float) -> Forecast:
     calls = step.share(Leaf.HOST, Leaf.ALLOCATION, Leaf.CUDA, Leaf.DEPENDENCY)
     if advice == COMPILE_WHOLE:
         # One program in place of single operators: most of what they write goes, too.
-        return Forecast(gain_of(share - most_gap, share + 0.9 * (calls + elementwise)))
+        return GainForecast(gain_of(share - most_gap, share + 0.9 * (calls + elementwise)))
     least = share + 0.5 * calls - most_gap - step.slower
     # What lies in many small kernels is less in few larger ones.
     fused = max(0.6 * elementwise, FUSED_AWAY * step.short_kernels)
     most = share + calls + FOLLOWS * step.share(Leaf.SYNC) + fused - least_gap
-    return Forecast(gain_of(least, most))
+    return GainForecast(gain_of(least, most))
 
 
-def _sync(step: _Step, share: float) -> Forecast:
+def _sync(step: _Step, share: float) -> GainForecast:
     """Waits that go, and with them a part of the launches that only make what is read: 200 reads
     a batch in `class_report` brought most of its launches."""
-    return Forecast(step.freed(share, share, Leaf.SYNC))
+    return GainForecast(step.freed(share, share, Leaf.SYNC))
 
 
 PINNED = (0.65, 0.87)
@@ -246,14 +246,14 @@ PINNED = (0.65, 0.87)
 54.5 in pieces of 256 MiB (PCIe 5, 16 lanes)."""
 
 
-def _pageable(step: _Step, share: float) -> Forecast:
+def _pageable(step: _Step, share: float) -> GainForecast:
     """The same bytes at the link's rate, after the step's kernels or beside them; or, of what is
     copied back, only the result."""
     if copies_only_back(step.analysis.run, step.tree):
         # The CPU works on what came back: that goes, too, as far as it is this work.
         host = step.share(Leaf.HOST)
         waits = host + step.share(Leaf.SYNC, Leaf.WAIT, Leaf.LAUNCH)
-        return Forecast(gain_of((1.0 - STAYS) * share + 0.5 * host, share + waits))
+        return GainForecast(gain_of((1.0 - STAYS) * share + 0.5 * host, share + waits))
     rate = link_bytes_per_s(step.analysis.facts)
     copies = [
         row
@@ -262,11 +262,11 @@ def _pageable(step: _Step, share: float) -> Forecast:
     ]
     whole_ns = sum(row.time.total for row in copies)
     if rate is None or not whole_ns:
-        return Forecast(unknown="the rate of the link to the host was not read")
+        return GainForecast(unknown="the rate of the link to the host was not read")
     pageable_rate = 1e9 * sum(row.size.total for row in copies) / whole_ns
     slow, fast = (min(share, share * pageable_rate / (rate * part)) for part in PINNED)
     left = max(0.0, fast - step.tree.kernels_share)
-    return Forecast(gain_of(share - slow, share - left + FOLLOWS * step.share(Leaf.SYNC)))
+    return GainForecast(gain_of(share - slow, share - left + FOLLOWS * step.share(Leaf.SYNC)))
 
 
 HIDDEN = 0.6
@@ -274,11 +274,11 @@ HIDDEN = 0.6
 longer while memory is copied to."""
 
 
-def _pinned(step: _Step, share: float) -> Forecast:
+def _pinned(step: _Step, share: float) -> GainForecast:
     """Copies hide behind kernels, or kernels behind copies: whichever is shorter goes."""
     kernels = step.tree.kernels_share
     if kernels < HIDES:
-        return Forecast(unknown="it depends on how much need not be copied")
+        return GainForecast(unknown="it depends on how much need not be copied")
     others = step.share(Leaf.SYNC, Leaf.LAUNCH, Leaf.HOST)
     # What goes to the GPU and what comes back can go at the same time.
     sizes = Counter[str]()
@@ -288,16 +288,16 @@ def _pinned(step: _Step, share: float) -> Forecast:
         )
     both_ways = sizes.total() - max(sizes.values(), default=0)
     hidden = min(share, kernels + (share * both_ways / sizes.total() if sizes.total() else 0.0))
-    return Forecast(gain_of(HIDDEN * hidden, hidden + others))
+    return GainForecast(gain_of(HIDDEN * hidden, hidden + others))
 
 
-def _communication(step: _Step, share: float) -> Forecast:
+def _communication(step: _Step, share: float) -> GainForecast:
     """As with copies: no more is hidden than there is to hide behind."""
     others = step.tree.kernels_share - step.share(Leaf.COMMUNICATION)
     if others < HIDES:
-        return Forecast(unknown="it depends on how much need not be sent")
+        return GainForecast(unknown="it depends on how much need not be sent")
     hidden = min(share, others)
-    return Forecast(gain_of(0.4 * hidden, hidden))
+    return GainForecast(gain_of(0.4 * hidden, hidden))
 
 
 TF32_OF_PEAK = (0.78, 1.09)
@@ -317,11 +317,11 @@ SHORTEST_NS = 5_000
 """What a product takes at least: launching and filling a GPU."""
 
 
-def _products(step: _Step, share: float) -> Forecast:
+def _products(step: _Step, share: float) -> GainForecast:
     """Matrix products in a format for tensor cores; casts and what else they touch stay."""
     rates = product_rates(step.analysis.facts)
     if rates is None:
-        return Forecast(unknown="what this card's tensor cores do is not known")
+        return GainForecast(unknown="what this card's tensor cores do is not known")
     sums, names = step.analysis.kernel_sums, step.analysis.kernel_names
     products = [
         sums[number]
@@ -329,11 +329,11 @@ def _products(step: _Step, share: float) -> Forecast:
         if number in names and leaf_of_kernel(names[number].name) is Leaf.MATMUL_SIMT
     ]
     if not products:
-        return Forecast(unknown="the names of the products' kernels were not recorded")
+        return GainForecast(unknown="the names of the products' kernels were not recorded")
     if product_share(step.analysis, lambda name: IS_DOUBLE.search(name) is not None) >= MOSTLY:
         # FP32 moves half of the bytes, at twice the rate of products or, as TF32, more.
         moved = step.share(Leaf.ELEMENTWISE, Leaf.ELEMENTWISE_CHAIN, Leaf.NORMALIZATION)
-        return Forecast(gain_of(0.3 * share + 0.4 * moved, 0.9 * share + 0.5 * moved, "FP32"))
+        return GainForecast(gain_of(0.3 * share + 0.4 * moved, 0.9 * share + 0.5 * moved, "FP32"))
     mean_ns = sum(ns for _, ns in products) / max(1, sum(count for count, _ in products))
     large = mean_ns >= LONG_PRODUCT_NS
     half = LARGE_OF_PEAK if large else AUTOCAST_OF_PEAK[0], AUTOCAST_OF_PEAK[1]
@@ -352,7 +352,7 @@ def _products(step: _Step, share: float) -> Forecast:
         beside = step.share(Leaf.ELEMENTWISE, Leaf.ELEMENTWISE_CHAIN, Leaf.NORMALIZATION)
         also = 0.0 if name == "TF32" else 0.4 * beside
         gains += gain_of((1.0 - slow) * share, (1.0 - fast) * share + also, name)
-    return Forecast(as_launched(step.analysis, tuple(gains)))
+    return GainForecast(as_launched(step.analysis, tuple(gains)))
 
 
 ALIGNED = {"align1": (4.5, 6.7), "align2": (2.6, 3.2)}
@@ -362,20 +362,22 @@ each dimension, 4,094 and 4,092 against it, and five more sizes in bf16 and fp16
 _ALIGNMENT = re.compile(r"align[12](?![0-9])")
 
 
-def _unaligned(step: _Step, share: float) -> Forecast:
+def _unaligned(step: _Step, share: float) -> GainForecast:
     """By the kernels' names, which say how many elements they load at a time."""
     facts = step.analysis.facts
     if facts is None or facts.compute_capability != "9.0":
-        return Forecast(unknown="how much faster aligned products are was measured on Hopper only")
+        return GainForecast(
+            unknown="how much faster aligned products are was measured on Hopper only"
+        )
     parts = {kind: step.kernels(re.compile(rf"{kind}(?![0-9])")) for kind in ALIGNED}
     whole = sum(parts.values())
     if not whole:
-        return Forecast(unknown="the kernels' names do not say how they load")
+        return GainForecast(unknown="the kernels' names do not say how they load")
     slow, fast = (
         sum(share * parts[kind] / whole / factors[end] for kind, factors in ALIGNED.items())
         for end in (0, 1)
     )
-    return Forecast(as_launched(step.analysis, gain_of(share - slow, share - fast)))
+    return GainForecast(as_launched(step.analysis, gain_of(share - slow, share - fast)))
 
 
 _SOFTMAX = re.compile(r"softmax_?forward|softmax_warp_forward|cunn_SoftMaxForward", re.I)
@@ -394,14 +396,16 @@ PRODUCTS_OF_SCORES = (2.8, 4.8)
 """Bytes that the two products of unfused attention move for each score, which bounds them."""
 
 
-def _attention(step: _Step, share: float) -> Forecast:
+def _attention(step: _Step, share: float) -> GainForecast:
     """Scores are no longer written, and their products go into the fused kernel. How many scores
     there are follows from the softmax, which reads and writes each once."""
     facts = step.analysis.facts
     bandwidth = facts.peak_memory_bandwidth_bytes_per_s if facts is not None else None
     softmax = step.kernels(_SOFTMAX)
     if facts is None or facts.compute_capability != "9.0" or not bandwidth or not softmax:
-        return Forecast(unknown="what fused attention does a second was measured on Hopper only")
+        return GainForecast(
+            unknown="what fused attention does a second was measured on Hopper only"
+        )
     has_backward = step.kernels(_SOFTMAX_BACKWARD) > 0
     in_fp32 = step.share(Leaf.MATMUL_SIMT) > step.share(Leaf.MATMUL)
     element_bytes = 2 if step.kernels(_HALF_SCORES) > softmax / 2 else 4
@@ -422,7 +426,7 @@ def _attention(step: _Step, share: float) -> Forecast:
     least = share + removed[0] - min(slow, 0.5 * share)
     # Transposed copies of queries, keys and values are no longer needed either.
     most = share + removed[1] + 0.5 * step.share(Leaf.ELEMENTWISE) - min(fast, 0.5 * share)
-    return Forecast(gain_of(max(0.4 * share, least), most))
+    return GainForecast(gain_of(max(0.4 * share, least), most))
 
 
 LEAST_CHAIN = 3
@@ -433,7 +437,7 @@ FUSED_KERNEL = (0.7, 1.5)
 larger one."""
 
 
-def _chain(step: _Step, share: float) -> Forecast:
+def _chain(step: _Step, share: float) -> GainForecast:
     """Of each chain one kernel is left. There are no more chains than kernels of another kind
     between them, and no more than three kernels each would make."""
     kinds = (Leaf.ELEMENTWISE, Leaf.NORMALIZATION, Leaf.SOFTMAX)
@@ -445,7 +449,7 @@ def _chain(step: _Step, share: float) -> Forecast:
     beside = step.share(Leaf.ELEMENTWISE) if others >= 1.0 else 0.0
     in_chains = launched * share / (share + beside)
     if in_chains < LEAST_CHAIN:
-        return Forecast(gain_of(0.5 * share, 0.75 * share))
+        return GainForecast(gain_of(0.5 * share, 0.75 * share))
     chains_most = min(in_chains / LEAST_CHAIN, others + 1.0)
     chains_least = max(1.0, min(chains_most, in_chains / (12.0 if others >= 1.0 else 60.0)))
     slow, fast = (
@@ -454,17 +458,17 @@ def _chain(step: _Step, share: float) -> Forecast:
     )
     # Gaps between the kernels go with them.
     gaps = 0.9 * step.share(Leaf.DEPENDENCY)
-    return Forecast(gain_of(share - slow, share - fast + 0.3 * beside + gaps))
+    return GainForecast(gain_of(share - slow, share - fast + 0.3 * beside + gaps))
 
 
-def _shared(step: _Step, share: float) -> Forecast:
+def _shared(step: _Step, share: float) -> GainForecast:
     """Kernels are as long as alone, and the other process no longer holds clocks and memory down:
     1.81 times faster where kernels lost 28 % to it."""
     others = step.share(Leaf.DEPENDENCY)
-    return Forecast(gain_of(share, 1.6 * share + FOLLOWS * others))
+    return GainForecast(gain_of(share, 1.6 * share + FOLLOWS * others))
 
 
-_MODELS: dict[Leaf, Callable[[_Step, float], Forecast]] = {
+_MODELS: dict[Leaf, Callable[[_Step, float], GainForecast]] = {
     Leaf.ALLOCATION: _allocation,
     Leaf.COMPILE: _compile,
     Leaf.HOST: _host,

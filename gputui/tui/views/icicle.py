@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from gputui.model.leaves import LEAVES
 from gputui.model.units import count, duration, percent
-from gputui.report.icicle import Part, of_step
+from gputui.report.icicle import IciclePart, of_step
 from gputui.state import Run
 from gputui.tui.model import Model
 from gputui.tui.widgets.canvas import Row, Span, bar, fit, heading, paragraph, wrap
@@ -31,7 +31,7 @@ _LIST = 8
 class _Box(NamedTuple):
     """A part where it is drawn."""
 
-    part: Part
+    part: IciclePart
     depth: int
     start: int
     end: int
@@ -48,7 +48,7 @@ class IcicleView(View):
         """The way from the step to the part that fills the width, by places."""
         self._at: list[int] = []
         """The same to the chosen part."""
-        self._read: tuple[int, Part, int] | None = None
+        self._read: tuple[int, IciclePart, int] | None = None
         self._boxes: list[_Box] = []
 
     # --- drawing
@@ -82,14 +82,19 @@ class IcicleView(View):
         rows += self._about(whole, chosen, steps, width, height - len(rows))
         return rows[:height]
 
-    def _of(self, run: Run) -> tuple[Part, int]:
+    def _of(self, run: Run) -> tuple[IciclePart, int]:
         if self._read is None or self._read[0] != self.model.revision:
             tree = self.model.analysis(run).tree
             self._read = self.model.revision, *of_step(run, tree)
         return self._read[1:]
 
     def _line(
-        self, boxes: Sequence[_Box], width: int, steps: int, colors: dict[str, int], chosen: Part
+        self,
+        boxes: Sequence[_Box],
+        width: int,
+        steps: int,
+        colors: dict[str, int],
+        chosen: IciclePart,
     ) -> Row:
         spans: list[Span] = []
         at = 0
@@ -101,7 +106,9 @@ class IcicleView(View):
             at = box.end
         return (*(span for span in spans if span[0]), (" " * (width - at), "text"))
 
-    def _about(self, whole: Part, chosen: Part, steps: int, width: int, room: int) -> list[Row]:
+    def _about(
+        self, whole: IciclePart, chosen: IciclePart, steps: int, width: int, room: int
+    ) -> list[Row]:
         path = self._names(whole)
         share = percent(100 * chosen.ns / whole.ns)
         note = f"{duration(chosen.ns / steps)}, {share} of {'a step' if steps > 1 else 'all'}"
@@ -127,7 +134,7 @@ class IcicleView(View):
             ))  # fmt: skip
         return rows
 
-    def _names(self, whole: Part) -> list[str]:
+    def _names(self, whole: IciclePart) -> list[str]:
         names, part = [whole.name], whole
         for place in self._at:
             part = part.parts[place]
@@ -190,7 +197,7 @@ class IcicleView(View):
         """A phase, by its key."""
         del key
 
-    def _click(self, part: Part) -> None:
+    def _click(self, part: IciclePart) -> None:
         if self._read is None:
             return
         found = _way_to(self._read[1], part)
@@ -206,13 +213,13 @@ class IcicleView(View):
         return super().copied if self._read is None else ";".join(self._names(self._read[1]))
 
 
-def _part(whole: Part, way: Sequence[int]) -> Part:
+def _part(whole: IciclePart, way: Sequence[int]) -> IciclePart:
     for place in way:
         whole = whole.parts[place]
     return whole
 
 
-def _followed(whole: Part, way: Sequence[int]) -> tuple[Part, list[int]]:
+def _followed(whole: IciclePart, way: Sequence[int]) -> tuple[IciclePart, list[int]]:
     """As far as it goes: there may be fewer parts than there were."""
     part, gone = whole, []
     for place in way:
@@ -223,8 +230,8 @@ def _followed(whole: Part, way: Sequence[int]) -> tuple[Part, list[int]]:
     return part, gone
 
 
-def _way_to(whole: Part, wanted: Part) -> list[int] | None:
-    pending: list[tuple[Part, list[int]]] = [(whole, [])]
+def _way_to(whole: IciclePart, wanted: IciclePart) -> list[int] | None:
+    pending: list[tuple[IciclePart, list[int]]] = [(whole, [])]
     while pending:
         part, way = pending.pop()
         if part is wanted:
@@ -233,7 +240,7 @@ def _way_to(whole: Part, wanted: Part) -> list[int] | None:
     return None
 
 
-def _laid_out(root: Part, start: int, end: int) -> Iterator[_Box]:
+def _laid_out(root: IciclePart, start: int, end: int) -> Iterator[_Box]:
     """Every box of at least a cell: parts side by side in the cells of the one around, rounded at
     their edges so that nothing drifts."""
     pending = [_Box(root, 0, start, end)]
@@ -249,14 +256,14 @@ def _laid_out(root: Part, start: int, end: int) -> Iterator[_Box]:
                 pending.append(_Box(part, box.depth + 1, first, last))
 
 
-def _role(part: Part, colors: dict[str, int]) -> str:
+def _role(part: IciclePart, colors: dict[str, int]) -> str:
     if part.leaf is None:
         return f"block-{colors.get(part.name, 1)}"
     meaning = LEAVES[part.leaf]
     return f"cause-{meaning.color}" if meaning.is_idle else f"fill-{meaning.color}"
 
 
-def _inside(part: Part, size: int, steps: int) -> str:
+def _inside(part: IciclePart, size: int, steps: int) -> str:
     """A box's cells: idle time in the texture of its cause, a name where it has room."""
     is_idle = part.leaf is not None and LEAVES[part.leaf].is_idle
     texture = look(part.leaf).texture if part.leaf is not None and is_idle else " "
