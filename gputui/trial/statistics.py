@@ -58,16 +58,16 @@ class MeasuredGain(NamedTuple):
     def is_decided(self) -> bool:
         """Whether more pairs would change nothing: a gain is proven, or none worth having is
         possible."""
-        precise = self.high / self.low < PRECISE
-        return (
-            (self.is_claimed and precise)
-            or self.high < LEAST_GAIN
-            or (precise and self.high < 1.0 / LEAST_GAIN)
-        )
+        width = self.high / self.low
+        if self.is_claimed:
+            return bool(width < max(PRECISE, self.middle**PART))
+        return self.high < LEAST_GAIN and (self.high > 1.0 / LEAST_GAIN or width < PRECISE)
 
 
 PRECISE = 1.06
-"""The interval of a gain is narrow enough where its ends are this factor apart: ±3 %."""
+"""The interval of a gain is narrow enough where its ends are this factor apart: ±3 %,"""
+PART = 0.15
+"""or this power of the gain: 1.9 to 2.1 for 2.0, 5.2 to 6.9 for 6."""
 
 
 def gain_of_pairs(ratios: Sequence[float], cures: int) -> MeasuredGain | None:
