@@ -9,9 +9,11 @@ from gputui.model.events import (
     AnyEvent,
     CaptureDelta,
     Distribution,
+    LatencyDelta,
     RangeDefined,
     RangeDelta,
     RangeLeaf,
+    ServerSample,
 )
 from gputui.model.leaves import Leaf
 from gputui.report.explain import Analysis, Finding, findings
@@ -147,6 +149,20 @@ def test_long_prompts(each, speaks):
     assert ("long_prompts" in found(prefill, decode)) == speaks
     rare = ("step[EXTEND bs=1 toks=9000]", 1, 100, {Leaf.MATMUL: 100})
     assert "long_prompts" not in found(rare, decode)
+
+
+@pytest.mark.parametrize(("low_s", "leads"), [(0.019, None), (0.021, True)])
+def test_long_prompts_lead_where_requests_feel_them(low_s, leads):
+    """By the gaps between tokens that the engine tells: their mean is 10 ms here."""
+    prefill = ("step[EXTEND bs=1 toks=9000]", 20, 60, {Leaf.MATMUL: 1200})
+    decode = ("step[DECODE bs=8]", 100, 10, {Leaf.MATMUL: 1000})
+    gaps = LatencyDelta(sum_s=2.0, count=200, buckets=((0.0, low_s, 190), (low_s, 2 * low_s, 10)))
+    session, run = an_engine(prefill, decode)
+    session.apply([ServerSample(time_ns=9, url="u", engine="vLLM", interval_s=1.0, itl=gaps)])
+    result = {each.cause: each for each in findings(Analysis(session, run))}.get("long_prompts")
+
+    assert (result.leads if result is not None else None) == leads
+    assert not found(prefill, decode)["long_prompts"].leads
 
 
 @pytest.mark.parametrize(("idle", "speaks"), [(9, False), (12, True)])

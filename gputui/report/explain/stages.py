@@ -41,8 +41,9 @@ class StageTime:
     steps: int = 0
     requests: int = 0
     tokens: int = 0
-    counted: int = 0
-    """Steps whose names have figures, of which `requests` and `tokens` are."""
+    with_requests: int = 0
+    with_tokens: int = 0
+    """Steps whose names have these figures."""
     host_ns: int = 0
     longest_ns: int = 0
     leaves: dict[Leaf, int] = field(default_factory=dict)
@@ -142,10 +143,13 @@ def _add(time: StageTime, node: Range, read: EngineRange | None, *, is_outermost
     time.steps += node.cpu.count
     time.host_ns += node.cpu.total
     time.longest_ns = max(time.longest_ns, node.cpu.maximum or 0)
-    if read is not None and "requests" in read.figures:
-        time.counted += node.cpu.count
-        time.requests += node.cpu.count * read.figures["requests"]
-        time.tokens += node.cpu.count * read.figures.get("tokens", 0)
+    figures = read.figures if read is not None else {}
+    if "requests" in figures:
+        time.with_requests += node.cpu.count
+        time.requests += node.cpu.count * figures["requests"]
+    if "tokens" in figures:
+        time.with_tokens += node.cpu.count
+        time.tokens += node.cpu.count * figures["tokens"]
 
 
 def unlike_stages(analysis: Analysis) -> Iterator[Finding]:
@@ -190,7 +194,8 @@ def long_prompts(analysis: Analysis) -> Iterator[Finding]:
     if not steps or decode.host_ns <= 0:
         return
     times, share = host_ns / steps / decode.mean_ns, host_ns / whole_ns
-    if times < LONG or share < OF_TIME:
+    felt = _stalls(analysis)
+    if times < LONG or share < OF_TIME or felt is False:
         return
     yield Finding(
         cause="long_prompts",
@@ -207,9 +212,28 @@ def long_prompts(analysis: Analysis) -> Iterator[Finding]:
         value=times,
         threshold=LONG,
         recoverable=share * (1 - 1 / times),
-        source="mean length of steps with and without prompts",
-        leads=True,
+        source="mean length of steps with and without prompts, gaps between tokens",
+        leads=felt is True,
     )
+
+
+STALL = 2.0
+"""Times the mean gap between two tokens, from which the 99th percentile is a stall. Chosen."""
+
+_LEAST_GAPS = 100
+
+
+def _stalls(analysis: Analysis) -> bool | None:
+    """Whether requests that decode feel it, by the engine's own gaps between tokens; None where it
+    does not tell them."""
+    known: bool | None = None
+    for server in analysis.session.servers.values():
+        gaps = server.latencies.get("itl")
+        slowest = gaps.quantile(0.99) if gaps is not None else None
+        if gaps is None or slowest is None or gaps.count < _LEAST_GAPS:
+            continue
+        known = bool(known) or slowest.low_s >= STALL * (gaps.mean_s or 0.0)
+    return known
 
 
 def slow_tokenizer(analysis: Analysis) -> Iterator[Finding]:
