@@ -18,13 +18,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gputui.collect.serving.listening import engines_listening
 from gputui.collect.serving.pages import ENGINES, Histogram, Page, read_page, sample_of
 from gputui.collect.serving.reader import (
     PageError,
     ServerReader,
     ServingOptions,
     address_of,
+    engines_listening,
     fetch_page,
 )
 from gputui.model.events import ServerSample
