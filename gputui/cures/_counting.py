@@ -16,8 +16,9 @@ class Idled:
     """A function that can be made idle: put in the library's place by `prepare`, it counts its
     calls and passes them on."""
 
-    def __init__(self, name: str) -> None:
-        self._name = name
+    def __init__(self, name: str, result: Any = None) -> None:
+        """`result` is what it returns while idle."""
+        self._name, self._result = name, result
         self._calls = 0
         self._is_prepared = False
         self._is_idle = False
@@ -35,7 +36,7 @@ class Idled:
         @functools.wraps(function)
         def called(*args: Any, **kwargs: Any) -> Any:
             self._calls += 1
-            return None if self._is_idle else function(*args, **kwargs)
+            return self._result if self._is_idle else function(*args, **kwargs)
 
         return called
 

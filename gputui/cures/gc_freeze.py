@@ -20,9 +20,9 @@ def _apply(_library: object) -> Callable[[], None]:
 CURE = Cure(
     name="gc_freeze",
     title="garbage collections leave out what was made before the loop",
-    answers=("idle.host",),
+    answers=("garbage_collection",),
     result=EXACT,
     change="gc.collect(); gc.freeze() once the model is built",
     apply=_apply,
-    forecast=None,
+    advice="gc.freeze",
 )

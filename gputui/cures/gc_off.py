@@ -20,7 +20,7 @@ def _apply(_library: object) -> Callable[[], None]:
 CURE = Cure(
     name="gc_off",
     title="Python's garbage collector is off",
-    answers=("idle.host",),
+    answers=("garbage_collection",),
     result=EXACT,
     change="gc.freeze() once the model is built, or gc.disable() and gc.collect() every N steps",
     apply=_apply,

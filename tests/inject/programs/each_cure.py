@@ -6,6 +6,7 @@ import os
 import sys
 import threading
 import types
+import weakref
 
 sys.path.insert(0, os.environ["GPUTUI_ROOT"])
 
@@ -41,6 +42,16 @@ def gc_off():
 @check
 def gc_freeze():
     return gc.get_freeze_count() > 0
+
+
+@check
+def gc_collect_idle():
+    waiting = type("Waiting", (), {})()
+    waiting.itself = waiting
+    gone = weakref.ref(waiting)
+    del waiting
+    gc.collect()
+    return gone() is None
 
 
 @check
