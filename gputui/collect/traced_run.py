@@ -213,7 +213,9 @@ class TracedRun:
             self._numbering,
             trace=self._trace,
             max_cost_percent=self._max_cost_percent,
-            counters=RunCounters() if self._capture.counters else None,
+            counters=RunCounters(keeps_samples=self._trace is not None)
+            if self._capture.counters
+            else None,
         )
 
     def _run_child(self) -> ChildEnding:

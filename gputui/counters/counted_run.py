@@ -18,6 +18,7 @@ from gputui.counters.clock import FEWEST_SAMPLES, MOST_SAMPLES, fit_clock
 from gputui.counters.sampler import (
     INTERVAL_NS,
     CounterSampler,
+    amounts_to_percents,
     cupti_places,
     percents_to_amounts,
 )
@@ -33,10 +34,12 @@ from gputui.counters.separation import (
 )
 from gputui.model.events import (
     MOST_COUNTED,
+    MOST_SAMPLES_AT_ONCE,
     AnyEvent,
     CountedKernel,
     CountedPhase,
     GpuCounters,
+    SampledCounters,
 )
 
 Bools = npt.NDArray[np.bool_]
@@ -49,7 +52,7 @@ MOST_OPERATIONS = 1 << 20
 """Kept of a GPU while they wait for their samples, 32 MiB; the oldest go first."""
 
 MOST_WAITING = 1 << 17
-"""Samples that wait, 15 MiB."""
+"""CounterSamples that wait, 15 MiB."""
 
 REFIT_NS = 60_000_000_000
 """How often the clock's offset is measured anew: CUPTI's clocks drift apart."""
@@ -101,8 +104,10 @@ class CountedProcess(NamedTuple):
 class RunCounters:
     """Operations of a run's processes in, events out; `close` ends the samplers."""
 
-    def __init__(self, interval_ns: int = INTERVAL_NS) -> None:
+    def __init__(self, interval_ns: int = INTERVAL_NS, keeps_samples: bool = False) -> None:
+        """With `keeps_samples`, samples are among the events, too."""
         self._interval_ns = interval_ns
+        self._keeps_samples = keeps_samples
         self._gpus: dict[str, _CountedGpu] = {}
 
     def add(
@@ -114,7 +119,10 @@ class RunCounters:
             gpu = self._gpus.get(name)
             if gpu is None:
                 gpu = self._gpus[name] = _CountedGpu(
-                    CounterSampler(name, cupti_places([pid]), self._interval_ns), process, device
+                    CounterSampler(name, cupti_places([pid]), self._interval_ns),
+                    process,
+                    device,
+                    self._keeps_samples,
                 )
             of_device = operations.devices == device
             gpu.add(process, CountedOperations(*(column[of_device] for column in operations)))
@@ -123,11 +131,12 @@ class RunCounters:
         self, now_ns: int, processes: Sequence[CountedProcess], ended: bool = False
     ) -> list[AnyEvent]:
         """What there is to say now; with `ended`, for the last time."""
-        return [
-            event
-            for gpu in self._gpus.values()
-            if (event := gpu.collect(now_ns, processes, ended)) is not None
-        ]
+        events: list[AnyEvent] = []
+        for gpu in self._gpus.values():
+            event = gpu.collect(now_ns, processes, ended)
+            events += gpu.take_samples(now_ns)
+            events += [event] if event is not None else []
+        return events
 
     @property
     def samplers(self) -> list[CounterSampler]:
@@ -143,8 +152,12 @@ class RunCounters:
 class _CountedGpu:
     """One GPU: its sampler, what waits, and the sums by kernel and by phase."""
 
-    def __init__(self, sampler: CounterSampler, process: int, device: int) -> None:
+    def __init__(
+        self, sampler: CounterSampler, process: int, device: int, keeps_samples: bool
+    ) -> None:
         self.sampler = sampler
+        self._keeps_samples = keeps_samples
+        self._kept: list[CounterSamples] = []
         self._process = process
         self._device = device
         self._users: set[int] = set()
@@ -219,8 +232,40 @@ class _CountedGpu:
         for user in users:
             unknown |= user.is_unknown(due.starts_ns, due.ends_ns)
         sums.add(due, unknown, operations, phases)
+        if self._keeps_samples:
+            self._kept.append(due)
         needed = operations.ends_ns > due.ends_ns[-1]
         self._operations, self._phases = [operations.pick(needed)], [phases[needed]]
+
+    def take_samples(self, now_ns: int) -> list[SampledCounters]:
+        """The samples used since the last time, as events."""
+        kept, self._kept = self._kept, []
+        facts = self.sampler.facts
+        if facts is None or not kept:
+            return []
+        samples = amounts_to_percents(joined_samples(kept, len(facts.counters)), facts.counters)
+        parts = range(0, len(samples.starts_ns), MOST_SAMPLES_AT_ONCE)
+        return [
+            self._samples_event(
+                now_ns, facts.counters, samples.pick(slice(first, first + MOST_SAMPLES_AT_ONCE))
+            )
+            for first in parts
+        ]
+
+    def _samples_event(
+        self, now_ns: int, counters: tuple[str, ...], samples: CounterSamples
+    ) -> SampledCounters:
+        return SampledCounters(
+            time_ns=now_ns,
+            process=self._process,
+            device=self._device,
+            counters=counters,
+            starts_ns=tuple(np.maximum(0, now_ns - samples.starts_ns).tolist()),
+            lengths_ns=tuple((samples.ends_ns - samples.starts_ns).tolist()),
+            values=tuple(
+                tuple(_rounded(value) for value in row) for row in samples.amounts.tolist()
+            ),
+        )
 
     def _joined_operations(self) -> tuple[Operations, Int64s]:
         phases = np.concatenate(self._phases) if self._phases else np.empty(0, np.int64)

@@ -97,7 +97,7 @@ class CounterSampler:
         self.facts: SamplerFacts | None = None
         self.failure: str | None = None
         self.lost = 0
-        """Samples that were dropped, as far as the sampler knows, or could not be meant."""
+        """CounterSamples that were dropped, as far as the sampler knows, or could not be meant."""
         self._pending = b""
         self._process: subprocess.Popen[bytes] | None = None
         if not COUNTERS.is_current():
@@ -233,7 +233,7 @@ def _facts(body: bytes) -> SamplerFacts:
 
 
 def _samples(body: bytes, counters: int) -> tuple[CounterSamples, int]:
-    """Samples, and how many are left out because they cannot be meant."""
+    """CounterSamples, and how many are left out because they cannot be meant."""
     rows = np.frombuffer(body[8:], np.int64)
     if len(rows) % (2 + counters):
         raise ValueError(len(rows))
@@ -278,7 +278,16 @@ def _signal(number: int) -> str:
 
 def percents_to_amounts(samples: CounterSamples, counters: Sequence[str]) -> CounterSamples:
     """Shares as what adds up: percent × ns. Counts are that already."""
+    return samples._replace(amounts=samples.amounts * _lengths_of_shares(samples, counters))
+
+
+def amounts_to_percents(samples: CounterSamples, counters: Sequence[str]) -> CounterSamples:
+    """The reverse."""
+    return samples._replace(amounts=samples.amounts / _lengths_of_shares(samples, counters))
+
+
+def _lengths_of_shares(samples: CounterSamples, counters: Sequence[str]) -> Floats:
     is_share = np.array([name.endswith("_percent") for name in counters])
     lengths = (samples.ends_ns - samples.starts_ns).astype(np.float64)
-    amounts: Floats = np.where(is_share, samples.amounts * lengths[:, None], samples.amounts)
-    return samples._replace(amounts=amounts)
+    factors: Floats = np.where(is_share, lengths[:, None], 1.0)
+    return factors

@@ -14,10 +14,12 @@ import json
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from math import isfinite
 from typing import NamedTuple, TextIO
 
 import numpy as np
 
+from gputui.base.sanitize import sanitize
 from gputui.model.events import (
     GpuSample,
     LaunchShape,
@@ -25,6 +27,7 @@ from gputui.model.events import (
     MarkDefined,
     ProcessAttached,
     RangeDefined,
+    SampledCounters,
 )
 from gputui.model.metrics import metrics_of
 from gputui.model.naming import COPY_KINDS, MEMORY_KINDS, OPERATOR_CATEGORY, PROFILER_STEP
@@ -550,8 +553,10 @@ def _ranks(run: Run) -> dict[int, int]:
 # --- NVML's readings as counter tracks
 
 
-def counter_lines(run: Run, base_ns: int, samples: Iterable[MachineSample]) -> Iterator[str]:
-    """The readings during the run."""
+def counter_lines(
+    run: Run, base_ns: int, samples: Iterable[MachineSample | SampledCounters], process: int
+) -> Iterator[str]:
+    """The readings during the run, and the sampled counters of the process's GPUs."""
     tracks = {
         field: json.dumps(f"{metric.title} ({metric.unit.symbol})")
         for field, metric in metrics_of(GpuSample).items()
@@ -560,6 +565,10 @@ def counter_lines(run: Run, base_ns: int, samples: Iterable[MachineSample]) -> I
     first = run.started.time_ns
     last = first + run.duration_ns
     for sample in samples:
+        if isinstance(sample, SampledCounters):
+            if sample.process == process:
+                yield from _sampled_lines(sample, base_ns)
+            continue
         if not first <= sample.time_ns <= last:
             continue
         for gpu in sample.gpus:
@@ -571,6 +580,25 @@ def counter_lines(run: Run, base_ns: int, samples: Iterable[MachineSample]) -> I
                         f'"ts":{us(sample.time_ns - base_ns)},'
                         f'"args":{{"value":{json.dumps(value)}}}}},\n'
                     )
+
+
+def _sampled_lines(event: SampledCounters, base_ns: int) -> Iterator[str]:
+    """A track of each counter: its value from each sample's beginning on, rates a second."""
+    for place, counter in enumerate(event.counters):
+        is_share = counter.endswith("_percent")
+        name = f"sampled {counter.removesuffix('_percent').replace('_', ' ')}"
+        label = json.dumps(sanitize(f"{name} ({'%' if is_share else '1/s'})", 100))
+        rows = zip(event.starts_ns, event.lengths_ns, event.values, strict=False)
+        for before_ns, length_ns, values in rows:
+            if place >= len(values):
+                continue
+            value = values[place] if is_share else values[place] * 1e9 / max(1, length_ns)
+            if isfinite(value):
+                yield (
+                    f'{{"ph":"C","name":{label},"pid":{event.device},"tid":0,'
+                    f'"ts":{us(event.time_ns - before_ns - base_ns)},'
+                    f'"args":{{"value":{json.dumps(round(value, 3))}}}}},\n'
+                )
 
 
 # --- the file: its head, every record in turn, the counters, its end
@@ -589,7 +617,7 @@ def write_chrome(
     run: Run,
     trace: TraceReader,
     process: int,
-    samples: Iterable[MachineSample] = (),
+    samples: Iterable[MachineSample | SampledCounters] = (),
 ) -> int:
     """Write the trace of one process; how many records went in.
 
@@ -613,7 +641,7 @@ def write_chrome(
         out.writelines(_lines(mine, surveyed, annotations, operations))
     for placed in surveyed.on_streams.placed(surveyed.joined, annotations.threads(process)):
         out.write(annotations.on_stream(placed))
-    out.writelines(counter_lines(run, base_ns, samples))
+    out.writelines(counter_lines(run, base_ns, samples, process))
     # Every event ends in a comma; a final one without closes the list.
     end_us = us(max(surveyed.last_ns, run.started.time_ns + run.duration_ns) - base_ns)
     out.write(

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gputui.model import units
-from gputui.model.events import MachineSample, Numbered
+from gputui.model.events import MachineSample, Numbered, SampledCounters
 from gputui.model.naming import MEMORY_KINDS, MEMSET, copy_name
 from gputui.playback.job_recording import JobRecording, MemberNumbers
 from gputui.playback.opening import Loaded, fold, load, open_import, open_recording
@@ -41,12 +41,12 @@ class Traced:
     has_samples: bool
     """Whether the file can hold readings of the machine."""
 
-    def samples(self) -> Iterator[MachineSample]:
-        """The machine's readings, read again from the file."""
+    def samples(self) -> Iterator[MachineSample | SampledCounters]:
+        """The machine's readings and the GPUs' sampled counters, read again from the file."""
         if self.has_samples:
             with closing(open_recording(self.name, summed=True)) as recording:
                 for event in recording:
-                    if isinstance(event, MachineSample):
+                    if isinstance(event, MachineSample | SampledCounters):
                         yield event
 
 

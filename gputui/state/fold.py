@@ -42,6 +42,7 @@ from gputui.model.events import (
     RunProgress,
     RunResult,
     RunStarted,
+    SampledCounters,
     StepLanes,
     StepMarks,
     StepTimeline,
@@ -169,6 +170,11 @@ def device_defined(session: Session, run: Run, event: DeviceDefined) -> None:
     gpu = session.gpus.get(gpu_of(session, run, event.process, event.device))
     if gpu is not None and not gpu.facts.mig_enabled:
         gpu.facts = replace(gpu.facts, l2_cache_bytes=event.l2_cache_bytes)
+
+
+@folds(SampledCounters)
+def sampled_counters(_session: Session, _run: Run, _event: SampledCounters) -> None:
+    """They are in the recording, for exports: what they add up to is in GpuCounters."""
 
 
 @folds(GpuCounters)

@@ -16,7 +16,7 @@ from gputui.counters.counted_run import (
     RunCounters,
 )
 from gputui.counters.sampler import CLOSED
-from gputui.model.events import GpuCounters
+from gputui.model.events import AnyEvent, GpuCounters, SampledCounters
 from tests.counters.schedule import RATES, A, B, kernels_between
 
 PHASES = {A: 7, B: 8}
@@ -36,9 +36,19 @@ def never(starts, _ends):
     return np.zeros(len(starts), np.bool_)
 
 
-def counted(is_unknown=never, traced: Sequence[int] = (A, B)) -> GpuCounters:
-    """The last event of a run of some seconds, with the traced operations of the time."""
-    counters = RunCounters()
+def gathered(events: list[AnyEvent], kept: list[SampledCounters] | None) -> GpuCounters | None:
+    """The figures among some events."""
+    if kept is not None:
+        kept += [event for event in events if isinstance(event, SampledCounters)]
+    return next((event for event in events if isinstance(event, GpuCounters)), None)
+
+
+def counted(
+    is_unknown=never, traced: Sequence[int] = (A, B), kept: list[SampledCounters] | None = None
+) -> GpuCounters:
+    """The last event of a run of some seconds, with the traced operations of the time; samples
+    one by one go to `kept`."""
+    counters = RunCounters(keeps_samples=kept is not None)
     last = None
     try:
         done_ns = time.time_ns()
@@ -49,10 +59,10 @@ def counted(is_unknown=never, traced: Sequence[int] = (A, B)) -> GpuCounters:
             counters.add(1, 0, operations(done_ns, now_ns, traced), str)
             done_ns = now_ns
             users = [CountedProcess(1, now_ns, is_unknown)]
-            last = next(iter(counters.collect(now_ns, users)), last)
+            last = gathered(counters.collect(now_ns, users), kept) or last
         counters.add(1, 0, operations(done_ns, time.time_ns() + 10**9, traced), str)
         users = [CountedProcess(1, None, is_unknown)]
-        [last] = counters.collect(time.time_ns(), users, ended=True)
+        last = gathered(counters.collect(time.time_ns(), users, ended=True), kept)
     finally:
         counters.close()
     assert isinstance(last, GpuCounters)
@@ -94,6 +104,25 @@ def test_times_that_are_not_known_are_left_out(monkeypatch):
     place = event.counters.index("tensor_active_percent")
     rates = {row.kernel: row.rates[place] for row in event.kernels}
     assert rates == {A: pytest.approx(80, abs=2), B: pytest.approx(0, abs=2)}
+
+
+@pytest.mark.usefixtures("gpu")
+def test_samples_one_by_one_are_events_where_they_are_asked_for(monkeypatch):
+    """On the kernels' clock."""
+    monkeypatch.setenv("FAKE_CUPTI", "offset -40000")
+    kept: list[SampledCounters] = []
+    event = counted(kept=kept)
+    assert sum(len(each.starts_ns) for each in kept) == event.samples + event.unused_samples
+    for each in kept:
+        assert each.counters == event.counters
+        assert set(each.lengths_ns) == {200_000}
+        place = each.counters.index("tensor_active_percent")
+        for before_ns, row in zip(each.starts_ns[:50], each.values, strict=False):
+            start_ns = each.time_ns - before_ns
+            starts, ends, kernels = kernels_between(start_ns - 10**6, start_ns + 10**6)
+            of_a = kernels == A
+            ran = np.minimum(ends[of_a], start_ns + 200_000) - np.maximum(starts[of_a], start_ns)
+            assert row[place] == pytest.approx(80 * ran.clip(0).sum() / 200_000, abs=2)
 
 
 @pytest.mark.usefixtures("gpu")

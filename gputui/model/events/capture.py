@@ -492,3 +492,23 @@ class GpuCounters(Event, frozen=True, kw_only=True, tag="gpu_counters"):
     """Of each counter over all samples that are used: the whole GPU's, busy or not."""
     kernels: Annotated[tuple[CountedKernel, ...], Meta(max_length=MOST_COUNTED)] = ()
     phases: Annotated[tuple[CountedPhase, ...], Meta(max_length=MOST_COUNTED)] = ()
+
+
+MOST_SAMPLES_AT_ONCE = 5000
+"""Samples of a GPU's counters in one event."""
+
+
+class SampledCounters(Event, frozen=True, kw_only=True, tag="sampled_counters"):
+    """Samples of a GPU's counters one by one, where raw records are kept too (`--trace`): on the
+    kernels' clock, `starts_ns` as distances from `time_ns` backwards, each `lengths_ns` long.
+    `values` has a row for each, in the order of `counters`: percent, or counts.
+    """
+
+    about = About.PROCESS
+
+    process: ProcessNumber
+    device: Integer
+    counters: tuple[str, ...]
+    starts_ns: Annotated[tuple[Amount, ...], Meta(max_length=MOST_SAMPLES_AT_ONCE)]
+    lengths_ns: Annotated[tuple[Amount, ...], Meta(max_length=MOST_SAMPLES_AT_ONCE)]
+    values: Annotated[tuple[tuple[float, ...], ...], Meta(max_length=MOST_SAMPLES_AT_ONCE)]
