@@ -158,6 +158,7 @@ def parser_of(command: Command) -> Parser:
         description=command.help,
         epilog=_commands() if is_main else command.notes and command.notes(),
         formatter_class=argparse.RawDescriptionHelpFormatter,
+        # What is the only option to begin so today need not be in the next version.
         allow_abbrev=False,
     )
     for argument in command.arguments:
@@ -194,6 +195,7 @@ def parse(command: Command, words: Sequence[str]) -> argparse.Namespace:
     Raises UsageError; SystemExit after --help and --version.
     """
     if words or command.arguments:
+        # What no option takes gets a hint of ours: argparse would only list it.
         options, unknown = parser_of(command).parse_known_args(words)
         if unknown:
             raise UsageError(_unknown(command, words, unknown))

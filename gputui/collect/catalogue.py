@@ -299,6 +299,8 @@ class Forecaster:
         process = self._process
         if process is None:
             return
+        # Without the lock: a question that waits for its answer holds it, and ends with the
+        # process.
         process.terminate()
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(_END_S)

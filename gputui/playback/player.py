@@ -333,6 +333,7 @@ class Emitter:
                     return False
                 before = time.monotonic()
                 speed = self._asked.speed
+                # Whatever is asked for meanwhile notifies, so that keys act at once at any speed.
                 self._lock.wait(left / speed)
                 passed = (time.monotonic() - before) * speed
                 left -= passed

@@ -187,6 +187,7 @@ class CudaRows:
         most = max([0, *session.kernel_names])
         self._kernels = np.zeros((most + 1, 3), np.int64)
         for number, kernel in session.kernel_names.items():
+            # A forged recording may number kernels as it likes, and this is an array.
             if number < 1 << 24:
                 names = (kernel.name, short_name(kernel.name), kernel.mangled)
                 self._kernels[number] = [rows.string(name) for name in names]
@@ -194,6 +195,8 @@ class CudaRows:
         self._calls = np.zeros(max(trace.call_names) + 1, np.int64)
         for number, name in trace.call_names.items():
             self._calls[number] = rows.string(name)
+        # nsys keeps calls of both in one table: eventClass says whose they are, and so does the
+        # name.
         self._is_driver = np.array(
             [not trace.call_names.get(i, "").startswith("cuda") for i in range(len(self._calls))]
         )
