@@ -7,9 +7,9 @@ from __future__ import annotations
 import re
 from array import array
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from decimal import Decimal
-from typing import BinaryIO, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 import msgspec
 import numpy as np
@@ -91,27 +91,48 @@ NO_ARGUMENTS = Arguments()
 
 
 class _Bare(msgspec.Struct, gc=False):
-    """An event without its arguments, which may not be those of Kineto. Times are in µs, exact to
-    their last digit."""
+    """An event without its arguments, which may not be those of Kineto. Times are in µs; beyond
+    _PRECISE_US, where a float does not hold their last digit, they are Decimals."""
 
     ph: str = ""
     cat: str = ""
     name: str = ""
     pid: _Number = None
     tid: _Number = None
+    ts: Any = None
+    dur: Any = None
+
+
+class _Quick(_Bare, gc=False):
+    ts: float | None = None
+    dur: float | None = None
+    args: Arguments = NO_ARGUMENTS
+
+
+class TraceEvent(_Bare, gc=False):
+    ts: Decimal | None = None
+    dur: Decimal | None = None
+    args: Arguments = NO_ARGUMENTS
+
+
+class _BareExact(_Bare, gc=False):
     ts: Decimal | None = None
     dur: Decimal | None = None
 
 
-class TraceEvent(_Bare, gc=False):
-    args: Arguments = NO_ARGUMENTS
+_PRECISE_US = float(1 << 33)
+"""2.4 hours: up to here the last digit of a time, a ns, is well above what a float rounds."""
 
+_quick_list = json_decoder(list[_Quick])
 
 _event_list = json_decoder(list[TraceEvent])
 
 _single_event = json_decoder(TraceEvent)
 
-_bare = json_decoder(_Bare)
+_bare = json_decoder(_BareExact)
+
+
+AnyTraceEvent = _Quick | TraceEvent
 
 
 class TraceGpu(msgspec.Struct, gc=False):
@@ -151,8 +172,10 @@ class TraceEvents:
         self.skipped = 0
         self.damage: str | None = None
         self._stream = stream
+        self._is_late = False
+        """Whether times are too large for floats."""
 
-    def __iter__(self) -> Iterator[list[TraceEvent]]:
+    def __iter__(self) -> Iterator[Sequence[AnyTraceEvent]]:
         """Raises JournalError if there are no events."""
         before, held = self._find_events()
         ended = False
@@ -189,9 +212,14 @@ class TraceEvents:
             if not more or len(held) > BESIDE_BYTES or (begin and not begin.startswith(b"{")):
                 raise JournalError("it has no traceEvents")
 
-    def _decoded(self, held: bytes, structure: _Structure) -> list[TraceEvent]:
+    def _decoded(self, held: bytes, structure: _Structure) -> Sequence[AnyTraceEvent]:
         data = held[: structure.events_end].lstrip(_SPACES + b",")
         try:
+            if not self._is_late:
+                quick = _quick_list.decode(b"[" + data + b"]")
+                self._is_late = any((event.ts or 0) > _PRECISE_US for event in quick)
+                if not self._is_late:
+                    return quick
             return _event_list.decode(b"[" + data + b"]")
         except (msgspec.DecodeError, RecursionError):
             pass
@@ -329,9 +357,9 @@ _MEMORY_KINDS = {
     "Managed Static": 7,
 }  # fmt: skip
 
-_LATEST_US = Decimal(4_102_444_800_000_000)
+_LATEST_US = 4_102_444_800_000_000
 
-_LONGEST_US = Decimal(1 << 50)
+_LONGEST_US = 1 << 50
 
 _NO_CALL = 0xFFFF_FFFF
 
@@ -355,29 +383,38 @@ class OperationTable:
         self._records: list[Slots] = []
         self._ranges = RangeEvents()
         self._kept = 0
+        self._numbers = _Kept(number)
+        self._texts = _Kept(self.texts.of_text)
 
-    def add(self, events: list[TraceEvent]) -> None:
+    def add(self, events: Sequence[AnyTraceEvent]) -> None:
         """Add a portion of the events."""
-        by_kind: dict[tuple[RecordKind, bool], list[TraceEvent]] = {}
+        by_category: dict[str, list[AnyTraceEvent]] = {}
         for event in events:
             if event.ph == "X":
-                category = event.cat.lower()
-                kind = _KINDS.get(category)
-                if kind is not None:
-                    by_kind.setdefault((kind, category == _DRIVER), []).append(event)
-                elif category in OPERATORS or category in ANNOTATIONS:
-                    self._add_range(event)
+                of_category = by_category.get(event.cat)
+                if of_category is None:
+                    by_category[event.cat] = [event]
+                else:
+                    of_category.append(event)
             elif event.ph == "i":
                 if event.name == _MEMORY:
                     self._add_memory(event)
             elif event.ph == "M":
                 self._describe(event)
-        for (kind, is_driver), of_kind in by_kind.items():
+        for name, of_category in by_category.items():
+            category = name.lower()
+            kind = _KINDS.get(category)
+            if kind is None and category not in OPERATORS and category not in ANNOTATIONS:
+                continue
             room = max(0, MAX_EVENTS - self._kept)
-            self.skipped += max(0, len(of_kind) - room)
-            if of_kind := of_kind[:room]:
-                self._kept += len(of_kind)
-                self._records.append(self._as_records(kind, is_driver, of_kind))
+            self.skipped += max(0, len(of_category) - room)
+            if not (of_category := of_category[:room]):
+                continue
+            self._kept += len(of_category)
+            if kind is None:
+                self._add_ranges(of_category, self._operator if category in OPERATORS else 0)
+            else:
+                self._records.append(self._as_records(kind, category == _DRIVER, of_category))
 
     @property
     def records(self) -> Slots:
@@ -395,27 +432,32 @@ class OperationTable:
 
     # --- events
 
-    def _add_range(self, event: TraceEvent) -> None:
-        if self._kept >= MAX_EVENTS:
-            self.skipped += 1
-            return
-        self._kept += 1
-        start = ns(event.ts)
-        name, payload = event.name, None
-        if name.startswith(PROFILER_STEP) and (step := _STEP.fullmatch(name)):
-            # One phase of all steps, with its number as the payload.
-            name, payload = PROFILER_STEP, int(step[1])
-        self.pids[number(event.pid)] += 1
+    def _add_ranges(self, events: list[AnyTraceEvent], category: int) -> None:
+        starts, durations = _times_ns(events)
+        count = len(events)
+        names = [event.name for event in events]
+        payloads, kinds = np.zeros(count, np.int64), np.full(count, int(NO_PAYLOAD))
+        for row, name in enumerate(names):
+            if name.startswith(PROFILER_STEP) and (step := _STEP.fullmatch(name)):
+                # One phase of all steps, with its number as the payload.
+                names[row], payloads[row] = PROFILER_STEP, int(step[1])
+                kinds[row] = PayloadType.INT64
+        self._count_pids(events)
         self._ranges.add(
-            start,
-            start + duration_ns(event.dur),
-            number(event.tid) & THREAD,
-            self.texts.of_text(name),
-            payload,
-            self._operator if event.cat.lower() in OPERATORS else 0,
+            starts,
+            starts + durations,
+            _column([event.tid for event in events], self._numbers) & THREAD,
+            _column(names, self._texts),
+            payloads,
+            kinds,
+            np.full(count, category),
         )
 
-    def _add_memory(self, event: TraceEvent) -> None:
+    def _count_pids(self, events: list[AnyTraceEvent]) -> None:
+        for pid, count in Counter([event.pid for event in events]).items():
+            self.pids[number(pid)] += count
+
+    def _add_memory(self, event: AnyTraceEvent) -> None:
         arguments = event.args
         if arguments.memory_bytes is not None and self._kept < MAX_EVENTS:
             self._kept += 1
@@ -429,7 +471,7 @@ class OperationTable:
             ns(event.ts), arguments.memory_device or 0, arguments.allocated, arguments.reserved
         )
 
-    def _describe(self, event: TraceEvent) -> None:
+    def _describe(self, event: AnyTraceEvent) -> None:
         name = event.args.name
         if name is None or len(self.thread_names) + len(self.commands) >= MAX_THREAD_NAMES:
             return
@@ -441,36 +483,40 @@ class OperationTable:
 
     # --- records
 
-    def _as_records(self, kind: RecordKind, is_driver: bool, events: list[TraceEvent]) -> Slots:
+    def _as_records(self, kind: RecordKind, is_driver: bool, events: list[AnyTraceEvent]) -> Slots:
         records = np.zeros(len(events), SLOT)
         records["kind"] = kind
-        starts = _column(events, lambda event: ns(event.ts))
+        starts, durations = _times_ns(events)
         records["start"] = starts
-        records["end"] = starts + _column(events, lambda event: duration_ns(event.dur))
+        records["end"] = starts + durations
         is_call = kind == RecordKind.API
         records["b"] = is_call  # what a call returned is not in such a trace
         missing = 0 if is_call else _NO_CALL
-        records["correlation"] = _column(
-            events,
-            lambda event: missing
-            if event.args.correlation is None
-            else event.args.correlation & _U32,
-        )
+        correlations = [event.args.correlation for event in events]
+        records["correlation"] = [missing if n is None else n & _U32 for n in correlations]
         if is_call:
-            records["thread"] = _column(events, lambda event: number(event.tid) & THREAD)
-            records["name"] = _column(events, lambda event: self.texts.of_text(event.name))
+            records["thread"] = _column([event.tid for event in events], self._numbers) & THREAD
+            records["name"] = _column([event.name for event in events], self._texts)
             records["sub"] = is_driver
-            self.pids.update(number(event.pid) for event in events)
+            self._count_pids(events)
             return records
-        records["a"] = np.clip(_column(events, _device), 0, 255)
-        records["b"] = _column(events, lambda event: number(_or(event.args.stream, event.tid)))
-        records["c"] = _column(events, lambda event: number(event.args.context))
+        devices = [_or(event.args.device, event.pid) for event in events]
+        streams = [_or(event.args.stream, event.tid) for event in events]
+        records["a"] = np.clip(_column(devices, self._numbers), 0, 255)
+        records["b"] = _column(streams, self._numbers)
+        records["c"] = _column([event.args.context for event in events], self._numbers)
         if kind == RecordKind.KERNEL:
-            records["name"] = _column(events, lambda event: self.texts.of_text(event.name))
-            shapes = np.array([_shape(event.args) for event in events], np.int64)
-            records["d"] = self.shapes.number_shapes(records["name"], shapes)
+            records["name"] = _column([event.name for event in events], self._texts)
+            launched = [
+                (args.grid, args.block, args.registers, args.shared_bytes)
+                for args in [event.args for event in events]
+            ]
+            rows = {shape: row for row, shape in enumerate(dict.fromkeys(launched))}
+            shapes = np.array([_shape(*shape) for shape in rows], np.int64)
+            of_kernel = np.fromiter(map(rows.__getitem__, launched), np.int64, len(launched))
+            records["d"] = self.shapes.number_shapes(records["name"], shapes[of_kernel])
             return records
-        records["value"] = _column(events, lambda event: amount(event.args.bytes))
+        records["value"] = [amount(event.args.bytes) for event in events]
         kinds = np.array([_memory_kinds(event.name) for event in events], np.int64)
         records["sub"], records["source_kind"] = kinds[:, 0], kinds[:, 1]
         records["destination_kind"] = kinds[:, 2]
@@ -481,30 +527,21 @@ class RangeEvents:
     """Ranges with both ends, as columns that grow."""
 
     def __init__(self) -> None:
-        self._columns = [array("q") for _ in range(7)]
+        self._parts: list[tuple[Int64s, ...]] = [(np.empty(0, np.int64),) * 7]
 
     def __len__(self) -> int:
-        return len(self._columns[0])
+        return sum(len(part[0]) for part in self._parts)
 
-    def add(
-        self,
-        start: int,
-        end: int,
-        thread: int,
-        name: int,
-        payload: int | None,
-        category: int,
-    ) -> None:
-        """Add one; `payload` is None if it has none, `category` the number of its text or 0."""
-        values = (start, end, thread, name, 0 if payload is None else payload,
-                  NO_PAYLOAD if payload is None else PayloadType.INT64, category)  # fmt: skip
-        for column, value in zip(self._columns, values, strict=True):
-            column.append(value)
+    def add(self, *columns: Int64s) -> None:
+        """Add more: start, end, thread, name, payload and its type, and the number of the
+        category's text or 0."""
+        self._parts.append(columns)
 
     def columns(self) -> tuple[Int64s, ...]:
         """Start, end, thread, name, payload and its type, category."""
-        return tuple(np.frombuffer(column, np.int64) if column else np.empty(0, np.int64)
-                     for column in self._columns)  # fmt: skip
+        if len(self._parts) > 1:
+            self._parts = [tuple(map(np.concatenate, zip(*self._parts, strict=True)))]
+        return self._parts[0]
 
 
 class AllocationEvents:
@@ -531,13 +568,40 @@ class AllocationEvents:
             yield device, times[order], allocated[order], reserved[order]
 
 
-def ns(time_us: Decimal | None, most_us: Decimal = _LATEST_US) -> int:
+def ns(time_us: Decimal | float | None, most_us: int = _LATEST_US) -> int:
     """A time of the trace in ns; whatever is no time becomes 0."""
-    return int(time_us * 1000) if time_us is not None and 0 <= time_us <= most_us else 0
+    if time_us is None or not 0 <= time_us <= most_us:
+        return 0
+    return int(time_us * 1000) if isinstance(time_us, Decimal) else int(_whole_ns(time_us))
 
 
-def duration_ns(time_us: Decimal | None) -> int:
-    return ns(time_us, _LONGEST_US)
+_ROUNDED_NS = 1 / 128
+"""More than a float of up to _PRECISE_US is from the digits that were written, in ns."""
+
+
+def _whole_ns(times_us: Any) -> Any:
+    """Whole ns of floats up to _PRECISE_US: what was written to the ns, else what it had begun."""
+    times = times_us * 1000.0
+    nearest = np.rint(times)
+    return np.where(np.abs(times - nearest) < _ROUNDED_NS, nearest, np.floor(times))
+
+
+def _times_ns(events: list[AnyTraceEvent]) -> tuple[Int64s, Int64s]:
+    """When each event began and how long it took, as `ns` has it."""
+    starts, durations = [event.ts for event in events], [event.dur for event in events]
+    if any(isinstance(times[0], Decimal) for times in (starts, durations)) or any(
+        type(event) is TraceEvent for event in events
+    ):
+        return (
+            np.fromiter(map(ns, starts), np.int64, len(events)),
+            np.fromiter((ns(time, _LONGEST_US) for time in durations), np.int64, len(events)),
+        )
+    columns = []
+    for times in (starts, durations):
+        column = np.array(times, np.float64)  # None becomes NaN
+        column[~((column >= 0) & (column <= _LONGEST_US))] = 0.0
+        columns.append(_whole_ns(column).astype(np.int64))
+    return columns[0], columns[1]
 
 
 def amount(value: int | None) -> int:
@@ -555,24 +619,37 @@ def number(value: float | str | None) -> int:
     return int(value) & _U32
 
 
-def _column(events: list[TraceEvent], value: Callable[[TraceEvent], int]) -> Int64s:
-    return np.fromiter(map(value, events), np.int64, len(events))
+MOST_KEPT = 100_000
+
+
+class _Kept(dict[Any, int]):
+    """The number of each value, by a function that is asked once for most."""
+
+    def __init__(self, number_of: Callable[[Any], int]) -> None:
+        super().__init__()
+        self._number_of = number_of
+
+    def __missing__(self, value: Any) -> int:
+        number = self._number_of(value)
+        if len(self) < MOST_KEPT:
+            self[value] = number
+        return number
+
+
+def _column(values: list[Any], numbers: _Kept) -> Int64s:
+    return np.fromiter(map(numbers.__getitem__, values), np.int64, len(values))
 
 
 def _or(value: float | str | None, other: float | str | None) -> float | str | None:
     return other if value is None else value
 
 
-def _device(event: TraceEvent) -> int:
-    return number(_or(event.args.device, event.pid))
-
-
-def _shape(arguments: Arguments) -> tuple[int, ...]:
-    grid, block = arguments.grid, arguments.block
+def _shape(
+    grid: _Triple | None, block: _Triple | None, registers: int | None, shared_bytes: int | None
+) -> tuple[int, ...]:
     if grid is None or block is None:
         return (0,) * 9
-    shared_bytes = amount(arguments.shared_bytes)
-    values = (*grid, *block, amount(arguments.registers), shared_bytes, 0)
+    values = (*grid, *block, amount(registers), amount(shared_bytes), 0)
     return tuple(min(max(0, value), _U32) for value in values)
 
 

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import gzip
+import io
 import json
 import tracemalloc
 from collections import Counter
+from decimal import Decimal
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -15,8 +18,9 @@ from hypothesis import strategies as st
 import gputui
 from gputui.imports import kineto_columns
 from gputui.imports.kineto import as_rows
-from gputui.imports.kineto_columns import RangeEvents
+from gputui.imports.kineto_columns import OperationTable, RangeEvents, TraceEvents
 from gputui.model.events import Payload
+from gputui.model.payloads import NO_PAYLOAD
 from gputui.playback.opening import open_recording
 from gputui.report.explain.time_tree import time_tree
 from gputui.report.phases import phase_rows
@@ -164,12 +168,26 @@ def test_older_traces_count_from_the_epoch(tmp_path: Path) -> None:
     assert (use.first_start_ns, use.busy_ns) == (EPOCH_NS + 1001, 2002)
 
 
+@given(st.lists(st.integers(0, (1 << 33) * 1000), min_size=1), st.integers(0, 4))
+def test_times_of_a_trace_are_those_that_are_written(times_ns: list[int], more: int) -> None:
+    """To the ns, and what is written beyond that is cut off, as with Decimals."""
+    written = [f"{Decimal(time) / 1000:f}{'0001'[:more] if time % 1000 else ''}"
+               for time in times_ns]  # fmt: skip
+    events = ",".join(f'{{"ph": "X", "cat": "cpu_op", "ts": {text}}}' for text in written)
+    stream = io.BytesIO(f'{{"traceEvents": [{events}]}}'.encode())
+    table = OperationTable()
+    for portion in TraceEvents(stream):
+        table.add(portion)
+    assert table.ranges.columns()[0].tolist() == [int(Decimal(text) * 1000) for text in written]
+
+
 @given(st.lists(st.tuples(st.integers(0, 30), st.integers(0, 12)), max_size=20))
 @settings(max_examples=100, deadline=None)
 def test_ranges_nest_or_overlap_freely(spans: list[tuple[int, int]]) -> None:
     ranges = RangeEvents()
     for start, length in spans:
-        ranges.add(start * US, (start + length) * US + length % 2 * 400, 1, 1, None, 0)
+        end = (start + length) * US + length % 2 * 400
+        ranges.add(*(np.array([value]) for value in (start * US, end, 1, 1, 0, NO_PAYLOAD, 0)))
     rows = as_rows(ranges)
     stacked = rows.kind == RecordKind.RANGE_PUSH
     open_until: list[int] = []

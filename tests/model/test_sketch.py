@@ -82,6 +82,19 @@ def test_values_held_back_come_to_what_they_come_to_at_once(
     assert not list(sums.take(100)), "they were taken"
 
 
+def test_of_too_many_different_values_those_of_the_largest_keys_are_in_buckets() -> None:
+    sums = ValueSums()
+    keys = np.repeat(np.arange(200), 3000)
+    values = 1_000_000 + np.arange(len(keys)) % 3000
+    few = np.arange(10) + 1_000_000
+    sums.add(np.concatenate((keys, np.full(10, 200))), np.concatenate((values, few)))
+    held = dict(sums.take())
+    assert not any(held[key].exact for key in range(200))
+    assert held[200].exact
+    assert sum(len(distribution.values) for distribution in held.values()) < 10_000
+    assert all(held[key].median == pytest.approx(1_001_499.5, rel=0.01) for key in range(200))
+
+
 def test_the_deviation_is_the_sample_deviation_as_nsys_prints_it() -> None:
     assert accumulate([[334351, 336623, 491302]]).deviation == pytest.approx(89967.0, abs=0.05)
     assert accumulate([[31351], [118503]]).deviation == pytest.approx(61625.8, abs=0.05)
