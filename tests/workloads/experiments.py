@@ -36,9 +36,8 @@ WHOLE = ("bandwidth", "gemm", "seed-004-profile", "fusion")
 """Recordings of which kernels and ranges are kept, not results alone."""
 
 RESULTS = (
-    "precision", "seed-004", "memory-by-context", "attention-grid", "gpt2-medium", "checkpointing",
-    "optimizers", "seed-003", "streams", "graphs", "checkpoint", "convolution", "quantized",
-    "compile",
+    "precision", "seed-004", "gpt2-medium", "checkpointing", "seed-003", "streams", "graphs",
+    "checkpoint", "convolution", "quantized", "compile",
 )  # fmt: skip
 
 _OF_RESULTS = {"header", "run_started", "run_result", "run_ended"}
@@ -359,76 +358,6 @@ def _checkpointing() -> list[str]:
     )  # fmt: skip
 
 
-_THEIR_CONTEXTS = {64: (26.94, 15_910.84), 128: (46.99, 19_310.64), 256: (98.05, 27_962.59)}
-
-
-def _contexts() -> list[str]:
-    body = []
-    for row in rows("memory-by-context", "headline"):
-        theirs = _THEIR_CONTEXTS.get(row["ctx"], (None, None))
-        body.append((
-            str(row["ctx"]), figure(theirs[0]), figure(row["avg_ms"]), figure(theirs[1]),
-            figure((row["peak_memory_allocated_bytes"] or 0) / _MIB or None), str(row["status"]),
-        ))  # fmt: skip
-    return table(("ctx", "theirs, ms", "ours, ms", "theirs, MiB", "ours", "status"), body)
-
-
-_THEIR_GRID = {
-    32: (
-        "64 7.730 40.655 8.8; 128 7.779 39.064 17.8;"
-        "256 8.545 43.571 20.2; 1024 21.786 67.080 56.2;"
-        "4096 499.066 1422.735 560.2; 8192 1986.323 5576.747 2128.2;"
-        "16384 7868.635 - 8336.2"
-    ),
-    64: (
-        "64 7.829 38.369 17.4; 128 7.768 39.185 18.8;"
-        "256 8.536 40.298 22.2; 1024 24.012 73.223 64.2;"
-        "4096 555.080 1588.352 592.2; 8192 2219.932 6236.688 2192.2;"
-        "16384 8705.040 - 8464.2"
-    ),
-    128: (
-        "64 7.774 39.148 18.4; 128 7.864 39.764 20.8;"
-        "256 8.544 40.366 26.2; 1024 38.299 123.351 80.2;"
-        "4096 835.214 2363.091 656.2; 8192 3339.936 9388.587 2320.2;"
-        "16384 13403.818 - 8720.2"
-    ),
-    256: (
-        "64 7.870 39.730 20.4; 128 7.937 39.676 24.8;"
-        "256 8.905 40.249 34.2; 1024 67.905 221.925 112.2;"
-        "4096 1333.069 3751.283 784.2; 8192 5320.389 14889.777 2576.2;"
-        "16384 21380.786 - 9232.2"
-    ),
-    512: (
-        "64 9.407 39.516 24.4; 128 9.978 40.317 32.8;"
-        "256 12.576 44.317 50.2; 1024 134.736 404.050 176.2;"
-        "4096 2312.945 6476.550 1040.2; 8192 9246.937 25590.666 3088.2;"
-        "16384 37243.737 - 10256.2"
-    ),
-}
-"""By the width: tokens, 200 passes forward and backward in ms, MiB before the backward pass."""
-
-
-def _grid() -> list[str]:
-    ours = {(row["d_model"], row["seq_len"]): row for row in rows("attention-grid", "attention")}
-    body = []
-    for width, text in _THEIR_GRID.items():
-        for row in text.split(";"):
-            tokens, forward, backward, before = row.split()
-            its = ours.get((width, int(tokens)), {})
-            status = str(its.get("status", "not measured"))
-            body.append((
-                str(width), tokens, forward, "OOM" if backward == "-" else backward, before,
-                figure(200 * its["fwd_ms"]) if its.get("fwd_ms") else status[:20],
-                figure(200 * its["bwd_ms"]) if its.get("bwd_ms") else status[:20],
-                figure((its.get("mem_before_bwd_bytes") or 0) / _MIB or None),
-            ))  # fmt: skip
-    return table(
-        ("d", "tokens", "theirs: forward, ms", "backward", "MiB before it", "ours: forward, ms",
-         "backward", "MiB before it"),
-        body,
-    )  # fmt: skip
-
-
 def _traffic() -> list[str]:
     theirs = {"naive": ("40.3 GB", "41.7"), "flash": ("4.4 GB", "7.3")}
     body = []
@@ -455,7 +384,11 @@ def _fusion() -> list[str]:
     session, run = run_of("fusion")
     parts: dict[str, tuple[float, int]] = {}
     for row in step_profile(session, of_phase(run, "forward")):
-        if row.section == "ranges" and row.gpu_ns and row.name not in ("forward", "(the rest)"):
+        if (
+            row.section == "ranges"
+            and row.gpu_ns
+            and row.name not in ("forward", "step", "(the rest)")
+        ):
             ns, count = parts.get(row.name, (0.0, 0))
             parts[row.name] = ns + row.gpu_ns, count + row.instances
     body = [(name, figure(ns / count / 1e6)) for name, (ns, count) in parts.items() if count]
@@ -474,7 +407,7 @@ def _others() -> list[str]:
     lines = [
         ("the 497,903,616-byte copy (A40: pageable, 12.82 GiB/s)",
          f"pageable {figure(copies.get('pageable, one buffer'))}, "
-         f"pinned {figure(max(v for v in copies.values() if v))} GiB/s", "checkpoint"),
+         f"pinned {figure(copies.get('pinned, one buffer'))} GiB/s", "checkpoint"),
         ("overlap: copies and products",
          ", ".join(f"{way} {figure(ms)}" for way, ms in streams.items()) + " ms", "streams"),
         ("launch latency (theirs: under 10 µs)",
@@ -494,7 +427,7 @@ def _others() -> list[str]:
 
 def _steps() -> list[str]:
     body = []
-    for name in WHOLE:
+    for name in ("bandwidth", "seed-004-profile", "fusion"):
         steps = steps_of(*run_of(name))
         body.append((
             steps.workload, figure(steps.own_ms, digits=4), figure(steps.answer_ms, digits=4),
@@ -512,8 +445,6 @@ BLOCKS: dict[str, tuple[str, Callable[[], list[str]]]] = {
     "profile": ("seed-004-profile", _profile),
     "gpt2-medium": ("gpt2-medium", _gpt2),
     "checkpointing": ("checkpointing", _checkpointing),
-    "contexts": ("memory-by-context", _contexts),
-    "grid": ("attention-grid", _grid),
     "traffic": ("seed-003", _traffic),
     "fusion": ("fusion", _fusion),
     "others": ("", _others),

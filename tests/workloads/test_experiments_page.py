@@ -1,0 +1,48 @@
+"""The page of experiments has what its recordings say; workloads and answers agree in them."""
+
+from __future__ import annotations
+
+import gzip
+import json
+
+import pytest
+
+from tests.workloads.beside_answers import KERNEL_PERCENT, STEP_PERCENT, steps_of, work_of
+from tests.workloads.experiments import FOLDER, PAGE, RESULTS, WHOLE, page, run_of
+
+GAP_US = 1.0
+"""What may be left of the gaps between kernels, which 5 % of 15 µs are less than."""
+
+
+def test_the_tables_are_those_of_the_recordings() -> None:
+    text = PAGE.read_text(encoding="utf-8")
+    assert page(text) == text, "run: python -m tests.workloads.experiments"
+
+
+@pytest.mark.parametrize("name", ["bandwidth", "seed-004-profile", "fusion"])
+def test_the_answers_step_is_the_workloads_own(name: str) -> None:
+    off = steps_of(*run_of(name)).off_percent
+    assert off is not None
+    assert abs(off) <= STEP_PERCENT
+
+
+@pytest.mark.parametrize("name", ["bandwidth", "gemm"])
+def test_times_of_passes_are_those_of_their_kernels(name: str) -> None:
+    works = [*work_of(*run_of(name))]
+    assert len(works) > 10
+    for work in works:
+        apart_us = abs(work.table_us - work.kernels_us)
+        assert apart_us <= max(KERNEL_PERCENT / 100 * work.kernels_us, GAP_US), work
+
+
+@pytest.mark.parametrize("name", [*WHOLE, *RESULTS])
+def test_no_recording_names_a_machine_or_a_folder(name: str) -> None:
+    path = FOLDER / f"{name}.gputui.gz"
+    lines = gzip.decompress(path.read_bytes()).splitlines()
+    assert len(path.read_bytes()) < 1 << 20
+    for line in lines:
+        event = json.loads(line)
+        assert "/" not in " ".join(event.get("arguments", ()))
+        assert event.get("host", {"hostname": "host"})["hostname"] == "host"
+        for gpu in event.get("gpus", ()):
+            assert set(gpu["uuid"]) <= set("GPU-0")
