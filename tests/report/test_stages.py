@@ -3,6 +3,8 @@ below and just above their thresholds."""
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from gputui.model.events import (
@@ -16,8 +18,10 @@ from gputui.model.events import (
     ServerSample,
 )
 from gputui.model.leaves import Leaf
+from gputui.playback.opening import load
 from gputui.report.explain import Analysis, Finding, findings
 from gputui.report.explain.stages import StageTime, stages
+from gputui.report.phase_tree import phase_tree
 from gputui.report.tables.serving import STAGES
 from gputui.state import Run, Session
 from tests.report.test_verdict import a_run
@@ -177,3 +181,44 @@ def test_a_slow_tokenizer(idle, speaks):
     if result is not None:
         assert result.leads
         assert "idle.host" in result.explains
+
+
+def test_stages_of_a_trace_of_torch_profiler(tmp_path):
+    """As SGLang's profiler names its steps: many batches are two phases, and the decode of one is
+    launch-bound beside a healthy prefill."""
+    events, clock, correlation = [], 0.0, 0
+    for number in range(60):
+        is_prefill = number % 10 == 0
+        name = f"step[EXTEND bs=2 toks={4096 + number}]" if is_prefill else (
+            f"step[DECODE bs={30 + number % 3}]"
+        )  # fmt: skip
+        begin, kernel_end = clock, clock + 5
+        for _ in range(20):
+            correlation += 1
+            args = {"correlation": correlation}
+            events.append(("cuda_runtime", "cudaLaunchKernel", clock, 4, 1, 1, args))
+            start = max(kernel_end, clock + 6)
+            kernel_end = start + (200 if is_prefill else 3)
+            of_gpu = {**args, "stream": 7, "device": 0, "context": 1}
+            events.append(("kernel", "gemm_kernel", start, kernel_end - start, 0, 7, of_gpu))
+            clock += 10
+        clock = kernel_end if is_prefill else clock
+        events.append(("user_annotation", name, begin, clock - begin + 1, 1, 1, {}))
+        clock += 20
+    keys = ("cat", "name", "ts", "dur", "pid", "tid", "args")
+    path = tmp_path / "trace.json"
+    path.write_text(json.dumps({
+        "schemaVersion": 1, "deviceProperties": [],
+        "traceEvents": [{"ph": "X", **dict(zip(keys, each, strict=True))} for each in events],
+    }))  # fmt: skip
+    loaded = load(str(path))
+    assert loaded.run is not None
+    rows = {row["stage"]: row for row in STAGES.table(loaded.session, loaded.run).records()}
+
+    assert (rows["prefill"]["steps"], rows["decode"]["steps"]) == (6, 54)
+    assert rows["decode"]["requests_mean"] == pytest.approx(31, abs=0.1)
+    assert rows["decode"]["tokens_mean"] is None
+    assert rows["prefill"]["verdict"] == "healthy: 100 % busy"
+    assert rows["decode"]["verdict"] == "launch-bound: 70 % idle"
+    names = {phase.name for phase in phase_tree(loaded.run).phases}
+    assert names == {"step[EXTEND]", "step[DECODE]"}

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from gputui.model.engine_ranges import (
+    BESIDE_PREFILL,
     STAGES,
     EngineRange,
     Stage,
@@ -65,6 +66,12 @@ class StageTime:
     def mean_ns(self) -> float | None:
         """Of a step, on the host; None without one."""
         return self.host_ns / self.steps if self.steps else None
+
+    @property
+    def spent_ns(self) -> int:
+        """What its steps take: of the GPU, which the host may be far ahead of, where one ran
+        them."""
+        return self.wall_ns or self.host_ns
 
     @property
     def idle_cause(self) -> Leaf | None:
@@ -136,7 +143,7 @@ class _Stages:
 def _add(time: StageTime, node: Range, read: EngineRange | None, *, is_outermost: bool) -> None:
     time.kernels += node.launched.kernels
     time.replayed += node.launched.replayed
-    if read is not None:
+    if read is not None and node.definition.name not in BESIDE_PREFILL:
         time.engines[read.engine] += node.cpu.count
     if time.stage is None or not is_outermost:
         return
@@ -158,7 +165,7 @@ def unlike_stages(analysis: Analysis) -> Iterator[Finding]:
     whole_ns = sum(time.wall_ns for time in of_gpu)
     large = [time for time in of_gpu if time.wall_ns >= OF_TIME * whole_ns]
     idling = [time for time in large if time.idle_share >= IDLE]
-    others = [time for time in of_gpu if time not in idling]
+    others = [time for time in large if time not in idling]
     if not idling or not others:
         return
     worst = max(idling, key=lambda time: idle_sum(time.leaves))
@@ -186,14 +193,12 @@ def long_prompts(analysis: Analysis) -> Iterator[Finding]:
     by_stage = {time.stage: time for time in stages(analysis)}
     decode = by_stage.get("decode")
     with_prompt = [by_stage[stage] for stage in ("prefill", "mixed") if stage in by_stage]
-    if decode is None or not decode.steps or not decode.mean_ns:
-        return
     steps = sum(time.steps for time in with_prompt)
-    host_ns = sum(time.host_ns for time in with_prompt)
-    whole_ns = host_ns + decode.host_ns
-    if not steps or decode.host_ns <= 0:
+    if decode is None or not decode.steps or not steps or decode.spent_ns <= 0:
         return
-    times, share = host_ns / steps / decode.mean_ns, host_ns / whole_ns
+    spent_ns = sum(time.spent_ns for time in with_prompt)
+    times = spent_ns / steps / (decode.spent_ns / decode.steps)
+    share = spent_ns / (spent_ns + decode.spent_ns)
     felt = _stalls(analysis)
     if times < LONG or share < OF_TIME or felt is False:
         return
