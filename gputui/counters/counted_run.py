@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 from msgspec.structs import replace
@@ -61,7 +62,7 @@ BYTES_PER_S = 200
 """What the figures may add to a recording, a device."""
 
 FIRST_PAUSE_NS = 2_000_000_000
-LEAST_PAUSE_NS = 10_000_000_000
+LEAST_PAUSE_NS = 5_000_000_000
 
 ACTIVE_PERCENT = 5.0
 """SM activity from which a sample without any operation is of something that was not seen."""
@@ -170,6 +171,8 @@ class _CountedGpu:
         self._offset_ns: int | None = None
         self._fitted_ns = 0
         self._due_ns = 0
+        self._began_ns = 0
+        self._bytes = 0
         self._said: str | None = None
 
     def add(self, process: int, operations: CountedOperations) -> None:
@@ -297,11 +300,7 @@ class _CountedGpu:
             self._due_ns = now_ns + LEAST_PAUSE_NS
             return event
         kernels, phases = sums.rows()
-        figures = (len(kernels) + len(phases)) * (2 * len(facts.counters) + 4)
-        pause_ns = int(_BYTES_A_FIGURE * figures * 1e9 / BYTES_PER_S)
-        is_first = not sums.samples
-        self._due_ns = now_ns + (FIRST_PAUSE_NS if is_first else max(LEAST_PAUSE_NS, pause_ns))
-        return replace(
+        event = replace(
             event,
             unavailable_reason=event.unavailable_reason
             or (OTHERS_USE_IT if sums.is_shared else None),
@@ -317,6 +316,13 @@ class _CountedGpu:
             kernels=tuple(kernels),
             phases=tuple(phases),
         )
+        # As much as they may take since the first of them.
+        self._began_ns = self._began_ns or now_ns
+        self._bytes += len(msgspec.json.encode(event))
+        pause_ns = FIRST_PAUSE_NS if not sums.samples else LEAST_PAUSE_NS
+        within_ns = self._began_ns + self._bytes * 1_000_000_000 // BYTES_PER_S
+        self._due_ns = max(now_ns + pause_ns, within_ns)
+        return event
 
 
 class _Sums:

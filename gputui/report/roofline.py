@@ -46,6 +46,7 @@ _FP16 = "fp16", 1.0
 _TYPES = (
     (re.compile("tf32", re.I), "tf32", 0.5),
     (re.compile("e4m3|e5m2|fp8|f8f8", re.I), "fp8", 2.0),
+    (re.compile("f64f64|d884|dgemm", re.I), "fp64", 1 / 16),
 )
 
 

@@ -157,7 +157,7 @@ def test_the_kind_is_told_by_blocks_and_warps(changed, kind):
         ({"tensor_active_percent": IDLE + 1}, 100.0, False),
         ({"fma_issue_percent": IDLE + 1}, 100.0, False),
         ({"fp64_active_percent": IDLE + 1}, 100.0, False),
-        ({"l2_bytes": 2e12}, 100.0, False),
+        ({"l2_bytes": 2e12}, 100.0, False),  # 29 % of what it can do
         ({"issue_percent": None}, 100.0, False),
         ({}, ALONE + 0.1, True),
         ({}, ALONE - 0.1, False),
@@ -173,10 +173,36 @@ def test_fp64_is_found_by_its_pipes(active, speaks):
     assert ("fp64" in causes) == speaks
 
 
+TRANSPOSES = IDLING | {
+    "sm_active_percent": 98.0, "occupancy_percent": 89.0, "issue_percent": 21.0,
+    "memory_read_bytes": 4e11, "memory_write_bytes": 4e11, "l2_bytes": 4e12,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("changed", "speaks"),
+    [
+        ({}, True),
+        ({"l2_bytes": 3.1e12}, True),
+        ({"l2_bytes": 3.0e12}, False),  # 44 % of what it can do
+        ({"memory_read_bytes": 1.0e12}, False),  # 2.9 times as much
+        ({"tensor_active_percent": 6.0}, False),
+        ({"fma_issue_percent": 21.0}, False),
+        ({"issue_percent": 41.0}, False),
+        ({"l2_bytes": None}, False),
+    ],
+)
+def test_memory_out_of_order_shows_in_the_l2_cache(changed, speaks):
+    causes = found(kernel(1, TRANSPOSES | changed))
+    assert ("out_of_order" in causes) == speaks
+    if not changed:
+        assert "5.0 times the bytes that the memory moves" in causes["out_of_order"].sentence
+
+
 def test_a_small_kernel_is_no_finding():
-    rows = kernel(1, IDLING | {"fp64_active_percent": 90.0}), kernel(1, IDLING)
-    for row in rows:
-        assert not {"idle_kernel", "fp64"} & set(found(row, busy=0.05))
+    for rates in (IDLING | {"fp64_active_percent": 90.0}, IDLING, TRANSPOSES):
+        causes = set(found(kernel(1, rates), busy=0.05))
+        assert not {"idle_kernel", "fp64", "out_of_order"} & causes
 
 
 def test_a_healthy_run_says_how_near_its_kernels_come_to_the_limit():
