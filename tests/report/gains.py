@@ -86,8 +86,7 @@ GROUPS = {
     "held out": (
         "Held-out programs, first set",
         "Written by somebody who had not seen the rules; their recordings were opened when the "
-        "models were frozen, and evaluated once: these are the figures of that evaluation. Rules "
-        "have been mended since on the causes that were missed.",
+        "models were frozen, and evaluated once: these are the figures of that evaluation.",
     ),
     "fitted": (
         "Public programs",
@@ -135,6 +134,13 @@ def summary(rows: list[tuple[Pair, Gain | None, str]]) -> str:
     )
 
 
+def today(chosen: list[Pair]) -> str:
+    """What pairs that were held out are predicted by the rules as they are."""
+    gains = [(pair, gain) for pair in chosen if (gain := predicted(pair, found(pair)))]
+    inside = sum(gain.low <= pair.measured <= gain.high for pair, gain in gains)
+    return f"a gain in {len(gains)}, the measured one inside in {inside}."
+
+
 def page() -> str:
     """The page, as it should be."""
     lines = [
@@ -160,6 +166,8 @@ def page() -> str:
             table.append(cells)
             results.append((pair, gain, cause))
         lines += ["", f"## {title}", "", text, "", summary(results), ""]
+        if group in HELD_OUT:
+            lines += [f"With the rules as they are now, mended on these: {today(chosen)}", ""]
         lines += [
             "| program | fault | cure | finding | predicted | measured | inside |",
             "|---|---|---|---|--:|--:|---|",

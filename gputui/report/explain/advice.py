@@ -125,6 +125,16 @@ OF_LOOP = 1 / 3
 """Share of the readings of launching threads at one line from which its loop leads the advice."""
 
 
+def share_of_loop(analysis: Analysis) -> float | None:
+    """Part of the launches, 0 to 1, that are made in the function whose loop over the parameters
+    leads the advice; None where none does."""
+    if _at_a_loop(analysis) is None or launch_advice(analysis) is None:
+        return None
+    lines = analysis.lines(Leaf.LAUNCH)
+    its = [line for line in lines if (line.file, line.caller) == (lines[0].file, lines[0].caller)]
+    return sum(line.seen for line in its) / lines[0].samples
+
+
 def _at_a_loop(analysis: Analysis) -> str | None:
     """Where most launches come from a line that computes with tensors itself, in a function that
     updates or clips: a loop over the parameters. None elsewhere."""

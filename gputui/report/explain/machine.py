@@ -366,7 +366,11 @@ AGAIN = 0.25
 """Of forward, forward again and backward the second forward, as a backward pass takes about twice
 as long. Steps of two trainings took 131 and 123 ms with it, 100 and 97 without (H200)."""
 
-LAUNCHED_AGAIN = 2 / 3
+AGAIN_MOST = 1 / 3
+"""The same at most: where few weights are trained, a backward pass takes as long as a forward one.
+"""
+
+LAUNCHED_AGAIN = 3 / 4
 """The same at most of what the CPU launches: autograd's engine launches a backward pass in less
 time than Python the forward one, and checkpointing has a hook for each tensor that is kept, and
 sets the random state."""
@@ -393,6 +397,7 @@ def recomputation(analysis: Analysis) -> Iterator[Finding]:
     model = tree.kernels_share - sum(tree.share(tree.leaves.get(leaf, 0)) for leaf in _NO_MODEL)
     # Where the CPU is what a step waits for, it launches the forward pass twice, too.
     launching = tree.share(sum(tree.leaves.get(leaf, 0) for leaf in _LAUNCHING))
+    others = tree.share(tree.idle_ns) - launching
     share = AGAIN * (model + launching)
     if share < SPEAKS:
         return
@@ -420,7 +425,12 @@ def recomputation(analysis: Analysis) -> Iterator[Finding]:
         share_percent=100 * share,
         step_ns=tree.a_step(share * tree.wall_ns),
         recoverable=share,
-        gains=gain_of(0.85 * share, 1.15 * AGAIN * model + LAUNCHED_AGAIN * launching),
+        gains=gain_of(
+            0.85 * share,
+            (AGAIN_MOST * model + LAUNCHED_AGAIN * launching + others / 2)
+            if launching > model
+            else 1.15 * AGAIN * model + LAUNCHED_AGAIN * launching,
+        ),
         evidence=(f"Computed again: {line}",) if line else (),
         leads=True,
         # Half of a forward pass's launches are for it: one argument is less than a CUDA graph.

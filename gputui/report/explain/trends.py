@@ -145,7 +145,7 @@ def _of_text(analysis: Analysis, tree: TimeTree, text: MarkedSteps) -> Finding:
     planned = next((one for one in findings if one.cause == host and is_of_plans(one.advice)), None)
     plans = planned.recoverable if planned is not None else 0.0
     # A cache that grows has attention planned for each length, too.
-    gains = as_launched(analysis, gain_of(0.8 * spared * busy, 0.97 * busy + plans))
+    gains = as_launched(analysis, gain_of(0.8 * spared * busy, 0.97 * busy + plans), always=True)
     also = f" For each length cuDNN plans attention anew: {100 * plans:.0f} %." if plans else ""
     return Finding(
         cause="steps_grow",
