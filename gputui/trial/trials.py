@@ -42,15 +42,20 @@ MEASURED_S = 4.0
 MEASURED_BLOCKS = 12
 """How long a run of its own is timed, at least."""
 
+LEAST_S = 10.0
+"""Of the budget for another run of cures that are switched."""
+
 AGAIN = 3
 """Runs of a program that ends before its pairs are enough."""
 
 PROMISING = 1.01
 """A gain of a single run from which a second one is worth its time."""
 
-SWITCHED, EACH, ABLATED = 3.0, 3.0, 1.5
-"""How the budget is divided between cures switched in one run, those that need a run each, with the
-proof of all gains together, and ablations, where there are such."""
+PROVEN = 1.5
+"""The weight of the proof of all gains together where the budget is divided: see `run`."""
+
+HOPELESS_PAIRS = 8
+"""Pairs after which a cure that shows no gain gets no more of them."""
 
 
 class Request(NamedTuple):
@@ -75,6 +80,7 @@ class _Measured:
     ratios: list[float] = field(default_factory=list)
     off_ns: list[float] = field(default_factory=list)
     on_ns: list[float] = field(default_factory=list)
+    on_runs: list[float] = field(default_factory=list)
     gain: MeasuredGain | None = None
     same: Sameness = sameness.UNKNOWN
     way: Way = ""
@@ -93,8 +99,8 @@ class Trials:
         self._remarks: list[str] = []
         self._measured = [_Measured(candidate) for candidate in request.candidates]
         self._source = ""
-        self._kept_s = 0.0
-        """What is kept of the budget for ablations."""
+        self._until_s = self._began_s + request.budget_s
+        """When the time of what is tried now is over."""
         self._times: dict[str, list[float]] = {"": []}
         """A step in ns of each run that was timed, by the cure that it had."""
         self._plain: list[ProgramResult] = []
@@ -102,39 +108,75 @@ class Trials:
         self._together: Trial | None = None
 
     @property
+    def _all_left_s(self) -> float:
+        return self._request.budget_s - (time.monotonic() - self._began_s)
+
+    @property
     def _left_s(self) -> float:
-        return self._request.budget_s - self._kept_s - (time.monotonic() - self._began_s)
+        """Of the budget, for what is tried now."""
+        return min(self._until_s - time.monotonic(), self._all_left_s)
 
     def run(self) -> Outcome:
-        """Try everything that fits into the budget."""
-        cures = [each for each in self._measured if each.candidate.cure.result != BOUND]
-        ablations = [each for each in self._measured if each.candidate.cure.result == BOUND]
-        switched = [each for each in cures if each.candidate.cure.in_one_run]
-        constant = [each for each in cures if not each.candidate.cure.in_one_run]
-        weight = ABLATED if ablations else 0.0
-        self._kept_s = self._request.budget_s * weight / (SWITCHED + EACH + weight)
-        if switched:
-            before = SWITCHED if any(each.candidate.forecast for each in switched) else 1.0
-            after = EACH if constant else 0.3 * EACH
-            self._switch(switched, self._left_s * before / (before + after))
-        if constant:
-            self._run_each(constant)
-        self._prove_together()
-        self._kept_s = 0.0
-        if ablations:
-            self._switch(ablations, self._left_s, ("no_saves",))
+        """Try everything that fits into the budget, first what the findings promise something of:
+        cures that are switched in one run, those that need a run each; the same of others; all
+        proven ones together; ablations. Each phase has its weight of the time that is left."""
+        switched: list[_Measured] = []
+        switched_too: list[_Measured] = []
+        constant: list[_Measured] = []
+        constant_too: list[_Measured] = []
+        ablations: list[_Measured] = []
+        # By name, without findings, all are wanted alike.
+        none_is = not any(each.candidate.forecast for each in self._measured)
+        for each in self._measured:
+            cure, is_forecast = each.candidate.cure, none_is or bool(each.candidate.forecast)
+            if cure.result == BOUND:
+                ablations.append(each)
+            elif cure.in_one_run:
+                (switched if is_forecast else switched_too).append(each)
+            else:
+                (constant if is_forecast else constant_too).append(each)
+        phases: list[tuple[float, list[_Measured], Callable[[list[_Measured]], None]]] = [
+            (3.0, switched, self._switch),
+            (3.0, constant, self._run_each),
+            (1.5, switched_too, self._switch),
+            (1.5, constant_too, self._run_each),
+            (PROVEN, self._measured, self._prove_together),
+            (1.5, ablations, self._ablate),
+        ]
+        phases = [phase for phase in phases if phase[1]]
+        for number, (weight, group, make) in enumerate(phases):
+            whole = sum(each[0] for each in phases[number:])
+            self._until_s = time.monotonic() + self._all_left_s * weight / whole
+            if number + 1 < len(phases) or self._all_left_s > 0:
+                make(group)
+            self._judge()
         return self._outcome()
+
+    def _judge(self) -> None:
+        """The gains so far, corrected for as many cures as were measured."""
+        measured = [each for each in self._measured if each.on_ns]
+        for each in measured:
+            if each.way == "in one run":
+                each.gain = gain_of_pairs(each.ratios, len(measured))
+            elif each.on_runs and self._times[""]:
+                name = each.candidate.name
+                others = [ns for key, ns in self._times.items() if key not in ("", name)]
+                each.gain = gain_of_runs(self._times[""], each.on_runs, len(measured), others)
+                if each.gain is None:
+                    ratio = self._times[""][0] / each.on_runs[0]
+                    each.gain = MeasuredGain(ratio, 0.0, float("inf"), 0.0, 1)
+                each.why = each.why or ("one run each" if each.gain.low <= 0.0 else "")
+
+    def _ablate(self, group: list[_Measured]) -> None:
+        self._switch(group, ("no_saves",))
 
     # --- in one run
 
-    def _switch(
-        self, group: list[_Measured], limit_s: float, constant: tuple[str, ...] = ()
-    ) -> None:
-        until_s = time.monotonic() + limit_s
+    def _switch(self, group: list[_Measured], constant: tuple[str, ...] = ()) -> None:
         for attempt in range(AGAIN):
             open_ones = [each for each in group if not each.why and not _is_decided(each)]
-            left_s = until_s - time.monotonic()
-            if not open_ones or (attempt and left_s < 10.0):
+            left_s = self._left_s
+            if not open_ones or left_s < (LEAST_S if attempt else 0.0):
                 break
             names = tuple(each.candidate.name for each in open_ones)
             constant_now = tuple(name for name in constant if name not in names)
@@ -185,7 +227,7 @@ class Trials:
             each.ratios = before[name] + steps.ratios(name)
             each.off_ns += steps.step_times(name, False)
             each.on_ns += steps.step_times(name, True)
-            each.gain = gain_of_pairs(each.ratios, len(self._measured))
+            each.gain = gain_of_pairs(each.ratios, len(group))
             if each.candidate.cure.result != BOUND:
                 each.same = sameness.within_a_run(steps, name, each.candidate.cure.result)
 
@@ -204,8 +246,8 @@ class Trials:
         """A B B A C C ...: as it is, then each cure, a second time where the first shows something
         of it, so that what drifts drifts for both."""
         times = self._times
-        self._plain_run(times)
-        tried = []
+        if not self._plain:
+            self._plain_run(times)
         for each in group:
             if each.why:
                 continue
@@ -213,7 +255,6 @@ class Trials:
                 each.why = "there was no time left"
                 continue
             self._constant_run(each, times)
-            tried.append(each)
             on = times.get(each.candidate.name)
             if not on or median(times[""]) / on[0] < PROMISING:
                 continue
@@ -221,17 +262,6 @@ class Trials:
                 self._constant_run(each, times)
             if len(times[""]) < 2 and self._left_s > 1.2 * self._longest_s():
                 self._plain_run(times)
-        for each in tried:
-            name = each.candidate.name
-            on = times.get(name, [])
-            if on and times[""]:
-                others = [times[other] for other in times if other not in ("", name)]
-                each.gain = gain_of_runs(times[""], on, len(self._measured), others)
-                each.off_ns, each.on_ns = times[""], on
-                if each.gain is None:
-                    ratio = times[""][0] / on[0]
-                    each.gain = MeasuredGain(ratio, 0.0, float("inf"), 0.0, 1)
-                    each.why = each.why or "one run each"
 
     def _plain_run(self, times: dict[str, list[float]]) -> None:
         self._request.tell("as it is")
@@ -265,6 +295,8 @@ class Trials:
             each.why = result.ended_by or "no steps of it were seen"
         else:
             times.setdefault(name, []).append(step_ns)
+            each.on_runs = each.on_ns = times[name]
+            each.off_ns = times[""]
             each.ready_s = result.first_block_s
             if self._plain and result.steps is not None and self._plain[0].steps is not None:
                 each.same = self._same(self._plain[0].steps, result.steps, each)
@@ -277,7 +309,7 @@ class Trials:
 
     # --- together
 
-    def _prove_together(self) -> None:
+    def _prove_together(self, _group: list[_Measured]) -> None:
         """The gains that are claimed in runs of their own, from the same beginning as one without:
         whether results stay the same step by step, and what they bring together."""
         proven = [each for each in self._measured if self._verdict(each) == "gain"]
@@ -335,7 +367,7 @@ class Trials:
         stalls = _Stall()
 
         def over(run: RunInFolder, seconds: float) -> str:
-            if self._left_s <= 0:
+            if self._all_left_s <= 0:
                 return "the budget is spent"
             return until(run, seconds) or stalls.look(run, seconds)
 
@@ -419,7 +451,8 @@ class _Alternation:
         still = set()
         for name in self._before:
             gain = gain_of_pairs(self._before[name] + steps.ratios(name), self._cures)
-            if name not in run.reader.not_applied and (gain is None or not gain.is_decided):
+            over = gain is not None and (gain.is_decided or _is_hopeless(gain))
+            if name not in run.reader.not_applied and not over:
                 still.add(name)
         if not still:
             return "the gains are known"
@@ -472,7 +505,11 @@ def _run_step_ns(result: ProgramResult) -> float | None:
 
 
 def _is_decided(each: _Measured) -> bool:
-    return each.gain is not None and each.gain.is_decided
+    return each.gain is not None and (each.gain.is_decided or _is_hopeless(each.gain))
+
+
+def _is_hopeless(gain: MeasuredGain) -> bool:
+    return gain.pairs >= HOPELESS_PAIRS and gain.middle < LEAST_GAIN
 
 
 def _undecided(gain: MeasuredGain) -> Verdict:
