@@ -10,6 +10,7 @@ from gputui.base.standard_streams import say
 from gputui.cli.declaration import UsageError
 from gputui.cli.summary import one_recording
 from gputui.render import formats
+from gputui.render.summary import is_event_table
 
 
 def run(options: argparse.Namespace) -> int:
@@ -21,9 +22,12 @@ def run(options: argparse.Namespace) -> int:
         raise UsageError(f"-o {out}: that is the file to read; choose another name")
     if out is None and formats.find(options.format).needs_path:
         raise UsageError(f"--format {options.format} needs a file: give -o OUT")
-    written = formats.export(
-        formats.ExportSource(name, options.run, raw_names=options.raw_names), options.format, out
+    if options.table and is_event_table(options.table):
+        raise UsageError(f"--table {options.table}: gputui summary writes single events")
+    source = formats.ExportSource(
+        name, options.run, raw_names=options.raw_names, table=options.table
     )
+    written = formats.export(source, options.format, out)
     sys.stdout.flush()
     for remark in written.remarks:
         say(remark)

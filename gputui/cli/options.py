@@ -297,6 +297,7 @@ COMMANDS = (
         (
             Option("format", "one of the formats below", "FORMAT", choices=_formats(),
                    required=True),
+            Option("table", "only this table, as in summary", "NAME", completes="table"),
             Option("output", "a file, or FOLDER/ for one file per table; stdout without it", "OUT",
                    "-o", completes="file"),
             _RAW_NAMES,

@@ -285,6 +285,18 @@ def test_export_writes_a_file_whole(recording: Path, tmp_path: Path, name: str) 
     one_line(done, 1, "cannot write /no/such/x")
 
 
+def test_an_export_of_one_table_is_that_of_the_summary(recording: Path, tmp_path: Path) -> None:
+    wanted = (str(recording), "--format", "csv", "--table", "nvtx_pushpop_sum")
+    out = tmp_path / "out.csv"
+    done = inside("export", *wanted, "-o", str(out))
+    assert done.returncode == 0, done.stderr
+    assert out.read_text() == inside("summary", *wanted).stdout
+    done = inside("export", *wanted[:-1], "nope")
+    one_line(done, 2, "there is no table 'nope'")
+    done = inside("export", *wanted[:-1], "cuda_gpu_trace")
+    one_line(done, 2, "gputui summary writes single events")
+
+
 def test_an_export_never_replaces_what_it_reads(recording: Path) -> None:
     before = recording.read_bytes()
     done = inside("export", str(recording), "--format", "json", "-o", str(recording))

@@ -65,13 +65,14 @@ class Written(NamedTuple):
 class ExportSource:
     """What to write: run `number` of the recording `name` ("-" is standard input), the newest if
     None; or a session `at_hand`, which may still be growing. With `raw_names`, phases are called
-    as their ranges are.
+    as their ranges are; with `table`, only that one.
     """
 
     name: str
     number: int | None = None
     at_hand: Loaded | None = None
     raw_names: bool = False
+    table: str | None = None
 
     @classmethod
     def in_memory(cls, session: Session, run: Run | None) -> ExportSource:
@@ -84,7 +85,9 @@ class ExportSource:
         """The session and the run. Raises JournalError."""
         from gputui.playback.opening import load
 
-        return self.at_hand or load(self.name, self.number, raw_names=self.raw_names)
+        return self.at_hand or load(
+            self.name, self.number, raw_names=self.raw_names, table=self.table
+        )
 
 
 Render = Callable[["Session", "Run | None", int | None], str]
@@ -164,19 +167,28 @@ def export(source: ExportSource, key: str, out: str | os.PathLike[str] | None) -
     if out is None and chosen.needs_path:
         raise ExportError(f"the {key} format needs a file: standard output is not possible")
     path = None if out is None else Path(out)
+    if source.table is not None:
+        from gputui.render.summary import one_table as table_of
+
+        loaded = source.load()
+        table = table_of(loaded.session, loaded.run, source.table)
+        return _written(one_table(table, key), path, loaded.remarks)
     if path and chosen.folder and (os.fspath(out or "").endswith("/") or path.is_dir()):
         return chosen.folder(source, path)
     if chosen.write:
         return chosen.write(source, path)
     loaded = source.load()
-    written = summary(loaded.session, loaded.run, key)
+    return _written(summary(loaded.session, loaded.run, key), path, loaded.remarks)
+
+
+def _written(text: str, path: Path | None, remarks: Sequence[str]) -> Written:
     if path is None:
-        sys.stdout.write(written)
-        return Written((), loaded.remarks)
+        sys.stdout.write(text)
+        return Written((), remarks)
     from gputui.render.atomic_write import write_whole
 
-    write_whole(path, written)
-    return Written((path,), loaded.remarks)
+    write_whole(path, text)
+    return Written((path,), remarks)
 
 
 def summary(session: Session, run: Run | None, key: str, width: int | None = None) -> str:
