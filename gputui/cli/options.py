@@ -128,7 +128,7 @@ _OF_ATTACH = {
     "record", "output", "duration", "rotate", "max_size", "prometheus", "metrics", "trace",
     "trace_limit", "interval", "only", "alert", "notify", "keep_running", "no_kernels", "counters",
     "trace_steps", "max_cost", "theme", "config", "no_color", "ascii", "reader", "energy_price",
-    "kernel_category", "host", "via", "there", "readonly", "keep_arguments",
+    "gpu_price", "kernel_category", "host", "via", "there", "readonly", "keep_arguments",
 }  # fmt: skip
 _OF_DETACH = {"readonly", "config"}
 
@@ -138,6 +138,10 @@ _ANYWHERE: tuple[Literal["environment", "file"], ...] = ("environment", "file")
 
 _PRICE = Option("energy_price", "price of a kWh, to show what energy costs", "PRICE", parse=price,
                 set_in=_ANYWHERE)  # fmt: skip
+
+_GPU_PRICE = Option(
+    "gpu_price", "price of an hour of a GPU, to show what a million tokens cost", "PRICE",
+    parse=price)  # fmt: skip
 
 _CATEGORY = Option(
     "kernel_category", "kernels whose names match the regular expression are of that category, "
@@ -235,6 +239,7 @@ MAIN = Command(
         Option("theme", "colours of the screen", "NAME", default="gputui-dark",
                set_in=_ANYWHERE, completes="theme"),
         _PRICE,
+        _GPU_PRICE,
         _CATEGORY,
         Option("config", "read settings from this file", "FILE",
                set_in=("environment",), completes="file"),
@@ -287,6 +292,7 @@ COMMANDS = (
             _RAW_NAMES,
             _RUN,
             _PRICE,
+            _GPU_PRICE,
             _CATEGORY,
         ),
     ),
@@ -303,6 +309,7 @@ COMMANDS = (
             _RAW_NAMES,
             _RUN,
             _PRICE,
+            _GPU_PRICE,
             _CATEGORY,
         ),
         _format_notes,

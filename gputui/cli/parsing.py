@@ -209,6 +209,10 @@ def parse(command: Command, words: Sequence[str]) -> argparse.Namespace:
         from gputui.model.units import configure_price as configure
 
         configure(price)
+    if price := getattr(options, "gpu_price", None):
+        from gputui.model.units import configure_gpu_price
+
+        configure_gpu_price(price)
     if rules := getattr(options, "kernel_category", None):
         from gputui.model import kernel_categories
 

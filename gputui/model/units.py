@@ -157,9 +157,9 @@ _JOULES_PER_KWH = 3.6e6
 
 
 class Price(NamedTuple):
-    """The price of a kilowatt-hour."""
+    """The price of a kilowatt-hour, or of an hour of a GPU."""
 
-    per_kwh: float
+    amount: float
     currency: str = ""
 
 
@@ -171,11 +171,33 @@ def configure_price(price: Price | None) -> None:
     _configured[:] = [] if price is None else [price]
 
 
+_gpu_hour: list[Price] = []
+
+
+def configure_gpu_price(price: Price | None) -> None:
+    """From here on, tables show what tokens cost by the hours of GPUs; None: they do not."""
+    _gpu_hour[:] = [] if price is None else [price]
+
+
+def gpu_cost(gpu_seconds: float | None) -> float | None:
+    """The price of GPUs' time, in the currency given for it; None where no price is configured."""
+    if gpu_seconds is None or not _gpu_hour:
+        return None
+    return gpu_seconds / 3600 * _gpu_hour[0].amount
+
+
+def gpu_cost_text(amount: float | None) -> str:
+    """Such a price in words, to three digits however small."""
+    if amount is None or not _gpu_hour:
+        return MISSING
+    return f"{amount:,.3g} {_gpu_hour[0].currency}".rstrip()
+
+
 def cost(joules: float | None) -> float | None:
     """The price of an energy; None where no price is configured."""
     if joules is None or not _configured:
         return None
-    return joules / _JOULES_PER_KWH * _configured[0].per_kwh
+    return joules / _JOULES_PER_KWH * _configured[0].amount
 
 
 def cost_text(amount: float | None) -> str:

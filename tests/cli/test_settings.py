@@ -61,7 +61,7 @@ def refusal(typed: dict[str, Any], environment: dict[str, str], path: Path | Non
         return text
     assert MINIMUM_INTERVAL_S <= found["interval"] <= MAXIMUM_INTERVAL_S
     price = found.pop("energy_price")
-    assert price is None or price.per_kwh >= 0
+    assert price is None or price.amount >= 0
     assert found.pop("notify") in (None, *WAYS)
     cost = found.pop("max_cost")
     assert cost is None or cost > 0

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
-from gputui.model.events import LatencyDelta, ServerSample
+from gputui.model import units
+from gputui.model.events import CaptureDelta, DeviceDelta, LatencyDelta, ServerSample
 from gputui.model.leaves import Leaf
 from gputui.render.prometheus import figures
 from gputui.report.explain import Analysis, Finding, MachineAnalysis, findings, machine_findings
@@ -131,3 +133,24 @@ def test_prometheus_passes_the_newest_on():
         "gputui_server_kv_cache_ratio": 0.5,
     }
     assert exported(Session.from_events([sample, gone])) == {"gputui_server_up": 0}
+
+
+def test_what_a_million_tokens_cost(monkeypatch):
+    """By the hours of the GPU that the run used, and by its energy, each at its own price; with a
+    second server nobody knows whose they are."""
+    monkeypatch.setattr(units, "_gpu_hour", [units.Price(3.6, "USD")])
+    monkeypatch.setattr(units, "_configured", [])
+    samples = readings(11, output_tokens=100, kv_cache_percent=50.0)
+    used = DeviceDelta(
+        process=1, device=0, busy_ns=9, operations=1, first_start_ns=1, last_end_ns=2
+    )
+    session, run = a_run(CaptureDelta(time_ns=2, process=1, devices=(used,)), *samples)
+    [row] = SERVERS.table(session, run).records()
+    # 10 s for 1100 tokens.
+    assert row["million_tokens_gpu_cost"] == pytest.approx(1e6 / 1100 * 10 / 3600 * 3.6)
+    assert row["million_tokens_energy_cost"] is None
+
+    session.apply([msgspec.structs.replace(samples[0], url="http://other/metrics")])
+    assert [each["million_tokens_gpu_cost"] for each in SERVERS.table(session, run).records()] == [
+        None, None,
+    ]  # fmt: skip

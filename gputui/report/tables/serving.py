@@ -18,6 +18,8 @@ from gputui.state.serving import Bucket, Latency, Server
 class _ServerRow(NamedTuple):
     server: Server
     joules: float | None
+    gpus: int
+    """That a program used, 0 where several servers may share them."""
 
     def mean(self, gauge: str) -> float | None:
         """Weighted by time."""
@@ -35,13 +37,19 @@ class _ServerRow(NamedTuple):
         tokens = self.server.sums.get("output_tokens")
         return self.joules / tokens if self.joules is not None and tokens else None
 
+    @property
+    def token_gpu_seconds(self) -> float | None:
+        """Time of all GPUs for each token written; None of several servers."""
+        tokens = self.server.sums.get("output_tokens")
+        return self.gpus * self.server.seconds / tokens if self.gpus and tokens else None
 
-def _servers(session: Session, _run: object) -> list[_ServerRow]:
+
+def _servers(session: Session, run: Run | None) -> list[_ServerRow]:
     servers = [*session.servers.values()]
-    return [
-        _ServerRow(server, _joules(session, server) if len(servers) == 1 else None)
-        for server in servers
-    ]
+    if len(servers) != 1:
+        return [_ServerRow(server, None, 0) for server in servers]
+    gpus = len(run.devices if run is not None else session.gpus)
+    return [_ServerRow(server, _joules(session, server), gpus) for server in servers]
 
 
 def _joules(session: Session, server: Server) -> float | None:
@@ -105,10 +113,16 @@ SERVERS: TableSpec[_ServerRow] = TableSpec(
         Column("A Token", units.joules, "token_joules", lambda row: row.token_joules, "J",
                "The energy of all GPUs over the tokens written, idle time included",
                float | None, priority=1, seen=if_any),
-        Column("A Million Tokens", units.cost_text, "million_tokens_cost",
+        Column("Energy of a Million", units.cost_text, "million_tokens_energy_cost",
                lambda row: None if row.token_joules is None
                else units.cost(1e6 * row.token_joules), "",
-               "Of energy, at the price of `energy_price`", float | None, seen=if_any),
+               "What the energy of a million tokens costs, at the price of `energy_price`",
+               float | None, seen=if_any),
+        Column("GPUs for a Million", units.gpu_cost_text, "million_tokens_gpu_cost",
+               lambda row: None if row.token_gpu_seconds is None
+               else units.gpu_cost(1e6 * row.token_gpu_seconds), "",
+               "What the GPUs' hours for a million tokens cost, at the price of `gpu_price`",
+               float | None, seen=if_any),
     ),
     rows=_servers,
     order=42,
