@@ -154,7 +154,12 @@ def answer_lines(outcome: Outcome, width: int | None) -> list[str]:
         lines.append(cut_to_width(said, width or 400))
     claimed = [trial for trial in outcome.trials if trial.verdict == "gain"]
     after = _after(outcome, claimed)
-    shown = [trial for trial in outcome.trials if trial.verdict != "not tried" or trial.cause]
+    was_named = outcome.recording is None
+    shown = [
+        trial
+        for trial in outcome.trials
+        if trial.verdict != "not tried" or trial.cause or was_named
+    ]
     rows = sorted(
         shown or outcome.trials,
         key=lambda trial: (_ORDER.index(trial.verdict), -(trial.gain or 0.0)),
