@@ -75,6 +75,10 @@ _LEAST_IDLE = 0.02
 
 OTHERS_USE_IT = "something that is not traced uses this GPU: its counters cannot be told apart"
 
+_TELLING = ("sm_active_percent", "tensor_active_percent", "memory_read_bytes", "issue_percent")
+"""Counters by which the clock's offset is found: they follow what runs, and the others' noise would
+only take longer."""
+
 _SHAPE_BITS = 32
 # The key of what is no kernel; keys of kernels are larger.
 _COPIES = 1
@@ -279,9 +283,13 @@ class _CountedGpu:
     ) -> bool:
         """Measure the clock's offset where that is due; whether samples can be used."""
         count = len(samples.starts_ns)
-        if self._offset_ns is None and count < MOST_SAMPLES and not ended:
+        if not self._fitted_ns and count < MOST_SAMPLES and not ended:
             return False
-        if self._offset_ns is None or now_ns - self._fitted_ns > REFIT_NS:
+        if not self._fitted_ns or now_ns - self._fitted_ns > REFIT_NS:
+            counters = self.sampler.facts.counters if self.sampler.facts is not None else ()
+            telling = [place for place, name in enumerate(counters) if name in _TELLING]
+            if telling:
+                samples = samples._replace(amounts=samples.amounts[:, telling])
             fit = fit_clock(samples, operations, self._offset_ns)
             self._fitted_ns = now_ns
             if fit is not None:
