@@ -85,5 +85,5 @@ CURE = Cure(
     library="torch",
     in_one_run=False,
     useless=_useless,
-    advice="fused",
+    advice="fused=True",
 )

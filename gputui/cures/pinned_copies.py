@@ -79,5 +79,5 @@ CURE = Cure(
     change="DataLoader(..., pin_memory=True), and x.to(device, non_blocking=True)",
     apply=_apply,
     library="torch",
-    advice="pin",
+    advice="pin_memory",
 )

@@ -17,7 +17,7 @@ def _apply(utils: Any) -> Callable[[], None]:
 
     @functools.wraps(generate)
     def changed(self: Any, *args: Any, **kwargs: Any) -> Any:
-        kwargs.setdefault("cache_implementation", "static")
+        kwargs.update(use_cache=True, cache_implementation="static")
         return generate(self, *args, **kwargs)
 
     mixin.generate = changed
@@ -38,5 +38,5 @@ CURE = Cure(
     apply=_apply,
     library="transformers.generation.utils",
     in_one_run=False,
-    advice="cache",
+    advice="use_cache",
 )
