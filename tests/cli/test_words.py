@@ -87,7 +87,7 @@ def captured(**given: object) -> CaptureOptions:
     typed = {
         "no_kernels": False, "graph_trace": "node", "annotate": None, "no_lines": False,
         "no_step_marks": False, "trace_steps": None, "max_cost": None, "capture_range": None,
-        "library_calls": False,
+        "library_calls": False, "counters": False,
     }  # fmt: skip
     return capture_options(argparse.Namespace(**typed | given), None)
 
