@@ -19,6 +19,10 @@ _CAUSES = (
 )  # fmt: skip
 
 
+_WIDE = 100
+"""Columns from which advice and more figures have room."""
+
+
 class ServingView(View):
     """A serving engine."""
 
@@ -27,33 +31,39 @@ class ServingView(View):
         self._read: tuple[int, list[Finding]] | None = None
 
     def rows(self, width: int, height: int) -> list[Row]:
-        """Each engine's figures, latencies, stages, then what was found."""
+        """Each engine's figures and what was found, latencies, and stages."""
         session, run = self.model.session, self.model.run
         analysis = Analysis(session, run) if run is not None else None
         rows: list[Row] = []
+        is_over = run is not None and not run.is_active
         for server in session.servers.values():
-            rows += _about(server, width)
+            rows += _about(server, width, is_over=is_over)
         if not rows:
             rows += wrap(
                 "No serving engine's metrics are read: gputui looks for them where the program "
                 "that it runs or is attached to listens, or at --metrics URL.",
                 width - 2, "dim", "  ",
             )  # fmt: skip
+        for finding in self._findings(analysis):
+            rows += wrap(f"{finding.word}  {finding.sentence}", width - 2, "warn", " ")
+            if width >= _WIDE:
+                rows += wrap(f"try {finding.advice}", width - 4, "text", "   ")
         waits: list[LatencyRow] = latencies(session, run)
         if waits:
-            columns = declared(LATENCIES, "latency", "count", "mean_ns", "p50_ns", "p95_ns",
+            middle = ["p95_ns"] if width >= _WIDE else []
+            columns = declared(LATENCIES, "latency", "count", "mean_ns", "p50_ns", *middle,
                                "p99_ns")  # fmt: skip
             rows += [heading("Latencies", width), *table_rows(columns, waits, width)]
         of_stages = stages(analysis) if analysis is not None else []
         if of_stages:
+            figures = ["requests_mean", "tokens_mean"]
+            figures = figures if any(time.with_requests for time in of_stages) else []
+            longest = ["step_max_ns"] if width >= _WIDE else []
             columns_of_stages = declared(
-                STAGES, "stage", "steps", "requests_mean", "tokens_mean", "step_mean_ns",
-                "step_max_ns", "wall_ns", "idle_percent", "verdict",
+                STAGES, "stage", "steps", *figures, "step_mean_ns", *longest, "wall_ns",
+                "idle_percent", "verdict",
             )  # fmt: skip
             rows += [heading("Stages", width), *table_rows(columns_of_stages, of_stages, width)]
-        for finding in self._findings(analysis):
-            rows += wrap(f"{finding.word}  {finding.sentence}", width - 2, "warn", " ")
-            rows += wrap(f"try {finding.advice}", width - 4, "text", "   ")
         return rows[:height]
 
     def _findings(self, analysis: Analysis | None) -> list[Finding]:
@@ -77,12 +87,13 @@ class ServingView(View):
         return Lead("phases")
 
 
-def _about(server: Server, width: int) -> list[Row]:
-    """An engine's name and place, and how it stands now."""
+def _about(server: Server, width: int, *, is_over: bool) -> list[Row]:
+    """An engine's name and place, and how it stands now; that the page of a run that `is_over` is
+    gone is no news."""
     where = f"{server.engine or 'engine'} at {sanitize(server.url, 200)}"
     title = f"{where}  {server.model}" if server.model else where
     rows: list[Row] = [heading(title, width)]
-    if server.reason is not None:
+    if server.reason is not None and not is_over:
         rows += wrap(f"not read: {server.reason}", width - 2, "warn", " ")
     newest = server.newest
     if newest is None:
