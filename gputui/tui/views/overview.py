@@ -7,6 +7,7 @@ from functools import cached_property, partial
 from typing import TYPE_CHECKING, cast
 
 from gputui.model.leaves import LEAF_OF_KEY, LEAVES, Leaf
+from gputui.model.units import duration, percent
 from gputui.report.explain.time_tree import TimeTree
 from gputui.report.explain.verdict import Headline, verdict
 from gputui.report.phases import in_main_step, main_step, phase_rows
@@ -19,7 +20,7 @@ from gputui.tui.model import Model, Tables
 from gputui.tui.source import ManyHosts, Playback
 from gputui.tui.widgets import run_panels as short
 from gputui.tui.widgets.alerts import alert_rows
-from gputui.tui.widgets.canvas import Row, chosen_row, clip, wrap
+from gputui.tui.widgets.canvas import Row, chosen_row, clip, paragraph, wrap
 from gputui.tui.widgets.causes import hundred_bar, legend
 from gputui.tui.widgets.hosts import short_hosts
 from gputui.tui.widgets.last_runs import RECORDED, LastRuns
@@ -218,6 +219,7 @@ class OverviewView(View):
         if tree is None and found is None:
             # What is not captured, and why, stands above already.
             why = NO_VERDICT if run.unseen_reason else unaccounted(run)
+            layout.add(self._in_phases(read, width))
             layout.add(wrap(why, width, "text", " ")[:2])
             return
         if tree is not None and found is None:
@@ -237,6 +239,18 @@ class OverviewView(View):
             self._bar(layout, tree)
         if read.meaning:
             layout.add([clip(((f" {read.meaning}", "dim"),), width)])
+
+    def _in_phases(self, read: Read, width: int) -> list[Row]:
+        """Without GPU work the answer is in phases: which takes most of the program's step."""
+        ranked = sorted(read.steps, key=lambda row: -(row.share_percent or 0.0))[:4]
+        if read.main is None or not ranked or not ranked[0].share_percent:
+            return []
+        first, *others = ranked
+        text = f"{first.name} takes {percent(first.share_percent)} of a {read.main.name}: "
+        text += f"{duration(first.per_step_ns)} of {duration(read.main.cpu.average)}"
+        more = [f"{row.name} {percent(row.share_percent)}" for row in others if row.share_percent]
+        text += f"; then {', '.join(more)}." if more else "."
+        return paragraph(" PHASES  ", text, width, "value", "title")
 
     def _bar(self, layout: Layout, tree: TimeTree) -> None:
         """All of the time in one bar, each part of which leads to its leaf, as its name below

@@ -28,7 +28,7 @@ CAUSES = (
 ROLES = (
     *("text", "dim", "title", "rule", "label", "value", "accent", "good", "warn", "hot"),
     *("head", "cursor", "tab", "tab-active", "key", "input", "error"),
-    "verdict",
+    *("verdict", "verdict-good"),
     *(f"cause-{name}" for name in CAUSES),
     *(f"fill-{name}" for name in CAUSES[:7]),
     *("utilization", "memory", "bandwidth", "power", "tensor", "occupancy", "host"),

@@ -13,7 +13,6 @@ from gputui.report.change import signed_duration
 from gputui.report.compare import Comparison
 from gputui.report.schema import AnyColumn, AnyTable, Cell, Column
 from gputui.report.tables.workload import metric_text
-from gputui.tui.widgets.canvas import bar
 from gputui.tui.widgets.names import short_names
 from gputui.tui.widgets.table import column
 
@@ -77,9 +76,14 @@ def comparison_columns(
             ns = by_cause.get(str(row[0]))
             if ns is None:
                 return ""
-            return f"{signed_duration(ns):>9} {bar(abs(ns) / largest, _BAR)}"
+            return f"{signed_duration(ns):>9} {_diverging(ns / largest)}"
 
-        columns.insert(5, column("effect", effect, 3, right=False, role=columns[4].role))
+        def role(row: Cells) -> str:
+            ns = by_cause.get(str(row[0]))
+            return "dim" if ns is None or not ns or is_same(row) else "good" if ns < 0 else "hot"
+
+        title = "effect    better ◂│▸ worse"
+        columns.insert(5, column(title, effect, 3, right=False, role=role))
     if table.name == "compare_unmatched":
         kernels = [str(row[1]) for row in table.rows if row[0] == "kernel"]
         single = [name for name in dict.fromkeys(kernels) if not name.endswith(OF_ONE_NAME)]
@@ -105,6 +109,14 @@ def comparison_columns(
     columns[0] = msgspec.structs.replace(columns[0], words=name)
     columns[1] = msgspec.structs.replace(columns[1], words=lambda row: labels[str(row[1])])
     return columns if any(labels.values()) else [columns[0], *columns[2:]]
+
+
+def _diverging(share: float) -> str:
+    """A bar from the middle: to the left what takes less time now, to the right what takes more."""
+    half = _BAR // 2
+    size = min(half, round(abs(share) * half) or bool(share))
+    left, right = ("█" * size, "") if share < 0 else ("", "█" * size)
+    return f"{left:>{half}}│{right:<{half}}"
 
 
 def _column(table: AnyTable, number: int, is_same: Callable[[Cells], bool]) -> Column[Cells]:

@@ -12,6 +12,7 @@ from time import time as now_s
 from rich.cells import cell_len
 
 from gputui.base.sanitize import sanitize
+from gputui.model.leaves import LEAVES
 from gputui.model.naming import command_key, operands
 from gputui.model.units import MISSING, duration, joules, percent, quantity, size
 from gputui.report.schema import Column
@@ -70,8 +71,14 @@ def result_text(entry: LibraryEntry, current: Path | None) -> str:
     return (entry.result or MISSING).removeprefix(f"{entry.name} ")
 
 
-def result_role(entry: LibraryEntry, current: Path | None) -> str:
-    """The role of that text."""
+_BUSY = tuple(meaning.label for meaning in LEAVES.values() if not meaning.is_idle)
+
+
+def result_role(entry: LibraryEntry, current: Path | None, cause: str = "") -> str:
+    """The role of that text; `cause` is what took most of the run's time, or its finding: work is
+    no fault."""
+    if entry.succeeded and cause:
+        return "good" if cause.startswith(_BUSY) else "warn"
     if entry.problem is not None:
         return "warn"
     if entry.succeeded is None and (entry.path == current or entry.is_written):
@@ -182,7 +189,7 @@ def recording_columns(
             flexible=True,
             right=False,
             width=19,
-            role=lambda e: result_role(e, current),
+            role=lambda e: result_role(e, current, of(e, lambda f: f.cause)),
         ),
         column("J/token", lambda e: of(e, lambda f: joules(f.token_joules)), 6),
         column("length", _length, 5, width=7),

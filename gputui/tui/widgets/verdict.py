@@ -14,7 +14,8 @@ _WHERE = "Enter shows where"
 
 def verdict_rows(found: Verdict, width: int, *, is_chosen: bool) -> list[Row]:
     """The answer: all of it, however low the screen: what stands below gives way."""
-    word: Row = ((f" {found.word} ", "verdict" if is_chosen else "title"), ("  ", "text"))
+    badge = "verdict" if found.findings else "verdict-good"
+    word: Row = ((f" {found.word} ", badge if is_chosen else "title"), ("  ", "text"))
     lead = len(found.word) + 4
     rows: list[Row] = [
         (*word, *line) if not number else ((" " * lead, "text"), *line)
