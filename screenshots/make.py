@@ -54,7 +54,7 @@ PICTURES: tuple[tuple[str, tuple[int, int], str, tuple[str, ...]], ...] = (
     ("gpus", (120, 40), "running", ("6",)),
     ("memory", (120, 40), "running", ("6", "6")),
     ("runs", (160, 40), "whole", ("7",)),
-    ("compare", (120, 40), "whole", ("7", "j", "m", "j", "m", "c")),
+    ("compare", (120, 40), "whole", ("7", "j", "m", "k", "m", "c")),
     ("overview-80x24", (80, 24), "whole", ("1",)),
     ("gpus-80x24", (80, 24), "running", ("6",)),
     ("overview-200x50", (200, 50), "whole", ("1",)),

@@ -16,6 +16,7 @@ from gputui.render.text_tables import header, shortened
 from gputui.report.answer import Group
 from gputui.report.explain.analysis import Analysis
 from gputui.report.explain.time_tree import time_tree
+from gputui.report.icicle import of_step
 from gputui.report.phases import phase_rows, share_of
 from gputui.report.roofline import Roof, roofline
 from gputui.report.schema import AnyColumn, AnyTable
@@ -291,6 +292,9 @@ border-radius:4px;display:grid;grid-template-columns:max-content 1fr;gap:.25rem 
 .answer dt{font-weight:600}.answer dd{margin:0;white-space:pre-wrap}
 .stack{display:flex;height:1.6rem;margin:.3rem 0 .7rem;border-radius:4px;overflow:hidden}
 .stack i{border-right:1px solid var(--ground);background:var(--bar)}
+.icicle{position:relative;margin:.3rem 0 .7rem}.icicle i{position:absolute;height:1.3rem;
+overflow:hidden;white-space:nowrap;font:normal 12px/1.3rem system-ui,sans-serif;padding:0 .2rem;
+background:var(--soft);border:1px solid var(--edge)}.icicle i.busy{background:var(--bar)}
 .charts{display:grid;grid-template-columns:repeat(auto-fill,minmax(min(340px,100%),1fr));gap:.8rem}
 figure{margin:0;padding:.6rem .7rem .3rem;border:1px solid var(--edge);border-radius:6px}
 figcaption{font-weight:600;font-size:13px}svg{display:block;width:100%;height:auto}
@@ -342,6 +346,7 @@ def page(
         "</ul>",
         *_answer(answered),
         *(_time(run) if run else ()),
+        *(_icicle(session, run) if run else ()),
         *(_roofs(session, run) if run else ()),
         *(_phases(run) if run else ()),
         *_machine(session, run),
@@ -383,6 +388,42 @@ def _time(run: Run) -> Iterator[str]:
             ShareBar(1, LEAVES[leaf].label, 100 * tree.share(ns), is_idle) for leaf, ns in of_state
         ]
     yield bars(rows)
+
+
+_LEAST_BOX = 0.1
+"""Percent of the width below which a box could not be seen."""
+_MOST_DEPTH, _MOST_BOXES, _BOX_REM = 16, 2000, 1.35
+
+
+def _icicle(session: Session, run: Run) -> Iterator[str]:
+    """A step as nested boxes: phases, and in each what ran and why the GPU idled."""
+    whole, steps = of_step(run, Analysis(session, run).tree)
+    if not any(part.parts for part in whole.parts):
+        return  # only causes, which the bar above has
+    boxes: list[str] = []
+    deepest = 0
+    pending = [(whole, 0, 0.0, 100.0)]
+    while pending and len(boxes) < _MOST_BOXES:
+        part, depth, left, width = pending.pop(0)
+        deepest = max(deepest, depth)
+        meaning = None if part.leaf is None else LEAVES[part.leaf]
+        kind = "" if meaning is None else " class='idle'" if meaning.is_idle else " class='busy'"
+        words = f"{part.name} {units.duration(part.ns / steps)}"
+        boxes.append(
+            f"<i{kind} style='left:{left:.3f}%;width:{width:.3f}%;top:{depth * _BOX_REM:.2f}rem' "
+            f"title='{escape(words, quote=True)}'>{escape(words)}</i>"
+        )
+        for inside in part.parts if depth + 1 < _MOST_DEPTH else ():
+            size = width * inside.ns / part.ns
+            if size >= _LEAST_BOX:
+                pending.append((inside, depth + 1, left, size))
+            left += size
+    of = f"a step, the mean of {units.count(steps)}" if steps > 1 else "all that was recorded"
+    yield f"<h2>{escape(whole.name)} from above</h2><p class='note'>As wide as it took on the GPU, "
+    yield f"busy or idle (hatched): {escape(of)}.</p>"
+    yield f"<div class='icicle' style='height:{(deepest + 1) * _BOX_REM:.2f}rem'>"
+    yield from boxes
+    yield "</div>"
 
 
 def _roofs(session: Session, run: Run) -> Iterator[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from gputui.report.explain import Analysis
 from gputui.report.icicle import IciclePart, icicle, of_step
 from gputui.report.phases import main_step, phase_rows
 from tests.conftest import DATA
+from tests.render.pages_for_tests import Page
 
 SERVE = DATA / "h200-serve.gputui.gz"
 
@@ -55,6 +57,19 @@ def test_without_phases_it_is_the_causes_of_the_steps_that_were_found() -> None:
     step, times = of_step(run, tree)
     assert step.ns / times == pytest.approx(tree.step_mean_ns, rel=0.01)
     assert {part.leaf for part in step.parts} == {leaf for leaf, ns in tree.leaves.items() if ns}
+
+
+def test_the_page_has_a_step_with_its_phases(tmp_path: Path) -> None:
+    path = tmp_path / "a.html"
+    assert gputui(["export", str(SERVE), "--format", "html", "-o", str(path)]) == 0
+    page = path.read_text()
+    assert Page(page).is_inert
+    boxes = re.findall(r"left:([\d.]+)%;width:([\d.]+)%;top:([\d.]+)rem' title='([^']*)'", page)
+    [step] = [box for box in boxes if box[2] == "0.00"]
+    assert step[3].startswith("step ")
+    inside = [box for box in boxes if box[2] == "1.35"]
+    assert sum(float(width) for _, width, _, _ in inside) == pytest.approx(100, abs=1)
+    assert {"prefill", "decode"} <= {words.split()[0] for *_, words in inside}
 
 
 def test_both_exports_hold_the_same_stacks(tmp_path: Path) -> None:
