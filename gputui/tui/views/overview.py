@@ -44,6 +44,8 @@ if TYPE_CHECKING:
     from gputui.tui.app import GputuiApp
 
 FINDING = "finding"
+_MOST_ALSO = 2
+"""Lines of a further finding; a longer one is cut to a single line, whole at Enter."""
 
 
 class OverviewView(View):
@@ -97,7 +99,8 @@ class OverviewView(View):
         rows = layout.rows[: height - len(also)]
         rows += [()] * (height - len(also) - len(rows)) + also
         self._take_places(layout, height)
-        self._keys += [Chosen(FINDING, number) for number in range(1, len(also) + 1)]
+        others = min(len(read.others), max(1, height // 12))
+        self._keys += [Chosen(FINDING, number) for number in range(1, others + 1)]
         if self._chosen is not None and self._chosen not in self._keys:
             self._chosen = None
         return rows
@@ -272,17 +275,20 @@ class OverviewView(View):
         layout.add([((" ", "text"), *drawn), names])
 
     def _also(self, read: Read, width: int, height: int) -> list[Row]:
-        """Further findings, one line each in short; in a tall screen with what to try."""
+        """Further findings, each a sentence or two lines of it."""
         shown = read.others[: max(1, height // 12)]
         rows: list[Row] = []
+        keys: list[Chosen] = []
         for number, one in enumerate(shown, 1):
             key = Chosen(FINDING, number)
-            row: Row = ((" also  ", "label"), (f"{one.word}  ", "value"), (one.sentence, "text"))
-            if self._chosen == key:
-                row = chosen_row(row, width)
-            rows.append(clip(row, width))
-            act = partial(self._click, key)
-            self.places.append(Place(height - len(shown) + number - 1, 0, width, act))
+            lead = f" also  {one.word}  "
+            lines = paragraph(lead, one.sentence, width)
+            if len(lines) > _MOST_ALSO:
+                lines = [clip(((lead, "label"), (one.sentence, "text")), width)]
+            rows += [chosen_row(row, width) for row in lines] if self._chosen == key else lines
+            keys += [key] * len(lines)
+        for y, key in enumerate(keys, height - len(rows)):
+            self.places.append(Place(y, 0, width, partial(self._click, key)))
         return rows
 
     def _click(self, key: Hashable) -> None:

@@ -248,7 +248,7 @@ class PhasesView(TableView):
             steps = [] if everything else time_rows(self.model.session, run, width)
             return [*said, (), *steps] if steps else said
         columns = tree_columns(
-            self.collapsed,
+            frozenset() if self.needle else self.collapsed,
             colors,
             on_gpu=_on_gpu(run),
             processes=everything,
