@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import threading
+from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
@@ -12,14 +13,16 @@ from textual import events
 from textual.binding import BindingType
 from textual.driver import Driver
 
+from gputui.base.sanitize import sanitize
 from gputui.base.standard_streams import notification
+from gputui.model.events import Alert, AnyEvent
+from gputui.report.alerts import alert_text
+from gputui.report.explain.verdict import Headline
 from gputui.state.session import Hosts
 from gputui.tui.errors import one_line
 from gputui.tui.messages import Connected, EventsReady, NotConnected
 from gputui.tui.model import Model
-from gputui.tui.news import News
 from gputui.tui.pace import Pace
-from gputui.tui.remarks import Remarks
 from gputui.tui.rereading import read_again
 from gputui.tui.shell.main import MainScreen
 from gputui.tui.source import (
@@ -34,12 +37,103 @@ from gputui.tui.themes import THEMES
 from gputui.tui.tour import Tour
 from gputui.tui.visits import Visits
 from gputui.tui.widgets.line_view import FOR_READERS
+from gputui.tui.widgets.run import state
 
 if TYPE_CHECKING:
     from textual.timer import Timer
 
     from gputui.state import Run, Session
     from gputui.store.journal.writer import RecordingWriter
+
+
+# Problems of the recording being played or written, reported once and kept in the model; and
+# alerts, at once.
+
+
+_LONGEST = 1000
+
+
+class Remarks:
+    """Adds them to the model; `say` shows a line at the bottom of the screen, which `unsay` takes
+    back, `notify` has the terminal notify of it."""
+
+    def __init__(
+        self,
+        model: Model,
+        say: Callable[[str], None],
+        unsay: Callable[[str], None],
+        notify: Callable[[str], None],
+    ) -> None:
+        self._notify = notify
+        self._model = model
+        self._say = say
+        self._unsay = unsay
+        self._told = 0
+        self._told_home = False
+
+    def of_alerts(self, events: Iterable[AnyEvent], where: str = "") -> None:
+        """Those among live events, also while the screen is paused or shows a recording. `where`
+        is put before the text."""
+        for event in events:
+            if isinstance(event, Alert):
+                text = f"{where}{alert_text(event)}"
+                self._say(text)
+                if event.raised:
+                    self._notify(text)
+
+    def of_playback(self, playback: Playback) -> None:
+        """Where the recording is damaged, and whether more of it is to come."""
+        text = "; ".join(playback.remarks)
+        folder = str(Path(playback.name).parent)
+        self._note(text if folder == "." else text.replace(f"{folder}/", ""), playback.has_ended)
+
+    def of_recording(self, recording: RecordingWriter) -> None:
+        """Why it stopped, and what was left out or removed to make room."""
+        self._note(recording.failure or "", False)
+        if len(recording.notices) > self._told:
+            self._told = len(recording.notices)
+            self._say(sanitize(recording.notices[-1]))
+
+    def of_home(self, recording: RecordingWriter) -> None:
+        """Why the background recording stopped: reported once; the screen shows another source."""
+        if recording.failure is not None and not self._told_home:
+            self._told_home = True
+            self._say(sanitize(recording.failure, _LONGEST))
+
+    def _note(self, text: str, lost_end: bool) -> None:
+        remark, before = sanitize(text, _LONGEST), self._model.remark
+        if self._model.note(remark, lost_end=lost_end):
+            self._say(remark)
+        elif before and not remark:
+            self._unsay(before)
+
+
+# What a screen reader says between keys: a new run, the end of a run, a new verdict.
+
+
+class News:
+    """Remembers what it said last."""
+
+    def __init__(self) -> None:
+        self._headline = Headline()
+        self._said: tuple[int, str, str] | None = None
+
+    def of(self, model: Model) -> str:
+        """A line about what is new; "" where nothing is."""
+        run = model.run
+        if run is None:
+            is_first, self._said = self._said is None, (0, "", "")
+            return "no run yet" if is_first else ""
+        found = self._headline.update(run, model.found[0])
+        word = found.word if found is not None else ""
+        now = (run.started.run, run.outcome, word)
+        if now == self._said:
+            return ""
+        before, self._said = self._said, now
+        if found is not None and (before is None or before[2] != word):
+            return f"{found.word}: {found.headline}"
+        return f"{run.started.name} {state(run, lost_end=model.lost_end).words}"
+
 
 MOST_HELD_EVENTS = 20_000
 """A paused screen holds this many events back; with more it folds them in, unseen."""

@@ -7,26 +7,31 @@ from functools import partial
 
 from msgspec.structs import replace
 
+from gputui.model.events import StepTimeline
 from gputui.model.naming import is_library_domain
-from gputui.report.phase_tree import PhaseKey
+from gputui.model.units import joules, watts
+from gputui.report.phase_tree import PhaseKey, ranges_below
 from gputui.report.phases import PhaseRow, is_inside, main_step, phase_rows
 from gputui.report.roofline import roofs_of_phase
+from gputui.report.schema import Column
+from gputui.report.statistics import kernel_rows
 from gputui.report.tables.bounds import causes_of
-from gputui.state import Run
+from gputui.report.tables.energy import joules_per_kernel_ns
+from gputui.report.tables.nsys import KERNELS
+from gputui.state import Run, Session
 from gputui.tui.model import Model, Tables
 from gputui.tui.widgets.canvas import Row, heading, wrap
-from gputui.tui.widgets.last_step import LastStep
 from gputui.tui.widgets.marks import newest_rows
+from gputui.tui.widgets.names import short_names
 from gputui.tui.widgets.no_run import no_run
 from gputui.tui.widgets.phase_details import phase_details
-from gputui.tui.widgets.phase_energy import PhaseEnergy
-from gputui.tui.widgets.phase_kernels import phase_kernels
 from gputui.tui.widgets.run import metric_rows, problems, run_row
 from gputui.tui.widgets.run_panels import telling
 from gputui.tui.widgets.scope import scope_rows
 from gputui.tui.widgets.statistics import time_rows
-from gputui.tui.widgets.table import Move
+from gputui.tui.widgets.table import Move, column, declared, table_rows
 from gputui.tui.widgets.table_view import TableView
+from gputui.tui.widgets.timeline import LEAST_HEIGHT, timeline_rows
 from gputui.tui.widgets.tree import (
     SORT_OF_TITLE,
     SORTS,
@@ -41,6 +46,116 @@ from gputui.tui.widgets.tree import (
     waiting,
 )
 from gputui.tui.widgets.view import Details, Lead, Place
+
+# Power and energy of phases, as columns of their table.
+
+
+class PhaseEnergy:
+    """What is known of them, read once for each state of the run."""
+
+    def __init__(self, model: Model) -> None:
+        self._model = model
+        self._read: tuple[int, float | None, dict[PhaseKey, float]] = (-1, None, {})
+
+    def columns(self, tables: Tables, rows: list[PhaseRow]) -> list[Column[PhaseRow]]:
+        """The mean power while a phase went on, of the outermost ones that were sampled; the energy
+        of a phase's kernels. None of what no phase has."""
+        revision = self._model.revision
+        if self._read[0] != revision:
+            power = _watts(tables, rows)
+            tree = self._model.analysis(tables.run, tables.session).tree
+            per_ns = joules_per_kernel_ns(tables.run, tree)
+            self._read = revision, per_ns, power
+        _, per_ns, power = self._read
+        columns: list[Column[PhaseRow]] = []
+        if power:
+            columns.append(
+                column("power", lambda row: watts(power[row.key]) if row.key in power else "", 8)
+            )
+        if per_ns is not None:
+            columns.append(
+                column(
+                    "energy",
+                    lambda row: joules(row.kernel_ns * per_ns) if row.kernel_ns else "",
+                    7,
+                    width=7,
+                )
+            )
+        return columns
+
+
+def _watts(tables: Tables, rows: list[PhaseRow]) -> dict[PhaseKey, float]:
+    found: dict[PhaseKey, float] = {}
+    for row in rows:
+        parts = [] if row.depth else roofs_of_phase(tables.session, tables.run, row)
+        known = [roof.watts for roof in parts if roof.watts is not None]
+        if known and len(known) == len(parts):
+            found[row.key] = sum(known)
+    return found
+
+
+# The kernels that a phase launched, below the tree of phases.
+
+
+_NAME = 50
+"""Cells of a name where there is room."""
+
+
+def phase_kernels(
+    session: Session, run: Run, phase: PhaseRow, width: int, height: int
+) -> tuple[list[Row], dict[Row, Lead]]:
+    """Those that took most, in so many rows, the heading and the titles included, and where each
+    leads."""
+    known = kernel_rows(session, run, ranges_below(phase.phase))
+    found = known[: height - 2]
+    if not found:
+        return [], {}
+    names = short_names([row.name for row in found], _NAME)
+    told_apart = dict(zip([row.name for row in found], names, strict=True))
+    columns = [
+        column("kernel", lambda row: told_apart[row.name], 0, flexible=True, right=False, width=24),
+        *declared(KERNELS, "category", "time_percent", "total_ns", "instances", "med_ns",
+                  time_percent="of these", total_ns="GPU time"),
+    ]  # fmt: skip
+    titles, *rows = table_rows(columns, found, width)
+    leads = {row: Lead("kernels", one.name) for row, one in zip(rows, found, strict=True)}
+    note = f"{len(found)} of {len(known)}" if len(found) < len(known) else ""
+    return [heading(f"Kernels of {phase.path}", width, note), titles, *rows], leads
+
+
+# The last step of a run that is drawn, which stays for a while.
+
+
+_SHOWN_NS = 3_000_000_000
+"""A timeline stays at least this long: many colours are many bytes, and reading takes time."""
+
+
+class LastStep:
+    """What is drawn now."""
+
+    def __init__(self) -> None:
+        self._step: StepTimeline | None = None
+        self._run: Run | None = None
+
+    def rows(
+        self, run: Run, colors: dict[str, int], width: int, height: int, *, libraries: bool
+    ) -> list[Row]:
+        """The timeline of the newest step in a part of `height` lines; none where they are few."""
+        newest = max(run.steps.values(), key=lambda step: step.start_ns, default=None)
+        known = self._step
+        if (
+            newest is None
+            or known is None
+            or self._run is not run
+            or not run.is_active
+            or newest.start_ns - known.start_ns >= _SHOWN_NS
+        ):
+            self._step, self._run = newest, run
+        if self._step is None or height < LEAST_HEIGHT + 8:
+            return []
+        room = min(7, height - 8)
+        return timeline_rows(self._step, run, colors, width, room, libraries=libraries)
+
 
 _WIDE = 132
 """Columns from which bars are long, and power and energy have room."""
