@@ -31,8 +31,7 @@ from gputui.model.hub import Hub
 from gputui.playback.index import Moment
 from gputui.playback.opening import open_recording
 from gputui.state import Session
-from gputui.tui.app import GputuiApp
-from gputui.tui.pace import Pace
+from gputui.tui.app import GputuiApp, Pace
 from gputui.tui.scenes import FOLDER, SCENES
 from gputui.tui.source import Options
 from gputui.tui.tour import caption

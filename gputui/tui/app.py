@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import threading
+import time
 from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
@@ -16,14 +17,12 @@ from textual.driver import Driver
 from gputui.base.sanitize import sanitize
 from gputui.base.standard_streams import notification
 from gputui.model.events import Alert, AnyEvent
+from gputui.model.units import duration
 from gputui.report.alerts import alert_text
 from gputui.report.explain.verdict import Headline
 from gputui.state.session import Hosts
-from gputui.tui.errors import one_line
 from gputui.tui.messages import Connected, EventsReady, NotConnected
-from gputui.tui.model import Model
-from gputui.tui.pace import Pace
-from gputui.tui.rereading import read_again
+from gputui.tui.model import Model, Tables
 from gputui.tui.shell.main import MainScreen
 from gputui.tui.source import (
     Connect,
@@ -34,6 +33,7 @@ from gputui.tui.source import (
     Runner,
 )
 from gputui.tui.themes import THEMES
+from gputui.tui.threads import one_line
 from gputui.tui.tour import Tour
 from gputui.tui.visits import Visits
 from gputui.tui.widgets.line_view import FOR_READERS
@@ -42,8 +42,86 @@ from gputui.tui.widgets.run import state
 if TYPE_CHECKING:
     from textual.timer import Timer
 
+    from gputui.report.scope import RunScope
     from gputui.state import Run, Session
     from gputui.store.journal.writer import RecordingWriter
+
+
+# The chosen steps of a run, read again from its recording.
+
+
+def read_again(app: GputuiApp, run: Run, scope: RunScope) -> None:
+    """Have the model take the tables of these steps once they are read, or why they are not."""
+    from gputui.playback.opening import read_stretch
+    from gputui.report.explain.time_tree import main_loops
+    from gputui.report.scope import of_ranks
+
+    path, source, ranks = app.recorded, app.model.source, app.model.ranks
+    if path is None:
+        app.model.take_stretch(scope, "there is no recording of it")
+        return
+    number, loops = run.started.run, main_loops(run)
+
+    def read() -> Tables:
+        found = read_stretch(str(path), number, loops, scope.first, scope.last)
+        length = duration(found.run.duration_ns)
+        of = of_ranks(found.run, ranks) if ranks else found.run
+        return Tables(found.session, of, f"the scope, about {length}")
+
+    def take(found: Tables | str) -> None:
+        if app.model.source is source and app.model.ranks == ranks:
+            app.model.take_stretch(scope, found)
+            app.main.draw()
+
+    def fail(reason: str) -> None:
+        take("the scope cannot be read")
+        app.main.refuse(reason)
+
+    app.in_thread(read, take, fail)
+
+
+# How often the screen is drawn: at each tick, unless drawing takes too much of a core.
+
+
+SLOW_S = 0.1
+"""CPU time of a drawing that is too much for each tick."""
+
+_IN_A_ROW = 3
+EVERY_S = 2.0
+
+
+class Pace:
+    """Draws when that is due. `clock` gives seconds, `spent` those of this thread on a core."""
+
+    def __init__(
+        self,
+        clock: Callable[[], float] = time.monotonic,
+        spent: Callable[[], float] = time.thread_time,
+    ) -> None:
+        self._clock = clock
+        self._spent = spent
+        self._slow = 0
+        self._next_s = 0.0
+
+    @property
+    def is_slow(self) -> bool:
+        """Whether the screen is drawn every EVERY_S only."""
+        return self._slow >= _IN_A_ROW
+
+    def draw(self, draw: Callable[[], None]) -> float:
+        """Draw, or not; the seconds until it is due again, 0 if it was drawn."""
+        now_s = self._clock()
+        if self.is_slow and now_s < self._next_s:
+            return self._next_s - now_s
+        began_s = self._spent()
+        draw()
+        took_s = self._spent() - began_s
+        if took_s > SLOW_S:
+            self._slow = min(_IN_A_ROW, self._slow + 1)
+        elif took_s < SLOW_S / 2:
+            self._slow = 0
+        self._next_s = self._clock() + EVERY_S
+        return 0.0
 
 
 # Problems of the recording being played or written, reported once and kept in the model; and

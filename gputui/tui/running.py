@@ -70,8 +70,8 @@ def run_app(
 
         from gputui.state import Session
         from gputui.tui.app import GputuiApp
-        from gputui.tui.errors import crash_line
         from gputui.tui.terminal import Terminal
+        from gputui.tui.threads import crash_line
 
         to = begun.connect if begun is not None else connect
         app = GputuiApp(to, Session(), options, driver_class=Terminal, starts=begun is None)

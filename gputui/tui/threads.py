@@ -3,17 +3,65 @@
 from __future__ import annotations
 
 import threading
+import traceback
 from collections.abc import Callable
+from functools import lru_cache
+from pathlib import Path
 from typing import TypeVar
 
+from rich.cells import cell_len
+from rich.segment import Segment
+from textual.color import Color
 from textual.driver import Driver
 from textual.filter import LineFilter, Monochrome, NoColor
 from textual.message import Message
 
+from gputui.base.sanitize import LIKENESS
 from gputui.tui.ending import Ending
-from gputui.tui.errors import one_line
 from gputui.tui.messages import Called
 from gputui.tui.themes import VARIABLE_DEFAULTS, sixteen_colors
+from gputui.tui.widgets.line_view import TextFilter
+
+# Plain ASCII, for terminals and fonts limited to it.
+
+
+@lru_cache(4096)
+def plain(text: str) -> str:
+    """`text` in ASCII and in as many cells: what has no substitute becomes "?"."""
+    if text.isascii():
+        return text
+    text = text.translate(LIKENESS)
+    if text.isascii():
+        return text
+    return "".join(c if c.isascii() else "?" * cell_len(c) for c in text)
+
+
+class AsciiFilter(TextFilter):
+    """Turns every drawn line into ASCII."""
+
+    def apply(self, segments: list[Segment], background: Color) -> list[Segment]:
+        del background
+        return [
+            segment if segment.control else Segment(plain(segment.text), segment.style)
+            for segment in segments
+        ]
+
+
+# Errors in words for people.
+
+
+def one_line(error: BaseException) -> str:
+    """An error in one line: its own message, or its class if it has none."""
+    text = " ".join(str(error).split())
+    return text[:300] if text else type(error).__name__
+
+
+def crash_line(error: BaseException) -> str:
+    """An internal error in one line: what and where, without anybody's data."""
+    frames = traceback.extract_tb(error.__traceback__)
+    where = f" at {Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else ""
+    return f"internal error: {type(error).__name__}: {one_line(error)}{where}"
+
 
 # How the application looks on the terminal there is: its colours, and ASCII where that is
 # all.
@@ -25,7 +73,7 @@ class Look(Ending):
     def __init__(self, driver_class: type[Driver] | None, *, ascii_only: bool) -> None:
         self._ascii: list[LineFilter] = []
         if ascii_only:
-            from gputui.tui.plain import AsciiFilter
+            from gputui.tui.threads import AsciiFilter
 
             self._ascii.append(AsciiFilter())
         self._colorless = NoColor()

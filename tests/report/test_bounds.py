@@ -27,7 +27,7 @@ from gputui.report.explain.time_tree import time_tree
 from gputui.report.phases import phase_rows
 from gputui.report.roofline import Roof, roofline, roofs_of_phase, steady_scope, tensor_type
 from gputui.report.tables.bounds import PhaseCauses, causes_of, phase_causes
-from gputui.tui.widgets.phase_details import phase_details
+from gputui.tui.views.phases import phase_details
 from tests.conftest import DATA
 from tests.events_for_tests import defined, gpu, header, times
 from tests.report.test_verdict import STEP_NS, a_run, delta

@@ -28,7 +28,7 @@ from gputui.report.comparable import Subject
 from gputui.report.compare import Comparison, Condition, compare
 from gputui.report.statistics import Mean, mean_of_blocks, noise
 from gputui.tui.run_index import RunFacts, change_between
-from gputui.tui.widgets.comparison import comparison_columns
+from gputui.tui.views.compare import comparison_columns
 from tests.conftest import DATA
 from tests.events_for_tests import times
 from tests.report.test_verdict import STEP_NS, a_run, delta

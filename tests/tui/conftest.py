@@ -12,9 +12,8 @@ from rich.cells import cell_len
 from textual.pilot import Pilot
 
 from gputui.state import Session
-from gputui.tui.app import GputuiApp
+from gputui.tui.app import GputuiApp, Pace
 from gputui.tui.dialogs.dialog import Frame
-from gputui.tui.pace import Pace
 from gputui.tui.source import Options
 from gputui.tui.widgets.line_view import LineView
 from tests.tui.scripted import Batch, ScriptedSource

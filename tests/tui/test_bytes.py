@@ -16,9 +16,8 @@ from textual.strip import Strip
 
 from gputui.model.events import MachineSample
 from gputui.state import Session
-from gputui.tui.app import GputuiApp
+from gputui.tui.app import GputuiApp, Pace
 from gputui.tui.narrow_updates import Pen
-from gputui.tui.pace import Pace
 from gputui.tui.widgets.canvas import changed_runs
 from tests.bench.bench_screen import CountingDriver
 from tests.conftest import DATA

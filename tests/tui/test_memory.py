@@ -8,8 +8,8 @@ import pytest
 
 from gputui.model.events import GpuSample, GpuUnavailable
 from gputui.state import Gpu, Session
+from gputui.tui.views.memory import bar_row
 from gputui.tui.widgets.canvas import row_width
-from gputui.tui.widgets.memory_charts import bar_row
 from tests.tui import scripted
 from tests.tui.conftest import Show
 from tests.tui.scripted import GIB

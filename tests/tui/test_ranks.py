@@ -20,7 +20,7 @@ from gputui.model.events import (
 )
 from gputui.model.leaves import Leaf
 from gputui.state import Session
-from gputui.tui.widgets.rank_lanes import aligned_by, lanes_together
+from gputui.tui.views.ranks import aligned_by, lanes_together
 from tests.events_for_tests import at, attached, header, run_started, times
 from tests.report.test_ranks import job_events, rank
 from tests.sessions_for_tests import analysed

@@ -27,8 +27,7 @@ from gputui.report.tables.ranks import RankSum, most, rank_sums
 from gputui.tui.model import Model, Tables
 from gputui.tui.widgets.canvas import Row, bar, beside, clip, heading, labelled, row_width, wrap
 from gputui.tui.widgets.names import cut_middle, short_names
-from gputui.tui.widgets.no_run import no_run
-from gputui.tui.widgets.scope import scope_rows
+from gputui.tui.widgets.no_run import no_run, scope_rows
 from gputui.tui.widgets.statistics import call_columns, kernel_columns, operation_columns
 from gputui.tui.widgets.table import column
 from gputui.tui.widgets.table_view import NO_MATCH, TableView

@@ -28,23 +28,20 @@ from gputui.tui.source import ManyHosts, Playback
 from gputui.tui.threads import Threads
 from gputui.tui.widgets import cpu_panels as cpu
 from gputui.tui.widgets import run_panels as short
-from gputui.tui.widgets.alerts import alert_rows
 from gputui.tui.widgets.canvas import Row, chosen_row, clip, fit, paragraph, wrap
 from gputui.tui.widgets.causes import hundred_bar, legend
 from gputui.tui.widgets.distribution import distribution
 from gputui.tui.widgets.gpu_panel import gpu_panel
 from gputui.tui.widgets.hosts import short_hosts
-from gputui.tui.widgets.no_run import no_run
-from gputui.tui.widgets.panels import Layout, Panel, columns_of
+from gputui.tui.widgets.no_run import no_run, scope_rows
 from gputui.tui.widgets.recordings import (
     command_of,
     date_text,
     run_before,
     what_changed,
 )
-from gputui.tui.widgets.run import metric_rows, problems, run_row
-from gputui.tui.widgets.run_panels import Chosen
-from gputui.tui.widgets.scope import scope_rows
+from gputui.tui.widgets.run import alert_rows, metric_rows, problems, run_row
+from gputui.tui.widgets.run_panels import Chosen, Layout, Panel, columns_of
 from gputui.tui.widgets.step_lanes import newest_step
 from gputui.tui.widgets.table import Move
 from gputui.tui.widgets.verdict import NO_VERDICT, evidence, unaccounted, verdict_rows

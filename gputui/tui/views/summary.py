@@ -27,10 +27,9 @@ from gputui.state import Run, Session
 from gputui.tui.model import WHOLE, Model
 from gputui.tui.widgets.canvas import Row, Span, flow, heading, paragraph, wrap
 from gputui.tui.widgets.marks import TOP_MARKS, mark_columns
-from gputui.tui.widgets.no_run import no_run
+from gputui.tui.widgets.no_run import no_run, scope_rows
 from gputui.tui.widgets.result import MOST_ROWS, result_rows
 from gputui.tui.widgets.run import problems, state
-from gputui.tui.widgets.scope import scope_rows
 from gputui.tui.widgets.statistics import (
     call_columns,
     kernel_columns,

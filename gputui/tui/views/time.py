@@ -19,7 +19,6 @@ from gputui.report.tables.bounds import idle_phases
 from gputui.report.tables.memory import OUTSIDE
 from gputui.state import Run
 from gputui.tui.model import Model
-from gputui.tui.widgets.alerts import MARK, has_alert
 from gputui.tui.widgets.canvas import (
     Row,
     bar,
@@ -33,9 +32,9 @@ from gputui.tui.widgets.canvas import (
 )
 from gputui.tui.widgets.causes import Sums, amount, look, of_scope, sums
 from gputui.tui.widgets.names import cut_middle
-from gputui.tui.widgets.no_run import no_run
+from gputui.tui.widgets.no_run import no_run, scope_rows
+from gputui.tui.widgets.run import MARK, has_alert
 from gputui.tui.widgets.run_panels import phases
-from gputui.tui.widgets.scope import scope_rows
 from gputui.tui.widgets.table import Move
 from gputui.tui.widgets.verdict import unaccounted
 from gputui.tui.widgets.view import (

@@ -16,15 +16,13 @@ from gputui.report.explain.time_tree import TimeTree
 from gputui.report.phases import main_step, phase_rows
 from gputui.state import Run
 from gputui.tui.model import Model
-from gputui.tui.widgets.canvas import Row, Span, clip, heading, wrap
+from gputui.tui.widgets.canvas import Row, Span, apportion, clip, heading, wrap
 from gputui.tui.widgets.causes import leaf_named
 from gputui.tui.widgets.chart import block_rows
 from gputui.tui.widgets.cpu_panels import step_times
 from gputui.tui.widgets.distribution import distribution
-from gputui.tui.widgets.ink import apportion
-from gputui.tui.widgets.no_run import no_run
+from gputui.tui.widgets.no_run import dimmed, no_run, scope_rows
 from gputui.tui.widgets.one_step import OneStepView
-from gputui.tui.widgets.scope import dimmed, scope_rows
 from gputui.tui.widgets.step_bars import CUT, step_bars
 from gputui.tui.widgets.step_columns import (
     NEXT_SLOW,

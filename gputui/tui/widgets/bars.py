@@ -11,9 +11,9 @@ from gputui.tui.shell.keys import KEYS, REPLAY_KEYS, Key
 from gputui.tui.shell.views import GROUP_OF, GROUPS, tab_texts
 from gputui.tui.source import JobElsewhere, Playback
 from gputui.tui.times import clock_text
-from gputui.tui.widgets.alerts import MARK
 from gputui.tui.widgets.canvas import Row, Span, clip, fit, row_width
 from gputui.tui.widgets.line_view import LineView
+from gputui.tui.widgets.run import MARK
 
 _ORDER = (
     *("go_home", "clear", "activate", "recording('mark')", "recording('compare')"),

@@ -8,8 +8,7 @@ from typing import NamedTuple
 from gputui.model.leaves import LEAF_OF_KEY, LEAVES, Leaf
 from gputui.model.units import duration
 from gputui.report.explain.time_tree import TimeTree
-from gputui.tui.widgets.canvas import Row, Span, bar, chosen_row, clip, flow, row_width
-from gputui.tui.widgets.ink import apportion
+from gputui.tui.widgets.canvas import Row, Span, apportion, bar, chosen_row, clip, flow, row_width
 
 
 class Look(NamedTuple):

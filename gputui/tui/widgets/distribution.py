@@ -10,7 +10,7 @@ from gputui.model.statistics import FINE
 from gputui.model.steps import SLOW
 from gputui.model.units import count, duration
 from gputui.tui.widgets.canvas import Row, bar
-from gputui.tui.widgets.panels import Panel
+from gputui.tui.widgets.run_panels import Panel
 
 _LABEL = 19
 

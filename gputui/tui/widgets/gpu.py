@@ -9,9 +9,8 @@ from gputui.model.events import GpuSample
 from gputui.model.units import MISSING, celsius, percent, size, watts
 from gputui.report.schema import Column
 from gputui.state import Gpu, Run
-from gputui.tui.widgets.alerts import MARK, has_alert
 from gputui.tui.widgets.canvas import Row, flow, heading, wrap
-from gputui.tui.widgets.chart import spark
+from gputui.tui.widgets.chart import Look, spark
 from gputui.tui.widgets.gpu_charts import chart_grid, charts, time_axis
 from gputui.tui.widgets.gpu_details import instance_rows
 from gputui.tui.widgets.gpu_figures import (
@@ -25,7 +24,7 @@ from gputui.tui.widgets.gpu_figures import (
     throttling,
     trouble,
 )
-from gputui.tui.widgets.series import Look
+from gputui.tui.widgets.run import MARK, has_alert
 from gputui.tui.widgets.table import column
 
 CARD_HEIGHT = 9

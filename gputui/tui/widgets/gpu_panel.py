@@ -15,7 +15,7 @@ from gputui.tui.widgets.canvas import Row
 from gputui.tui.widgets.chart import Chart, TimeAxis, spark
 from gputui.tui.widgets.gpu_charts import charts
 from gputui.tui.widgets.gpu_figures import temperature, throttled_in, throttling
-from gputui.tui.widgets.panels import Panel
+from gputui.tui.widgets.run_panels import Panel
 
 _SPARK_S = 60
 _WITH_LONG_NAMES = 50

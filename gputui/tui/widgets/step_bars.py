@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import pairwise
 
+from gputui.tui.widgets.canvas import nice_top
 from gputui.tui.widgets.chart import block_rows
-from gputui.tui.widgets.ink import nice_top
 from gputui.tui.widgets.step_columns import Column
 
 CUT = "▲"

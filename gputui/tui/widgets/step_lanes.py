@@ -10,7 +10,7 @@ from gputui.model.units import duration
 from gputui.tui.widgets.canvas import Row, Span
 from gputui.tui.widgets.causes import look
 from gputui.tui.widgets.chart import block_rows
-from gputui.tui.widgets.panels import Panel
+from gputui.tui.widgets.run_panels import Panel
 
 LABEL, FIGURE = 14, 8
 _SEEN = 0.125
