@@ -21,7 +21,6 @@ from gputui.model.units import duration
 from gputui.report.alerts import alert_text
 from gputui.report.explain.verdict import Headline
 from gputui.state.session import Hosts
-from gputui.tui.messages import Connected, EventsReady, NotConnected
 from gputui.tui.model import Model, Tables
 from gputui.tui.shell.main import MainScreen
 from gputui.tui.source import (
@@ -33,7 +32,7 @@ from gputui.tui.source import (
     Runner,
 )
 from gputui.tui.themes import THEMES
-from gputui.tui.threads import one_line
+from gputui.tui.threads import Connected, EventsReady, NotConnected, one_line
 from gputui.tui.tour import Tour
 from gputui.tui.visits import Visits
 from gputui.tui.widgets.line_view import FOR_READERS

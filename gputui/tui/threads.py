@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import traceback
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import TypeVar
@@ -18,9 +19,41 @@ from textual.message import Message
 
 from gputui.base.sanitize import LIKENESS
 from gputui.tui.ending import Ending
-from gputui.tui.messages import Called
+from gputui.tui.source import Source
 from gputui.tui.themes import VARIABLE_DEFAULTS, sixteen_colors
 from gputui.tui.widgets.line_view import TextFilter
+
+# Messages that cross threads on their way to the screen.
+
+
+class EventsReady(Message, bubble=False):
+    """Events wait to be taken. Several of these count as one."""
+
+    def can_replace(self, message: Message) -> bool:
+        """A later notice adds nothing to an earlier one."""
+        return isinstance(message, EventsReady)
+
+
+@dataclass
+class Connected(Message, bubble=False):
+    """The source is running."""
+
+    source: Source
+
+
+@dataclass
+class NotConnected(Message, bubble=False):
+    """There is no source, and why."""
+
+    reason: str
+
+
+@dataclass
+class Called(Message, bubble=False):
+    """A thread has finished: the screen's thread calls `then`."""
+
+    then: Callable[[], None]
+
 
 # Plain ASCII, for terminals and fonts limited to it.
 

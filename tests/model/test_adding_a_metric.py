@@ -87,7 +87,7 @@ from gputui.report.summary_document import summary_document
 from gputui.state import Session
 from gputui.cli.reference import recording_page
 from gputui.tui.widgets.gpu_charts import charts
-from gputui.tui.widgets.gpu_details import detail_rows
+from gputui.tui.widgets.gpu import detail_rows
 import io
 
 assert gputui.__file__.startswith(FOLDER), gputui.__file__

@@ -8,7 +8,7 @@ import re
 from gputui.model.events import RunStarted
 from gputui.tui.source import Options
 from gputui.tui.widgets.canvas import Row
-from gputui.tui.widgets.readable import chosen_place, readable
+from gputui.tui.widgets.line_view import chosen_place, readable
 from tests.tui import scripted
 from tests.tui.conftest import Show
 

@@ -23,11 +23,11 @@ from gputui.state import Session
 from gputui.tui.app import GputuiApp
 from gputui.tui.dialogs.boxes import DetailsBox
 from gputui.tui.dialogs.workloads import Field, Target, needs_row
-from gputui.tui.messages import Called
 from gputui.tui.shell.keys import KEYS, MACHINE, MOVE
 from gputui.tui.shell.main import MainScreen
 from gputui.tui.shell.views import TABS
 from gputui.tui.source import Options
+from gputui.tui.threads import Called
 from tests.tui import scripted
 from tests.tui.conftest import Show
 from tests.tui.scripted import Batch

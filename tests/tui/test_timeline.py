@@ -26,16 +26,17 @@ from gputui.model.sketch import Accumulator
 from gputui.playback.opening import open_recording
 from gputui.report.explain.time_tree import TimeTree
 from gputui.tui.views.timeline import TimelineView
-from gputui.tui.widgets.step_bars import spread, step_bars
+from gputui.tui.widgets.one_step import columns_of, gap_words
 from gputui.tui.widgets.step_columns import (
     Column,
     columns_of_tree,
     explained,
     next_slow,
     numbers_row,
+    spread,
+    step_bars,
     together,
 )
-from gputui.tui.widgets.step_lanes import columns_of, gap_words
 from tests.conftest import DATA
 from tests.tui.conftest import Show
 from tests.tui.test_recorded import recorded

@@ -18,7 +18,7 @@ from gputui.tui.shell.keys import MOVE, keys_of
 from gputui.tui.shell.views import GROUPS
 from gputui.tui.source import Runner
 from gputui.tui.themes import NAMES
-from gputui.tui.widgets.names import short_names
+from gputui.tui.widgets.canvas import short_names
 from gputui.tui.widgets.view import Lead
 
 if TYPE_CHECKING:

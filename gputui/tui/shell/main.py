@@ -14,7 +14,6 @@ from textual.app import ComposeResult, ScreenStackError
 from textual.containers import Container
 from textual.geometry import Size
 
-from gputui.tui.messages import Called
 from gputui.tui.model import Model
 from gputui.tui.narrow_updates import NarrowCompositor
 from gputui.tui.shell.commands import Commands
@@ -22,6 +21,7 @@ from gputui.tui.shell.keys import bindings, is_key
 from gputui.tui.shell.possible_keys import hinted, tabs_of
 from gputui.tui.shell.views import GROUPS, TABS
 from gputui.tui.source import Playback
+from gputui.tui.threads import Called
 from gputui.tui.widgets.bars import CaptionBar, KeyBar, TopBar
 from gputui.tui.widgets.canvas import ROLES
 from gputui.tui.widgets.log import LogPane
@@ -38,8 +38,8 @@ from gputui.tui.widgets.view import (
 
 if TYPE_CHECKING:
     from gputui.report.tables.processes import ProcessRow
+    from gputui.tui.dialogs.boxes import FilterField
     from gputui.tui.recording_library import RecordingLibrary
-    from gputui.tui.shell.filter_field import FilterField
 
 
 # Keys that the shown view answers, and the message where it has no answer.
@@ -420,7 +420,7 @@ class MainScreen(ViewKeys):
         if not self.view.FILTERS:
             self.say("nothing to filter here")
             return
-        from gputui.tui.shell.filter_field import FilterField
+        from gputui.tui.dialogs.boxes import FilterField
 
         if not self.query(FilterField) and self.bottom.is_attached:
             field = FilterField(self.view.needle)

@@ -17,8 +17,7 @@ from gputui.report.compare import NOISE_RULE, Comparison
 from gputui.report.schema import AnyColumn, AnyTable, Cell, Column
 from gputui.report.tables.workload import metric_text
 from gputui.tui.model import Model
-from gputui.tui.widgets.canvas import Row, labelled, wrap
-from gputui.tui.widgets.names import short_names
+from gputui.tui.widgets.canvas import Row, labelled, short_names, wrap
 from gputui.tui.widgets.recordings import recording_name
 from gputui.tui.widgets.table import column, column_at, table_rows
 from gputui.tui.widgets.table_view import NO_MATCH, TableView

@@ -10,13 +10,24 @@ from gputui.tui.model import Model
 from gputui.tui.source import Playback, Runner
 from gputui.tui.widgets import gpu as cards
 from gputui.tui.widgets.canvas import Row, beside, clip, flow, heading, wrap
-from gputui.tui.widgets.gpu_charts import ChartedView, chart_grid
-from gputui.tui.widgets.gpu_details import detail_rows
+from gputui.tui.widgets.gpu import detail_rows
+from gputui.tui.widgets.gpu_charts import (
+    ChartedView,
+    chart_grid,
+    host_charts,
+    host_details,
+    host_items,
+    link_rows,
+)
 from gputui.tui.widgets.gpu_figures import out_of_line
-from gputui.tui.widgets.host import host_charts, host_details, host_items, link_rows
 from gputui.tui.widgets.no_run import scope_rows
-from gputui.tui.widgets.process_list import ProcessListView
-from gputui.tui.widgets.processes import known_rows, listed, process_columns, told_rows
+from gputui.tui.widgets.processes import (
+    ProcessListView,
+    known_rows,
+    listed,
+    process_columns,
+    told_rows,
+)
 from gputui.tui.widgets.run import alert_rows, has_alert
 from gputui.tui.widgets.table import Move, table_rows
 from gputui.tui.widgets.view import (

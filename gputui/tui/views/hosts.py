@@ -13,8 +13,7 @@ from gputui.tui.model import Model
 from gputui.tui.widgets import hosts as lines
 from gputui.tui.widgets.canvas import Row, chosen_row, clip, heading, wrap
 from gputui.tui.widgets.hosts import Class, HostFold, HostRow, Listed
-from gputui.tui.widgets.process_list import ProcessListView
-from gputui.tui.widgets.processes import listed, process_columns
+from gputui.tui.widgets.processes import ProcessListView, listed, process_columns
 from gputui.tui.widgets.table import Cursor, Move, column
 from gputui.tui.widgets.view import (
     Details,

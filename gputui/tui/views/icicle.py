@@ -13,9 +13,8 @@ from gputui.model.units import count, duration, percent
 from gputui.report.icicle import IciclePart, of_step
 from gputui.state import Run
 from gputui.tui.model import Model
-from gputui.tui.widgets.canvas import Row, Span, bar, fit, heading, paragraph, wrap
+from gputui.tui.widgets.canvas import Row, Span, bar, cut_middle, fit, heading, paragraph, wrap
 from gputui.tui.widgets.causes import look
-from gputui.tui.widgets.names import cut_middle
 from gputui.tui.widgets.no_run import no_run
 from gputui.tui.widgets.table import Move
 from gputui.tui.widgets.tree import phase_colors

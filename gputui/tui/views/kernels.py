@@ -25,12 +25,27 @@ from gputui.report.tables.launches import shape_rows
 from gputui.report.tables.memory import OUTSIDE
 from gputui.report.tables.ranks import RankSum, most, rank_sums
 from gputui.tui.model import Model, Tables
-from gputui.tui.widgets.canvas import Row, bar, beside, clip, heading, labelled, row_width, wrap
-from gputui.tui.widgets.names import cut_middle, short_names
+from gputui.tui.widgets.canvas import (
+    Row,
+    bar,
+    beside,
+    clip,
+    cut_middle,
+    heading,
+    labelled,
+    row_width,
+    short_names,
+    wrap,
+)
 from gputui.tui.widgets.no_run import no_run, scope_rows
-from gputui.tui.widgets.statistics import call_columns, kernel_columns, operation_columns
 from gputui.tui.widgets.table import column
-from gputui.tui.widgets.table_view import NO_MATCH, TableView
+from gputui.tui.widgets.table_view import (
+    NO_MATCH,
+    TableView,
+    call_columns,
+    kernel_columns,
+    operation_columns,
+)
 from gputui.tui.widgets.verdict import why_empty
 from gputui.tui.widgets.view import Details, Lead
 

@@ -18,14 +18,18 @@ from gputui.tui.model import WHOLE, Model
 from gputui.tui.widgets import memory_tables as tables
 from gputui.tui.widgets.canvas import Row, Span, bar, clip, flow, heading, row_width, wrap
 from gputui.tui.widgets.chart import Chart, Look
-from gputui.tui.widgets.gpu_charts import ChartedView, bandwidth_chart, chart_grid
+from gputui.tui.widgets.gpu_charts import (
+    ChartedView,
+    bandwidth_chart,
+    chart_grid,
+    host_charts,
+    host_items,
+)
 from gputui.tui.widgets.gpu_figures import memory_fraction, memory_role
-from gputui.tui.widgets.host import host_charts, host_items
 from gputui.tui.widgets.no_run import scope_rows
 from gputui.tui.widgets.processes import Order, known_rows, listed, process_columns
-from gputui.tui.widgets.statistics import call_columns
 from gputui.tui.widgets.table import Move, moved
-from gputui.tui.widgets.table_view import NO_MATCH, TableView
+from gputui.tui.widgets.table_view import NO_MATCH, TableView, call_columns
 from gputui.tui.widgets.verdict import why_empty
 from gputui.tui.widgets.view import (
     Details,

@@ -23,12 +23,21 @@ from gputui.state import Run
 from gputui.store.trace import Int64s
 from gputui.tui.model import Model
 from gputui.tui.source import Runner
-from gputui.tui.widgets.canvas import Row, Span, bar, clip, fit, heading, wrap
+from gputui.tui.widgets.canvas import (
+    Row,
+    Span,
+    bar,
+    clip,
+    cut_middle,
+    fit,
+    heading,
+    short_names,
+    wrap,
+)
 from gputui.tui.widgets.causes import look
 from gputui.tui.widgets.chart import block_rows
-from gputui.tui.widgets.dragged import DraggedView
-from gputui.tui.widgets.names import cut_middle, short_names
 from gputui.tui.widgets.no_run import no_run
+from gputui.tui.widgets.one_step import DraggedView
 from gputui.tui.widgets.table import Move
 from gputui.tui.widgets.tree import phase_colors
 from gputui.tui.widgets.view import Details, Lead, Notice, Place

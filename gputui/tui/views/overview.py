@@ -34,6 +34,7 @@ from gputui.tui.widgets.distribution import distribution
 from gputui.tui.widgets.gpu_panel import gpu_panel
 from gputui.tui.widgets.hosts import short_hosts
 from gputui.tui.widgets.no_run import no_run, scope_rows
+from gputui.tui.widgets.one_step import newest_step
 from gputui.tui.widgets.recordings import (
     command_of,
     date_text,
@@ -42,7 +43,6 @@ from gputui.tui.widgets.recordings import (
 )
 from gputui.tui.widgets.run import alert_rows, metric_rows, problems, run_row
 from gputui.tui.widgets.run_panels import Chosen, Layout, Panel, columns_of
-from gputui.tui.widgets.step_lanes import newest_step
 from gputui.tui.widgets.table import Move
 from gputui.tui.widgets.verdict import NO_VERDICT, evidence, unaccounted, verdict_rows
 from gputui.tui.widgets.view import (

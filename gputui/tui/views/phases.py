@@ -22,17 +22,14 @@ from gputui.report.tables.energy import joules_per_kernel_ns
 from gputui.report.tables.nsys import KERNELS
 from gputui.state import Run, Session
 from gputui.tui.model import Model, Tables
-from gputui.tui.widgets.canvas import Row, heading, labelled, wrap
+from gputui.tui.widgets.canvas import Row, heading, labelled, short_names, wrap
 from gputui.tui.widgets.chart import spark
-from gputui.tui.widgets.marks import newest_rows
-from gputui.tui.widgets.names import short_names
 from gputui.tui.widgets.no_run import no_run, scope_rows
 from gputui.tui.widgets.run import metric_rows, problems, run_row
 from gputui.tui.widgets.run_panels import telling
-from gputui.tui.widgets.statistics import time_rows
 from gputui.tui.widgets.table import Move, column, declared, table_rows
-from gputui.tui.widgets.table_view import TableView
-from gputui.tui.widgets.timeline import LEAST_HEIGHT, timeline_rows
+from gputui.tui.widgets.table_view import TableView, time_rows
+from gputui.tui.widgets.timeline import LEAST_HEIGHT, newest_rows, timeline_rows
 from gputui.tui.widgets.tree import (
     SORT_OF_TITLE,
     SORTS,

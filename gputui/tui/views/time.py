@@ -24,6 +24,7 @@ from gputui.tui.widgets.canvas import (
     bar,
     beside,
     chosen_row,
+    cut_middle,
     fit,
     heading,
     labelled,
@@ -31,7 +32,6 @@ from gputui.tui.widgets.canvas import (
     wrap,
 )
 from gputui.tui.widgets.causes import Sums, amount, look, of_scope, sums
-from gputui.tui.widgets.names import cut_middle
 from gputui.tui.widgets.no_run import no_run, scope_rows
 from gputui.tui.widgets.run import MARK, has_alert
 from gputui.tui.widgets.run_panels import phases

@@ -22,9 +22,9 @@ from gputui.tui.widgets.chart import block_rows
 from gputui.tui.widgets.cpu_panels import step_times
 from gputui.tui.widgets.distribution import distribution
 from gputui.tui.widgets.no_run import dimmed, no_run, scope_rows
-from gputui.tui.widgets.one_step import OneStepView
-from gputui.tui.widgets.step_bars import CUT, step_bars
+from gputui.tui.widgets.one_step import LABEL, OneStepView
 from gputui.tui.widgets.step_columns import (
+    CUT,
     NEXT_SLOW,
     Column,
     because_of,
@@ -35,10 +35,10 @@ from gputui.tui.widgets.step_columns import (
     no_steps,
     numbers_row,
     slow_words,
+    step_bars,
     title,
     together,
 )
-from gputui.tui.widgets.step_lanes import LABEL
 from gputui.tui.widgets.table import Move
 from gputui.tui.widgets.timeline import LEAST_HEIGHT, timeline_rows
 from gputui.tui.widgets.tree import phase_colors

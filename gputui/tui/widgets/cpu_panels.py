@@ -9,8 +9,8 @@ from gputui.report.phases import PhaseRow
 from gputui.state import Run
 from gputui.tui.model import Model
 from gputui.tui.widgets.distribution import distribution
+from gputui.tui.widgets.gpu_charts import host_charts
 from gputui.tui.widgets.gpu_panel import spark_row
-from gputui.tui.widgets.host import host_charts
 from gputui.tui.widgets.run_panels import Panel
 from gputui.tui.widgets.timeline import LEAST_HEIGHT, timeline_rows
 from gputui.tui.widgets.tree import phase_colors

@@ -13,12 +13,21 @@ from gputui.report.explain.time_tree import TimeTree
 from gputui.report.phases import LEAST_LEVEL, PhaseRow
 from gputui.report.statistics import TableRow
 from gputui.state import Run
-from gputui.tui.widgets.canvas import ELLIPSIS, Row, bar, beside, chosen_row, fit, flow, heading
+from gputui.tui.widgets.canvas import (
+    ELLIPSIS,
+    Row,
+    bar,
+    beside,
+    chosen_row,
+    cut_middle,
+    fit,
+    flow,
+    heading,
+    short_names,
+)
 from gputui.tui.widgets.causes import cause_rows, of_scope
 from gputui.tui.widgets.log import log_rows, output_note
-from gputui.tui.widgets.names import cut_middle, short_names
-from gputui.tui.widgets.step_bars import CUT, spread, step_bars
-from gputui.tui.widgets.step_columns import Column, columns_of_tree
+from gputui.tui.widgets.step_columns import CUT, Column, columns_of_tree, spread, step_bars
 
 # Panels: headings with rows below them, some of which can be chosen, laid out side by side.
 

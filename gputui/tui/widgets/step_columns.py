@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import groupby, pairwise
 
 from gputui.model.events import StepBlock
 from gputui.model.leaves import LEAVES, Leaf, idle_sum
 from gputui.model.steps import SLOW
 from gputui.model.units import count, duration
 from gputui.report.explain.time_tree import TimeTree
-from gputui.tui.widgets.canvas import Row, Span, clip, heading, wrap
+from gputui.tui.widgets.canvas import Row, Span, clip, heading, nice_top, wrap
 from gputui.tui.widgets.causes import look
+from gputui.tui.widgets.chart import block_rows
 
 _IDLE_SEEN = 0.125
 """Share of a column from which its idle time has a texture."""
@@ -249,3 +250,48 @@ def no_steps(tree: TimeTree) -> str:
         newest = f"the newest {len(tree.newest)} of {count(tree.steps)} steps"
         return f"Only the lengths of {newest} were kept one by one."
     return "No loop was found so far: the steps appear here when one is."
+
+
+# Columns of steps as bars: how long steps usually took there, and up to where the longest
+# one.
+
+
+CUT = "▲"
+"""Where a step was longer than the axis."""
+
+_SINGLE = "│"
+"""From the mean of several steps to the longest of them."""
+
+
+def spread(columns: Sequence[Column], room: int) -> list[Sequence[Column]]:
+    """What stands in each of `room` cells: several columns where there are more, and the other way
+    round."""
+    ends = [len(columns) * at // room for at in range(room + 1)]
+    return [columns[low : max(high, low + 1)] for low, high in pairwise(ends)]
+
+
+def step_bars(
+    cells: Sequence[Sequence[Column]], usual_ns: float, tall: int
+) -> tuple[list[str], float]:
+    """Rows, the top one first, and where the axis ends: where usual steps would lose their ink the
+    longest ones are cut."""
+    longest = [max(column.drawn_ns for column in cell) for cell in cells]
+    means = [
+        min(top, max(column.level_ns for column in cell))
+        for cell, top in zip(cells, longest, strict=True)
+    ]
+    most = max(longest, default=0.0)
+    scale = nice_top(min(most, 2 * tall * (usual_ns or most)))
+    rows = block_rows(list(means), scale, tall)
+    if tall == 1:
+        [line] = block_rows(list(longest), scale, 1)
+        rows = [line]
+    found = []
+    for y, row in enumerate(rows):
+        half = scale * (tall - y - 0.5) / tall
+        cells_of = (
+            CUT if not y and top > scale else _SINGLE if cell == " " and top >= half else cell
+            for cell, top in zip(row, longest, strict=True)
+        )
+        found.append("".join(cells_of))
+    return found, scale

@@ -10,8 +10,7 @@ import msgspec
 from rich.cells import cell_len
 
 from gputui.report.schema import Column, TableSpec, columns_that_fit
-from gputui.tui.widgets.canvas import Row, Span, chosen_row, fit
-from gputui.tui.widgets.names import cut_middle
+from gputui.tui.widgets.canvas import Row, Span, chosen_row, cut_middle, fit
 
 T = TypeVar("T")
 Move = Literal["up", "down", "page_up", "page_down", "home", "end", "left", "right"]

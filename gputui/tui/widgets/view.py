@@ -16,8 +16,7 @@ from gputui.report.tables.processes import ProcessRow
 from gputui.tui.model import Model
 from gputui.tui.shell.keys import is_key, named
 from gputui.tui.widgets.canvas import Row
-from gputui.tui.widgets.line_view import LineView
-from gputui.tui.widgets.readable import WIDTH
+from gputui.tui.widgets.line_view import WIDTH, LineView
 from gputui.tui.widgets.table import Cursor, Move
 
 if TYPE_CHECKING:
