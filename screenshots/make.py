@@ -59,7 +59,6 @@ PICTURES: tuple[tuple[str, tuple[int, int], str, tuple[str, ...]], ...] = (
     ("overview-200x50", (200, 50), "whole", ("1",)),
     ("workloads", (120, 40), "whole", ("w",)),
     ("workload", (120, 40), "whole", ("w", "enter", *["down"] * 4)),
-    ("palette", (120, 40), "whole", ("colon",)),
     ("help", (120, 40), "whole", ("h",)),
 )
 """Name, columns and lines, what is shown, keys pressed."""
