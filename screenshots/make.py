@@ -24,6 +24,7 @@ from unittest import mock
 
 from textual.pilot import Pilot
 from textual.strip import Strip
+from textual.widgets import Input
 
 from gputui.collect.catalogue import Forecast, load_catalogue
 from gputui.model.events import AnyEvent, RunProgress
@@ -189,6 +190,9 @@ async def still(
             await pilot.press(key)
             await settled(app, pilot)
         await settled(app, pilot)
+        for field in app.screen.query(Input):
+            field.cursor_blink = False
+        await pilot.pause()
         picture = app.export_screenshot(title="gputui")
     # Its own prefix of all names follows how the text happens to be divided, too.
     return re.sub(r"\bterminal-\d+\b", f"gputui-{name}", picture)
