@@ -41,6 +41,14 @@ _EVENTS = re.compile(rb'"traceEvents"\s*:\s*\[')
 
 _SPACES = b" \t\r\n"
 
+_BETWEEN = re.compile(rb'(\})\s*,\s*\{\s*"ph"')
+"""The end of an event that another one follows, as Kineto writes them: no text holds such quotes.
+If it stands within an event after all, what is before it does not decode. Finding every bracket
+took a fifth of the time of reading."""
+
+_LAST_BYTES = 1 << 12
+"""The last bytes of a portion in which that is looked for."""
+
 _QUOTE, _BACKSLASH = ord('"'), ord("\\")
 
 _CHANGES = np.zeros(256, np.int8)
@@ -182,6 +190,12 @@ class TraceEvents:
         while not ended:
             more = self._stream.read(PORTION_BYTES)
             held += more
+            if more and (between := _BETWEEN.search(held, max(0, len(held) - _LAST_BYTES))):
+                events = self._decoded_whole(held[: between.end(1)])
+                if events is not None:
+                    yield events
+                    held = held[between.end(1) :]
+                    continue
             structure = _structure(held)
             if structure.events_end:
                 yield self._decoded(held, structure)
@@ -213,7 +227,20 @@ class TraceEvents:
                 raise JournalError("it has no traceEvents")
 
     def _decoded(self, held: bytes, structure: _Structure) -> Sequence[AnyTraceEvent]:
-        data = held[: structure.events_end].lstrip(_SPACES + b",")
+        whole = self._decoded_whole(held[: structure.events_end])
+        if whole is not None:
+            return whole
+        events: list[TraceEvent] = []
+        for start, end in structure.events:
+            try:
+                events.append(_decoded_alone(held[start:end]))
+            except (msgspec.DecodeError, RecursionError):
+                self.skipped += 1
+        return events
+
+    def _decoded_whole(self, data: bytes) -> Sequence[AnyTraceEvent] | None:
+        """Events between commas; None if one of them is none."""
+        data = data.lstrip(_SPACES + b",")
         try:
             if not self._is_late:
                 quick = _quick_list.decode(b"[" + data + b"]")
@@ -222,14 +249,7 @@ class TraceEvents:
                     return quick
             return _event_list.decode(b"[" + data + b"]")
         except (msgspec.DecodeError, RecursionError):
-            pass
-        events: list[TraceEvent] = []
-        for start, end in structure.events:
-            try:
-                events.append(_decoded_alone(held[start:end]))
-            except (msgspec.DecodeError, RecursionError):
-                self.skipped += 1
-        return events
+            return None
 
     def _keep(self, document: bytes) -> None:
         """Read what stands beside the events, each part for itself."""
