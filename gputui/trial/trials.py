@@ -42,6 +42,12 @@ MEASURED_S = 4.0
 MEASURED_BLOCKS = 12
 """How long a run of its own is timed, at least."""
 
+ROUNDS = 3
+"""How often the phases are gone through, each time with what is left of the budget."""
+
+NO_TIME = "there was no time left"
+PART_SPENT = "its part of the budget is spent"
+
 LEAST_S = 10.0
 """Of the budget for another run of cures that are switched."""
 
@@ -105,6 +111,8 @@ class Trials:
         """A step in ns of each run that was timed, by the cure that it had."""
         self._plain: list[ProgramResult] = []
         """Runs with nothing changed."""
+        self._proven: set[str] = set()
+        """What was measured together."""
         self._together: Trial | None = None
 
     @property
@@ -144,12 +152,18 @@ class Trials:
             (1.5, ablations, self._ablate),
         ]
         phases = [phase for phase in phases if phase[1]]
-        for number, (weight, group, make) in enumerate(phases):
-            whole = sum(each[0] for each in phases[number:])
-            self._until_s = time.monotonic() + self._all_left_s * weight / whole
-            if number + 1 < len(phases) or self._all_left_s > 0:
+        for _ in range(ROUNDS):
+            for number, (weight, group, make) in enumerate(phases):
+                whole = sum(each[0] for each in phases[number:])
+                self._until_s = time.monotonic() + self._all_left_s * weight / whole
                 make(group)
-            self._judge()
+                self._judge()
+            # What one phase leaves of its time is another's.
+            if self._all_left_s < max(LEAST_S, 1.2 * self._longest_s()):
+                break
+            for each in self._measured:
+                if each.why in (NO_TIME, PART_SPENT):
+                    each.why = ""
         return self._outcome()
 
     def _judge(self) -> None:
@@ -246,22 +260,30 @@ class Trials:
         """A B B A C C ...: as it is, then each cure, a second time where the first shows something
         of it, so that what drifts drifts for both."""
         times = self._times
+        group = [each for each in group if not each.why and not _is_decided(each)]
+        if not group:
+            return
         if not self._plain:
             self._plain_run(times)
         for each in group:
-            if each.why:
+            if each.why or (each.on_runs and not self._is_promising(each)):
                 continue
             if not self._plain or self._left_s < 1.2 * self._longest_s():
-                each.why = "there was no time left"
+                each.why = NO_TIME
                 continue
             self._constant_run(each, times)
-            on = times.get(each.candidate.name)
-            if not on or median(times[""]) / on[0] < PROMISING:
+            if not self._is_promising(each):
                 continue
             if self._left_s > 1.2 * self._longest_s():
                 self._constant_run(each, times)
             if len(times[""]) < 2 and self._left_s > 1.2 * self._longest_s():
                 self._plain_run(times)
+
+    def _is_promising(self, each: _Measured) -> bool:
+        """Whether its runs so far show something of a gain."""
+        if not each.on_runs or not self._times[""]:
+            return False
+        return median(self._times[""]) / median(each.on_runs) >= PROMISING
 
     def _plain_run(self, times: dict[str, list[float]]) -> None:
         self._request.tell("as it is")
@@ -313,7 +335,7 @@ class Trials:
         """The gains that are claimed in runs of their own, from the same beginning as one without:
         whether results stay the same step by step, and what they bring together."""
         proven = [each for each in self._measured if self._verdict(each) == "gain"]
-        if not proven:
+        if not proven or {each.candidate.name for each in proven} == self._proven:
             return
         times = self._times
         together = times.setdefault("all", [])
@@ -339,6 +361,9 @@ class Trials:
         for each in proven:
             if each.candidate.name in held and (same.kind in ("same", "rounding") or not constant):
                 each.same = same if same.kind != "unknown" else each.same
+        if self._proven:
+            together.clear()  # of fewer of them
+        self._proven = {each.candidate.name for each in proven}
         together.append(step_ns)
         if self._left_s > 1.2 * self._longest_s():
             again = self._run(RunPlan(held=held, constant=constant), _until_measured)
@@ -443,7 +468,7 @@ class _Alternation:
     def look(self, run: RunInFolder, seconds: float) -> str:
         steps = run.reader.steps
         if seconds > self._limit_s:
-            return "its part of the budget is spent"
+            return PART_SPENT
         if steps is None:
             return ""
         if steps.over:
