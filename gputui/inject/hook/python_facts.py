@@ -116,7 +116,8 @@ class Facts:
     def watch_calls(self) -> bool:
         """Have the interpreter report calls in the program's code; False where it cannot."""
         monitoring = getattr(sys, "monitoring", None)
-        if monitoring is None or not _compiler_skips_callbacks():
+        has_lock = getattr(sys, "_is_gil_enabled", lambda: True)()  # else it was not tried
+        if monitoring is None or not has_lock or not _compiler_skips_callbacks():
             return False
         tool = next((number for number in (4, 3) if monitoring.get_tool(number) is None), None)
         if tool is None:
