@@ -43,18 +43,13 @@ static String *with_sizes(const char *text)
     const char *end = strstr(sizes, ", input_op_ids = ");
     uint64_t length = operator_length(text), more = end != NULL ? (uint64_t)(end - sizes) : strlen(sizes);
     char name[2 * SIZES_MAX];
-    if (length + 1 + more > sizeof name || more > SIZES_MAX || more < 3)
+    if (length + 1 + more >= sizeof name || more > SIZES_MAX || more < 3)
         return without_numbers(text);
     memcpy(name, text, length);
     name[length] = ' ';
     memcpy(name + length + 1, sizes, more);
     length += 1 + more;
-    /* torch 2.11 left a bracket open where an input of a backward pass is no tensor. */
-    int open = 0;
-    for (uint64_t at = 0; at < length; at++)
-        open += (name[at] == '[') - (name[at] == ']');
-    while (open-- > 0 && length < sizeof name)
-        name[length++] = ']';
+    name[length] = '\0'; /* it is looked at to cut between characters */
     return intern(name, length);
 }
 
@@ -100,7 +95,7 @@ static String *backward_of_module(uint64_t number)
         module->length + sizeof pass > sizeof name)
         return NULL;
     memcpy(name, module->text, module->length);
-    memcpy(name + module->length, pass, sizeof pass - 1);
+    memcpy(name + module->length, pass, sizeof pass); /* with its end */
     return intern(name, module->length + sizeof pass - 1);
 }
 

@@ -104,7 +104,7 @@ static void *backward(void *unused)
     push_a("AddmmBackward0, seq = 7, op_id = 21, sizes = [[4, 8]]");
     push_a("aten::mm, op_id = 22, sizes = [[4, 8], [8, 2]], input_op_ids = [[21,0]]"), pop();
     pop(), pop();
-    push_a("MeanBackward0, seq = 9, sizes = [[4], input_op_ids = [[3,0]]"), pop();
+    push_a("MeanBackward0, seq = 9, sizes = [[4]], input_op_ids = [[3,0]]"), pop();
     push_a("OldBackward0, seq = 8"), pop();
     push_a("OldBackward0, seq = 65543"), pop();
     push_a("aten::relu, seq = 8"), pop(); /* recomputed: number 8 is of two threads now */
