@@ -7,8 +7,9 @@ same where they are installed.
 `make` writes reports: with `--report`, a report of `nsys export --type sqlite` repeated 60, 600 and
 2,000 times in time; `ranges-N.sqlite`, a training run of two processes that is rich in NVTX
 ranges, of about 0.9 and 9 million rows; `chrome-N.json`, a trace of torch.profiler of about 1 and
-10 million events. `run` reads each in alternating rounds with this gputui, with another one and
-with `nsys stats`, and prints the user time, which other load disturbs least.
+10 million events. `run` reads each in alternating rounds with this gputui, with another one, with
+`nsys stats` and with HTA, and prints the user and system time, which other load disturbs least, and
+the ratio to the first; it says which of them it did not find.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ import sqlite3
 import statistics
 import sys
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 
 REPETITIONS = (60, 600, 2000)
@@ -223,36 +225,73 @@ def make(folder: Path, report: Path | None) -> None:
             write_chrome(path, steps)
 
 
+SIX_SUMS = ("cuda_gpu_kern_sum", "cuda_api_sum", "cuda_gpu_mem_time_sum",
+            "cuda_gpu_mem_size_sum", "nvtx_sum", "nvtx_gpu_proj_sum")  # fmt: skip
+
+HTA = """
+import sys, tempfile
+from pathlib import Path
+from hta.trace_analysis import TraceAnalysis
+with tempfile.TemporaryDirectory() as folder:
+    Path(folder, "rank-0.json").symlink_to(Path(sys.argv[1]).resolve())
+    analysis = TraceAnalysis(trace_files={0: str(Path(folder, "rank-0.json"))}, trace_dir=folder)
+    analysis.get_temporal_breakdown(visualize=False)
+    analysis.get_gpu_kernel_breakdown(visualize=False)
+"""
+"""Temporal and kernel breakdown of one trace by Holistic Trace Analysis."""
+
+
+def commands_of(path: Path, other: str | None) -> dict[str, list[str]]:
+    """What reads a file, by name: this gputui, another one, and the peers that are found."""
+    tools = {"gputui": [sys.executable, "-m", "gputui"]} | ({"other": [other]} if other else {})
+    commands = {name: [*tool, "summary", str(path)] for name, tool in tools.items()}
+    if path.suffix == ".json":
+        if find_spec("hta"):
+            commands["HTA"] = [sys.executable, "-c", HTA, str(path)]
+        return commands
+    table = ["--table", "cuda_gpu_kern_sum"]
+    commands |= {f"{name}, a table": [*tool, "summary", str(path), *table]
+                 for name, tool in tools.items()}  # fmt: skip
+    if nsys := shutil.which("nsys"):
+        stats = [nsys, "stats", "--format", "csv", "--force-overwrite", "true"]
+        commands["nsys, a table"] = [*stats, "--report", "cuda_gpu_kern_sum", str(path)]
+        six = [word for name in SIX_SUMS for word in ("--report", name)]
+        commands["nsys, six sums"] = [*stats, *six, str(path)]
+        commands |= {f"{name}, every table": [*tool, "summary", str(path), "--format", "csv"]
+                     for name, tool in tools.items()}  # fmt: skip
+    return commands
+
+
 def measure(command: list[str]) -> tuple[float, float]:
-    """Seconds of user time and peak MB of a command, which must succeed."""
+    """Seconds of user and system time and peak MB of a command, which must succeed."""
     process = os.posix_spawnp(
         command[0], command, os.environ, file_actions=[(os.POSIX_SPAWN_OPEN, 1, os.devnull, 1, 0)]
     )
     _, status, used = os.wait4(process, 0)
     if status:
         raise SystemExit(f"{' '.join(command)} failed: {status}")
-    return used.ru_utime, used.ru_maxrss / 1024
+    return used.ru_utime + used.ru_stime, used.ru_maxrss / 1024
 
 
 def run(folder: Path, rounds: int, other: str | None) -> None:
     """Every file with every tool in turn; the medians."""
-    tools = {"gputui": [sys.executable, "-m", "gputui"]} | ({"other": [other]} if other else {})
+    for peer, is_there in (("nsys", shutil.which("nsys")), ("HTA", find_spec("hta"))):
+        if not is_there:
+            print(f"{peer} is not installed here: it is not compared")
     for path in sorted((*folder.glob("*.sqlite"), *folder.glob("*.json"))):
-        commands = {name: [*tool, "summary", str(path)] for name, tool in tools.items()}
-        table = ["--table", "cuda_gpu_kern_sum"]
-        commands |= {f"{name}, a table": [*tool, "summary", str(path), *table]
-                     for name, tool in tools.items()}  # fmt: skip
-        if path.suffix == ".sqlite" and shutil.which("nsys"):
-            commands["nsys, a table"] = [
-                "nsys", "stats", "--format", "csv", "--report", "cuda_gpu_kern_sum", str(path)
-            ]  # fmt: skip
+        commands = commands_of(path, other)
         figures: dict[str, list[tuple[float, float]]] = {name: [] for name in commands}
         for _ in range(rounds):
             for name, command in commands.items():
                 figures[name].append(measure(command))
         for name, pairs in figures.items():
             seconds, megabytes = (statistics.median(column) for column in zip(*pairs, strict=True))
-            print(f"{path.name:<22}{name:<18}{seconds:>8.2f} s{megabytes:>8.0f} MB", flush=True)
+            # Of each round, so that what disturbs both disturbs their ratio less.
+            ratio = statistics.median(
+                first[0] / own[0] for first, own in zip(figures["gputui"], pairs, strict=True)
+            )
+            print(f"{path.name:<22}{name:<22}{seconds:>8.2f} s{megabytes:>8.0f} MB"
+                  f"   gputui takes {ratio:.2f} of it", flush=True)  # fmt: skip
 
 
 def main() -> None:
