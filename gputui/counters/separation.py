@@ -36,6 +36,10 @@ one: up to here a burst of samples takes 1 ms, of 140 kinds 27."""
 
 KEPT_COLUMNS = 56
 
+_WORTH_A_COLUMN = 0.003
+"""Share of the time of what comes at once from which a key that is new is told apart: a program of
+very many kernels would have its columns merged all the time."""
+
 NOTHING_RAN = -1
 OTHERS = -2
 """Keys of the time in which no operation ran, and of all operations that are not told apart."""
@@ -178,7 +182,7 @@ class Separation:
         if not len(samples.starts_ns):
             return
         operations = operations.in_order()
-        columns = self._columns_of(operations.keys)
+        columns = self._columns_of(operations)
         for first in range(0, len(samples.starts_ns), _CHUNK):
             self._add(samples.pick(slice(first, first + _CHUNK)), operations, columns)
         if len(self._columns) > MOST_COLUMNS:
@@ -186,14 +190,17 @@ class Separation:
             self._sums = self._sums.merged(self._targets(kept))
             self._columns = {key: place for place, key in enumerate(kept)}
 
-    def _columns_of(self, keys: Int64s) -> Int64s:
-        known, rows = np.unique(keys, return_inverse=True)
-        for key in known.tolist():
+    def _columns_of(self, operations: Operations) -> Int64s:
+        known, rows = np.unique(operations.keys, return_inverse=True)
+        time_ns = np.bincount(rows, operations.ends_ns - operations.starts_ns, len(known))
+        is_worth = time_ns >= _WORTH_A_COLUMN * time_ns.sum()
+        for key in known[is_worth].tolist():
             self._columns.setdefault(key, len(self._columns))
         more = len(self._columns) - self._sums.of_columns.shape[1]
         if more:
             self._sums = self._sums.widened(more)
-        columns = np.array([self._columns[key] for key in known.tolist()], np.int64)
+        others = self._columns[OTHERS]
+        columns = np.array([self._columns.get(key, others) for key in known.tolist()], np.int64)
         return columns[rows]
 
     def _add(self, samples: CounterSamples, operations: Operations, columns: Int64s) -> None:
