@@ -28,6 +28,9 @@ MOST_RECORDS = 6_000_000
 """Records that are held, the newest: 60 bytes of memory each."""
 
 # Disk space for the trace of another tool's file while it is read.
+MOST_LANES = 512
+"""Streams, depths of threads and their calls that are held: files are untrusted."""
+
 _TEMPORARY_LIMIT = 8 << 30
 
 Ints = npt.NDArray[np.integer[Any]]
@@ -143,6 +146,8 @@ class Lane:
         """What lasts at least so long in a window, in order: single rows, and between them
         successions of equal ones."""
         first, last = self.rows(low_ns, high_ns)
+        if first >= last:
+            return []
         starts, ends = self.spans.starts, self.spans.ends
         long = first + np.flatnonzero(ends[first:last] - starts[first:last] >= least_ns)
         found = [Box(row, 1, int(starts[row]), int(ends[row])) for row in long.tolist()]
@@ -375,6 +380,7 @@ class _Lanes:
 
     def done(self, left_out: int) -> TracedLanes:
         """All of them, on one clock that begins with the first."""
+        del self._lanes[MOST_LANES:]
         begin = min((int(lane.spans.starts[0]) for lane in self._lanes), default=0)
         end = max((int(lane.spans.ends.max()) for lane in self._lanes), default=0)
         for lane in self._lanes:

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import gzip
 import shutil
+import tempfile
 from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from gputui.playback.lanes import LaneKind, Spans, TracedLanes, open_lanes
+from gputui.playback.lanes import LaneKind, Spans, TracedLanes, open_lanes, read_lanes
 from gputui.playback.opening import Loaded, load, open_import
+from gputui.state import Session
 from gputui.store.journal import JournalError
-from gputui.store.trace import TraceReader, TraceWriter
+from gputui.store.trace import TRACE, TraceKind, TraceReader, TraceWriter
 from tests.conftest import DATA
+from tests.events_for_tests import attached, header, run_started
 
 TRAINING = DATA / "h100-training.json.gz"
 RANGES = DATA / "h200-ranges.sqlite.gz"
@@ -125,6 +128,32 @@ def test_ranges_lie_in_the_lane_around_them(lanes: TracedLanes) -> None:
         for start, end in zip(inner.spans.starts, inner.spans.ends, strict=True):
             around = outer.row_at(float(start))
             assert outer.spans.starts[around] <= start <= end <= outer.spans.ends[around]
+
+
+@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(st.lists(st.binary(min_size=64, max_size=64), min_size=1, max_size=40), st.data())
+def test_records_of_any_bytes_make_lanes_that_can_be_painted(
+    raw: list[bytes], data: st.DataObject
+) -> None:
+    records = np.frombuffer(b"".join(raw), TRACE).copy()
+    records["kind"] = data.draw(st.sampled_from(list(TraceKind)))
+    records["process"] = 1
+    session = Session()
+    session.apply([header(), run_started(), attached()])
+    assert session.run is not None
+    with tempfile.TemporaryDirectory() as folder:
+        writer = TraceWriter(Path(folder, "trace"), 4 << 20)
+        writer.append(records)
+        writer.close()
+        found = read_lanes(TraceReader(writer.path), session, session.run)
+    for lane in found.lanes:
+        lane.cells(0, found.end_ns, 9)
+        lane.boxes(0, found.end_ns, 1)
+        assert 0 <= lane.row_at(found.end_ns / 2) < len(lane)
+        found.launch_of(lane, 0)
+        assert found.usual_ns(lane, 0)[1] >= 1
+    for process, device in found.busy:
+        found.gaps(process, device)
 
 
 def test_a_report_of_nsys_has_lanes_and_a_recording_without_a_trace_says_why(
