@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 from pathlib import Path
+from typing import cast
 
 import msgspec
 import pytest
@@ -328,3 +329,23 @@ async def test_the_kernels_say_how_many_are_shown(show: Show, size: tuple[int, i
         found = re.search(r"─ Kernels .*? (\d+) of \d+", shown.text)
         assert found is not None
         assert sum(line.count(" × ") + line.endswith(" ×") for line in shown.lines) == int(found[1])
+
+
+async def test_the_palette_where_nothing_of_it_is_visible(show: Show) -> None:
+    async with show([recorded(DATA / "h200-inference.gputui")], (120, 40), options=FIRST) as shown:
+        await shown.press("colon")
+        await shown.until(lambda: "choose a workload" in shown.text)
+        await shown.pilot.resize_terminal(20, 2)
+        await shown.press("pagedown", "pageup", "end", "pagedown")
+        await shown.pilot.resize_terminal(120, 40)
+        await shown.press("escape")
+        await shown.until(lambda: shown.app.screen is shown.app.main)
+
+
+async def test_escape_that_comes_with_the_colon_closes_the_palette(show: Show) -> None:
+    async with show([recorded(DATA / "h200-inference.gputui")], (120, 40), options=FIRST) as shown:
+        for _ in range(3):
+            shown.app.main.action_palette()
+            cast("Palette", shown.app.screen).dismiss()  # before it is mounted
+            await shown.until(lambda: shown.app.screen is shown.app.main)
+        assert "choose a workload" not in shown.text

@@ -16,7 +16,7 @@ from textual.containers import VerticalScroll
 from textual.content import Content
 from textual.geometry import Size
 from textual.screen import ModalScreen
-from textual.widgets import Static
+from textual.widgets import OptionList, Static
 
 from gputui.tui.widgets.canvas import Row
 
@@ -131,3 +131,18 @@ class Line(Static):
 
     def __init__(self, text: str = "", *, id: str | None = None, classes: str = "") -> None:
         super().__init__(text, id=id, classes=classes, markup=False)
+
+
+class Options(OptionList):
+    """Textual's list, whose keys for a page fail (KeyError) where nothing of it is visible, as in a
+    terminal of two lines: a page has no height there."""
+
+    def action_page_down(self) -> None:
+        """Down by what is visible."""
+        if self.scrollable_content_region:
+            super().action_page_down()  # type: ignore[no-untyped-call]
+
+    def action_page_up(self) -> None:
+        """Up by what is visible."""
+        if self.scrollable_content_region:
+            super().action_page_up()  # type: ignore[no-untyped-call]

@@ -15,7 +15,7 @@ from textual.widgets import Input, OptionList
 from textual.widgets.option_list import Option
 
 from gputui.render.formats import Format
-from gputui.tui.dialogs.dialog import Dialog, Frame, Line
+from gputui.tui.dialogs.dialog import Dialog, Frame, Line, Options
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class ExportDialog(Dialog[ExportRequest]):
         self._ending = formats[0].ending
         # Parts are held, not looked for: a message may come while they are taken down.
         options = [Option(Content(f"{known.key:<12} {known.title}")) for known in formats]
-        self._list = OptionList(*options, compact=True)
+        self._list = Options(*options, compact=True)
         self._needs = Line(classes="dim")
         self._path = Input(f"{default}{self._ending}", select_on_focus=False)
         self._error = Line(classes="error")

@@ -5,14 +5,19 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, cast
 
 from textual.await_complete import AwaitComplete
+from textual.binding import Binding, BindingType
 from textual.command import CommandPalette, DiscoveryHit, Hit, Hits, Provider
 from textual.content import Content
+from textual.css.query import NoMatches
 from textual.geometry import Size
+from textual.widgets import OptionList
+from textual.worker import Worker
 
 from gputui.tui.shell.keys import MOVE, keys_of
 from gputui.tui.shell.views import GROUPS
@@ -207,18 +212,56 @@ class Runs(_Provider):
 class Palette(CommandPalette):
     """Closed once, and laid out at the newest size, as dialogs are."""
 
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("pagedown", "page('page_down')", show=False),
+        Binding("pageup", "page('page_up')", show=False),
+    ]
+
     def __init__(self) -> None:
         super().__init__(
             [Actions, Settings, Places, Runs], placeholder="a view, an action, a kernel, a run…"
         )
         self._is_closed = False
+        self._closes_at_once = False
+
+    def on_mount(self) -> None:
+        """Close, where that was asked for by keys that came with the colon."""
+        if self._closes_at_once:
+            self.call_later(self._close)
 
     def dismiss(self, result: None = None) -> AwaitComplete:
-        """Close, once."""
+        """Close, once. Not before it is mounted: Textual then looks for the screen below it."""
+        if not self.is_mounted:
+            self._closes_at_once = True
+            return AwaitComplete()
         if self._is_closed:
             return AwaitComplete()
         self._is_closed = True
         return super().dismiss(result)
+
+    def run_worker(self, work: Any, *args: Any, **options: Any) -> Worker[Any]:
+        """Look for what matches, as long as there is a list: Textual's worker fails (NoMatches)
+        where it begins as the palette is taken down, by Escape or with the program's end."""
+
+        async def look() -> None:
+            with suppress(NoMatches):
+                await work()
+
+        return super().run_worker(look, *args, **options)
+
+    def _close(self) -> None:
+        self.dismiss()  # whose end its own message cannot await
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Whether a key does something: Escape always, others only while there is a list."""
+        is_there = bool(self.query(OptionList)) and not self._is_closed
+        return super().check_action(action, parameters) if is_there else action == "escape"
+
+    def action_page(self, action: str) -> None:
+        """Move by a page of the list, as Options does."""
+        listed = self.query_one(OptionList)
+        if listed.scrollable_content_region:
+            getattr(listed, f"action_{action}")()
 
     def _screen_resized(self, size: Size) -> None:
         del size

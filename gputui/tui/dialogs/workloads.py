@@ -26,7 +26,7 @@ from gputui.collect.catalogue import (
     parse_value,
 )
 from gputui.model import units
-from gputui.tui.dialogs.dialog import Dialog, Frame, Line
+from gputui.tui.dialogs.dialog import Dialog, Frame, Line, Options
 from gputui.tui.recording_library import RecordingLibrary
 from gputui.tui.widgets.canvas import Row
 
@@ -136,7 +136,7 @@ class WorkloadDialog(Dialog[StartRequest]):
         self._told: Catalogue | str | None = None
         """What was told before there was anything to show it in."""
         # Parts are held, not looked for: a message may come while they are taken down.
-        self._listed = OptionList(compact=True)
+        self._listed = Options(compact=True)
         self._about = Line("asking for the list…", id="description", classes="dim")
 
     def compose(self) -> ComposeResult:
