@@ -79,14 +79,13 @@ class Facts:
         if not began_ns:
             return
         ns = time.perf_counter_ns() - began_ns
-        with contextlib.suppress(Exception):
+        try:
             generation = info["generation"]
-            code, line = None, 0
+            key: tuple[int, Any, int] = (generation, None, 0)
             if generation == 2 or ns >= LONG_NS:
                 frame = self._program_frame(sys._getframe(1))
                 if frame is not None:
-                    code, line = frame.f_code, frame.f_lineno
-            key = generation, code, line
+                    key = generation, frame.f_code, frame.f_lineno
             sums = self._collections.get(key)
             if sums is None:
                 if len(self._collections) >= MOST_SITES:
@@ -95,7 +94,9 @@ class Facts:
             sums[0] += 1
             sums[1] += ns
             sums[2] = max(sums[2], ns)
-            sums[3] += info.get("collected", 0)
+            sums[3] += info["collected"]
+        except Exception:
+            return  # the program goes on without
 
     def find_functions(self) -> None:
         """Look for the functions of interest in what is imported."""
