@@ -119,7 +119,7 @@ write_openmetrics(text, events)
 assert "# HELP gputui_gpu_ofa_ratio Use of the optical flow accelerator" in text.getvalue()
 assert 'gputui_gpu_ofa_ratio{gpu="0",uuid="GPU-0"} 0.6 ' in text.getvalue()
 run = SimpleNamespace(started=header, duration_ns=10 * second)
-tracks = [json.loads(line.rstrip(",\\n")) for line in counter_lines(run, second, samples)]
+tracks = [json.loads(line.rstrip(",\\n")) for line in counter_lines(run, second, samples, 1)]
 assert [track["args"]["value"] for track in tracks if track["name"] == "Optical flow (%)"] == [
     40.0, 50.0, 60.0
 ]
