@@ -39,6 +39,7 @@ _MOST_BYTES = 8 << 20
 _PIPE_BYTES = 1 << 20
 
 _MOST_COUNTERS = 64
+_LOADING = {"CUDA_INJECTION64_PATH", "NVTX_INJECTION64_PATH", "LD_PRELOAD", "LD_AUDIT"}
 _LIBRARY = "libcupti.so.13"
 _TOOLKITS = ("/usr/local/cuda", "/usr/local/cuda-13")
 _PORTION = 1 << 18
@@ -60,6 +61,13 @@ class SamplerFacts(NamedTuple):
     cupti_version: int
     interval_ns: int
     counters: tuple[str, ...]
+
+
+def _environment(gpu: str) -> dict[str, str]:
+    """gputui's own without what has libraries loaded into programs that use CUDA: nothing of theirs
+    is to run beside CUPTI there."""
+    own = {name: value for name, value in os.environ.items() if name not in _LOADING}
+    return own | {"CUDA_VISIBLE_DEVICES": gpu}
 
 
 def cupti_places(pids: Sequence[int] = ()) -> list[str]:
@@ -109,7 +117,7 @@ class CounterSampler:
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,
-                env=os.environ | {"CUDA_VISIBLE_DEVICES": gpu},
+                env=_environment(gpu),
                 start_new_session=True,  # a Ctrl-C is not for it
             )
         except OSError as error:

@@ -102,6 +102,17 @@ def test_what_stands_in_the_way_is_one_line(monkeypatch, variable, value, line):
 
 
 @pytest.mark.usefixtures("gpu")
+def test_nothing_that_is_meant_for_programs_is_loaded_into_it(monkeypatch, tmp_path):
+    """As after `eval "$(gputui env)"`."""
+    for name in ("CUDA_INJECTION64_PATH", "NVTX_INJECTION64_PATH", "LD_PRELOAD"):
+        monkeypatch.setenv(name, str(tmp_path / "library.so"))
+    sampler = started()
+    read_until(sampler, some)
+    assert b"library.so" not in Path(f"/proc/{sampler.pid}/environ").read_bytes()
+    sampler.close()
+
+
+@pytest.mark.usefixtures("gpu")
 def test_a_gpu_that_is_not_there_is_one_line():
     sampler = CounterSampler("GPU-none", cupti_places())
     read_until(sampler, lambda _: False)
