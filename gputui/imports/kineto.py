@@ -153,7 +153,8 @@ class KinetoReading(ImportedReading):
         self._thread_names = thread_names
 
     def _horizon(self, tick: int) -> int:
-        return tick
+        later = self._next + ROWS_AT_ONCE
+        return min(tick, int(self._records["start"][later])) if later < len(self._records) else tick
 
     def _records_until(self, until: int) -> Sequence[tuple[Slots, Int64s]]:
         first, self._next_row = (
@@ -200,6 +201,9 @@ class KinetoReading(ImportedReading):
 # attribution. Python functions, flows and the projections that Kineto computed are not read.
 
 # 2001: a trace that ends before has no date.
+ROWS_AT_ONCE = 1 << 17
+"""Calls and operations that become records of the library at once."""
+
 _LONG_AGO_NS = 10**18
 
 MAX_GPUS = 256
