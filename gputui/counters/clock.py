@@ -32,7 +32,7 @@ _FEW_SAMPLES = 250
 _REFINED = 3
 
 MOST_KINDS = 24
-"""Kinds of operations told apart, by their time; all others are one."""
+"""Kinds of operations distinguished, those with most time; all others count as one."""
 
 WELL_EXPLAINED = 0.9
 LEAST_EXPLAINED = 0.5

@@ -73,7 +73,7 @@ MOST_UNSEEN = 0.1
 # Share of the time in which nothing runs from which it is asked what the SMs do then.
 _LEAST_IDLE = 0.02
 
-OTHERS_USE_IT = "something that is not traced uses this GPU: its counters cannot be told apart"
+OTHERS_USE_IT = "something that is not traced uses this GPU: its counters cannot be separated"
 
 _TELLING = ("sm_active_percent", "tensor_active_percent", "memory_read_bytes", "issue_percent")
 """Counters by which the clock's offset is found: they follow what runs, and the others' noise would

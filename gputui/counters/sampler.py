@@ -24,7 +24,7 @@ from gputui.inject.build import COUNTERS
 from gputui.inject.environment import cupti_of_this_python
 
 INTERVAL_NS = 200_000
-"""How long a sample is: two or three layers of a decode, whose kernels cannot be told apart where
+"""How long a sample is: two or three layers of a decode, whose kernels cannot be separated where
 each sample holds many layers (at 1 ms their bytes were 10 to 45 % off, at 200 µs 1 to 3; H200)."""
 
 END_S = 3.0

@@ -31,18 +31,18 @@ A kernel that runs in one phase only is in most blocks after 400 samples, two bu
 _T_90 = 1.753
 
 MOST_COLUMNS = 96
-"""Kinds of operations told apart at a time. When there are more, those with the least time become
+"""Kinds of operations distinguished at a time. When there are more, those with the least time become
 one: up to here a burst of samples takes 1 ms, of 140 kinds 27."""
 
 KEPT_COLUMNS = 56
 
 _WORTH_A_COLUMN = 0.003
-"""Share of the time of what comes at once from which a key that is new is told apart: a program of
+"""Share of the time of what comes at once from which a key that is new is distinguished: a program of
 very many kernels would have its columns merged all the time."""
 
 NOTHING_RAN = -1
 OTHERS = -2
-"""Keys of the time in which no operation ran, and of all operations that are not told apart."""
+"""Keys of the time in which no operation ran, and of all operations that are not distinguished."""
 
 EDGE_NS = 500.0
 """How far off CUPTI's times of an operation are taken to be: with 200 the intervals of the bytes of
@@ -51,7 +51,7 @@ EDGE_NS = 500.0
 # Share of the time from which a key's rate counts as that of a neighbour.
 _NEIGHBOUR = 0.02
 
-# Share of the time below which a key is not told apart: solving takes the third power of them.
+# Share of the time below which a key is not distinguished: solving takes the third power of them.
 _NEGLIGIBLE = 0.0005
 
 # Columns whose difference has no more than this share of the variance are the same: of durations
@@ -224,7 +224,7 @@ class Separation:
             self._sums.sums[block] += part.T @ samples.amounts[rows]
 
     def _largest(self, most: int, least_share: float) -> list[int]:
-        """The keys that are told apart where there are so many: by their time."""
+        """The keys that are distinguished where there are so many: those with most time."""
         time_ns = self._sums.of_columns[_TIME]
         least_ns = least_share * time_ns[1:].sum()
         by_time = sorted(self._columns, key=lambda key: -time_ns[self._columns[key]])

@@ -64,7 +64,7 @@ class Cure(NamedTuple):
     others, and where it has not, nothing is forecast of it. Empty for one of whatever advice."""
     useless: Callable[[Any], str | None] | None = None
     """Asked once the program is in its loop, given the library: why the cure would change nothing
-    there, None where it may. A cure that needs runs of its own is spared them so."""
+    there, None where it may. A cure that needs runs of its own then gets none."""
     forecast: str | None = ""
     """Which of a finding's gains is its (`Gain.cure`), where the finding has several; None where it
     is only one of many things that the finding may be about: nothing is promised of it."""

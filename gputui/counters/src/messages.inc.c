@@ -1,5 +1,5 @@
 /* What the sampler tells the monitor, on its standard output: messages of a kind, a length and so many
- * bytes, in this machine's byte order; gputui/counters/messages.py reads them. The pipe is never
+ * bytes, in this machine's byte order; gputui/counters/sampler.py reads them. The pipe is never
  * waited for: samples that do not fit are dropped and counted. */
 
 #pragma once
