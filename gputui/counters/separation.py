@@ -31,13 +31,12 @@ A kernel that runs in one phase only is in most blocks after 400 samples, two bu
 _T_90 = 1.753
 
 MOST_COLUMNS = 96
-"""Kinds of operations distinguished at a time. When there are more, those with the least time become
-one: up to here a burst of samples takes 1 ms, of 140 kinds 27."""
+"""Kinds of operations distinguished at a time. Of more, those with the least time become one: up to here a burst of samples takes 1 ms, of 140 kinds 27."""
 
 KEPT_COLUMNS = 56
 
 _WORTH_A_COLUMN = 0.003
-"""Share of the time of what comes at once from which a key that is new is distinguished: a program of
+"""Share of the time of what comes at once from which a new key is distinguished: a program of
 very many kernels would have its columns merged all the time."""
 
 NOTHING_RAN = -1
