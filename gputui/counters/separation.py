@@ -31,7 +31,8 @@ A kernel that runs in one phase only is in most blocks after 400 samples, two bu
 _T_90 = 1.753
 
 MOST_COLUMNS = 96
-"""Kinds of operations distinguished at a time. Of more, those with the least time become one: up to here a burst of samples takes 1 ms, of 140 kinds 27."""
+"""Kinds of operations distinguished at a time. Of more, those with the least time become one: up to
+here a burst of samples takes 1 ms, of 140 kinds 27."""
 
 KEPT_COLUMNS = 56
 

@@ -65,7 +65,7 @@ def check(workload: Workload, outcome: Outcome) -> None:
 def test_it_gives_what_it_declares(workload: Workload, tmp_path: Path) -> None:
     small = SMALL.get(workload.name, {})
     if workload.name == "cuda":
-        small = {"nvcc": str(fake_nvcc(tmp_path))}
+        small = {"nvcc": str(fake_nvcc(tmp_path)), "ptx": str(tmp_path / "sample.ptx")}
     given = workload.read({"device": "cpu", **small})
     check(workload, workload.implementation()(given, Report(None, io.StringIO())))
 

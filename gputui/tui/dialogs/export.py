@@ -44,11 +44,13 @@ class ExportDialog(Dialog[ExportRequest]):
         options = [Option(Content(f"{known.key:<12} {known.title}")) for known in formats]
         self._list = Options(*options, compact=True)
         self._needs = Line(classes="dim")
-        self._path = Input(f"{default}{self._ending}", select_on_focus=False)
+        self._default = f"{default}{self._ending}"
+        self._path = Input(select_on_focus=False)
         self._error = Line(classes="error")
 
     def compose(self) -> ComposeResult:
         """The formats, what the chosen one needs, and the path."""
+        self._path.value = self._default  # Textual's field takes none before there is an app
         with Frame(self._title, "Enter write  ↑ ↓ format  Tab path  Esc cancel"):
             yield self._list
             yield self._needs
