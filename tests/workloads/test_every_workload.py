@@ -65,7 +65,14 @@ def check(workload: Workload, outcome: Outcome) -> None:
 def test_it_gives_what_it_declares(workload: Workload, tmp_path: Path) -> None:
     small = SMALL.get(workload.name, {})
     if workload.name == "cuda":
-        small = {"nvcc": str(fake_nvcc(tmp_path)), "ptx": str(tmp_path / "sample.ptx")}
+        source = tmp_path / "sample.cu"
+        ptx = (".visible .entry _Z3addPf(", ")", "{", "    ret;", "}")
+        source.write_text("".join(f"// PTX: {line}\n" for line in ptx) + "// SH: true\n")
+        small = {
+            "nvcc": str(fake_nvcc(tmp_path)),
+            "file": str(source),
+            "ptx": str(tmp_path / "sample.ptx"),
+        }
     given = workload.read({"device": "cpu", **small})
     check(workload, workload.implementation()(given, Report(None, io.StringIO())))
 
