@@ -210,8 +210,8 @@ _NSIGHT = (
      "comes with the CUDA toolkit"),
     ("nsys", "--version", r"version ([\d.]+)", "writes reports, whose export to SQLite `gputui "
      "summary` reads; it comes with the CUDA toolkit"),
-    ("ncu", "--version", r"Version ([\d.]+)", "counts inside one kernel, which gputui does not; it "
-     "comes with the CUDA toolkit"),
+    ("ncu", "--version", r"Version ([\d.]+)", "profiles one kernel by replaying it, "
+     "which gputui does not; it comes with the CUDA toolkit"),
 )  # fmt: skip
 
 
