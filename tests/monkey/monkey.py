@@ -186,6 +186,8 @@ class Monkey:
         """What it drew last, the state of its signals, and what its threads do: the handler that
         Python has for SIGSEGV prints them, and this ends it."""
         drawn = bytes(self.seen[-300:])
+        if (at := self.seen.find(b"internal error")) >= 0:  # what goes on without a screen
+            drawn = bytes(self.seen[at : at + 300]) + b" ... " + drawn
         with suppress(OSError):
             status = Path(f"/proc/{self.pid}/status").read_text()
             signals = re.findall(r"^(?:State|Sig\w+|ShdPnd):.*$", status, re.MULTILINE)
