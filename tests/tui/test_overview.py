@@ -10,6 +10,9 @@ from typing import cast
 import msgspec
 import pytest
 from rich.cells import cell_len
+from rich.style import Style
+from textual.events import Click
+from textual.widgets import OptionList
 
 from gputui.model.events import Alert, Distribution, RunStarted, StepBlock
 from gputui.model.leaves import LEAVES, Leaf
@@ -349,3 +352,17 @@ async def test_escape_that_comes_with_the_colon_closes_the_palette(show: Show) -
             cast("Palette", shown.app.screen).dismiss()  # before it is mounted
             await shown.until(lambda: shown.app.screen is shown.app.main)
         assert "choose a workload" not in shown.text
+
+
+async def test_a_click_on_a_row_of_the_palette_that_is_gone_chooses_nothing(show: Show) -> None:
+    async with show([recorded(DATA / "h200-inference.gputui")], (120, 40), options=FIRST) as shown:
+        await shown.press("colon")
+        await shown.until(lambda: "choose a workload" in shown.text)
+        listed = shown.app.screen.query_one(OptionList)
+        gone = Style(meta={"option": listed.option_count})
+        x, y = listed.region.offset
+        listed.post_message(Click(listed, 0, 0, 0, 0, 1, False, False, False, x, y, gone))
+        await shown.settle()
+        assert isinstance(shown.app.screen, Palette)
+        await shown.press("escape")
+        await shown.until(lambda: shown.app.screen is shown.app.main)

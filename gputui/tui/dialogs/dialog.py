@@ -134,8 +134,9 @@ class Line(Static):
 
 
 class Options(OptionList):
-    """Textual's list, whose keys for a page fail (KeyError) where nothing of it is visible, as in a
-    terminal of two lines: a page has no height there."""
+    """Textual's list, less two failures: of the keys for a page where nothing of it is visible
+    (KeyError), as in a terminal of two lines, and of a click on a row that was drawn before the
+    list became shorter (IndexError)."""
 
     def action_page_down(self) -> None:
         """Down by what is visible."""
@@ -146,3 +147,9 @@ class Options(OptionList):
         """Up by what is visible."""
         if self.scrollable_content_region:
             super().action_page_up()  # type: ignore[no-untyped-call]
+
+    def on_click(self, event: events.Click) -> None:
+        """Choose nothing by a click on a row that is gone."""
+        row = event.style.meta.get("option")
+        if row is not None and row >= self.option_count:
+            event.prevent_default()

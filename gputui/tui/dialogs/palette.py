@@ -8,17 +8,18 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
+from textual.app import ComposeResult
 from textual.await_complete import AwaitComplete
-from textual.binding import Binding, BindingType
-from textual.command import CommandPalette, DiscoveryHit, Hit, Hits, Provider
+from textual.command import CommandList, CommandPalette, DiscoveryHit, Hit, Hits, Provider
 from textual.content import Content
 from textual.css.query import NoMatches
 from textual.geometry import Size
 from textual.widgets import OptionList
 from textual.worker import Worker
 
+from gputui.tui.dialogs.dialog import Options
 from gputui.tui.shell.keys import MOVE, keys_of
 from gputui.tui.shell.views import GROUPS
 from gputui.tui.source import Runner
@@ -209,13 +210,13 @@ class Runs(_Provider):
         return found
 
 
+# Textual looks for the list by the name of its first base.
+class _Commands(CommandList, Options):
+    """The list of what matches."""
+
+
 class Palette(CommandPalette):
     """Closed once, and laid out at the newest size, as dialogs are."""
-
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("pagedown", "page('page_down')", show=False),
-        Binding("pageup", "page('page_up')", show=False),
-    ]
 
     def __init__(self) -> None:
         super().__init__(
@@ -223,6 +224,11 @@ class Palette(CommandPalette):
         )
         self._is_closed = False
         self._closes_at_once = False
+
+    def compose(self) -> ComposeResult:
+        """Textual's parts, with a list that does not fail."""
+        for part in super().compose():
+            yield _Commands() if isinstance(part, CommandList) else part
 
     def on_mount(self) -> None:
         """Close, where that was asked for by keys that came with the colon."""
@@ -256,12 +262,6 @@ class Palette(CommandPalette):
         """Whether a key does something: Escape always, others only while there is a list."""
         is_there = bool(self.query(OptionList)) and not self._is_closed
         return super().check_action(action, parameters) if is_there else action == "escape"
-
-    def action_page(self, action: str) -> None:
-        """Move by a page of the list, as Options does."""
-        listed = self.query_one(OptionList)
-        if listed.scrollable_content_region:
-            getattr(listed, f"action_{action}")()
 
     def _screen_resized(self, size: Size) -> None:
         del size
