@@ -87,7 +87,7 @@ class _Counted:
     counts: Int64s
     totals: Int64s
     squares: npt.NDArray[np.float64]
-    """Σ(x − mean)²."""
+    """Σ(x − mean)² of each key's values, for the standard deviation."""
     minima: Int64s
     maxima: Int64s
     exact: Bools

@@ -272,7 +272,7 @@ class _Rows:
         self._parts.append(columns)
 
     def columns(self) -> tuple[Int64s, ...]:
-        """All rows."""
+        """All rows added so far, a column each."""
         if len(self._parts) > 1:
             self._parts = [tuple(map(np.concatenate, zip(*self._parts, strict=True)))]
         return self._parts[0]

@@ -122,7 +122,7 @@ def _machine() -> Iterator[Check]:
 
 
 def _counters(driver_version: str | None) -> Check:
-    """Whether --counters can sample."""
+    """Whether --counters can sample here, and if not, why."""
     name = "counters"
     branch = re.match(r"\d+", driver_version or "")
     rights = counter_rights(driver=int(branch[0]) if branch is not None else None)

@@ -349,7 +349,7 @@ class _Sums:
 
     @property
     def samples(self) -> int:
-        """How many were used."""
+        """How many samples the figures are of."""
         return self._by_kernel.samples
 
     @property

@@ -49,7 +49,7 @@ CLOSED = (
     "doctor says what opens them"
 )
 BUSY = "another tool holds this GPU's counters (ncu, nsys, DCGM's profiling or another gputui)"
-"""What people are told; GPM's figures of the whole GPU go on either way."""
+"""The reason shown to people; GPM's figures of the whole GPU go on either way."""
 
 
 class SamplerFacts(NamedTuple):
@@ -290,7 +290,7 @@ def percents_to_amounts(samples: CounterSamples, counters: Sequence[str]) -> Cou
 
 
 def amounts_to_percents(samples: CounterSamples, counters: Sequence[str]) -> CounterSamples:
-    """The reverse."""
+    """Amounts in each sample as percent again: the reverse of percents_to_amounts."""
     return samples._replace(amounts=samples.amounts / _lengths_of_shares(samples, counters))
 
 

@@ -77,11 +77,11 @@ class Operations(NamedTuple):
     keys: Int64s
 
     def pick(self, rows: Rows) -> Operations:
-        """Some of them."""
+        """The operations of these rows."""
         return Operations(self.starts_ns[rows], self.ends_ns[rows], self.keys[rows])
 
     def in_order(self) -> Operations:
-        """By their starts."""
+        """The same operations, sorted by their starts."""
         return self.pick(np.argsort(self.starts_ns, kind="stable"))
 
     def during(self, start_ns: int, end_ns: int) -> Operations:
@@ -97,7 +97,7 @@ class CounterSamples(NamedTuple):
     amounts: Floats
 
     def pick(self, rows: Rows) -> CounterSamples:
-        """Some of them."""
+        """The samples of these rows."""
         return CounterSamples(self.starts_ns[rows], self.ends_ns[rows], self.amounts[rows])
 
     def moved(self, offset_ns: int) -> CounterSamples:

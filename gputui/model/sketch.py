@@ -46,7 +46,7 @@ class Accumulator(Statistics, msgspec.Struct, array_like=True):
     maximum: int | None = None
     exact: bool = True
     squares: float = 0.0
-    """Σ(x − mean)²."""
+    """Σ(x − mean)², for the standard deviation."""
     values: dict[int, int] = {}
     """How often each value, or each bucket's middle, came."""
 

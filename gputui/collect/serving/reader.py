@@ -359,7 +359,7 @@ def _reachable(address: str, loopback: str) -> str | None:
     """Through which loopback address it is reached; None where it listens elsewhere only. Addresses
     are written as 32-bit words in the machine's order, all of which are little-endian here."""
     if address == "0" * 32:
-        return "127.0.0.1"  # "::" takes IPv4 too, unless it is told not to
+        return "127.0.0.1"  # "::" accepts IPv4 too, unless IPV6_V6ONLY is set
     if not address.strip("0") or address == "0" * 24 + "01000000":
         return loopback
     if len(address) == 8 and address.endswith("7F"):

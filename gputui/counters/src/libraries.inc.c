@@ -63,7 +63,7 @@ static void load_driver(void)
         refuse("driver", 0, "the driver lacks %s", missing);
 }
 
-/* Takes the first that serves; the reason of the last that does not is what is told. */
+/* Takes the first that serves; if none does, the reason of the last is reported. */
 static void load_cupti(int count, char **places)
 {
     char reason[512] = "none was found";

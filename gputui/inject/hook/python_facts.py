@@ -24,8 +24,8 @@ from typing import Any, Callable  # noqa: UP035
 
 MOST_SITES = 2000
 LONG_NS = 1_000_000
-"""A collection of the youngest objects that takes as long is told with its line, as each of all
-objects is."""
+"""A collection of the youngest objects that takes as long is reported with its line, as is each
+collection of all objects."""
 
 SKIPS_CALLBACKS = (2, 9)
 """The version of torch from which its compiler skips what is registered with sys.monitoring."""
