@@ -22,6 +22,7 @@ import sys
 import tempfile
 import termios
 import time
+from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
@@ -44,6 +45,12 @@ LETTERS = (
 AGREES = "y:"
 """y alone agrees to what ends or deletes, and the palette behind the colon has "quit at once",
 which asks nothing: once one of them was typed, a run may end."""
+
+QUESTIONS = (b"Quit?", b"Stop the run?", b"Detach?")
+"""Titles of what may end a run."""
+
+MOVES = (b"\x1b[A", b"\x1b[B", b"\x1b[C", b"\x1b[D", b"\t", b"\x1b[Z")
+"""What goes to another button of a question; No has the focus when it opens."""
 
 KEYS = (
     b"\x1b[A", b"\x1b[B", b"\x1b[C", b"\x1b[D", b"\x1b[5~", b"\x1b[6~", b"\x1b[H", b"\x1b[F", b"\t",
@@ -80,6 +87,7 @@ class Monkey:
         self.letters = LETTERS + (AGREES if agrees else "")
         self.seen = bytearray()
         self.has_agreed = False
+        self._last_sent: deque[bytes] = deque(maxlen=60)
         self.status: int | None = None
         self.pid, self.terminal = pty.fork()
         if self.pid == 0:
@@ -100,8 +108,29 @@ class Monkey:
                 return number
             event = self._event()
             self.has_agreed |= any(ord(letter) in event for letter in AGREES)
+            self._last_sent.append(event)
             self._send(event)
         return events
+
+    def may_have_agreed(self) -> bool:
+        """Whether the run may have been ended by an answer: y was typed, or a question was asked
+        and one of the last keys went to another of its buttons and a later one pressed it, or the
+        mouse did.
+
+        The last keys, as what is drawn comes later than what is typed: of keys that were sent
+        before a question was seen nobody can say whether it had them. So an ending without consent
+        is excused at times; in half a million keys it is not each time.
+        """
+        if self.has_agreed or not any(title in self.seen for title in QUESTIONS):
+            return self.has_agreed
+        has_moved = False
+        for event in self._last_sent:
+            if event.startswith(b"\x1b[<0;") and event.endswith(b"M"):
+                return True
+            if has_moved and event[:1] in (b"\r", b"\n", b" "):
+                return True
+            has_moved |= event in MOVES
+        return False
 
     def answers(self) -> None:
         """It draws for another size of its terminal, after all that was sent.
@@ -284,9 +313,11 @@ def _play_once(
         if name == "live":
             before = marks.stat().st_size
             monkey.until(
-                lambda: (monkey.has_ended() or marks.stat().st_size > before or monkey.has_agreed)
+                lambda: (
+                    monkey.has_ended() or marks.stat().st_size > before or monkey.may_have_agreed()
+                )
             )
-            if monkey.has_ended() and not monkey.has_agreed:
+            if monkey.has_ended() and not monkey.may_have_agreed():
                 raise Fault(f"the run was ended: {bytes(monkey.seen[-1000:])!r}")
         if not monkey.has_ended():
             monkey.answers()
