@@ -9,15 +9,16 @@ read: the keys of the findings, and of several cures of one finding which was ap
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
-from statistics import median
-from typing import Any
+from statistics import fmean, median
+from typing import Any, NamedTuple
 
 import msgspec
 
 import gputui
 from gputui.report.explain import Analysis, findings
-from gputui.report.explain.finding import Finding, Gain
+from gputui.report.explain.finding import GIVEN_WIDTH, WIDENED, WIDENED_OTHERS, Finding, Gain, log_odds
 from tests.conftest import DATA
 from tests.sessions_for_tests import loaded_once
 
@@ -32,7 +33,8 @@ class Pair(msgspec.Struct, kw_only=True):
     "held out". `answers` are the findings that its cure answers, `applied` which of their cures it
     was. `first` is what was predicted when the pair was evaluated for the first time, low and high,
     and `first_cause` the finding: None and empty where there was none of the fault; `led`
-    whether that finding came first then, None where it was not written down.
+    whether that finding came first then, None where it was not written down. `first_modelled` is
+    what the model alone said then, None where that is what was predicted.
     """
 
     name: str
@@ -44,6 +46,7 @@ class Pair(msgspec.Struct, kw_only=True):
     fault_ms: float
     cure_ms: float
     first: tuple[float, float] | None = None
+    first_modelled: tuple[float, float] | None = None
     first_cause: str = ""
     led: bool | None = None
 
@@ -67,10 +70,81 @@ def found(pair: Pair) -> Finding | None:
     return next((finding for finding in every if finding.cause in pair.answers), None)
 
 
-def predicted(pair: Pair, finding: Finding | None) -> Gain | None:
-    """The gain of the cure that was applied."""
-    gains = finding.gains if finding is not None else ()
+def predicted(pair: Pair, finding: Finding | None, as_modelled: bool = False) -> Gain | None:
+    """The gain of the cure that was applied; with `as_modelled` before it is widened."""
+    if finding is None:
+        return None
+    gains = finding.modelled if as_modelled else finding.gains
     return next((gain for gain in gains if pair.applied in ("", gain.cure)), None)
+
+
+def modelled(pair: Pair) -> tuple[str, Gain] | None:
+    """The cause of what a model said of a pair that it was not fitted to, where there is one, else
+    of what it says now, and its interval before it is widened; None where no gain was said."""
+    first = pair.first_modelled or pair.first
+    if first is not None:
+        return pair.first_cause, Gain(*first)
+    finding = found(pair)
+    gain = predicted(pair, finding, as_modelled=True)
+    return (finding.cause, gain) if finding is not None and gain is not None else None
+
+
+SURE = 1.5
+"""Half-widths in units of the errors' root mean square: 89 % of the pairs are then inside, each
+judged by the others."""
+
+COMMON = 4.0
+"""Pairs of any cause that a cause's own ones are weighed against: errors of few say little."""
+
+
+class Error(NamedTuple):
+    """How far a model was off for a program, in log odds of the time that goes."""
+
+    name: str
+    cause: str
+    middle: float
+    given: float
+    """Half of the model's interval and GIVEN_WIDTH."""
+    off: float
+
+    @property
+    def square(self) -> float:
+        """Of the error in units of what was given."""
+        return (self.off / self.given) ** 2
+
+
+def errors() -> list[Error]:
+    """Of every pair with a gain."""
+    rows: list[Error] = []
+    for pair in pairs():
+        if (said := modelled(pair)) is None:
+            continue
+        cause, gain = said
+        low, high = log_odds(gain)
+        middle, given = (low + high) / 2, (high - low) / 2 + GIVEN_WIDTH
+        measured = log_odds(Gain(pair.measured, pair.measured))[0]
+        rows.append(Error(pair.name, cause, middle, given, measured - middle))
+    return rows
+
+
+def widened(errors: list[Error], cause: str) -> float:
+    """By how much models of a cause are widened, with the errors of these pairs."""
+    own = [error.square for error in errors if error.cause == cause]
+    mean = fmean(error.square for error in errors)
+    return SURE * math.sqrt((COMMON * mean + sum(own)) / (COMMON + len(own)))
+
+
+def leave_one_out() -> tuple[int, int, float]:
+    """How many of how many pairs lie inside where their own error widens nothing, and the median of
+    high ÷ low."""
+    every = errors()
+    inside, widths = 0, []
+    for error in every:
+        half = error.given * widened([other for other in every if other != error], error.cause)
+        inside += abs(error.off) <= half
+        low, high = (1.0 + math.exp(error.middle + sign * half) for sign in (-1, 1))
+        widths.append(high / low)
+    return inside, len(every), median(widths)
 
 
 HELD_OUT = ("held out", "held out 2")
@@ -154,6 +228,15 @@ def page() -> str:
         "no gain stands: *another finding*, where none is of the fault, *not known*, where gputui",
         "says so. How the models work: `gputui/report/explain/gains.py`.",
     ]
+    inside, count, width = leave_one_out()
+    lines += [
+        "",
+        "An interval is what a model of the cured step says, widened by how far models of that",
+        "cause were off for programs that they were not fitted to (`finding.WIDENED`). Judged by",
+        f"the errors of the other programs only, {inside} of {count} measured gains "
+        f"({100 * inside / count:.0f} %) lie inside;",
+        f"the median of high ÷ low is {width:.2f}.",
+    ]
     every = pairs()
     for group, (title, text) in GROUPS.items():
         chosen = [pair for pair in every if pair.group == group]
@@ -182,5 +265,14 @@ def write(rows: list[dict[str, Any]]) -> None:
     (FOLDER / "pairs.json").write_text(f"[\n{text}\n]\n", encoding="utf-8")
 
 
+def table_of_widths() -> dict[str, float]:
+    """What `finding.WIDENED` should be; under an empty cause WIDENED_OTHERS."""
+    every = errors()
+    causes = sorted({error.cause for error in every})
+    return {cause: round(widened(every, cause), 2) for cause in (*causes, "")}
+
+
 if __name__ == "__main__":
+    if (table := table_of_widths()) != {**WIDENED, "": WIDENED_OTHERS}:
+        raise SystemExit(f"finding.WIDENED should be {table}")
     PAGE.write_text(page(), encoding="utf-8")

@@ -153,7 +153,7 @@ def test_one_cause_is_found_once() -> None:
         session, run = fault(name)
         assert [one.cause for one in findings(Analysis(session, run))] == [FIRST[name]]
     [found] = verdict_on("checkpoint_each").findings
-    [gain] = found.gains
+    [gain] = found.modelled
     assert gain.low < 1 / (1 - 0.508 - 0.179 - 0.086) < gain.high < 5
     assert found.evidence == (
         "In 100 % of 28 samples the program was at checkpoint_each.py:10 <module>",
@@ -280,8 +280,8 @@ def test_forward_passes_that_are_computed_again_while_memory_is_left() -> None:
     assert one.cause == "recomputation"
     assert "6.12 GiB of 140 GiB" in found.headline
     assert one.evidence == ("Computed again: lora_tune.py:60 forward",)
-    assert one.gains[0].low < 131 / 100 < one.gains[0].high
-    assert one.gains[0].middle == pytest.approx(131 / 100, rel=0.03)
+    assert one.modelled[0].low < 131 / 100 < one.modelled[0].high
+    assert one.modelled[0].middle == pytest.approx(131 / 100, rel=0.03)
 
 
 def test_what_only_some_steps_have_is_said_so() -> None:
@@ -410,7 +410,7 @@ def test_a_text_gone_through_again_leads_over_what_cudnn_plans_for_its_lengths()
     first, second = found.findings[:2]
     assert (first.cause, second.cause) == ("steps_grow", "idle.host")
     assert "cuDNN plans attention anew: 54 % of each step" in first.sentence
-    assert first.gains[0].low > second.gains[0].high > 2
+    assert first.modelled[0].low > second.modelled[0].high > 2
     assert PLANS in second.advice
     # With a cache cuDNN plans, too, but no step multiplies more than the one before.
     session, run = fault("hf_generate")

@@ -2,7 +2,18 @@
 
 from __future__ import annotations
 
-from tests.report.gains import FOLDER, PAGE, page, pairs, row_of
+import pytest
+
+from gputui.report.explain.finding import WIDENED, WIDENED_OTHERS
+from tests.report.gains import (
+    FOLDER,
+    PAGE,
+    found,
+    page,
+    pairs,
+    row_of,
+    table_of_widths,
+)
 
 
 def test_the_page_of_gains_is_current() -> None:
@@ -23,3 +34,21 @@ def test_faults_of_the_workload_gain_what_is_said() -> None:
             _, gain, _ = row_of(pair)
             assert gain is not None, pair.name
             assert gain.low <= pair.measured <= gain.high, pair.name
+
+
+def test_intervals_are_as_wide_as_models_were_wrong() -> None:
+    assert table_of_widths() == {**WIDENED, "": WIDENED_OTHERS}
+
+
+def test_widening_keeps_the_middle_in_odds_of_what_goes() -> None:
+    """(low - 1) × (high - 1) stays, and models that were right stay narrower."""
+    factors: dict[str, float] = {}
+    for pair in pairs():
+        finding = found(pair)
+        for modelled, gain in zip(finding.modelled, finding.gains, strict=True) if finding else ():
+            assert 1.0 < gain.low < gain.high
+            if modelled.low > 1.02:
+                product = (modelled.low - 1) * (modelled.high - 1)
+                assert (gain.low - 1) * (gain.high - 1) == pytest.approx(product)
+                factors[pair.name] = (gain.high - 1) / (modelled.high - 1)
+    assert factors["credit_mlp"] < factors["curriculum_mlp"] < factors["lion_vit"]

@@ -207,8 +207,10 @@ def test_a_gain_is_an_interval_of_what_one_gets() -> None:
     """The gaps of a graph's kernels are left of a launch-bound step; of a card that nothing is
     known of no gain is said."""
     [found] = verdict_on({Leaf.LAUNCH: 0.75, Leaf.MATMUL: 0.25}).findings
-    [gain] = found.gains
-    assert 3.0 < gain.low < gain.high < 4.0
+    [modelled], [gain] = found.modelled, found.gains
+    assert 3.0 < modelled.low < modelled.high < 4.0
+    # Models of launches were off by more than they said: the interval goes on, on both sides.
+    assert 1.0 < gain.low < modelled.low and modelled.high < gain.high
     assert found.gain_text == f"{gain.low:.1f} to {gain.high:.1f}× faster."
     [found] = verdict_on({Leaf.MATMUL_SIMT: 1.0}).findings
     assert found.gains == ()
@@ -226,14 +228,14 @@ def test_copies_that_have_nothing_to_hide_behind_are_to_be_fewer() -> None:
     )
     [found] = verdict_on({Leaf.COPY_PINNED: 0.4, Leaf.MATMUL: 0.6}).findings
     assert found.advice == CAUSES[Leaf.COPY_PINNED].advice
-    assert found.gains[0].high == pytest.approx(1 / 0.6)
+    assert found.modelled[0].high == pytest.approx(1 / 0.6)
 
 
 def test_collectives_that_have_nothing_to_hide_behind_are_to_be_smaller() -> None:
     [found] = verdict_on({Leaf.COMMUNICATION: 0.95, Leaf.MATMUL: 0.05}).findings
     assert (found.advice, found.gains) == (SEND_LESS, ())
     [found] = verdict_on({Leaf.COMMUNICATION: 0.6, Leaf.MATMUL: 0.4}).findings
-    assert found.gains[0].high == pytest.approx(1 / 0.6)
+    assert found.modelled[0].high == pytest.approx(1 / 0.6)
 
 
 def test_a_run_is_healthy_only_where_the_gpu_works_in_even_steps() -> None:
@@ -472,7 +474,7 @@ def test_the_document_has_the_verdict_its_scope_and_the_findings() -> None:
     assert found["share_percent"] == pytest.approx(60.0)
     assert found["step_ns"] == pytest.approx(0.6 * STEP_NS)
     [gain] = found["gains"]
-    assert 2.0 < gain["low"] < gain["high"] <= 2.5
+    assert 1.2 < gain["low"] < 2.0 and 2.5 < gain["high"] < 10
     assert found["try"].startswith("CUDA graphs")
     assert [row["key"] for row in document["time"]] == ["idle.launch", "busy.matmul"]
 

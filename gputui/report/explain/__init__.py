@@ -26,7 +26,7 @@ from gputui.report.explain.analysis import (
     RunRule,
     computed_once,
 )
-from gputui.report.explain.finding import Finding
+from gputui.report.explain.finding import Finding, calibrated
 from gputui.report.explain.verdict import Verdict, verdict
 
 __all__ = [
@@ -44,7 +44,11 @@ __all__ = [
 @computed_once
 def findings(analysis: Analysis) -> list[Finding]:
     """The findings of a run and of the machine while it went on, in the order to look at them."""
-    of_run = [finding for rule in _rules(RunRule) for finding in rule.find(analysis)]
+    of_run = [
+        finding if finding.modelled else calibrated(finding)
+        for rule in _rules(RunRule)
+        for finding in rule.find(analysis)
+    ]
     every = _without_consequences(of_run) + machine_findings(analysis)
     first = _leading(every)
     return [*first, *(finding for finding in every if finding not in first)]

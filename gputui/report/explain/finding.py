@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterable, Sequence
 
 import msgspec
+from msgspec.structs import replace
 
 
 class Gain(msgspec.Struct, frozen=True):
@@ -64,6 +65,8 @@ class Finding(FindingDocument, frozen=True, kw_only=True):
     """
 
     recoverable: float = 0.0
+    modelled: tuple[Gain, ...] = ()
+    """The gains as their model has them, before `calibrated` widens them."""
     place: str = ""
     """The line of the program that it is at, as a rule."""
     kernel: str = ""
@@ -124,6 +127,64 @@ def gain_of(least: float, most: float | None = None, cure: str = "") -> tuple[Ga
     ends = sorted((least, least if most is None else most))
     low, high = (1.0 / (1.0 - min(max(end, 0.0), MOST_GONE)) for end in ends)
     return (Gain(low, high, cure),) if high > 1.0 else ()
+
+
+GIVEN_WIDTH = 1.0
+"""What is added to the half-width of a model's interval, in log odds of the time that goes, before
+it is widened: models that are surest of themselves were wrong most often."""
+
+WIDENED = {
+    "busy.attention_unfused": 0.65,
+    "busy.copy_pageable": 0.62,
+    "busy.copy_pinned": 0.64,
+    "busy.elementwise_chain": 0.6,
+    "busy.matmul_simt": 0.5,
+    "busy.matmul_unaligned": 0.6,
+    "busy.shared": 0.67,
+    "copies": 0.71,
+    "idle.alloc": 0.58,
+    "idle.compile": 0.88,
+    "idle.host": 0.62,
+    "idle.input": 0.62,
+    "idle.launch": 1.02,
+    "idle.sync": 0.88,
+    "idle.wait": 0.69,
+    "layout": 0.73,
+    "optimizer": 0.66,
+    "other_work": 0.68,
+    "recomputation": 0.72,
+    "serial_scatter": 0.69,
+    "slow_kernels": 0.66,
+    "steps_grow": 1.18,
+}
+"""By how much models of a cause are widened, each by how far it was off for programs that it was
+not fitted to, where there are any, drawn towards the mean of all causes where they are few:
+`tests/report/gains.py` computes these from `docs/gains.md`'s pairs."""
+
+WIDENED_OTHERS = 0.73
+"""The same of causes without a pair."""
+
+LEAST_ODDS = 0.01
+"""Gain beyond 1 that a log of it can be taken of."""
+
+
+def calibrated(finding: Finding) -> Finding:
+    """With its gains as wide as models of its cause have been wrong: about a middle in log odds of
+    the time that goes, log(gain - 1), in which errors up and down are alike."""
+    factor = WIDENED.get(finding.cause, WIDENED_OTHERS)
+    gains: list[Gain] = []
+    for gain in finding.gains:
+        low, high = log_odds(gain)
+        half = factor * ((high - low) / 2 + GIVEN_WIDTH)
+        least, most = (1.0 + math.exp((low + high) / 2 + sign * half) for sign in (-1, 1))
+        gains.append(Gain(least, most, gain.cure))
+    return replace(finding, gains=tuple(gains), modelled=finding.gains)
+
+
+def log_odds(gain: Gain) -> tuple[float, float]:
+    """Of the time that goes against the time that stays, at both ends of an interval."""
+    low, high = (math.log(max(end - 1.0, LEAST_ODDS)) for end in (gain.low, gain.high))
+    return low, high
 
 
 def finding_documents(findings: Iterable[Finding]) -> list[FindingDocument]:

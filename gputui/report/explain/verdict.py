@@ -24,7 +24,7 @@ from gputui.report.explain.evidence import (
     place_of,
     where,
 )
-from gputui.report.explain.finding import Finding, capital, gain_of
+from gputui.report.explain.finding import Finding, calibrated, capital, gain_of
 from gputui.report.explain.gains import forecast
 from gputui.report.explain.habits import lock_held, threads_compute, waits_for_requests
 from gputui.report.explain.leaves import MANY_WAITS, waits_a_step, waits_among_launches
@@ -176,7 +176,9 @@ def _findings(analysis: Analysis, tree: TimeTree) -> list[Finding]:
     if (waits_among_launches(run, analysis.all_steps) or 0.0) >= EVERY_FEW:
         findings = _waits_first(findings)
     findings = evidence_once(each_cause_once(analysis, tree, findings)[:MOST])
-    return findings if late is None else [_late_finding(tree, late), *findings][:MOST]
+    if late is not None:
+        findings = [_late_finding(tree, late), *findings][:MOST]
+    return [calibrated(finding) for finding in findings]
 
 
 def _waits_first(findings: list[Finding]) -> list[Finding]:
