@@ -18,7 +18,14 @@ import msgspec
 
 import gputui
 from gputui.report.explain import Analysis, findings
-from gputui.report.explain.finding import GIVEN_WIDTH, WIDENED, WIDENED_OTHERS, Finding, Gain, log_odds
+from gputui.report.explain.finding import (
+    GIVEN_WIDTH,
+    WIDENED,
+    WIDENED_OTHERS,
+    Finding,
+    Gain,
+    log_odds,
+)
 from tests.conftest import DATA
 from tests.sessions_for_tests import loaded_once
 
