@@ -30,6 +30,7 @@ class Ranked:
         gpus = torch.cuda.device_count() if self.on_gpu else 0
         self.backend = "nccl" if 0 < self.count <= gpus else "gloo"
         self.device = torch.device("cuda", local % gpus) if self.on_gpu else torch.device("cpu")
+        self._steps, self._steps_s = 0, 0.0
 
     def __enter__(self) -> Ranked:
         _end_with_launcher()
@@ -55,11 +56,21 @@ class Ranked:
         if self.on_gpu:
             torch.cuda.synchronize()
 
+    def count_steps(self, count: int, seconds: float) -> None:
+        """Add `count` measured steps of this rank, which took so long together."""
+        self._steps += count
+        self._steps_s += seconds
+
     def report(self, line: Mapping[str, object]) -> None:
-        """Rank 0's lines are those that count."""
+        """Rank 0's lines are those that count; each says how many steps it measured since the
+        line before, and their mean: `steps`, `own_step_ms`.
+        """
         if self.rank == 0:
+            mean_ms = 1e3 * self._steps_s / max(1, self._steps)
+            counted = {"steps": self._steps, "own_step_ms": mean_ms}
+            self._steps, self._steps_s = 0, 0.0
             with open(self.spec["reports"], "a", encoding="utf-8") as file:
-                file.write(json.dumps(line) + "\n")
+                file.write(json.dumps({**line, **counted}) + "\n")
 
     def everywhere(self, value: float) -> list[float]:
         """The value of each rank."""

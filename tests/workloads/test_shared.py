@@ -76,6 +76,9 @@ class Traffic(TorchDispatchMode):
         if function._schema.name == "aten::masked_fill":
             # It copies its input, then reads and fills the copy: two kernels on a GPU.
             self.bytes += 2 * found.nbytes
+        if function._schema.name == "aten::_softmax_backward_data":
+            # On a GPU it first multiplies the gradient and the probabilities into a third tensor.
+            self.bytes += 3 * found.nbytes
         return found
 
 

@@ -5,7 +5,7 @@ timed pass. On the CPU, collectives are ranges of a domain `comm` with their byt
 """
 
 from ..declaration import Figure, Preset, Table, Workload
-from ..parameters import DEVICE, DEVICE_NAME, SEED, STATUS, TIMEOUT, choice, repeats, warmup, whole
+from ..parameters import DEVICE, DEVICE_NAME, SEED, STATUS, STEP_MS, TIMEOUT, choice, repeats, warmup, whole
 
 OPERATIONS = ("all_reduce", "broadcast", "all_gather", "reduce_scatter", "all_to_all", "send_recv")
 
@@ -39,6 +39,7 @@ COMM = Workload(
     step_range="step",
     results=(
         DEVICE_NAME,
+        STEP_MS,
         Figure("ranks_used", "processes that worked together"),
         Figure("best_bus_bytes_per_s", "of all operations and sizes"),
         Figure("link_bytes_per_s", "of one GPU's links, one direction", unit="bytes/s"),

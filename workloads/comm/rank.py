@@ -70,6 +70,7 @@ def measure(rank: Ranked, name: str, size: int) -> dict[str, object]:
                 once()
         rank.synchronize()
     took_s = (time.perf_counter() - began) / passes
+    rank.count_steps(passes, passes * took_s)
     whole = max(1, size // WORD // rank.count) * rank.count * WORD
     return {"size_bytes": whole, "seconds": max(rank.everywhere(took_s))}
 

@@ -61,6 +61,7 @@ def run(given: Mapping[str, Value], report: Report) -> Outcome:
                     if "row" not in line:
                         continue
                     left.remove(str(line["row"]))
+                    run.count_steps(int(str(line["steps"])), float(str(line["own_step_ms"])))
                     rows.append(_row(line, ranks, link))
                     report.progress("measure", total - len(left), total, "rows")
                 if left and not run.is_stopped:

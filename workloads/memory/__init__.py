@@ -5,7 +5,7 @@ every operation.
 """
 
 from ..declaration import Figure, Preset, Table, Workload
-from ..parameters import DEVICE, DEVICE_NAME, SNAPSHOT, repeats, whole
+from ..parameters import DEVICE, DEVICE_NAME, SNAPSHOT, STEP_MS, repeats, whole
 
 MEMORY = Workload(
     name="memory",
@@ -24,10 +24,12 @@ MEMORY = Workload(
         DEVICE,
     ),
     presets=(Preset("quick", "a few small tensors", {"block": 4, "blocks": 4}),),
-    phases=("lifecycle", "fragmentation", "allocators", "out_of_memory", "step"),
+    phases=("lifecycle", "fragmentation", "allocators", "out_of_memory", "step",
+            "allocation"),
     step_range="step",
     results=(
         DEVICE_NAME,
+        STEP_MS,
         Figure("driver_allocation_us", "median cudaMalloc through torch"),
         Figure("cached_allocation_us", "median allocation from the cache"),
         Figure("fragmented_bytes", "free in holes and unusable"),

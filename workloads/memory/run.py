@@ -28,6 +28,9 @@ from . import MEMORY
 
 _MIB = 2**20
 
+# Nothing runs on the GPU in it, so that it is no step.
+ALLOCATION = nvtx.annotate("allocation")
+
 
 def run(given: Mapping[str, Value], report: Report) -> Outcome:
     """The four experiments in turn. Raises CannotRun if the blocks cannot fit."""
@@ -38,7 +41,7 @@ def run(given: Mapping[str, Value], report: Report) -> Outcome:
         blocks * block, f"{blocks} blocks × {run['block']} MiB", "use fewer or smaller blocks"
     )
     report.say(f"memory: {blocks} blocks of {run['block']} MiB on {place.name}")
-    diary = _Diary(place)
+    diary = _Diary(run)
     experiments: dict[str, Callable[[], object]] = {
         "lifecycle": lambda: _lifecycle(diary, block, blocks),
         "fragmentation": lambda: _fragment(diary, block, blocks),
@@ -70,8 +73,8 @@ def run(given: Mapping[str, Value], report: Report) -> Outcome:
 class _Diary:
     """The state of memory after each step."""
 
-    def __init__(self, place: Place) -> None:
-        self.place = place
+    def __init__(self, run: Runner) -> None:
+        self.run, self.place = run, run.place
         self.rows: list[Row] = []
         self._process = psutil.Process()
 
@@ -99,10 +102,14 @@ class _Diary:
 
     def allocate(self, count: int) -> Tensor:
         """`count` bytes that are really allocated: the host gives memory only once it is
-        written.
+        written. A step of the workload.
         """
+        started_ns = time.perf_counter_ns()
         with STEP:
-            return torch.ones(count, dtype=torch.uint8, device=self.place.device)
+            made = torch.ones(count, dtype=torch.uint8, device=self.place.device)
+            synchronize(self.place.device)
+        self.run.count_steps(1, (time.perf_counter_ns() - started_ns) / 1e6)
+        return made
 
 
 def _lifecycle(diary: _Diary, block: int, blocks: int) -> None:
@@ -152,7 +159,7 @@ def _allocators(place: Place, block: int, passes: int) -> list[Row]:
                 torch.cuda.empty_cache()
             synchronize(place.device)
             started_ns = time.perf_counter_ns()
-            with STEP:
+            with ALLOCATION:
                 held = torch.empty(block, dtype=torch.uint8, device=place.device)
             durations_us.append((time.perf_counter_ns() - started_ns) / 1e3)
             del held
@@ -173,7 +180,7 @@ def _run_out(diary: _Diary) -> str:
     free = free_bytes(device)
     wanted = free + free // 10 if diary.place.on_gpu else 2**50
     try:
-        with out_of_memory_explained(), STEP:
+        with out_of_memory_explained(), ALLOCATION:
             torch.empty(wanted, dtype=torch.uint8, device=device)
     except OutOfMemory as error:
         diary.write("ask for more than there is")

@@ -7,7 +7,7 @@ is waited for where it begins.
 """
 
 from ..declaration import Figure, Parameter, Preset, Table, Workload
-from ..parameters import DEVICE, DEVICE_NAME, SEED, STATUS, TIMEOUT, choice, repeats, warmup, whole
+from ..parameters import DEVICE, DEVICE_NAME, SEED, STATUS, STEP_MS, TIMEOUT, choice, repeats, warmup, whole
 from .plans import ENGINES, FAMILIES
 
 PARALLEL = Workload(
@@ -62,6 +62,7 @@ PARALLEL = Workload(
     step_range="step",
     results=(
         DEVICE_NAME,
+        STEP_MS,
         Figure("ranks_used", "processes that worked together"),
         Figure("parameters_total", "of the model"),
         Figure("one_rank_tokens_per_s", "one rank by itself"),

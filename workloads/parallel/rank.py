@@ -46,6 +46,7 @@ class Measured:
                 loss = self._step(STEP)
             rank.synchronize()
             self.step_s = (time.perf_counter() - began) / int(spec["steps"])
+        rank.count_steps(int(spec["steps"]), self.step_s * int(spec["steps"]))
         self.loss = float(loss)
         if rank.on_gpu and ranks > 1:
             with collectives(ranges=False, counts=True) as mode:

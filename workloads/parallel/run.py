@@ -78,6 +78,9 @@ class _Launches:
                 for line in self._launch(left):
                     if "engine" in line:
                         left.remove(str(line["engine"]))
+                        self._run.count_steps(
+                            int(str(line["steps"])), float(str(line["own_step_ms"]))
+                        )
                         self._add(self._row(line))
                     self._run.report.progress("measure", total - len(left), total, "engines")
                 if left and not self._run.is_stopped:

@@ -19,6 +19,7 @@ from ..parameters import (
     PEAK_ALLOCATED,
     PEAK_RESERVED,
     SEED,
+    STEP_MS,
     choice,
     precision,
     whole,
@@ -124,6 +125,7 @@ SERVE = Workload(
     results=(
         DEVICE_NAME,
         EFFECTIVE_PRECISION,
+        STEP_MS,
         Figure("parameter_count", "weights, including the padded vocabulary"),
         Figure("weight_bytes", "memory of the weights"),
         Figure("kv_cache_bytes", "memory of all pages"),

@@ -311,6 +311,8 @@ def _outcome(
 ) -> Outcome:
     peaks, unavailable = peak_memory(run.place.device)
     done = [request for request in requests if request.is_done]
+    for step in steps:
+        run.count_steps(1, (step.end_ns - step.begin_ns) / 1e6)
     rates = throughput(requests, run["ttft_target"], run["tpot_target"])
     results: dict[str, FigureValue] = {
         **figures_so_far,

@@ -6,7 +6,7 @@ each `draft` 1 (none in the row that proposes nothing), `verify` 1 and `accept` 
 
 from ..declaration import Figure, Parameter, Preset, Table, Workload
 from ..inference.shapes import SHAPES
-from ..parameters import DEVICE, DEVICE_NAME, SEED, STATUS, choice, precision, whole
+from ..parameters import DEVICE, DEVICE_NAME, SEED, STATUS, STEP_MS, choice, precision, whole
 
 SIZES = [name for name, shape in SHAPES.items() if shape.family == "llama"]
 
@@ -47,6 +47,7 @@ SPECULATIVE = Workload(
     step_range="step",
     results=(
         DEVICE_NAME,
+        STEP_MS,
         Figure("plain_tpot_ms", "a token of the target by itself"),
         Figure("best_tpot_ms", "a token in the fastest row"),
         Figure("best_speedup", "of it over the target by itself"),

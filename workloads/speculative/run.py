@@ -58,6 +58,7 @@ def run(given: Mapping[str, Value], report: Report) -> Outcome:
             with rows.row(f"{count} ahead", ahead=count) as cells:
                 decoder = Decoder(target, draft, prompts, tokens, count)
                 decoder.run(lambda: run.is_stopped)
+                run.count_steps(decoder.passes, decoder.decode_ns / 1e6 / max(1, decoder.passes))
                 _figures(decoder, batch * (tokens - 1), count, cells)
                 texts = texts or decoder.texts
                 cells["same_percent"] = _same_percent(texts, decoder.texts)
