@@ -55,7 +55,7 @@ LEAST = 0.02
 
 def interruptions(verdict_of_run: Verdict | None) -> list[str]:
     """Those of a run, none where it has no steps."""
-    if verdict_of_run is None or verdict_of_run.tree is None:
+    if verdict_of_run is None or verdict_of_run.tree is None or verdict_of_run.tree.benchmark_rows:
         return []
     said = any(FEW_STEPS in finding.sentence for finding in verdict_of_run.findings)
     sentences = [] if said else [*_slow(verdict_of_run.tree)]

@@ -337,7 +337,14 @@ def step_meaning(run: Run, tree: TimeTree) -> str:
     """Where a step may not be what the program calls one: a sentence about it; else ""."""
     if not tree.has_steps:
         return ""
-    return " ".join(filter(None, (_named_step(run, tree), _ranks_apart(tree))))
+    own = _of_benchmark(run, tree) if tree.benchmark_rows else _named_step(run, tree)
+    return " ".join(filter(None, (own, _ranks_apart(tree))))
+
+
+def _of_benchmark(run: Run, tree: TimeTree) -> str:
+    tables = run.result.tables if run.result is not None else ()
+    each = f", which --table {tables[0].name} has one by one" if tables else ""
+    return f"These are steps of {tree.benchmark_rows} rows of different work{each}."
 
 
 def _ranks_apart(tree: TimeTree) -> str:

@@ -344,6 +344,8 @@ def test_recorded_programs_name_the_lines_that_copy_read_and_collect(
         (STEPS, 300, {Leaf.HOST: 0.4, Leaf.MATMUL: 0.6}, NO_COLLECT),
         (5, 300, {Leaf.HOST: 0.4, Leaf.MATMUL: 0.6}, FREEZE),
         (5, 40, {Leaf.HOST: 0.4, Leaf.MATMUL: 0.6}, None),
+        # They began before the loop, in which the GPU waits for launches.
+        (5, 300, {Leaf.LAUNCH: 0.4, Leaf.HOST: 0.02, Leaf.MATMUL: 0.58}, None),
         # The GPU has work meanwhile.
         (5, 300, {Leaf.SYNC: 0.04, Leaf.MATMUL: 0.96}, None),
     ],

@@ -7,6 +7,7 @@ import json
 
 import pytest
 
+from gputui.report.answer import answer
 from tests.workloads.beside_answers import KERNEL_PERCENT, STEP_PERCENT, steps_of, work_of
 from tests.workloads.experiments import FOLDER, PAGE, RESULTS, WHOLE, page, run_of
 
@@ -46,3 +47,20 @@ def test_no_recording_names_a_machine_or_a_folder(name: str) -> None:
         assert event.get("host", {"hostname": "host"})["hostname"] == "host"
         for gpu in event.get("gpus", ()):
             assert set(gpu["uuid"]) <= set("GPU-0")
+
+
+@pytest.mark.parametrize(("name", "rows"), [("gemm", 28), ("fusion", 2), ("bandwidth", 16)])
+def test_the_answer_of_a_benchmark_says_that_its_steps_are_of_rows(name: str, rows: int) -> None:
+    """None is slow beside another's, and they do not grow: each row does other work."""
+    session, run = run_of(name)
+    said = " ".join(line.text for group in answer(session, run) for line in group)
+    assert f"These are steps of {rows} rows of different work, which --table" in said
+    assert "slow step" not in said
+    assert "longer than the one before" not in said
+    assert "arbage" not in said
+
+
+def test_the_answer_of_a_training_is_of_one_kind_of_steps() -> None:
+    said = " ".join(line.text for group in answer(*run_of("seed-004-profile")) for line in group)
+    assert "rows of different work" not in said
+    assert "arbage" not in said

@@ -5,7 +5,18 @@ timed pass. On the CPU, collectives are ranges of a domain `comm` with their byt
 """
 
 from ..declaration import Figure, Preset, Table, Workload
-from ..parameters import DEVICE, DEVICE_NAME, SEED, STATUS, STEP_MS, TIMEOUT, choice, repeats, warmup, whole
+from ..parameters import (
+    DEVICE,
+    DEVICE_NAME,
+    SEED,
+    STATUS,
+    STEP_MS,
+    TIMEOUT,
+    choice,
+    repeats,
+    warmup,
+    whole,
+)
 
 OPERATIONS = ("all_reduce", "broadcast", "all_gather", "reduce_scatter", "all_to_all", "send_recv")
 

@@ -7,7 +7,18 @@ is waited for where it begins.
 """
 
 from ..declaration import Figure, Parameter, Preset, Table, Workload
-from ..parameters import DEVICE, DEVICE_NAME, SEED, STATUS, STEP_MS, TIMEOUT, choice, repeats, warmup, whole
+from ..parameters import (
+    DEVICE,
+    DEVICE_NAME,
+    SEED,
+    STATUS,
+    STEP_MS,
+    TIMEOUT,
+    choice,
+    repeats,
+    warmup,
+    whole,
+)
 from .plans import ENGINES, FAMILIES
 
 PARALLEL = Workload(

@@ -380,16 +380,19 @@ def garbage(analysis: Analysis) -> Iterator[Finding]:
     """Python's garbage collections, which hold up the thread that launches."""
     tree, run = analysis.tree, analysis.run
     rows = [row for row in run.garbage_collections.values() if row.total_ns]
-    if tree is None or not rows:
+    if tree is None or tree.benchmark_rows or not rows:
         return
     of_process = Counter[int]()
     for row in rows:
         of_process[row.process] += row.total_ns
     whole_ns = (tree.wall_ns + sum(tree.beside_ns.values())) / max(1, tree.devices)
     share = min(1.0, max(of_process.values()) / whole_ns) if whole_ns else 0.0
-    idle_ns = tree.idle_ns + idle_sum(tree.paused)
-    idle = idle_ns / (tree.wall_ns + sum(tree.paused.values())) if tree.wall_ns else 0.0
-    gained = min(share, idle)  # a GPU that works meanwhile loses nothing
+    loop_ns = tree.wall_ns + sum(tree.paused.values())
+    idle = (tree.idle_ns + idle_sum(tree.paused)) / loop_ns if loop_ns else 0.0
+    # Those that begin before the loop cost no step, and a GPU that works meanwhile loses nothing:
+    # what the GPU waits for is CPU code.
+    host = sum(leaves.get(Leaf.HOST, 0) for leaves in (tree.leaves, tree.paused))
+    gained = min(share, host / loop_ns if loop_ns else 0.0)
     if gained < COLLECTS:
         return
     every = [row for row in rows if row.generation == OLDEST]

@@ -335,7 +335,7 @@ THRASH_SHARE = 0.05
 def allocator_thrash(analysis: Analysis) -> Iterator[Finding]:
     """Steps that allocate and free, where that is no finding of the time tree."""
     tree = analysis.tree
-    if tree is None or not tree.has_steps:
+    if tree is None or not tree.has_steps or tree.benchmark_rows:
         return
     counted = tree.share(tree.leaves.get(Leaf.ALLOCATION, 0))
     steps = analysis.all_steps

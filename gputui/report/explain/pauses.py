@@ -36,7 +36,7 @@ def _are_habit(tree: TimeTree) -> bool:
     """Whether each device has enough of them, or a few that take longer than the steps: ranks that
     all set up again pause once each, or some times and not for long. Where a rank does something by
     itself, the pauses of the others are for it."""
-    if tree.apart:
+    if tree.apart or tree.benchmark_rows:
         return False
     each = tree.pauses / max(1, tree.devices)
     return each >= LEAST_PAUSES or (each >= LEAST_TURNS and _share_paused(tree) >= FEW_PAUSES)

@@ -106,6 +106,9 @@ class TimeTree:
     of_processes: float = 1.0
     """The devices' time over that of all processes on them, which is more where several share
     one."""
+    benchmark_rows: int = 0
+    """Rows of a benchmark that the steps are of (`rows_of_benchmark`), 0 without such: each does
+    other work, so that no step is slow beside another's, and what lies between rows is no pause."""
 
     @property
     def step_mean(self) -> Mean:
@@ -243,7 +246,24 @@ def tree_of(run: Run, trees: Mapping[Place, TimeTree], gpu: int | None = None) -
         apart=apart,
         marked_by=next((tree.marked_by for tree in trees.values() if tree.marked_by), ""),
         of_processes=wall_ns / seen_ns,
+        benchmark_rows=len(rows_of_benchmark(run)),
     )
+
+
+def rows_of_benchmark(run: Run) -> frozenset[str]:
+    """The outermost ranges that hold the steps which a workload declares: the rows of its table,
+    which do different work. None where all steps are in one range, or in none."""
+    if run.started.step_range is None:
+        return frozenset()
+    rows = set[str]()
+    for each in run.ranges.values():
+        if each.definition.name == run.started.step_range:
+            outer = each
+            while outer.definition.parent in run.ranges:
+                outer = run.ranges[outer.definition.parent]
+            if outer is not each:
+                rows.add(outer.definition.name)
+    return frozenset(rows) if len(rows) > 1 else frozenset()
 
 
 def steps_of_program(run: Run, steps: Mapping[Place, LoopSteps]) -> int:

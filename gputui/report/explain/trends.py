@@ -68,7 +68,7 @@ class Trend(NamedTuple):
 def steps_grow(analysis: Analysis) -> Iterator[Finding]:
     """Steps that take longer and longer, or give the GPU more and more to compute."""
     tree = analysis.tree
-    if tree is None:
+    if tree is None or tree.benchmark_rows:
         return
     if (text := _text_again(analysis)) is not None:
         yield _of_text(analysis, tree, text)
