@@ -337,11 +337,13 @@ def step_meaning(run: Run, tree: TimeTree) -> str:
     """Where a step may not be what the program calls one: a sentence about it; else ""."""
     if not tree.has_steps:
         return ""
-    own = _of_benchmark(run, tree) if tree.benchmark_rows else _named_step(run, tree)
-    return " ".join(filter(None, (own, _ranks_apart(tree))))
+    sentences = (_of_benchmark(run, tree), _named_step(run, tree), _ranks_apart(tree))
+    return " ".join(filter(None, sentences))
 
 
 def _of_benchmark(run: Run, tree: TimeTree) -> str:
+    if not tree.benchmark_rows:
+        return ""
     tables = run.result.tables if run.result is not None else ()
     each = f", which --table {tables[0].name} has one by one" if tables else ""
     return f"These are steps of {tree.benchmark_rows} rows of different work{each}."
