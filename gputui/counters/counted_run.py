@@ -7,6 +7,7 @@ until all operations of a time have arrived. A sampler that fails is one line, a
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
@@ -320,15 +321,18 @@ class _CountedGpu:
             unused_samples=sums.unused,
             lost_samples=self.sampler.lost,
             clock_offset_ns=self._offset_ns,
+            amounts_per_s=_UNIT,
             mean=sums.mean,
             kernels=tuple(kernels),
             phases=tuple(phases),
         )
         # As much as they may take since the first of them.
         self._began_ns = self._began_ns or now_ns
-        self._bytes += len(msgspec.json.encode(event))
         pause_ns = FIRST_PAUSE_NS if not sums.samples else LEAST_PAUSE_NS
-        within_ns = self._began_ns + self._bytes * 1_000_000_000 // BYTES_PER_S
+        size = len(msgspec.json.encode(event))
+        self._bytes += size
+        # The next one and that of the end are of this size, too.
+        within_ns = self._began_ns + (self._bytes + 2 * size) * 1_000_000_000 // BYTES_PER_S
         self._due_ns = max(now_ns + pause_ns, within_ns)
         return event
 
@@ -366,9 +370,7 @@ class _Sums:
         if not self._length_ns:
             return ()
         rates = (self._amounts / self._length_ns).tolist()
-        return tuple(
-            _rounded(rate * _scale(name)) for name, rate in zip(self.counters, rates, strict=True)
-        )
+        return tuple(_rounded(rate) for rate in rates)
 
     def add(
         self, samples: CounterSamples, unknown: Bools, operations: Operations, phases: Int64s
@@ -403,11 +405,10 @@ class _Sums:
             return [], []
         kernels = [
             CountedKernel(key >> _SHAPE_BITS, key & ((1 << _SHAPE_BITS) - 1), *figures)
-            for key, figures in _largest(rates, self.counters, _COPIES + 1)
+            for key, figures in _largest(rates, _COPIES + 1)
         ]
         phases = [
-            CountedPhase(key, *figures)
-            for key, figures in _largest(self._by_phase.rates(), self.counters, 1)
+            CountedPhase(key, *figures) for key, figures in _largest(self._by_phase.rates(), 1)
         ]
         return kernels, phases
 
@@ -422,8 +423,8 @@ class _Sums:
         return float(rates.rates[idle, place] - rates.errors[idle, place])
 
 
-# As JSON: four digits, point, exponent, comma.
-_BYTES_A_FIGURE = 8
+# A nanosecond's amounts, as those of the samples: GB/s.
+_UNIT = 1e9
 
 _DIGITS = 4
 # Of the time of everything: what ran less is no row.
@@ -436,33 +437,28 @@ _MOST_ROWS = 24
 _Figures = tuple[int, int, tuple[float | None, ...], tuple[float | None, ...]]
 
 
-def _largest(rates: Rates, names: Sequence[str], least_key: int) -> list[tuple[int, _Figures]]:
+def _largest(rates: Rates, least_key: int) -> list[tuple[int, _Figures]]:
     """The keys that ran longest, with what a row of the event has of each."""
     rows = np.flatnonzero(rates.keys >= least_key)
     rows = rows[rates.time_ns[rows] > _LEAST_SHARE * max(1.0, float(rates.time_ns[1:].sum()))]
     rows = rows[np.argsort(-rates.time_ns[rows], kind="stable")][: min(_MOST_ROWS, MOST_COUNTED)]
     found: list[tuple[int, _Figures]] = []
     for row in rows.tolist():
-        known = np.isfinite(rates.errors[row])
-        values, errors = (
-            tuple(
-                _rounded(max(0.0, value) * _scale(name)) if is_known else None
-                for name, value, is_known in zip(names, column, known.tolist(), strict=True)
-            )
-            for column in (rates.rates[row].tolist(), rates.errors[row].tolist())
-        )
-        found.append(
-            (
-                int(rates.keys[row]),
-                (int(rates.time_ns[row]), int(rates.alone_ns[row]), values, errors),
-            )
-        )
+        values, errors = [], []
+        for value, error in zip(rates.rates[row].tolist(), rates.errors[row].tolist(), strict=True):
+            is_known = math.isfinite(error)
+            values.append(_rounded_by(max(0.0, value), error) if is_known else None)
+            errors.append(float(f"{error:.2g}") if is_known else None)
+        figures = (int(rates.time_ns[row]), int(rates.alone_ns[row]), tuple(values), tuple(errors))
+        found.append((int(rates.keys[row]), figures))
     return found
 
 
-def _scale(name: str) -> float:
-    """From amounts a nanosecond to percent, or to counts a second."""
-    return 1.0 if name.endswith("_percent") else 1e9
+def _rounded_by(value: float, error: float) -> float:
+    """To a tenth of its error, and to four digits at most."""
+    if error > 0:
+        value = round(value, min(15, 1 - math.floor(math.log10(error))))
+    return _rounded(value)
 
 
 def _rounded(value: float) -> float:

@@ -79,6 +79,9 @@ class Roof:
     fma_issue_percent: float | None = None
     issue_percent: float | None = None
     l2_bytes_per_s: float | None = None
+    read_bytes_per_s: float | None = None
+    written_bytes_per_s: float | None = None
+    """The parts of `memory_bytes_per_s`."""
     tensor_error_percent: float | None = None
     """Half of the 90 % interval of `tensor_active_percent`, in percent."""
     memory_error_percent: float | None = None
@@ -308,7 +311,10 @@ def _counted_roof(
     facts: GpuFacts | None,
     tensor_type: tuple[str, float],
 ) -> Roof:
-    figures = {name: _over_shapes(rows, place) for place, name in enumerate(counted.counters)}
+    figures = {
+        name: _over_shapes(rows, place, 1.0 if name.endswith("_percent") else counted.amounts_per_s)
+        for place, name in enumerate(counted.counters)
+    }
 
     def certain(name: str, peak: float | None = 100.0) -> float | None:
         figure = figures.get(name)
@@ -356,6 +362,8 @@ def _counted_roof(
         fma_issue_percent=_percent(certain("fma_issue_percent")),
         issue_percent=_percent(certain("issue_percent")),
         l2_bytes_per_s=certain("l2_bytes", 2 * (peak_bytes or 0.0)),
+        read_bytes_per_s=read[0] if memory is not None and read is not None else None,
+        written_bytes_per_s=written[0] if memory is not None and written is not None else None,
         tensor_error_percent=tensor_figure[1] if tensor is not None and tensor_figure else None,
         memory_error_percent=memory_error if memory is not None else None,
     )
@@ -367,10 +375,10 @@ def _percent(value: float | None) -> float | None:
 
 
 def _over_shapes(
-    rows: Iterable[CountedKernel | CountedPhase], place: int
+    rows: Iterable[CountedKernel | CountedPhase], place: int, unit: float
 ) -> tuple[float, float] | None:
     """A counter's rate over several launch shapes of a kernel, by their time, and half of its
-    interval as if all errors were one; None where too little of the time is known."""
+    interval as if all errors were one, in `unit`; None where too little of the time is known."""
     whole = known = rate = error = 0.0
     for row in rows:
         whole += row.time_ns
@@ -379,4 +387,6 @@ def _over_shapes(
             known += row.time_ns
             rate += row.time_ns * (values[0] or 0.0)
             error += row.time_ns * (values[1] or 0.0)
-    return (rate / known, error / known) if known > 0 and known >= _LEAST_TOLD * whole else None
+    if not known or known < _LEAST_TOLD * whole:
+        return None
+    return unit * rate / known, unit * error / known

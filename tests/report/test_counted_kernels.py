@@ -57,7 +57,11 @@ def kernel(
 
 
 def run_of(
-    *rows: CountedKernel, name: str = OTHER, busy: float = 0.95, reason: str | None = None
+    *rows: CountedKernel,
+    name: str = OTHER,
+    busy: float = 0.95,
+    reason: str | None = None,
+    unit: float = 1.0,
 ) -> tuple[Session, Run]:
     used = DeviceDelta(
         process=1, device=0, busy_ns=9, operations=1, first_start_ns=1, last_end_ns=2
@@ -67,7 +71,7 @@ def run_of(
     steps = replace(steps, devices=(used,), kernels=(ran,))
     counted = GpuCounters(
         time_ns=2, process=1, device=0, counters=COUNTERS, samples=5000, kernels=rows,
-        unavailable_reason=reason,
+        unavailable_reason=reason, amounts_per_s=unit,
     )  # fmt: skip
     named = KernelDefined(time_ns=1, kernel=1, name=name, mangled=name)
     return a_run(header(CARD), named, steps, counted)
@@ -197,6 +201,45 @@ def test_memory_out_of_order_shows_in_the_l2_cache(changed, speaks):
     assert ("out_of_order" in causes) == speaks
     if not changed:
         assert "5.0 times the bytes that the memory moves" in causes["out_of_order"].sentence
+
+
+GATHER = "index_elementwise_kernel<128, 4, gpu_index_kernel<index_kernel_impl<OpaqueType<4> > > >"
+COPY = "elementwise_kernel<128, 2, gpu_kernel_impl_nocast<direct_copy_kernel_cuda>>"
+READS = IDLING | {
+    "sm_active_percent": 99.0,
+    "occupancy_percent": 70.0,
+    "issue_percent": 10.0,
+    "memory_read_bytes": 2.7e12,
+    "memory_write_bytes": 0.15e12,
+    "l2_bytes": 3e12,
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "changed", "word"),
+    [
+        (GATHER, {}, "uncoalesced gather"),
+        (GATHER, {"memory_write_bytes": 0.39e12}, "uncoalesced gather"),
+        (GATHER, {"memory_write_bytes": 0.41e12}, None),
+        (GATHER.replace("<4>", "<1>"), {}, None),  # 9 for each, of which 8 are the index
+        (COPY, {}, "strided reads"),
+        (COPY, {"memory_write_bytes": 0.4e12}, None),
+        (OTHER, {}, None),  # may well be a sum
+        (SCATTER, {}, None),
+    ],
+)
+def test_reads_that_nobody_needs(name, changed, word):
+    """Of kernels whose names say how much they need for what they write."""
+    finding = found(kernel(1, READS | changed), name=name).get("uncoalesced")
+    assert (finding.word if finding is not None else None) == word
+
+
+def test_a_unit_of_amounts_is_the_same_figures():
+    spared = {
+        name: rate if name.endswith("_percent") else rate / 1e9 for name, rate in IDLING.items()
+    }
+    with_unit = roof_of(kernel(1, spared), unit=1e9)
+    assert with_unit == roof_of(kernel(1, IDLING))
 
 
 def test_a_small_kernel_is_no_finding():

@@ -155,6 +155,21 @@ def test_long_prompts(each, speaks):
     assert "long_prompts" not in found(rare, decode)
 
 
+@pytest.mark.parametrize(("tokens", "speaks"), [(255, False), (256, True)])
+def test_short_prompts_are_no_long_ones(tokens, speaks):
+    """However long their steps take, as on a CPU: by the names' figures, and by what the engine
+    says that it read."""
+    decode = ("step[DECODE bs=8]", 100, 10, {Leaf.MATMUL: 1000})
+    named = (f"step[EXTEND bs=1 toks={tokens}]", 20, 60, {Leaf.MATMUL: 1200})
+    assert ("long_prompts" in found(named, decode)) == speaks
+
+    session, run = an_engine(("step[EXTEND bs=1]", 20, 60, {Leaf.MATMUL: 1200}), decode)
+    reading = ServerSample(time_ns=9, url="u", engine="vLLM", input_tokens=20 * tokens)
+    session.apply([reading])
+    causes = {each.cause for each in findings(Analysis(session, run))}
+    assert ("long_prompts" in causes) == speaks
+
+
 @pytest.mark.parametrize(("low_s", "leads"), [(0.019, None), (0.021, True)])
 def test_long_prompts_lead_where_requests_feel_them(low_s, leads):
     """By the gaps between tokens that the engine tells: their mean is 10 ms here."""

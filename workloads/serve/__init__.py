@@ -95,6 +95,9 @@ SERVE = Workload(
         whole("tokenizer_us", 0, 0, 10**6,
               "keep a core busy so long for each token that is read or written as text, as a slow "
               "tokenizer does", unit="µs"),
+        whole("held_objects", 0, 0, 10**8,
+              "keep so many Python objects, as an engine's caches of requests and tokens do, and "
+              "collect garbage among them in each 32nd step"),
         whole("ttft_target", 1000, 1, 10**6, "for goodput: time to first token at most", unit="ms"),
         whole("tpot_target", 100, 1, 10**6, "for goodput: time of a further token at most",
               unit="ms"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import time
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
@@ -34,6 +35,7 @@ SAMPLE = nvtx.annotate("sample")
 DETOKENIZE = nvtx.annotate("detokenize")
 PASS = {kind: nvtx.annotate(kind) for kind in ("prefill", "decode", "mixed")}
 
+_COLLECTS_EACH = 32
 # So that a request to stop is soon seen.
 _LONGEST_NAP_S = 0.05
 _NO_TOKEN = "no request was answered before the run was stopped"
@@ -168,6 +170,7 @@ class _Loop:
         self._started_ns = time.perf_counter_ns()
         self._written = 0
         self._reported = (0, 0)
+        self._held = [[number] for number in range(run["held_objects"])]
 
     def serve(self) -> list[Step]:
         """Answer them; the steps it took."""
@@ -270,6 +273,8 @@ class _Loop:
                         request.answer.put(word)
                         if request.is_done:
                             request.answer.put(None)
+            if self._held and len(self.steps) % _COLLECTS_EACH == 0:
+                gc.collect()
         self._written += len(writing)
         self.steps.append(
             Step(

@@ -109,8 +109,10 @@ def _hang_up(sockets: list[socket.socket]) -> None:
 class _Server:
     """One page, and what it said last."""
 
-    def __init__(self, url: str, pid: int | None) -> None:
+    def __init__(self, url: str, pid: int | None, *, is_new: bool = False) -> None:
+        """`is_new`: it began to listen since the last search, so that all it counted is new."""
         self.url, self.pid = url, pid
+        self._is_new = is_new
         self._before: Page | None = None
         self._read_ns = 0
         self._reason: str | None = None
@@ -123,6 +125,9 @@ class _Server:
             page = read_page(fetch_page(self.url))
             if page is None:
                 raise PageError("none of its metrics is of an engine that gputui knows")
+            if self._before is None and self._is_new:
+                self._before = Page(page.engine, page.model, {}, {}, {})
+                self._read_ns = asked_ns - round(1e9 * SEARCH_S)
         except ImportError:
             return self._failed(INSTALL)
         except (PageError, ValueError) as error:
@@ -213,7 +218,8 @@ class ServerReader:
         for listening in engines_listening(roots) if roots else ():
             if listening.url in self._servers:
                 continue
-            server = _Server(listening.url, listening.pid)
+            is_new = os.getpid() in roots and _is_younger(listening.pid)
+            server = _Server(listening.url, listening.pid, is_new=is_new)
             # Engines listen on other ports too, for their own processes: only a page counts.
             sample = server.read()
             if sample is not None and (
@@ -297,6 +303,16 @@ def _tree(roots: Iterable[int]) -> list[int]:
         if len(pids) > MOST_PROCESSES:
             break
     return [*pids][:MOST_PROCESSES]
+
+
+def _is_younger(pid: int) -> bool:
+    """Whether it was started after gputui."""
+    import psutil
+
+    try:
+        return bool(psutil.Process(pid).create_time() > psutil.Process().create_time())
+    except psutil.Error:
+        return False
 
 
 def _is_engine(pid: int) -> bool:

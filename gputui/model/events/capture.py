@@ -442,7 +442,8 @@ class CountedKernel(msgspec.Struct, frozen=True, array_like=True, gc=False):
     in the samples, how much of it nothing else ran, and of each counter the rate while it ran and
     half of its 90 % interval; null where the samples cannot tell.
 
-    A rate is in percent where the counter's name ends in `_percent`, else per second.
+    A rate is in percent where the counter's name ends in `_percent`, else in
+    `GpuCounters.amounts_per_s` a second.
     """
 
     kernel: KernelNumber
@@ -488,6 +489,8 @@ class GpuCounters(Event, frozen=True, kw_only=True, tag="gpu_counters"):
     lost_samples: Amount = 0
     clock_offset_ns: Integer | None = None
     """What was added to the samples' times so that they fit the kernels'."""
+    amounts_per_s: Annotated[float, Meta(gt=0, le=1e12)] = 1.0
+    """The unit of rates that are no shares: 1e9 spares digits."""
     mean: tuple[float, ...] = ()
     """Of each counter over all samples that are used: the whole GPU's, busy or not."""
     kernels: Annotated[tuple[CountedKernel, ...], Meta(max_length=MOST_COUNTED)] = ()

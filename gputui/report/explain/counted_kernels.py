@@ -156,6 +156,78 @@ def out_of_order(analysis: Analysis) -> Iterator[Finding]:
         return
 
 
+_GATHERS = re.compile(r"index_elementwise|gather|index_?select|\btake_", re.I)
+_COPIES = re.compile(r"direct_copy|copy_kernel|Memcpy|\bcopy_", re.I)
+_ELEMENT = re.compile(r"OpaqueType<(\d+)>")
+
+L2_KEEPS_BYTES = 50e6
+"""What a launch writes and the memory need not see: the L2 cache of an H100."""
+
+BEYOND_NEED = 2.0
+"""Times what a gather or copy needs to read for what it writes, from which it reads out of order: a
+gather of 4 bytes at random reads 10 times as much, of which 3 are needed (H200)."""
+
+FAST_READS = 10.0
+"""Percent of the memory's rate from which such reads bind; below it is a kernel that waits."""
+
+
+def reads_beyond_need(analysis: Analysis) -> Iterator[Finding]:
+    """The gather or copy with the most time that reads far more than what it writes needs: the
+    memory moves 32 bytes or more for each element, and its neighbours are not used."""
+    for roof, share, kernel in _counted(analysis):
+        count, ns = analysis.kernel_sums[roof.kernel]
+        read, written = roof.read_bytes_per_s, roof.written_bytes_per_s
+        needed, word = _needed_reads(kernel)
+        if not needed or read is None or written is None or (roof.alone_percent or 0.0) < ALONE:
+            continue
+        launch_s = ns / max(1, count) / 1e9
+        ratio = read * launch_s / (written * launch_s + L2_KEEPS_BYTES)
+        free = share * (1.0 - needed / max(ratio, needed))
+        binds = roof.peak_bytes_per_s and 100 * read / roof.peak_bytes_per_s >= FAST_READS
+        if ratio < BEYOND_NEED * needed or free < SPEAKS or not binds:
+            continue
+        tree = analysis.tree
+        assert tree is not None
+        yield Finding(
+            cause="uncoalesced",
+            view="kernels",
+            word=word,
+            sentence=(
+                f"{roof.scope} takes {of_scope(tree, share)} and reads at least {ratio:.1f} times "
+                f"what it writes, where {needed:.0f} are enough: neighbouring threads read far "
+                "from each other, and the memory moves 32 bytes or more for each element."
+            ),
+            advice=(
+                "sorted indices, or whole rows whose elements are neighbours (index_select on the "
+                "first dimension); a table that is kept in the layout in which it is read"
+            ),
+            value=ratio,
+            threshold=BEYOND_NEED * needed,
+            source="bytes read and written by the memory, sampled (--counters)",
+            share_percent=100 * share,
+            step_ns=tree.a_step(share * tree.wall_ns),
+            recoverable=free,
+            gain_unknown="how much of it another order spares depends on the indices",
+            evidence=(f"Memory {percent(roof.memory_peak_percent or 0.0)} of its rate",),
+            kernel=kernel,
+            leads=True,
+        )
+        return
+
+
+def _needed_reads(name: str) -> tuple[float, str]:
+    """Bytes to read for each that is written, at most, by a kernel's name: 0 of one that may well
+    need more, as a sum. Indices have 8 bytes; elements that the name does not tell, 2. A copy may
+    convert doubles to halves."""
+    if _SCATTER.search(name):
+        return 0.0, ""
+    if _GATHERS.search(name):
+        element = _ELEMENT.search(name)
+        size = max(1, int(element[1])) if element is not None else 2
+        return (8 + size) / size, "uncoalesced gather"
+    return (4.0, "strided reads") if _COPIES.search(name) else (0.0, "")
+
+
 _IN_ORDER = 1.5
 """Bytes of the L2 cache over the memory's in copies and sums that go through memory in order."""
 
@@ -244,7 +316,14 @@ def _kind(roof: Roof, name: str) -> tuple[str, str]:
         return _TOO_FEW
     if roof.occupancy_percent is not None and roof.occupancy_percent < FEW_WARPS:
         return _WAITS
+    if _GATHERS.search(name):
+        return "an uncoalesced gather", _SCATTERED[1]
     return _SCATTERED
 
 
-RULES = (RunRule(14, idle_kernels), RunRule(14, out_of_order), RunRule(14, in_fp64))
+RULES = (
+    RunRule(14, idle_kernels),
+    RunRule(14, out_of_order),
+    RunRule(14, reads_beyond_need),
+    RunRule(14, in_fp64),
+)

@@ -5,7 +5,7 @@ what its host does for them. Each has a time tree of its own; all of them add up
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from gputui.model.engine_ranges import (
@@ -200,6 +200,9 @@ def long_prompts(analysis: Analysis) -> Iterator[Finding]:
     times = spent_ns / steps / (decode.spent_ns / decode.steps)
     share = spent_ns / (spent_ns + decode.spent_ns)
     felt = _stalls(analysis)
+    tokens = _prompt_tokens(analysis, with_prompt)
+    if tokens is not None and tokens < LEAST_TOKENS:
+        return
     if times < LONG or share < OF_TIME or felt is False:
         return
     yield Finding(
@@ -220,6 +223,23 @@ def long_prompts(analysis: Analysis) -> Iterator[Finding]:
         source="mean length of steps with and without prompts, gaps between tokens",
         leads=felt is True,
     )
+
+
+LEAST_TOKENS = 256
+"""Tokens of a step below which a smaller budget makes it no shorter: up to about 206 a GPU mostly
+reads weights (an H200's tensor cores do so many operations for a byte of memory; a bf16 product has
+one a token). On a CPU steps with prompts of 20 tokens took many times as long as a decode."""
+
+
+def _prompt_tokens(analysis: Analysis, with_prompt: Sequence[StageTime]) -> float | None:
+    """Tokens of a step with a prompt, mean: by the figures in the ranges' names, else by what the
+    engine read of prompts; None where neither tells."""
+    named = [time for time in with_prompt if time.with_tokens]
+    if named:
+        return sum(time.tokens for time in named) / sum(time.with_tokens for time in named)
+    read = [server.sums.get("input_tokens") for server in analysis.session.servers.values()]
+    steps = sum(time.steps for time in with_prompt)
+    return sum(filter(None, read)) / steps if any(read) else None
 
 
 STALL = 2.0
