@@ -136,26 +136,26 @@ it is widened: models that are surest of themselves were wrong most often."""
 WIDENED = {
     "busy.attention_unfused": 0.65,
     "busy.copy_pageable": 0.62,
-    "busy.copy_pinned": 0.64,
+    "busy.copy_pinned": 0.63,
     "busy.elementwise_chain": 0.6,
     "busy.matmul_simt": 0.5,
     "busy.matmul_unaligned": 0.6,
     "busy.shared": 0.67,
     "copies": 0.71,
-    "idle.alloc": 0.58,
-    "idle.compile": 0.88,
+    "idle.alloc": 0.57,
+    "idle.compile": 0.86,
     "idle.host": 0.62,
     "idle.input": 0.62,
     "idle.launch": 1.02,
     "idle.sync": 0.88,
-    "idle.wait": 0.69,
+    "idle.wait": 0.68,
     "layout": 0.73,
     "optimizer": 0.66,
     "other_work": 0.68,
     "recomputation": 0.72,
     "serial_scatter": 0.69,
-    "slow_kernels": 0.66,
-    "steps_grow": 1.18,
+    "slow_kernels": 0.65,
+    "steps_grow": 1.17,
 }
 """By how much models of a cause are widened, each by how far it was off for programs that it was
 not fitted to, where there are any, drawn towards the mean of all causes where they are few:
@@ -163,6 +163,9 @@ not fitted to, where there are any, drawn towards the mean of all causes where t
 
 WIDENED_OTHERS = 0.73
 """The same of causes without a pair."""
+
+SAYS_NOTHING = 5.0
+"""Gain up to which an interval says something that begins with none."""
 
 LEAST_ODDS = 0.01
 """Gain beyond 1 that a log of it can be taken of."""
@@ -178,6 +181,9 @@ def calibrated(finding: Finding) -> Finding:
         half = factor * ((high - low) / 2 + GIVEN_WIDTH)
         least, most = (1.0 + math.exp((low + high) / 2 + sign * half) for sign in (-1, 1))
         gains.append(Gain(least, most, gain.cure))
+    if gains and gains[0].low < WORTH_SAYING and gains[0].high > SAYS_NOTHING:
+        unknown = f"between nothing and {gains[0].high:.0f}×, by what was measured"
+        return replace(finding, gains=(), gain_unknown=unknown, modelled=finding.gains)
     return replace(finding, gains=tuple(gains), modelled=finding.gains)
 
 

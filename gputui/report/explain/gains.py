@@ -33,7 +33,7 @@ from gputui.report.explain.advice import (
 from gputui.report.explain.analysis import Analysis
 from gputui.report.explain.finding import Gain, gain_of
 from gputui.report.explain.lines import MOSTLY
-from gputui.report.explain.time_tree import TimeTree
+from gputui.report.explain.time_tree import TimeTree, in_few_steps
 
 
 class GainForecast(NamedTuple):
@@ -47,11 +47,21 @@ def forecast(analysis: Analysis, tree: TimeTree, leaf: Leaf, share: float) -> Ga
     """What curing a leaf gains, of which `share` of the time, 0 to 1, is to blame."""
     step = _Step(analysis, tree)
     model = _MODELS.get(leaf)
+    if LEAVES[leaf].is_idle and in_few_steps(tree, tree.leaves[leaf]) is not None:
+        return GainForecast(gain_of((1.0 - STAYS) * share, max(share, beyond_usual(tree))))
     if model is not None:
         return model(step, share)
     if LEAVES[leaf].is_idle:
         return GainForecast(step.freed(share, share, leaf))
     return GainForecast(gain_of(share))
+
+
+def beyond_usual(tree: TimeTree) -> float:
+    """Share of the loop's time, 0 to 1, that is beyond the usual step's, with its pauses: all that
+    goes with a cause which the usual step has nothing of."""
+    whole_ns = tree.wall_ns + sum(tree.paused.values())
+    usual_ns = (tree.step_ns.median or 0.0) * tree.steps * tree.of_processes
+    return max(0.0, 1.0 - usual_ns / whole_ns) if whole_ns else 0.0
 
 
 LAUNCHED_NS = (4_000.0, 48_000.0)
@@ -210,9 +220,15 @@ def _host(step: _Step, share: float) -> GainForecast:
     return GainForecast(gain_of(least, share + 0.98 * others + copies + short))
 
 
+OF_COMPILING = 0.5
+"""Part of the code and the waiting beside compiling that is of it at least: the backward pass is
+compiled where it is first called, kernels in processes that are waited for."""
+
+
 def _compile(step: _Step, share: float) -> GainForecast:
     """What compiles has much of its time read as other code and as waiting for it."""
-    return GainForecast(step.freed(share, share, Leaf.COMPILE, follows=1.0))
+    beside = OF_COMPILING * step.share(Leaf.HOST, Leaf.WAIT)
+    return GainForecast(step.freed(share + beside, share + beside, Leaf.COMPILE, follows=1.0))
 
 
 def _allocation(step: _Step, share: float) -> GainForecast:
@@ -361,6 +377,15 @@ SHORTEST_NS = 5_000
 """What a product takes at least: launching and filling a GPU."""
 
 
+def moved_by_doubles(analysis: Analysis, tree: TimeTree) -> float | None:
+    """Share of the time, 0 to 1, that half of the bytes take which other kernels than products
+    move: all goes that FP64 moves more than FP32 does. None where products are not of doubles."""
+    if product_share(analysis, lambda name: IS_DOUBLE.search(name) is not None) < MOSTLY:
+        return None
+    moving = (Leaf.ELEMENTWISE, Leaf.ELEMENTWISE_CHAIN, Leaf.NORMALIZATION)
+    return 0.5 * tree.share(sum(tree.leaves.get(leaf, 0) for leaf in moving))
+
+
 def _products(step: _Step, share: float) -> GainForecast:
     """Matrix products in a format for tensor cores; casts and what else they touch stay."""
     rates = product_rates(step.analysis.facts)
@@ -374,10 +399,9 @@ def _products(step: _Step, share: float) -> GainForecast:
     ]
     if not products:
         return GainForecast(unknown="the names of the products' kernels were not recorded")
-    if product_share(step.analysis, lambda name: IS_DOUBLE.search(name) is not None) >= MOSTLY:
+    if (moved := moved_by_doubles(step.analysis, step.tree)) is not None:
         # FP32 moves half of the bytes, at twice the rate of products or, as TF32, more.
-        moved = step.share(Leaf.ELEMENTWISE, Leaf.ELEMENTWISE_CHAIN, Leaf.NORMALIZATION)
-        return GainForecast(gain_of(0.3 * share + 0.4 * moved, 0.9 * share + 0.5 * moved, "FP32"))
+        return GainForecast(gain_of(0.3 * share + 0.8 * moved, 0.9 * share + moved, "FP32"))
     mean_ns = sum(ns for _, ns in products) / max(1, sum(count for count, _ in products))
     large = mean_ns >= LONG_PRODUCT_NS
     half = LARGE_OF_PEAK if large else AUTOCAST_OF_PEAK[0], AUTOCAST_OF_PEAK[1]

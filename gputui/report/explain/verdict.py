@@ -25,7 +25,7 @@ from gputui.report.explain.evidence import (
     where,
 )
 from gputui.report.explain.finding import Finding, calibrated, capital, gain_of
-from gputui.report.explain.gains import forecast
+from gputui.report.explain.gains import forecast, moved_by_doubles
 from gputui.report.explain.habits import lock_held, threads_compute, waits_for_requests
 from gputui.report.explain.leaves import MANY_WAITS, waits_a_step, waits_among_launches
 from gputui.report.explain.pauses import (
@@ -149,7 +149,7 @@ def _findings(analysis: Analysis, tree: TimeTree) -> list[Finding]:
     waits = waits_a_step(run, analysis.all_steps) if tree.steps else float("inf")
     idle = tree.share(tree.idle_ns)
     recorded = 1.0 - tree.share(tree.leaves.get(Leaf.UNKNOWN, 0))
-    sizes: list[tuple[float, Leaf, Cause]] = []
+    sizes: list[tuple[float, float, Leaf, Cause]] = []
     late = analysis.lateness
     if late is not None and late.share < SPEAKS:
         late = None
@@ -170,7 +170,9 @@ def _findings(analysis: Analysis, tree: TimeTree) -> list[Finding]:
         least = A_LAYERS_WAIT if tree.operations <= LAYER * tree.steps else ONE_WAIT
         if leaf is Leaf.SYNC and waits < MANY_WAITS and recoverable < least:
             continue
-        sizes.append((recoverable, leaf, cause))
+        if leaf is Leaf.MATMUL_SIMT:
+            recoverable += moved_by_doubles(analysis, tree) or 0.0
+        sizes.append((recoverable, tree.share(ns), leaf, cause))
     sizes.sort(key=lambda size: -size[0])
     findings = [_finding(analysis, tree, *size) for size in sizes]
     if (waits_among_launches(run, analysis.all_steps) or 0.0) >= EVERY_FEW:
@@ -214,6 +216,7 @@ def _finding(
     analysis: Analysis,
     tree: TimeTree,
     recoverable: float,
+    share: float,
     leaf: Leaf,
     cause: Cause,
 ) -> Finding:
@@ -221,7 +224,7 @@ def _finding(
     scope, time = in_words(tree, [leaf])
     if leaf is Leaf.RANK:
         cause = _of_ranks(analysis.run, cause)
-    gains, unknown = forecast(analysis, tree, leaf, recoverable / cause.recoverable)
+    gains, unknown = forecast(analysis, tree, leaf, share)
     sentence = cause.sentence.format(
         share=f"{100 * tree.share(ns):.0f} %",
         scope=scope,
