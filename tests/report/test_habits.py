@@ -394,8 +394,10 @@ def test_a_text_gone_through_again_for_each_token_is_found_before_steps_grow(
         assert "96 of 100 calls have one more than the call before, 1,048 on average" in (
             found.sentence
         )
-        [gain] = found.gains
+        # Launching what the GPU no longer computes long at may take as long, or next to nothing.
+        [gain] = found.modelled
         assert 1.0 <= gain.low < gain.high
+        assert "between nothing and" in found.gain_unknown
 
 
 def test_evidence_is_printed_under_one_finding() -> None:
