@@ -1,1 +1,1 @@
-"""Reports as files and text: formats (`formats/`, one module each) and what writes them."""
+"""Reports as files and text: families of formats in `formats/`, and what writes them."""

@@ -85,7 +85,7 @@ import gputui
 from gputui.model.events import CaptureDelta
 from gputui.model.merge import merge
 from gputui.playback.index import Checkpoint
-from gputui.render.formats.table import FORMAT
+from gputui.render.formats import summary
 from gputui.report.summary_document import summary_document
 from gputui.cli.reference import recording_page
 from tests.attribute.capture_program import MAIN, Program, Traced
@@ -117,7 +117,7 @@ for session in (traced.session, Checkpoint(traced.session).session()):
     assert summary_document(session, run)["small_copies"] == [
         {"process": 1, "gpu": 0, "copies": 4, "median_ns": 25}
     ]
-    text = FORMAT.text(session, run, None)
+    text = summary(session, run, "table")
     assert "Small Copies\\n────────────\\nProcess  GPU  Copies  Median" in text, text
     assert "      1    0       4   25 ns" in text, text
 assert "### SmallCopies" in recording_page()

@@ -54,7 +54,7 @@ _CHANGED = (
 _CHECK = """
 import gputui
 from gputui.model.leaves import LEAF_OF_KEY, Leaf
-from gputui.render.formats.table import FORMAT
+from gputui.render.formats import summary
 from gputui.report.explain import Analysis
 from gputui.report.explain.verdict import verdict
 from gputui.report.explain.time_tree import time_tree
@@ -91,7 +91,7 @@ found = verdict(Analysis(session, run))
 assert found.word == "LOADING"
 assert " while kernels are loaded" in found.headline, found.headline
 assert found.findings[0].advice == "CUDA_MODULE_LOADING=EAGER"
-text = FORMAT.text(session, run, None)
+text = summary(session, run, "table")
 assert "LOADING" in text
 document = summary_document(session, run)
 keys = {row["key"] for row in document["time"]}

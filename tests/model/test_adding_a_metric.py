@@ -82,7 +82,7 @@ from gputui.model.events import GpuFacts, GpuSample, Header, HostFacts, HostSamp
 from gputui.model.events import JOURNAL_SCHEMA, RunStarted
 from gputui.render.chrome import counter_lines
 from gputui.render.prometheus import write_openmetrics
-from gputui.render.formats.table import FORMAT
+from gputui.render.formats import summary
 from gputui.report.summary_document import summary_document
 from gputui.state import Session
 from gputui.cli.reference import recording_page
@@ -132,7 +132,7 @@ session.apply([header, started, *samples])
 document = summary_document(session, session.runs[1])
 assert document["gpu_names"] == [{"name": "G", "letters": 1}]
 assert [one["cause"] for one in document["findings"]] == ["optical_flow"]
-text = FORMAT.text(session, session.runs[1], None)
+text = summary(session, session.runs[1], "table")
 assert "Names\\n─────\\nName  Letters\\nG           1" in text, text
 assert "GPU 0 computes optical flow 50 % of the time." in text, text
 """

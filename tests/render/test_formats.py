@@ -27,11 +27,12 @@ RECORDING = DATA / "h200-inference.gputui"
 ONE_FILE = """
 from gputui.render.formats import Format
 
-FORMAT = Format(
+SHOUT = Format(
     key="shout",
     title="the name, louder",
     text=lambda session, run, width: f"{run.started.name.upper()}!",
 )
+FORMATS = (SHOUT,)
 """
 LISTED = """
 import asyncio
@@ -54,7 +55,7 @@ def test_one_file_adds_a_format(tmp_path: Path) -> None:
     shutil.copytree(
         Path(gputui.__file__).parent, package, ignore=shutil.ignore_patterns("__pycache__", "src")
     )
-    (package / "render" / "formats" / "shout.py").write_text(ONE_FILE)
+    (package / "render" / "formats" / "loud.py").write_text(ONE_FILE)
 
     def python(*arguments: str) -> str:
         environment = os.environ | {"PYTHONPATH": str(tmp_path), "PYTHONDONTWRITEBYTECODE": "1"}
@@ -71,11 +72,11 @@ def test_one_file_adds_a_format(tmp_path: Path) -> None:
     assert " shout        the name, louder" in python("-c", LISTED)
 
 
-def test_a_format_is_declared_under_the_name_of_its_module() -> None:
-    assert [known.key for known in formats.every()] == sorted(
-        formats.keys(), key=lambda key: (formats.find(key).order, key)
-    )
-    assert all(bool(known.text) != bool(known.write) for known in formats.every())
+def test_a_format_is_found_by_its_key() -> None:
+    assert all(formats.find(each.key) is each for each in formats.every())
+    orders = [(each.order, each.key) for each in formats.every()]
+    assert orders == sorted(orders)
+    assert all(bool(each.text) != bool(each.write) for each in formats.every())
     with pytest.raises(ExportError, match="there is no format 'xml'; known: json, csv"):
         formats.find("xml")
 

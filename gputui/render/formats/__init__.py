@@ -1,8 +1,8 @@
-"""The formats a run can be written in: one module of this package each.
+"""The formats a run can be written in: a module of this package for each family of them.
 
-A module declares its format as FORMAT and is named like its key. That is all it takes to add one:
-`gputui export --format`, its help and the screen's dialog read the declarations. Modules are
-imported to be listed, so they import what writes only when it is used.
+A module declares its formats in FORMATS. That is all it takes to add one: `gputui export --format`,
+its help and the screen's dialog read the declarations. Modules are imported to be listed, so they
+import what writes only when it is used.
 """
 
 from __future__ import annotations
@@ -131,24 +131,25 @@ class Format:
         return f"needs {' and '.join(needed)}" if needed else ""
 
 
-def keys() -> list[str]:
-    """The keys of all formats."""
-    return [module.name for module in pkgutil.iter_modules(__path__)]
-
-
 def find(key: str) -> Format:
     """A format by its key. Raises ExportError."""
-    if key not in keys():
-        names = ", ".join(other.key for other in every())
-        raise UnknownNameError(f"there is no format {key!r}; known: {names}")
-    declared: Format = import_module(f"{__name__}.{key}").FORMAT
-    return declared
+    for declared in every():
+        if declared.key == key:
+            return declared
+    names = ", ".join(other.key for other in every())
+    raise UnknownNameError(f"there is no format {key!r}; known: {names}")
 
 
 @functools.cache
 def every() -> tuple[Format, ...]:
-    """All formats, in display order."""
-    return tuple(sorted(map(find, keys()), key=lambda each: (each.order, each.key)))
+    """All formats, in display order. Raises ValueError if two have one key."""
+    modules = [
+        import_module(f"{__name__}.{module.name}") for module in pkgutil.iter_modules(__path__)
+    ]
+    formats: list[Format] = [declared for module in modules for declared in module.FORMATS]
+    if len({declared.key for declared in formats}) < len(formats):
+        raise ValueError("two formats have one key: keys must differ")
+    return tuple(sorted(formats, key=lambda each: (each.order, each.key)))
 
 
 def export(source: ExportSource, key: str, out: str | os.PathLike[str] | None) -> Written:

@@ -1,4 +1,4 @@
-"""GPU time by phase and cause, as speedscope.app and its like show it."""
+"""GPU time by phase and cause as stacks, for tools that draw flame graphs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,29 @@ if TYPE_CHECKING:
     from gputui.state import Run, Session
 
 
-def _profile(_session: Session, run: Run | None, _width: int | None) -> str:
+def _collapsed(_session: Session, run: Run | None, _width: int | None) -> str:
+    from gputui.base.sanitize import sanitize
+    from gputui.report.icicle import icicle
+
+    if run is None:
+        return ""
+    # A semicolon would end a frame, and the last blank the stack.
+    lines = [
+        f"{';'.join(sanitize(name).replace(';', ':') for name in names)} {ns}\n"
+        for names, ns in icicle(run).stacks()
+    ]
+    return "".join(lines)
+
+
+_COLLAPSED = Format(
+    key="collapsed",
+    title="GPU time by phase and cause, for flame graphs",
+    order=75,
+    text=_collapsed,
+)
+
+
+def _speedscope(_session: Session, run: Run | None, _width: int | None) -> str:
     """One document of https://www.speedscope.app/file-format-schema.json: a profile whose samples
     are stacks of phases with a cause innermost, and whose weights are nanoseconds."""
     import json
@@ -44,10 +66,13 @@ def _profile(_session: Session, run: Run | None, _width: int | None) -> str:
     return json.dumps(document, ensure_ascii=False) + "\n"
 
 
-FORMAT = Format(
+_SPEEDSCOPE = Format(
     key="speedscope",
     title="GPU time by phase and cause, for speedscope",
     order=76,
-    text=_profile,
+    text=_speedscope,
     suffix="speedscope.json",
 )
+
+
+FORMATS = (_COLLAPSED, _SPEEDSCOPE)

@@ -1,7 +1,8 @@
-"""A folder with one file per table, and one with every sample."""
+"""Every sample of every figure: for Prometheus, and as columns."""
 
 from __future__ import annotations
 
+import sys
 from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,7 +14,34 @@ if TYPE_CHECKING:
     from gputui.state import Run
 
 
-def _write(source: ExportSource, path: Path | None) -> Written:
+def _write_openmetrics(source: ExportSource, path: Path | None) -> Written:
+    from gputui.playback.opening import open_recording, remarks
+    from gputui.render.atomic_write import atomic_write
+    from gputui.render.columnar import span_of
+    from gputui.render.prometheus import write_openmetrics
+
+    span = span_of(source)
+    # Not summed: the progress of each phase at each sample is needed.
+    with closing(open_recording(source.name)) as recording:
+        if path is None:
+            write_openmetrics(sys.stdout, recording, span, raw_names=source.raw_names)
+            return Written((), remarks(recording))
+        with atomic_write(path) as place, place.open("w", encoding="utf-8", newline="\n") as file:
+            write_openmetrics(file, recording, span, raw_names=source.raw_names)
+    return Written((path,), remarks(recording))
+
+
+_OPENMETRICS = Format(
+    key="openmetrics",
+    title="every sample, for Prometheus",
+    suffix="prom",
+    order=50,
+    needs=Need.SAMPLES,
+    write=_write_openmetrics,
+)
+
+
+def _write_parquet(source: ExportSource, path: Path | None) -> Written:
     """With a run's number, the samples and tables of that run; otherwise all samples and the tables
     of the newest run, or of the machine if there is none.
     """
@@ -35,12 +63,15 @@ def _write(source: ExportSource, path: Path | None) -> Written:
     return Written((path,), remarks(recording))
 
 
-FORMAT = Format(
+_PARQUET = Format(
     key="parquet",
     title="a folder of tables and samples",
     order=80,
     needs=Need.SAMPLES,
     needs_path=True,
     package=Package("pyarrow", "export"),
-    write=_write,
+    write=_write_parquet,
 )
+
+
+FORMATS = (_OPENMETRICS, _PARQUET)
