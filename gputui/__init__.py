@@ -31,7 +31,7 @@ def __getattr__(name: str) -> object:
 
     if name == "__version__":
         # The name alone loads nothing else: a test counts the modules.
-        return str(import_module("gputui.base.version").VERSION)
+        return str(import_module("gputui.base").VERSION)
     if name not in __all__:
         raise AttributeError(f"module 'gputui' has no attribute {name!r}")
     return getattr(import_module("gputui.library"), name)

@@ -9,7 +9,7 @@ def main() -> int:
     """Run the program; the exit status."""
     # Shells and scripts ask for the version often: answered before anything else is imported.
     if sys.argv[1:] in (["--version"], ["-V"]):
-        from gputui.base.version import VERSION
+        from gputui.base import VERSION
 
         print(f"gputui {VERSION}")
         return 0

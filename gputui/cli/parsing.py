@@ -13,9 +13,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
+from gputui.base import VERSION
 from gputui.base.errors import did_you_mean
 from gputui.base.sanitize import sanitize
-from gputui.base.version import VERSION
 from gputui.cli.declaration import Command, Option, UsageError, boolean, choice
 from gputui.cli.options import COMMANDS, MAIN, MODES, settings
 

@@ -17,7 +17,7 @@ from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_ori
 import msgspec
 from msgspec import Struct
 
-from gputui.base.version import VERSION
+from gputui.base import VERSION
 from gputui.cli.declaration import Argument, Command, Option
 from gputui.cli.doctor import DoctorDocument
 from gputui.cli.options import COMMANDS, MAIN, MODES

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from gputui.base.version import VERSION
+from gputui.base import VERSION
 from gputui.collect import NOTHING_WRITTEN, Written
 from gputui.collect.host import HostReader, host_facts
 from gputui.collect.nvml.device import Turns

@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 
 from gputui.attribute.arrays import LATEST_NS, Bools, Int64s, Slots, run_starts
+from gputui.base import VERSION
 from gputui.base.sanitize import sanitize
-from gputui.base.version import VERSION
 from gputui.imports.kineto_columns import (
     AllocationEvents,
     OperationTable,

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from gputui.base.version import VERSION
+from gputui.base import VERSION
 from gputui.model.events import MAX_SHAPES, MarkDefined, RangeDefined
 from gputui.model.naming import COPY_KINDS, MEMORY_KINDS, NO_NAME, short_name
 from gputui.model.payloads import NAMES, NO_PAYLOAD, PayloadType, payload_number

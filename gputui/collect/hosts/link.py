@@ -20,8 +20,8 @@ from typing import BinaryIO
 
 import msgspec
 
+from gputui.base import VERSION
 from gputui.base.sanitize import sanitize
-from gputui.base.version import VERSION
 from gputui.collect.hosts import failures
 from gputui.collect.hosts.failures import Failure, FailureKind
 from gputui.collect.hosts.pipe import (

@@ -22,10 +22,10 @@ from typing import IO, Any, BinaryIO, ClassVar, TypeVar
 
 import msgspec
 
+from gputui.base import VERSION
 from gputui.base.decoding import json_decoder
 from gputui.base.errors import WRONG_USAGE, GputuiError
 from gputui.base.sanitize import sanitize
-from gputui.base.version import VERSION
 from gputui.model.events import JOURNAL_SCHEMA
 
 # --- Which host, and the command that gives a pipe to it.

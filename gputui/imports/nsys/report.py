@@ -20,8 +20,8 @@ from gputui.attribute.arrays import LATEST_NS, Int64s, durations_ns
 from gputui.attribute.distributions import ValueSums
 from gputui.attribute.numbering import Numbering
 from gputui.attribute.records import Strings
+from gputui.base import VERSION
 from gputui.base.sanitize import sanitize
-from gputui.base.version import VERSION
 from gputui.imports.nsys.database import Database
 from gputui.imports.nsys.rows import (
     CUDA_TABLES,

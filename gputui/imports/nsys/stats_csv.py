@@ -12,8 +12,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeVar
 
+from gputui.base import VERSION
 from gputui.base.sanitize import sanitize
-from gputui.base.version import VERSION
 from gputui.model.events import (
     JOURNAL_SCHEMA,
     LAUNCH_UNKNOWN,
