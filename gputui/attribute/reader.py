@@ -32,8 +32,7 @@ from gputui.attribute.collection import DeltaParts
 from gputui.attribute.matched_collectives import Matching
 from gputui.attribute.numbering import Numbering
 from gputui.attribute.traced_process import BATCH_RECORDS, TracedProcess
-from gputui.base.masking import masked_line
-from gputui.base.sanitize import sanitize
+from gputui.base.sanitize import masked_line, sanitize
 from gputui.counters.counted_run import CountedOperations, CountedProcess, RunCounters
 from gputui.model.events import (
     AnyEvent,

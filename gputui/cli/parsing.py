@@ -218,9 +218,9 @@ def parse(command: Command, words: Sequence[str]) -> argparse.Namespace:
 
         kernel_categories.configure(rules)
     if getattr(options, "keep_arguments", False):
-        from gputui.base import masking
+        from gputui.base.sanitize import configure_masking
 
-        masking.configure(keep=True)
+        configure_masking(keep=True)
     return options
 
 

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from gputui.attribute.numbering import Numbering
-from gputui.base.masking import masked_words
-from gputui.base.sanitize import sanitize
+from gputui.base.sanitize import masked_words, sanitize
 from gputui.collect import Written
 from gputui.collect.machine_reader import bare_header
 from gputui.collect.sampler import Sampler

@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import msgspec
 
 from gputui.base.errors import GputuiError
-from gputui.base.masking import masked_words
-from gputui.base.sanitize import sanitize
+from gputui.base.sanitize import masked_words, sanitize
 from gputui.collect.nvml.inner_calls import GpuProcess, ProcessUse
 from gputui.collect.nvml.reading import DeviceReading
 from gputui.model.events import LauncherSample, ProcessSample

@@ -13,8 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from gputui.base.masking import masked_words
-from gputui.base.sanitize import sanitize
+from gputui.base.sanitize import masked_words, sanitize
 from gputui.base.standard_streams import say
 from gputui.collect import child_reports
 from gputui.collect.catalogue import MODULE

@@ -12,8 +12,7 @@ from pathlib import Path
 from statistics import median
 from typing import NamedTuple
 
-from gputui.base.masking import masked_words
-from gputui.base.sanitize import sanitize
+from gputui.base.sanitize import masked_words, sanitize
 from gputui.cures import BOUND
 from gputui.trial import sameness
 from gputui.trial.blocks import Steps

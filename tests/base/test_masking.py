@@ -7,15 +7,14 @@ from collections.abc import Iterator
 
 import pytest
 
-from gputui.base import masking
-from gputui.base.masking import masked_line, masked_words
+from gputui.base.sanitize import configure_masking, masked_line, masked_words
 
 
 @pytest.fixture
 def kept() -> Iterator[None]:
-    masking.configure(keep=True)
+    configure_masking(keep=True)
     yield
-    masking.configure(keep=False)
+    configure_masking(keep=False)
 
 
 @pytest.mark.parametrize(
