@@ -9,9 +9,9 @@ from typing import Any
 
 import msgspec
 
-from gputui.attribute.numbering import Numbering
 from gputui.collect.traced_run import RunRequest, TracedRun
 from gputui.model.events import AnyEvent, KernelDefined
+from gputui.model.hub import Numbering
 from gputui.model.sketch import Accumulator
 from gputui.playback.opening import Loaded, load, open_recording
 from gputui.report.explain import Analysis

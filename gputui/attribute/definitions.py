@@ -16,7 +16,6 @@ import numpy as np
 from gputui.attribute.accounting.account import Accounting
 from gputui.attribute.arrays import Int64s, KeyTable, Slots, times_ns
 from gputui.attribute.collection import Collection, DeltaParts, TraceSink
-from gputui.attribute.numbering import Geometry, Numbering
 from gputui.attribute.range_deltas import KernelsOfRanges
 from gputui.attribute.records import MAX_LABEL, Attributes, Strings
 from gputui.base.sanitize import sanitize
@@ -33,6 +32,7 @@ from gputui.model.events import (
     ShapeLaunches,
     ThreadNamed,
 )
+from gputui.model.hub import Geometry, Numbering
 from gputui.model.merge import merge
 from gputui.model.naming import demangle, short_name
 from gputui.model.payloads import NO_PAYLOAD, payload_of

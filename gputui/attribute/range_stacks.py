@@ -15,9 +15,9 @@ import numpy as np
 
 from gputui.attribute.arrays import Bools, Int64s, KeyTable, Slots, join, run_starts
 from gputui.attribute.instances import NO_INSTANCE
-from gputui.attribute.numbering import Numbering
 from gputui.attribute.records import Attributes, Strings
 from gputui.model.events import RangeDefined
+from gputui.model.hub import Numbering
 from gputui.model.naming import NOT_A_STEP, is_library_domain, step_rank, without_numbers
 
 # --- Which instance was innermost at any moment of the last minute, per thread and domain.

@@ -30,7 +30,6 @@ from gputui.attribute.accounting.thread_readings import (
 from gputui.attribute.arrays import Slots, stack
 from gputui.attribute.collection import DeltaParts
 from gputui.attribute.matched_collectives import Matching
-from gputui.attribute.numbering import Numbering
 from gputui.attribute.traced_process import BATCH_RECORDS, TracedProcess
 from gputui.base.sanitize import masked_line, sanitize
 from gputui.counters.counted_run import CountedOperations, CountedProcess, RunCounters
@@ -44,6 +43,7 @@ from gputui.model.events import (
     ProcessDetached,
     RunOutput,
 )
+from gputui.model.hub import Numbering
 from gputui.model.visible_devices import entry_of
 from gputui.ring.layout import SLOT, RecordKind
 from gputui.ring.reader import (

@@ -31,7 +31,6 @@ from gputui.attribute.definitions import KernelNames, MarkCounts, Resources, Sha
 from gputui.attribute.distributions import DELTA_VALUES
 from gputui.attribute.graph_nodes import GraphNodes
 from gputui.attribute.instances import Finalised, RangeInstances
-from gputui.attribute.numbering import Numbering
 from gputui.attribute.operations import GpuOperations
 from gputui.attribute.program_facts import ProgramFacts
 from gputui.attribute.range_deltas import KernelsOfRanges, RangeDeltas
@@ -49,6 +48,7 @@ from gputui.model.events import (
     StepSpan,
     StepTimeline,
 )
+from gputui.model.hub import Numbering
 from gputui.model.naming import NOT_A_STEP
 from gputui.model.sketch import EXACT_VALUES
 from gputui.ring.layout import REFUSED_DEFERRED, SLOT

@@ -17,7 +17,6 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
-from gputui.attribute.numbering import Numbering
 from gputui.attribute.reader import CaptureReader
 from gputui.base.sanitize import sanitize
 from gputui.cli.parsing import print_json
@@ -33,6 +32,7 @@ from gputui.inject.environment import (
     missing_library_reason,
 )
 from gputui.model.events import SCHEMA_VERSION, RangeDefined
+from gputui.model.hub import Numbering
 from gputui.state import Session
 from gputui.store.places import default_folder
 

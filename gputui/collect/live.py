@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from gputui.attribute.numbering import Numbering
 from gputui.base.sanitize import masked_words, sanitize
 from gputui.collect import Written
 from gputui.collect.machine_reader import bare_header
@@ -19,7 +18,7 @@ from gputui.collect.sampler import Sampler
 from gputui.collect.serving.reader import ServerReader, ServingOptions
 from gputui.inject.options import CaptureOptions
 from gputui.model.events import AnyEvent
-from gputui.model.hub import Hub
+from gputui.model.hub import Hub, Numbering
 
 if TYPE_CHECKING:
     from gputui.collect.catalogue import Catalogue, Forecaster, Value

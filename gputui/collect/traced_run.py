@@ -39,8 +39,8 @@ from gputui.model.events import AnyEvent, RunAskedToEnd, RunEnded, RunOutput, Ru
 from gputui.model.units import parameter
 
 if TYPE_CHECKING:
-    from gputui.attribute.numbering import Numbering
     from gputui.attribute.reader import CaptureReader
+    from gputui.model.hub import Numbering
     from gputui.store.trace import TraceWriter
 
 

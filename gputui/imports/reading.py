@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from gputui.attribute.arrays import LATEST_NS, Bools, Int64s, Integers, Slots, UInt32s
-from gputui.attribute.numbering import Numbering
 from gputui.model.events import AnyEvent, ProcessAttached, ProcessDetached
+from gputui.model.hub import Numbering
 from gputui.model.payloads import NO_PAYLOAD
 from gputui.ring.layout import FLAG_COLORED, FLAG_PAYLOAD, SLOT, STRING_BYTES_MAX, RecordKind
 from gputui.store.journal import JournalError

@@ -11,12 +11,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gputui.attribute.numbering import Numbering
 from gputui.attribute.operation_sums import LAUNCHES_NS
 from gputui.attribute.reader import CaptureReader
 from gputui.inject.environment import capture_environment, library_path
 from gputui.inject.target import LAYOUT_VERSION
 from gputui.model.events import AnyEvent, ProcessAttached, ProcessDetached, RunOutput, RunStarted
+from gputui.model.hub import Numbering
 from gputui.ring.layout import (
     HEADER,
     HEADER_BYTES,

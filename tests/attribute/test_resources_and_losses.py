@@ -9,9 +9,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from gputui.attribute.numbering import Numbering
 from gputui.attribute.traced_process import MAX_DOMAINS, OTHER_DOMAINS, TracedProcess
 from gputui.model.events import CaptureDelta, DeviceDefined, ResourceNamed, RunStarted
+from gputui.model.hub import Numbering
 from gputui.render.chrome import write_chrome
 from gputui.render.nsys import write_nsys
 from gputui.report.explain import Analysis, findings

@@ -13,12 +13,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gputui.attribute.numbering import Numbering
 from gputui.attribute.reader import CaptureReader
 from gputui.attribute.traced_process import TracedProcess
 from gputui.imports.nsys import NsysReport
 from gputui.inject.environment import capture_environment, library_path
 from gputui.model.events import MarkDefined, RunStarted, ThreadNamed
+from gputui.model.hub import Numbering
 from gputui.render.chrome import write_chrome
 from gputui.render.text_tables import to_csv
 from gputui.report.phases import phase_rows

@@ -21,10 +21,10 @@ import numpy as np
 from gputui.attribute import traced_process
 from gputui.attribute.accounting.account import Accounting
 from gputui.attribute.collection import DeltaParts
-from gputui.attribute.numbering import Numbering
 from gputui.attribute.reader import UNCOLLECTED_RECORDS
 from gputui.attribute.traced_process import TracedProcess
 from gputui.model.events import ProcessAttached, RunStarted
+from gputui.model.hub import Numbering
 from gputui.ring.layout import SLOT, RecordKind
 from gputui.state import Session
 

@@ -9,12 +9,12 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gputui.attribute.numbering import Numbering
 from gputui.collect import child_reports
 from gputui.collect.child_reports import ResultTables, TableReport
 from gputui.collect.traced_run import RunRequest, TracedRun
 from gputui.inject.options import CaptureOptions
 from gputui.model.events import AnyEvent, RunResult
+from gputui.model.hub import Numbering
 
 HEAD = {"name": "t", "title": "A title", "columns": [{"name": "n"}, {"name": "ms", "unit": "ms"}]}
 

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from gputui.attribute.numbering import Numbering
 from gputui.attribute.reader import CaptureReader
 from gputui.collect.traced_run import RunRequest, TracedRun
 from gputui.inject import environment
 from gputui.model.events import AnyEvent, RunAskedToEnd, RunEnded, RunOutput, RunStarted
+from gputui.model.hub import Numbering
 from gputui.render.summary import facts_lines
 from gputui.report.cost import cost_of
 from gputui.state import Run as RunState

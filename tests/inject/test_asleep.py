@@ -13,7 +13,6 @@ from pathlib import Path
 
 import pytest
 
-from gputui.attribute.numbering import Numbering
 from gputui.cli.dispatch import run as gputui
 from gputui.collect.traced_run import AttachedRun, request_of_pid
 from gputui.inject.attach import Detached, attach, detach
@@ -22,6 +21,7 @@ from gputui.inject.environment import create_capture_folder
 from gputui.inject.options import CaptureOptions
 from gputui.inject.target import AttachError, Word, WordError, open_word
 from gputui.model.events import AnyEvent, ProcessAttached
+from gputui.model.hub import Numbering
 from gputui.ring.layout import CudaState, RecordKind
 from gputui.ring.reader import RingFolder
 from gputui.state import Session, remarks

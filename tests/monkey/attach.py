@@ -20,11 +20,11 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
-from gputui.attribute.numbering import Numbering
 from gputui.collect.traced_run import AttachedRun, request_of_pid
 from gputui.inject.options import CaptureOptions
 from gputui.inject.target import status_of
 from gputui.model.events import AnyEvent, RunEnded, RunStarted
+from gputui.model.hub import Numbering
 
 SOURCE = Path(__file__).with_name("attach_target.c")
 PYTHON = """

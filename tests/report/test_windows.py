@@ -12,12 +12,12 @@ from gputui.attribute.arrays import Holes
 from gputui.attribute.collection import Collection
 from gputui.attribute.distributions import grouped
 from gputui.attribute.instances import Finalised
-from gputui.attribute.numbering import Numbering
 from gputui.attribute.range_stacks import Nodes
 from gputui.attribute.records import Attributes, LaunchedOperations
 from gputui.attribute.windows import KEPT_STARTS, Windows
 from gputui.inject.options import FIRST_EXCESS_NS, WINDOW_NS
 from gputui.model.events import CaptureDelta, DeviceDelta, RangeDelta
+from gputui.model.hub import Numbering
 from gputui.report.answer import answer
 from gputui.report.comparable import Subject
 from gputui.report.compare import compare

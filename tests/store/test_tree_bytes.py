@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
-from gputui.attribute.numbering import Numbering
 from gputui.attribute.traced_process import TracedProcess
 from gputui.model.events import AnyEvent, CaptureDelta, Scope
+from gputui.model.hub import Numbering
 from gputui.model.sketch import Accumulator
 from gputui.model.steps import SLOW, blocks_of
 from gputui.ring.layout import SLOT, RecordKind

@@ -18,7 +18,6 @@ import numpy as np
 
 from gputui.attribute.arrays import LATEST_NS, Int64s, durations_ns
 from gputui.attribute.distributions import ValueSums
-from gputui.attribute.numbering import Numbering
 from gputui.attribute.records import Strings
 from gputui.base import VERSION
 from gputui.base.sanitize import sanitize
@@ -57,6 +56,7 @@ from gputui.model.events import (
     RunEnded,
     RunStarted,
 )
+from gputui.model.hub import Numbering
 from gputui.model.naming import COPY_KINDS, MEMSET, api_name, copy_name, demangle
 from gputui.store.journal import JournalError
 from gputui.store.journal.files import CompressionError, expanded

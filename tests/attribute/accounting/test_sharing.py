@@ -7,9 +7,9 @@ import pytest
 
 from gputui.attribute.accounting.account import GpuSharing, SharingProcess
 from gputui.attribute.arrays import Slots
-from gputui.attribute.numbering import Numbering
 from gputui.attribute.traced_process import TracedProcess
 from gputui.model.events import ProcessAttached, RunStarted
+from gputui.model.hub import Numbering
 from gputui.model.leaves import LEAVES, Leaf
 from gputui.report.explain.time_tree import shared_gpus, time_tree
 from gputui.ring.layout import SLOT, RecordKind
