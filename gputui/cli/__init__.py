@@ -1,1 +1,1 @@
-"""The command line: one module per command; dispatch picks one of them."""
+"""The command line: commands by family; dispatch picks one of them."""

@@ -1,11 +1,17 @@
-"""`gputui attach`: a running process, on the screen or recorded; of other hosts one each."""
+"""Looking into programs that gputui does not start: `gputui attach`, on the screen or recorded, of
+other hosts one process each; `gputui detach`, for one that another gputui looks at; and `gputui env`, which loads the capture library into programs, asleep until `attach` wakes it.
+"""
 
 from __future__ import annotations
 
 import argparse
+import os
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from gputui.base.errors import GputuiError
+from gputui.base.standard_streams import say
 from gputui.cli import options as declared
 from gputui.cli.declaration import UsageError, count
 from gputui.cli.options import MAIN, has_hosts
@@ -14,7 +20,7 @@ if TYPE_CHECKING:
     from gputui.collect.hosts.pipe import FarRun
 
 
-def run(options: argparse.Namespace) -> int:
+def run_attach(options: argparse.Namespace) -> int:
     """Attach to the processes that `options` name, show or record them until they end or the person
     detaches; return the exit status. Raises UsageError and the errors of attaching."""
     from gputui.cli.dispatch import check, mode_of
@@ -93,3 +99,47 @@ def _far_run(pids: list[int], options: argparse.Namespace) -> FarRun:
     name = f"attach-{pids[0]}" if len(pids) == 1 else "attach"
     run = begun_now(name, ["attach", "-o", RECORDING, "--record", *words])
     return replace(run, pids=tuple(pids), is_of_all=True)
+
+
+def run_detach(options: argparse.Namespace) -> int:
+    """End the tracing of a process, whichever gputui attached to it; return the exit status."""
+    from gputui.inject.attach import detach
+    from gputui.state.remarks import CUPTI_STAYS
+
+    pid = process_of(options)
+    outcome = detach(pid)
+    say(f"process {pid} {'was put to sleep' if outcome.was_awake else 'is asleep already'}")
+    if outcome.keeps_cupti:
+        say(CUPTI_STAYS)
+    return 0
+
+
+def run_env(options: argparse.Namespace) -> int:
+    """Print the variables for a shell; return the exit status."""
+    from gputui.inject.build import CAPTURE
+    from gputui.inject.environment import LOADERS, holder_of, library_path, missing_library_reason
+
+    library = library_path()
+    if library is None and not options.unset:
+        raise GputuiError(missing_library_reason())
+    for variable in LOADERS:
+        holder = os.environ.get(variable, "")
+        if holder and Path(holder).name != CAPTURE.path.name:
+            say(f"{variable} is left alone: it is held by {holder_of(holder)}")
+        else:
+            print(_line(options.shell, variable, None if options.unset else str(library)))
+    sys.stdout.flush()
+    return 0
+
+
+def _line(shell: str, variable: str, value: str | None) -> str:
+    if shell == "fish":
+        if value is None:
+            return f"set -e {variable};"
+        quoted = value.replace("\\", "\\\\").replace("'", "\\'")
+        return f"set -gx {variable} '{quoted}';"
+    if value is None:
+        return f"unset {variable};"
+    import shlex
+
+    return f"export {variable}={shlex.quote(value)};"

@@ -274,7 +274,10 @@ class Argument(NamedTuple):
 
 
 class Command(NamedTuple):
-    """A word after `gputui`. `notes` are the last lines of its help."""
+    """A word after `gputui`, done by `run_NAME` in a module of gputui.cli.
+
+    `notes` are the last lines of its help.
+    """
 
     name: str
     help: str
@@ -283,6 +286,8 @@ class Command(NamedTuple):
     notes: Callable[[], str] | None = None
     runs_command: bool = False
     """Whether a command line may follow after --; it is then `options.command_line`."""
+    module: str = ""
+    """The module that does it and others of its family; "" if it has the command's name."""
 
     @property
     def program(self) -> str:

@@ -1,7 +1,7 @@
 """Words typed → a command or a mode, and what their errors come to.
 
 For the entry point `gputui`. Which mode the options select without a command, and which of them
-exclude each other, is decided here; commands are modules of their own.
+exclude each other, is decided here; commands are in modules that none of the others pays for.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def run_mode(words: list[str], command: list[str] | None) -> int:
         print_once(options.only, as_json=options.json)
         return 0
     if mode in ("replay", "demo"):
-        from gputui.cli.screen import replay
+        from gputui.cli.live import replay
 
         return replay(options)
     if command:
@@ -149,11 +149,11 @@ def _parsed(command: Command, words: list[str]) -> argparse.Namespace:
 def _dispatch(words: list[str]) -> int:
     command = options.command(words[0]) if words else None
     if command is not None:
-        module = import_module(f"gputui.cli.{command.name}")  # none pays for importing another
+        module = import_module(f"gputui.cli.{command.module or command.name}")
         if words[:2] == ["completion", "words"]:
             module.words(words[2:])  # of any kind, none of them meant for our parser
             return 0
-        run_command: Callable[[argparse.Namespace], int] = module.run
+        run_command: Callable[[argparse.Namespace], int] = getattr(module, f"run_{command.name}")
         status = run_command(_parsed(command, words[1:]))
         sys.stdout.flush()  # what cannot be written is an error now, not at the exit
         return status

@@ -57,7 +57,7 @@ class DoctorDocument(msgspec.Struct, frozen=True):
     checks: list[Check]
 
 
-def run(options: argparse.Namespace) -> int:
+def run_doctor(options: argparse.Namespace) -> int:
     """Print every check, as text or JSON; return the exit status, which is 0 whatever they find."""
     checks = examine()
     if options.json:

@@ -20,10 +20,9 @@ from typing import TYPE_CHECKING
 from gputui.base.errors import GputuiError
 from gputui.base.standard_streams import say
 from gputui.cli.declaration import Command, UsageError
-from gputui.cli.live import expanded, limits_of, plain
+from gputui.cli.live import expanded, limits_of, need_terminal, plain, run_screen
 from gputui.cli.options import MAIN, command
 from gputui.cli.record import UnattendedRecorder, Wake, print_answer
-from gputui.cli.screen import need_terminal, run_screen
 from gputui.model.events import Alert, AnyEvent, ClockCompared, Header
 from gputui.playback.player import Playback
 from gputui.state.session import ClockOffset, HostNews, Link

@@ -1,8 +1,8 @@
 """Every command and every option, declared once.
 
 The parsers, the settings of the environment and the file, the help, completion in shells and the
-manual page read these declarations. A command is a module of this package with the command's name
-and a function `run`.
+manual page read these declarations. A command NAME is the function `run_NAME` of the module of this
+package that has its name or is declared with it.
 """
 
 from __future__ import annotations
@@ -272,6 +272,7 @@ COMMANDS = (
             _JSON,
             Option("new", "write a workload of your own, to edit", "NAME"),
         ),
+        module="help",
     ),
     Command(
         "summary",
@@ -295,6 +296,7 @@ COMMANDS = (
             _GPU_PRICE,
             _CATEGORY,
         ),
+        module="recordings",
     ),
     Command(
         "export",
@@ -313,6 +315,7 @@ COMMANDS = (
             _CATEGORY,
         ),
         _format_notes,
+        module="recordings",
     ),
     Command(
         "compare",
@@ -332,6 +335,7 @@ COMMANDS = (
                    "N", parse=count, many=True),
         ),
         lambda: _CONDITIONS,
+        module="recordings",
     ),
     Command(
         "try",
@@ -377,6 +381,7 @@ COMMANDS = (
         "Make another gputui detach from a process, which keeps running.",
         (Argument("pid", "PID", "the process"),),
         tuple(option for option in MAIN.options if option.name in _OF_DETACH),
+        module="attach",
     ),
     Command(
         "env",
@@ -388,6 +393,7 @@ COMMANDS = (
             Option("unset", "undo it"),
         ),
         lambda: _ENV,
+        module="attach",
     ),
     Command(
         "stream",
@@ -402,6 +408,7 @@ COMMANDS = (
             Option("offset", "from this byte on", "BYTES", parse=count),
             *(option for option in MAIN.options if option.name in ("interval", "only")),
         ),
+        module="once",
     ),
     Command("doctor", "Print what works here, and how to fix what does not.", (),
             (_JSON,)),
@@ -419,6 +426,7 @@ COMMANDS = (
             "zsh:   gputui completion zsh > a folder of $fpath, as _gputui\n"
             "fish:  gputui completion fish > ~/.config/fish/completions/gputui.fish"
         ),
+        module="help",
     ),
 )  # fmt: skip
 

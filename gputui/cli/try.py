@@ -34,7 +34,7 @@ class RefusedError(GputuiError):
     """Nothing was tried, and why. One line."""
 
 
-def run(options: argparse.Namespace) -> int:
+def run_try(options: argparse.Namespace) -> int:
     """Try what is asked for, print the answer; the exit status: 0 if the trials went through,
     whatever they found. Raises UsageError, RefusedError, PlanError and JournalError."""
     if options.list:
@@ -118,7 +118,7 @@ def _diagnosis(
     from gputui.trial.diagnosis import Diagnosis, diagnose, of_session
 
     if options.recording:
-        from gputui.cli.summary import load_run
+        from gputui.cli.recordings import load_run
 
         loaded = load_run(options.recording, options.run)
         place = Path(options.recording)

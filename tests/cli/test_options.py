@@ -11,9 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from gputui.cli.completion import FILES, candidates
 from gputui.cli.declaration import Command
-from gputui.cli.help import listing, pages, text_of
+from gputui.cli.help import FILES, candidates, listing, pages, text_of
 from gputui.cli.options import COMMANDS, MAIN, MODES
 from gputui.cli.parsing import parser_of
 from gputui.cli.reference import manual

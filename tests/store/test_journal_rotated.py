@@ -11,7 +11,7 @@ import pytest
 
 from gputui.cli.declaration import UsageError
 from gputui.cli.dispatch import run as gputui
-from gputui.cli.summary import one_recording
+from gputui.cli.recordings import one_recording
 from gputui.model.events import AnyEvent, LineDefined, RunOutput
 from gputui.playback.index import Index
 from gputui.playback.opening import open_recording

@@ -117,7 +117,7 @@ def test_each_host_is_given_its_process(monkeypatch: pytest.MonkeyPatch) -> None
         monkeypatch.setattr(hosts, "record", lambda _, run: found.append(run) or 0)
         known = command("attach")
         assert known is not None
-        attach.run(parse(known, words))
+        attach.run_attach(parse(known, words))
         return found[0]
 
     one = asked("4711", "--host", "box", "--record", "-i", "0.5", "--annotate", "none")

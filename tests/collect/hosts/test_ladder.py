@@ -63,7 +63,7 @@ def test_what_cannot_run_there_is_not_sent(tmp_path: Path) -> None:
     assert "3.99" in misfit((3, 99), "x86_64", "linux")
     names = zipfile.ZipFile(io.BytesIO(bundle(libraries=False))).namelist()
     assert not [name for name in names if "/tui/" in name or name.endswith("_capture.so")]
-    assert {"gputui/cli/stream.py", "msgspec/__init__.py", "pynvml.py"} <= set(names)
+    assert {"gputui/cli/once.py", "msgspec/__init__.py", "pynvml.py"} <= set(names)
 
 
 def test_an_archive_that_was_changed_on_the_way_is_refused(

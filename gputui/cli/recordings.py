@@ -1,14 +1,17 @@
-"""`gputui summary`: what a recorded run did."""
+"""What recordings give: `gputui summary` and `export` of a run, `gputui compare` of several."""
 
 from __future__ import annotations
 
 import argparse
+import os
 import shlex
 import sys
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from gputui.base.errors import FAILED
 from gputui.base.standard_streams import columns, say
 from gputui.cli.declaration import UsageError
 from gputui.render import formats
@@ -18,7 +21,7 @@ if TYPE_CHECKING:
     from gputui.state import Run
 
 
-def run(options: argparse.Namespace) -> int:
+def run_summary(options: argparse.Namespace) -> int:
     """Print the answer, a table or everything; return the exit status: 1 if a condition of
     `--fail-if` holds. Raises UsageError, ExportError, JournalError and ThresholdError."""
     from gputui.render.summary import answer_text, is_event_table, one_table
@@ -193,3 +196,84 @@ def load_run(
     for remark in loaded.remarks:
         say(remark)
     return loaded
+
+
+def run_export(options: argparse.Namespace) -> int:
+    """Write a recorded run in a format; return the exit status. Raises UsageError, ExportError and
+    JournalError."""
+    from gputui.render.summary import is_event_table
+
+    name = one_recording(options.file)
+    out = None if options.output == "-" else options.output
+    if out is not None and _is_same_file(name, out):
+        raise UsageError(f"-o {out}: that is the file to read; choose another name")
+    if out is None and formats.find(options.format).needs_path:
+        raise UsageError(f"--format {options.format} needs a file: give -o OUT")
+    if options.table and is_event_table(options.table):
+        raise UsageError(f"--table {options.table}: gputui summary writes single events")
+    source = formats.ExportSource(
+        name, options.run, raw_names=options.raw_names, table=options.table
+    )
+    written = formats.export(source, options.format, out)
+    sys.stdout.flush()
+    for remark in written.remarks:
+        say(remark)
+    for path in written.paths:
+        say(f"wrote {path}")
+    return 0
+
+
+def _is_same_file(first: str, second: str) -> bool:
+    try:
+        return os.path.samefile(first, second)
+    except OSError:
+        return False
+
+
+def run_compare(options: argparse.Namespace) -> int:
+    """Print the comparison; return the exit status: 1 if a condition of `--fail-if` holds, 3 if
+    one is of work that the runs do not have in common. Raises UsageError, JournalError and
+    ThresholdError."""
+    files = [options.baseline, *options.others]
+    names = recordings(files)
+    if len(names) == 1:
+        named = ", ".join(files[:3]) + (", …" if len(files) > 3 else "")
+        raise UsageError(f"{named} are files of one recording: name another to compare it with")
+    if names.count("-") > 1:
+        raise UsageError("- is standard input, which can be read once: give one FILE as - at most")
+    runs = options.run * len(names) if len(options.run) == 1 else options.run
+    if runs and len(runs) != len(names):
+        raise UsageError(f"--run: give one, or one a recording: {len(names)}")
+    from gputui.report.comparable import Subject
+    from gputui.report.compare import NOT_COMPARABLE, Condition, NotComparableError
+    from gputui.report.compare import compare as compared
+
+    conditions = [Condition.parse(text) for text in options.fail_if]
+    comparison = compared(
+        [
+            Subject(label, loaded.session, loaded.run)
+            for label, loaded in _titled(names, runs or [None] * len(names), options.raw_names)
+        ]
+    )
+    tripped: list[str] = []
+    incomparable: list[str] = []
+    for condition in conditions:
+        try:
+            tripped += condition.tripped(comparison)
+        except NotComparableError as error:
+            incomparable.append(str(error))
+    sys.stdout.write(formats.comparison(comparison, options.format, columns(sys.stdout)))
+    sys.stdout.flush()
+    for line in (*tripped, *incomparable):
+        say(line)
+    return FAILED if tripped else NOT_COMPARABLE if incomparable else 0
+
+
+def _titled(
+    names: list[str], runs: list[int | None], raw_names: bool
+) -> Iterator[tuple[str, Loaded]]:
+    """Each file's run and its title, with the run's number if a file is named twice."""
+    for name, number in zip(names, runs, strict=True):
+        loaded = load_run(name, number, raw_names=raw_names)
+        run = loaded.run
+        yield f"{name} #{run.started.run}" if run and names.count(name) > 1 else name, loaded
