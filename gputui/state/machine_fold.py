@@ -20,7 +20,7 @@ from gputui.model.events import (
     MachineSample,
     ServerSample,
 )
-from gputui.model.units import metrics_of
+from gputui.model.metrics import metrics_of
 from gputui.state.history import Samples
 from gputui.state.readings import THROTTLED, AlertSpan, Gpu, Readings, grown
 from gputui.state.serving import MOST_SERVERS, Server

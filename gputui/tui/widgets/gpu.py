@@ -9,18 +9,8 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from gputui.model.events import GpuSample
-from gputui.model.units import (
-    GROUPS,
-    MISSING,
-    Group,
-    Metric,
-    celsius,
-    duration,
-    percent,
-    quantity,
-    size,
-    watts,
-)
+from gputui.model.metrics import GROUPS, Group, Metric
+from gputui.model.units import MISSING, celsius, duration, percent, quantity, size, watts
 from gputui.report.machine_now import mig_instances
 from gputui.report.schema import Column
 from gputui.state import Gpu, Run, gpu_metrics
