@@ -6,7 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
-from importlib.util import find_spec
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -45,9 +45,10 @@ def test_what_an_option_needs_is_there() -> None:
         assert option.default is None or option.read(option.default, "") is not None
 
 
-def test_every_command_has_a_module() -> None:
+def test_every_command_has_its_function() -> None:
     for command in COMMANDS:
-        assert find_spec(f"gputui.cli.{command.name}") is not None
+        module = import_module(f"gputui.cli.{command.module or command.name}")
+        assert callable(getattr(module, f"run_{command.name}"))
 
 
 @pytest.mark.skipif(shutil.which("groff") is None, reason="groff checks the manual page")

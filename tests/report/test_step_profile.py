@@ -6,7 +6,7 @@ import pytest
 
 from gputui.report.scope import of_phase
 from gputui.report.statistics import api_rows, category_rows, memory_time_rows
-from gputui.report.tables.step_profile import ALL_KERNELS, REST, ProfileRow, step_profile
+from gputui.report.tables.time import ALL_KERNELS, REST, ProfileRow, step_profile
 from gputui.state import Run, Session
 from tests.sessions_for_tests import loaded_once
 

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 import gputui
 from gputui.playback.opening import Loaded, load
 from gputui.report.scope import of_phase
-from gputui.report.tables.step_profile import ProfileRow, step_profile
+from gputui.report.tables.time import ProfileRow, step_profile
 from gputui.state import Run, Session
 from tests.conftest import DATA
 from tests.workloads.beside_answers import Work, steps_of, work_of

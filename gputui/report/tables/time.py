@@ -1,16 +1,40 @@
-"""Where the time of each step goes: the leaves of the time tree, which add up to 100 %."""
+"""Where the time goes: of each step the leaves of the time tree, which add up to 100 %, and of one
+range its parts on the CPU and on the GPU."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from gputui.model import units
 from gputui.model.leaves import LEAVES
+from gputui.model.naming import is_library_domain
 from gputui.report.explain.rank_waits import matched
 from gputui.report.explain.time_tree import device_trees, shared_gpus, time_tree
-from gputui.report.schema import RANK, REASON, ROWS, Column, TableSpec, number, percent, text, time
+from gputui.report.phases import PhaseRow, main_step, phase_rows
+from gputui.report.schema import (
+    RANK,
+    REASON,
+    ROWS,
+    Column,
+    TableSpec,
+    count,
+    if_any,
+    number,
+    percent,
+    text,
+    time,
+)
+from gputui.report.scope import of_ranges
+from gputui.report.statistics import (
+    TableRow,
+    api_rows,
+    category_rows,
+    kernel_rows,
+    memory_time_rows,
+)
 from gputui.state import Run, Session
 
 
@@ -140,4 +164,247 @@ SHARED_GPUS: TableSpec[SharedRow] = TableSpec(
     document="shared_gpus",
 )  # fmt: skip
 
-TABLES = (TIME, SHARED_GPUS)
+
+# --- One range as one table: its parts on the CPU and on the GPU, its kernels by category, its
+# calls and copies; in all, for each step, and as a share.
+
+REST = "(the rest)"
+"""What is in a range and in none of those inside it."""
+
+ALL_KERNELS = "all kernels"
+
+MOST_CALLS = 5
+"""Calls and copies that are named, of each the longest: all are in tables of their own."""
+
+
+class ProfileRow(NamedTuple):
+    """A line of the profile. CPU times are None for kernels and copies, GPU times for calls.
+    `share_percent` is of `share_of`: of a range, the CPU time of the one around it, of a kernel
+    the GPU time of all kernels. `steps` is how many steps the range holds, 0 where none is known.
+    """
+
+    section: str
+    name: str
+    depth: int
+    instances: int
+    cpu_ns: int | None
+    gpu_ns: int | None
+    share_percent: float | None
+    gpu_share_percent: float | None
+    share_of: str
+    steps: int
+
+    @property
+    def cpu_per_step_ns(self) -> float | None:
+        """On average over the steps."""
+        return self.cpu_ns / self.steps if self.steps and self.cpu_ns is not None else None
+
+    @property
+    def gpu_per_step_ns(self) -> float | None:
+        """On average over the steps."""
+        return self.gpu_ns / self.steps if self.steps and self.gpu_ns is not None else None
+
+
+class _Part:
+    """Ranges of one path below the outermost one, of all ranks and threads."""
+
+    def __init__(self, names: tuple[str, ...]) -> None:
+        self.names = names
+        self.cpu_ns = self.exclusive_ns = self.gpu_ns = self.instances = 0
+
+    def add(self, row: PhaseRow) -> None:
+        self.cpu_ns += row.cpu_total_ns
+        self.exclusive_ns += row.cpu_exclusive_ns
+        self.gpu_ns += row.gpu_total_ns
+        self.instances += row.instances
+
+
+def step_profile(session: Session, run: Run) -> list[ProfileRow]:
+    """The profile of a run that is cut to one range (`of_ranges`); of a whole run, that of the
+    ranges of its main step; none for a run without ranges."""
+    outermost = {
+        node.definition.name
+        for number in run.roots
+        if not is_library_domain((node := run.ranges[number]).definition.domain)
+    }
+    if len(outermost) > 1 and (main := main_step(run, phase_rows(run))) is not None:
+        run = of_ranges(
+            run,
+            [
+                node.definition.range
+                for row in phase_rows(run)
+                if row.key[1:] == main.key[1:]
+                for node in row.phase.nodes
+            ],
+        )
+    rows = [row for row in phase_rows(run) if not row.is_replayed]
+    main = main_step(run, rows)
+    steps = 0
+    if main is not None:
+        steps = sum(row.instances for row in rows if row.name == main.name)
+    parts: dict[tuple[str, ...], _Part] = {}
+    for row in rows:
+        names = row.key[2]
+        parts.setdefault(names, _Part(names)).add(row)
+    return [
+        *_ranges(parts, steps),
+        *_kernels(session, run, steps),
+        *_calls(api_rows(run), steps),
+        *_copies(memory_time_rows(run), steps),
+    ]
+
+
+def _ranges(parts: Mapping[tuple[str, ...], _Part], steps: int) -> Iterator[ProfileRow]:
+    """Every part, and what is left of it, after those inside it."""
+    children: dict[tuple[str, ...], list[_Part]] = {}
+    for names, part in parts.items():
+        children.setdefault(names[:-1], []).append(part)
+    # The rest of a part is put below its last child: an explicit stack, as ranges nest deeply.
+    waiting: list[tuple[_Part, bool]] = [(part, False) for part in reversed(children.get((), []))]
+    while waiting:
+        part, is_rest = waiting.pop()
+        inner = children.get(part.names, [])
+        name = part.names[-1]
+        if is_rest:
+            inner_gpu_ns = sum(child.gpu_ns for child in inner)
+            yield _range(
+                REST, len(part.names), 0, part.exclusive_ns,
+                max(0, part.gpu_ns - inner_gpu_ns), part, steps,
+            )  # fmt: skip
+            continue
+        around = parts.get(part.names[:-1])
+        depth = len(part.names) - 1
+        yield _range(name, depth, part.instances, part.cpu_ns, part.gpu_ns, around, steps)
+        if inner:
+            waiting.append((part, True))
+            waiting += [(child, False) for child in reversed(inner)]
+
+
+def _range(
+    name: str, depth: int, instances: int, cpu_ns: int, gpu_ns: int, around: _Part | None,
+    steps: int,
+) -> ProfileRow:  # fmt: skip
+    return ProfileRow(
+        section="ranges",
+        name=name,
+        depth=depth,
+        instances=instances,
+        cpu_ns=cpu_ns,
+        gpu_ns=gpu_ns,
+        share_percent=_percent(cpu_ns, around.cpu_ns if around else 0),
+        gpu_share_percent=_percent(gpu_ns, around.gpu_ns if around else 0),
+        share_of=around.names[-1] if around else "",
+        steps=steps,
+    )
+
+
+def _percent(part: int, whole: int) -> float | None:
+    return 100.0 * part / whole if whole else None
+
+
+def _kernels(session: Session, run: Run, steps: int) -> Iterator[ProfileRow]:
+    by_category = category_rows(session, run)
+    whole_ns = sum(total for _, _, total, _ in by_category)
+    if not by_category:
+        return
+    kernels = sum(instances for _, instances, _, _ in by_category)
+    yield _of_gpu("kernels", ALL_KERNELS, 0, kernels, whole_ns, 0, "", steps)
+    for name, instances, total, _ in by_category:
+        yield _of_gpu("kernels", name, 1, instances, total, whole_ns, ALL_KERNELS, steps)
+    for kernel in kernel_rows(session, run)[:1]:
+        yield _of_gpu("longest kernel", kernel.short_name, 0, kernel.instances, kernel.total,
+                      whole_ns, ALL_KERNELS, steps)  # fmt: skip
+
+
+def _of_gpu(
+    section: str, name: str, depth: int, instances: int, gpu_ns: int, whole_ns: int, whole: str,
+    steps: int,
+) -> ProfileRow:  # fmt: skip
+    return ProfileRow(
+        section=section,
+        name=name,
+        depth=depth,
+        instances=instances,
+        cpu_ns=None,
+        gpu_ns=gpu_ns,
+        share_percent=None,
+        gpu_share_percent=_percent(gpu_ns, whole_ns),
+        share_of=whole,
+        steps=steps,
+    )
+
+
+def _calls(rows: Sequence[TableRow], steps: int) -> Iterator[ProfileRow]:
+    whole_ns = sum(row.total for row in rows)
+    head = (("all CUDA calls", 0, sum(row.instances for row in rows), whole_ns),)
+    named = ((row.name, 1, row.instances, row.total) for row in rows[:MOST_CALLS])
+    lines: Iterable[tuple[str, int, int, int]] = (*head, *named) if rows else ()
+    for name, depth, instances, cpu_ns in lines:
+        yield ProfileRow(
+            section="calls",
+            name=name,
+            depth=depth,
+            instances=instances,
+            cpu_ns=cpu_ns,
+            gpu_ns=None,
+            share_percent=_percent(cpu_ns, whole_ns) if depth else None,
+            gpu_share_percent=None,
+            share_of=head[0][0] if depth else "",
+            steps=steps,
+        )
+
+
+def _copies(rows: Sequence[TableRow], steps: int) -> Iterator[ProfileRow]:
+    whole_ns = sum(row.total for row in rows)
+    whole = "all copies and fills"
+    if rows:
+        instances = sum(row.instances for row in rows)
+        yield _of_gpu("copies", whole, 0, instances, whole_ns, 0, "", steps)
+    for row in rows[:MOST_CALLS]:
+        yield _of_gpu("copies", row.name, 1, row.instances, row.total, whole_ns, whole, steps)
+
+
+def _why_no_rows(_run: Run, rows: Sequence[ProfileRow]) -> Mapping[str, str]:
+    return {} if rows else {ROWS: "the program has no ranges"}
+
+
+def _profile_note(_run: Run, rows: Sequence[ProfileRow]) -> str:
+    steps = rows[0].steps if rows else 0
+    return f"of {units.count(steps)} steps" if steps else ""
+
+
+STEP_PROFILE: TableSpec[ProfileRow] = TableSpec(
+    key="step_profile",
+    title="Step Profile",
+    meaning="One range, the main step or that of --phase: its parts on the CPU and on the GPU, its "
+    "kernels by category, its calls and copies; in all, for each step, and as a share.",
+    columns=(
+        text("Section", "section", lambda row: row.section,
+             "ranges, kernels, calls or copies", flexible=False),
+        text("Part", "name", lambda row: "  " * row.depth + row.name,
+             "A range, a category of kernels, a call or a copy", document=lambda row: row.name),
+        count("Count", "instances", lambda row: row.instances, "How many", priority=3),
+        time("CPU Total", "cpu_total_ns", lambda row: row.cpu_ns,
+             "Time inside it on the launching thread", kind=int | None),
+        time("CPU / Step", "cpu_per_step_ns", lambda row: row.cpu_per_step_ns, "For each step",
+             kind=float | None, priority=1),
+        percent("CPU Share", "share_percent", lambda row: row.share_percent,
+                "Of the CPU time of the line that `of` names", kind=float | None, priority=1),
+        time("GPU Total", "gpu_total_ns", lambda row: row.gpu_ns,
+             "Times of what was launched inside it, or meanwhile by threads without ranges "
+             "(autograd's), added up", kind=int | None, seen=if_any),
+        time("GPU / Step", "gpu_per_step_ns", lambda row: row.gpu_per_step_ns, "For each step",
+             kind=float | None, priority=1, seen=if_any),
+        percent("GPU Share", "gpu_share_percent", lambda row: row.gpu_share_percent,
+                "Of the GPU time of the line that `of` names", kind=float | None, priority=1,
+                seen=if_any),
+        text("of", "share_of", lambda row: row.share_of, "What the shares are of", priority=2,
+             flexible=False),
+    ),
+    rows=step_profile,
+    order=101,
+    note=_profile_note,
+    unavailable=_why_no_rows,
+)  # fmt: skip
+
+TABLES = (TIME, SHARED_GPUS, STEP_PROFILE)
