@@ -1,7 +1,7 @@
 """Looking into programs that gputui does not start.
 
 `gputui attach` shows or records one, of other hosts one each; `gputui detach` puts to sleep one
-that another gputui looks at; `gputui env` loads the capture library, asleep until `attach` wakes it.
+that another gputui looks at; `gputui env` loads the capture library, which sleeps until `attach`.
 """
 
 from __future__ import annotations
