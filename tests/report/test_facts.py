@@ -246,7 +246,7 @@ def test_gradient_checkpointing_with_memory_to_spare(
 )
 def test_steps_that_grow(lengths: list[float]) -> None:
     one = found(*steps_of(lengths))["steps_grow"]
-    assert one.gains[0].low > 1.1
+    assert one.modelled[0].low > 1.1
     assert "longer than the one before" in one.sentence
 
 
