@@ -1,12 +1,14 @@
 """What trials measure where it is known, and what they cost a step.
 
-    python tests/bench/bench_trials.py [--ablations] [--cost] [--healthy 20]
+    python tests/bench/bench_trials.py [--ablations] [--cost] [--healthy 200] [--jobs 4]
 
 `--ablations`: causes of known cost, busy and asleep, taken away in a training on the CPU: what is
 saved of a step against what the program itself measured of the cause. `--cost`: nanoseconds that
-the trial's hook adds to a step, with marks of steps alike. `--healthy`: as many trials of a cure
-that does nothing here, on a program without a fault: how often an interval holds 1, and how often a
-gain is claimed. Needs torch; a CPU of its own, or the figures are of what else runs there.
+the trial's hook adds to an empty step, and to one of 10 ms, on the GPU where there is one, with and
+without cures that are switched. `--healthy`: as many trials of a cure that does nothing on a CPU,
+`--jobs` at a time: how often an interval holds 1, and how often a gain is claimed. `--healthy-gpu`:
+the same from the pairs of one run on a GPU, trial after trial. Needs torch; a CPU of its own, or
+the figures are of what else runs there.
 """
 
 from __future__ import annotations
@@ -16,12 +18,13 @@ import statistics
 import subprocess
 import sys
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from gputui.trial.runs import ProgramResult, RunInFolder, RunPlan, run_once
-from gputui.trial.statistics import gain_of_pairs
+from gputui.trial.statistics import LOOKS, MeasuredGain, gain_of_pairs
 
 PROGRAM = """
 import sys, time, torch
@@ -81,17 +84,26 @@ CASES = [
 CURES = {"report": "skip@program.py:report", "input": "repeat_batch", "save": "no_saves"}
 
 
-def trial(program: Path, words: list[str], cure: str, seed: int = 0) -> ProgramResult:
-    """One run with a cure that is switched, until its gain is known."""
+def trial(
+    program: Path,
+    words: list[str],
+    cure: str,
+    *,
+    seed: int = 0,
+    block_s: float = 0.25,
+    least_s: float = 12.0,
+) -> ProgramResult:
+    """One run with a cure that is switched, until its gain is known and `least_s` are over."""
 
     def until(run: RunInFolder, seconds: float) -> str:
         steps = run.reader.steps
         gain = gain_of_pairs(steps.ratios(cure), 1) if steps is not None else None
-        # The program has said what it knows by then.
-        known = gain is not None and gain.is_decided and seconds > 12
+        known = (
+            gain is not None and (gain.is_decided or gain.pairs == LOOKS[-1]) and seconds > least_s
+        )
         return "known" if known else "too long" if seconds > 60 else ""
 
-    plan = RunPlan((cure,), seed=seed, warm_s=4.0)
+    plan = RunPlan((cure,), seed=seed, warm_s=least_s / 4.0 or 1.0, block_s=block_s)
     return run_once((sys.executable, str(program), *words), plan, until)
 
 
@@ -122,55 +134,120 @@ def ablations(program: Path) -> None:
 
 
 COUNTING = """
-import time, torch
+import sys, time, torch
 parameter = torch.nn.Parameter(torch.zeros(1))
 optimizer = torch.optim.SGD([parameter])  # no gradient: its step does nothing but call hooks
+step_ms, place = float(sys.argv[1]), "cuda" if torch.cuda.is_available() else "cpu"
+rows = torch.randn(512, 512, device=place)
+wait = torch.cuda.synchronize if place == "cuda" else lambda: None
+
+def step():
+    until = time.perf_counter_ns() + step_ms * 1e6
+    while time.perf_counter_ns() < until:
+        rows @ rows
+        wait()
+    began = time.perf_counter_ns()
+    optimizer.step()
+    return time.perf_counter_ns() - began
+
+count = 1500 if step_ms else 50_000
 began = time.perf_counter_ns()
 while time.perf_counter_ns() - began < 2e9:
-    optimizer.step()
-for _ in range(4):
-    began = time.perf_counter_ns()
-    for _ in range(50_000):
-        optimizer.step()
-    print("COST", (time.perf_counter_ns() - began) / 50_000, flush=True)
+    step()
+for _ in range(1 if step_ms else 4):
+    times = sorted(step() for _ in range(count))
+    print("COST", sum(times) / count, times[count // 2], times[-1], flush=True)
 """
 
 
 def cost(program: Path) -> None:
-    """A step's mark under a trial, in ns, against a step without."""
+    """What a step's mark takes under a trial, in ns, and without: empty steps, and some of 10 ms,
+    of which each tenth or so ends a block."""
     program.write_text(COUNTING)
+    switched = RunPlan(("cudnn_attention_off", "gc_off"), warm_s=0.5)
+    for step_ms in ("0", "10"):
+        command = (sys.executable, str(program), step_ms)
+        bare = subprocess.run(command, capture_output=True, text=True, check=True)
+        tried = {"timed only": RunPlan(warm_s=0.5), "switched": switched}
+        lines = {"bare": bare.stdout.splitlines()}
+        for name, plan in tried.items():
+            lines[name] = list(run_once(command, plan, lambda _run, _seconds: "").lines)
+        for name, said in lines.items():
+            values = [line.split()[1:] for line in said if line.startswith("COST")]
+            mean, middle, most = min((float(a), float(b), float(c)) for a, b, c in values)
+            print(
+                f"step of {step_ms:>2} ms, {name:<12}{mean:>10.0f} ns a step in the mean, "
+                f"{middle:.0f} in the middle, {most:.0f} at most",
+                flush=True,
+            )
 
-    bare = subprocess.run(
-        [sys.executable, str(program)], capture_output=True, text=True, check=True
-    )
-    command = (sys.executable, str(program))
-    tried = {
-        "timed only": RunPlan(warm_s=0.5),
-        "switched": RunPlan(("tf32",), warm_s=0.5, block_s=0.01),
-    }
-    times = {"bare": bare.stdout.splitlines()}
-    for name, plan in tried.items():
-        times[name] = list(run_once(command, plan, lambda _run, _seconds: "").lines)
-    for name, lines in times.items():
-        values = [float(line.split()[1]) for line in lines if line.startswith("COST")]
-        print(f"{name:<12}{min(values):>10.0f} ns a step, {statistics.median(values):.0f} median")
+
+NOTHING = "cudnn_attention_off"
+"""A cure that does nothing to a program without attention on a GPU."""
 
 
-def healthy(program: Path, count: int) -> None:
-    """Trials of a cure that does nothing here."""
+def healthy(program: Path, count: int, jobs: int) -> None:
+    """Trials of a cure that does nothing here, `jobs` at a time."""
+
+    def one_trial(number: int) -> ProgramResult:
+        return trial(program, ["report busy", "0.5"], NOTHING, seed=number, block_s=0.12, least_s=0)
+
     covered = claimed = made = 0
-    for number in range(count):
-        result = trial(program, ["report busy", "0.5"], "gc_off", seed=number)
-        gain = gain_of_pairs(result.steps.ratios("gc_off"), 1) if result.steps else None
-        if gain is None:
-            print(f"{number}: {result.ended_by} {result.last_lines}")
-            continue
-        made += 1
-        covered += gain.low <= 1.0 <= gain.high
-        claimed += gain.is_claimed
-        ends = f"{gain.low:.3f} to {gain.high:.3f}"
-        print(f"{number}: {gain.middle:.3f} ({ends}), {gain.pairs} pairs", flush=True)
-    print(f"{made} trials, {covered} intervals hold 1, {claimed} gains claimed")
+    with ThreadPoolExecutor(jobs) as pool:
+        for number, result in enumerate(pool.map(one_trial, range(count))):
+            gain = gain_of_pairs(result.steps.ratios(NOTHING), 1) if result.steps else None
+            if gain is None:
+                print(f"{number}: {result.ended_by} {result.last_lines}")
+                continue
+            made += 1
+            covered += gain.low <= 1.0 <= gain.high
+            claimed += gain.is_claimed
+            ends = f"{gain.low:.3f} to {gain.high:.3f}"
+            print(
+                f"{number}: {gain.middle:.3f} ({ends}), {gain.pairs} pairs; so far {made} trials, "
+                f"{covered} intervals hold 1, {claimed} gains claimed",
+                flush=True,
+            )
+
+
+ON_GPU = """
+import torch
+model = torch.nn.Sequential(*[torch.nn.Linear(1024, 1024) for _ in range(16)]).cuda()
+optimizer = torch.optim.AdamW(model.parameters())
+rows = torch.randn(2048, 1024, device="cuda")
+while True:
+    loss = model(rows).square().mean()
+    optimizer.zero_grad(); loss.backward(); optimizer.step()
+"""
+
+
+def healthy_gpu(program: Path, count: int) -> None:
+    """Trials one after another of the pairs of one run on a GPU."""
+    program.write_text(ON_GPU)
+    trials: list[MeasuredGain] = []
+
+    def cut(ratios: list[float]) -> None:
+        trials.clear()
+        begins = 0
+        for ends in range(1, len(ratios) + 1):
+            gain = gain_of_pairs(ratios[begins:ends], 1)
+            if gain is not None and (gain.is_decided or ends - begins == LOOKS[-1]):
+                trials.append(gain)
+                begins = ends
+
+    def until(run: RunInFolder, seconds: float) -> str:
+        if (steps := run.reader.steps) is not None:
+            cut(steps.ratios(NOTHING))
+        return "enough" if len(trials) >= count else "too long" if seconds > 120 else ""
+
+    run_once((sys.executable, str(program)), RunPlan((NOTHING,), block_s=0.1), until)
+    held = sum(gain.low <= 1.0 <= gain.high for gain in trials)
+    widths = [100 * (gain.high / gain.low - 1.0) for gain in trials]
+    print(
+        f"on a GPU: {len(trials)} trials, {held} intervals hold 1, "
+        f"{sum(gain.is_claimed for gain in trials)} gains claimed; "
+        f"{statistics.median(widths or [0]):.2f} % wide, {[gain.pairs for gain in trials]} pairs"
+    )
 
 
 def main() -> None:
@@ -178,6 +255,8 @@ def main() -> None:
     parser.add_argument("--ablations", action="store_true")
     parser.add_argument("--cost", action="store_true")
     parser.add_argument("--healthy", type=int, default=0)
+    parser.add_argument("--healthy-gpu", type=int, default=0)
+    parser.add_argument("--jobs", type=int, default=1)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         program = Path(folder, "program.py")
@@ -185,9 +264,11 @@ def main() -> None:
         if options.ablations:
             ablations(program)
         if options.healthy:
-            healthy(program, options.healthy)
+            healthy(program, options.healthy, options.jobs)
         if options.cost:
             cost(program)
+        if options.healthy_gpu:
+            healthy_gpu(program, options.healthy_gpu)
 
 
 if __name__ == "__main__":
