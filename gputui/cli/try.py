@@ -20,8 +20,7 @@ from gputui.cli.declaration import UsageError
 from gputui.model import units
 
 if TYPE_CHECKING:
-    from gputui.trial.diagnosis import Diagnosis
-    from gputui.trial.planning import Candidate
+    from gputui.trial.planning import Candidate, Diagnosis
 
 DIAGNOSIS = 0.3
 """Part of the budget that finding out what is slow takes at most."""
@@ -115,14 +114,14 @@ def _try(options: argparse.Namespace, command: Sequence[str], folder: Path | Non
 def _diagnosis(
     options: argparse.Namespace, command: Sequence[str], folder: Path | None
 ) -> Diagnosis:
-    from gputui.trial.diagnosis import Diagnosis, diagnose, of_session
+    from gputui.trial.planning import Diagnosis, diagnose, diagnosis_of
 
     if options.recording:
         from gputui.cli.recordings import load_run
 
         loaded = load_run(options.recording, options.run)
         place = Path(options.recording)
-        return of_session(loaded.session, loaded.run, place if place.is_file() else None)
+        return diagnosis_of(loaded.session, loaded.run, place if place.is_file() else None)
     if options.cure:
         return Diagnosis((), "", "", None, 0)
     _tell("under capture: what is slow")

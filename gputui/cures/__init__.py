@@ -1,24 +1,27 @@
-"""Cures that are tried on an unmodified program, each a module of this package with its CURE, and
-ablations, which take a cause away, and the results with it, to measure what it costs.
+"""Cures that are tried on an unmodified program, by families, a module each, and ablations, which
+take a cause away, and the results with it, to measure what it costs.
 
 Read by gputui, which offers them, and by the start-up hook (inject/hook/sitecustomize.py), which
 applies those that GPUTUI_CURES names within the program, or has a trial switch them on and off
 (inject/hook/trial.py). So this package runs in the program's own interpreter (Python 3.8 and
-later), imports nothing of gputui, and gets the library that it changes as an argument. Modules
-whose names begin with an underscore are what several cures need.
+later), imports nothing of gputui, and gets the library that it changes as an argument.
 """
 
 from __future__ import annotations
 
+import functools
 import importlib
 import json
 import os
 import pkgutil
 import sys
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
+
+    Undo = Callable[[], None]
+    """Puts everything back."""
 
 VARIABLE = "GPUTUI_CURES"
 """Names of the cures to apply, with commas between."""
@@ -32,59 +35,70 @@ ANY = "any"
 """Stands for every finding, and for none: for faults that no diagnosis sees."""
 
 
-class Cure(NamedTuple):
-    """What is changed in a program from outside, and what that answers."""
+class Cure:
+    """What is changed in a program from outside, and what that answers. A class of a family's
+    module with these attributes; an object of it is one use in one process."""
 
-    name: str
-    """As a person chooses it: the name of its module."""
-    title: str
+    name: ClassVar[str] = ""
+    """As a person chooses it. A class without a name is a base of others."""
+    title: ClassVar[str]
     """What it does, as a clause."""
-    answers: tuple[str, ...]
+    answers: ClassVar[tuple[str, ...]]
     """Keys of the findings (`Finding.cause`) that it is for, or ANY."""
-    result: str
+    result: ClassVar[str]
     """What it leaves of the results: EXACT, ROUNDING, DIFFERENT or BOUND."""
-    change: str
+    change: ClassVar[str]
     """What the user writes into the source for it, as code or as a clause."""
-    apply: Callable[..., Callable[[], None]]
-    """Switches it on, given the library or None and, where it has an `argument`, that; returns what
-    switches it off again. Raises `CannotApply` with the reason where this program, library or card
-    does not allow it or has no use for it."""
-    library: str | None = None
+    library: ClassVar[str | None] = "torch"
     """The library whose import it waits for; None where it is applied when the program starts."""
-    in_one_run: bool = True
+    in_one_run: ClassVar[bool] = True
     """Whether it may be switched on and off while the program runs: False where something is kept
     that was made under it (compiled code, a captured graph, an allocator's blocks, workers)."""
-    argument: str = ""
+    argument: ClassVar[str] = ""
     """What follows its name after an @, where it needs that: skip@train.py:report."""
-    prepare: Callable[[Any], None] | None = None
-    """What is done to the library once it is imported, before the program's own lines take
-    functions of it by name, for a cure that is switched later. It changes nothing by itself."""
-    advice: str = ""
+    advice: ClassVar[str] = ""
     """Words of a finding's advice that mean this cure: where the advice has them, it comes before
     others, and where it has not, nothing is forecast of it. Empty for one of whatever advice."""
-    useless: Callable[[Any], str | None] | None = None
-    """Asked once the program is in its loop, given the library: why the cure would change nothing
-    there, None where it may. A cure that needs runs of its own then gets none."""
-    forecast: str | None = ""
+    forecast: ClassVar[str | None] = ""
     """Which of a finding's gains is its (`Gain.cure`), where the finding has several; None where it
     is only one of many things that the finding may be about: nothing is promised of it."""
+
+    def __init__(self, given: str = "") -> None:
+        """`given` is what follows the @."""
+        self.given = given
+
+    def prepare(self, library: Any) -> None:
+        """What is done to the library once it is imported, before the program's own lines take
+        functions of it by name, for a cure that is switched later. It changes nothing by itself."""
+
+    def apply(self, library: Any) -> Undo:
+        """Switches it on, given the library or None; returns what switches it off again. Raises
+        `CannotApply` with the reason where this program, library or card does not allow it or has
+        no use for it."""
+        raise NotImplementedError
+
+    def useless(self, _library: Any) -> str | None:
+        """Asked once the program is in its loop: why the cure would change nothing there, None
+        where it may. A cure that needs runs of its own then gets none."""
+        return None
 
 
 class CannotApply(Exception):
     """A cure is not possible here, or changes nothing; its text says why."""
 
 
-def cures() -> dict[str, Cure]:
-    """Every cure by its name."""
-    names = sorted(module.name for module in pkgutil.iter_modules(__path__))
-    return {
-        name: importlib.import_module(f"{__name__}.{name}").CURE
-        for name in names
-        if not name.startswith("_")
-    }
+@functools.lru_cache(maxsize=1)
+def cures() -> dict[str, type[Cure]]:
+    """Every cure by its name: the classes of all modules of the package."""
+    kinds: dict[str, type[Cure]] = {}
+    for module in pkgutil.iter_modules(__path__):
+        for value in vars(importlib.import_module(f"{__name__}.{module.name}")).values():
+            if isinstance(value, type) and issubclass(value, Cure) and value.name:
+                kinds[value.name] = value
+    return {name: kinds[name] for name in sorted(kinds)}
 
 
-def answering(cause: str) -> list[Cure]:
+def answering(cause: str) -> list[type[Cure]]:
     """The cures of a finding by its key, those that change results least first."""
     order = (EXACT, ROUNDING, DIFFERENT, BOUND)
     matching = [cure for cure in cures().values() if cause in cure.answers]
@@ -106,44 +120,43 @@ class Application:
     def __init__(
         self, names: Iterable[str], folder: str | None, switched: Iterable[str] = ()
     ) -> None:
-        self._every = cures()
+        self._cures: dict[str, Cure] = {}
         self._folder = folder
         self._said: set[str] = set()
         self._modules: dict[str | None, Any] = {None: None}
         self._waiting = self._existing(names)
         self._switched = self._existing(switched)
-        self.undo: dict[str, Callable[[], None]] = {}
+        self.undo: dict[str, Undo] = {}
         """What switches each off that is on."""
 
     def _existing(self, names: Iterable[str]) -> list[str]:
         existing = []
         for name in names:
-            if name.partition("@")[0] in self._every:
+            kind, _, given = name.partition("@")
+            if kind in cures():
+                self._cures.setdefault(name, cures()[kind](given))
                 existing.append(name)
             else:
                 self._report(name, "there is no such cure")
         return existing
 
-    def _cure(self, name: str) -> Cure:
-        return self._every[name.partition("@")[0]]
-
     @property
     def libraries(self) -> list[str]:
         """Those whose import cures wait for."""
-        awaited = [self._cure(name).library for name in (*self._waiting, *self._switched)]
+        awaited = [self._cures[name].library for name in (*self._waiting, *self._switched)]
         return [library for library in awaited if library is not None]
 
     def imported(self, library: str | None, module: Any = None) -> None:
         """Applies the cures of a library that was imported just now, or with None those that need
         none. Never raises: a cure that fails leaves the program as it is."""
         self._modules[library] = module
-        due = [name for name in self._waiting if self._cure(name).library == library]
+        due = [name for name in self._waiting if self._cures[name].library == library]
         self._waiting = [name for name in self._waiting if name not in due]
         for name in due:
             self._apply(name)
         for name in self._switched:
-            cure = self._cure(name)
-            if cure.library == library and cure.prepare is not None:
+            cure = self._cures[name]
+            if cure.library == library:
                 try:
                     cure.prepare(module)
                 except Exception as error:
@@ -152,12 +165,12 @@ class Application:
     def ask(self, names: Iterable[str]) -> None:
         """Reports those of these cures that would change nothing, as not applied."""
         for name in self._existing(names):
-            cure = self._cure(name)
+            cure = self._cures[name]
             why: str | None = None
             module = sys.modules.get(cure.library) if cure.library is not None else None
             if cure.library is not None and module is None:
                 why = f"the program does not import {cure.library}"
-            elif cure.useless is not None:
+            else:
                 try:
                     why = cure.useless(module)
                 except Exception:  # what cannot be told is tried
@@ -167,7 +180,7 @@ class Application:
 
     def switch(self, name: str, on: bool) -> bool:
         """Switches a cure on or off; whether it now is as wanted. Never raises."""
-        if name.partition("@")[0] not in self._every:
+        if name not in self._cures:
             return False
         if on:
             return name in self.undo or self._apply(name)
@@ -183,17 +196,12 @@ class Application:
         return True
 
     def _apply(self, name: str) -> bool:
-        cure = self._cure(name)
-        argument = name.partition("@")[2]
+        cure = self._cures[name]
         if cure.library not in self._modules:
             self._report(name, f"the program does not import {cure.library}")
             return False
         try:
-            module = self._modules[cure.library]
-            if cure.argument:
-                self.undo[name] = cure.apply(module, argument)
-            else:
-                self.undo[name] = cure.apply(module)
+            self.undo[name] = cure.apply(self._modules[cure.library])
         except CannotApply as reason:
             self._report(name, str(reason))
         except Exception as error:

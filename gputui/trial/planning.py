@@ -1,14 +1,112 @@
-"""Which cures are tried: those that answer the findings, the largest forecast first."""
+"""What is tried: the cures that answer what a run under capture is slow for, the largest forecast
+first.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+import time
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
 from typing import NamedTuple
 
 from gputui.base.errors import WRONG_USAGE, GputuiError, did_you_mean
+from gputui.collect.live import Live, LiveOptions
+from gputui.collect.traced_run import RunRequest
 from gputui.cures import ANY, BOUND, DIFFERENT, EXACT, ROUNDING, Cure, cures
-from gputui.report.explain.finding import Finding, Gain
+from gputui.model import units
+from gputui.report.explain import Analysis, Finding, conclusion, findings
+from gputui.report.explain.finding import Gain
+from gputui.state import Run, Session
+from gputui.store.journal import JournalWriter, default_path, make_folder
+from gputui.trial.runs import in_folder
+
+# The first run.
+
+LOOK_S = 1.0
+"""Between two looks at the verdict."""
+
+STEADY_S = 6.0
+"""A verdict holds where it was the same for so long of steady steps."""
+
+
+class Diagnosis(NamedTuple):
+    """What a run is slow for."""
+
+    findings: tuple[Finding, ...]
+    word: str
+    headline: str
+    recording: Path | None
+    steps: int
+    failure: str = ""
+    """Why the program ended, where it failed."""
+
+
+def diagnosis_of(session: Session, run: Run | None, recording: Path | None) -> Diagnosis:
+    """What was recorded of a run."""
+    if run is None:
+        return Diagnosis((), "", "no run was recorded", recording, 0)
+    analysis = Analysis(session, run)
+    answer = conclusion(analysis)
+    every = findings(analysis)
+    steps = analysis.tree.program_steps if analysis.tree is not None else 0
+    ended = run.ended
+    failed = ended is not None and not ended.stopped and (ended.signal or ended.exit_code)
+    failure = ended.reason if ended is not None and failed else ""
+    if answer is None:
+        return Diagnosis(tuple(every), "", "nothing ran on a GPU", recording, steps, failure)
+    named = {finding.cause for finding in answer.findings}
+    both = (*answer.findings, *(finding for finding in every if finding.cause not in named))
+    return Diagnosis(both, answer.word, answer.headline, recording, steps, failure)
+
+
+def diagnose(
+    command: Sequence[str],
+    limit_s: float,
+    tell: Callable[[str], None] = lambda _: None,
+    folder: Path | None = None,
+) -> Diagnosis:
+    """Run the command in `folder`, or here, under capture until its verdict holds, it ends, or
+    `limit_s` is over; then end it. Its recording lies with all others. Raises JournalError."""
+    path = default_path(RunRequest.of_command(command).name, time.time())
+    make_folder(path.parent)
+    session = Session()
+    arguments = ("gputui", "try", "--", *command)
+    live = Live(lambda: None, JournalWriter(path), LiveOptions(arguments=arguments))
+    live.start()
+    try:
+        live.start_run(RunRequest.of_command(in_folder(command, folder)))
+        _watch(live, session, limit_s, tell)
+    finally:
+        live.close()
+    session.apply(live.hub.drain())
+    return diagnosis_of(session, session.run, path)
+
+
+def _watch(live: Live, session: Session, limit_s: float, tell: Callable[[str], None]) -> None:
+    began_s = time.monotonic()
+    causes: list[str] = []
+    since_s: float | None = None
+    while live.has_run and time.monotonic() - began_s < limit_s:
+        time.sleep(LOOK_S)
+        session.apply(live.hub.drain())
+        run = session.run
+        if run is None:
+            continue
+        analysis = Analysis(session, run)
+        tree, answer = analysis.tree, conclusion(analysis)
+        if tree is None or answer is None or not tree.has_steps:
+            continue
+        tell(f"{answer.word}, {units.duration(tree.step_ns.median)} a step")
+        causes.append(answer.findings[0].cause if answer.findings else "")
+        if len(causes) > 1 and causes[-1] != causes[-2]:
+            since_s = None
+        since_s = since_s or time.monotonic()
+        if time.monotonic() - since_s >= STEADY_S:
+            return
+
+
+# Cures for it.
 
 
 class PlanError(GputuiError):
@@ -21,7 +119,7 @@ class Candidate(NamedTuple):
     """A cure to try: `name` with its argument, as a person would type it for --cure."""
 
     name: str
-    cure: Cure
+    cure: type[Cure]
     finding: Finding | None = None
     forecast: Gain | None = None
 
@@ -36,7 +134,7 @@ class Candidate(NamedTuple):
 _UNNAMED = 1 << 20
 
 
-def _place_in_advice(finding: Finding, cure: Cure) -> int | None:
+def _place_in_advice(finding: Finding, cure: type[Cure]) -> int | None:
     """Where a finding's advice names a cure; None where it does not."""
     place = finding.advice.find(cure.advice) if cure.advice else -1
     return None if place < 0 else place
@@ -88,7 +186,7 @@ def named(words: Iterable[str], findings: Sequence[Finding]) -> list[Candidate]:
     return candidates
 
 
-def _ablations(findings: Sequence[Finding], known: Iterable[Cure]) -> list[Candidate]:
+def _ablations(findings: Sequence[Finding], known: Iterable[type[Cure]]) -> list[Candidate]:
     chosen: dict[str, Candidate] = {}
     for finding in findings:
         for cure in known:
@@ -104,7 +202,7 @@ def _ablations(findings: Sequence[Finding], known: Iterable[Cure]) -> list[Candi
     return list(chosen.values())
 
 
-def _forecast(finding: Finding, cure: Cure) -> Gain | None:
+def _forecast(finding: Finding, cure: type[Cure]) -> Gain | None:
     """Of the finding's gains that of the cure: of its name for it, or of the advice as it is."""
     if cure.forecast is None or (cure.advice and _place_in_advice(finding, cure) is None):
         return None

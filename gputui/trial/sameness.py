@@ -9,7 +9,7 @@ from statistics import fmean, median, stdev
 from typing import Literal, NamedTuple
 
 from gputui.cures import BOUND, DIFFERENT, EXACT, ROUNDING
-from gputui.trial.blocks import Steps
+from gputui.trial.runs import Steps
 from gputui.trial.statistics import student
 
 Kind = Literal["same", "rounding", "other", "unknown"]

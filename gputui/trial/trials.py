@@ -15,11 +15,9 @@ from typing import NamedTuple
 from gputui.base.sanitize import masked_words, sanitize
 from gputui.cures import BOUND
 from gputui.trial import sameness
-from gputui.trial.blocks import Steps
-from gputui.trial.diagnosis import Diagnosis
 from gputui.trial.outcome import Outcome, Trial, Verdict, Way, with_gain
-from gputui.trial.planning import Candidate
-from gputui.trial.runs import ProgramResult, RunInFolder, RunPlan, run_once
+from gputui.trial.planning import Candidate, Diagnosis
+from gputui.trial.runs import ProgramResult, RunInFolder, RunPlan, Steps, run_once
 from gputui.trial.sameness import Sameness
 from gputui.trial.statistics import (
     LEAST_GAIN,
@@ -204,7 +202,7 @@ class Trials:
             result = self._run(plan, _Alternation(group, before, left_s).look)
             self._take(open_ones, before, result)
             if result.steps is None or not result.steps.blocks:
-                why = result.failure or result.ended_by or "no steps of it were seen"
+                why = _failed(result) or result.ended_by or "no steps of it were seen"
                 for each in open_ones:
                     each.why = each.why or why
                 break
@@ -296,7 +294,7 @@ class Trials:
                 self._source = self._source or _source(result.steps)
         else:
             self._remarks.append(
-                f"as it is: {result.failure or result.ended_by or 'no steps were seen'}"
+                f"as it is: {_failed(result) or result.ended_by or 'no steps were seen'}"
             )
 
     def _constant_run(self, each: _Measured, times: dict[str, list[float]]) -> None:
@@ -336,6 +334,8 @@ class Trials:
         proven = [each for each in self._measured if self._verdict(each) == "gain"]
         if not proven or {each.candidate.name for each in proven} == self._proven:
             return
+        if len(proven) == 1 and not proven[0].candidate.cure.in_one_run:
+            return  # its runs have shown both
         times = self._times
         together = times.setdefault("all", [])
         held = tuple(each.candidate.name for each in proven if each.candidate.cure.in_one_run)
@@ -555,6 +555,11 @@ def _compatible(group: Sequence[_Measured]) -> tuple[str, ...]:
 
 def _source(steps: Steps) -> str:
     return f"{steps.source} {steps.site}"
+
+
+def _failed(result: ProgramResult) -> str:
+    """How it failed, and what it said last; empty where it did not."""
+    return f"{result.failure}: {_last(result)}" if result.failure else ""
 
 
 def _last(result: ProgramResult) -> str:

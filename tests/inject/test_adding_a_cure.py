@@ -6,34 +6,22 @@ from pathlib import Path
 
 from tests.package_copies_for_tests import check_copy, copy_package
 
-_CURE = '''"""Named tuples instead of dictionaries from the csv module."""
+_CURE = '''
 
-from __future__ import annotations
+class PlainRows(Cure):
+    """Lists instead of dictionaries from the csv module."""
 
-from typing import TYPE_CHECKING, Any
+    name = "plain_rows"
+    title = "rows are lists"
+    answers = ("idle.input",)
+    result = EXACT
+    change = "csv.reader(file)"
+    library = "csv"
 
-from . import EXACT, CannotApply, Cure
-from ._replacing import replaced
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-
-def _apply(csv: Any) -> Callable[[], None]:
-    if csv.field_size_limit() < 0:
-        raise CannotApply("this csv has no limit")
-    return replaced((csv, "DictReader", csv.reader))
-
-
-CURE = Cure(
-    name="plain_rows",
-    title="rows are lists",
-    answers=("idle.input",),
-    result=EXACT,
-    change="csv.reader(file)",
-    apply=_apply,
-    library="csv",
-)
+    def apply(self, csv: Any) -> Undo:
+        if csv.field_size_limit() < 0:
+            raise CannotApply("this csv has no limit")
+        return replaced((csv, "DictReader", csv.reader))
 '''
 
 _CHECK = """
@@ -61,7 +49,16 @@ with tempfile.TemporaryDirectory() as folder:
 """
 
 
-def test_a_cure_is_one_file(tmp_path: Path) -> None:
-    package = copy_package(tmp_path)
-    (package / "cures" / "plain_rows.py").write_text(_CURE, encoding="utf-8")
+def test_a_cure_is_a_class_in_one_file(tmp_path: Path) -> None:
+    """In the module of its family, with what that imports already."""
+    family = copy_package(tmp_path) / "cures" / "leftovers.py"
+    family.write_text(family.read_text(encoding="utf-8") + _CURE, encoding="utf-8")
+    check_copy(tmp_path, _CHECK)
+
+
+def test_a_family_is_one_file(tmp_path: Path) -> None:
+    head = "from __future__ import annotations\n\nfrom . import EXACT, CannotApply, Cure\n"
+    head += "from .changing import replaced\n"
+    family = copy_package(tmp_path) / "cures" / "rows.py"
+    family.write_text(head + _CURE, encoding="utf-8")
     check_copy(tmp_path, _CHECK)

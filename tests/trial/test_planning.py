@@ -16,9 +16,9 @@ from gputui.cures import BOUND, DIFFERENT, cures
 from gputui.model.leaves import CAUSES, LEAF_OF_KEY
 from gputui.report.explain.finding import Finding, Gain
 from gputui.trial import calibration
-from gputui.trial.blocks import BlockReader
 from gputui.trial.outcome import MOST_LINES, Outcome, Trial, answer_lines, encode, write_beside
 from gputui.trial.planning import PlanError, named, plan
+from gputui.trial.runs import BlockReader
 from tests.schemas_for_tests import check
 
 

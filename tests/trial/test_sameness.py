@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 from gputui.cures import DIFFERENT, EXACT, ROUNDING
-from gputui.trial.blocks import Block, Steps
+from gputui.trial.runs import Block, Steps
 from gputui.trial.sameness import of_runs, within_a_run
 
 FALLING = [2.0 * 0.99**n for n in range(100)]

@@ -13,8 +13,7 @@ from typing import Any
 
 import pytest
 
-from gputui.trial.blocks import Steps
-from gputui.trial.runs import ProgramResult, RunInFolder, RunPlan, run_once
+from gputui.trial.runs import ProgramResult, RunInFolder, RunPlan, Steps, run_once
 from tests.schemas_for_tests import check
 
 PROGRAMS = Path(__file__).with_name("programs")

@@ -141,7 +141,7 @@ def _chosen_cures() -> Any:
     if spec is None or spec.loader is None:
         return None
     module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # its cures import from it
+    sys.modules[spec.name] = module  # its families import from it
     try:
         spec.loader.exec_module(module)
         cures = module.Application(names, os.environ.get("GPUTUI_CAPTURE_DIR"), switched)

@@ -7,7 +7,7 @@ one with it off, in an order drawn from the seed, with half a block to settle af
 Without cures to switch all blocks are alike, which times a run as it is.
 
 Written to the run's private folder as lines of JSON, `trial-PID` (0600, at most MOST_BYTES), read
-by gputui.trial.blocks:
+by gputui.trial.runs:
 
     {"site": name, "source": source, "steps": of a block, "first": losses before it}   first
     {"switch": cure}                                                    when one goes on

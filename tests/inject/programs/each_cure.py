@@ -334,7 +334,8 @@ LIBRARIES = {
 }
 
 
-def outcome(cure):
+def outcome(kind):
+    cure = kind("each_cure.py:report" if kind.argument else "")
     if cure.name == "numa_affinity":
         try:
             cure.apply(torch)
@@ -346,11 +347,9 @@ def outcome(cure):
     BEFORE.get(cure.name, lambda: None)()
     see = CHECKS[cure.name]
     module = LIBRARIES[cure.library]
-    if cure.prepare is not None:
-        cure.prepare(module)
-    arguments = ("each_cure.py:report",) if cure.argument else ()
+    cure.prepare(module)
     before = see()
-    undo = cure.apply(module, *arguments)
+    undo = cure.apply(module)
     during = see()
     undo()
     after = see()
@@ -360,4 +359,4 @@ def outcome(cure):
 
 
 assert threading.active_count() == 1
-print(json.dumps({name: outcome(cure) for name, cure in cures().items()}))
+print(json.dumps({name: outcome(kind) for name, kind in cures().items()}))

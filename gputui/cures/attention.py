@@ -1,0 +1,98 @@
+"""Attention, and the caches of what it has seen in generation."""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING, Any
+
+from . import ROUNDING, CannotApply, Cure
+from .changing import instances, replaced
+
+if TYPE_CHECKING:
+    from . import Undo
+
+_FUSED = ("sdpa", "flash_attention_2", "flash_attention_3", "flex_attention")
+
+
+class Sdpa(Cure):
+    """Fused attention in models of Hugging Face transformers."""
+
+    name = "sdpa"
+    title = "models of transformers use scaled_dot_product_attention"
+    answers = ("busy.attention_unfused",)
+    result = ROUNDING
+    change = 'from_pretrained(..., attn_implementation="sdpa")'
+    library = "transformers.modeling_utils"
+    in_one_run = False
+    advice = "scaled_dot_product_attention"
+
+    def apply(self, modeling: Any) -> Undo:
+        model = modeling.PreTrainedModel
+        init = model.__init__
+        if not hasattr(model, "_supports_sdpa"):
+            raise CannotApply("this transformers has no SDPA")
+
+        @functools.wraps(init)
+        def changed(self: Any, config: Any, *args: Any, **kwargs: Any) -> None:
+            if getattr(type(self), "_supports_sdpa", False) and (
+                getattr(config, "_attn_implementation", None) not in _FUSED
+            ):
+                config._attn_implementation = "sdpa"
+            init(self, config, *args, **kwargs)
+
+        return replaced((model, "__init__", changed))
+
+    def useless(self, modeling: Any) -> str | None:
+        made = instances(modeling.PreTrainedModel)
+        if made is None:
+            return None
+        ways = {getattr(model.config, "_attn_implementation", None) for model in made}
+        if made and not ways <= {*_FUSED}:
+            return None
+        return f"attention is {', '.join(map(str, ways))}" if made else "it makes no such model"
+
+
+class CudnnAttentionOff(Cure):
+    """No attention of cuDNN, which makes a plan for each new length."""
+
+    name = "cudnn_attention_off"
+    title = "attention is not cuDNN's, which plans anew for each length"
+    answers = ("idle.host", "idle.cuda", "idle.compile")
+    result = ROUNDING
+    change = "torch.backends.cuda.enable_cudnn_sdp(False)"
+    advice = "enable_cudnn_sdp"
+
+    def apply(self, torch: Any) -> Undo:
+        cuda = torch.backends.cuda
+        if not hasattr(cuda, "cudnn_sdp_enabled") or not cuda.cudnn_sdp_enabled():
+            raise CannotApply("torch does not use cuDNN's attention")
+        cuda.enable_cudnn_sdp(False)
+        return functools.partial(cuda.enable_cudnn_sdp, True)
+
+
+def _generating(utils: Any, **options: Any) -> Undo:
+    """Has transformers' generate() called with these options."""
+    generate = utils.GenerationMixin.generate
+
+    @functools.wraps(generate)
+    def changed(self: Any, *args: Any, **kwargs: Any) -> Any:
+        return generate(self, *args, **{**kwargs, **options})
+
+    return replaced((utils.GenerationMixin, "generate", changed))
+
+
+class StaticCache(Cure):
+    """A KV cache of a fixed size in transformers' generate, which then compiles its forward
+    pass."""
+
+    name = "static_cache"
+    title = "generate() has a KV cache of a fixed size"
+    answers = ("idle.launch", "idle.host")
+    result = ROUNDING
+    change = 'model.generate(..., cache_implementation="static")'
+    library = "transformers.generation.utils"
+    in_one_run = False
+    advice = "use_cache"
+
+    def apply(self, utils: Any) -> Undo:
+        return _generating(utils, use_cache=True, cache_implementation="static")

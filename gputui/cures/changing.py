@@ -1,0 +1,143 @@
+"""Ways to change a library from outside, and back: what several cures need."""
+
+from __future__ import annotations
+
+import functools
+import gc
+import threading
+from typing import TYPE_CHECKING, Any
+
+from . import CannotApply, Cure
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from . import Undo
+
+
+def replaced(*places: tuple[Any, str, Any]) -> Undo:
+    """Sets attributes (owner, name, value) where the owner has them; returns what restores them."""
+    kept = [
+        (owner, name, vars(owner).get(name)) for owner, name, _ in places if hasattr(owner, name)
+    ]
+    for owner, name, value in places:
+        if hasattr(owner, name):
+            setattr(owner, name, value)
+
+    def undo() -> None:
+        for owner, name, value in reversed(kept):
+            if value is None:
+                delattr(owner, name)
+            else:
+                setattr(owner, name, value)
+
+    return undo
+
+
+def idle(*_args: Any, **_kwargs: Any) -> None:
+    """Does nothing, whatever it is given."""
+
+
+def combined(*undos: Undo) -> Undo:
+    """One function that undoes several changes, the last one first."""
+
+    def undo() -> None:
+        for each in reversed(undos):
+            each()
+
+    return undo
+
+
+class Idled(Cure):
+    """A call in the loop that is made idle: `prepare` puts in its place what counts its calls and
+    passes them on."""
+
+    value: Any = None
+    """What it returns while idle."""
+
+    def __init__(self, given: str = "") -> None:
+        super().__init__(given)
+        self._calls = 0
+        self._is_prepared = self._is_idle = False
+
+    def places(self, library: Any) -> tuple[tuple[Any, str], ...]:
+        """Where the function is, as (owner, attribute): also what it calls itself, because a
+        program may have it under a name of its own."""
+        raise NotImplementedError
+
+    def prepare(self, library: Any) -> None:
+        """Stand in for the function at its places."""
+        if not self._is_prepared:
+            self._is_prepared = True
+            for owner, attribute in self.places(library):
+                if hasattr(owner, attribute):
+                    replaced((owner, attribute, self._standing_in(getattr(owner, attribute))))
+
+    def _standing_in(self, function: Any) -> Any:
+        @functools.wraps(function)
+        def called(*args: Any, **kwargs: Any) -> Any:
+            self._calls += 1
+            return self.value if self._is_idle else function(*args, **kwargs)
+
+        return called
+
+    def apply(self, library: Any) -> Undo:
+        """Make it idle. Raises CannotApply where nobody called it."""
+        self.prepare(library)
+        if not self._calls:
+            raise CannotApply(f"{self.title.partition(' does')[0]} was not called until now")
+        self._is_idle = True
+        return functools.partial(setattr, self, "_is_idle", False)
+
+
+# What a program has made.
+
+
+def instances(*kinds: Any) -> list[Any] | None:
+    """The objects of these classes, of all that the garbage collector tracks (some 50 ms); None
+    where it does not show all (gc.freeze)."""
+    if gc.get_freeze_count():
+        return None
+    return [each for each in gc.get_objects() if isinstance(type(each), type) and _is(each, kinds)]
+
+
+def _is(value: Any, kinds: tuple[Any, ...]) -> bool:
+    # By its class alone: isinstance would ask objects that pretend to be of another.
+    return any(issubclass(type(value), kind) for kind in kinds)
+
+
+# Modules that no other module calls, for cures that change a whole model.
+
+CALLS = 256
+"""Calls of outermost modules after which no new one is expected. The wrapper stays: torch.compile
+would compile again what it was in."""
+
+
+def before_first_calls(torch: Any, change: Callable[[Any], None]) -> Undo:
+    """Calls `change(module)` before the first call of each outermost module that has parameters,
+    for the first CALLS of such calls; returns what takes that back."""
+    kind = torch.nn.Module
+    call = kind.__call__
+    is_compiling = torch.compiler.is_compiling
+    inside = threading.local()
+    seen: dict[int, Any] = {}
+    left = [CALLS]
+    main = threading.main_thread().ident
+
+    @functools.wraps(call)
+    def changed(module: Any, *args: Any, **kwargs: Any) -> Any:
+        # What autograd's threads call is computed again, and inside another one.
+        if is_compiling() or getattr(inside, "any", False) or threading.get_ident() != main:
+            return call(module, *args, **kwargs)
+        inside.any = True
+        try:
+            left[0] -= 1
+            if left[0] >= 0 and id(module) not in seen:
+                seen[id(module)] = module  # kept, so that no other gets its number
+                if next(module.parameters(), None) is not None:
+                    change(module)
+            return call(module, *args, **kwargs)
+        finally:
+            inside.any = False
+
+    return replaced((kind, "__call__", changed))

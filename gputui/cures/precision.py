@@ -1,0 +1,99 @@
+"""What numbers are computed with: TF32, bf16, and a result that need not have the same bits."""
+
+from __future__ import annotations
+
+import functools
+import sys
+from typing import TYPE_CHECKING, Any
+
+from . import ANY, DIFFERENT, ROUNDING, CannotApply, Cure
+
+if TYPE_CHECKING:
+    from . import Undo
+
+FIRST_WITH_TF32 = (8, 0)
+"""Compute capability from which tensor cores take TF32: Ampere (CUDA C++ Programming Guide)."""
+
+
+class Tf32(Cure):
+    """TF32 for FP32 matrix products in PyTorch."""
+
+    name = "tf32"
+    title = "FP32 matrix products run as TF32 on tensor cores"
+    answers = ("busy.matmul_simt",)
+    result = ROUNDING
+    change = 'torch.set_float32_matmul_precision("high")'
+    forecast = "TF32"
+    advice = "set_float32_matmul_precision"
+
+    def apply(self, torch: Any) -> Undo:
+        # Asking for the capability initializes CUDA, after which a program may not fork its
+        # workers.
+        if torch.cuda.is_initialized() and torch.cuda.get_device_capability() < FIRST_WITH_TF32:
+            raise CannotApply("this GPU has no TF32")
+        precision = torch.get_float32_matmul_precision()
+        if precision != "highest":
+            raise CannotApply(f"the precision of matrix products is {precision} already")
+        torch.set_float32_matmul_precision("high")
+        return functools.partial(torch.set_float32_matmul_precision, precision)
+
+
+class Bf16Autocast(Cure):
+    """bf16 autocast of all that runs, as `with torch.autocast("cuda", torch.bfloat16)` around
+    it."""
+
+    name = "bf16_autocast"
+    title = "forward passes run in bf16 autocast"
+    answers = ("busy.matmul_simt", "attention_fp32", "busy.attention_unfused")
+    result = DIFFERENT
+    change = 'with torch.autocast("cuda", torch.bfloat16): around the forward pass and the loss'
+    forecast = "bf16"
+    advice = "autocast"
+
+    def apply(self, torch: Any) -> Undo:
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+        was_on, dtype = torch.is_autocast_enabled(device), torch.get_autocast_dtype(device)
+        torch.set_autocast_enabled(device, True)
+        torch.set_autocast_dtype(device, torch.bfloat16)
+        # Cast weights are kept until autocast ends, which a step of the optimizer makes stale.
+        optimizers = sys.modules["torch.optim.optimizer"]  # torch.optim deletes its attribute
+
+        def stepped(*_arguments: Any) -> None:
+            torch.clear_autocast_cache()
+
+        hook = optimizers.register_optimizer_step_post_hook(stepped)
+
+        def undo() -> None:
+            hook.remove()
+            torch.set_autocast_enabled(device, was_on)
+            torch.set_autocast_dtype(device, dtype)
+            torch.clear_autocast_cache()
+
+        return undo
+
+
+class DeterministicOff(Cure):
+    """Deterministic algorithms off, which add up in order what others add up at once."""
+
+    name = "deterministic_off"
+    title = "algorithms need not give the same bits each time"
+    answers = (ANY, "serial_scatter")
+    result = ROUNDING
+    change = "torch.use_deterministic_algorithms(False), torch.backends.cudnn.deterministic = False"
+    advice = "use_deterministic_algorithms"
+
+    def apply(self, torch: Any) -> Undo:
+        cudnn = torch.backends.cudnn
+        was_on = torch.are_deterministic_algorithms_enabled()
+        warns = torch.is_deterministic_algorithms_warn_only_enabled()
+        of_cudnn = cudnn.deterministic
+        if not was_on and not of_cudnn:
+            raise CannotApply("deterministic algorithms are not asked for")
+        torch.use_deterministic_algorithms(False)
+        cudnn.deterministic = False
+
+        def undo() -> None:
+            torch.use_deterministic_algorithms(was_on, warn_only=warns)
+            cudnn.deterministic = of_cudnn
+
+        return undo
