@@ -22,7 +22,7 @@ from gputui.base.sanitize import sanitize
 from gputui.cli.parsing import print_json
 from gputui.collect.catalogue import CatalogueError, load_catalogue
 from gputui.collect.sampler import read_once
-from gputui.counters.rights import counter_rights
+from gputui.counters.sampler import counter_holders, counter_rights
 from gputui.inject.build import COUNTERS
 from gputui.inject.environment import (
     capture_environment,
@@ -128,6 +128,11 @@ def _counters(driver_version: str | None) -> Check:
     rights = counter_rights(driver=int(branch[0]) if branch is not None else None)
     if not COUNTERS.is_current():
         return Check(name, "warning", "the sampler was not built", missing_library_reason())
+    holders = [holder for holder in counter_holders() if holder.startswith("DCGM")]
+    if rights.is_open is not False and holders:
+        detail = f"{rights.detail}; {holders[0]} may hold them: one tool at a time can"
+        pause = "where --counters says so, dcgmi profile --pause gives them up until --resume"
+        return Check(name, "ok", f"of each kernel (--counters): {detail}", pause)
     status: Status = "warning" if rights.is_open is False else "ok"
     return Check(name, status, f"of each kernel (--counters): {rights.detail}", rights.opening)
 

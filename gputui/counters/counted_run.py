@@ -16,7 +16,6 @@ import numpy as np
 import numpy.typing as npt
 from msgspec.structs import replace
 
-from gputui.counters.clock import FEWEST_SAMPLES, MOST_SAMPLES, fit_clock
 from gputui.counters.sampler import (
     INTERVAL_NS,
     CounterSampler,
@@ -25,12 +24,15 @@ from gputui.counters.sampler import (
     percents_to_amounts,
 )
 from gputui.counters.separation import (
+    FEWEST_SAMPLES,
+    MOST_SAMPLES,
     NOTHING_RAN,
     CounterSamples,
     Int64s,
     Operations,
     Rates,
     Separation,
+    fit_clock,
     joined_operations,
     joined_samples,
 )

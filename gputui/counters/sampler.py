@@ -1,4 +1,5 @@
-"""The process that samples one GPU: where it finds CUPTI, its start, its messages, its end.
+"""The process that samples one GPU: who may use the counters, where it finds CUPTI, its start, its
+messages, its end.
 
 It is `gputui_counters`, a program of its own in C. What it sends is checked as foreign data is:
 CUPTI runs in it.
@@ -9,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import re
 import signal
 import struct
 import subprocess
@@ -50,6 +52,24 @@ CLOSED = (
 )
 BUSY = "another tool holds this GPU's counters (ncu, nsys, DCGM's profiling or another gputui)"
 """The reason shown to people; GPM's figures of the whole GPU go on either way."""
+
+_HOLDERS = {"nv-hostengine": "DCGM", "dcgm-exporter": "DCGM", "ncu": "ncu", "nsys": "nsys",
+            "gputui_counters": "a gputui"}  # fmt: skip
+
+
+def counter_holders(own: int | None = None, processes: Path = Path("/proc")) -> list[str]:
+    """Programs of this machine that may hold a GPU's counters, as "DCGM (nv-hostengine, PID 812)",
+    by their names; `own` is not one. Never raises."""
+    holders = []
+    with contextlib.suppress(OSError):
+        for folder in sorted(processes.iterdir(), key=lambda path: (len(path.name), path.name)):
+            if not folder.name.isdecimal() or folder.name == str(own):
+                continue
+            with contextlib.suppress(OSError):
+                name = (folder / "comm").read_text("utf-8", "replace").strip()
+                if name in _HOLDERS:
+                    holders.append(f"{_HOLDERS[name]} ({name}, PID {folder.name})")
+    return holders[:4]
 
 
 class SamplerFacts(NamedTuple):
@@ -218,7 +238,7 @@ class CounterSampler:
             self.lost += bad
             batches.append(samples)
         elif kind == _REFUSED:
-            self.failure = refusal(body.decode("utf-8", "replace"))
+            self.failure = refusal(body.decode("utf-8", "replace"), self.pid)
         elif kind == _LOST:
             self.lost += min(int.from_bytes(body[:8], "little"), 1 << 40)
 
@@ -254,15 +274,15 @@ def _samples(body: bytes, counters: int) -> tuple[CounterSamples, int]:
     return samples, int(np.count_nonzero(~good))
 
 
-def refusal(text: str) -> str:
-    """A sampler's reason, "word code text", as one line for people."""
+def refusal(text: str, own: int | None = None) -> str:
+    """A sampler's reason, "word code text", as one line for people; `own` is its process."""
     word, _, rest = text.partition(" ")
     detail = sanitize(rest.partition(" ")[2], 300)
     match word:
         case "rights":
             return CLOSED
         case "busy":
-            return f"{BUSY}: {detail}"
+            return f"{BUSY}: {', '.join(counter_holders(own)) or detail}"
         case "library":
             return f"the GPU's counters need libcupti of CUDA 13: {detail}"
         case "mig":
@@ -299,3 +319,60 @@ def _lengths_of_shares(samples: CounterSamples, counters: Sequence[str]) -> Floa
     lengths = (samples.ends_ns - samples.starts_ns).astype(np.float64)
     factors: Floats = np.where(is_share, lengths[:, None], 1.0)
     return factors
+
+
+# --- Who may use the counters. NVIDIA keeps them for administrators since driver 418.43
+# (RmProfilingAdminOnly), as they show what other users' programs do:
+# https://developer.nvidia.com/ERR_NVGPUCTRPERM
+
+PARAMETERS = Path("/proc/driver/nvidia/params")
+STATUS = Path("/proc/self/status")
+
+_SYS_ADMIN, _PERFMON = 21, 38
+"""Bits of the capabilities (capabilities(7))."""
+
+PERFMON_SINCE = 565
+"""The first driver to which CAP_PERFMON is enough (NVIDIA's page above)."""
+
+_OPENING = (
+    "an administrator puts `options nvidia NVreg_RestrictProfilingToAdminUsers=0` into "
+    "/etc/modprobe.d and restarts the machine or reloads the driver; or run gputui with "
+    "CAP_SYS_ADMIN, in a container with --cap-add=SYS_ADMIN"
+)
+
+
+class CounterRights(NamedTuple):
+    """Whether they are open to this process (None: not known), in words, and what opens them."""
+
+    is_open: bool | None
+    detail: str
+    opening: str | None = None
+
+
+def counter_rights(
+    parameters: Path = PARAMETERS, status: Path = STATUS, driver: int | None = None
+) -> CounterRights:
+    """By the driver's parameters and this process's capabilities; `driver` is the number of the
+    driver's branch, as 580. Never raises."""
+    restricted = _number(parameters, r"^RmProfilingAdminOnly:\s*(\d+)")
+    if restricted is None:
+        return CounterRights(None, f"{parameters} does not say who may use them")
+    if restricted == 0:
+        return CounterRights(True, "open to every user (RmProfilingAdminOnly is 0)")
+    capabilities = _number(status, r"^CapEff:\s*([0-9a-fA-F]+)", 16) or 0
+    only = "kept for administrators (RmProfilingAdminOnly is 1)"
+    if capabilities >> _SYS_ADMIN & 1:
+        return CounterRights(True, f"{only}; this process has CAP_SYS_ADMIN")
+    if capabilities >> _PERFMON & 1 and (driver or 0) >= PERFMON_SINCE:
+        return CounterRights(True, f"{only}; this process has CAP_PERFMON")
+    return CounterRights(False, only, _OPENING)
+
+
+def _number(path: Path, pattern: str, base: int = 10) -> int | None:
+    try:
+        with path.open("rb") as file:
+            text = file.read(1 << 16).decode("utf-8", "replace")
+    except OSError:
+        return None
+    match = re.search(pattern, text, re.MULTILINE)
+    return int(match[1], base) if match is not None else None

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from gputui.counters.rights import counter_rights
+from gputui.counters.sampler import counter_holders, counter_rights
 
 ADMIN, PERFMON, NONE = "0000000000200000", "0000004000000000", "0000000000000000"
 
@@ -44,3 +44,15 @@ def test_what_is_no_text_says_nothing(tmp_path):
     (tmp_path / "params").write_bytes(b"\xff\xfe\0RmProfilingAdminOnly")
     assert counter_rights(tmp_path / "params", tmp_path / "none").is_open is None
     assert counter_rights(tmp_path, tmp_path).is_open is None
+
+
+def test_who_may_hold_them_is_named(tmp_path):
+    for pid, name in (("812", "nv-hostengine"), ("9", "bash"), ("77", "gputui_counters"),
+                      ("self", "ncu"), ("13", "ncu")):  # fmt: skip
+        (tmp_path / pid).mkdir()
+        (tmp_path / pid / "comm").write_text(f"{name}\n")
+    (tmp_path / "99").mkdir()  # has ended meanwhile
+
+    named = ["ncu (ncu, PID 13)", "DCGM (nv-hostengine, PID 812)"]
+    assert counter_holders(77, tmp_path) == named
+    assert counter_holders(processes=tmp_path / "none") == []

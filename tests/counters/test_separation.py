@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gputui.counters.clock import fit_clock
 from gputui.counters.separation import (
     MOST_COLUMNS,
     NOTHING_RAN,
@@ -15,6 +14,7 @@ from gputui.counters.separation import (
     CounterSamples,
     Operations,
     Separation,
+    fit_clock,
     overlaps,
 )
 
@@ -120,6 +120,22 @@ def test_of_many_kinds_those_with_little_time_become_one():
         assert found.rates[found.keys == key][0] == pytest.approx(
             expected.rates[expected.keys == key][0], rel=1e-3
         )
+
+
+def test_a_kind_that_had_little_time_is_told_once_it_has_much():
+    """Of 140 kinds in each burst most are one; another phase has few of them."""
+    rng = np.random.default_rng(0)
+    separation = Separation(2)
+    for burst in range(40):
+        starts = burst * 10**9 + np.arange(1400) * 35_000
+        keys = rng.permutation(np.arange(1400) % (140 if burst < 4 else 3))
+        ran = Operations(starts, starts + rng.integers(5_000, 30_000, 1400), keys)
+        rates = 1000.0 + 5 * np.arange(140)
+        samples = counted(ran, rates, 200_000, 0.0)
+        separation.add(samples.pick(samples.starts_ns >= starts[0]), ran)
+    found = separation.rates()
+    for key in range(3):
+        assert found.rates[found.keys == key, 0] == pytest.approx([rates[key]], rel=0.05)
 
 
 @pytest.mark.parametrize("off_ns", [0, 2_500, -60_000, 700_000])

@@ -20,7 +20,7 @@ from gputui.model.events import (
 from gputui.model.leaves import Leaf
 from gputui.playback.opening import load
 from gputui.report.explain import Analysis, Finding, findings
-from gputui.report.explain.stages import StageTime, stages
+from gputui.report.explain.serving import StageTime, stages
 from gputui.report.phase_tree import phase_tree
 from gputui.report.tables.serving import STAGES
 from gputui.state import Run, Session

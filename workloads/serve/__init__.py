@@ -6,7 +6,7 @@ it, `results` turns the moments of its tokens into figures, and `run` is the loo
 
 Ranges: `wait` while there is nothing to do; `step` for each turn of the loop, with `schedule`, one
 of `prefill`, `decode` and `mixed` by what the step computes, `sample`, and `detokenize`, in which
-the tokens come to the host, and `tokenize` for what comes over HTTP (`routes`, with `metrics` under
+the tokens come to the host, and `tokenize` for what comes over HTTP (`routes`, with metrics under
 vLLM's names). Inside the pass are the ranges of a decoder's parts (see `inference`).
 """
 

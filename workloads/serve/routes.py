@@ -21,8 +21,8 @@ from typing import Any
 import nvtx
 
 from ..errors import CannotRun
-from .metrics import Metrics
 from .requests import Request
+from .results import Metrics
 
 TOKENIZE = nvtx.annotate("tokenize")
 

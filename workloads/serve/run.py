@@ -22,9 +22,8 @@ from ..report import Report
 from ..runner import STEP, Runner
 from . import SERVE
 from .engine import Engine
-from .metrics import Metrics
 from .requests import Request, draw, read_trace
-from .results import Step, latencies, request_rows, step_rows, throughput, timeline_rows
+from .results import Metrics, Step, latencies, request_rows, step_rows, throughput, timeline_rows
 from .routes import AskedRequest, Routes, spend
 from .scheduler import Piece, Scheduler, kind_of
 

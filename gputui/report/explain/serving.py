@@ -1,14 +1,359 @@
-"""What a serving engine's own metrics say beside the time tree: requests that wait, a KV cache that
-is full, requests that are put back."""
+"""A serving engine: the stages of its steps by the names of its ranges (prefill, decode, both at
+once, and what its host does for them), each with a time tree, all of which add up to the GPUs'
+time; and what its own metrics say beside them.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 
+from gputui.model.engine_ranges import (
+    BESIDE_PREFILL,
+    STAGES,
+    EngineRange,
+    Stage,
+    read_engine_range,
+    stage_of_name,
+)
+from gputui.model.leaves import CAUSES, LEAVES, Leaf, idle_sum, leaf_of_number
 from gputui.model.units import duration
-from gputui.report.explain.analysis import Analysis, MachineAnalysis, MachineRule, RunRule
-from gputui.report.explain.finding import Finding
+from gputui.report.explain.analysis import (
+    Analysis,
+    MachineAnalysis,
+    MachineRule,
+    RunRule,
+    computed_once,
+)
+from gputui.report.explain.finding import Finding, capital, gain_of
+from gputui.state import Range, Run
 from gputui.state.serving import Server
+
+IDLE = 0.30
+"""Share of a stage in which the GPU idles, from which it is bound by what it idles for
+(TensorRT-LLM's own analysis of host overhead, perf-host-analysis: GPU idle over 0.30)."""
+
+OF_TIME = 0.10
+"""Share of the stages' time from which one is spoken of."""
+
+COMPUTING: tuple[Stage, ...] = ("prefill", "decode", "mixed", "denoise")
+
+
+@dataclass(slots=True)
+class StageTime:
+    """One stage. `leaves` are the GPUs' time in it; `host_ns` is the time inside its ranges on the
+    threads that opened them, without the stages inside."""
+
+    stage: Stage | None
+    """None is what lies in no stage."""
+    engines: Counter[str] = field(default_factory=Counter)
+    steps: int = 0
+    requests: int = 0
+    tokens: int = 0
+    with_requests: int = 0
+    with_tokens: int = 0
+    """Steps whose names have these figures."""
+    host_ns: int = 0
+    longest_ns: int = 0
+    leaves: dict[Leaf, int] = field(default_factory=dict)
+    kernels: int = 0
+    replayed: int = 0
+    """Of the kernels, those of CUDA graphs."""
+
+    @property
+    def wall_ns(self) -> int:
+        """Busy and idle time of the GPUs."""
+        return sum(self.leaves.values())
+
+    @property
+    def idle_share(self) -> float:
+        """0 to 1; 0 without any time."""
+        return idle_sum(self.leaves) / self.wall_ns if self.wall_ns else 0.0
+
+    @property
+    def mean_ns(self) -> float | None:
+        """Of a step, on the host; None without one."""
+        return self.host_ns / self.steps if self.steps else None
+
+    @property
+    def spent_ns(self) -> int:
+        """What its steps take: of the GPU, which the host may be far ahead of, where one ran
+        them."""
+        return self.wall_ns or self.host_ns
+
+    @property
+    def idle_cause(self) -> Leaf | None:
+        """Why the GPU idled most."""
+        idle = {leaf: ns for leaf, ns in self.leaves.items() if LEAVES[leaf].is_idle and ns}
+        return max(idle, key=lambda leaf: idle[leaf]) if idle else None
+
+    @property
+    def verdict(self) -> str | None:
+        """ "launch-bound: 62 % idle", or "healthy: 94 % busy"; None where no GPU did anything."""
+        cause = self.idle_cause
+        if not self.wall_ns:
+            return None
+        if self.idle_share < IDLE or cause is None:
+            return f"healthy: {100 * (1 - self.idle_share):.0f} % busy"
+        word = CAUSES[cause].word.lower() if cause in CAUSES else LEAVES[cause].label
+        return f"{word}: {100 * self.idle_share:.0f} % idle"
+
+
+@computed_once
+def stages(analysis: Analysis) -> list[StageTime]:
+    """The stages of a run, in their order, what lies in none last; none of a program whose ranges
+    name no stage."""
+    return stages_of(analysis.run)
+
+
+def stages_of(run: Run) -> list[StageTime]:
+    """The same of a run."""
+    found = _Stages(run)
+    if not any(found.stage_of.values()):
+        return []
+    times: dict[Stage | None, StageTime] = {}
+    for number, node in run.ranges.items():
+        stage = found.stage_of[number]
+        time = times.setdefault(stage, StageTime(stage))
+        _add(time, node, found.read_of[number], is_outermost=stage != found.around(node))
+        for child in node.children:
+            if stage is not None and found.stage_of.get(child) != stage:
+                # A stage inside another one has its own time on the host.
+                time.host_ns -= run.ranges[child].cpu.total
+    for part in run.timing.range_leaves.values():
+        stage = found.stage_of.get(part.range)
+        time = times.setdefault(stage, StageTime(stage))
+        leaf = leaf_of_number(part.leaf)
+        time.leaves[leaf] = time.leaves.get(leaf, 0) + part.ns
+    return sorted(
+        times.values(),
+        key=lambda time: len(STAGES) if time.stage is None else STAGES.index(time.stage),
+    )
+
+
+class _Stages:
+    """The stage of each range: its own, else that of the nearest range around it with one."""
+
+    def __init__(self, run: Run) -> None:
+        beside_prefill = any(node.definition.name == "prefill" for node in run.ranges.values())
+        self.stage_of: dict[int, Stage | None] = {}
+        self.read_of: dict[int, EngineRange | None] = {}
+        for number, node in run.ranges.items():  # parents come before what is inside them
+            name = node.definition.name
+            self.read_of[number] = read_engine_range(name)
+            own = stage_of_name(name, beside_prefill)
+            self.stage_of[number] = own or self.stage_of.get(node.definition.parent)
+
+    def around(self, node: Range) -> Stage | None:
+        return self.stage_of.get(node.definition.parent)
+
+
+def _add(time: StageTime, node: Range, read: EngineRange | None, *, is_outermost: bool) -> None:
+    time.kernels += node.launched.kernels
+    time.replayed += node.launched.replayed
+    if read is not None and node.definition.name not in BESIDE_PREFILL:
+        time.engines[read.engine] += node.cpu.count
+    if time.stage is None or not is_outermost:
+        return
+    time.steps += node.cpu.count
+    time.host_ns += node.cpu.total
+    time.longest_ns = max(time.longest_ns, node.cpu.maximum or 0)
+    figures = read.figures if read is not None else {}
+    if "requests" in figures:
+        time.with_requests += node.cpu.count
+        time.requests += node.cpu.count * figures["requests"]
+    if "tokens" in figures:
+        time.with_tokens += node.cpu.count
+        time.tokens += node.cpu.count * figures["tokens"]
+
+
+def unlike_stages(analysis: Analysis) -> Iterator[Finding]:
+    """A stage in which the GPU idles, beside others in which it does not."""
+    of_gpu = [time for time in stages(analysis) if time.stage in COMPUTING and time.wall_ns]
+    whole_ns = sum(time.wall_ns for time in of_gpu)
+    large = [time for time in of_gpu if time.wall_ns >= OF_TIME * whole_ns]
+    idling = [time for time in large if time.idle_share >= IDLE]
+    others = [time for time in large if time not in idling]
+    if not idling or not others:
+        return
+    worst = max(idling, key=lambda time: idle_sum(time.leaves))
+    rest = "; ".join(f"{time.stage} is {time.verdict}" for time in others)
+    cause = worst.idle_cause
+    yield Finding(
+        cause=f"stage.{worst.stage}",
+        view="phases",
+        word=f"{worst.stage} {worst.verdict}",
+        sentence=f"{capital(str(worst.stage))} is {worst.verdict}; {rest}.",
+        advice=CAUSES[cause].advice if cause in CAUSES else "look at what the GPU waits for in it",
+        value=100 * worst.idle_share,
+        threshold=100 * IDLE,
+        source="TensorRT-LLM, perf-host-analysis: GPU idle by phase",
+    )
+
+
+LONG = 4.0
+"""Decode steps that a step with a prompt takes as long as, from which its requests stall others:
+chunked prefill keeps steps alike (Agrawal et al., 2024, Sarathi-Serve)."""
+
+
+def long_prompts(analysis: Analysis) -> Iterator[Finding]:
+    """Steps with prompts that take many times as long as those without: whoever decodes waits."""
+    by_stage = {time.stage: time for time in stages(analysis)}
+    decode = by_stage.get("decode")
+    with_prompt = [by_stage[stage] for stage in ("prefill", "mixed") if stage in by_stage]
+    steps = sum(time.steps for time in with_prompt)
+    if decode is None or not decode.steps or not steps or decode.spent_ns <= 0:
+        return
+    spent_ns = sum(time.spent_ns for time in with_prompt)
+    times = spent_ns / steps / (decode.spent_ns / decode.steps)
+    share = spent_ns / (spent_ns + decode.spent_ns)
+    felt = _stalls(analysis)
+    tokens = _prompt_tokens(analysis, with_prompt)
+    if tokens is not None and tokens < LEAST_TOKENS:
+        return
+    if times < LONG or share < OF_TIME or felt is False:
+        return
+    yield Finding(
+        cause="long_prompts",
+        view="phases",
+        word="LONG PROMPTS",
+        sentence=(
+            f"A step with a prompt takes {times:.1f} times as long as one that only decodes, and "
+            f"such steps are {100 * share:.0f} % of the time: requests that decode wait for them."
+        ),
+        advice=(
+            "chunked prefill with a smaller budget of tokens a step (vLLM's and SGLang's "
+            "max_num_batched_tokens and chunked_prefill_size), or prefill on other GPUs"
+        ),
+        value=times,
+        threshold=LONG,
+        recoverable=share * (1 - 1 / times),
+        source="mean length of steps with and without prompts, gaps between tokens",
+        leads=felt is True,
+    )
+
+
+LEAST_TOKENS = 256
+"""Tokens of a step below which a smaller budget makes it no shorter: up to about 206 a GPU mostly
+reads weights (an H200's tensor cores do so many operations for a byte of memory; a bf16 product has
+one a token). On a CPU steps with prompts of 20 tokens took many times as long as a decode."""
+
+
+def _prompt_tokens(analysis: Analysis, with_prompt: Sequence[StageTime]) -> float | None:
+    """Tokens of a step with a prompt, mean: by the figures in the ranges' names, else by what the
+    engine read of prompts; None where neither tells."""
+    named = [time for time in with_prompt if time.with_tokens]
+    if named:
+        return sum(time.tokens for time in named) / sum(time.with_tokens for time in named)
+    read = [server.sums.get("input_tokens") for server in analysis.session.servers.values()]
+    steps = sum(time.steps for time in with_prompt)
+    return sum(filter(None, read)) / steps if any(read) else None
+
+
+STALL = 2.0
+"""Times the mean gap between two tokens, from which the 99th percentile is a stall. Chosen."""
+
+_LEAST_GAPS = 100
+
+
+def _stalls(analysis: Analysis) -> bool | None:
+    """Whether requests that decode feel it, by the engine's own gaps between tokens; None where it
+    does not tell them."""
+    known: bool | None = None
+    for server in analysis.session.servers.values():
+        gaps = server.latencies.get("itl")
+        slowest = gaps.quantile(0.99) if gaps is not None else None
+        if gaps is None or slowest is None or gaps.count < _LEAST_GAPS:
+            continue
+        known = bool(known) or slowest.low_s >= STALL * (gaps.mean_s or 0.0)
+    return known
+
+
+def slow_tokenizer(analysis: Analysis) -> Iterator[Finding]:
+    """The GPU idles while the engine's loop turns tokens into text, or text into tokens."""
+    every = stages(analysis)
+    time = next((time for time in every if time.stage == "tokenizer"), None)
+    staged_ns = sum(other.wall_ns for other in every if other.stage is not None)
+    idle_ns = idle_sum(time.leaves) if time is not None else 0
+    if time is None or not staged_ns or idle_ns < OF_TIME * staged_ns:
+        return
+    share = idle_ns / staged_ns
+    yield Finding(
+        cause="slow_tokenizer",
+        view="phases",
+        word="SLOW TOKENIZER",
+        sentence=(
+            f"The GPU idles {100 * share:.0f} % of the stages' time while tokens become text, or "
+            "text becomes tokens."
+        ),
+        advice=(
+            "a tokenizer in Rust (fast), detokenizing fewer tokens at once, or in a process of its "
+            "own beside the engine's loop"
+        ),
+        value=100 * share,
+        threshold=100 * OF_TIME,
+        gains=gain_of(share),
+        recoverable=share,
+        source="idle time of the GPUs inside ranges of the tokenizer",
+        leads=True,
+        explains=("idle.host", "idle.launch", "idle.wait"),
+    )
+
+
+def graph_batches(analysis: Analysis) -> Iterator[Finding]:
+    """Decode steps of large batches that launch their kernels one by one, where those of smaller
+    batches replay CUDA graphs: the batch is beyond the captured sizes."""
+    graphed: dict[int, bool] = {}
+    counts: dict[int, int] = defaultdict(int)
+    run = analysis.run
+    for node in run.ranges.values():
+        read = read_engine_range(node.definition.name)
+        if read is None or read.stage != "decode" or "requests" not in read.figures:
+            continue
+        kernels, replayed = _launched_below(run.ranges, node)
+        if kernels:
+            size = read.figures["requests"]
+            graphed[size] = graphed.get(size, False) or replayed >= kernels / 2
+            counts[size] += node.cpu.count
+    captured = [size for size, is_graph in graphed.items() if is_graph]
+    if not captured:
+        return
+    beyond = [size for size in graphed if size > max(captured)]
+    share = sum(counts[size] for size in beyond) / max(1, sum(counts.values()))
+    if share < OF_TIME:
+        return
+    yield Finding(
+        cause="graph_batches",
+        view="phases",
+        word="BATCH BEYOND GRAPHS",
+        sentence=(
+            f"{100 * share:.0f} % of the decode steps have more than {max(captured)} requests, and "
+            "run without CUDA graphs; those with fewer replay them."
+        ),
+        advice=(
+            "capture larger batches (vLLM's cudagraph_capture_sizes, SGLang's cuda_graph_max_bs)"
+        ),
+        value=100 * share,
+        threshold=100 * OF_TIME,
+        source="kernels of graphs, by the requests in a step's name",
+    )
+
+
+def _launched_below(ranges: Mapping[int, Range], node: Range) -> tuple[int, int]:
+    """Kernels launched in a range and those inside it, and those of graphs among them."""
+    kernels = replayed = 0
+    pending = [node]
+    while pending:
+        each = pending.pop()
+        kernels += each.launched.kernels
+        replayed += each.launched.replayed
+        pending += [ranges[child] for child in each.children]
+    return kernels, replayed
+
+
+# --- What an engine's own metrics say beside the time tree: requests that wait, a KV cache that is
+# full, requests that are put back.
 
 LEAST_READINGS = 3
 """Of a page of metrics, for a figure over time."""
@@ -22,9 +367,6 @@ FULL = 95.0
 
 WAITS = 0.5
 """Share of the readings' time in which requests wait, from which the queue is a finding."""
-
-IDLES = 0.30
-"""Share of the GPU's time that is idle, from which waiting requests could have been computed."""
 
 
 def put_back(analysis: MachineAnalysis) -> Iterator[Finding]:
@@ -92,7 +434,7 @@ def queue_beside_idle(analysis: Analysis) -> Iterator[Finding]:
     idle = tree.share(tree.idle_ns)
     for server in _read(analysis):
         cache = server.gauges.get("kv_cache_percent")
-        if idle < IDLES or not _waits(server) or (cache is not None and cache.maximum >= FULL):
+        if idle < IDLE or not _waits(server) or (cache is not None and cache.maximum >= FULL):
             continue
         waiting = server.gauges["requests_waiting"]
         queue = server.latencies.get("queue")
@@ -110,7 +452,7 @@ def queue_beside_idle(analysis: Analysis) -> Iterator[Finding]:
                 "once, or a larger batch (max_num_seqs)"
             ),
             value=100 * idle,
-            threshold=100 * IDLES,
+            threshold=100 * IDLE,
             source=f"{server.engine}'s metrics beside the time tree",
         )
 
@@ -130,6 +472,10 @@ def _waits(server: Server) -> bool:
 
 
 RULES = (
+    RunRule(14, slow_tokenizer),
+    RunRule(14, long_prompts),
+    RunRule(15, unlike_stages),
+    RunRule(15, graph_batches),
     MachineRule(17, put_back),
     MachineRule(17, kv_cache_full),
     RunRule(17, queue_beside_idle),

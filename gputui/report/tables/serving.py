@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from gputui.model import units
 from gputui.model.leaves import LEAVES
-from gputui.report.explain.stages import StageTime, stages_of
+from gputui.report.explain.serving import StageTime, stages_of
 from gputui.report.schema import Column, TableSpec, count, if_any, number, percent, text, time
 from gputui.report.tables.energy import energy_joules
 from gputui.state import Run, Session

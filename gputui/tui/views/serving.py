@@ -6,7 +6,7 @@ from gputui.base.sanitize import sanitize
 from gputui.model import units
 from gputui.report.explain import Finding, MachineAnalysis, findings, machine_findings
 from gputui.report.explain.analysis import Analysis
-from gputui.report.explain.stages import stages
+from gputui.report.explain.serving import stages
 from gputui.report.tables.serving import LATENCIES, STAGES, LatencyRow, latencies
 from gputui.state.serving import Server
 from gputui.tui.model import Model
