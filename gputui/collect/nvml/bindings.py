@@ -18,10 +18,12 @@ from gputui.collect.nvml.driver_calls import (
     NOT_SUPPORTED,
     TIMEOUT,
     Calls,
+    CounterCalls,
     DriverError,
     Handle,
+    MigCalls,
+    ProcessCalls,
 )
-from gputui.collect.nvml.inner_calls import CounterCalls, MigCalls, ProcessCalls
 
 # What does not change: the driver, and each GPU's make and limits.
 

@@ -14,8 +14,14 @@ import msgspec
 
 from gputui.collect.host import memory_bytes
 from gputui.collect.nvml.bindings import DriverLibrary, GpuMemory
-from gputui.collect.nvml.driver_calls import GPU_IS_LOST, DriverError, Handle
-from gputui.collect.nvml.inner_calls import GpuProcess, ProcessUse, profile
+from gputui.collect.nvml.driver_calls import (
+    GPU_IS_LOST,
+    DriverError,
+    GpuProcess,
+    Handle,
+    ProcessUse,
+    profile,
+)
 from gputui.collect.nvml.reading import (
     FIELDS,
     HOST_MEMORY,

@@ -20,9 +20,11 @@ from gputui.collect.nvml.driver_calls import (
     INVALID_ARGUMENT,
     NOT_SUPPORTED,
     DriverError,
+    GpmSample,
+    GpuProcess,
     Handle,
+    ProcessUse,
 )
-from gputui.collect.nvml.inner_calls import GpmSample, GpuProcess, ProcessUse
 from gputui.model.events import GpuEnergy, GpuFacts, GpuSample, GpuStatus
 
 # Rates from monotonic counters.
