@@ -1,6 +1,7 @@
-"""How NVML is called, what its errors mean, and the calls about what is within a GPU: MIG instances,
-processes, hardware counters (GPM). `bindings` has those about the GPU as a whole, split by pace, and
-the library of all calls.
+"""How NVML is called, what its errors mean, and the calls about what is within a GPU.
+
+These are MIG instances, processes and hardware counters (GPM). `bindings` has the calls about the
+GPU as a whole, split by pace, and the library of all calls.
 """
 
 from __future__ import annotations
