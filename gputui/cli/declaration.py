@@ -1,7 +1,7 @@
 """What a command and an option are, and how the words typed for an option become its value.
 
 For `options`, which declares all of them, and for the commands, which raise UsageError where values
-do not go together. `parsing` applies both to a whole command line.
+do not go together. `dispatch` applies both to a whole command line.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ import msgspec
 
 from gputui.attribute.reader import CaptureReader
 from gputui.base.sanitize import sanitize
-from gputui.cli.parsing import print_json
+from gputui.cli.dispatch import print_json
 from gputui.collect.catalogue import CatalogueError, load_catalogue
 from gputui.collect.sampler import read_once
 from gputui.counters.sampler import counter_holders, counter_rights

@@ -19,8 +19,8 @@ from gputui.base.sanitize import sanitize
 from gputui.base.standard_streams import say
 from gputui.cli import options as declared
 from gputui.cli.declaration import Completes, Option, UsageError
+from gputui.cli.dispatch import parser_of, print_json
 from gputui.cli.options import COMMANDS, MAIN, command
-from gputui.cli.parsing import parser_of, print_json
 
 _DOCS = Path(gputui.__file__).with_name("docs")
 _PAGER = "less -FR"

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from gputui.cli.declaration import Command
+from gputui.cli.dispatch import parser_of
 from gputui.cli.help import FILES, candidates, listing, pages, text_of
 from gputui.cli.options import COMMANDS, MAIN, MODES
-from gputui.cli.parsing import parser_of
 from gputui.cli.reference import manual
 
 ROOT = Path(__file__).parents[2]

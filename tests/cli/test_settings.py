@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from gputui.base.sanitize import sanitize
 from gputui.base.standard_streams import WAYS
 from gputui.cli.declaration import MAXIMUM_INTERVAL_S, MINIMUM_INTERVAL_S, UsageError
+from gputui.cli.dispatch import config_path, resolve
 from gputui.cli.options import MAIN, command, settings
-from gputui.cli.parsing import config_path, resolve
 from gputui.report.alerts import ThresholdError
 
 NAMES = tuple(option.name for option in settings())

@@ -13,9 +13,9 @@ import pytest
 
 from gputui.cli import attach, hosts
 from gputui.cli.declaration import UsageError
+from gputui.cli.dispatch import parse
 from gputui.cli.hosts import words_there
 from gputui.cli.options import MAIN, command
-from gputui.cli.parsing import parse
 from gputui.collect.hosts import far_end
 from gputui.collect.hosts.far_end import FarRunError
 from gputui.collect.hosts.fleet import Fleet
