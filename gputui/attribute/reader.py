@@ -45,7 +45,7 @@ from gputui.model.events import (
 )
 from gputui.model.hub import Numbering
 from gputui.model.visible_devices import entry_of
-from gputui.ring.layout import SLOT, RecordKind
+from gputui.ring.layout import SLOT, RecordKind, WindowEdge
 from gputui.ring.reader import (
     NO_RING,
     RingError,
@@ -203,6 +203,8 @@ class AttachedProcess:
         """Everything the process wrote has been read, and it writes no more."""
         self.behind = False
         """The last poll left records waiting."""
+        self.opened_window = False
+        """The last poll saw a window of tracing open."""
 
     def poll(self, now_ns: int) -> int:
         """Take records out of the ring and process them; small batches wait for more.
@@ -217,7 +219,7 @@ class AttachedProcess:
             self._gone_ns = now_ns
         # Only after the process has died may slots that were never filled be skipped.
         dead = gone and self.ring.gone
-        self.drained = False
+        self.drained = self.opened_window = False
         self.behind = True
         for _ in range(_BATCHES_A_POLL):
             slots = self.ring.read(BATCH_RECORDS, dead)
@@ -229,6 +231,8 @@ class AttachedProcess:
             records, strings = self._definitions.split(slots)
             self._strings.update(strings)
             self._waiting.append(records)
+            windows = records["sub"][records["kind"] == RecordKind.WINDOW]
+            self.opened_window |= bool((windows == WindowEdge.ON).any())
             if sum(map(len, self._waiting)) >= BATCH_RECORDS // 2:
                 self._process_waiting(now_ns)
         self._cpu_ns += time.thread_time_ns() - began
@@ -447,7 +451,10 @@ class CaptureReader:
                 counted=self._counted(number, ring),
             )
             self._attached.append(AttachedProcess(ring, process, now_ns))
-        return sum(attached.poll(now_ns) for attached in self._attached)
+        slots = sum(attached.poll(now_ns) for attached in self._attached)
+        if self._counters is not None and any(each.opened_window for each in self._attached):
+            self._counters.hurry()
+        return slots
 
     def _counted(
         self, process: int, ring: RingReader

@@ -135,6 +135,11 @@ class RunCounters:
             of_device = operations.devices == device
             gpu.add(process, CountedOperations(*(column[of_device] for column in operations)))
 
+    def hurry(self) -> None:
+        """Say that a window of tracing has opened."""
+        for sampler in self.samplers:
+            sampler.hurry()
+
     def collect(
         self, now_ns: int, processes: Sequence[CountedProcess], ended: bool = False
     ) -> list[AnyEvent]:

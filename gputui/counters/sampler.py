@@ -159,6 +159,12 @@ class CounterSampler:
             raise ValueError("the sampler is closed")
         return self._process.stdout.fileno()
 
+    def hurry(self) -> None:
+        """Say that a window of tracing has opened: samples outside of windows are of no use."""
+        if self._process is not None and self.facts is not None:
+            with contextlib.suppress(OSError):
+                self._process.send_signal(signal.SIGUSR2)
+
     def read(self) -> list[CounterSamples]:
         """What came since the last time. Amounts are as the sampler sends them: shares in percent,
         and counts. Never waits."""

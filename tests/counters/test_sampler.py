@@ -143,6 +143,23 @@ def test_it_goes_on_where_the_buffer_runs_over_or_the_trigger_counts_cycles(monk
 
 
 @pytest.mark.usefixtures("gpu")
+def test_a_window_of_tracing_has_bursts_of_its_own():
+    """Samples outside are of no use: four bursts follow each other, and no other one before the
+    next window or ten seconds."""
+    sampler = started()
+    read_until(sampler, lambda batches: len(batches) >= 10)
+    spans = []
+    for _ in range(2):
+        sampler.hurry()
+        batches = read_until(sampler, lambda batches: len(batches) >= 4)
+        spans.append((batches[0].starts_ns[0], batches[-1].ends_ns[-1]))
+    sampler.close()
+    assert sampler.failure is None
+    for first_ns, last_ns in spans:
+        assert last_ns - first_ns < 4e9
+
+
+@pytest.mark.usefixtures("gpu")
 def test_values_that_are_none_are_left_out_and_counted(monkeypatch):
     monkeypatch.setenv("FAKE_CUPTI", "garbage")
     sampler = started()

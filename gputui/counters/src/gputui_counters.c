@@ -3,7 +3,8 @@
  *     gputui_counters INTERVAL_NS LIBCUPTI ...
  *
  * The GPU is the first that CUDA_VISIBLE_DEVICES shows. It makes no CUDA context. Messages go to the
- * standard output; it ends when nobody reads them, when its parent has died, and at SIGTERM. */
+ * standard output; it ends when nobody reads them, when its parent has died, and at SIGTERM.
+ * SIGUSR2 says that a window of tracing has opened: only samples inside of those are of use. */
 
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
@@ -27,9 +28,10 @@ enum { SHORTEST_NS = 20000, LONGEST_NS = 10000000, BUFFER_BYTES = 64 << 20 };
  * keeps this process's share of a core below a limit. The first follow each other. */
 enum { BURST_SAMPLES = 250, FIRST_BURSTS = 10, ROOM_SAMPLES = 150 };
 enum { SHORTEST_PAUSE_MS = 1, LONGEST_PAUSE_MS = 10000, CPU_PERMILLE = 25 };
+enum { WINDOW_BURSTS = 4, ADVANCE_MS = 400 }; /* what a window of 0.5 s holds; CPU time at the start */
 enum { ASSUMED_SYSCLK_MHZ = 1500 }; /* where the trigger counts cycles: Turing and GA100 */
 
-static volatile sig_atomic_t is_asked_to_end, is_sampling;
+static volatile sig_atomic_t is_asked_to_end, is_sampling, is_in_window;
 static pid_t parent;
 
 static void on_signal(int number)
@@ -42,12 +44,19 @@ static void on_signal(int number)
         _exit(0); /* CUPTI may take seconds to start, and nothing is switched on yet */
 }
 
+static void on_window(int number)
+{
+    (void)number;
+    is_in_window = 1;
+}
+
 static void watch_parent(void)
 {
-    struct sigaction action = {.sa_handler = on_signal};
+    struct sigaction action = {.sa_handler = on_signal}, window = {.sa_handler = on_window};
     parent = getppid();
     sigaction(SIGTERM, &action, NULL);
     sigaction(SIGUSR1, &action, NULL);
+    sigaction(SIGUSR2, &window, NULL);
     signal(SIGPIPE, SIG_IGN);
     signal(SIGINT, SIG_IGN);
     prctl(PR_SET_PDEATHSIG, SIGUSR1);
@@ -227,10 +236,35 @@ static int is_over(uint64_t milliseconds)
     return is_asked_to_end || is_reader_gone((int)milliseconds, 0) || is_asked_to_end;
 }
 
+/* How long to sleep after a burst that took so much CPU time. */
+static uint64_t pause_after(uint64_t used_ms, uint64_t burst_ms, uint64_t began_ns, int *has_windows,
+                            uint64_t *following)
+{
+    if (is_in_window) {
+        uint64_t spent_ms = clock_ns(CLOCK_PROCESS_CPUTIME_ID) / 1000000,
+                 lasted_ms = (clock_ns(CLOCK_MONOTONIC) - began_ns) / 1000000;
+        is_in_window = 0;
+        *has_windows = 1;
+        if (spent_ms * 1000 < lasted_ms * CPU_PERMILLE + ADVANCE_MS * 1000)
+            *following = WINDOW_BURSTS;
+    }
+    if (*following > 0) {
+        *following -= 1;
+        return SHORTEST_PAUSE_MS;
+    }
+    if (*has_windows)
+        return LONGEST_PAUSE_MS; /* until the next one */
+    uint64_t pause_ms = used_ms * 1000 / CPU_PERMILLE;
+    pause_ms = pause_ms > burst_ms ? pause_ms - burst_ms : SHORTEST_PAUSE_MS;
+    return pause_ms < LONGEST_PAUSE_MS ? pause_ms : LONGEST_PAUSE_MS;
+}
+
 static void sample_in_bursts(uint8_t *message, uint64_t interval_ns)
 {
-    uint64_t burst_ms = BURST_SAMPLES * interval_ns / 1000000 + 1, pause_ms = SHORTEST_PAUSE_MS;
-    for (uint64_t burst = 0;; burst++) {
+    uint64_t burst_ms = BURST_SAMPLES * interval_ns / 1000000 + 1, following = FIRST_BURSTS;
+    uint64_t started_ns = clock_ns(CLOCK_MONOTONIC);
+    int has_windows = 0;
+    for (;;) {
         CuptiResult result;
         uint64_t began_ns = clock_ns(CLOCK_PROCESS_CPUTIME_ID), used_ms;
         PARAMETERS(SamplingObject, object, sampling, .sampling = sampling);
@@ -248,9 +282,10 @@ static void sample_in_bursts(uint8_t *message, uint64_t interval_ns)
         if (lost_samples > 0 && send_message(MESSAGE_LOST, &lost_samples, sizeof lost_samples))
             lost_samples = 0;
         used_ms = (clock_ns(CLOCK_PROCESS_CPUTIME_ID) - began_ns) / 1000000 + 1;
-        pause_ms = burst < FIRST_BURSTS ? SHORTEST_PAUSE_MS : used_ms * 1000 / CPU_PERMILLE;
-        pause_ms = pause_ms > burst_ms ? pause_ms - burst_ms : SHORTEST_PAUSE_MS;
-        if (is_over(pause_ms < LONGEST_PAUSE_MS ? pause_ms : LONGEST_PAUSE_MS))
+        if (is_over(pause_after(used_ms, burst_ms, started_ns, &has_windows, &following)))
+            return;
+        /* What interrupted the pause. */
+        if (is_in_window && is_over(pause_after(0, burst_ms, started_ns, &has_windows, &following)))
             return;
     }
 }
