@@ -60,6 +60,18 @@ def count(typed: str, where: str) -> int:
     return int(typed)
 
 
+MOST_LINE_READINGS_HZ = 100
+"""Each takes 50 µs with the interpreter's lock."""
+
+
+def line_rate(typed: str, where: str) -> int:
+    """How often a second lines are read."""
+    rate_hz = count(typed, where)
+    if not 1 <= rate_hz <= MOST_LINE_READINGS_HZ:
+        raise UsageError(f"{where} {typed}: give 1 to {MOST_LINE_READINGS_HZ} a second")
+    return rate_hz
+
+
 def nanoseconds(typed: str, where: str) -> int:
     """A moment in nanoseconds since 1970 (UTC)."""
     if not re.fullmatch(r"\d{1,19}", typed, re.ASCII):

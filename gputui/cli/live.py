@@ -290,7 +290,7 @@ def capture_options(options: argparse.Namespace, request: RunRequest | None) -> 
         kernels=not options.no_kernels,
         graph_trace=options.graph_trace,
         annotate=options.annotate,
-        lines=not options.no_lines,
+        line_rate_hz=0 if options.no_lines else options.line_rate,
         step_marks=not options.no_step_marks,
         counters=options.counters and not options.no_kernels,
         trace_sampling=sampling,

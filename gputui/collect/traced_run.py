@@ -230,7 +230,7 @@ class TracedRun:
                 self._capture.annotate,
                 self._capture.capture_range or self._sampling,
                 self.request.command,
-                lines=self._capture.lines and self._capture.kernels,
+                line_rate_hz=self._capture.line_rate_hz if self._capture.kernels else 0,
                 step_marks=self._capture.step_marks,
                 library_calls=self._capture.library_calls,
             )

@@ -74,7 +74,7 @@ def capture_environment(
     annotate: Annotate | None = None,
     trace_sampling: TraceSampling | CaptureRange | None = None,
     command: Sequence[str] = (),
-    lines: bool = False,
+    line_rate_hz: int = 0,
     cures: Sequence[str] = (),
     step_marks: bool = False,
     library_calls: bool = False,
@@ -84,9 +84,9 @@ def capture_environment(
     `base_environment` plus what makes the driver and NVTX load the capture library in the child and
     all its descendants; rings appear in `folder`. `kernels=False` leaves CUDA alone; `annotate`
     makes Python interpreters put ranges around torch's operations; `trace_sampling` traces
-    kernels part of the time, or in a part of the program; `lines` has Python interpreters that
-    import torch, JAX or another library that uses GPUs say 10 times a second at which line they
-    are; `cures` are applied to the program from outside, by their names in `gputui.cures`;
+    kernels part of the time, or in a part of the program; `line_rate_hz` has Python interpreters
+    that import torch, JAX or another library that uses GPUs say so often a second at which line
+    they are; `cures` are applied to the program from outside, by their names in `gputui.cures`;
     `step_marks` makes libraries that have a loop mark the program's steps; `library_calls` puts
     ranges around calls of cuBLAS and cuDNN.
 
@@ -126,8 +126,8 @@ def capture_environment(
     environment["GPUTUI_GRAPH_TRACE"] = graph_trace
     if trace_sampling is not None:
         environment["GPUTUI_TRACE_SAMPLING"] = trace_sampling.encode()
-    if lines:
-        environment["GPUTUI_LINES"] = "1"
+    if line_rate_hz:
+        environment["GPUTUI_LINES"] = str(line_rate_hz)
     if step_marks:
         environment["GPUTUI_STEP_MARKS"] = "1"
     if annotate is not None:
@@ -139,7 +139,7 @@ def capture_environment(
         environment["GPUTUI_CAPTURE_LIBRARY"] = str(library)
     if cures:
         environment[VARIABLE] = ",".join(cures)
-    if lines or cures or step_marks or annotate is not None:
+    if line_rate_hz or cures or step_marks or annotate is not None:
         paths = (str(HOOK), base_environment.get("PYTHONPATH", ""))
         environment["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
     if (

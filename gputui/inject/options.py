@@ -83,8 +83,9 @@ class CaptureOptions(msgspec.Struct, frozen=True):
     kernels: bool = True
     graph_trace: GraphTrace = "node"
     annotate: Annotate | None = None
-    lines: bool = True
-    """Where Python programs are, 10 times a second: what the CPU did while the GPU waited."""
+    line_rate_hz: int = 10
+    """How often a second Python programs say at which line they are: what the CPU did while the
+    GPU waited. 0: never."""
     step_marks: bool = True
     """Python programs say themselves where their steps are (hook/step_marks.py)."""
     library_calls: bool = False

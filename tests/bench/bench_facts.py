@@ -86,7 +86,7 @@ def main() -> None:
         environment = {
             **os.environ,
             "PYTHONPATH": os.pathsep.join(filter(None, paths)),
-            "GPUTUI_LINES": "1",
+            "GPUTUI_LINES": "10",
             "GPUTUI_CAPTURE_DIR": folder,
         }
         subprocess.run(

@@ -86,6 +86,7 @@ def test_what_is_no_size(text: str) -> None:
 def captured(**given: object) -> CaptureOptions:
     typed = {
         "no_kernels": False, "graph_trace": "node", "annotate": None, "no_lines": False,
+        "line_rate": 10,
         "no_step_marks": False, "trace_steps": None, "max_cost": None, "capture_range": None,
         "library_calls": False, "counters": False,
     }  # fmt: skip

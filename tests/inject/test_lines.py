@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from gputui.inject import hook
+from gputui.inject.hook import python_lines
 
 SAYS = "; import threading; print([t.name for t in threading.enumerate()].count('gputui lines'))"
 
@@ -32,7 +33,7 @@ def test_lines_are_sampled_once_a_library_uses_gpus(
         (tmp_path / f"{library}.py").write_text("")
     (tmp_path / "nobody.py").write_text("try:\n import pycuda\nexcept ImportError:\n pass")
     folders = os.pathsep.join([str(Path(hook.__file__).parent), str(tmp_path)])
-    lines = {"GPUTUI_LINES": "1", "GPUTUI_CAPTURE_DIR": str(tmp_path)}
+    lines = {"GPUTUI_LINES": "10", "GPUTUI_CAPTURE_DIR": str(tmp_path)}
     said = subprocess.run(
         [sys.executable, "-c", program + SAYS],
         env={**os.environ, "PYTHONPATH": folders, **lines},
@@ -41,3 +42,13 @@ def test_lines_are_sampled_once_a_library_uses_gpus(
         check=True,
     )
     assert (said.stdout, said.stderr) == (f"{samplers}\n", "")
+
+
+@pytest.mark.parametrize(
+    ("said", "rate"), [("1", 1), ("100", 100), ("0", 10), ("101", 10), ("", 10)]
+)
+def test_lines_are_read_as_often_as_it_was_asked_for(
+    monkeypatch: pytest.MonkeyPatch, said: str, rate: int
+) -> None:
+    monkeypatch.setenv("GPUTUI_LINES", said)
+    assert python_lines._rate_hz() == rate

@@ -41,7 +41,7 @@ def written(folder: Path, program: str, version: str = "2.11.0") -> tuple[list[s
     (folder / "torch.py").write_text(TORCH.format(version=version))
     (folder / "program.py").write_text(program)
     folders = os.pathsep.join([str(Path(hook.__file__).parent), str(folder)])
-    lines = {"GPUTUI_LINES": "1", "GPUTUI_CAPTURE_DIR": str(folder)}
+    lines = {"GPUTUI_LINES": "10", "GPUTUI_CAPTURE_DIR": str(folder)}
     said = subprocess.run(
         [sys.executable, str(folder / "program.py")],
         env={**os.environ, "PYTHONPATH": folders, **lines},

@@ -19,11 +19,11 @@ QUANTIZED = Workload(
         "where it is installed. The error is against the product in fp64."
     ),
     parameters=(
-        whole("inputs", 4096, GROUP, 65536, f"inputs, a multiple of {GROUP}", cpu_default=256),
-        whole("outputs", 14336, 16, 262144, "outputs, a multiple of 16", cpu_default=128),
+        whole("inputs", 4096, GROUP, 65536, f"inputs, a multiple of {GROUP}", cpu_default=2048),
+        whole("outputs", 14336, 16, 262144, "outputs, a multiple of 16", cpu_default=4096),
         whole("tokens", 1, 1, 65536, "rows of the product", unit="tokens"),
-        warmup(10, "passes", cpu_default=1),
-        repeats("passes", 100, "passes", cpu_default=3),
+        warmup(10, "passes", cpu_default=2),
+        repeats("passes", 100, "passes", cpu_default=10),
         DEVICE,
         SEED,
     ),

@@ -1,4 +1,4 @@
-"""Says 10 times a second which line of the program each Python thread is at.
+"""Says, 10 times a second or as often as it was asked for, at which line each Python thread is.
 
 Loaded by the start-up hook into the program that is looked at: a thread that sleeps, takes the
 frames that the interpreter shows (`sys._current_frames`, tens of microseconds with the GIL), and
@@ -24,7 +24,8 @@ import threading
 import time
 from typing import Any
 
-PERIOD_S = 0.1
+RATE_HZ = 10.0
+MOST_HZ = 100.0
 MOST_BYTES = 64 << 20
 MOST_LINES = 20_000
 MOST_THREADS = 16
@@ -96,13 +97,14 @@ class _Sampler(threading.Thread):
         self._room = MOST_BYTES
         self._known: dict[tuple[Any, int], int] = {}
         self._functions: dict[Any, _Function] = {}
+        self._period_s = 1 / _rate_hz()
         self.facts: Any = None
         """What else is written, of the hook's python_facts."""
 
     def run(self) -> None:
         with contextlib.suppress(Exception):  # the program goes on without
             while self._room > 0 and os.getpid() == self._pid:
-                time.sleep(PERIOD_S)
+                time.sleep(self._period_s)
                 self._sample()
 
     def _sample(self) -> None:
@@ -205,6 +207,14 @@ class _Sampler(threading.Thread):
             text = f"d {number} {line} {code.co_name} {code.co_filename}".replace("\n", " ")
             out.append(f"{text[:1024]}\n")
         return number
+
+
+def _rate_hz() -> float:
+    """Readings a second, as the environment says; RATE_HZ where it says nothing that is one."""
+    with contextlib.suppress(ValueError):
+        if 1 <= (rate := float(os.environ.get("GPUTUI_LINES", ""))) <= MOST_HZ:
+            return rate
+    return RATE_HZ
 
 
 def _script() -> str | None:

@@ -247,7 +247,7 @@ def line_rows(run: Run) -> list[LineRow]:
 
 def _note(_run: Run, rows: Sequence[LineRow]) -> str:
     readings = sum(row.readings for row in rows)
-    return f"estimated from {readings} readings of the lines of launching threads, 10 a second"
+    return f"estimated from {readings} readings of the lines of launching threads"
 
 
 LINES: TableSpec[LineRow] = TableSpec(
