@@ -27,7 +27,7 @@ from gputui.collect.live import Live, LiveOptions
 from gputui.collect.traced_run import RunRequest
 from gputui.model import units
 from gputui.model.events import Alert, RunEnded
-from gputui.report.tables.workload import metric_text
+from gputui.report.tables import metric_text
 from gputui.state import Gpu, Run, Session, remarks
 from gputui.store.journal import JournalError, JournalWriter, Limits
 from gputui.store.journal.writer import RecordingWriter

@@ -16,7 +16,7 @@ from gputui.report.change import Change, changes, signed_percent
 from gputui.report.comparable import EFFECTS
 from gputui.report.compare import NOISE_RULE, Comparison, Difference, Figure, Item
 from gputui.report.schema import AnyColumn, AnyTable, Cell, Column, Table, text, time
-from gputui.report.tables.workload import metric_text
+from gputui.report.tables import metric_text
 
 SHOWN = {
     "step": ("mean_ns", "median_ns", "p99_ns", "operations", "slow_percent"),

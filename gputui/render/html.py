@@ -16,10 +16,10 @@ from gputui.render.text_tables import header, shortened
 from gputui.report.answer import Group
 from gputui.report.explain.analysis import Analysis
 from gputui.report.explain.time_tree import time_tree
-from gputui.report.icicle import of_step
 from gputui.report.phases import phase_rows, share_of
 from gputui.report.roofline import Roof, roofline
 from gputui.report.schema import AnyColumn, AnyTable
+from gputui.report.tables.time import icicle_of_step
 from gputui.state import Run, Samples, Session
 
 WIDTH, HEIGHT = 400, 150
@@ -397,7 +397,7 @@ _MOST_DEPTH, _MOST_BOXES, _BOX_REM = 16, 2000, 1.35
 
 def _icicle(session: Session, run: Run) -> Iterator[str]:
     """A step as nested boxes: phases, and in each what ran and why the GPU idled."""
-    whole, steps = of_step(run, Analysis(session, run).tree)
+    whole, steps = icicle_of_step(run, Analysis(session, run).tree)
     if not any(part.parts for part in whole.parts):
         return  # only causes, which the bar above has
     boxes: list[str] = []

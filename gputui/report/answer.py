@@ -31,9 +31,9 @@ from gputui.report.phases import LEAST_LEVEL, PhaseRow, phase_rows, share_of, sh
 from gputui.report.schema import why_unaccounted
 from gputui.report.scope import step_meaning
 from gputui.report.statistics import category_rows
+from gputui.report.tables import metric_text
 from gputui.report.tables.energy import RunEnergy, run_energy, span_of, used_span
 from gputui.report.tables.machine import AlertRow, alert_rows
-from gputui.report.tables.workload import metric_text
 from gputui.report.windows import tracing_line
 from gputui.state import Readings, Run, Session, remarks
 from gputui.state.session import ClockOffset

@@ -33,7 +33,7 @@ from gputui.report.explain import Analysis, MachineAnalysis, conclusion, finding
 from gputui.report.explain.finding import FindingDocument, finding_documents
 from gputui.report.explain.verdict import VerdictDocument, verdict_document
 from gputui.report.schema import ROWS, AnyColumn, AnyTable, Cell, TableSpec
-from gputui.report.tables import machine_tables, run_tables
+from gputui.report.tables import is_memory_metric, machine_tables, run_tables
 from gputui.report.tables.energy import span_of
 from gputui.report.tables.machine import (
     DeviceReadings,
@@ -44,7 +44,6 @@ from gputui.report.tables.machine import (
 )
 from gputui.report.tables.processes import TracedRow, traced_rows
 from gputui.report.tables.timing import Timing, timing_of
-from gputui.report.tables.workload import is_memory_metric
 from gputui.state import Readings, Run, Session, remarks
 
 Document = dict[str, Any]

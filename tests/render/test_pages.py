@@ -33,7 +33,7 @@ from gputui.render import formats
 from gputui.render.html import FOLDED, TOP, line, timelines
 from gputui.render.prometheus import figures, labels_text, series_name
 from gputui.report.phases import phase_rows
-from gputui.report.tables.workload import own_tables
+from gputui.report.tables import own_tables
 from gputui.state import HISTORY_SAMPLES, Session
 from gputui.store.journal import JournalReader, JournalWriter
 from tests.conftest import DATA

@@ -37,6 +37,7 @@ from gputui.report.comparable import Subject
 from gputui.report.compare import compare
 from gputui.report.explain.time_tree import time_tree
 from gputui.report.summary_document import summary_document
+from gputui.report.tables import metric_text
 from gputui.report.tables.energy import (
     COUNTER,
     GPU_ENERGY,
@@ -47,7 +48,6 @@ from gputui.report.tables.energy import (
     run_energy,
 )
 from gputui.report.tables.machine import DEVICES
-from gputui.report.tables.workload import metric_text
 from gputui.state import Run
 from gputui.state.series import POINTS, Integral
 from tests.conftest import DATA

@@ -12,8 +12,8 @@ from gputui.cli.dispatch import run as gputui
 from gputui.model.leaves import LEAVES, leaf_of_number
 from gputui.playback.opening import load
 from gputui.report.explain import Analysis
-from gputui.report.icicle import IciclePart, icicle, of_step
 from gputui.report.phases import main_step, phase_rows
+from gputui.report.tables.time import IciclePart, icicle, icicle_of_step
 from tests.conftest import DATA
 from tests.render.pages_for_tests import Page
 
@@ -42,7 +42,7 @@ def test_parts_add_up_to_what_is_around_them_and_to_all_that_was_recorded(name: 
 def test_a_step_is_the_programs_own_with_its_phases() -> None:
     loaded = load(str(SERVE))
     run = loaded.needed_run()
-    step, times = of_step(run, None)
+    step, times = icicle_of_step(run, None)
     row = main_step(run, phase_rows(run))
     assert row is not None
     assert (step.key, times) == (row.key, row.instances)
@@ -54,7 +54,7 @@ def test_without_phases_it_is_the_causes_of_the_steps_that_were_found() -> None:
     run = loaded.needed_run()
     tree = Analysis(loaded.session, run).tree
     assert tree is not None
-    step, times = of_step(run, tree)
+    step, times = icicle_of_step(run, tree)
     assert step.ns / times == pytest.approx(tree.step_mean_ns, rel=0.01)
     assert {part.leaf for part in step.parts} == {leaf for leaf, ns in tree.leaves.items() if ns}
 

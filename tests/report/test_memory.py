@@ -17,7 +17,7 @@ from gputui.model.events import (
     OpenRange,
     ProcessDetached,
 )
-from gputui.report.tables import run_tables
+from gputui.report.tables import is_memory_metric, metric_text, run_tables
 from gputui.report.tables.memory import (
     Held,
     allocation_rows,
@@ -28,7 +28,6 @@ from gputui.report.tables.memory import (
     phase_memory,
     transfers,
 )
-from gputui.report.tables.workload import is_memory_metric, metric_text
 from gputui.state import Run, Session
 from gputui.tui.widgets.gpu_figures import throttled_in
 from tests.events_for_tests import at, attached, defined, gpu, header, run_ended, run_started, times

@@ -6,7 +6,7 @@ import pytest
 from rich.cells import cell_len
 
 from gputui.model.events import CaptureDelta, ResultColumn, ResultTable, RunResult
-from gputui.report.tables.workload import own_tables
+from gputui.report.tables import own_tables
 from gputui.state import Session
 from gputui.tui.views.summary import summary_rows
 from gputui.tui.widgets.result import MOST_ROWS, result_rows

@@ -146,7 +146,7 @@ _SNAPSHOT = Format(
 
 def _collapsed(_session: Session, run: Run | None, _width: int | None) -> str:
     from gputui.base.sanitize import sanitize
-    from gputui.report.icicle import icicle
+    from gputui.report.tables.time import icicle
 
     if run is None:
         return ""
@@ -172,7 +172,7 @@ def _speedscope(_session: Session, run: Run | None, _width: int | None) -> str:
     import json
 
     from gputui.base.sanitize import sanitize
-    from gputui.report.icicle import icicle
+    from gputui.report.tables.time import icicle
 
     stacks = [] if run is None else list(icicle(run).stacks())
     frames: dict[str, int] = {}

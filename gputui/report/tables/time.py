@@ -1,18 +1,22 @@
-"""Where the time goes: of each step the leaves of the time tree, which add up to 100 %, and of one
-range its parts on the CPU and on the GPU."""
+"""Where the time goes: leaves of each step, parts of one range, and parts nested in each other.
+
+The leaves of the time tree add up to 100 %. Of one range the parts are those on the CPU and on the
+GPU; nested parts, an icicle, are those of a whole run.
+"""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from gputui.model import units
-from gputui.model.leaves import LEAVES
+from gputui.model.leaves import LEAVES, Leaf, leaf_of_number
 from gputui.model.naming import is_library_domain
 from gputui.report.explain.rank_waits import matched
-from gputui.report.explain.time_tree import device_trees, shared_gpus, time_tree
+from gputui.report.explain.time_tree import TimeTree, device_trees, shared_gpus, time_tree
+from gputui.report.phase_tree import Phase, PhaseKey, phase_tree
 from gputui.report.phases import PhaseRow, main_step, phase_rows
 from gputui.report.schema import (
     RANK,
@@ -406,5 +410,96 @@ STEP_PROFILE: TableSpec[ProfileRow] = TableSpec(
     note=_profile_note,
     unavailable=_why_no_rows,
 )  # fmt: skip
+
+
+# --- Where the time goes as nested parts: phases, and in each what its GPU did and why it idled,
+# whose widths add up to the time of what is around them.
+
+
+@dataclass(slots=True)
+class IciclePart:
+    """A phase, or a leaf of time in one: `key` or `leaf` says which. `ns` is wall time of the GPU,
+    busy or idle, over all that was recorded, those of parts inside included."""
+
+    name: str
+    ns: int = 0
+    key: PhaseKey | None = None
+    leaf: Leaf | None = None
+    parts: list[IciclePart] = field(default_factory=list)
+
+    def stacks(self, above: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], int]]:
+        """Each innermost part with the names around it, from the outermost, and its time."""
+        names = (*above, self.name)
+        for part in self.parts:
+            yield from part.stacks(names)
+        own_ns = self.ns - sum(part.ns for part in self.parts)
+        if own_ns > 0:
+            yield names, own_ns
+
+
+def icicle(run: Run) -> IciclePart:
+    """All of the run's time on its GPUs, as far as it was accounted for by range. Phases are in the
+    order in which they first began, then what is no phase's."""
+    own: dict[int, dict[Leaf, int]] = defaultdict(lambda: defaultdict(int))
+    for leaf_time in run.timing.range_leaves.values():
+        leaf = leaf_of_number(leaf_time.leaf)
+        if leaf in LEAVES:
+            own[leaf_time.range][leaf] += leaf_time.ns
+    whole = IciclePart(run.started.name or "run")
+    made: dict[Phase, IciclePart] = {}
+    for phase in phase_tree(run).phases:
+        part = made[phase] = IciclePart(phase.name, key=phase.key)
+        around = made[phase.parent] if phase.parent is not None else whole
+        around.parts.append(part)
+        for node in phase.nodes:
+            _add(part, own.pop(node.definition.range, {}))
+    for leaves in own.values():  # outside every phase
+        _add(whole, leaves)
+    _sum(whole)
+    return whole
+
+
+def icicle_of_step(run: Run, tree: TimeTree | None) -> tuple[IciclePart, int]:
+    """The part that is the program's main step, and how many steps it adds up. Where the program
+    names no phase, the causes of the steps that were found in it; where it names no step, all that
+    was recorded, once."""
+    whole = icicle(run)
+    step = main_step(run, phase_rows(run))
+    pending = [whole] if step is not None else []
+    while pending and step is not None:
+        part = pending.pop()
+        if part.key == step.key and part.ns:
+            return part, max(1, step.instances)
+        pending += part.parts
+    if tree is None or any(part.key is not None for part in whole.parts):
+        return whole, 1
+    causes = IciclePart("step" if tree.has_steps else whole.name)
+    _add(causes, tree.leaves)
+    _sum(causes)
+    of = tree.steps * tree.of_processes if tree.has_steps else tree.devices
+    return causes, max(1, round(of))
+
+
+def _add(part: IciclePart, leaves: Mapping[Leaf, int]) -> None:
+    known = {one.leaf: one for one in part.parts if one.leaf is not None}
+    for leaf, ns in leaves.items():
+        if leaf in known:
+            known[leaf].ns += ns
+        else:
+            part.parts.append(IciclePart(LEAVES[leaf].label, ns, leaf=leaf))
+
+
+def _sum(whole: IciclePart) -> None:
+    """Add up from the inside, drop what took nothing, and let leaves follow phases by size. Without
+    recursion: a program may nest deeper than Python does."""
+    order = [whole]
+    for part in order:
+        order += part.parts
+    for part in reversed(order):
+        part.parts = [one for one in part.parts if one.ns > 0]
+        part.parts.sort(key=lambda one: (one.leaf is not None, -one.ns if one.leaf else 0))
+        if part.leaf is None:
+            part.ns = sum(one.ns for one in part.parts)
+
 
 TABLES = (TIME, SHARED_GPUS, STEP_PROFILE)

@@ -15,7 +15,7 @@ from gputui.model.units import MISSING
 from gputui.report.change import signed_duration
 from gputui.report.compare import NOISE_RULE, Comparison
 from gputui.report.schema import AnyColumn, AnyTable, Cell, Column
-from gputui.report.tables.workload import metric_text
+from gputui.report.tables import metric_text
 from gputui.tui.model import Model
 from gputui.tui.widgets.canvas import Row, labelled, short_names, wrap
 from gputui.tui.widgets.recordings import recording_name

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from gputui.model.leaves import LEAVES
 from gputui.model.units import count, duration, percent
-from gputui.report.icicle import IciclePart, of_step
+from gputui.report.tables.time import IciclePart, icicle_of_step
 from gputui.state import Run
 from gputui.tui.model import Model
 from gputui.tui.widgets.canvas import Row, Span, bar, cut_middle, fit, heading, paragraph, wrap
@@ -84,7 +84,7 @@ class IcicleView(View):
     def _of(self, run: Run) -> tuple[IciclePart, int]:
         if self._read is None or self._read[0] != self.model.revision:
             tree = self.model.analysis(run).tree
-            self._read = self.model.revision, *of_step(run, tree)
+            self._read = self.model.revision, *icicle_of_step(run, tree)
         return self._read[1:]
 
     def _line(

@@ -20,9 +20,9 @@ from gputui.report.statistics import (
     memory_size_rows,
     memory_time_rows,
 )
+from gputui.report.tables import metric_text, own_tables
 from gputui.report.tables.phases import PHASES, mark_rows
 from gputui.report.tables.processes import PROCESSES, TracedRow, traced_rows
-from gputui.report.tables.workload import metric_text, own_tables
 from gputui.state import Run, Session
 from gputui.tui.model import WHOLE, Model
 from gputui.tui.widgets.canvas import Row, Span, flow, heading, paragraph, wrap

@@ -9,6 +9,7 @@ from gputui.model.units import count, duration, percent, rate, size
 from gputui.report.phase_tree import phase_path
 from gputui.report.schema import Column
 from gputui.report.statistics import TableRow
+from gputui.report.tables import is_memory_metric, metric_text, own_tables
 from gputui.report.tables.memory import (
     COPIES,
     OUTSIDE,
@@ -21,7 +22,6 @@ from gputui.report.tables.memory import (
     phase_memory,
     transfers,
 )
-from gputui.report.tables.workload import is_memory_metric, metric_text, own_tables
 from gputui.state import Run, Session
 from gputui.tui.widgets.canvas import Row, heading, labelled, wrap
 from gputui.tui.widgets.result import result_rows

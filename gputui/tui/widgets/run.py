@@ -9,7 +9,7 @@ from gputui.model.units import duration, parameter, quantity
 from gputui.report.alerts import about, amount_text
 from gputui.report.phases import shares_error_points
 from gputui.report.schema import lost_count, why_lost
-from gputui.report.tables.workload import metric_text
+from gputui.report.tables import metric_text
 from gputui.report.windows import tracing_cost, tracing_line
 from gputui.state import Gpu, Run, Session, lasting_alerts, remarks
 from gputui.tui.widgets.canvas import Row, Span, bar, clip, flow, row_width, wrap
