@@ -9,7 +9,7 @@ where no frame of the program says that it fetches input (`DeviceSteps`).
 from __future__ import annotations
 
 import dataclasses
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from statistics import median
@@ -252,18 +252,20 @@ def tree_of(run: Run, trees: Mapping[Place, TimeTree], gpu: int | None = None) -
 
 def rows_of_benchmark(run: Run) -> frozenset[str]:
     """The outermost ranges that hold the steps which a workload declares: the rows of its table,
-    which do different work. None where all steps are in one range, or in none."""
+    which do different work. None where all steps are in one range or in none, the first one (a
+    prefill) left out."""
     if run.started.step_range is None:
         return frozenset()
-    rows = set[str]()
+    rows = Counter[str]()
     for each in run.ranges.values():
         if each.definition.name == run.started.step_range:
             outer = each
             while outer.definition.parent in run.ranges:
                 outer = run.ranges[outer.definition.parent]
             if outer is not each:
-                rows.add(outer.definition.name)
-    return frozenset(rows) if len(rows) > 1 else frozenset()
+                rows[outer.definition.name] += each.cpu.count
+    several = sum(steps > 1 for steps in rows.values()) > 1
+    return frozenset(rows) if several else frozenset()
 
 
 def steps_of_program(run: Run, steps: Mapping[Place, LoopSteps]) -> int:
