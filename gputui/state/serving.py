@@ -156,6 +156,23 @@ class Server(msgspec.Struct, eq=False):
         queries = self.sums.get("prefix_queries")
         return 100.0 * self.sums.get("prefix_hits", 0) / queries if queries else None
 
+    @property
+    def request_parts(self) -> tuple[float, dict[str, float]] | None:
+        """Where a request's time goes, by the means of the histograms: all of it in seconds, and the
+        shares in the queue, until the first token, and until the last. None where the engine does
+        not tell these. Requests that wait still are in none of them."""
+        whole, first, queue = (
+            latency.mean_s if (latency := self.latencies.get(name)) is not None else None
+            for name in ("e2e", "ttft", "queue")
+        )
+        if not whole or first is None or first > whole:
+            return None
+        waited = min(queue or 0.0, first)
+        parts = {"queue": waited, "prompt": first - waited, "tokens": whole - first}
+        if queue is None:
+            parts = {"first token": first, "further tokens": whole - first}
+        return whole, {name: seconds / whole for name, seconds in parts.items()}
+
     def known_latencies(self) -> Iterator[tuple[str, Latency]]:
         """Those with an observation, in the order in which tables show them."""
         for name in LATENCIES:

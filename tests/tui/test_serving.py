@@ -10,20 +10,30 @@ from tests.tui import scripted
 from tests.tui.conftest import Show
 
 TTFT = LatencyDelta(sum_s=1.5, count=10, buckets=((0.1, 0.25, 9), (0.25, 0.5, 1)))
+QUEUE = LatencyDelta(sum_s=1.2, count=10, buckets=((0.0, 0.3, 10),))
+WHOLE = LatencyDelta(sum_s=8.0, count=10, buckets=((0.5, 0.8, 10),))
 
 
 @pytest.mark.parametrize("size", [(80, 24), (120, 40), (200, 60)])
 async def test_who_waits_and_why(show: Show, size: tuple[int, int]) -> None:
     """Figures of now, latencies with their buckets, and what was found."""
     samples = readings(
-        requests_running=7, requests_waiting=23, kv_cache_percent=99.0, ttft=TTFT, model="m/llama"
+        requests_running=7,
+        requests_waiting=23,
+        kv_cache_percent=99.0,
+        ttft=TTFT,
+        model="m/llama",
+        queue=QUEUE,
+        e2e=WHOLE,
     )
     async with show([*scripted.gpu_session(1), samples], size) as shown:
         await shown.press("1", "1")
         assert shown.app.main.current == "serving"
         for text in ("vLLM at http://127.0.0.1:8000/metrics", "waiting 23", "KV cache 99 %",
-                     "TTFT", "150 ms", "100 ms to 250 ms", "KV CACHE FULL"):  # fmt: skip
+                     "TTFT", "150 ms", "100 ms to 250 ms", "KV CACHE FULL",
+                     "request takes 800 ms   queue 15 %   prompt 3.8 %   tokens 81 %"):  # fmt: skip
             assert text in shown.text
+        assert "KV cache ████" in shown.text
         await shown.press("enter")
         assert shown.app.main.current == "phases"
 

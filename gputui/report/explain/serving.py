@@ -127,7 +127,7 @@ def stages_of(run: Run) -> list[StageTime]:
         leaf = leaf_of_number(part.leaf)
         time.leaves[leaf] = time.leaves.get(leaf, 0) + part.ns
     return sorted(
-        times.values(),
+        (time for time in times.values() if time.stage is not None or time.wall_ns),
         key=lambda time: len(STAGES) if time.stage is None else STAGES.index(time.stage),
     )
 

@@ -11,6 +11,7 @@ from gputui.report.tables.serving import LATENCIES, STAGES, LatencyRow, latencie
 from gputui.state.serving import Server
 from gputui.tui.model import Model
 from gputui.tui.widgets.canvas import Row, flow, heading, wrap
+from gputui.tui.widgets.chart import spark
 from gputui.tui.widgets.table import declared, table_rows
 from gputui.tui.widgets.view import Details, Lead, View
 
@@ -59,11 +60,16 @@ class ServingView(View):
             figures = ["requests_mean", "tokens_mean"]
             figures = figures if any(time.with_requests for time in of_stages) else []
             longest = ["step_max_ns"] if width >= _WIDE else []
+            of_gpu = ["wall_ns", "idle_percent", "verdict"]
+            if not any(time.wall_ns for time in of_stages):
+                of_gpu = ["host_ns"]  # a server on the CPU
             columns_of_stages = declared(
-                STAGES, "stage", "steps", *figures, "step_mean_ns", *longest, "wall_ns",
-                "idle_percent", "verdict",
-            )  # fmt: skip
+                STAGES, "stage", "steps", *figures, "step_mean_ns", *longest, *of_gpu
+            )
             rows += [heading("Stages", width), *table_rows(columns_of_stages, of_stages, width)]
+        for server in session.servers.values():
+            if len(rows) + 1 + len(_CHARTED) <= height:
+                rows += _over_time(server, width)
         return rows[:height]
 
     def _findings(self, analysis: Analysis | None) -> list[Finding]:
@@ -109,4 +115,40 @@ def _about(server: Server, width: int, *, is_over: bool) -> list[Row]:
     ]
     known = [(name, value) for name, value in figures if value != units.MISSING]
     spans = [((f"{name} ", "dim"), (value, "value")) for name, value in known]
-    return rows + flow(spans, width, 2)
+    rows += flow(spans, width, 2)
+    if (parts := server.request_parts) is not None:
+        whole_s, shares = parts
+        spans = [(("a request takes ", "dim"), (units.duration(round(1e9 * whole_s)), "value"))]
+        spans += [
+            ((f"{name} ", "dim"), (units.percent(100 * share), "value"))
+            for name, share in shares.items()
+        ]
+        rows += flow(spans, width, 2)
+    return rows
+
+
+_CHARTED = (
+    ("waiting", "requests_waiting", ""),
+    ("running", "requests_running", ""),
+    ("KV cache", "kv_cache_percent", "%"),
+    ("out", "output_tokens_per_s", "tok/s"),
+)
+
+
+def _over_time(server: Server, width: int) -> list[Row]:
+    """The newest readings, one a column."""
+    newest = [sample for _, sample in server.samples.history][-max(0, width - _BESIDE) :]
+    rows: list[Row] = [heading(f"The last {len(newest)} readings", width)]
+    for name, field, unit in _CHARTED:
+        values = [getattr(sample, field) for sample in newest]
+        top = 100.0 if unit == "%" else max(filter(None, values), default=0.0)
+        if top:
+            peak = units.percent(top) if unit == "%" else units.quantity(top, unit)
+            rows.append(
+                ((f" {name:<9}", "label"), (spark(values, top), "value"), (f" to {peak}", "dim"))
+            )
+    return rows
+
+
+# Columns that a name and a scale take.
+_BESIDE = 26
