@@ -158,7 +158,7 @@ class Server(msgspec.Struct, eq=False):
 
     @property
     def request_parts(self) -> tuple[float, dict[str, float]] | None:
-        """Where a request's time goes, by the means of the histograms: all of it in seconds, and the
+        """Where a request's time goes, by the histograms' means: all of it in seconds, and the
         shares in the queue, until the first token, and until the last. None where the engine does
         not tell these. Requests that wait still are in none of them."""
         whole, first, queue = (
