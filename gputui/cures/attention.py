@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING, Any
 
-from . import ROUNDING, CannotApply, Cure
+from . import ANY, ROUNDING, CannotApply, Cure
 from .changing import instances, replaced
 
 if TYPE_CHECKING:
@@ -70,15 +70,42 @@ class CudnnAttentionOff(Cure):
         return functools.partial(cuda.enable_cudnn_sdp, True)
 
 
-def _generating(utils: Any, **options: Any) -> Undo:
-    """Has transformers' generate() called with these options."""
-    generate = utils.GenerationMixin.generate
+class KvCache(Cure):
+    """A KV cache where generate() is told to have none, and computes all tokens for each."""
 
-    @functools.wraps(generate)
-    def changed(self: Any, *args: Any, **kwargs: Any) -> Any:
-        return generate(self, *args, **{**kwargs, **options})
+    name = "kv_cache"
+    title = "generate() keeps keys and values of the tokens before"
+    answers = (ANY, "steps_grow")
+    result = ROUNDING
+    change = "model.generate(..., use_cache=True)"
+    library = "transformers.generation.utils"
+    advice = "use_cache"
 
-    return replaced((utils.GenerationMixin, "generate", changed))
+    _is_on = _was_without = _is_prepared = False
+
+    def prepare(self, utils: Any) -> None:
+        if self._is_prepared:
+            return
+        self._is_prepared = True
+        generate = utils.GenerationMixin.generate
+
+        @functools.wraps(generate)
+        def cached(model: Any, *args: Any, **kwargs: Any) -> Any:
+            usual = getattr(getattr(model, "generation_config", None), "use_cache", True)
+            if kwargs.get("use_cache", usual) is False:
+                self._was_without = True
+                if self._is_on:
+                    kwargs["use_cache"] = True
+            return generate(model, *args, **kwargs)
+
+        replaced((utils.GenerationMixin, "generate", cached))
+
+    def apply(self, utils: Any) -> Undo:
+        self.prepare(utils)
+        if not self._was_without:
+            raise CannotApply("generate(use_cache=False) was not called until now")
+        self._is_on = True
+        return functools.partial(setattr, self, "_is_on", False)
 
 
 class StaticCache(Cure):
@@ -92,7 +119,13 @@ class StaticCache(Cure):
     change = 'model.generate(..., cache_implementation="static")'
     library = "transformers.generation.utils"
     in_one_run = False
-    advice = "use_cache"
 
     def apply(self, utils: Any) -> Undo:
-        return _generating(utils, use_cache=True, cache_implementation="static")
+        generate = utils.GenerationMixin.generate
+
+        @functools.wraps(generate)
+        def changed(self: Any, *args: Any, **kwargs: Any) -> Any:
+            kwargs.update(use_cache=True, cache_implementation="static")
+            return generate(self, *args, **kwargs)
+
+        return replaced((utils.GenerationMixin, "generate", changed))

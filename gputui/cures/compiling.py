@@ -1,12 +1,13 @@
-"""torch.compile of the program's model, in its ways."""
+"""torch.compile of the program's model, and of what the program compiles itself."""
 
 from __future__ import annotations
 
+import functools
 import sys
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from . import ROUNDING, CannotApply, Cure
-from .changing import before_first_calls, instances
+from .changing import before_first_calls, instances, replaced
 
 if TYPE_CHECKING:
     from . import Undo
@@ -67,12 +68,34 @@ class CompileReduceOverhead(Compile):
     options: ClassVar[dict[str, Any]] = {"mode": "reduce-overhead"}
 
 
-class CompileDynamic(_Compiled):
-    """torch.compile for all sizes."""
+class CompileDynamic(Cure):
+    """What the program compiles for each size alone is compiled for all."""
 
     name = "compile_dynamic"
-    title = "the model is compiled once for all sizes"
+    title = "what is compiled is compiled once for all sizes"
     answers = ("idle.compile",)
-    change = "model = torch.compile(model, dynamic=True), or model.compile(...) in place"
+    result = ROUNDING
+    change = "torch.compile(..., dynamic=True)"
+    in_one_run = False
     advice = "dynamic"
-    options: ClassVar[dict[str, Any]] = {"dynamic": True}
+
+    def apply(self, torch: Any) -> Undo:
+        if not hasattr(torch, "compile"):
+            raise CannotApply("this torch has no torch.compile")
+        for_module = getattr(torch.nn.Module, "compile", None)
+        return replaced(
+            (torch, "compile", _dynamic(torch.compile)),
+            (torch.nn.Module, "compile", _dynamic(for_module)),
+        )
+
+    def useless(self, _torch: Any) -> str | None:
+        is_used = "torch._dynamo.convert_frame" in sys.modules
+        return None if is_used else "the program compiles nothing with torch.compile"
+
+
+def _dynamic(function: Any) -> Any:
+    @functools.wraps(function)
+    def called(*args: Any, **options: Any) -> Any:
+        return function(*args, **{**options, "dynamic": True})
+
+    return called

@@ -77,6 +77,46 @@ def _fused(torch: Any, kind: Any) -> Undo:
     return replaced((kind, "__init__", changed))
 
 
+class CompileOptimizer(Cure):
+    """The step of each class of optimizers compiled: also of one that the program wrote itself,
+    whose loop over parameters becomes a few kernels."""
+
+    name = "compile_optimizer"
+    title = "the optimizer's step is compiled"
+    answers = ("idle.launch", "idle.host", "busy.optimizer", "unfused_optimizer")
+    result = ROUNDING
+    change = "step = torch.compile(optimizer.step), and step() instead of optimizer.step()"
+    in_one_run = False
+    advice = "torch._foreach"
+
+    def apply(self, torch: Any) -> Undo:
+        if not hasattr(torch, "compile"):
+            raise CannotApply("this torch has no torch.compile")
+        base = torch.optim.Optimizer
+        init = base.__init__
+        undos: dict[Any, Undo] = {}
+
+        @functools.wraps(init)
+        def changed(self: Any, *args: Any, **kwargs: Any) -> None:
+            init(self, *args, **kwargs)
+            kind = type(self)
+            if kind not in undos and not self.defaults.get("fused"):
+                # Inside what calls the hooks of a step, by which steps are counted.
+                plain = getattr(kind.step, "__wrapped__", kind.step)
+                step = base.profile_hook_step(torch.compile(plain))
+                step.hooked = True
+                undos[kind] = replaced((kind, "step", step))
+
+        restore = replaced((base, "__init__", changed))
+        return lambda: combined(restore, *undos.values())()
+
+    def useless(self, torch: Any) -> str | None:
+        made = instances(torch.optim.Optimizer)
+        if made is not None and all(each.defaults.get("fused") for each in made):
+            return "its optimizer is fused" if made else "there is no optimizer"
+        return None
+
+
 class ForeachClip(Cure):
     """Norms of all gradients at once where they are clipped."""
 

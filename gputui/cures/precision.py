@@ -7,6 +7,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from . import ANY, DIFFERENT, ROUNDING, CannotApply, Cure
+from .changing import instances, replaced
 
 if TYPE_CHECKING:
     from . import Undo
@@ -70,6 +71,37 @@ class Bf16Autocast(Cure):
             torch.clear_autocast_cache()
 
         return undo
+
+
+class Float32(Cure):
+    """FP32 where numbers became FP64 by accident: an array of NumPy, a Python number in it."""
+
+    name = "float32"
+    title = "tensors made of FP64 arrays are FP32"
+    answers = (ANY, "fp64")
+    result = ROUNDING
+    change = "array.astype(numpy.float32), or torch.as_tensor(array, dtype=torch.float32)"
+    in_one_run = False
+    forecast = None
+
+    def apply(self, torch: Any) -> Undo:
+        def single(function: Any) -> Any:
+            @functools.wraps(function)
+            def called(*args: Any, **kwargs: Any) -> Any:
+                made = function(*args, **kwargs)
+                is_wanted = kwargs.get("dtype") is not None
+                return made.float() if made.dtype is torch.float64 and not is_wanted else made
+
+            return called
+
+        names = ("from_numpy", "as_tensor", "tensor")
+        return replaced(*((torch, name, single(getattr(torch, name))) for name in names))
+
+    def useless(self, torch: Any) -> str | None:
+        made = instances(torch.nn.Parameter)
+        if made is not None and not any(each.dtype is torch.float64 for each in made):
+            return "no parameter is FP64"
+        return None
 
 
 class DeterministicOff(Cure):

@@ -10,7 +10,9 @@ import weakref
 
 sys.path.insert(0, os.environ["GPUTUI_ROOT"])
 
+import numpy
 import torch
+import torch._dynamo
 import torch.profiler
 import torch.utils.checkpoint
 import torch.utils.data
@@ -140,7 +142,11 @@ def static_cache():
 
 generation = types.ModuleType("transformers.generation.utils")
 exec(
-    "class GenerationMixin:\n    def generate(self, **options): return tuple(options.items())\n",
+    "class GenerationMixin:\n"
+    "    seen = []\n"
+    "    def generate(self, **options):\n"
+    "        self.seen.append(options)\n"
+    "        return tuple(options.items())\n",
     vars(generation),
 )
 
@@ -239,7 +245,46 @@ def compile_reduce_overhead():
 
 @check
 def compile_dynamic():
-    return _compiled()
+    seen = []
+    module = torch.nn.Linear(2, 2)
+    real = torch._dynamo.optimize
+    torch._dynamo.optimize = lambda **options: seen.append(options["dynamic"]) or (lambda f: f)
+    torch.compile(abs, dynamic=False)
+    module.compile()
+    torch._dynamo.optimize = real
+    return seen
+
+
+@check
+def compile_optimizer():
+    class Own(torch.optim.SGD):
+        def step(self):
+            steps.append(torch.compiler.is_compiling())
+
+    steps = []
+    real = torch.compile
+    torch.compile = lambda _step: lambda *_args: steps.append("compiled")
+    Own([torch.nn.Parameter(torch.ones(1))]).step()
+    torch.compile = real
+    return steps
+
+
+@check
+def float32():
+    dtypes = [torch.as_tensor(rows, dtype=dtype).dtype for dtype in (None, torch.float64)]
+    return torch.from_numpy(rows).dtype, *dtypes, torch.tensor([1]).dtype
+
+
+rows = numpy.zeros(2)
+
+
+@check
+def kv_cache():
+    seen = []
+    generation.GenerationMixin.seen = seen
+    generation.GenerationMixin().generate(use_cache=False)
+    generation.GenerationMixin().generate(other=1)
+    return seen
 
 
 @check
