@@ -8,6 +8,7 @@ import shlex
 import shutil
 import sys
 import tempfile
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
@@ -23,7 +24,10 @@ if TYPE_CHECKING:
     from gputui.trial.planning import Candidate, Diagnosis
 
 DIAGNOSIS = 0.3
-"""Part of the budget that finding out what is slow takes at most."""
+"""Part of the budget that finding out what is slow takes, unless the program is long in loading."""
+
+LEAST_FOR_TRIALS = 0.4
+"""Part of the budget that is left for trials, however long that took."""
 
 MOST_SCRATCH_BYTES = 2 << 30
 MOST_SCRATCH_FILES = 100_000
@@ -76,7 +80,9 @@ def _try(options: argparse.Namespace, command: Sequence[str], folder: Path | Non
     from gputui.trial.planning import named, plan
     from gputui.trial.trials import Request, Trials
 
+    began_s = time.monotonic()
     diagnosis = _diagnosis(options, command, folder)
+    spent_s = time.monotonic() - began_s
     if diagnosis.failure:
         raise RefusedError(f"the program fails as it is: {diagnosis.failure}")
     candidates = named(options.cure, diagnosis.findings)
@@ -87,7 +93,7 @@ def _try(options: argparse.Namespace, command: Sequence[str], folder: Path | Non
             tuple(command),
             tuple(candidates),
             diagnosis,
-            options.budget,
+            max(options.budget - spent_s, LEAST_FOR_TRIALS * options.budget),
             options.seed,
             folder,
             _tell,

@@ -29,6 +29,10 @@ LOOK_S = 1.0
 STEADY_S = 6.0
 """A verdict holds where it was the same for so long of steady steps."""
 
+LOADING_S = 60.0
+"""Until the first steps at most, where the limit is shorter: models are loaded meanwhile, and
+without steps there is no verdict."""
+
 
 class Diagnosis(NamedTuple):
     """What a run is slow for."""
@@ -67,7 +71,7 @@ def diagnose(
     folder: Path | None = None,
 ) -> Diagnosis:
     """Run the command in `folder`, or here, under capture until its verdict holds, it ends, or
-    `limit_s` is over; then end it. Its recording lies with all others. Raises JournalError."""
+    `limit_s` is over, but not before it had steps; then end it. Its recording lies with all others. Raises JournalError."""
     path = default_path(RunRequest.of_command(command).name, time.time())
     make_folder(path.parent)
     session = Session()
@@ -87,7 +91,11 @@ def _watch(live: Live, session: Session, limit_s: float, tell: Callable[[str], N
     began_s = time.monotonic()
     causes: list[str] = []
     since_s: float | None = None
-    while live.has_run and time.monotonic() - began_s < limit_s:
+    has_steps = False
+    while live.has_run:
+        seconds = time.monotonic() - began_s
+        if seconds > (limit_s if has_steps else max(limit_s, LOADING_S)):
+            return
         time.sleep(LOOK_S)
         session.apply(live.hub.drain())
         run = session.run
@@ -97,6 +105,7 @@ def _watch(live: Live, session: Session, limit_s: float, tell: Callable[[str], N
         tree, answer = analysis.tree, conclusion(analysis)
         if tree is None or answer is None or not tree.has_steps:
             continue
+        has_steps = True
         tell(f"{answer.word}, {units.duration(tree.step_ns.median)} a step")
         causes.append(answer.findings[0].cause if answer.findings else "")
         if len(causes) > 1 and causes[-1] != causes[-2]:
