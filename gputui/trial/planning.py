@@ -71,7 +71,8 @@ def diagnose(
     folder: Path | None = None,
 ) -> Diagnosis:
     """Run the command in `folder`, or here, under capture until its verdict holds, it ends, or
-    `limit_s` is over, but not before it had steps; then end it. Its recording lies with all others. Raises JournalError."""
+    `limit_s` is over, but not before it had steps; then end it. Its recording lies with all others.
+    Raises JournalError."""
     path = default_path(RunRequest.of_command(command).name, time.time())
     make_folder(path.parent)
     session = Session()
