@@ -246,7 +246,8 @@ def _measure(
     on_gpu = device.type == "cuda"
     results.timeline = trainer.timeline if on_gpu else []
     results.memory += memory_rows(settings.label, footprint, trainer, peaks, on_gpu=on_gpu)
-    if settings.sweep == "precision":
+    # Checkpoints keep the state of random numbers, which a capture does not allow.
+    if settings.sweep != "none" and not settings.checkpoint:
         with GRAPH:
             busy_ms = row["gpu_busy_ms"] = trainer.graph_ms()
         row["bound"] = bound_of(sum(walls_ns) / len(walls_ns) / 1e6, busy_ms)
