@@ -7,6 +7,7 @@ command lines are hidden.
 
 from __future__ import annotations
 
+import functools
 import re
 import unicodedata
 from collections.abc import Iterable
@@ -142,25 +143,24 @@ def _character_width(character: str) -> int:
 
 MASK = "***"
 
-_SECRET_NAME = re.compile(
-    r"(?:token|password|passwd|passphrase|secret|credentials?"
-    r"|(?:api|access|secret|private|auth|account|wandb)_?key)\Z",
-    re.IGNORECASE,
+# Compiled when a command line is read: commands that read none start without it.
+_compiled = functools.cache(re.compile)
+
+_SECRET_NAME = (
+    r"(?i)(?:token|password|passwd|passphrase|secret|credentials?"
+    r"|(?:api|access|secret|private|auth|account|wandb)_?key)\Z"
 )
 # Tokens of a tokenizer, which options of language models name.
-_VOCABULARY = re.compile(
-    r"(?:^|_)(?:eos|bos|pad|unk|sep|cls|mask|stop|start|end|image|video|audio|special|prefix|suffix"
-    r"|per|by|next|first|last|new)_?token\Z",
-    re.IGNORECASE,
+_VOCABULARY = (
+    r"(?i)(?:^|_)(?:eos|bos|pad|unk|sep|cls|mask|stop|start|end|image|video|audio|special|prefix|suffix"
+    r"|per|by|next|first|last|new)_?token\Z"
 )
 
-_ASSIGNMENT = re.compile(r"""(['"]?[-+~]*)([A-Za-z_][\w.\-/]*)=(.+)""", re.DOTALL)
-_OPTION = re.compile(r"-{1,2}([A-Za-z_][\w.\-]*)")
-_USER_INFORMATION = re.compile(r"(?<=://)[^/\s?#]+@")
-_QUERY = re.compile(r"([?&])([\w.\-]+)=([^&#\s]+)")
-_KEY_FORM = re.compile(
-    r"\b(?:hf_[A-Za-z0-9]{16,}|sk-[\w-]{16,}|gh[pousr]_[A-Za-z0-9]{16,}|github_pat_\w{16,})"
-)
+_ASSIGNMENT = r"""(?s)(['"]?[-+~]*)([A-Za-z_][\w.\-/]*)=(.+)"""
+_OPTION = r"-{1,2}([A-Za-z_][\w.\-]*)"
+_USER_INFORMATION = r"(?<=://)[^/\s?#]+@"
+_QUERY = r"([?&])([\w.\-]+)=([^&#\s]+)"
+_KEY_FORM = r"\b(?:hf_[A-Za-z0-9]{16,}|sk-[\w-]{16,}|gh[pousr]_[A-Za-z0-9]{16,}|github_pat_\w{16,})"
 
 _keeps: list[bool] = []
 
@@ -187,7 +187,7 @@ def masked_words(words: Iterable[str]) -> tuple[str, ...]:
             hides_next = False
             continue
         masked.append(_masked(word))
-        option = _OPTION.fullmatch(word.strip("'\""))
+        option = _compiled(_OPTION).fullmatch(word.strip("'\""))
         is_secret = option is not None and _is_secret(option[1])
         hides_next = is_secret or word.strip("'\"").casefold() == "bearer"
     return tuple(masked)
@@ -203,16 +203,19 @@ def masked_line(line: str) -> str:
 def _masked(word: str) -> str:
     if " " in word:  # a shell's line, or a header
         return masked_line(word)
-    assignment = _ASSIGNMENT.fullmatch(word)
+    assignment = _compiled(_ASSIGNMENT).fullmatch(word)
     if assignment is not None and _is_secret(assignment[2]):
         return f"{assignment[1]}{assignment[2]}={MASK}"
-    word = _USER_INFORMATION.sub(f"{MASK}@", word)
-    word = _QUERY.sub(
+    word = _compiled(_USER_INFORMATION).sub(f"{MASK}@", word)
+    word = _compiled(_QUERY).sub(
         lambda match: f"{match[1]}{match[2]}={MASK if _is_secret(match[2]) else match[3]}", word
     )
-    return _KEY_FORM.sub(MASK, word)
+    return _compiled(_KEY_FORM).sub(MASK, word)
 
 
 def _is_secret(name: str) -> bool:
     last = re.split(r"[./]", name)[-1].replace("-", "_")
-    return _SECRET_NAME.search(last) is not None and _VOCABULARY.search(last) is None
+    return (
+        _compiled(_SECRET_NAME).search(last) is not None
+        and _compiled(_VOCABULARY).search(last) is None
+    )

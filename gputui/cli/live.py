@@ -206,8 +206,7 @@ def _live_options(
 
 def _serving(typed: list[str]) -> ServingOptions:
     """Which pages of metrics are read. Raises UsageError."""
-    from gputui.collect.serving.pages import INSTALL
-    from gputui.collect.serving.reader import ServingOptions
+    from gputui.collect.serving.reader import INSTALL, ServingOptions
 
     if not typed:
         return ServingOptions()

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Literal, NamedTuple
 
 Stage = Literal[
@@ -42,7 +42,7 @@ class EngineRange(NamedTuple):
 
 class _Rule(NamedTuple):
     engine: str
-    pattern: re.Pattern[str]
+    pattern: str
     stage: Stage | None | Callable[[re.Match[str]], Stage | None]
     source: str
     name: str = ""
@@ -100,86 +100,75 @@ _EXECUTOR = "NVIDIA/TensorRT-LLM: tensorrt_llm/_torch/pyexecutor/py_executor.py"
 _PL = "Lightning-AI/pytorch-lightning: src/lightning/pytorch/profilers/pytorch.py"
 
 
-def _rule(
-    engine: str,
-    pattern: str,
-    stage: Stage | None | Callable[[re.Match[str]], Stage | None],
-    source: str,
-    name: str = "",
-    step_rank: int | None = None,
-) -> _Rule:
-    return _Rule(engine, re.compile(pattern), stage, source, name, step_rank)
-
-
 RULES: tuple[_Rule, ...] = (
-    _rule(_VLLM, r"execute_context_(?P<context_requests>\d+)\((?P<context_tokens>\d+)\)"
+    _Rule(_VLLM, r"execute_context_(?P<context_requests>\d+)\((?P<context_tokens>\d+)\)"
           r"_generation_(?P<generation_requests>\d+)\((?P<generation_tokens>\d+)\)",
           _by_requests, _WORKER, "execute [{stage}]", 0),
-    _rule(_VLLM, r"execute_\d+(?:_context_(?P<context_requests>\d+)"
+    _Rule(_VLLM, r"execute_\d+(?:_context_(?P<context_requests>\d+)"
           rf"\({_SUMS.format('context')}\))?(?:_generation_(?P<generation_requests>\d+)"
           rf"\({_SUMS.format('generation')}\))?",
           _by_requests, f"{_WORKER}; AMD-AGI/TraceLens: tests", "execute [{stage}]", 0),
-    _rule(_VLLM, rf"execute {_FOLDED}", _by_requests, "as those above are shown", "", 0),
-    _rule(_VLLM, r"gpu_model_runner: forward", None, _RUNNER, "", 1),
-    _rule(_VLLM, r"gpu_model_runner: (?:sample|draft)", "sampling", _RUNNER),
-    _rule(_VLLM, r"gpu_model_runner: (?:preprocess|postprocess|bookkeep|eplb|ModelRunnerOutput"
+    _Rule(_VLLM, rf"execute {_FOLDED}", _by_requests, "as those above are shown", "", 0),
+    _Rule(_VLLM, r"gpu_model_runner: forward", None, _RUNNER, "", 1),
+    _Rule(_VLLM, r"gpu_model_runner: (?:sample|draft)", "sampling", _RUNNER),
+    _Rule(_VLLM, r"gpu_model_runner: (?:preprocess|postprocess|bookkeep|eplb|ModelRunnerOutput"
           r"|AsyncModelRunnerOutput|set_async_sampled_token_ids)", "scheduler", _RUNNER),
-    _rule(_VLLM, r"schedule: (?:allocate_slots|get_num_common_prefix_blocks|make_\w+"
+    _Rule(_VLLM, r"schedule: (?:allocate_slots|get_num_common_prefix_blocks|make_\w+"
           r"|update_after_schedule|build_\w+)", "scheduler", _SCHEDULER),
-    _rule(_VLLM, r"llm_engine step: \w+", "scheduler",
+    _Rule(_VLLM, r"llm_engine step: \w+", "scheduler",
           "vllm-project/vllm: vllm/v1/engine/llm_engine.py"),
-    _rule(_SGLANG, r"step\[(?P<mode>EXTEND|DECODE|MIXED|VERIFY|TARGET_VERIFY|DRAFT_EXTEND"
+    _Rule(_SGLANG, r"step\[(?P<mode>EXTEND|DECODE|MIXED|VERIFY|TARGET_VERIFY|DRAFT_EXTEND"
           r"|DRAFT_EXTEND_V2|SPLIT_PREFILL|PREBUILT)(?: (?!\])[^\]]*)?\]",
           _by_mode, _PROFILE, "step[{mode}]", 0),
-    _rule(_SGLANG, r"step\[(?:IDLE|DUMMY_FIRST)[^\]]*\]", None, _PROFILE, "step[IDLE]"),
-    _rule(_SGLANG, r"scheduler\.(?:run_batch\w*|get_(?:next|new)_batch\w+|process_batch_result\w*"
+    _Rule(_SGLANG, r"step\[(?:IDLE|DUMMY_FIRST)[^\]]*\]", None, _PROFILE, "step[IDLE]"),
+    _Rule(_SGLANG, r"scheduler\.(?:run_batch\w*|get_(?:next|new)_batch\w+|process_batch_result\w*"
           r"|process_input_requests|recv_requests|update_running_batch|handle_generate_request"
           r"|add_request_to_queue|prefetch_kvcache|event_loop_\w+)", "scheduler",
           "sgl-project/sglang: python/sglang/srt/managers/scheduler.py"),
-    _rule("ATOM", r"(?P<mode>prefill|decode|mixed)\[(?:bs|tok)=[^\]]*\]", _by_mode,
+    _Rule("ATOM", r"(?P<mode>prefill|decode|mixed)\[(?:bs|tok)=[^\]]*\]", _by_mode,
           "ROCm/ATOM: atom/model_engine", "{mode}[]", 0),
-    _rule("ATOM", r"(?P<mode>prefill|decode|mixed)\[\]", _by_mode, "as those above are shown", "",
+    _Rule("ATOM", r"(?P<mode>prefill|decode|mixed)\[\]", _by_mode, "as those above are shown", "",
           0),
-    _rule(_DIFFUSION, r"denoising_step_(?P<step>\d+)(?:_t(?P<timestep>\d+)(?:\.\d+)?)?", "denoise",
+    _Rule(_DIFFUSION, r"denoising_step_(?P<step>\d+)(?:_t(?P<timestep>\d+)(?:\.\d+)?)?", "denoise",
           "sgl-project/sglang: python/sglang/multimodal_gen/runtime/pipelines_core/stages/"
           "denoising.py", "denoising_step_#", 0),
-    _rule(_DIFFUSION, r"denoising_step_#", "denoise", "as those above are shown", "", 0),
-    _rule(_DIFFUSION, r"denoising_loop", "denoise", "as denoising_step"),
-    _rule(_TRTLLM, r"\[Executor\] _forward_step(?: (?P<step>\d+))?: "
+    _Rule(_DIFFUSION, r"denoising_step_#", "denoise", "as those above are shown", "", 0),
+    _Rule(_DIFFUSION, r"denoising_loop", "denoise", "as denoising_step"),
+    _Rule(_TRTLLM, r"\[Executor\] _forward_step(?: (?P<step>\d+))?: "
           r"(?P<context_requests>\d+) ctx reqs, (?:(?P<context_tokens>\d+) ctx tokens, )?"
           r"(?P<generation_requests>\d+) gen reqs(?:, (?P<generation_tokens>\d+) gen tokens)?",
           _by_requests, _EXECUTOR, "[Executor] _forward_step [{stage}]", 0),
-    _rule(_TRTLLM, rf"\[Executor\] _forward_step {_FOLDED}", _by_requests,
+    _Rule(_TRTLLM, rf"\[Executor\] _forward_step {_FOLDED}", _by_requests,
           "as those above are shown", "", 0),
-    _rule(_TRTLLM, r"_sample_async|_update_requests_single_beam_single_step", "sampling",
+    _Rule(_TRTLLM, r"_sample_async|_update_requests_single_beam_single_step", "sampling",
           _EXECUTOR),
-    _rule(_TRTLLM, r"_schedule|_fetch_new_requests|_broadcast_new_requests|broadcast_requests"
+    _Rule(_TRTLLM, r"_schedule|_fetch_new_requests|_broadcast_new_requests|broadcast_requests"
           r"|_process_requests|_handle_responses|_update_requests|_forward_step_inter_pp"
           r"|_prepare_tp_inputs|_handle_canceled_requests|_merge_tp_requests", "scheduler",
           _EXECUTOR),
-    _rule(_DYNAMO, r"preprocess\.(?:template|tokenize)|detokenize", "tokenizer",
+    _Rule(_DYNAMO, r"preprocess\.(?:template|tokenize)|detokenize", "tokenizer",
           "ai-dynamo/dynamo: lib/llm/src/{preprocessor,backend}.rs"),
-    _rule(_DYNAMO, r"route\.select_worker|transport\.tcp\.send", "scheduler",
+    _Rule(_DYNAMO, r"route\.select_worker|transport\.tcp\.send", "scheduler",
           "ai-dynamo/dynamo: lib/runtime/src/pipeline/network/egress"),
-    _rule(_DEEPSPEED, r"(?:DeepSpeed|Pipeline)Engine\.(?:train_batch|eval_batch)", None,
+    _Rule(_DEEPSPEED, r"(?:DeepSpeed|Pipeline)Engine\.(?:train_batch|eval_batch)", None,
           "deepspeedai/DeepSpeed: deepspeed/runtime/pipe/engine.py", "", 0),
-    _rule(_DEEPSPEED, r"DeepSpeedEngine\.forward", "forward",
+    _Rule(_DEEPSPEED, r"DeepSpeedEngine\.forward", "forward",
           "deepspeedai/DeepSpeed: deepspeed/runtime/engine.py"),
-    _rule(_DEEPSPEED, r"DeepSpeedEngine\.(?:backward|_backward_prologue|_backward_epilogue"
+    _Rule(_DEEPSPEED, r"DeepSpeedEngine\.(?:backward|_backward_prologue|_backward_epilogue"
           r"|allreduce_gradients)", "backward",
           "deepspeedai/DeepSpeed: deepspeed/runtime/engine.py"),
-    _rule(_DEEPSPEED, r"DeepSpeedEngine\.(?:step|_take_model_step)"
+    _Rule(_DEEPSPEED, r"DeepSpeedEngine\.(?:step|_take_model_step)"
           r"|DeepSpeedZeroOptimizer(?:_Stage3)?\.step", "optimizer",
           "deepspeedai/DeepSpeed: deepspeed/runtime/engine.py"),
-    _rule("Megatron Bridge", r"training_step_(?:(?P<step>\d+)|#)", None,
+    _Rule("Megatron Bridge", r"training_step_(?:(?P<step>\d+)|#)", None,
           "NVIDIA-NeMo/Megatron-Bridge: src/megatron/bridge/training/train.py",
           "training_step_#", 0),
-    _rule(_LIGHTNING, r"\[pl\]\[profile\](?:\[_TrainingEpochLoop\]\.)?run_training_batch", None,
+    _Rule(_LIGHTNING, r"\[pl\]\[profile\](?:\[_TrainingEpochLoop\]\.)?run_training_batch", None,
           _PL, "", 0),
-    _rule(_LIGHTNING, r"\[pl\]\[profile\]\[Strategy\]\w+\.(?:training_step|validation_step"
+    _Rule(_LIGHTNING, r"\[pl\]\[profile\]\[Strategy\]\w+\.(?:training_step|validation_step"
           r"|test_step|predict_step)", "forward", _PL),
-    _rule(_LIGHTNING, r"\[pl\]\[profile\]\[Strategy\]\w+\.backward", "backward", _PL),
-    _rule(_LIGHTNING, r"\[pl\]\[profile\]\[LightningModule\]\w+\.(?:optimizer_step"
+    _Rule(_LIGHTNING, r"\[pl\]\[profile\]\[Strategy\]\w+\.backward", "backward", _PL),
+    _Rule(_LIGHTNING, r"\[pl\]\[profile\]\[LightningModule\]\w+\.(?:optimizer_step"
           r"|optimizer_zero_grad|configure_gradient_clipping)", "optimizer", _PL),
 )  # fmt: skip
 
@@ -201,13 +190,19 @@ _FIGURE_NAMES = {
 }  # fmt: skip
 
 
+@cache
+def _patterns() -> tuple[re.Pattern[str], ...]:
+    """Those of the rules; not while the module is imported, where they took 3 ms of each start."""
+    return tuple(re.compile(rule.pattern) for rule in RULES)
+
+
 @lru_cache(maxsize=1 << 14)
 def read_engine_range(name: str) -> EngineRange | None:
     """What a range's name says if an engine made it; None for all other names."""
     if len(name) > MAX_NAME:
         return None
-    for rule in RULES:
-        match = rule.pattern.fullmatch(name)
+    for rule, pattern in zip(RULES, _patterns(), strict=True):
+        match = pattern.fullmatch(name)
         if match is None:
             continue
         stage = rule.stage(match) if callable(rule.stage) else rule.stage

@@ -239,9 +239,11 @@ def test_enough_names():
     assert len(set(ORDINARY)) >= 200
     folded = {read_engine_range(name).name for name, *_ in NAMES}
     unused = [
-        rule.pattern.pattern
+        rule.pattern
         for rule in RULES
-        if not any(rule.pattern.fullmatch(name) for name in {*folded, *(row[0] for row in NAMES)})
+        if not any(
+            re.fullmatch(rule.pattern, name) for name in {*folded, *(row[0] for row in NAMES)}
+        )
     ]
     assert unused == []
 

@@ -15,8 +15,6 @@ import msgspec
 from gputui.base.sanitize import sanitize
 from gputui.model.events import LatencyDelta, ServerSample
 
-INSTALL = "reading metrics needs prometheus_client: pip install 'gputui[serving]'"
-
 
 class Engine(NamedTuple):
     """How one engine calls things. Names are as its page has them, but with "_" for ":", which

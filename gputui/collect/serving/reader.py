@@ -16,11 +16,14 @@ from urllib.parse import SplitResult, urlsplit
 
 from gputui.base.errors import GputuiError
 from gputui.base.sanitize import sanitize
-from gputui.collect.serving.pages import INSTALL, Page, read_page, sample_of
 from gputui.model.events import AnyEvent, ServerSample
 
 if TYPE_CHECKING:
     import socket
+
+    from gputui.collect.serving.pages import Page
+
+INSTALL = "reading metrics needs prometheus_client: pip install 'gputui[serving]'"
 
 TIMEOUT_S = 2.0
 """For all of a page: an engine whose loop is busy answers late, one that hangs not at all."""
@@ -120,6 +123,9 @@ class _Server:
 
     def read(self) -> ServerSample | None:
         """The next reading; None where nothing is to be said: it fails as before."""
+        # Where no server is found nobody pays for the vocabulary of all engines.
+        from gputui.collect.serving.pages import Page, read_page, sample_of
+
         try:
             asked_ns = time.monotonic_ns()
             page = read_page(fetch_page(self.url))
