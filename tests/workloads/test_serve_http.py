@@ -114,7 +114,8 @@ def test_what_is_refused():
 
 
 def test_gputui_reads_the_server_that_it_runs():
-    """Nothing is configured: it finds the port of its child, and records what it reads."""
+    """Nothing is configured: it finds the port of its child, and records what it reads, from the
+    child's first request on."""
     words = [word for option in SERVE[1:] for word in ("-p", option.removeprefix("--"))]
     gputui = subprocess.Popen(
         [sys.executable, "-m", "gputui", "--record", "-i", "0.2", "-o", "-",
@@ -122,21 +123,30 @@ def test_gputui_reads_the_server_that_it_runs():
         stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
     )  # fmt: skip
     assert gputui.stdout is not None
-    journal, url = [], ""
+    journal, url, tokens = [], "", 0
     with gputui, gputui.stdout:
         for line in gputui.stdout:
             journal.append(line)
-            if b'"server_sample"' in line and not url:
-                url = json.loads(line)["url"].removesuffix("/metrics")
-                seen = load(url, rate=50.0, requests=6, prompt=5, output=6, seed=2)
+            if b"http://" in line and not url:
+                address = line.split(b"http://")[1].split(b"/")[0].decode()
+                url = f"http://{address}"
+                seen = load(url, rate=50.0, requests=5, prompt=5, output=6, seed=2)
+            if b'"server_sample"' in line and tokens < 30:
+                tokens += json.loads(line).get("output_tokens", 0)
+                if tokens == 30:  # the engine ends with the sixth request
+                    assert ask(url, 5, 1, seed=3)[1] == ""
     session = Session.from_events(JournalReader(io.BytesIO(b"".join(journal)), "pipe"))
     [read] = session.servers.values()
 
     assert gputui.returncode == 0
-    assert seen["output_tokens"] == 36
+    assert seen["output_tokens"] == 30
     assert read.engine == "vLLM"
-    assert read.readings >= 2
-    assert read.sums["output_tokens"] > 0
+    assert read.sums["output_tokens"] in (30, 31)
+    first, mean_ms = read.latencies["ttft"], seen["ttft_mean_ms"]
+    assert isinstance(mean_ms, float)
+    assert first.count == read.sums["output_tokens"] - 25
+    if first.count == 5:
+        assert 0 < 1e3 * first.sum_s / 5 <= mean_ms
 
 
 def test_figures_of_moments():
