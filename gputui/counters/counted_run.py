@@ -259,12 +259,12 @@ class _CountedGpu:
         if facts is None or not kept:
             return []
         samples = amounts_to_percents(joined_samples(kept, len(facts.counters)), facts.counters)
-        parts = range(0, len(samples.starts_ns), MOST_SAMPLES_AT_ONCE)
+        firsts = range(0, len(samples.starts_ns), MOST_SAMPLES_AT_ONCE)
         return [
             self._samples_event(
                 now_ns, facts.counters, samples.pick(slice(first, first + MOST_SAMPLES_AT_ONCE))
             )
-            for first in parts
+            for first in firsts
         ]
 
     def _samples_event(
@@ -449,7 +449,7 @@ def _largest(rates: Rates, least_key: int) -> list[tuple[int, _Figures]]:
     rows = np.flatnonzero(rates.keys >= least_key)
     rows = rows[rates.time_ns[rows] > _LEAST_SHARE * max(1.0, float(rates.time_ns[1:].sum()))]
     rows = rows[np.argsort(-rates.time_ns[rows], kind="stable")][: min(_MOST_ROWS, MOST_COUNTED)]
-    found: list[tuple[int, _Figures]] = []
+    figures_by_key: list[tuple[int, _Figures]] = []
     for row in rows.tolist():
         values, errors = [], []
         for value, error in zip(rates.rates[row].tolist(), rates.errors[row].tolist(), strict=True):
@@ -457,8 +457,8 @@ def _largest(rates: Rates, least_key: int) -> list[tuple[int, _Figures]]:
             values.append(_rounded_by(max(0.0, value), error) if is_known else None)
             errors.append(float(f"{error:.2g}") if is_known else None)
         figures = (int(rates.time_ns[row]), int(rates.alone_ns[row]), tuple(values), tuple(errors))
-        found.append((int(rates.keys[row]), figures))
-    return found
+        figures_by_key.append((int(rates.keys[row]), figures))
+    return figures_by_key
 
 
 def _rounded_by(value: float, error: float) -> float:

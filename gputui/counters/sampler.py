@@ -251,17 +251,17 @@ class CounterSampler:
 
 def _facts(body: bytes) -> SamplerFacts:
     pairs = [line.partition(" ")[::2] for line in body.decode("utf-8", "replace").splitlines()]
-    of = dict(pairs)
+    facts = dict(pairs)
     counters = tuple(sanitize(name, 64) for key, name in pairs if key == "counter")
     if not 0 < len(counters) <= _MOST_COUNTERS:
         raise ValueError(counters)
-    digits = of["uuid"] if set(of.get("uuid", "")) <= set("0123456789abcdef") else ""
+    digits = facts["uuid"] if set(facts.get("uuid", "")) <= set("0123456789abcdef") else ""
     groups = [digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:32]]
     return SamplerFacts(
         "GPU-" + "-".join(groups),
-        sanitize(of.get("chip", ""), 32),
-        int(of["cupti"]),
-        int(of["interval_ns"]),
+        sanitize(facts.get("chip", ""), 32),
+        int(facts["cupti"]),
+        int(facts["interval_ns"]),
         counters,
     )
 

@@ -304,8 +304,8 @@ def _are_told(products: Floats) -> npt.NDArray[np.bool_]:
     proportion least squares knows the sum alone, and shares it out."""
     scale = 1 / np.sqrt(np.diagonal(products))
     values, vectors = np.linalg.eigh(products * scale[:, None] * scale)
-    told = values > _ALIKE * values.max()
-    resolution = (vectors[:, told] ** 2).sum(1)
+    is_resolved = values > _ALIKE * values.max()
+    resolution = (vectors[:, is_resolved] ** 2).sum(1)
     return np.asarray(resolution > 1 - _ALIKE)
 
 

@@ -214,8 +214,8 @@ def read_engine_range(name: str) -> EngineRange | None:
         }
         if "mode" in groups:
             figures |= {
-                _FIGURE_NAMES[found["key"]]: int(found["value"])
-                for found in _FIGURES.finditer(name)
+                _FIGURE_NAMES[figure["key"]]: int(figure["value"])
+                for figure in _FIGURES.finditer(name)
             }
         for total in ("requests", "tokens"):
             counts = [figures.get(f"{kind}_{total}") for kind in ("context", "generation")]

@@ -157,7 +157,7 @@ class Server(msgspec.Struct, eq=False):
         return 100.0 * self.sums.get("prefix_hits", 0) / queries if queries else None
 
     @property
-    def request_parts(self) -> tuple[float, dict[str, float]] | None:
+    def request_shares(self) -> tuple[float, dict[str, float]] | None:
         """Where a request's time goes, by the histograms' means: all of it in seconds, and the
         shares in the queue, until the first token, and until the last. None where the engine does
         not tell these. Requests that wait still are in none of them."""
@@ -168,10 +168,10 @@ class Server(msgspec.Struct, eq=False):
         if not whole or first is None or first > whole:
             return None
         waited = min(queue or 0.0, first)
-        parts = {"queue": waited, "prompt": first - waited, "tokens": whole - first}
+        shares = {"queue": waited, "prompt": first - waited, "tokens": whole - first}
         if queue is None:
-            parts = {"first token": first, "further tokens": whole - first}
-        return whole, {name: seconds / whole for name, seconds in parts.items()}
+            shares = {"first token": first, "further tokens": whole - first}
+        return whole, {name: seconds / whole for name, seconds in shares.items()}
 
     def known_latencies(self) -> Iterator[tuple[str, Latency]]:
         """Those with an observation, in the order in which tables show them."""

@@ -254,8 +254,8 @@ class _Samples:
 
     def first(self, names: Sequence[str | tuple[str, ...]], add: Any) -> float | None:
         for name in names:
-            parts = (name,) if isinstance(name, str) else name
-            values = [value for part in parts for _, value in self._values.get(part, ())]
+            added = (name,) if isinstance(name, str) else name
+            values = [value for part in added for _, value in self._values.get(part, ())]
             if values:
                 return float(add(values))
         return None

@@ -45,15 +45,15 @@ def address_of(url: str) -> SplitResult:
     """The parts of an address of a page of metrics, "/metrics" where it has no path. Raises
     ValueError."""
     typed = url if "://" in url else f"http://{url}"
-    parts = urlsplit(typed)
-    if parts.scheme not in ("http", "https") or not parts.hostname:
+    address = urlsplit(typed)
+    if address.scheme not in ("http", "https") or not address.hostname:
         raise ValueError("give an address like http://127.0.0.1:8000/metrics")
-    if parts.username or parts.password:
+    if address.username or address.password:
         raise ValueError("leave the password out: it would be recorded")
-    _ = parts.port  # raises where it is none
+    _ = address.port  # raises where it is none
     if any(ord(letter) <= 32 or ord(letter) == 127 for letter in typed):
         raise ValueError("an address has no spaces")
-    return parts._replace(path="/metrics") if parts.path in ("", "/") else parts
+    return address._replace(path="/metrics") if address.path in ("", "/") else address
 
 
 def fetch_page(url: str, timeout_s: float = TIMEOUT_S) -> str:
@@ -61,11 +61,11 @@ def fetch_page(url: str, timeout_s: float = TIMEOUT_S) -> str:
     # It brings ssl and email: every start would pay for what few read.
     import http.client
 
-    parts = address_of(url)
+    address = address_of(url)
     deadline = time.monotonic() + timeout_s
-    kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
-    connection = kind(parts.hostname or "", parts.port, timeout=timeout_s)
-    path = f"{parts.path}?{parts.query}" if parts.query else parts.path
+    kind = http.client.HTTPSConnection if address.scheme == "https" else http.client.HTTPConnection
+    connection = kind(address.hostname or "", address.port, timeout=timeout_s)
+    path = f"{address.path}?{address.query}" if address.query else address.path
     late = PageError(f"it did not answer within {timeout_s:g} s")
     # A socket's own timeout is for each byte: a page in drops would take for ever.
     watch = threading.Timer(timeout_s, lambda: _hang_up(connected))

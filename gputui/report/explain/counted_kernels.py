@@ -291,17 +291,17 @@ def _counted(analysis: Analysis) -> Iterator[tuple[Roof, float, str]]:
 def _use(roof: Roof) -> tuple[float, str] | None:
     """The unit that a kernel uses most, in percent of its peak; None where one of those that matter
     is not known."""
-    known = {
+    shares = {
         "tensor pipes": roof.tensor_active_percent,
         "memory": roof.memory_peak_percent,
         "instructions": roof.issue_percent,
     }
-    if roof.sm_active_percent is None or any(value is None for value in known.values()):
+    if roof.sm_active_percent is None or any(value is None for value in shares.values()):
         return None
-    known |= {"FP64 pipes": roof.fp64_active_percent, "FMA pipes": roof.fma_issue_percent}
+    shares |= {"FP64 pipes": roof.fp64_active_percent, "FMA pipes": roof.fma_issue_percent}
     if roof.l2_bytes_per_s is not None and roof.peak_bytes_per_s:
-        known["L2 cache"] = 100 * roof.l2_bytes_per_s / (L2_OVER_MEMORY * roof.peak_bytes_per_s)
-    return max((value or 0.0, unit) for unit, value in known.items())
+        shares["L2 cache"] = 100 * roof.l2_bytes_per_s / (L2_OVER_MEMORY * roof.peak_bytes_per_s)
+    return max((value or 0.0, unit) for unit, value in shares.items())
 
 
 L2_OVER_MEMORY = 1.7

@@ -109,20 +109,20 @@ def stages(analysis: Analysis) -> list[StageTime]:
 
 def stages_of(run: Run) -> list[StageTime]:
     """The same of a run."""
-    found = _Stages(run)
-    if not any(found.stage_of.values()):
+    staged = _Stages(run)
+    if not any(staged.stage_of.values()):
         return []
     times: dict[Stage | None, StageTime] = {}
     for number, node in run.ranges.items():
-        stage = found.stage_of[number]
+        stage = staged.stage_of[number]
         time = times.setdefault(stage, StageTime(stage))
-        _add(time, node, found.read_of[number], is_outermost=stage != found.around(node))
+        _add(time, node, staged.read_of[number], is_outermost=stage != staged.around(node))
         for child in node.children:
-            if stage is not None and found.stage_of.get(child) != stage:
+            if stage is not None and staged.stage_of.get(child) != stage:
                 # A stage inside another one has its own time on the host.
                 time.host_ns -= run.ranges[child].cpu.total
     for part in run.timing.range_leaves.values():
-        stage = found.stage_of.get(part.range)
+        stage = staged.stage_of.get(part.range)
         time = times.setdefault(stage, StageTime(stage))
         leaf = leaf_of_number(part.leaf)
         time.leaves[leaf] = time.leaves.get(leaf, 0) + part.ns
@@ -260,14 +260,14 @@ _LEAST_GAPS = 100
 def _stalls(analysis: Analysis) -> bool | None:
     """Whether requests that decode feel it, by the engine's own gaps between tokens; None where it
     does not tell them."""
-    known: bool | None = None
+    is_felt: bool | None = None
     for server in analysis.session.servers.values():
         gaps = server.latencies.get("itl")
         slowest = gaps.quantile(0.99) if gaps is not None else None
         if gaps is None or slowest is None or gaps.count < _LEAST_GAPS:
             continue
-        known = bool(known) or slowest.low_s >= STALL * (gaps.mean_s or 0.0)
-    return known
+        is_felt = bool(is_felt) or slowest.low_s >= STALL * (gaps.mean_s or 0.0)
+    return is_felt
 
 
 def slow_tokenizer(analysis: Analysis) -> Iterator[Finding]:

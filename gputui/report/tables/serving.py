@@ -61,8 +61,8 @@ def _joules(session: Session, server: Server) -> float | None:
     run = session.run
     readings = session.readings if run is None else run.readings
     energies = [energy_joules(readings, gpu, span) for gpu in readings.gpus]
-    known = [energy[0] for energy in energies if energy is not None]
-    return sum(known) if known and len(known) == len(energies) else None
+    joules = [energy[0] for energy in energies if energy is not None]
+    return sum(joules) if joules and len(joules) == len(energies) else None
 
 
 def _rate(value: float | None) -> str:
@@ -177,8 +177,8 @@ def _quantile(percents: int, priority: int) -> Column[LatencyRow]:
         return row.latency.quantile(percents / 100)
 
     def document(row: LatencyRow) -> list[int | None] | None:
-        found = bucket(row)
-        return None if found is None else [_ns(found.low_s), _ns(found.high_s)]
+        held = bucket(row)
+        return None if held is None else [_ns(held.low_s), _ns(held.high_s)]
 
     return Column(
         f"p{percents}",

@@ -113,11 +113,11 @@ def _about(server: Server, width: int, *, is_over: bool) -> list[Row]:
         ("in", units.quantity(newest.input_tokens_per_s, "tok/s")),
         ("prefix hits", units.percent(server.prefix_hit_percent)),
     ]
-    known = [(name, value) for name, value in figures if value != units.MISSING]
-    spans = [((f"{name} ", "dim"), (value, "value")) for name, value in known]
+    shown = [(name, value) for name, value in figures if value != units.MISSING]
+    spans = [((f"{name} ", "dim"), (value, "value")) for name, value in shown]
     rows += flow(spans, width, 2)
-    if (parts := server.request_parts) is not None:
-        whole_s, shares = parts
+    if (times := server.request_shares) is not None:
+        whole_s, shares = times
         spans = [(("a request takes ", "dim"), (units.duration(round(1e9 * whole_s)), "value"))]
         spans += [
             ((f"{name} ", "dim"), (units.percent(100 * share), "value"))
