@@ -13,6 +13,7 @@ import pytest
 
 from gputui.attribute.operation_sums import LAUNCHES_NS
 from gputui.attribute.reader import CaptureReader
+from gputui.counters.counted_run import RunCounters
 from gputui.inject.environment import capture_environment, library_path
 from gputui.inject.target import LAYOUT_VERSION
 from gputui.model.events import AnyEvent, ProcessAttached, ProcessDetached, RunOutput, RunStarted
@@ -25,6 +26,7 @@ from gputui.ring.layout import (
     SLOT_BYTES,
     STRING_BYTES_PER_SLOT,
     RecordKind,
+    WindowEdge,
 )
 from gputui.state import Session
 from tests.attribute.capture_program import MAIN, START_NS, Program
@@ -94,6 +96,24 @@ def test_what_a_dead_process_left_is_read_before_it_is_detached(tmp_path, progra
     assert isinstance(events[-1], ProcessDetached)
     assert [part.time.total for part in session.run.kernels.values()] == [4]
     assert reader.finish(START_NS) == []
+
+
+@pytest.mark.parametrize("edge", list(WindowEdge))
+def test_samplers_are_told_when_a_window_of_tracing_opens(tmp_path, program, edge):
+    """Once, and of no other edge."""
+    told = []
+
+    class Counters(RunCounters):
+        def hurry(self) -> None:
+            told.append(True)
+
+    records = [program.push(1, "step"), program.slot(RecordKind.WINDOW, sub=edge, start=2)]
+    write_ring(tmp_path, "1-1.ring", program, records, pid_namespace=1)
+    reader = CaptureReader(tmp_path, run=1, counters=Counters())
+    reader.poll(START_NS)
+    reader.poll(START_NS + 1)
+    assert told == [True] * (edge == WindowEdge.ON)
+    reader.finish(START_NS + 2)
 
 
 def test_what_a_process_waited_for_is_told_though_it_ended_first(tmp_path, program):
