@@ -226,7 +226,7 @@ def _send(fleet: Fleet) -> None:
     lacking = [link for link in fleet.links.values() if _lacks(link) and not _is_pythonless(link)]
     if not lacking or not (sys.stdin.isatty() and sys.stderr.isatty()):
         return
-    from gputui.collect.hosts.ship import FOLDER, ShipError, ship
+    from gputui.collect.hosts.fleet import FOLDER, ShipError, ship
 
     sent, answer = [], ""
     for link in lacking:
@@ -271,7 +271,7 @@ def _lacks(link: HostLink) -> bool:
 
 
 def _is_pythonless(link: HostLink) -> bool:
-    from gputui.collect.hosts.failures import FailureKind
+    from gputui.collect.hosts.pipe import FailureKind
 
     return link.failure is not None and link.failure.kind is FailureKind.NO_PYTHON
 

@@ -20,8 +20,7 @@ from queue import Empty, SimpleQueue
 import msgspec
 
 from gputui.base.errors import GputuiError, reason
-from gputui.collect.hosts.pipe import RECORDING, hello_line
-from gputui.collect.hosts.ship import STARTER
+from gputui.collect.hosts.pipe import RECORDING, STARTER, hello_line
 from gputui.collect.sampler import Sampler
 from gputui.model.events import ClockRead
 from gputui.model.hub import Hub

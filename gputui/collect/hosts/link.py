@@ -22,17 +22,28 @@ import msgspec
 
 from gputui.base import VERSION
 from gputui.base.sanitize import sanitize
-from gputui.collect.hosts import failures
-from gputui.collect.hosts.failures import Failure, FailureKind
 from gputui.collect.hosts.pipe import (
     MOST_NOISE_BYTES,
+    Failure,
+    FailureKind,
     FarOptions,
     FarRun,
     Hello,
     HostTarget,
     Pipe,
     SilentError,
+    ended_failure,
+    no_command_failure,
+    no_figures_failure,
+    no_hello_failure,
+    no_journal_failure,
+    only_noise_failure,
+    over_failure,
     read_line,
+    refused_there_failure,
+    silent_failure,
+    would_ask_failure,
+    wrong_version_failure,
 )
 from gputui.model.events import (
     JOURNAL_SCHEMA,
@@ -384,21 +395,21 @@ class HostLink:
         pipe, stream, hello = opened
         with contextlib.closing(pipe):
             if hello is not None and hello.schema != JOURNAL_SCHEMA:
-                return failures.wrong_version(hello.version, hello.schema)
+                return wrong_version_failure(hello.version, hello.schema)
             if hello is not None and hello.error:
-                return failures.refused_there(hello.error)
+                return refused_there_failure(hello.error)
             if hello is not None:
                 self.recording = hello.recording
                 failure = self._read(pipe, stream)
             else:
-                failure = failures.only_noise(MOST_NOISE_BYTES)
+                failure = only_noise_failure(MOST_NOISE_BYTES)
             if not pipe.is_at_end:
                 return failure
             status, printed = pipe.status()
             if status == 0 and self.recording and self._was_up:
-                return failures.over(self.recording)
-            ended = failures.ended(target, status, printed, was_up=self._was_up)
-            return failures.would_ask(ended) if ended.kind.asks and target.control else ended
+                return over_failure(self.recording)
+            ended = ended_failure(target, status, printed, was_up=self._was_up)
+            return would_ask_failure(ended) if ended.kind.asks and target.control else ended
 
     def _open(self, argv: Sequence[str], token: str) -> Opened | Failure:
         """Start the command and wait for the far end's first line, a few links at a time."""
@@ -406,7 +417,7 @@ class HostLink:
             try:
                 pipe = Pipe(argv, self._options.hello_s)
             except OSError:
-                return failures.no_command(argv[0])
+                return no_command_failure(argv[0])
             self._pipe = pipe
             # It may have been asked to before there was a pipe to end.
             if self._end.is_set() or self._next is not None:
@@ -416,7 +427,7 @@ class HostLink:
                 return pipe, stream, read_line(stream, token, Hello, self._options.hello_s)
             except SilentError:
                 pipe.close()
-                return failures.no_hello(self._options.hello_s)
+                return no_hello_failure(self._options.hello_s)
 
     def _try_smi(self, target: HostTarget) -> Failure:
         """The same where there is only nvidia-smi, which begins with its figures at once."""
@@ -425,7 +436,7 @@ class HostLink:
                 self._pipe = pipe = Pipe(target.argv(words(self._options.interval_s)),
                                          self._options.hello_s)  # fmt: skip
         except OSError:
-            return failures.no_command(target.prefix[0] if target.prefix else "ssh")
+            return no_command_failure(target.prefix[0] if target.prefix else "ssh")
         with contextlib.closing(pipe):
             try:
                 stream: BinaryIO = io.BufferedReader(pipe)
@@ -433,10 +444,10 @@ class HostLink:
                     pipe.patience_s = self._options.silence_s + self._options.interval_s
                     self._receive(event, 0)
             except SilentError:
-                return failures.silent(pipe.patience_s)
+                return silent_failure(pipe.patience_s)
             if not pipe.is_at_end:
-                return failures.no_figures()
-            return failures.ended(target, *pipe.status(), was_up=self._was_up)
+                return no_figures_failure()
+            return ended_failure(target, *pipe.status(), was_up=self._was_up)
 
     def _read(self, pipe: Pipe, stream: BinaryIO) -> Failure:
         """Take events until the stream ends or is damaged; what is wrong with it."""
@@ -446,12 +457,12 @@ class HostLink:
             for number, line in enumerate(journal.lines(), 1):
                 self._receive(journal.event(number, line), len(line))
         except SilentError:
-            return failures.silent(pipe.patience_s)
+            return silent_failure(pipe.patience_s)
         except JournalError as error:
-            return failures.no_journal(str(error))
+            return no_journal_failure(str(error))
         except DamagedError:
             pass
-        return failures.no_journal(journal.damage or "it ends")
+        return no_journal_failure(journal.damage or "it ends")
 
     def _receive(self, event: Recorded | None, size: int) -> None:
         """Take a line of so many bytes. After a cut the first line comes again, to be read by."""

@@ -15,10 +15,17 @@ import pytest
 from gputui.cli import dispatch, record
 from gputui.cli.declaration import UsageError
 from gputui.cli.hosts import NoHostError
-from gputui.collect.hosts.failures import FailureKind, ended
 from gputui.collect.hosts.fleet import Fleet
 from gputui.collect.hosts.link import ClockEstimate
-from gputui.collect.hosts.pipe import FarOptions, TargetError, command_target, distinct, ssh_target
+from gputui.collect.hosts.pipe import (
+    FailureKind,
+    FarOptions,
+    TargetError,
+    command_target,
+    distinct,
+    ended_failure,
+    ssh_target,
+)
 from gputui.model.events import Alert, Header, HostSample, MachineSample
 from gputui.report.alerts import Alerts, parse
 from gputui.state.session import ClockOffset, HostNews, Hosts
@@ -222,7 +229,7 @@ def test_after_a_process_there_its_host_is_read_again(fleet: Callable[..., Fleet
     ],
 )
 def test_what_ssh_prints_says_what_failed(printed: str, kind: FailureKind) -> None:
-    failure = ended(ssh_target("ada@box"), 255, printed.encode(), was_up=False)
+    failure = ended_failure(ssh_target("ada@box"), 255, printed.encode(), was_up=False)
     assert failure.kind is kind
     assert "\n" not in failure.line
     if kind is FailureKind.KEY_CHANGED:
@@ -231,7 +238,7 @@ def test_what_ssh_prints_says_what_failed(printed: str, kind: FailureKind) -> No
 
 def test_a_link_that_was_up_is_lost() -> None:
     for printed in (b"", b"Connection to box closed by remote host.\r\n"):
-        failure = ended(ssh_target("box"), 255, printed, was_up=True)
+        failure = ended_failure(ssh_target("box"), 255, printed, was_up=True)
         assert failure == (FailureKind.LOST, "the link is lost")
         assert failure.kind.retries
 

@@ -15,10 +15,8 @@ import pytest
 
 from gputui.cli import dispatch
 from gputui.collect.hosts import far_loader, link
-from gputui.collect.hosts.failures import FailureKind
-from gputui.collect.hosts.fleet import Fleet
-from gputui.collect.hosts.pipe import FarOptions, HostTarget, command_target
-from gputui.collect.hosts.ship import ShipError, bundle, misfit, ship
+from gputui.collect.hosts.fleet import Fleet, ShipError, bundle, misfit, ship
+from gputui.collect.hosts.pipe import FailureKind, FarOptions, HostTarget, command_target
 from gputui.model.events import Header, MachineSample
 from tests.collect.hosts.ssh_server import PATIENCE_S
 
