@@ -196,7 +196,7 @@ def address(typed: str, where: str) -> tuple[str, int]:
 
 def metrics_address(typed: str, where: str) -> str:
     """The address of a serving engine's page of metrics, or "none"."""
-    from gputui.collect.serving.reader import address_of
+    from gputui.collect.serving_reader import address_of
 
     if typed == "none":
         return typed

@@ -19,7 +19,7 @@ from gputui.cli.declaration import UsageError, seconds
 
 if TYPE_CHECKING:
     from gputui.collect.live import Live, LiveOptions
-    from gputui.collect.serving.reader import ServingOptions
+    from gputui.collect.serving_reader import ServingOptions
     from gputui.collect.traced_run import RunRequest, TracedRun
     from gputui.inject.options import CaptureOptions, CaptureRange, TraceSampling
     from gputui.state import Session
@@ -206,7 +206,7 @@ def _live_options(
 
 def _serving(typed: list[str]) -> ServingOptions:
     """Which pages of metrics are read. Raises UsageError."""
-    from gputui.collect.serving.reader import INSTALL, ServingOptions
+    from gputui.collect.serving_reader import INSTALL, ServingOptions
 
     if not typed:
         return ServingOptions()

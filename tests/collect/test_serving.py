@@ -18,8 +18,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gputui.collect.serving.pages import ENGINES, Histogram, Page, read_page, sample_of
-from gputui.collect.serving.reader import (
+from gputui.collect.serving_pages import ENGINES, Histogram, Page, read_page, sample_of
+from gputui.collect.serving_reader import (
     PageError,
     ServerReader,
     ServingOptions,
@@ -302,7 +302,7 @@ def test_a_redirect_is_not_followed():
 
 def test_a_page_without_end_is_given_up(monkeypatch):
     """By its size."""
-    monkeypatch.setattr("gputui.collect.serving.reader.MAX_PAGE", 1000)
+    monkeypatch.setattr("gputui.collect.serving_reader.MAX_PAGE", 1000)
     with serving(sends(b"x" * 100_000)) as url, pytest.raises(PageError, match="larger"):
         fetch_page(url)
 

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from gputui.collect.serving.pages import read_page
+from gputui.collect.serving_pages import read_page
 from gputui.state import Session
 from gputui.store.journal import JournalReader
 from workloads.serve.client import ask, figures, load

@@ -21,7 +21,7 @@ from gputui.model.events import AnyEvent, ServerSample
 if TYPE_CHECKING:
     import socket
 
-    from gputui.collect.serving.pages import Page
+    from gputui.collect.serving_pages import Page
 
 INSTALL = "reading metrics needs prometheus_client: pip install 'gputui[serving]'"
 
@@ -124,7 +124,7 @@ class _Server:
     def read(self) -> ServerSample | None:
         """The next reading; None where nothing is to be said: it fails as before."""
         # Where no server is found nobody pays for the vocabulary of all engines.
-        from gputui.collect.serving.pages import Page, read_page, sample_of
+        from gputui.collect.serving_pages import Page, read_page, sample_of
 
         try:
             asked_ns = time.monotonic_ns()

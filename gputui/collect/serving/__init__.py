@@ -1,1 +1,0 @@
-"""Serving engines' own metrics: found, read and put into one vocabulary."""
