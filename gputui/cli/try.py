@@ -218,7 +218,7 @@ def _tell(text: str) -> None:
 
 
 def _print_list(as_json: bool) -> None:
-    from gputui.cures import cures
+    from gputui.cures import NOT_FROM_OUTSIDE, cures
     from gputui.render.text_tables import to_json, to_text
     from gputui.report.schema import Column, Table, text
     from gputui.trial.planning import CLASS_WORDS, Candidate
@@ -239,6 +239,7 @@ def _print_list(as_json: bool) -> None:
         for name, cure in cures().items()
     ]
     note = "; ".join(f"{name}: {words}" for name, words in CLASS_WORDS.items())
+    note += ". Only advised: " + "; ".join(f"{n}: {w}" for n, w in NOT_FROM_OUTSIDE.items())
     table = Table("cures", "Cures", listed, rows, note)
     sys.stdout.write(to_json(table) if as_json else to_text(table, columns(sys.stdout)))
 

@@ -35,6 +35,16 @@ ANY = "any"
 """Stands for every finding, and for none: for faults that no diagnosis sees."""
 
 
+NOT_FROM_OUTSIDE = {
+    "larger batch": "a step is another one then, and the memory it needs is not known before",
+    "softmax(q k^T) v written by hand": "torch.compile recognises it: try compile",
+    "jax.jit of the outer function": "which arguments are static only its author knows",
+    "JAX compilation cache": "it shortens the start, not a step: JAX_COMPILATION_CACHE_DIR",
+    "reading whole batches": "the format of the data set is the program's",
+}
+"""Cures that are only advised, and why they cannot be tried from outside."""
+
+
 class Cure:
     """What is changed in a program from outside, and what that answers. A class of a family's
     module with these attributes; an object of it is one use in one process."""

@@ -109,32 +109,37 @@ LEAST_BYTES = 1 << 16
 """Smaller copies go through the driver's own pinned buffer: nothing to gain (CUDA API reference,
 "API synchronization behavior")."""
 
+MOST_REGISTERED_BYTES = 16 << 30
+"""Of the program's memory that is locked where it lies, and no more than a quarter of what is
+free."""
+
 
 class PinnedCopies(Cure):
-    """Copies from pageable memory go through pinned memory, and the CPU does not wait for them."""
+    """Copies to the GPU come from pinned memory, and the CPU waits for none but the copy.
+
+    Memory that copies were made from before is locked where it lies, and copied on a stream of its
+    own, which the CPU waits for, because the program may write there next: meanwhile the GPU
+    computes. What is new each time goes through torch's pinned memory first, without waiting.
+    """
 
     name = "pinned_copies"
-    title = "copies to the GPU go through pinned memory, without waiting"
+    title = "copies to the GPU come from pinned memory, without waiting for what it computes"
     answers = ("busy.copy_pageable",)
     result = EXACT
-    change = "DataLoader(..., pin_memory=True), and x.to(device, non_blocking=True)"
+    change = (
+        "DataLoader(..., pin_memory=True), or x.pin_memory() once; x.to(device, non_blocking=True)"
+    )
+    in_one_run = False
     advice = "pin_memory"
 
     def apply(self, torch: Any) -> Undo:
         tensor = torch.Tensor
         to, cuda, copy = tensor.to, tensor.cuda, tensor.copy_
-
-        def staged(source: Any) -> Any:
-            """The same in pinned memory, which torch's allocator keeps until its copy is over."""
-            if (
-                source.device.type == "cpu"
-                and source.layout is torch.strided
-                and source.numel() * source.element_size() >= LEAST_BYTES
-                and not source.requires_grad
-                and not source.is_pinned()
-            ):
-                return source.pin_memory()
-            return source
+        self._torch = torch
+        self._seen: set[tuple[int, int]] = set()
+        self._registered: dict[int, Any] = {}
+        self._room = min(MOST_REGISTERED_BYTES, _free_bytes() // 4)
+        self._stream: Any = None
 
         def goes_to_gpu(place: Any) -> bool:
             if isinstance(place, torch.Tensor):
@@ -144,34 +149,110 @@ class PinnedCopies(Cure):
             return str(place).startswith("cuda")
 
         @functools.wraps(to)
-        def to_staged(self: Any, *args: Any, **kwargs: Any) -> Any:
+        def to_pinned(self_: Any, *args: Any, **kwargs: Any) -> Any:
             place = kwargs.get("device", args[0] if args else None)
-            if self.device.type == "cpu" and place is not None and goes_to_gpu(place):
-                pinned = staged(self)
-                if pinned is not self:
-                    if not any(isinstance(word, bool) for word in args):
-                        kwargs["non_blocking"] = True
-                    return to(pinned, *args, **kwargs)
-            return to(self, *args, **kwargs)
+            waits = not any(isinstance(word, bool) for word in args)
+            if place is not None and waits and goes_to_gpu(place):
+                return self._copied(to, self_, args, kwargs)
+            return to(self_, *args, **kwargs)
 
         @functools.wraps(cuda)
-        def cuda_staged(self: Any, *args: Any, **kwargs: Any) -> Any:
-            pinned = staged(self)
-            if pinned is not self and len(args) < 2:
-                kwargs["non_blocking"] = True
-            return cuda(pinned, *args, **kwargs)
+        def cuda_pinned(self_: Any, *args: Any, **kwargs: Any) -> Any:
+            if len(args) < 2:
+                return self._copied(cuda, self_, args, kwargs)
+            return cuda(self_, *args, **kwargs)
 
         @functools.wraps(copy)
-        def copy_staged(self: Any, source: Any, *args: Any, **kwargs: Any) -> Any:
-            if self.is_cuda and isinstance(source, torch.Tensor):
-                pinned = staged(source)
-                if pinned is not source and not args:
-                    kwargs["non_blocking"] = True
-                return copy(self, pinned, *args, **kwargs)
-            return copy(self, source, *args, **kwargs)
+        def copy_pinned(self_: Any, source: Any, *args: Any, **kwargs: Any) -> Any:
+            # Where it goes may be in use: in its order, and without waiting only from a copy.
+            comes_from_cpu = self_.is_cuda and isinstance(source, torch.Tensor) and not args
+            if comes_from_cpu and self._is_large(source) and not source.is_pinned():
+                source, kwargs = source.pin_memory(), {**kwargs, "non_blocking": True}
+            return copy(self_, source, *args, **kwargs)
+
+        restore = replaced(
+            (tensor, "to", to_pinned), (tensor, "cuda", cuda_pinned), (tensor, "copy_", copy_pinned)
+        )
+        return combined(self._unlock, restore)
+
+    def _is_large(self, source: Any) -> bool:
+        return (
+            source.device.type == "cpu"
+            and source.layout is self._torch.strided
+            and source.numel() * source.element_size() >= LEAST_BYTES
+            and not source.requires_grad
+        )
+
+    def _copied(self, move: Any, source: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+        if not self._is_large(source) or kwargs.get("non_blocking"):
+            return move(source, *args, **kwargs)
+        kwargs = {**kwargs, "non_blocking": True}
+        if not source.is_pinned() and not self._lock(source):
+            return move(source.pin_memory(), *args, **kwargs)
+        cuda = self._torch.cuda
+        self._stream = self._stream or cuda.Stream()
+        with cuda.stream(self._stream):
+            made = move(source, *args, **kwargs)
+        self._stream.synchronize()
+        made.record_stream(cuda.current_stream())
+        return made
+
+    def _lock(self, source: Any) -> bool:
+        """Locks the memory of a tensor that is seen a second time; whether it is locked."""
+        storage = source.untyped_storage()
+        place, size = storage.data_ptr(), storage.nbytes()
+        if (place, size) not in self._seen:
+            self._seen.add((place, size))
+            return False
+        if size > self._room:
+            return False
+        runtime = self._torch.cuda.cudart()
+        if int(runtime.cudaHostRegister(place, size, 0)) != 0:
+            return False
+        self._room -= size
+        self._registered[place] = source  # kept: locked memory must not be freed
+        return True
+
+    def _unlock(self) -> None:
+        if self._registered:
+            self._torch.cuda.synchronize()
+        for place in self._registered:
+            self._torch.cuda.cudart().cudaHostUnregister(place)
+        self._registered.clear()
+
+
+def _free_bytes() -> int:
+    return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+
+class KeepCopies(Cure):
+    """Ablation: a copy from one device to another gives what was copied last at its line."""
+
+    name = "keep_copies"
+    title = "what is copied to the GPU is what was copied there last"
+    answers = ("busy.copy_pageable", "busy.copy_pinned", "slow_link")
+    result = BOUND
+    change = "copy less, smaller types, or ahead of its use on another stream"
+
+    def apply(self, torch: Any) -> Undo:
+        copies: dict[Any, Any] = {}
+
+        def kept(move: Any) -> Any:
+            @functools.wraps(move)
+            def moved(self: Any, *args: Any, **kwargs: Any) -> Any:
+                frame = sys._getframe(1)
+                key = frame.f_code, frame.f_lasti, self.shape, self.dtype
+                if self.device.type == "cpu" and key in copies:
+                    return copies[key]
+                made = move(self, *args, **kwargs)
+                if made.device.type != self.device.type == "cpu" and len(copies) < MOST_LINES:
+                    copies[key] = made
+                return made
+
+            return moved
 
         return replaced(
-            (tensor, "to", to_staged), (tensor, "cuda", cuda_staged), (tensor, "copy_", copy_staged)
+            *((torch.Tensor, name, kept(getattr(torch.Tensor, name))) for name in ("to", "cuda"))
         )
 
 

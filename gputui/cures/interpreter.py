@@ -6,9 +6,11 @@ import contextlib
 import functools
 import gc
 import os
+import sys
+import threading
 from typing import TYPE_CHECKING, Any
 
-from . import EXACT, CannotApply, Cure
+from . import BOUND, EXACT, CannotApply, Cure
 from .changing import Idled
 
 if TYPE_CHECKING:
@@ -102,6 +104,46 @@ class AllThreads(Cure):
         if before >= cores:
             raise CannotApply(f"torch uses {before} threads on {cores} cores")
         return _with_threads(torch, cores)
+
+
+HELD_S = 1.0
+"""How long a thread is held at a call: one that the program waits for goes on after that."""
+
+_LOADING = os.path.join("torch", "utils", "data")
+
+
+class HoldThreads(Cure):
+    """Ablation: other threads of Python wait at their next call, which leaves the interpreter's
+    lock to the one that takes the steps. Those of loaders go on."""
+
+    name = "hold_threads"
+    title = "other Python threads wait"
+    answers = ("lock_held", "idle.wait")
+    result = BOUND
+    change = "another process instead of a thread, or a library that lets the lock go"
+    library = None
+
+    def apply(self, _library: object) -> Undo:
+        profile = getattr(threading, "setprofile_all_threads", None)
+        if profile is None:
+            raise CannotApply("threads can be held from Python 3.12 on")
+        own = threading.get_ident()
+        if all(thread.ident == own for thread in threading.enumerate()):
+            raise CannotApply("the program has no other Python thread")
+        released = threading.Event()
+
+        def hold(frame: Any, *_event: Any) -> None:
+            if threading.get_ident() != own and _LOADING not in frame.f_code.co_filename:
+                released.wait(HELD_S)
+
+        profile(hold)
+        sys.setprofile(None)
+
+        def undo() -> None:
+            profile(None)
+            released.set()
+
+        return undo
 
 
 class NumaAffinity(Cure):

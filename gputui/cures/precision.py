@@ -104,6 +104,36 @@ class Float32(Cure):
         return None
 
 
+MULTIPLE = 64
+"""Rows of a vocabulary in such numbers are aligned for tensor cores in every type (NVIDIA, "Matrix
+Multiplication Background", 2.2)."""
+
+
+class PaddedVocabulary(Cure):
+    """A vocabulary of a multiple of 64 where a model of transformers is made from its config. Its
+    loss has that many more classes, and its random weights are others."""
+
+    name = "padded_vocabulary"
+    title = f"vocabularies are padded to a multiple of {MULTIPLE}"
+    answers = ("busy.matmul_unaligned",)
+    result = DIFFERENT
+    change = "config.vocab_size = math.ceil(config.vocab_size / 64) * 64, before the model is made"
+    library = "transformers.modeling_utils"
+    in_one_run = False
+
+    def apply(self, modeling: Any) -> Undo:
+        init = modeling.PreTrainedModel.__init__
+
+        @functools.wraps(init)
+        def changed(self: Any, config: Any, *args: Any, **kwargs: Any) -> None:
+            rows = getattr(config, "vocab_size", None)
+            if isinstance(rows, int):
+                config.vocab_size = -(-rows // MULTIPLE) * MULTIPLE
+            init(self, config, *args, **kwargs)
+
+        return replaced((modeling.PreTrainedModel, "__init__", changed))
+
+
 class DeterministicOff(Cure):
     """Deterministic algorithms off, which add up in order what others add up at once."""
 

@@ -135,10 +135,11 @@ class Candidate(NamedTuple):
 
     @property
     def order(self) -> tuple[float, int]:
-        """The largest forecast first; of those of one finding, as its advice names them."""
-        middle = self.forecast.middle if self.forecast is not None else 0.0
+        """The largest forecast first, by its lower end: of a wide one the middle says little, and
+        the finding that the verdict is about promises most. Then as the advice names them."""
+        least = self.forecast.low if self.forecast is not None else 0.0
         place = _place_in_advice(self.finding, self.cure) if self.finding is not None else None
-        return -middle, _UNNAMED if place is None else place
+        return -least, _UNNAMED if place is None else place
 
 
 _UNNAMED = 1 << 20

@@ -13,7 +13,7 @@ from statistics import median
 from typing import NamedTuple
 
 from gputui.base.sanitize import masked_words, sanitize
-from gputui.cures import BOUND
+from gputui.cures import ANY, BOUND
 from gputui.trial import sameness
 from gputui.trial.outcome import Outcome, Trial, Verdict, Way, with_gain
 from gputui.trial.planning import Candidate, Diagnosis
@@ -133,7 +133,9 @@ class Trials:
         # By name, without findings, all are wanted alike.
         none_is = not any(each.candidate.forecast for each in self._measured)
         for each in self._measured:
-            cure, is_forecast = each.candidate.cure, none_is or bool(each.candidate.forecast)
+            cure = each.candidate.cure
+            # Those for faults that no finding shows are left out at once where there is no such.
+            is_forecast = none_is or bool(each.candidate.forecast) or ANY in cure.answers
             if cure.result == BOUND:
                 ablations.append(each)
             elif cure.in_one_run:

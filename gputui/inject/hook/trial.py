@@ -214,6 +214,10 @@ class TrialInProgram:
             {"site": site.name, "source": site.source, "steps": steps, "first": self._losses_before}
         )
         if self._cures is not None:
+            # Those that change nothing here take no block from the others.
+            unfit = [name for name in self._plan.cures if not self._cures.switch(name, True)
+                     or not self._cures.switch(name, False)]  # fmt: skip
+            self._failed = frozenset(unfit)
             for name in self._plan.held:
                 self._cures.switch(name, True)
         self._next_block()
@@ -228,7 +232,7 @@ class TrialInProgram:
             while True:
                 yield _Block(number, "", False, steps)
                 number += 1
-        active = list(self._plan.cures)
+        active = [cure for cure in self._plan.cures if cure not in self._failed]
         on = ""  # the cure that is
         pair = 0
         while active and pair < self._plan.most_pairs:

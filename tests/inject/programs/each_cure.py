@@ -5,6 +5,7 @@ import json
 import os
 import sys
 import threading
+import time
 import types
 import weakref
 
@@ -115,6 +116,7 @@ def pinned_copies():
     x = torch.arange(1 << 16)
     assert x.to(torch.float64).dtype is torch.float64
     assert x.to("cpu") is x
+    assert x.to("meta", non_blocking=True).is_meta
     assert torch.zeros(1 << 16, dtype=torch.int64).copy_(x).equal(x)
     return torch.Tensor.to, torch.Tensor.cuda, torch.Tensor.copy_
 
@@ -350,6 +352,41 @@ def last_values():
 
 
 @check
+def keep_copies():
+    moved = [torch.ones(2).to("meta") for _ in range(2)]
+    assert torch.ones(2).to(torch.float64).dtype is torch.float64
+    return moved[0] is moved[1]
+
+
+COUNTED = [0]
+
+
+def count_on():
+    while True:
+        count_one()
+
+
+def count_one():
+    COUNTED[0] += 1
+
+
+@check
+def hold_threads():
+    """Whether another thread goes on."""
+    before, until = COUNTED[0], time.monotonic() + 0.5
+    while time.monotonic() < until and COUNTED[0] - before < 1000:
+        time.sleep(0.001)
+    return COUNTED[0] - before >= 1000
+
+
+@check
+def padded_vocabulary():
+    config = types.SimpleNamespace(vocab_size=50257)
+    transformers.PreTrainedModel(config)
+    return config.vocab_size
+
+
+@check
 def no_saves():
     torch.save({}, "saved.pt")
     there = os.path.exists("saved.pt")
@@ -362,6 +399,7 @@ BEFORE = {
     "anomaly_off": lambda: torch.autograd.set_detect_anomaly(True),
     "deterministic_off": lambda: torch.use_deterministic_algorithms(True),
     "cudnn_attention_off": lambda: torch.backends.cuda.enable_cudnn_sdp(True),
+    "hold_threads": lambda: threading.Thread(target=count_on, daemon=True).start(),
     "one_thread": lambda: torch.set_num_threads(2),
     "all_threads": lambda: torch.set_num_threads(1),
     "launch_blocking_off": lambda: os.environ.update(CUDA_LAUNCH_BLOCKING="1"),
@@ -389,6 +427,8 @@ def outcome(kind):
         return "it was applied without a GPU"
     if cure.name == "all_threads" and len(os.sched_getaffinity(0)) == 1:
         return "acts, undone"  # one core has nothing to add
+    if cure.name == "hold_threads" and not hasattr(threading, "setprofile_all_threads"):
+        return "acts, undone"  # Python before 3.12
     BEFORE.get(cure.name, lambda: None)()
     see = CHECKS[cure.name]
     module = LIBRARIES[cure.library]
