@@ -67,8 +67,9 @@ class Cure:
     argument: ClassVar[str] = ""
     """What follows its name after an @, where it needs that: skip@train.py:report."""
     advice: ClassVar[str] = ""
-    """Words of a finding's advice that mean this cure: where the advice has them, it comes before
-    others, and where it has not, nothing is forecast of it. Empty for one of whatever advice."""
+    """A pattern of the words of a finding's advice that mean this cure: where the advice has them,
+    it comes before others, and where it has not, nothing is forecast of it. Empty for one of
+    whatever advice."""
     forecast: ClassVar[str | None] = ""
     """Which of a finding's gains is its (`Gain.cure`), where the finding has several; None where it
     is only one of many things that the finding may be about: nothing is promised of it."""

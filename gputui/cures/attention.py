@@ -119,6 +119,7 @@ class StaticCache(Cure):
     change = 'model.generate(..., cache_implementation="static")'
     library = "transformers.generation.utils"
     in_one_run = False
+    forecast = None
 
     def apply(self, utils: Any) -> Undo:
         generate = utils.GenerationMixin.generate

@@ -51,7 +51,7 @@ class Compile(_Compiled):
         "idle.launch", "busy.elementwise_chain", "busy.attention_unfused", "copies"
     )  # fmt: skip
     change = "model = torch.compile(model), or model.compile(...) in place"
-    advice = "torch.compile"
+    advice = r"torch\.compile"
 
     def useless(self, torch: Any) -> str | None:
         return "the program compiles its model" if _is_compiled(torch) else None

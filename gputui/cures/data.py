@@ -37,7 +37,8 @@ class LoaderWorkers(Cure):
     )
     library = "torch.utils.data"
     in_one_run = False
-    advice = "workers"
+    # Where they are one thing among others, the advice says what they are for.
+    advice = r"(?<!_)workers(?! \(num_workers > 0\) for)"
 
     def apply(self, data: Any) -> Undo:
         loader = data.DataLoader
@@ -270,7 +271,7 @@ class LastValues(Cure):
     answers = ("idle.sync", "busy.copy_pageable")
     result = BOUND
     change = "keep values on the GPU, read them every N steps"
-    advice = ".item()"
+    advice = r"\.item\(\)"
 
     def apply(self, torch: Any) -> Undo:
         return combined(*(_of_last(torch.Tensor, name) for name in READS))

@@ -43,7 +43,7 @@ class GcFreeze(Cure):
     result = EXACT
     change = "gc.collect(); gc.freeze() once the model is built"
     library = None
-    advice = "gc.freeze"
+    advice = r"gc\.freeze"
 
     def apply(self, _library: object) -> Undo:
         gc.collect()
@@ -60,7 +60,7 @@ class GcCollectIdle(Idled):
     result = EXACT
     change = "no gc.collect() in the loop"
     library = None
-    advice = "gc.collect"
+    advice = r"gc\.collect"
     value = 0
 
     def places(self, _library: object) -> tuple[tuple[Any, str], ...]:

@@ -21,7 +21,7 @@ class SynchronizeIdle(Idled):
     answers = ("idle.sync", "idle.launch")
     result = EXACT
     change = "no torch.cuda.synchronize() in the loop"
-    advice = "synchronize()"
+    advice = r"synchronize\(\)"
 
     def places(self, torch: Any) -> tuple[tuple[Any, str], ...]:
         return (torch.cuda, "synchronize"), (torch._C, "_cuda_synchronize")

@@ -87,7 +87,7 @@ class CompileOptimizer(Cure):
     result = ROUNDING
     change = "step = torch.compile(optimizer.step), and step() instead of optimizer.step()"
     in_one_run = False
-    advice = "torch._foreach"
+    advice = r"torch\._foreach"
 
     def apply(self, torch: Any) -> Undo:
         if not hasattr(torch, "compile"):

@@ -147,8 +147,8 @@ _UNNAMED = 1 << 20
 
 def _place_in_advice(finding: Finding, cure: type[Cure]) -> int | None:
     """Where a finding's advice names a cure; None where it does not."""
-    place = finding.advice.find(cure.advice) if cure.advice else -1
-    return None if place < 0 else place
+    named = re.search(cure.advice, finding.advice) if cure.advice else None
+    return named.start() if named is not None else None
 
 
 # A line of the program as findings have it: train.py:62 report.
