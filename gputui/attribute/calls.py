@@ -313,6 +313,7 @@ class CudaCalls:
         calls["inherited"] = placement.inherited
         calls["runtime"] = is_runtime
         calls["awaits"] = self._launches[names] & (records["a"] == 0)
+        # Imported traces do not say what a call returned: `b` is then not 0.
         calls["result"], calls["has_result"] = records["a"], records["b"] == 0
         calls["name"] = names
         calls["thread"] = records["thread"]

@@ -142,6 +142,7 @@ class Resources:
         for record in records:
             device, l2_bytes = int(record["a"]), int(record["value"])
             if self._devices.get(device) != l2_bytes and len(self._devices) < MAX_RESOURCES:
+                # Said once a device by the library, from a thread of ours: NVML does not tell it.
                 self._devices[device] = self._new_devices[device] = l2_bytes
 
     def collect(self, now_ns: int) -> list[DeviceDefined | ResourceNamed]:

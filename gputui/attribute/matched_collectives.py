@@ -139,6 +139,8 @@ class Peers:
 
     def _match(self, messages: _Messages, until_ns: int | None) -> None:
         while messages.sends and messages.receives:
+            # In order of time until all have come: sends and receives of a pair match by their
+            # order.
             _, sender, size_bytes = messages.sends[0]
             receiver = messages.receives[0].kernel
             if until_ns is not None and max(sender.end_ns, receiver.end_ns) > until_ns:
@@ -157,6 +159,7 @@ class Peers:
                 if not kernel.missing and not kernel.is_first:
                     came_ns = min(kernel.last_ns, kernel.end_ns)
                     waited = self._row(kernel.process, kernel.last)
+                    # Of all messages of a pair, not of its first two alone.
                     waited.wait_ns += max(0, came_ns - kernel.start_ns)
                     waited.matched_ns += kernel.end_ns - kernel.start_ns
                     waited.matched += 1
@@ -319,6 +322,8 @@ class Matching:
             sums.matched_ns += durations[process]
             wait_ns = durations[process] - transfer_ns
             sums.wait_ns += wait_ns
+            # Squares tell lateness from chance: of 50 trials with nobody late on two loaded cores 4
+            # named a rank without them.
             sums.wait_us2 += (wait_ns // 1000) ** 2
             sums.longest_wait_ns = max(sums.longest_wait_ns, wait_ns)
             sums.first_ns = min(sums.first_ns or collective.start_ns, collective.start_ns)
@@ -327,6 +332,8 @@ class Matching:
                 sums.last += 1
                 if own_ns >= cost_ns / 2:
                     sums.blame_ns += cost_ns
+                    # Kept apart, so that one long wait, as for a checkpoint that one rank writes,
+                    # can be left out of what makes a rank late.
                     sums.longest_blame_ns = max(sums.longest_blame_ns, cost_ns)
                 else:
                     sums.inherited_ns += cost_ns

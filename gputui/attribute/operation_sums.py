@@ -242,6 +242,7 @@ class LaunchSums:
             | launched["place"]
         )
         queued = launched["queue"] > 0
+        # A run of few launches keeps exact medians, a long one a small recording.
         limit = FEW_VALUES if self._reported >= EXACT_LAUNCHES else EXACT_VALUES
         self._reported += len(launched)
         queue = dict(grouped(keys[queued], launched["queue"][queued], limit))

@@ -412,6 +412,8 @@ class PushPopRanges:
         first_new = np.searchsorted(moves.group[pushes], np.arange(len(stacks) + 1))
         for index, stack in enumerate(stacks):
             if len(self.stacks.of_thread(stack.thread)) > 1 or self.start_end.any:
+                # A slice for each stack: picking its own out of all of them took stacks times
+                # records.
                 part = slice(first_new[index], first_new[index + 1])
                 self._look_around(stack, new[part], begun_ns[part])
         self._instances.inherit_roots(new, moves.level[pushes])

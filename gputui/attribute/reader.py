@@ -245,6 +245,7 @@ class AttachedProcess:
         self._states_ns = now_ns
         watched = self.process.accounting.watched[:MAX_THREADS]
         together = self.process.accounting.collectives.threads[:MAX_THREADS]
+        # Each thread is looked at once a reading, whoever asks.
         states = {thread: self._states.read(thread) for thread in {*watched, *together}}
         for thread in watched:
             if (state := states[thread]) is not None:
@@ -452,6 +453,8 @@ class CaptureReader:
             )
             self._attached.append(AttachedProcess(ring, process, now_ns))
         slots = sum(attached.poll(now_ns) for attached in self._attached)
+        # A signal tells the sampler that a window is open: it sleeps up to ten seconds between
+        # bursts, which outside of windows nobody can use.
         if self._counters is not None and any(each.opened_window for each in self._attached):
             self._counters.hurry()
         return slots
@@ -519,6 +522,8 @@ class CaptureReader:
         going = {attached.process.number for attached in self._attached}
         return [
             CaptureDelta(time_ns=now_ns, process=process, **self._matching.take_parts(process))
+            # A rank that ended first has been collected for the last time before the others'
+            # collectives match: one run in forty named no late rank.
             for process in sorted(self._matching.untaken - going)
         ]
 
@@ -612,6 +617,8 @@ class CaptureReader:
         self._hurried = True
 
     def _read(self, emit: Emit, interval_s: float) -> None:
+        # After 0.1, 0.3, 0.7 s, so that the first kernels of a program that was attached to show
+        # sooner.
         pause = min(FIRST_PAUSE_S, interval_s)
         due = time.monotonic() + pause
         wait = POLL_S

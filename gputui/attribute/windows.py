@@ -241,6 +241,8 @@ class Windows:
                 self._open(moment)
             elif edge == WindowEdge.OFF:
                 self._close(moment)
+            # CUPTI stays when a window closes: cuptiFinalize ended programs, for reasons that
+            # nobody found (docs/attaching.md).
             elif edge == WindowEdge.CLOSED and len(self._ons) and self._opening_ns:
                 group = self._group(np.array([len(self._ons) - 1]))
                 self.costs.add_window(WindowTimes(self._opening_ns, moment, int(group[0])))

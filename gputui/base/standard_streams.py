@@ -118,6 +118,8 @@ def complete() -> None:
     missing = [number for number in range(3) if not _is_open(number)]
     for number in missing:
         mode = os.O_WRONLY if number == 2 else os.O_RDONLY
+        # With the lowest free number, that of the stream: else the next file opened took it, and
+        # what was printed went into a recording.
         opened = os.open(os.devnull, mode)
         if opened != number:
             os.dup2(opened, number)
@@ -165,6 +167,7 @@ def columns(stream: TextIO) -> int | None:
 
 
 def standard_input() -> BinaryIO:
+    # Where a recording is piped in, keys come from the terminal instead.
     return _data[0] if _data else sys.stdin.buffer
 
 

@@ -383,6 +383,7 @@ def run(arguments: Sequence[str]) -> int:
     except OSError as error:
         if error.errno not in _CANNOT_WRITE or error.filename is not None:
             raise
+        # As on a full disk.
         say(f"cannot write to standard output: {(error.strerror or str(error)).lower()}")
         return FAILED
     finally:

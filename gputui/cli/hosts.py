@@ -444,6 +444,7 @@ class HostsRecorder(UnattendedRecorder):
         if self._on_link is not None:
             self._on_link()
         elif link.state in ("lost", "failed"):
+            # Once for a reason: a line came at every try.
             if self._lost.get(host) != link.reason:
                 say(f"{host}: {link.reason}")
             self._lost[host] = link.reason

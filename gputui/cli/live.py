@@ -281,6 +281,7 @@ def capture_options(options: argparse.Namespace, request: RunRequest | None) -> 
             raise UsageError(f"--capture-range records all of one part: leave out {other}")
     if percent is not None and not steps:
         sampling = within_cost(percent, step_range)
+        # It cannot be switched on late, as windows are.
         if sampling is not None and options.graph_trace == "graph":
             raise UsageError(
                 f"--max-cost {percent:g}%: --graph-trace graph cannot be switched on in windows"
@@ -445,6 +446,7 @@ def replay(options: argparse.Namespace) -> int:
 
     elif not options.follow:
         check_readable(path)
+        # Runs lists what is beside the recording that is replayed.
         folder = Path(path).absolute().parent
 
     def connect(notify: Callable[[], None]) -> Source:
@@ -467,6 +469,7 @@ def need_terminal(options: argparse.Namespace) -> None:
             )
     if not sys.stdout.isatty():
         raise UsageError("the screen needs a terminal; use --record or --once without one")
+    # It prints escape sequences instead of obeying them.
     if os.environ.get("TERM") == "dumb":
         raise UsageError(
             "TERM=dumb draws no screen: set TERM to your terminal's, or use --record or --once"

@@ -231,6 +231,8 @@ MAIN = Command(
                set_in=_ANYWHERE),
         Option("annotate", "put ranges around torch modules, or operators too, or these with the "
                "shapes of their inputs", "modules|autograd|shapes",
+               # Shapes of inputs are kept on request only: each operator's range then has a name of
+               # its own.
                choices=_one_of("modules", "autograd", "shapes")),
         Option("library_calls",
                "put ranges around calls of cuBLAS and cuDNN, with types and shapes (LD_PRELOAD)"),

@@ -99,6 +99,7 @@ def _tripped(options: argparse.Namespace, loaded: Loaded, run: Run | None) -> li
             raise condition.error("a change needs two runs: gputui compare")
     subject = Subject(loaded.name, loaded.session, run)
     comparison = compare([subject, subject])
+    # Of some figures no mean is kept: any reading of theirs decides.
     at_once = [condition for condition in parsed if not needs_readings(condition)]
     lines = [line for condition in at_once for line in condition.tripped(comparison)]
     lasting = [condition.text for condition in parsed if needs_readings(condition)]
@@ -225,6 +226,7 @@ def run_export(options: argparse.Namespace) -> int:
 
 def _is_same_file(first: str, second: str) -> bool:
     try:
+        # An export over the file that is being read would destroy the recording.
         return os.path.samefile(first, second)
     except OSError:
         return False

@@ -81,6 +81,7 @@ def keys_page() -> str:
     from gputui.tui.shell.keys import KEYS, REPLAY_KEYS
 
     page = (DOCS / "keys.md").read_text(encoding="utf-8")
+    # The page is written by hand but for the table, which is that of the one map of keys.
     before, _, rest = page.partition(_KEYS_FROM)
     _, _, after = rest.partition(_KEYS_TO)
     rows = ["| key | does | of |", "|---|---|---|"]

@@ -60,6 +60,9 @@ def start_time_ns(process: psutil.Process) -> int:
         after_name = Path(f"/proc/{process.pid}/stat").read_bytes().rpartition(b")")[2]
         started_s = int(after_name.split()[_START_TICKS]) / os.sysconf("SC_CLK_TCK")
     except (FileNotFoundError, ProcessLookupError):
+        # psutil tells starts by the clock of now, and the kernel's boot time follows time
+        # synchronization: after minutes a process could be taken for another with its pid. /proc
+        # has ticks since the boot.
         if os.path.exists("/proc/self/stat"):
             import psutil
 

@@ -76,6 +76,8 @@ def _supervise(
     watched = [control, wake]
     while True:
         ended = _reap(child, ended)
+        # A program whose main thread has ended by pthread_exit is a zombie by its state, but lives:
+        # it once outlived gputui.
         alive = descendants(os.getpid(), [])
         if ended is None and child not in alive:
             alive.append(child)  # not waited for yet, so its number is still its own

@@ -339,6 +339,8 @@ class TracedRun:
 
     def _output(self, batches: list[LineBatch]) -> None:
         events: list[AnyEvent] = []
+        # A profiler inside the command takes CUPTI for itself: said once, in a line of what is
+        # printed.
         if not self._told_of_profiler and any(
             _REFUSED in line for batch in batches for line in batch.lines
         ):

@@ -41,6 +41,7 @@ _MOST_BYTES = 8 << 20
 _PIPE_BYTES = 1 << 20
 
 _MOST_COUNTERS = 64
+# The sampler is no program to be looked at.
 _LOADING = {"CUDA_INJECTION64_PATH", "NVTX_INJECTION64_PATH", "LD_PRELOAD", "LD_AUDIT"}
 _LIBRARY = "libcupti.so.13"
 _TOOLKITS = ("/usr/local/cuda", "/usr/local/cuda-13")

@@ -219,6 +219,8 @@ class Separation:
         if more:
             self._sums = self._sums.widened(more)
         others = self._columns[OTHERS]
+        # Kernels that hardly ran share the column of the others, and are not merged again and
+        # again.
         columns = np.array([self._columns.get(key, others) for key in known.tolist()], np.int64)
         return columns[rows]
 

@@ -112,6 +112,7 @@ class NoTensorboard(Cure):
     in_one_run = False
 
     def apply(self, writer: Any) -> Undo:
+        # TensorBoard's writers stay idle in trials, as other trackers do.
         return replaced((writer, "FileWriter", _FileWriter))
 
 

@@ -153,6 +153,8 @@ class KinetoReading(ImportedReading):
         self._thread_names = thread_names
 
     def _horizon(self, tick: int) -> int:
+        # A tick of 5.6 million ranges held 600,000 open instances until its end, and took 12 of 210
+        # s.
         later = self._next + ROWS_AT_ONCE
         return min(tick, int(self._records["start"][later])) if later < len(self._records) else tick
 

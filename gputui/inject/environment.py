@@ -63,6 +63,8 @@ def missing_library_reason() -> str:
     mend = f"{sys.executable} -m gputui.inject.build"
     if all(library.path.is_file() for library in LIBRARIES):
         return f"the capture library is from another version of gputui: run {mend}"
+    # A library of other sources is told by its mark: after an update it wrote what the new reader
+    # did not know, and the run ended with no process seen.
     return f"the capture library is not built: install gcc or clang and run {mend}"
 
 
@@ -210,6 +212,8 @@ def _preloaded(paths: str) -> str | None:
         with contextlib.suppress(OSError, ValueError):
             if os.path.getsize(path) <= _PRELOADED_BYTES:
                 content = Path(path).read_bytes()
+                # What makes a library one that CUDA or NVTX load: then a tool is named that
+                # LD_PRELOAD brings along.
                 if any(word in content for word in (b"InitializeInjection", b"_INJECTION64_PATH")):
                     return holder_of(path)
     return None
@@ -250,6 +254,8 @@ def create_capture_folder(
 def _roots(room_bytes: int) -> Iterator[Path]:
     with contextlib.suppress(OSError):
         free = os.statvfs(SHARED_MEMORY)
+        # No probe is written where shared memory serves: whoever was killed at the wrong moment
+        # left a file.
         if free.f_bavail * free.f_frsize >= room_bytes and os.access(SHARED_MEMORY, os.W_OK):
             yield SHARED_MEMORY
     yield Path(tempfile.gettempdir())  # only where it is needed: it writes a file to try each place
@@ -277,6 +283,7 @@ def _lock(path: Path) -> int | None:
     try:
         lock_fd = os.open(path / LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
         fcntl.flock(lock_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        # The lock may have been removed and made anew between opening and locking it.
         if os.path.samestat(os.fstat(lock_fd), os.stat(path / LOCK_NAME)):
             return lock_fd
     except (FileNotFoundError, BlockingIOError):
@@ -300,6 +307,8 @@ def _remove(path: Path) -> None:
         for entry in list(os.scandir(path)):
             if entry.is_dir(follow_symlinks=False):
                 shutil.rmtree(entry.path, ignore_errors=True)
+            # The lock goes last: whoever is killed meanwhile leaves a folder that the next one
+            # recognizes and removes.
             elif entry.name != LOCK_NAME:
                 os.unlink(entry.path)
     shutil.rmtree(path, ignore_errors=True)

@@ -194,6 +194,7 @@ _OF_ENGINES: tuple[tuple[str, tuple[str, ...]], ...] = (
             r"kv_?cache_(copy|write|store|append|update|scatter)", r"transfer_kv", r"kv_trans_",
             r"uncompact_caches", r"set_kv_buffer", r"(write|store|process|move)_?kv",
             r"kv_?cache_?manager", r"destindex_copy", r"quantize_kv", r"to_q_kv", r"q_to_fp16_kv",
+            # FlashInfer's prefill names the cache, too, and is attention.
             r"^(?!.*(att|mha|mla|flash|rope|rot|gemm|norm|with_?(paged|ragged)?_?kv)).*kv_?cache",
             r"to_kv?cache",
             r"insert_kv?(?![a-z])", r"(append|update|refresh|rewind|evict)_(kv_?)?cache",
@@ -412,9 +413,12 @@ def category(name: str) -> str:
     for pattern, label in _own:
         if pattern.search(name):
             return label
+    # Templates make names of thousands of letters; what tells them apart comes first.
     low = name[:_LOOKED_AT].lower()
     for label, alternatives in _rules():
         for needed, rest in alternatives:
+            # A pattern is compiled once a name has the letters that it needs: compiling all of them
+            # took a good part of a start.
             if needed in low and (rest is None or _compiled(rest).search(low)):
                 return label
     return OTHER

@@ -192,6 +192,8 @@ def launches_one_kernel(call: str) -> bool:
     return is_kernel_launch(call) and not _MANY_KERNELS.search(call)
 
 
+# One pass over the brackets: 20,000 names of 3,000 letters took minutes when each pattern ran over
+# each letter.
 _BRACKET = re.compile("[<>(]")
 
 

@@ -71,4 +71,5 @@ def payload_text(payload: Payload | None) -> str:
         return MISSING
     if payload.type == "bytes":
         return f"{payload.value} bytes"
+    # Here and not in units, which know no events.
     return f"{payload.value:.6g}" if isinstance(payload.value, float) else str(payload.value)

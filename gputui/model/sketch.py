@@ -83,6 +83,8 @@ class Accumulator(Statistics, msgspec.Struct, array_like=True):
         if not isinstance(part, Distribution) or part.buckets:
             pairs = part.values.items() if isinstance(part, Accumulator) else part.counted()
             for value, often in pairs:
+                # A distribution of values and one of buckets add up as records of either do,
+                # whatever came first.
                 key = FINE.middle(value) if is_coarser else value
                 values[key] = count_of(key, 0) + often
         elif is_coarser:

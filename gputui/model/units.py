@@ -41,6 +41,7 @@ def duration(ns: float | None) -> str:
         minutes = round(magnitude / 60e9)
         return f"{sign}{minutes // 60}h{minutes % 60:02d}m"
     if magnitude >= 99.95e9:
+        # Rounded before it is divided: 3,599.6 s would be 60m00s.
         seconds = round(magnitude / 1e9)
         return f"{sign}{seconds // 60}m{seconds % 60:02d}s"
     for unit_ns, name in _DURATIONS:

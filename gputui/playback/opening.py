@@ -328,6 +328,8 @@ def _folded(recording: RecordingReader, number: int, span: tuple[int, int]) -> R
     first_ns, last_ns = end_ns, begin_ns
     for event in recording:
         is_inside = begin_ns <= event.time_ns <= end_ns
+        # Medians are not exported: adding up what they are made of took 15 of 39 s for an hour of
+        # 300 kernels.
         if isinstance(event, CaptureDelta):
             holder = session.holder_of(event.process)
             if holder is None or holder.started.run != number:

@@ -475,6 +475,7 @@ def _phases(run: Run) -> Iterator[str]:
     rows = [row for row in phases if row.share_percent]
     if not rows:
         return
+    # The longest phases get the bars, in the order of the tree: the first ones need not matter.
     least = sorted((row.share_percent or 0.0 for row in rows), reverse=True)[:BARS][-1]
     rows = [row for row in rows if (row.share_percent or 0.0) >= least][:BARS]
     yield f"<h2>Phases by share {escape(share_of(run, phases))}</h2>"

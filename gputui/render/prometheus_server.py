@@ -98,6 +98,8 @@ class _Server(ThreadingHTTPServer):
         self.address_family, place = addresses[0][0], addresses[0][4]
         self.text = text
         self._free = threading.BoundedSemaphore(CONNECTIONS)
+        # A request as a whole has a time: eight clients that sent a byte every two seconds kept
+        # everybody out.
         self._began: dict[socket.socket, float] = {}
         super().__init__((str(place[0]), port), _Handler)
         self._names = None if not _is_loopback(str(place[0])) else {host.casefold(), "localhost"}

@@ -245,6 +245,7 @@ def _alerts(session: Session, run: Run | None) -> Group:
 
 
 def _alert(row: AlertRow) -> str:
+    # An alert may be older than the run.
     since = units.duration(row.since_ns) if row.since_ns >= 0 else "before the start"
     held = f"from {since} to the end"
     if row.held_ns is not None:

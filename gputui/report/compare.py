@@ -393,6 +393,7 @@ class Condition(Threshold, frozen=True):
             return None
         sign = "+" if change > 0 else ""
         shown = f"{sign}{_number(change)}{' %' if self.percent else ''}"
+        # In figures as the table has them: a gate's line had powers of ten.
         return f"{_number(base.amount)} → {_number(value.amount)} ({shown})"
 
     def _find(self, comparison: Comparison) -> list[tuple[Item, Figure]]:

@@ -62,6 +62,8 @@ def cost_of(session: Session, run: Run) -> Cost:
     read_until_ns = run.ended.time_ns if run.ended else run.updated_ns
     reading_ns = max(duration_ns, read_until_ns - run.started.time_ns)
 
+    # CUPTI's part cannot be measured from inside: what it was seen to add to an operation bounds
+    # it.
     least, most = (_slowdown_percent(run, cupti_ns) for cupti_ns in CUPTI_NS)
 
     def share(time_ns: int) -> float | None:

@@ -345,6 +345,7 @@ def has_idle_times(run: Run, process: int, device: int) -> bool:
     if use is None or not use.operations:
         return True
     return (
+        # Gaps that a recording has are shown, also where its streams were cut out of it.
         bool(use.idle is not None and use.idle.count)
         or bool(use.overlap_ns)
         or any(

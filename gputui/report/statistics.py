@@ -315,6 +315,7 @@ def statistics_columns(counted: str) -> tuple[Column[TableRow], ...]:
                  priority=order, label=label, width=width)
             for title, key, get, meaning, kind, order, label, width in _SPREAD
         ),
+        # A median and the longest do not say how long the slow ones are.
         time("P99", "p99_ns", lambda row: row.p99, "What 99 % are at most", kind=float, priority=4,
              label="p99", width=8, in_table=False),
         Column("Median Exact", None, "median_exact", lambda row: row.exact,

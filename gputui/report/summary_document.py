@@ -469,6 +469,7 @@ def hosts_schema() -> Schema:
             "unavailable_reason": _or_null("string"),
             "clock_offset_ns": _or_null("integer"),
             "clock_error_ns": _or_null("integer"),
+            # By reference: the schema of hosts held all of the other again.
             "machine": {"anyOf": [{"$ref": "once.json"}, _NULL]},
         }
     )

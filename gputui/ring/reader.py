@@ -342,6 +342,7 @@ def _checked_capacity(path: Path, header: np.void, size: int) -> int:
 @functools.cache
 def _own_pid_namespace() -> int:
     try:
+        # A pid means nothing in another pid namespace: processes are the same only if both agree.
         return os.stat("/proc/self/ns/pid").st_ino
     except OSError:
         return 0

@@ -266,6 +266,8 @@ def delta(session: Session, run: Run, event: CaptureDelta) -> None:
             session.unknown_references += 1
     unknown = 0
     for tables in (run, run.timing, process):
+        # Kernels of ranges that were never defined count outside every range: they were in no
+        # table, and nothing said so.
         unknown += fold_of(type(tables))(tables, event, places)
     if unknown:
         session.unknown_references += unknown
@@ -294,6 +296,7 @@ _IN_TABLES_ONLY: dict[str, tuple[()]] = dict.fromkeys(declared(CaptureDelta, Rea
 
 def _without_tables(delta: CaptureDelta) -> CaptureDelta:
     def bare(times: Distribution | None) -> Distribution | None:
+        # Values are what medians are made of, and an exporter's session shows none.
         return times and replace(times, values=())
 
     return replace(
@@ -384,6 +387,8 @@ def _holder(session: Session, instance: str) -> int | None:
     matching = [
         index
         for index, gpu in session.gpus.items()
+        # CUDA_VISIBLE_DEVICES may name a MIG instance, which is no GPU's UUID: its work was once
+        # counted as GPU 0's.
         for part in gpu.facts.mig_instances
         if part.uuid.lower().startswith(name)
         or name == f"mig-{gpu.facts.uuid}/{part.gpu_instance_id}/{part.compute_instance_id}".lower()

@@ -207,6 +207,7 @@ class Stretches(msgspec.Struct):
         place = _FIGURES * self.fields.index(field) + 1
         for _, middle_ns, figures in reversed(self.complete):
             value = memoryview(figures).cast("f")[place]
+            # Before the first sample there is no mean: NaN stands for it in the array.
             yield middle_ns, None if math.isnan(value) else value
 
     def figures(

@@ -154,6 +154,8 @@ def _untested_cupti(run: Run) -> str | None:
     if newest <= NEWEST_CUPTI:
         return None
     return (
+        # Records are read by one table of fields, checked against NVIDIA's headers up to that
+        # version.
         f"version {newest} is newer than {NEWEST_CUPTI}, the newest tested: figures of kernels and "
         "copies may be wrong"
     )
@@ -174,6 +176,8 @@ def _nothing_annotated(run: Run) -> str | None:
         return None
     if any(process.attached.annotated for process in run.processes.values()):
         return None
+    # Not before a GPU is used: a slow import of torch was once taken for a program without
+    # annotations.
     if run.is_active and not any(_sees_kernels(process) for process in run.processes.values()):
         return None
     return (

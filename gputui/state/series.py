@@ -189,6 +189,8 @@ class Integral(msgspec.Struct):
                 if self.first_rate is None:
                     self.first_rate = self.last_rate
         self.newest_ns, self.newest_total = time_ns, total
+        # Only the newest reading between two kept moments is copied: each one of nine figures had
+        # an hour of eight GPUs open in 1.9 s instead of 1.0.
         if not self.readings % self.every:
             self._keep(self.readings + self.every, (time_ns,), (total,))
         self.readings += 1

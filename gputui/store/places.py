@@ -115,6 +115,7 @@ def open_regular(path: Path) -> BinaryIO:
     except (OSError, ValueError) as error:
         why = reason(error) if isinstance(error, OSError) else str(error)
         raise JournalError(f"cannot read {path}: {why}") from None
+    # Of the open file: a pipe or a device that is named as a recording was waited for.
     mode = os.fstat(descriptor).st_mode
     if not stat.S_ISREG(mode):
         os.close(descriptor)

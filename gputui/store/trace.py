@@ -180,6 +180,7 @@ class TraceReader:
         except OSError as error:
             raise JournalError(f"cannot read {path}: {reason(error)}") from None
         head = np.frombuffer(start[: HEAD.itemsize].ljust(HEAD.itemsize, b"\0"), HEAD)[0]
+        # A trace that nothing was written to has a whole head, and is an empty one.
         if head["magic"] != MAGIC or len(start) < HEAD.itemsize:
             raise JournalError(f"{path} is not a gputui trace")
         if head["version"] != VERSION or head["record_bytes"] != RECORD_BYTES:
@@ -220,6 +221,7 @@ class TraceReader:
             if place >= capacity:
                 return
             count = min(PORTION, self._last - row, capacity - place)
+            # Read, not mapped: a trace that is cut meanwhile ended gputui with SIGBUS.
             records = self._read(place, count)
             yield records
             if len(records) < count:
@@ -333,6 +335,7 @@ class TraceWriter:
         self._names_end = 0
         self._reserved = 0
         self._written = 0
+        # The head counts too: a file of 1 MiB was once larger than its limit by its head.
         self._capacity = (limit_bytes - RECORDS_AT) // RECORD_BYTES
         self._block = _block_records(self._capacity)
         self._index = np.tile(_NOTHING, (-(-self._capacity // self._block), 1, 1))

@@ -109,6 +109,7 @@ def measured_text(trial: Trial) -> str:
         return units.MISSING
     if trial.gain_low is None or trial.gain_high is None:
         return f"{_times(trial.gain)}×"
+    # An interval this wide says no more than its middle.
     if trial.gain_high > MOST_WIDE * trial.gain_low:
         return f"about {_times(trial.gain)}×"
     return f"{_times(trial.gain)}× ({_times(trial.gain_low)} to {_times(trial.gain_high)})"

@@ -95,6 +95,7 @@ def _watch(live: Live, session: Session, limit_s: float, tell: Callable[[str], N
     has_steps = False
     while live.has_run:
         seconds = time.monotonic() - began_s
+        # A program that loads long has no steps until then.
         if seconds > (limit_s if has_steps else max(limit_s, LOADING_S)):
             return
         time.sleep(LOOK_S)
@@ -167,6 +168,7 @@ def plan(findings: Sequence[Finding], *, everything: bool = False) -> list[Candi
                 continue
             candidate = Candidate(cure.name, cure, finding, _forecast(finding, cure))
             before = chosen.get(cure.name)
+            # What a finding's advice names is tried first.
             if before is None or candidate.order < before.order:
                 chosen[cure.name] = candidate
     for cure in known.values():

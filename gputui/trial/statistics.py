@@ -61,6 +61,8 @@ class MeasuredGain(NamedTuple):
         width = self.high / self.low
         if self.is_claimed:
             return bool(width < max(PRECISE, self.middle**PART))
+        # A large gain need not be known as precisely as a small one: nobody needs more pairs for
+        # it.
         return self.high < LEAST_GAIN and (self.high > 1.0 / LEAST_GAIN or width < PRECISE)
 
 

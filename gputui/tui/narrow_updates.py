@@ -142,6 +142,7 @@ class Sent:
             return False
         whole = [strip for strip in line if strip is not None]
         self._lines[y] = whole, now_s
+        # A line counts as sent where it is sent: pictures taken at once lacked lines.
         return whole == there and now_s - sent_s <= _SAME_S
 
 

@@ -167,6 +167,8 @@ class Terminal(LinuxDriver):
                 elif number == signal.SIGHUP:
                     self._loop.add_signal_handler(number, self._app.hang_up)
                 else:
+                    # SIGQUIT, SIGABRT and SIGUSR1 once left raw mode, the alternate screen and the
+                    # mouse on.
                     self._loop.add_signal_handler(number, self._app.exit)
         self.is_entered = True
         super().start_application_mode()  # type: ignore[no-untyped-call]

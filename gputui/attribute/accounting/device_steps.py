@@ -153,6 +153,7 @@ def _part_bounds(start_ns: int, end_ns: int) -> Int64s:
 
 
 def _thousandths(amounts: Int64s, lengths: Int64s) -> Int64s:
+    # Thousandths: of a part busy and idle add up, and whole percents did not.
     shares: Int64s = np.rint(1000 * amounts / lengths).clip(0, 1000).astype(np.int64)
     return shares
 
@@ -394,6 +395,7 @@ class DeviceSteps:
     def _sum_up(self, classified: list[Classified]) -> list[Part]:
         deltas: list[Part] = []
         steady = [entry for entry in classified if entry.scope is Scope.STEADY]
+        # Steps in parts are kept where they are steady: the longest one shown was often warm-up.
         if steady and (self._steady_ns is None or steady[-1].loop != self._steady_loop):
             self._steady_loop = steady[-1].loop
             its = (entry.step.start_ns for entry in steady if entry.loop == self._steady_loop)

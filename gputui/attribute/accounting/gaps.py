@@ -247,6 +247,8 @@ class Blame:
             return
         self._lines_read_ns[thread, kind] = until_ns
         calls = self._threads.calls(thread, kind, since_ns, until_ns)
+        # Of the main thread where a thread without Python waits: anomaly mode's waits are
+        # autograd's and had no line.
         hits = self._threads.lines.within(asked, *calls)
         self.line_hits += [LineHit.from_reading(hit, LEAF_OF_CALL[kind]) for hit in hits]
 

@@ -88,6 +88,7 @@ class Kernels:
         families = self._numbers.setdefault(family(name), len(self._numbers))
         self.families[number] = FIRST_KERNEL + families
         self.cues[number] = cue_of(name)
+        # In no chain: layout changes are a finding of their own, and Triton's kernels are fused.
         self.unlinked[number] = name.startswith("triton_") or bool(CHANGES_LAYOUT.search(name))
 
     def define_shape(self, number: int, threads: int) -> None:

@@ -92,6 +92,7 @@ def _of_source(source: StepSource, moments: dict[Site, Int64s]) -> Site | None:
     every = np.sort(np.concatenate(list(moments.values())))
     gaps = np.diff(np.append(every, every[-1]))
     shares = {
+        # The heaviest of the jitted functions that recur: JAX's set-up has some that recur, too.
         site: len(its) * float(np.median(gaps[np.searchsorted(every, its)]))
         for site, its in moments.items()
     }
@@ -114,6 +115,8 @@ def _of_source(source: StepSource, moments: dict[Site, Int64s]) -> Site | None:
 
 def _is_silent(source: StepSource, moments: Int64s, launched_ns: int) -> bool:
     usual_ns = float(np.median(np.diff(moments)))
+    # Marks count only while the program makes them: a module that was captured in a graph stood for
+    # steps.
     if _RANKS[source] < _RANKS["token"]:
         return launched_ns - int(moments[-1]) > max(HELD_NS, SILENT_STEPS * usual_ns)
     return launched_ns - int(moments[-1]) > max(SILENT_NS, SILENT_STEPS * usual_ns)

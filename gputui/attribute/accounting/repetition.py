@@ -289,6 +289,7 @@ def _quantiles(values: Places, starts: Places, counts: Places) -> list[npt.NDArr
     _, runs = sorted_pairs(groups, values[rows]) if len(groups) else (groups, rows)
     quantiles = []
     for share in (0.1, 0.5, 0.9):
+        # Not interpolated to the last bit as NumPy does: it only has to be compared.
         place = (counts - 1) * share
         below = place.astype(np.intp)
         lower = runs[begins + below]

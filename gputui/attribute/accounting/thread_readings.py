@@ -300,6 +300,8 @@ class ThreadStates:
     def _writes_in(self, number: int, words: list[bytes]) -> bool:
         flags = self._opens.get(number, len(words))
         if flags < len(words):
+            # Opened to be written: a wait for the disk while a checkpoint is saved is no wait for
+            # the next batch.
             return bool(int(words[flags], 16) & os.O_ACCMODE)
         return number in self._writes
 

@@ -147,6 +147,7 @@ class LaunchOrder:
         first = timed.first
         self._main.add(lanes, operations.starts, operations.ends, operations.leaves)
         launched = OrderedLaunches(operations.called_ns, operations.starts, operations.codes, lanes)
+        # Asked once, and not for each batch, whether there are graphs at all.
         if is_graph is not None and (graphs := np.flatnonzero(is_graph.take(calls["name"]))).size:
             tokens = launched.tokens.copy()
             tokens[graphs] = _GRAPH + (records["e"][graphs].astype(np.int64) & 0xFF_FFFF)
@@ -162,6 +163,7 @@ class LaunchOrder:
         moments_ns = np.sort(moments_ns)
         self._settle()
         cuts = (part.cut(np.searchsorted(part.called_ns, moments_ns[0])) for part in self._parts)
+        # Only launches from the first moment on.
         late = [part for part in cuts if len(part.starts)]
         if not late:
             return _EMPTY
@@ -422,6 +424,8 @@ class StepTracker:
         if self._last is None or not len(main):
             return False
         distances = differences(np.append(main, count), self._last - base)
+        # The first anchor is followed only while it comes evenly; where it stays out the others are
+        # looked for.
         return bool(distances.max() < FILLS_IN * period and distances[:-1].min() > period / 2)
 
     def _follow_main(self, mains: Places, period: float) -> None:
@@ -455,6 +459,8 @@ class StepTracker:
             keep = min(keep, self.seen - self._lost_at)
             step = self._find(keep)
         elif step is None and self.level is None and keep >= 2 * FIRST_TRY and self._may_discover():
+            # In the newest quarter of the launches, too: XLA's set-up hid a loop that begins after
+            # it.
             step = self._find(newest := keep // SET_UP)
             keep = keep if step is None else newest
         self._failures = 0 if step else self._failures + 1

@@ -482,6 +482,7 @@ _OF_SSH: tuple[tuple[str, FailureKind, str], ...] = (
     ("No route to host|Network is unreachable", FailureKind.UNREACHABLE, "there is no route to it"),
     ("timed out|Timeout, server", FailureKind.TIME_OUT, "it does not answer"),
     (
+        # What ssh and asyncssh print of a port where no sshd listens: trying again does not help.
         "invalid format|could not read protocol version",
         FailureKind.NO_SSHD,
         "what listens there is no sshd: is it the port?",

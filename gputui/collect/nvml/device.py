@@ -291,6 +291,8 @@ _PCIE = ("pcie_rx_bytes_per_s", "pcie_tx_bytes_per_s")
 
 _NVLINK = ("nvlink_rx_bytes_per_s", "nvlink_tx_bytes_per_s")
 
+# A figure with a call of its own is read by the method named after its field, so that a new one is
+# that method and its declaration.
 _TICK_CALLS = calls_named(field for field in SAMPLE_FIELDS if field not in FIELDS)
 
 _SECOND_READING = "measured from the second reading on"

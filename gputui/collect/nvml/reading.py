@@ -242,6 +242,7 @@ def read_status(
         time_ns=time.time_ns(),
         gpu=facts.index,
         energy_joules=None if energy is None else energy.joules,
+        # Read with the status: the margin and the fan together took a millisecond of each tick.
         temperature_margin_celsius=_margin(library, handle, facts, fields),
         remapped_rows_corrected=None if rows is None else rows.corrected,
         remapped_rows_uncorrected=None if rows is None else rows.uncorrected,

@@ -67,6 +67,7 @@ class Database:
                 if isinstance(name, str)
             )
         except _DAMAGE as error:
+            # A file that SQLite cannot open at all has no connection to close.
             if hasattr(self, "_connection"):
                 self.close()
             self.refuse(error)

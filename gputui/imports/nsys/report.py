@@ -152,6 +152,7 @@ class NsysReport:
             self.damage = f"{error}; read until there"
         finally:
             self.close()
+        # Whoever reads may end the reading, and sees how much was read.
         if self._stopped and self.share_read < 1:
             self.damage = f"{self.name}: reading was stopped at {self.share_read:.0%}"
         # A report does not contain the program's exit status.

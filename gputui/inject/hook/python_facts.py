@@ -81,6 +81,7 @@ class Facts:
         ns = time.perf_counter_ns() - began_ns
         try:
             generation = info["generation"]
+            # As little as can be is between the two readings of the clock that time a collection.
             key: tuple[int, Any, int] = (generation, None, 0)
             if generation == 2 or ns >= LONG_NS:
                 frame = self._program_frame(sys._getframe(1))

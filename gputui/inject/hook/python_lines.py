@@ -34,6 +34,8 @@ MOST_FUNCTIONS = 32
 
 _COMPILING = (
     "/torch/_dynamo/", "/torch/_inductor/", "/torch/_functorch/_aot_autograd/",
+    # What compiles, not what runs compiled code: vmap and the compiled passes have frames of
+    # torch._functorch, too.
     "/torch/_functorch/partitioners", "/triton/compiler/",
     "/triton/runtime/autotuner", "/triton/backends/", "/numba/core/",
     "/jax/_src/interpreters/partial_eval", "/jax/_src/interpreters/mlir", "/jax/_src/compiler",
@@ -96,6 +98,8 @@ class _Sampler(threading.Thread):
         self._pid = os.getpid()
         self._room = MOST_BYTES
         self._known: dict[tuple[Any, int], int] = {}
+        # What is known of each code object: 36 µs for 40 frames with the libraries' functions, 80
+        # when each was looked at anew.
         self._functions: dict[Any, _Function] = {}
         self._period_s = 1 / _rate_hz()
         self.facts: Any = None
@@ -187,6 +191,8 @@ class _Sampler(threading.Thread):
             frame = frame.f_back
             depth += 1
         if kind == "h":
+            # A request that reports, as of metrics at each step, was taken for the wait for the
+            # next batch.
             kind = "w" if reports else "i"
         reported = calling or innermost
         if calling is None:  # an import, say: there is no line that the libraries are called from

@@ -25,6 +25,7 @@ from typing import Any, Sequence  # noqa: UP035
 _HERE = os.path.dirname(os.path.abspath(__file__))
 _CURES = os.path.join(os.path.dirname(os.path.dirname(_HERE)), "cures")
 _TORCH = "torch"
+# Lines of any of these programs are sampled: it once began with torch only.
 _USE_GPUS = {_TORCH, "jax", "cupy", "tensorflow", "pycuda"}
 
 

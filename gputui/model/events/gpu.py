@@ -68,6 +68,8 @@ class GpuFacts(Record, frozen=True, kw_only=True):
     sm_count: Annotated[Integer | None, Metric(
         "SMs", "Streaming multiprocessors", COUNT, "nvmlDeviceGetNumGpuCores", ("Chip", 50),
     )] = None
+    # NVML has no such figure: the driver is asked in the first traced program, or a report of nsys
+    # says it.
     l2_cache_bytes: Annotated[Integer | None, Metric(
         "L2 cache", "Its second-level cache", BYTES,
         "CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE, from the first traced program that uses CUDA, or a "

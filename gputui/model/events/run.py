@@ -157,6 +157,8 @@ class RunEnded(Event, frozen=True, kw_only=True, tag="run_ended"):
     signal: Integer | None = None
     reason: str
     stopped: bool = False
+    # Not the end of reading: where the reader has a backlog, all shares of the run's time would be
+    # too low.
     child_ended_ns: Moment | None = None
     asked_ns: Moment | None = None
     continued: tuple[Integer, ...] = ()

@@ -109,6 +109,7 @@ def _md_summary(session: Session, run: Run | None, _width: int | None) -> str:
     from gputui.render.text_tables import markdown_text, shortened, to_markdown
     from gputui.report.answer import answer
 
+    # At a thousand rows, as the terminal's and the page's tables are: the rest is named.
     cut = map(shortened, tables_with_rows(session, run))
     sections = [to_markdown(table) + f"\n{left_out}\n" * bool(left_out) for table, left_out in cut]
     facts = "".join(f"- {markdown_text(line)}\n" for line in facts_lines(session, run))

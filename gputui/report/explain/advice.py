@@ -178,6 +178,7 @@ def _of_kernels(counts: Counter[_Kind]) -> str | None:
         return ONE_BY_ONE
     if counts["norm"] >= NORMS * counts.total() and counts["backward"]:
         return CLIPS
+    # Decoding trains nothing, and a fused optimizer is fused.
     return WITHOUT_OPTIMIZER if counts["optimizer"] or not counts["backward"] else None
 
 
@@ -219,6 +220,7 @@ def _between_nodes(analysis: Analysis, leaves: Mapping[Leaf, int]) -> str | None
 _OF_CUDNN = re.compile(r"cudnn.*sdpa", re.I)
 
 _NO_CUDNN = "torch.backends.cuda.enable_cudnn_sdp(False)"
+# cuDNN plans its attention anew for each new length.
 PLANS = f"{_NO_CUDNN} if attention's length changes: cuDNN plans each new one; else "
 IN_ATTENTION = (
     f"{_NO_CUDNN}: cuDNN's attention makes a plan for each new length; a KV cache (use_cache=True) "
@@ -295,6 +297,7 @@ def host_advice(analysis: Analysis) -> str:
     if advice not in (LOAD, SAVE) and may and _plans(analysis):
         in_attention = any("attention" in line.inside for line in lines[:1])
         return IN_ATTENTION if in_attention else PLANS + (advice or LESS)
+    # cuDNN chooses how to convolve anew for each new size.
     if any(_CONVOLVES.search(line.inside) for line in lines[:2]):
         return FEW_SIZES + (advice or LESS)
     if advice is None and lines and _COMPUTES.search(lines[0].inside):

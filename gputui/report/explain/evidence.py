@@ -68,6 +68,7 @@ def _calls(analysis: Analysis, leaf: Leaf) -> tuple[str, ...]:
         lines = [line for line in called_lines(run, _READS) if line.is_of_gpu or not line.shape]
         lines.sort(key=lambda line: -line.calls)
     elif leaf is Leaf.ALLOCATION:
+        # Pinning memory in each step has the GPU wait for allocations, too.
         lines = called_lines(run, ("torch.cuda.empty_cache", "pin_memory"))
     else:
         return ()
@@ -213,6 +214,8 @@ def each_cause_once(analysis: Analysis, tree: TimeTree, findings: list[Finding])
     spared = tree.share(ns) if copied else first.recoverable + sum(others.values())
     recoverable = min(spared, 0.999)
     is_saved = any(finding.advice == SAVE for finding in together)
+    # What a library's function saves is copied back, too: a checkpoint was told to take its argmax
+    # on the GPU.
     advice = SAVE if is_saved else REDUCE_FIRST if copied else first.advice
     whole = replace(
         first,

@@ -163,6 +163,7 @@ def waits_among_launches(run: Run, steps: int) -> float | None:
     operations = sum(sums.operations for sums in run.loops.values())
     waits = _waits(run)
     many = operations and waits_a_step(run, steps) >= MANY_WAITS
+    # No CUDA graph can have the waits among a step's launches, so they come first in the advice.
     return waits / operations if many and waits >= WAITS_AMONG_LAUNCHES * operations else None
 
 

@@ -120,6 +120,7 @@ def _readings(run: Run, leaf: Leaf | None) -> Iterator[tuple[int, int, _Seen]]:
     leaf = _READ_AS.get(leaf, leaf) if leaf is not None else None
     counted = _counted(run)
     is_said = leaf in _CALLS or any(line.leaf == leaf for line in counted)
+    # Readings within a thread's waits for the GPU are kept for idle.sync, which had no line.
     said = leaf if is_said else NO_LEAF
     for line in counted:
         own = line.leaf not in (*_CALLS, BESIDE_RUNNING, BESIDE_ASLEEP, RECOMPUTING)

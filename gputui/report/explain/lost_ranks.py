@@ -74,6 +74,7 @@ def hangs(analysis: Analysis, aborted: Collection[int]) -> tuple[Finding, ...]:
         gone = {
             process: ended[process].clean
             for process in missing
+            # A rank that ended before the others is one that they wait for: its end hid the hang.
             if process in ended and ended[process].time_ns - newest[name] < least_ns
         }
         if not all(gone.values()):
@@ -247,6 +248,7 @@ def _errors(run: Run) -> tuple[dict[int, str], set[int]]:
         of_rank = _RANK_LINE.match(line.text)
         if of_rank is None or not (_ERROR.match(of_rank[2]) or _OUT_OF_MEMORY.search(of_rank[2])):
             continue
+        # One that gave up waiting for another is not the first to fail.
         if _ABORTED.search(of_rank[2]):
             aborted.add(int(of_rank[1]))
         else:
@@ -320,6 +322,7 @@ def _ended_early(run: Run) -> tuple[Finding, ...]:
         return ()
     first = _first(run, ended)
     rank, detached = ranked[first], run.processes[first].detached
+    # Not one that the launcher ended for the first that went.
     if rank in aborted or detached is None or not detached.clean:
         return ()
     return (

@@ -99,6 +99,7 @@ def overlapping(loops: Iterable[LoopDelta], marks: MarkedSteps) -> set[tuple[int
     return {
         (loop.loop, loop.scope)
         for loop in loops
+        # The moments of marks are those at which they were accounted for.
         if loop.scope is not Scope.SETUP
         and 2 * (min(loop.last_ns, marks.last_ns) - max(loop.first_ns, marks.first_ns))
         > loop.last_ns - loop.first_ns

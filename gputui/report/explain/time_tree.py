@@ -265,6 +265,7 @@ def rows_of_benchmark(run: Run) -> frozenset[str]:
             if outer is not each:
                 rows[outer.definition.name] += each.cpu.count
     several = sum(steps > 1 for steps in rows.values()) > 1
+    # One phase of many steps is no row of a benchmark, nor is a prefill.
     return frozenset(rows) if several else frozenset()
 
 

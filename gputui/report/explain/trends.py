@@ -83,6 +83,8 @@ def steps_grow(analysis: Analysis) -> Iterator[Finding]:
     grown = min(grown_ns / tree.step_mean_ns, 1 - trend.first_ns / tree.step_mean_ns)
     also = ""
     if (planned := _plans_of_growth(analysis, tree)) is not None:
+        # What cuDNN plans for each length goes with a KV cache, as the growth does: growing steps
+        # lead.
         share = f"{100 * planned.recoverable:.0f} % of each step"
         also = f" For each length cuDNN plans attention anew: {share}, under CPU code."
         grown += planned.recoverable

@@ -276,6 +276,7 @@ def _of_ranks(run: Run, cause: Cause) -> Cause:
     if not all_ranks_seen(run):
         return SOME_RANKS
     on_gpu = any(time.leaf == Leaf.COMMUNICATION for time in run.leaf_times.values())
+    # Ranks that wait alike in Gloo were called unbalanced: no collective of theirs runs on the GPU.
     return cause if on_gpu or run.collectives else UNSEEN_COLLECTIVES
 
 

@@ -36,6 +36,8 @@ def _named(attribute: str) -> dict[str, TableSpec[Any]]:
         spec for module in modules for spec in getattr(module, attribute, ())
     ]
     keys = Counter(spec.key for spec in specs)
+    # A table of a workload's may have any name, but of ours the later would silently hide the
+    # other.
     if twice := sorted(key for key, count in keys.items() if count > 1):
         raise ValueError(f"two tables are called {twice[0]!r}: keys must differ")
     return {spec.key: spec for spec in sorted(specs, key=lambda spec: spec.order)}

@@ -96,6 +96,7 @@ def phase_causes(_session: Session, run: Run) -> list[PhaseCauses]:
     for part in run.timing.range_leaves.values():
         own[part.range][leaf_of_number(part.leaf)] += part.ns
     inclusive: dict[Phase, dict[Leaf, int]] = {}
+    # Children before parents, which take in their times.
     for phase in reversed(phase_tree(run, library_domains=False).phases) if own else ():
         leaves: dict[Leaf, int] = defaultdict(int)
         inclusive[phase] = leaves

@@ -265,6 +265,7 @@ PHASES: TableSpec[PhaseRow] = TableSpec(
         percent("of GPU Busy", "gpu_busy_percent", lambda row: row.gpu_busy_percent,
                 "That time, of the time in which a GPU ran anything", kind=float | None, priority=4,
                 seen=if_any),
+        # In points of percent, a unit of its own: a share's error is no share.
         Column("±", show, "gpu_busy_error_points", lambda row: row.gpu_busy_error_points,
                "points",
                "Half the 95 % interval of that, where it is estimated from windows of tracing",

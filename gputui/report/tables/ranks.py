@@ -362,6 +362,7 @@ def _note(_run: Run, rows: Sequence[CollectiveRow]) -> str:
             "or with NCCL_NVTX_DISABLE"
         )
     if rows and not any(row.sums.matched for row in rows):
+        # A short run of comm has all of its collectives in the first second.
         is_early = any(row.sums.ranks > 1 for row in rows)
         why = FIRST_SECOND if is_early else "not matched among ranks"
         return f"{why}: bandwidths and waits are not known"

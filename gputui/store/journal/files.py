@@ -272,6 +272,8 @@ class _Unzstd(_Expanding):
             return
         self._is_in_frame = False
         with contextlib.suppress(self._error):
+            # An empty last block ends the frame if the block before it was complete, and does not
+            # if the file was cut within one: no block has to be parsed.
             self._stream.decompress(_ZSTD_LAST_BLOCK)
         if not self._stream.eof:
             raise CompressionError("it is truncated")

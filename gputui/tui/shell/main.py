@@ -176,6 +176,7 @@ class ViewKeys(Commands):
             source.seek(source.length_s)
             self.say("at the end of the recording: space plays it from the start")
         elif not self.view.CHARTS and (run is None or not run.is_active):
+            # Every key answers: those that change nothing say why.
             self.say("nothing runs now: 0 follows what does")
         elif self.view.drawn == before:
             self.say("the newest is in sight already")
@@ -397,6 +398,8 @@ class MainScreen(ViewKeys):
         if self.view.painted:
             await self._activate()
         else:
+            # Enter typed in one write with the view's key found nothing chosen before the view's
+            # first frame.
             self.call_after_refresh(self._activate)
 
     async def _activate(self) -> None:

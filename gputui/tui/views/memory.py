@@ -143,6 +143,7 @@ class MemoryView(TableView, ChartedView):
         run = self.model.run
         self.mark_phases()
         gpus = len(session.gpus)
+        # A third of a tall screen: with one GPU eleven lines left half of it empty.
         wanted = max(8 + 3 * gpus, height // 3)
         above = max(6, min(height * 2 // 5, wanted), min(gpus + 1, height - 8))
         rows = [*self._above(width, above), *scope_rows(self.model, width, WHOLE)]

@@ -275,6 +275,7 @@ class SessionsView(RecordingKeys):
         paths = [entry.path for entry in self._listed]
         shown = self._listed[self.cursor.window(paths, height - 2)]
         entries = self.library.entries
+        # Of rows out of sight figures are read only where they decide the order.
         self.index.want([*shown, *(found if by in FIGURES else ())])
         before = {entry.path: run_before(entry, entries) for entry in shown}
         columns = recording_columns(

@@ -178,6 +178,7 @@ class TimeAxis(msgspec.Struct, frozen=True):
             roles[column] = "head"
             free = next((n - 1 for n in range(column + 1, count) if line[n] != "─"), count)
             text = fit(name, min(cell_len(name), free - column - 1))
+            # A phase is named on the axis only where its name can be read.
             if len(text) >= min(_LEAST_NAME, len(name)) and cell_len(text) == len(text):
                 for place, character in enumerate(text, start=column + 1):
                     line[place], roles[place] = character, "head"
@@ -226,6 +227,8 @@ def block_rows(values: Sequence[float | None], maximum: float, height: int) -> S
 @lru_cache(maxsize=64)
 def _block_rows(values: tuple[float | None, ...], maximum: float, height: int) -> tuple[str, ...]:
     full = height * 8
+    # Cells from a table of eighths, no tuple for each sample: an idle tick at 160×50 took 17 ms of
+    # CPU, and 11 since.
     scale = full / maximum if maximum > 0 else 0.0
     eighths = [
         0 if value is None or not value > 0 or not scale

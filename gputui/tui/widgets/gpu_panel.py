@@ -103,6 +103,7 @@ def _panel(
         rows = [*rows[: height - 2], ((f" {'Energy':<16}", "label"), (" · ".join(words), "value"))]
     elif words:
         facts = [words[0], *facts]
+    # As much of clock and temperature as fits: six figures take three lines at 80 columns.
     while facts and cell_len(" · ".join(facts)) + cell_len(title) + 8 > width:
         facts.pop()
     return Panel(title, rows, " · ".join(facts), view="devices")

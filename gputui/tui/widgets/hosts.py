@@ -255,6 +255,7 @@ def host_line(row: HostRow, gpus: int, width: int, interval_s: float) -> Row:
     if row.kind is Class.WITHOUT_GPU:
         return clip((name, (f" {row.problem}", "dim")), width)
     shown = list(session.gpus.values())
+    # Bounded: 64 hosts of any number of GPUs are drawn at each tick.
     cells = [_cell(gpu, session.now_ns, interval_s) for gpu in shown[:gpus]]
     cells.append((" " * (GPU_WIDTH * (gpus - len(cells))), "text"))
     used, total, power = _sums(host)

@@ -222,6 +222,8 @@ class LineView(Widget):
         name = f"{role} blank" if blank else role
         style = self._looks.get(name)
         if style is None:
+            # The looks of all roles are worked out once, from the main screen: doing so in each
+            # view delayed the first frame.
             palette = self.app.screen_stack[0]
             background = self.background_colors[1]
             part = palette.get_component_rich_style(f"line--{role}", partial=True)

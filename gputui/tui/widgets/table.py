@@ -190,6 +190,7 @@ class Cursor(msgspec.Struct):
         lowest = self.index if last is None else max(self.index, last)
         self.offset = min(max(self.offset, lowest - height + 1), self.index)
         self.offset = max(0, min(self.offset, len(keys) - height))
+        # A click below the table chose a row that is not drawn.
         self.shown = range(self.offset, min(self.offset + height, len(keys)))
         return slice(self.offset, self.offset + height)
 
