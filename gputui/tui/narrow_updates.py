@@ -1,16 +1,18 @@
 """Send only the cells that changed, and of their looks only what differs from the cell before.
 
-Textual repaints a line from its left edge to the last cell that changed: a flat chart that moves
-on by a column changes a cell at either end of what is known, and each of its rows would be sent
-anew, 5 kB of an idle machine's screen. It also sets every span's colours and takes them back, 40
-bytes for a word of five.
+Textual sends what a widget painted anew, whether or not it differs from what stands there: a table
+of which one cell changed is sent whole, and a new view, which is laid out twice, twice. Here what
+was sent last is kept, and only the cells that differ are sent: of a table of 40 rows and 12 columns
+in which a cell in twenty changes 0.3 kB instead of 3.1. Textual also sets every span's colours and
+takes them back, 40 bytes for a word of five.
 """
 
 from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator
+from itertools import chain, repeat
 
 from rich.color import ColorSystem
 from rich.console import Console
@@ -124,86 +126,140 @@ def _look(style: Style, system: ColorSystem) -> _Look:
     return look
 
 
-class Sent:
-    """The whole lines that went to the terminal, and when."""
+_NEAR = 12
+"""Cells between two changes that cost less than moving the cursor past them."""
+
+
+def changed_runs(old: Strip, new: Strip) -> list[tuple[int, int]]:
+    """The cells that differ between two strips of one width, as (start, end)."""
+    if not (is_narrow(old.text) and is_narrow(new.text)):
+        return [] if old == new else [(0, new.cell_length)]
+    runs: list[tuple[int, int]] = []
+    for cell in _changed_cells(old, new):
+        if runs and cell - runs[-1][1] < _NEAR:
+            runs[-1] = (runs[-1][0], cell + 1)
+        else:
+            runs.append((cell, cell + 1))
+    return runs
+
+
+def _changed_cells(old: Strip, new: Strip) -> list[int]:
+    """The places of characters that differ in themselves or in their style: found segment by
+    segment where these are as long as before, as most are."""
+    if [len(text) for text, _, _ in old] != [len(text) for text, _, _ in new]:
+        cells = enumerate(zip(_characters(old), _characters(new), strict=True))
+        return [
+            cell
+            for cell, ((was, was_in), (now, now_in)) in cells
+            if was != now or not (was_in is now_in or was_in == now_in)
+        ]
+    changed: list[int] = []
+    start = 0
+    for (was_text, was_style, _), (text, style, _) in zip(old, new, strict=True):
+        if not (was_style is style or was_style == style):
+            changed += range(start, start + len(text))
+        elif was_text != text:
+            pairs = enumerate(zip(was_text, text, strict=True), start)
+            changed += [cell for cell, (was, now) in pairs if was != now]
+        start += len(text)
+    return changed
+
+
+def _characters(strip: Strip) -> Iterator[tuple[str, Style | None]]:
+    return chain.from_iterable([zip(text, repeat(style)) for text, style, _ in strip])
+
+
+class Frame:
+    """What stands on the terminal: by line, its pieces by the column they begin in."""
 
     def __init__(self) -> None:
-        self._lines: dict[int, tuple[list[Strip], float]] = {}
+        self._lines: dict[int, dict[int, Strip]] = {}
+        self._whole_s = 0.0
 
     def forget(self) -> None:
         """Something else was drawn."""
         self._lines = {}
 
-    def is_there(self, y: int, line: Sequence[Strip | None] | None) -> bool:
-        """Whether a line, which is sent now, was sent just before; None is a part of one."""
+    def begin_whole(self) -> None:
+        """All lines are drawn: those just sent stand there, of others nobody knows."""
         now_s = time.monotonic()
-        there, sent_s = self._lines.pop(y, ([], 0.0))
-        if line is None or None in line:
-            return False
-        whole = [strip for strip in line if strip is not None]
-        self._lines[y] = whole, now_s
-        # A line counts as sent where it is sent: pictures taken at once lacked lines.
-        return whole == there and now_s - sent_s <= _SAME_S
+        if now_s - self._whole_s > _SAME_S:
+            self.forget()
+        self._whole_s = now_s
+
+    def changed(self, x: int, y: int, strip: Strip) -> list[tuple[int, int]]:
+        """The cells of a piece that are not there yet; from now on they are."""
+        line = self._lines.setdefault(y, {})
+        before, width = line.get(x), strip.cell_length
+        if before is None or before.cell_length != width:
+            overlaps = [start for start, piece in line.items()
+                        if start < x + width and x < start + piece.cell_length]  # fmt: skip
+            for start in overlaps:
+                del line[start]
+            runs = [(0, width)] if width else []
+        else:
+            runs = [] if before is strip else changed_runs(before, strip)
+        line[x] = strip
+        return runs
 
 
-def _by_column(span: tuple[int, int, int]) -> tuple[int, int]:
-    y, start, end = span
-    return (start, y) if end - start == 1 else (-1, y)
+def _by_column(run: tuple[int, int, int, int, Strip]) -> tuple[int, int]:
+    x, y, start, end, _ = run
+    return (x + start, y) if end - start == 1 else (-1, y)
 
 
 class NarrowUpdate(ChopsUpdate):
-    """The changed spans of lines, cut at both ends."""
+    """The pieces of lines that may have changed, without the cells that did not."""
 
-    def __init__(self, update: ChopsUpdate, width: int, sent: Sent) -> None:
+    def __init__(self, update: ChopsUpdate, width: int, frame: Frame) -> None:
         super().__init__(update.chops, update.spans, update.chop_ends)
         self._width = width
-        self._sent = sent
+        self._frame = frame
 
     def render_segments(self, console: Console) -> str:
         """The sequences for the terminal."""
+        runs = []
+        for y, first, last in self.spans:
+            # A piece beside the span may be that of what lies under the widget there.
+            for stop, (x, strip) in zip(self.chop_ends[y], self.chops[y].items(), strict=False):
+                if strip is not None and x < last and stop > first:
+                    runs += [(x, y, *run, strip) for run in self._frame.changed(x, y, strip)]
         pen = Pen(console, self._width)
         # Charts beside one another each move on by a column: down one, then down the next, instead
         # of across both in each line, which would cost a move and a colour a cell.
-        for y, start, end in sorted(self.spans, key=_by_column):
-            line = self.chops[y]
-            is_whole = end - start >= self._width
-            if self._sent.is_there(y, list(line.values()) if is_whole else None):
-                continue
-            for stop, (x, strip) in zip(self.chop_ends[y], line.items(), strict=False):
-                if strip is None or x >= end or stop <= start:
-                    continue
-                first, last = max(x, start), min(stop, end)
-                pen.move_to(first, y)
-                pen.write(strip, first - x, last - x)
+        for x, y, start, end, strip in sorted(runs, key=_by_column):
+            pen.move_to(x + start, y)
+            pen.write(strip, start, end)
         return pen.text()
 
 
 class FullUpdate(LayoutUpdate):
-    """All lines; those that are there already are not sent."""
+    """All lines; of those just sent, what changed since."""
 
-    def __init__(self, update: LayoutUpdate, sent: Sent) -> None:
+    def __init__(self, update: LayoutUpdate, frame: Frame) -> None:
         super().__init__([list(line) for line in update.strips], update.region)
-        self._sent = sent
+        self._frame = frame
 
     def render_segments(self, console: Console) -> str:
         """The sequences for the terminal."""
         pen = Pen(console, self.region.right)
-        for y, line in enumerate(map(list, self.strips), self.region.y):
-            if not self._sent.is_there(y, line):
-                pen.move_to(self.region.x, y)
-                for strip in line:
-                    pen.write(strip, 0, strip.cell_length)
+        self._frame.begin_whole()
+        for y, line in enumerate(self.strips, self.region.y):
+            x = self.region.x
+            for strip in line:
+                for start, end in self._frame.changed(x, y, strip):
+                    pen.move_to(x + start, y)
+                    pen.write(strip, start, end)
+                x += strip.cell_length
         return pen.text()
 
 
 class NarrowCompositor(Compositor):
-    """Textual's, with such updates, and no line twice: a new view is laid out two times, the first
-    screen four times.
-    """
+    """Textual's, with such updates."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.sent = Sent()
+        self.frame = Frame()
 
     def _get_renders(
         self, crop: Region | None = None
@@ -221,8 +277,8 @@ class NarrowCompositor(Compositor):
     def render_partial_update(self) -> ChopsUpdate | None:
         """What changed since the last one."""
         update = super().render_partial_update()
-        return None if update is None else NarrowUpdate(update, self.size.width, self.sent)
+        return None if update is None else NarrowUpdate(update, self.size.width, self.frame)
 
     def render_full_update(self, simplify: bool = False) -> LayoutUpdate:
         """Everything."""
-        return FullUpdate(super().render_full_update(simplify), self.sent)
+        return FullUpdate(super().render_full_update(simplify), self.frame)

@@ -15,7 +15,6 @@ from gputui.state import Session
 from gputui.tui.app import GputuiApp, Pace
 from gputui.tui.dialogs.dialog import Frame
 from gputui.tui.source import Options
-from gputui.tui.widgets.line_view import LineView
 from tests.tui.scripted import Batch, ScriptedSource
 
 PATIENCE_S = 60
@@ -81,7 +80,7 @@ class Shown:
 
     @property
     def lines(self) -> list[str]:
-        """The text of the topmost screen, widget after widget from the top."""
+        """The text of the topmost screen."""
         if self.app.screen is not self.app.main:
             frame = next(iter(self.app.screen.query(Frame)), None)
             shown = self.app.screen.region if frame is None else frame.region
@@ -89,9 +88,7 @@ class Shown:
             strips = self.app.screen._compositor.render_strips()
             of_frame = strips[shown.y : shown.bottom]
             return [strip.crop(inside.x, inside.right).text.rstrip() for strip in of_frame]
-        views = self.app.screen.query(LineView)
-        shown = sorted((v for v in views if v.is_on_screen), key=lambda v: v.region.y)
-        return [line.rstrip() for view in shown for line in view.drawn]
+        return [strip.text.rstrip() for strip in self.app.screen._compositor.render_strips()]
 
     @property
     def text(self) -> str:

@@ -17,8 +17,7 @@ from textual.strip import Strip
 from gputui.model.events import MachineSample
 from gputui.state import Session
 from gputui.tui.app import GputuiApp, Pace
-from gputui.tui.narrow_updates import Pen
-from gputui.tui.widgets.canvas import changed_runs
+from gputui.tui.narrow_updates import Frame, Pen, changed_runs
 from tests.bench.bench_screen import CountingDriver
 from tests.conftest import DATA
 from tests.tui import scripted
@@ -62,15 +61,33 @@ async def test_unchanged_figures_write_nothing(monkeypatch: pytest.MonkeyPatch) 
             assert CountingDriver.sent == before, key
 
 
+def _strip(*parts: tuple[str, str]) -> Strip:
+    return Strip([Segment(text, Style(color=color)) for text, color in parts])
+
+
 def test_only_the_changed_cells_count() -> None:
-    old = (("label ", "label"), ("12 %", "value"), ("                    x", "text"))
-    new = (("label ", "label"), ("13 %", "value"), ("                    y", "text"))
+    label, blanks = ("label ", "red"), ("                    ", "white")
+    old = _strip(label, ("12 %", "blue"), blanks, ("x", "white"))
+    new = _strip(label, ("13 %", "blue"), blanks, ("y", "white"))
     assert changed_runs(old, new) == [(7, 8), (30, 31)]
-    assert changed_runs(old, old) == []
-    assert changed_runs((("12", "a"), ("3", "b")), (("123", "a"),)) == [(2, 3)]
-    assert changed_runs((("日 ", "a"),), (("日x", "a"),)) == [(0, 3)]
+    assert changed_runs(old, _strip(label, ("12 %", "blue"), blanks, ("x", "white"))) == []
+    assert changed_runs(_strip(("123", "red")), _strip(("12", "red"), ("3", "blue"))) == [(2, 3)]
+    assert changed_runs(_strip(("日 ", "red")), _strip(("日x", "red"))) == [(0, 3)]
     odd = "日e\u0301"  # two cells and one that takes none: as many characters as cells
-    assert changed_runs(((odd + "a", "a"),), ((odd + "b", "a"),)) == [(0, 4)]
+    assert changed_runs(_strip((odd + "a", "red")), _strip((odd + "b", "red"))) == [(0, 4)]
+
+
+def test_a_frame_knows_what_stands_where_pieces_moved() -> None:
+    frame = Frame()
+    whole, left, right = (_strip((text, "red")) for text in ("abcdef", "abc", "xyz"))
+    assert frame.changed(0, 3, whole) == [(0, 6)]
+    assert frame.changed(0, 3, _strip(("abcdef", "red"))) == []
+    assert frame.changed(3, 3, right) == [(0, 3)]
+    assert frame.changed(0, 3, left) == [(0, 3)]
+    assert frame.changed(3, 3, _strip(("xyw", "red"))) == [(2, 3)]
+    assert frame.changed(0, 3, whole) == [(0, 6)]
+    frame.forget()
+    assert frame.changed(0, 3, whole) == [(0, 6)]
 
 
 def test_a_pen_changes_only_what_differs_and_ends_bare() -> None:

@@ -333,12 +333,12 @@ class MainScreen(ViewKeys):
     # --- events
 
     def on_resize(self) -> None:
-        self._compositor.sent.forget()
+        self._compositor.frame.forget()
         self.call_after_refresh(self.draw)
 
     def on_screen_resume(self) -> None:
         """A dialog was closed."""
-        self._compositor.sent.forget()
+        self._compositor.frame.forget()
         self.call_after_refresh(self.draw)
 
     def on_key(self, event: events.Key) -> None:

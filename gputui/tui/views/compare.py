@@ -19,7 +19,7 @@ from gputui.report.tables import metric_text
 from gputui.tui.model import Model
 from gputui.tui.widgets.canvas import Row, labelled, short_names, wrap
 from gputui.tui.widgets.recordings import recording_name
-from gputui.tui.widgets.table import column, column_at, table_rows
+from gputui.tui.widgets.table import column
 from gputui.tui.widgets.table_view import NO_MATCH, TableView
 from gputui.tui.widgets.view import Details
 
@@ -279,13 +279,10 @@ class CompareView(TableView):
         if not self._listed:
             return [*rows, (), ((f"  {NO_MATCH}", "dim"),)]
         room = height - len(rows) - len(foot) - 1
-        window = self.cursor.window([row[:2] for row in self._listed], room)
-        shown = self._listed[window]
-        columns = comparison_columns(table, shown, self._effects)
-        self.first_item_line = len(rows) + 1
-        self.header = (len(rows), lambda x: column_at(columns, shown, width, x))
-        chosen = self.cursor.index - self.cursor.offset
-        rows += table_rows(columns, shown, width, selected=chosen, beyond=self.cursor.beyond)
+        columns = comparison_columns(table, self._listed, self._effects)
+        keys = [row[:2] for row in self._listed]
+        room = height - len(rows) - len(foot)
+        rows += self.table(columns, self._listed, keys, width, room, len(rows))
         rows += [()] * (height - len(rows) - len(foot))
         return rows + foot
 

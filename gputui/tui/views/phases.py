@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence, Set
-from functools import partial
 
 from msgspec.structs import replace
 
@@ -27,7 +26,7 @@ from gputui.tui.widgets.chart import spark
 from gputui.tui.widgets.no_run import no_run, scope_rows
 from gputui.tui.widgets.run import metric_rows, problems, run_row
 from gputui.tui.widgets.run_panels import telling
-from gputui.tui.widgets.table import Move, column, declared, table_rows
+from gputui.tui.widgets.table import Move, RecordTable, column, declared, table_rows
 from gputui.tui.widgets.table_view import TableView, time_rows
 from gputui.tui.widgets.timeline import LEAST_HEIGHT, newest_rows, timeline_rows
 from gputui.tui.widgets.tree import (
@@ -43,7 +42,7 @@ from gputui.tui.widgets.tree import (
     visible_rows,
     waiting,
 )
-from gputui.tui.widgets.view import Details, Lead, Place
+from gputui.tui.widgets.view import Details, Lead
 
 # What is known of one phase, in rows.
 
@@ -405,6 +404,13 @@ class PhasesView(TableView):
         row = self._chosen()
         return row.path if row is not None else super().copied
 
+    def on_record_table_chosen(self, message: RecordTable.Chosen) -> None:
+        """Its mark opens or closes a phase."""
+        row = self.listed[message.line]
+        if row.has_children and 0 <= message.x - 2 * row.depth < 2:
+            message.prevent_default()
+            self._turn(row.key)
+
     def _turn(self, key: PhaseKey) -> None:
         self.turned ^= {key}
         self.draw()
@@ -437,7 +443,6 @@ class PhasesView(TableView):
             if found is not None:
                 self.cursor.take(keys, found.start)
                 last = found.stop - 1
-        window = self.cursor.window(keys, room, last)
         inherited = any(row.inherited_kernels for row in everything)
         rows = [heading("Phases", width, self._note(tables, run, inherited))]
         self.hint(rows[0], top, "0 follows", "follow")
@@ -456,12 +461,8 @@ class PhasesView(TableView):
         )
         if width >= _WIDE:
             columns += self._energy.columns(tables, everything)
-        for number, row in enumerate(self.listed[window]):
-            if row.has_children:
-                act = partial(self._turn, row.key)
-                at = 2 * row.depth
-                self.places.append(Place(top + 2 + number, at, at + 2, act))
         rows += self.table(columns, self.listed, keys, width, height - 1, top + 1)
+        self.records.keep_in_sight(last)
         if not (self.needle or run.is_active or telling(run, everything)):
             # As helpful as without any range: a library's say nothing of where the time goes.
             more = [(), *wrap(little(run, everything), width, "dim", "  "), (),

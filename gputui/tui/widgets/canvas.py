@@ -10,9 +10,9 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
-from itertools import chain, pairwise, repeat
+from itertools import pairwise
 
 from rich.cells import cell_len, set_cell_size
 
@@ -217,44 +217,6 @@ def bar(fraction: float, width: int) -> str:
     return ("█" * full + (" ▏▎▍▌▋▊▉"[rest] if rest else "")).ljust(width)
 
 
-_NEAR = 12
-"""Cells between two changes that cost less than moving the cursor past them."""
-
-
-def changed_runs(old: Row, new: Row) -> list[tuple[int, int]]:
-    """The cells that differ between two rows of one width, as (start, end)."""
-    before, after = "".join([text for text, _ in old]), "".join([text for text, _ in new])
-    if len(before) != len(after) or not (is_narrow(before) and is_narrow(after)):
-        return [(0, max(1, row_width(old), row_width(new)))]
-    runs: list[tuple[int, int]] = []
-    for at in _changed_cells(old, new):
-        if runs and at - runs[-1][1] < _NEAR:
-            runs[-1] = (runs[-1][0], at + 1)
-        else:
-            runs.append((at, at + 1))
-    return runs
-
-
-def _changed_cells(old: Row, new: Row) -> list[int]:
-    """The places of characters that differ: found span by span where these are as long as before,
-    as most are."""
-    if [len(text) for text, _ in old] != [len(text) for text, _ in new]:
-        cells = enumerate(zip(_characters(old), _characters(new), strict=True))
-        return [at for at, (was, now) in cells if was != now]
-    changed: list[int] = []
-    start = 0
-    for was_span, now_span in zip(old, new, strict=True):
-        text = now_span[0]
-        if was_span != now_span:
-            if was_span[1] != now_span[1]:
-                changed += range(start, start + len(text))
-            else:
-                pairs = enumerate(zip(was_span[0], text, strict=True), start)
-                changed += [at for at, (was, now) in pairs if was != now]
-        start += len(text)
-    return changed
-
-
 _narrow: set[str] = set()
 _MOST_NARROW = 4096
 
@@ -270,11 +232,6 @@ def is_narrow(text: str) -> bool:
         _narrow.clear()
     _narrow.update(unknown)
     return True
-
-
-def _characters(row: Row) -> Iterator[tuple[str, str]]:
-    """Each character, and its role."""
-    return chain.from_iterable([zip(text, repeat(role), strict=False) for text, role in row])
 
 
 # Names of kernels in little room: cut in the middle, and no two alike.

@@ -14,7 +14,7 @@ from textual.geometry import Region
 from textual.strip import Strip
 from textual.widget import Widget
 
-from gputui.tui.widgets.canvas import Row, Span, changed_runs, pad, row_width
+from gputui.tui.widgets.canvas import Row, Span, pad, row_width
 
 # Rows for screen readers: what only eyes read is left out, and marks are words.
 
@@ -91,7 +91,7 @@ class TextFilter(LineFilter):
 
 
 class LineView(Widget):
-    """Draws rows; repaints only the rows that changed, each up to the last changed cell.
+    """Draws rows; repaints only those that changed.
 
     The looks of the roles are component classes of the bottom screen, for all views: computed once,
     not once per widget, they take a tenth of the time to the first frame.
@@ -140,16 +140,16 @@ class LineView(Widget):
             if not self._is_painting:
                 self.refresh()
             return
-        regions = []
         blank = pad((), width)
-        for y, (before, after) in enumerate(zip_longest(old, new, fillvalue=blank)):
-            if before is not after and before != after:
-                self._painted.pop(y, None)
-                regions += [
-                    Region(start, y, end - start, 1) for start, end in changed_runs(before, after)
-                ]
-        if regions and not self._is_painting:
-            self.refresh(*regions)
+        changed = [
+            y
+            for y, (before, after) in enumerate(zip_longest(old, new, fillvalue=blank))
+            if before is not after and before != after
+        ]
+        for y in changed:
+            self._painted.pop(y, None)
+        if changed and not self._is_painting:
+            self.refresh(*[Region(0, y, width, 1) for y in changed])
 
     def draw(self) -> None:
         """Make the rows anew and show them."""

@@ -4,13 +4,22 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Hashable, Sequence
-from typing import Literal, TypeVar
+from functools import partial
+from typing import Any, Generic, Literal, TypeVar
 
 import msgspec
 from rich.cells import cell_len
+from rich.style import Style
+from rich.text import Text
+from textual import events
+from textual.coordinate import Coordinate
+from textual.geometry import Region, Spacing
+from textual.message import Message
+from textual.screen import Screen
+from textual.widgets import DataTable
 
 from gputui.report.schema import Column, TableSpec, columns_that_fit
-from gputui.tui.widgets.canvas import Row, Span, chosen_row, cut_middle, fit
+from gputui.tui.widgets.canvas import Row, Span, chosen_row, cut_middle, fit, row_width
 
 T = TypeVar("T")
 Move = Literal["up", "down", "page_up", "page_down", "home", "end", "left", "right"]
@@ -157,6 +166,11 @@ def moved(at: int, move: Move, page: int, last: int = 10**9) -> int:
     return min(last, max(0, at + steps.get(move, 0)))
 
 
+def _beyond(above: int, below: int) -> str:
+    """Rows out of sight: "2 more ↑ 3 more ↓"."""
+    return " ".join([f"{above} more ↑"] * (above > 0) + [f"{below} more ↓"] * (below > 0))
+
+
 class Cursor(msgspec.Struct):
     """Which row is chosen, by its key, and which rows are in sight."""
 
@@ -174,18 +188,11 @@ class Cursor(msgspec.Struct):
         If the chosen key is gone, the row in its place is chosen. `last` is a row to keep in sight
         too, if both fit.
         """
-        self.keys = keys
-        self.page = max(1, height - 1)
+        self.locate(keys, height)
         if not keys:
-            self.offset = self.index = 0
+            self.offset = 0
             self.shown = range(0)
             return slice(0, 0)
-        if self.key is None or not (self.index < len(keys) and keys[self.index] == self.key):
-            try:
-                self.index = keys.index(self.key)
-            except ValueError:
-                self.index = min(self.index, len(keys) - 1)
-        self.key = keys[self.index]
         height = max(1, height)
         lowest = self.index if last is None else max(self.index, last)
         self.offset = min(max(self.offset, lowest - height + 1), self.index)
@@ -194,11 +201,25 @@ class Cursor(msgspec.Struct):
         self.shown = range(self.offset, min(self.offset + height, len(keys)))
         return slice(self.offset, self.offset + height)
 
+    def locate(self, keys: Sequence[Hashable], height: int) -> None:
+        """Find the chosen one among `keys`, of which so many are in sight. If it is gone, the one
+        in its place is chosen."""
+        self.keys = keys
+        self.page = max(1, height - 1)
+        if not keys:
+            self.index = 0
+            return
+        if self.key is None or not (self.index < len(keys) and keys[self.index] == self.key):
+            try:
+                self.index = keys.index(self.key)
+            except ValueError:
+                self.index = min(self.index, len(keys) - 1)
+        self.key = keys[self.index]
+
     @property
     def beyond(self) -> str:
-        """How many rows are out of sight: "2 more ↑ 3 more ↓"."""
-        above, below = self.shown.start, len(self.keys) - self.shown.stop
-        return " ".join([f"{above} more ↑"] * (above > 0) + [f"{below} more ↓"] * (below > 0))
+        """How many rows are out of sight."""
+        return _beyond(self.shown.start, len(self.keys) - self.shown.stop)
 
     def move(self, move: Move) -> bool:
         """Choose another row; whether it changed."""
@@ -221,3 +242,165 @@ class Cursor(msgspec.Struct):
         if 0 <= index < len(self.keys):
             self.index = index
             self.key = self.keys[index]
+
+
+class Records(msgspec.Struct, Generic[T], frozen=True):
+    """What a table shows, and in which order it stands."""
+
+    columns: Sequence[Column[T]]
+    items: Sequence[T]
+    sorted_by: str | None = None
+    ascending: bool = False
+
+
+_MOST_REMOVED = 20
+"""Lines that are removed one by one, each of which takes longer the longer the table is."""
+
+
+def _look(screen: Screen[Any], role: str) -> Style:
+    return screen.get_component_rich_style(f"line--{role}", partial=True)
+
+
+class RecordTable(DataTable[Text]):
+    """The columns that fit, of any number of lines, in Textual's table: cursor, scrolling, mouse.
+
+    Textual draws every cell in sight anew when one changes: 42 ms for 40 lines of 12 cells. Here a
+    line is one cell, made of what fits when it comes in sight: 5 ms, and of 10,000 lines those in
+    sight alone are made.
+    """
+
+    can_focus = False  # the keys are those of the screen
+
+    class Chosen(Message):
+        """A line was clicked, in this cell of it."""
+
+        def __init__(self, line: int, x: int) -> None:
+            super().__init__()
+            self.line, self.x = line, x
+
+    class TitleClicked(Message):
+        """The title of a column was clicked."""
+
+        def __init__(self, title: str) -> None:
+            super().__init__()
+            self.title = title
+
+    def __init__(self) -> None:
+        super().__init__(cursor_type="row", cell_padding=0, cursor_foreground_priority="css")
+        self._records: Records[Any] | None = None
+        self._drawn: tuple[list[Row], int, int] = ([], 0, 0)
+        """The titles and the lines that are seen, which is the first of them, and their width."""
+        self._first = 0
+        self._room = 1
+        self._kept: int | None = None
+        self._cells: dict[int, Text] = {}
+
+    def fill(self, records: Records[Any], chosen: int | None, height: int) -> None:
+        """Show these, one of them chosen, in so many rows with that of the titles."""
+        self._records = records
+        if not self.columns:
+            self.add_column("", width=1)
+        many = len(records.items)
+        if self.row_count - many > _MOST_REMOVED:
+            self.clear()
+        while self.row_count > many:
+            self.remove_row(str(self.row_count - 1))
+        for number in range(self.row_count, many):
+            self.add_row(height=1, key=str(number))
+        self.show_cursor = chosen is not None
+        self._draw_lines(height)
+        if chosen is not None and chosen != self.cursor_row:
+            self.move_cursor(row=chosen)
+
+    def keep_in_sight(self, line: int | None) -> None:
+        """Scroll to a line too, where the chosen one leaves room for it."""
+        self._kept = line
+        if line is not None:
+            self.call_after_refresh(self._scroll_to_kept)
+
+    def _scroll_to_kept(self) -> None:
+        if self._kept is not None:
+            region, below_titles = Region(0, self._kept + 1, 1, 1), Spacing(1, 0, 0, 0)
+            self.scroll_to_region(region, spacing=below_titles, animate=False, force=True)
+        if self.show_cursor:
+            self.move_cursor(row=self.cursor_row)
+
+    @property
+    def painted(self) -> list[Row]:
+        """The titles and the lines in sight, the chosen one as that."""
+        line = self.cursor_row - self._first + 1 if self.show_cursor else 0
+        return [
+            chosen_row(row, row_width(row)) if number == line > 0 else row
+            for number, row in enumerate(self._drawn[0])
+        ]
+
+    def get_row_at(self, row_index: int) -> list[Any]:
+        """The line as one cell; blank where it is out of sight."""
+        return [self._cells.get(row_index, "")]
+
+    def watch_scroll_y(self, old_value: float, new_value: float) -> None:
+        """Other lines come in sight."""
+        super().watch_scroll_y(old_value, new_value)
+        self._draw_lines(self.size.height)
+
+    def on_resize(self) -> None:
+        """More or fewer do."""
+        self._scroll_to_kept()
+        self._draw_lines(self.size.height)
+
+    def notify_style_update(self) -> None:
+        """Another theme."""
+        self._drawn = ([], 0, 0)
+        super().notify_style_update()
+        if self.is_attached:
+            self._draw_lines(self.size.height)
+
+    def on_click(self, event: events.Click) -> None:
+        """A title, or a line."""
+        event.stop()
+        event.prevent_default()
+        records = self._records
+        line = event.y - 1 + self._first
+        if records is None:
+            return
+        if event.y == 0:
+            title = column_at(records.columns, self._shown_items(), self._width, event.x)
+            if title:
+                self.post_message(self.TitleClicked(title))
+        elif line < self.row_count:
+            self.post_message(self.Chosen(line, event.x))
+
+    @property
+    def _width(self) -> int:
+        return self.styles.width.cells if self.styles.width and self.styles.width.cells else 1
+
+    def _shown_items(self) -> Sequence[Any]:
+        return () if self._records is None else self._records.items[self._first :][: self._room]
+
+    def _draw_lines(self, height: int) -> None:
+        records = self._records
+        if records is None or not height:
+            return
+        self._room = max(1, height - 1)
+        self._first = min(int(self.scroll_y), max(0, len(records.items) - self._room))
+        width = max(1, self._width - (len(records.items) > self._room))
+        shown = self._shown_items()
+        rows = table_rows(
+            records.columns, shown, width, sorted_by=records.sorted_by,
+            ascending=records.ascending,
+            beyond=_beyond(self._first, len(records.items) - self._first - len(shown)),
+        )  # fmt: skip
+        if (rows, self._first, width) == self._drawn:
+            return
+        self._drawn = (rows, self._first, width)
+        look = partial(_look, self.app.screen_stack[0])
+        titles, *lines = [
+            Text.assemble(*((text, look(role)) for text, role in row)) for row in rows
+        ]
+        self._cells = dict(enumerate(lines, self._first))
+        (column,) = self.columns.values()
+        column.label, column.width = titles, width
+        if self.row_count:
+            self.update_cell_at(Coordinate(0, 0), Text())
+        else:
+            self.refresh()

@@ -6,6 +6,8 @@ from collections.abc import Hashable, Sequence
 from functools import partial
 from typing import TypeVar
 
+from textual.app import ComposeResult
+
 from gputui.report.schema import Column
 from gputui.report.statistics import TableRow
 from gputui.report.tables.nsys import API, KERNELS, MEMORY_SIZE, MEMORY_TIME
@@ -13,7 +15,7 @@ from gputui.report.tables.time import TIME
 from gputui.state import Run, Session
 from gputui.tui.model import Model
 from gputui.tui.widgets.canvas import Row, Span, heading
-from gputui.tui.widgets.table import Move, column_at, declared, table_rows
+from gputui.tui.widgets.table import Move, Records, RecordTable, declared, table_rows
 from gputui.tui.widgets.view import Place, View
 
 # Kernels, calls, memory operations and the time tree: what the screen has of their tables.
@@ -72,6 +74,9 @@ class TableView(View):
         """Which of the orders."""
         self.other_way = False
         """Whether it is the reverse of the usual one."""
+        self.records = RecordTable()
+        self._has_table = False
+        self._table_place = (0, 0, 0)
 
     @property
     def tabs(self) -> Sequence[str]:
@@ -120,16 +125,60 @@ class TableView(View):
         self, columns: Sequence[Column[T]], items: Sequence[T], keys: Sequence[Hashable],
         width: int, height: int, top: int, *, sorted_by: str | None = None, ascending: bool = False,
     ) -> list[Row]:  # fmt: skip
-        """A table of the items around the cursor, its header in line `top` of the view."""
-        window = self.cursor.window(keys, height - 1)
-        shown = items[window]
-        self.first_item_line, self.table_width = top + 1, width
-        self.header = (top, lambda x: column_at(columns, shown, width, x))
-        selected = self.cursor.index - self.cursor.offset if self.is_choosing else None
-        return table_rows(
-            columns, shown, width, selected=selected, sorted_by=sorted_by, ascending=ascending,
-            beyond=self.cursor.beyond,
-        )  # fmt: skip
+        """A table of the items: Textual's, which stands from line `top` of the view on, and leaves
+        these rows to it. For who has the screen read out they are rows as others."""
+        if self.is_read:
+            window = self.cursor.window(keys, height - 1)
+            selected = self.cursor.index - self.cursor.offset if self.is_choosing else None
+            return table_rows(
+                columns, items[window], width, selected=selected, sorted_by=sorted_by,
+                ascending=ascending, beyond=self.cursor.beyond,
+            )  # fmt: skip
+        self.cursor.locate(keys, height - 1)
+        lines = max(1, min(height, len(items) + 1))
+        place = (top, width, lines)
+        self._has_table = True
+        if place != self._table_place:
+            self._table_place = place
+            styles = self.records.styles
+            styles.offset, styles.width, styles.height = (0, top), width, lines
+        shown = Records(columns, items, sorted_by, ascending)
+        self.records.fill(shown, self.cursor.index if self.is_choosing else None, lines)
+        return [()] * lines
+
+    def compose(self) -> ComposeResult:
+        """The table, which stands where `table` was called for."""
+        self.records.display = False
+        yield self.records
+
+    def draw(self) -> None:
+        self._has_table = False
+        super().draw()
+        if self.records.display != self._has_table:
+            self.records.display = self._has_table
+
+    @property
+    def painted(self) -> list[Row]:
+        rows = super().painted
+        if self._has_table:
+            top, _, lines = self._table_place
+            rows[top : top + lines] = self.records.painted
+        return rows
+
+    @property
+    def drawn(self) -> list[str]:
+        return ["".join(text for text, _ in row) for row in self.painted]
+
+    def on_record_table_chosen(self, message: RecordTable.Chosen) -> None:
+        """A line was clicked: choose it; if it is chosen already, as Enter."""
+        if message.line == self.cursor.index and self.is_choosing:
+            self.ask("activate")
+        self.cursor.choose(message.line)
+        self.chosen_by_hand()
+        self.draw()
+
+    def on_record_table_title_clicked(self, message: RecordTable.TitleClicked) -> None:
+        self.sort_by(message.title)
 
     def tab_row(self, y: int, width: int, *notes: str) -> Row:
         """Titles of tabs, each of which a click chooses, then as many notes as fit."""
