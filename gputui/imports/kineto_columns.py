@@ -190,7 +190,7 @@ class TraceEvents:
         while not ended:
             more = self._stream.read(PORTION_BYTES)
             held += more
-            # Cut where two events are easily told apart; brackets are counted only where that
+            # Cut where two events are easily distinguished; brackets are counted only where that
             # fails.
             if more and (between := _BETWEEN.search(held, max(0, len(held) - _LAST_BYTES))):
                 events = self._decoded_whole(held[: between.end(1)])

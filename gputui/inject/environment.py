@@ -63,7 +63,7 @@ def missing_library_reason() -> str:
     mend = f"{sys.executable} -m gputui.inject.build"
     if all(library.path.is_file() for library in LIBRARIES):
         return f"the capture library is from another version of gputui: run {mend}"
-    # A library of other sources is told by its mark: after an update it wrote what the new reader
+    # A library of other sources is known by its mark: after an update it wrote what the new reader
     # did not know, and the run ended with no process seen.
     return f"the capture library is not built: install gcc or clang and run {mend}"
 
