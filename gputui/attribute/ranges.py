@@ -469,6 +469,7 @@ class PushPopRanges:
         self._close(ids, ends_ns, np.zeros(len(ids), np.bool_), now_ns)
         for stack in self.stacks.all():
             stack.open_ids, stack.depth = np.empty(0, np.int64), 0
+        # Counted where they close.
         self.start_end.close_open(end_ns, now_ns)
 
     def _pushes(

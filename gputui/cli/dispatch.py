@@ -240,6 +240,7 @@ def _unknown(command: Command, words: Sequence[str], unknown: Sequence[str]) -> 
         if first in [each.name for each in COMMANDS]:
             import shlex
 
+            # As `attach` behind --host.
             return f"did you mean: {shlex.join(['gputui', *after, *before])}"
         flag = "--replay" if len(after) == 1 and ".gputui" in first else "--"
         import shlex

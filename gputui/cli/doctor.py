@@ -308,6 +308,8 @@ FEATURES = (
     Feature(
         "several subscribers",
         ("cuptiSubscribe_v2", "cuptiActivityEnable_v2", "cuptiActivityGetNextRecord_v2"),
+        # The true reason: that a subscriber can never be taken out holds for the older ones here,
+        # too.
         "a program has subscribers of that kind or of the older one, never both: torch.profiler "
         "and other tools in it would get nothing",
     ),

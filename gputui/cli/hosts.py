@@ -315,6 +315,7 @@ def record(options: argparse.Namespace, run: FarRun | None) -> int:
         links = list(fleet.links.values())
     ok = recorder.finish(shows_run=run is not None and not several)
     if run is not None and several and recorder.folder is not None:
+        # The recordings of all hosts lie in one folder, which opens as one session.
         say(f"as one job: gputui --replay {shlex.quote(str(recorder.folder))}")
     if run is not None:
         return status_of(links, options)

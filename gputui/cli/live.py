@@ -343,6 +343,7 @@ def _trace_sampling(text: str, step_range: str | None) -> TraceSampling:
             raise UsageError(
                 f"--trace-steps {text}: steps are whole, and times have a unit: give {_SHARES}"
             )
+    # All of it is judged before the program's range is asked for.
     if fault := _fault(sampling):
         raise UsageError(f"--trace-steps {text}: {fault}")
     if by_steps and not name and (colon or step_range is None):

@@ -266,6 +266,8 @@ class _MachineRecorder(UnattendedRecorder):
         request, failure = self._options.request, self._journal.failure
         if request is None or request.pid is not None:
             return False
+        # The run goes on where the reader of its recording goes: q in a viewer once ended the job
+        # on the other machine.
         if failure and failure not in self._told:
             self._told.add(failure)
             self._is_shown = False
@@ -358,6 +360,7 @@ class _MachineRecorder(UnattendedRecorder):
             if self._session.samples:
                 self._summarize(None)
             return 0 if ok else 1
+        # The command's own status, from the screen, too: the README promises it.
         status = exit_status(run.started.kind, run.ended)
         if self._time_is_up and run.ended and run.ended.stopped:
             # A run ended by --duration did what was requested, whatever its status.
@@ -379,6 +382,7 @@ class _MachineRecorder(UnattendedRecorder):
             return False
         from gputui.collect.traced_run import REFUSED
 
+        # A process that could not be attached to leaves no recording.
         return run.ended.exit_code == REFUSED and not run.processes
 
     def _report(self, run: Run, *, failed: bool) -> None:

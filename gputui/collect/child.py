@@ -35,6 +35,8 @@ def refusal(command: str, search_path: str | None = None) -> tuple[int, str] | N
     status, why = 127, "command not found"
     if os.sep in command:
         if os.path.isfile(command):
+            # Before the screen: a mistyped name filled the terminal and left a recording of
+            # nothing. 126 and 127 are the shell's.
             status, why = 126, "permission denied"
         elif os.path.isdir(command):
             status, why = 126, "it is a folder"
@@ -272,6 +274,8 @@ class Child:
                 ],
                 env=self._environment
                 | {"GPUTUI_REPORT_FD": str(report_write)}
+                # A workload's result would else stand among its output, where the screen shows it
+                # already.
                 | ({} if self._pass_through else {"GPUTUI_REPORT_ONLY": "1"}),
                 stdin=None if self._pass_through else subprocess.DEVNULL,
                 stdout=subprocess.PIPE,

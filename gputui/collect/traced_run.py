@@ -136,6 +136,7 @@ class TracedRun:
         self._told_of_profiler = False
         self._started = False
         self._child_ended_ns: int | None = None
+        # From then on no rank died: after Ctrl-C some rank always had.
         self._asked_ns: int | None = None
         self.ended: RunEnded | None = None
         # A child that cannot be killed must not delay the exit.
@@ -171,6 +172,8 @@ class TracedRun:
             is_first = self._asked_ns is None
             asked_ns = self._asked_ns = self._asked_ns or time.time_ns()
         if is_first and self._started and self.ended is None:
+            # At that moment, not at the end: while torchrun waits for 30 s, the rank that had
+            # obeyed was said to have died.
             self._emit([RunAskedToEnd(time_ns=asked_ns, run=self.number)])
 
     def join(self, timeout_s: float | None = None) -> bool:

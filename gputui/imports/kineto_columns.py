@@ -379,12 +379,14 @@ _MEMORY_KINDS = {
     "Managed Static": 7,
 }  # fmt: skip
 
+# The year 2100, as of all moments (model/events/base.py).
 _LATEST_US = 4_102_444_800_000_000
 
 _LONGEST_US = 1 << 50
 
 _NO_CALL = 0xFFFF_FFFF
 
+# Records have columns of 32 bits.
 _U32 = 0xFFFF_FFFF
 
 

@@ -63,6 +63,7 @@ def attach(pid: int) -> Word:
             raise AttachError(f"process {pid} was started by gputui, which traces it already")
         if _HANDED_OVER in maps:
             raise AttachError(
+                # A library that is there already is not loaded a second time.
                 f"process {pid} carries gputui, but has closed the file by which it is woken: "
                 "restart it"
             )

@@ -246,6 +246,8 @@ def operands(arguments: Sequence[str]) -> tuple[str, ...]:
     return tuple(
         word
         for word, last in zip(arguments, before, strict=False)
+        # Options, their values and numbers do not make another step: what a compiler makes of a
+        # program has other kernels, too.
         if not word.startswith("-") and not last.startswith("-") and not _NUMBER.fullmatch(word)
     )
 

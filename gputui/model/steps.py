@@ -92,6 +92,7 @@ def blocks_of(delta: CaptureDelta) -> Iterator[StepBlock]:
     divided = {(block.device, block.loop) for block in delta.step_blocks}
     whole: dict[tuple[int, int], StepBlock] = {}
     for loop in delta.loops:
+        # A delta may bring a loop's steps in two parts: they are one block.
         key = loop.device, loop.loop
         if key in divided:
             continue

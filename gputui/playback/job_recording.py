@@ -480,6 +480,8 @@ class _Reading:
             if isinstance(event, RunStarted):
                 self.why = event.capture_unavailable_reason or ""
             elif isinstance(event, RunEnded):
+                # Why no rank of a job that is followed comes: its program failed, with its last
+                # line.
                 self.why = f"{event.reason}{': ' * bool(self._last_line)}{self._last_line}"
             elif isinstance(event, RunOutput) and event.lines:
                 self._last_line = event.lines[-1]

@@ -66,6 +66,7 @@ def interruptions(verdict_of_run: Verdict | None) -> list[str]:
 
 def _slow(tree: TimeTree) -> Iterator[str]:
     share = tree.share(tree.slowed_ns * tree.of_processes)
+    # Healthy programs had a line on 0.03 % of their time.
     if not tree.slow_steps or share < SLOWED:
         return
     slow = max(1, tree.slow_program_steps)
@@ -155,6 +156,7 @@ def _why_not(run: Run) -> Group:
         return [Line("No verdict", why_unaccounted(run))]
     if remarks(run):
         return []
+    # Or it was not measured, which is another line.
     return [Line("No verdict", "Nothing ran on a GPU.")]
 
 

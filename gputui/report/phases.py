@@ -433,6 +433,7 @@ class PhaseRow:
         if not any(node.projected.count for node in self.phase.nodes):
             return None
         is_less = self.projected.total < self.gpu_busy_ns and self.inherited_kernels
+        # BACKWARD's work is launched by other threads: its projection was 63 µs of 4.3 s.
         return None if is_less else self.projected.total
 
     @property

@@ -41,6 +41,7 @@ _CLOSE = 0.95
 STEADY_STEPS = "steady steps"
 """The scope of counters where steps are all that they read."""
 
+# Rates of other types are multiples of that of fp16, as data sheets have them.
 _FP16 = "fp16", 1.0
 # fp16 stands for bf16 too, and for whatever a name does not say.
 _TYPES = (

@@ -402,6 +402,7 @@ _WORDS = {
     "cupti": "because CUPTI's buffers were full",
     "domains": "a thread had ranges open in 32 others",
     "deferred": "deferred events are not supported",
+    # In sentences: people read them.
     "places": "because more ranges were open at once than are followed",
 }
 

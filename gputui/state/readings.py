@@ -281,6 +281,8 @@ class Readings(msgspec.Struct):
                 if process.pid in own:
                     mine += process.sm_percent
                 else:
+                    # Only at readings that show the program at work: 5 of 49 programs that had an
+                    # H100 to themselves shared it.
                     others += process.sm_percent
                 used[process.gpu] = mine, others
         for gpu, (mine, others) in used.items():

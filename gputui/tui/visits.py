@@ -123,6 +123,7 @@ class Visits(Threads):
             if self._home is None:
                 self.model.session.apply(self._held)
                 self._held = []
+                # `b` leads back to where a recording was opened.
                 self._home = Home.leave(self._source, self.model, self.main.current)
             elif self._source is not None:
                 self._source.close()

@@ -388,6 +388,7 @@ class DeviceTime:
         begun = np.zeros(len(boundaries), np.int64)
         waiting, self._starts = self._starts, []
         for starts in waiting:
+            # Cut at once, where operations lie apart: each column is looked at once less.
             of_part = np.searchsorted(starts, boundaries)
             begun += of_part
             if of_part[-1] < len(starts):

@@ -476,6 +476,8 @@ class DeviceSteps:
                 leaf,
                 *self._inside[loop, line, leaf].mostly(),
             )
+            # By the leaf that a line's frames speak of: INPUT-BOUND named the forward pass, at
+            # which 58 % of all samples were.
             for (line, leaf), count in sorted(counts.items())
         ]
 

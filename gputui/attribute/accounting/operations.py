@@ -25,6 +25,7 @@ _MEMCPY = int(RecordKind.MEMCPY)  # NumPy compares with an enum three times as s
 FIRST_KERNEL = 64
 """Codes of kernels, and of their families, begin here; below are directions of copies."""
 
+# Above all directions of copies (CUpti_ActivityMemcpyKind ends at 13).
 _MEMSET = 32
 _PAGEABLE = 1
 _HOST_TO_DEVICE, _DEVICE_TO_HOST = 1, 2

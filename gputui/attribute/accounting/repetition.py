@@ -124,6 +124,7 @@ MORE = 1.5
 # Chosen, not measured.
 GRAM = 4
 MOST_ANCHORS = 8
+# Periods within 5 % are looked at together.
 _BUCKET = np.log(1.05)
 _MOST_CELLS = 40_000_000
 
@@ -202,6 +203,7 @@ def find_step(tokens: Tokens, families: Tokens, cues: Cues) -> Level | None:
 
 def _find_step(tokens: Tokens, families: Tokens, cues: Cues) -> Level | None:
     by_name = _choose(_levels(tokens, cues, _buckets(tokens)))
+    # Families are looked at only where they could show more than names do.
     least = 0.0 if by_name is None else MORE * by_name.own
     buckets = _buckets(families)
     if max((len(_near(buckets, bucket)) for bucket in buckets), default=0) > least:
@@ -230,6 +232,8 @@ def _near(buckets: _Buckets, bucket: int) -> list[_Context]:
 
 
 def _levels(tokens: Tokens, cues: Cues, buckets: _Buckets) -> list[Level]:
+    # Segments are counted without looking each launch up: half the time of looking for what
+    # repeats.
     different, numbers = np.unique(tokens, return_inverse=True)
     levels: list[Level] = []
     for bucket in sorted(buckets):

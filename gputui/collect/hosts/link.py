@@ -367,6 +367,7 @@ class HostLink:
             self.run_ended = RunEnded(
                 time_ns=self._newest_ns,
                 run=self.run_started.run,
+                # A recorder that was killed there left its run running on this screen.
                 reason="its recorder there is gone: how it ended is unknown",
             )
             self._emit(HostNews(self.target.name, None, (self.run_ended,)))

@@ -583,6 +583,7 @@ def ended_failure(
     if target.ssh and status == _SSH_FAILED:
         for pattern, kind, line in _OF_SSH:
             if re.search(pattern, text) and not (was_up and kind is FailureKind.BUSY):
+                # One place takes the target apart: three did, in the same words.
                 return Failure(kind, line.format(host=target.ssh, last=last))
         return Failure(FailureKind.LOST, "the link is lost" if was_up else f"ssh failed: {last}")
     if status is None:

@@ -371,6 +371,8 @@ class Device:
             fields = Fields(self._facts.mig_enabled)
             counted = None
             if energy or status:
+                # Once where the status is due too: reading the counter twice was a tenth of an idle
+                # screen's CPU.
                 counted = read_energy(self._library, self._handle, self.index, fields)
             if self.needs_pcie:
                 pcie, pcie_reasons = read_pcie(self._library, self._handle)

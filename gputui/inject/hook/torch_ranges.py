@@ -106,6 +106,7 @@ class Modules:
         try:
             for path, module in submodules(root):
                 if id(module) not in self._handles:
+                    # A module that only has a number is named by its class: Linear[2.0], not 2.0.
                     self._keep(module, _module_name(path, type(module).__name__))
             return self._handles[id(root)]
         except Exception:  # also the program's recursion limit, which it may not reach itself

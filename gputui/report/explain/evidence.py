@@ -114,6 +114,7 @@ def _in_one_phase(run: Run, leaf: Leaf) -> str | None:
             node = run.ranges.get(time.range)
             times[node.path if node is not None else ""] += time.ns
     name, ns = times.most_common(1)[0] if times else ("", 0)
+    # A phase where no line is known: a server between requests was advised to look for a lock.
     if not name or ns < ONE_PHASE * times.total():
         return None
     return f"{100 * ns / times.total():.0f} % of it is in the phase {name}"

@@ -124,6 +124,8 @@ def _hang(
         advice = f"look at its stack: py-spy dump --pid {pids[0]}"
         if run.ended is not None:
             advice = "run it again, and look at its stack while it hangs: py-spy dump --pid PID"
+            # A rank that hung until the run was ended is no more: only that gputui continued it
+            # says that it was stopped.
             if set(pids) <= set(run.ended.continued):
                 detail += "; stopped (SIGSTOP)"
                 advice = "find what stopped it: a debugger, Ctrl-Z, a scheduler"
@@ -371,6 +373,7 @@ def late_starts(analysis: Analysis) -> Iterator[Finding]:
     if len(began) < 2:
         return
     usual_ns = median_low(began.values())
+    # The usual start of all ranks at once: with thousands it took seconds a drawing.
     after = {rank: ns - usual_ns for rank, ns in began.items()}
     late = {rank: ns for rank, ns in after.items() if ns >= LATE_START_NS}
     if not late or len(late) > len(began) / 2:

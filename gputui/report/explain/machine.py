@@ -265,6 +265,7 @@ def memory_grows(analysis: Analysis) -> Iterator[Finding]:
         full, urgent = "", False
         if total:
             left_s = (total - last) / a_second
+            # Memory that is full within a minute leads over what only takes time.
             left, urgent = f"{left_s:.0f} s", left_s < SOON_S
             in_use = f"{units.size(last)} of {units.size(total)}"
             full = (

@@ -352,6 +352,7 @@ def _by_path(rank: RankTime, by_range: Mapping[int, int]) -> Phases:
     run = rank.run
     nodes = {number: run.ranges[number] for number in by_range if number in run.ranges}
     in_steps = {number for number, node in nodes.items() if _is_in_step(run, node)}
+    # By its steps: what a rank did before them names another phase.
     if in_steps and rank.tree is not None and rank.tree.has_steps:
         whole_ns = rank.tree.wall_ns
     else:

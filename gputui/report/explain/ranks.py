@@ -188,6 +188,7 @@ def _last(ranks: Sequence[RankTime], by_match: Mapping[int, Matched]) -> _Last:
     others = [rank_time for rank_time in times if rank_time not in named]
     usual = median(rank_time.late or 0.0 for rank_time in others)
     late = {rank_time.process: (rank_time.late or 0.0) - usual for rank_time in named}
+    # Waited for more than once: a checkpoint that one rank wrote in a short run was enough before.
     if not _are_late_again(named, times, by_match):
         named, share = _blamed(times, by_match)
         others = [rank_time for rank_time in times if rank_time not in named]

@@ -210,6 +210,8 @@ def _is_slower_cpu(tree: TimeTree) -> bool:
     busy, more_busy = mean_and_growth(
         lambda leaf: not LEAVES[leaf].is_idle and leaf not in _CPU_SPEED
     )
+    # The same work on a CPU that is slower for a while is no growth: launches and loading took
+    # longer on an H100's host, twice.
     return by_speed > 0.5 and more_busy * fmean(lengths) < 0.25 * busy
 
 

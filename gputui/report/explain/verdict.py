@@ -236,6 +236,7 @@ def _finding(
         sentence=sentence,
         advice=better_advice(analysis, tree.leaves, leaf) or cause.advice,
         value=100 * recoverable,
+        # The share from which it is a finding: eager Llamas spend a fourth of their time in chains.
         threshold=100 * max(SPEAKS, cause.usual * cause.recoverable),
         source=cause.source or "recoverable share of the wall time",
         share_percent=100 * tree.share(ns),

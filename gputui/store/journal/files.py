@@ -276,6 +276,7 @@ class _Unzstd(_Expanding):
             # if the file was cut within one: no block has to be parsed.
             self._stream.decompress(_ZSTD_LAST_BLOCK)
         if not self._stream.eof:
+            # The same verdict at every offset of a file.
             raise CompressionError("it is truncated")
 
 

@@ -192,6 +192,7 @@ class ViewKeys(Commands):
         if had_ranks or had_scope:
             self.draw()
             self.say(f"scope: {'all ranks, ' * had_ranks}steady steps")
+        # Escape leaves the scope as 0 does, where there is nothing else to clear.
         return had_ranks or had_scope
 
     def action_scope(self) -> None:
@@ -473,6 +474,8 @@ class MainScreen(ViewKeys):
         elif self.follow():
             return
         self.draw()
+        # Where nothing looks different after a key the bottom line says why: 108 keys were silent
+        # in two runs.
         if self.gputui.tour is None and (self.current, self.view.painted) == (before, was):
             if self.model.visited:
                 self.gputui.go_home()

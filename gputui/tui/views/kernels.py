@@ -232,6 +232,8 @@ class KernelsView(TableView):
 
     def _tabs(self, y: int, width: int, tables: Tables) -> Row:
         total = len(self._read.rows) if self._read else 0
+        # No launches of a range whose calls nobody counts: a line of NCCL had thousands of kernels
+        # and none.
         names = "1 name" if total == 1 else f"{total} names"
         return self.tab_row(y, width, self.filter_note, f"{names}, {tables.span}")
 

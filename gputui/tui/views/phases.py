@@ -450,6 +450,7 @@ class PhasesView(TableView):
         if not self.listed:
             text = "no phase matches the filter (Esc clears it)" if everything else waiting(run)
             said = [*rows, *wrap(text, width, "dim", "  ")]
+            # Where a program has no ranges its steps are all that there is to show.
             steps = [] if everything else time_rows(self.model.session, run, width)
             return [*said, (), *steps] if steps else said
         columns = tree_columns(

@@ -242,6 +242,7 @@ class RanksView(View):
         if not ranks:
             return [*self._lost(width), *wrap(_why_none(run), width - 2, "text", "  ")]
         rows = scope_rows(self.model, width, "all ranks, the steady steps")
+        # The view opens with a rank that hangs or died.
         rows += self._lost(width) or _answer(late, why_unknown(run, ranks), width)
         note = "m: the other views of this one"
         if any(one.late is not None for one in ranks):

@@ -125,6 +125,7 @@ def _mode(model: Model, *, short: bool = False) -> Row:
         up = sum(host.is_up for host in model.hosts.values())
         shown = model.hosts[model.host]
         if len(model.hosts) == 1 or short:
+            # Ended, not lost, where its run is over.
             is_over = shown.link.state == "ended"
             mark, role = ("●", "good") if shown.is_up else ("■", "dim") if is_over else ("✗", "hot")
             return ((f"{mark} {fit(model.host, min(24, cell_len(model.host)))}", role),)

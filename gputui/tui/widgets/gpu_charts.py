@@ -60,6 +60,7 @@ def host_items(session: Session) -> list[Row]:
     load = MISSING if host.load_1m is None else f"{host.load_1m:.2f}"
     items: list[Row] = [
         (("host ", "label"), (header.host.hostname[:40], "text")),
+        # In whole percent: tenths only flicker, and each change is bytes to the terminal.
         (("CPU ", "label"), (f"{whole_percent(host.cpu_percent):>5}", "value")),
         (
             ("memory ", "label"),

@@ -242,6 +242,7 @@ def clock(value: int | None, maximum: int | None) -> str:
 def _both(received: float | None, sent: float | None) -> str:
     if received is None and sent is None:
         return MISSING
+    # An idle link's kB/s only flicker: they are not shown.
     return f"in {_link_rate(received)} out {_link_rate(sent)}"
 
 

@@ -78,6 +78,7 @@ def _panel(
         facts = [state, *facts]
     elif state != MISSING:
         facts.append("not throttled" if role == "good" else state)
+    # Of a run that has ended, too, as the summary has it.
     slowed = [f"throttled: {why}" for why in throttled_in(run, gpu.facts.index)[:1]]
     rows: list[Row] = []
     if busy is not None:

@@ -127,6 +127,7 @@ class LineView(Widget):
             rows = readable(rows)
             if (place := chosen_place(rows[:height])) is not None:
                 self.app.cursor_position = self.content_region.offset + place
+        # Rows that are as they were are not padded again: a quarter of an idle screen's calls.
         old, rows = self._rows, rows[:height]
         known = [*zip(self._given, old, strict=True)] if width == self._drawn_width else []
         new = [  # most are as they were

@@ -169,6 +169,7 @@ def recording_columns(
     columns = [
         column("", lambda e: "●" if e.path in marked else " ", 0, right=False, width=1, role="key"),
         column("when", lambda e: when_text(e.started_ns), 4, right=False, width=5),
+        # By the script that ran: each run was called python.
         column("workload", lambda e: program_of(e) or "-", 0, right=False, width=8),
         column(
             "changed",

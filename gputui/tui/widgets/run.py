@@ -166,4 +166,5 @@ def problems(run: Run, width: int, remark: str = "", most: int | None = None) ->
         rows += wrap(f"! {tracing}" if over else tracing, width, "warn" if over else "dim")
     if most is None or len(rows) <= most:
         return rows
+    # A cut of what must be known of a run is marked.
     return [*rows[: most - 1], clip((*rows[most - 1], (" …", "dim")), width)]
