@@ -20,6 +20,7 @@ import numpy as np
 from gputui.attribute.accounting.account import GpuSharing, SharingProcess
 from gputui.attribute.accounting.thread_readings import (
     FETCHES,
+    HOLDS_LOCK,
     LEAF_OF_KIND,
     MAX_THREADS,
     RECOMPUTES,
@@ -257,6 +258,8 @@ class AttachedProcess:
             reading = LineReading(sample.time_ns, sample.line, leaf, fetches, sample.inside)
             if sample.kind == RECOMPUTES:
                 self.process.accounting.add_recomputation(reading)
+            elif sample.kind == HOLDS_LOCK:
+                self.process.accounting.add_lock_holder(sample.thread, reading)
             else:
                 self.process.accounting.add_line(sample.thread, reading)
             self._lines_seen.add(sample.line)

@@ -52,3 +52,47 @@ def test_lines_are_read_as_often_as_it_was_asked_for(
 ) -> None:
     monkeypatch.setenv("GPUTUI_LINES", said)
     assert python_lines._rate_hz() == rate
+
+
+HOLDING = """
+import json, sys, threading, time
+from pathlib import Path
+from gputui.inject.hook import python_lines
+folder, aside = sys.argv[1:]
+rows = [{"a": i, "b": [i] * 4} for i in range(100_000)]
+assert python_lines.start(folder)
+def held():
+    return any(":l:" in path.read_text() for path in Path(folder).glob("lines-*"))
+def dump():
+    for _ in range(100):
+        json.dumps(rows)
+        time.sleep(0.01)
+        if held():
+            return
+if aside == "aside":
+    other = threading.Thread(target=dump)
+    other.start()
+    while other.is_alive():
+        sum(range(100))
+else:
+    for _ in range(5):
+        json.dumps(rows)
+"""
+
+
+@pytest.mark.parametrize("aside", ["aside", "main"])
+def test_a_thread_that_holds_the_lock_of_python_is_named(tmp_path: Path, aside: str) -> None:
+    """One call of json in C, for which nobody else can go on, the sampler neither. The main
+    thread's own calls are where it is."""
+    program = tmp_path / "saves.py"
+    program.write_text(HOLDING)
+    folders = {"PYTHONPATH": os.pathsep.join(sys.path)}
+    child = [sys.executable, str(program), str(tmp_path), aside]
+    subprocess.run(child, env={**os.environ, **folders}, check=True)
+    [path] = tmp_path.glob("lines-*")
+    rows = path.read_text().splitlines()
+    defined = {row.split(" ")[1]: row.split(" ")[3] for row in rows if row.startswith("d ")}
+    held = [row.split(" ")[2].split(":") for row in rows if ":l:" in row]
+    assert {defined[number] for _, number, _, _ in held} == (
+        {"dump"} if aside == "aside" else set()
+    )

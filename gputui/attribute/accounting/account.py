@@ -26,6 +26,7 @@ from gputui.attribute.range_stacks import RangeStacks
 from gputui.attribute.records import TimedOperations
 from gputui.attribute.streams import STREAM
 from gputui.model.events import (
+    BESIDE_RUNNING,
     RECOMPUTING,
     LeafTime,
     LineSamples,
@@ -127,6 +128,14 @@ class Accounting:
         """Add a reading of a line at which a backward pass computed a forward pass again."""
         for device in self.devices.values():
             device.time.blame.line_hits.append(LineHit.from_reading(reading, RECOMPUTING))
+
+    def add_lock_holder(self, thread: int, reading: LineReading) -> None:
+        """Add a reading of a thread that held Python's lock: beside those that launch it is what
+        these wait for."""
+        if thread in self._threads.launching:
+            return
+        for device in self.devices.values():
+            device.time.blame.line_hits.append(LineHit.from_reading(reading, BESIDE_RUNNING))
 
     def define_kernel(self, number: int, name: str) -> None:
         """Note a kernel's demangled name, from which its leaf and its family follow."""

@@ -358,6 +358,9 @@ LEAF_OF_KIND = {
 RECOMPUTES = "k"
 """The kind of autograd's threads while they compute a forward pass again."""
 
+HOLDS_LOCK = "l"
+"""The kind of a thread that held Python's lock while nobody else could go on."""
+
 FETCHES = "i"
 """The kind that fetches its input by itself: of a queue that is read nobody knows."""
 
@@ -371,8 +374,8 @@ class LineOfCode(NamedTuple):
 
 
 class Sample(NamedTuple):
-    """Where one thread was. `kind` is c, i, k, q, r, w or -; `inside` are the libraries' functions
-    that the line is in, the outermost first."""
+    """Where one thread was. `kind` is c, i, k, l, q, r, w or -; `inside` are the libraries'
+    functions that the line is in, the outermost first."""
 
     time_ns: int
     thread: int

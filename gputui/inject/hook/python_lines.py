@@ -8,8 +8,9 @@ anything fails it ends. Python 3.8 and later; nothing of gputui is imported.
 Lines of the file: `d NUMBER LINE FUNCTION PATH` defines a line, `s TIME_NS` is followed by
 `THREAD:NUMBER:KIND:FUNCTIONS` for each thread, where KIND is c (compiling), i (fetching input: a
 data loader, a request to a server), q (reading a queue, which may be input or a server's requests),
-r (in a collective), w (reporting to a server) or - (anything else). FUNCTIONS are the libraries'
-that the line is in, each as the line where it begins, the outermost first, with dots between.
+r (in a collective), w (reporting to a server), l (held the GIL while this sampler waited for it) or
+- (anything else). FUNCTIONS are the libraries' that the line is in, each as the line where it
+begins, the outermost first, with dots between.
 THREAD is 0, and KIND k, where one of autograd's threads computes a forward pass again. Lines that
 begin otherwise are of python_facts.
 """
@@ -31,6 +32,12 @@ MOST_LINES = 20_000
 MOST_THREADS = 16
 DEPTH = 80
 MOST_FUNCTIONS = 32
+
+LATE_NS = 20_000_000
+"""How late a reading is from which a thread held the GIL in one call: between two lines of Python
+it is let go every 5 ms (sys.setswitchinterval)."""
+OF_LATE = 0.5
+"""Part of this time that the thread ran which held it, and that the main thread did not run."""
 
 _COMPILING = (
     "/torch/_dynamo/", "/torch/_inductor/", "/torch/_functorch/_aot_autograd/",
@@ -102,21 +109,30 @@ class _Sampler(threading.Thread):
         # when each was looked at anew.
         self._functions: dict[Any, _Function] = {}
         self._period_s = 1 / _rate_hz()
+        self._read_ns = time.monotonic_ns()
+        self._ran_ns: dict[int, int] = {}
         self.facts: Any = None
         """What else is written, of the hook's python_facts."""
 
     def run(self) -> None:
         with contextlib.suppress(Exception):  # the program goes on without
             while self._room > 0 and os.getpid() == self._pid:
+                due_ns = time.monotonic_ns() + round(self._period_s * 1e9)
                 time.sleep(self._period_s)
-                self._sample()
+                self._sample(time.monotonic_ns() - due_ns)
 
-    def _sample(self) -> None:
+    def _sample(self, late_ns: int) -> None:
         now_ns = time.time_ns()
         frames = sys._current_frames()
         out: list[str] = []
         entries: list[str] = []
-        for thread in threading.enumerate()[:MOST_THREADS]:
+        threads = threading.enumerate()[:MOST_THREADS]
+        holder = self._holder(threads, late_ns)
+        if holder is not None and (held := frames.get(holder.ident or 0)) is not None:
+            line = self._place(held, out)[0]
+            out.append(f"s {now_ns - late_ns // 2} {holder.native_id}:{line}:l:\n")
+            del held
+        for thread in threads:
             frame = frames.pop(thread.ident or 0, None)
             number = getattr(thread, "native_id", None)
             if frame is None or number is None or thread is self:
@@ -143,6 +159,26 @@ class _Sampler(threading.Thread):
             data = "".join(out).encode("utf-8", "replace")
             self._room -= len(data)
             os.write(self._file, data)
+
+    def _holder(self, threads: list[threading.Thread], late_ns: int) -> Any:
+        """The thread that held the GIL while this one waited for it; None where none did for long,
+        or where that was the main one."""
+        before, self._ran_ns = self._ran_ns, {}
+        elapsed_ns, self._read_ns = time.monotonic_ns() - self._read_ns, time.monotonic_ns()
+        ran: dict[Any, int] = {}
+        for thread in threads:
+            number = getattr(thread, "native_id", None)
+            if number is None or thread is self:
+                continue
+            with contextlib.suppress(OSError):  # it has ended
+                # As pthread_getcpuclockid has it, which must not be asked of one that has ended.
+                now_ns = self._ran_ns[number] = time.clock_gettime_ns((~number << 3) | 6)
+                ran[thread] = now_ns - before.get(number, now_ns)
+        main_ns = ran.pop(threading.main_thread(), None)
+        if late_ns < LATE_NS or main_ns is None or elapsed_ns - main_ns < OF_LATE * late_ns:
+            return None
+        holder = max(ran, key=lambda thread: ran[thread], default=None)
+        return holder if holder is not None and ran[holder] >= OF_LATE * late_ns else None
 
     def program_frame(self, frame: Any) -> Any:
         """The first frame of the program's own code among one and those that called it; None if

@@ -231,6 +231,24 @@ def test_what_a_backward_pass_computes_again_counts_though_the_device_is_busy() 
     assert [part.samples for part in found] == [9, 1]
 
 
+def test_a_thread_that_holds_the_lock_is_one_beside_those_that_launch() -> None:
+    accounting = Accounting(1, MAIN, RangeStacks(Strings()), ProgramSteps(1, Strings()), live=False)
+    accounting.devices[0] = steps = DeviceSteps(1, 0, device())
+    launch = np.array([START - 10]), np.array([START - 5])
+    accounting.define_call("cudaLaunchKernel")
+    accounting.add_calls(np.array([0]), np.array([MAIN]), *launch)
+    rows = [
+        (at, at + 10**8, at - 10, at - 5, Leaf.MATMUL) for at in range(START, START + 10**9, 10**8)
+    ]
+    for row in rows:
+        accounting.add_lock_holder(WORKER, LineReading(row[0] + 5 * 10**7, 31))
+        accounting.add_lock_holder(MAIN, LineReading(row[0] + 5 * 10**7, 32))
+    steps.add(operations(*rows))
+    steps.mark([row[0] for row in rows], renewed=False)
+    found = [part for part in steps.collect(None, False) if isinstance(part, LineSamples)]
+    assert {(part.line, part.leaf) for part in found} == {(31, BESIDE_RUNNING)}
+
+
 @pytest.mark.parametrize("stepped", [True, False])
 @pytest.mark.parametrize("computes", [True, False])
 def test_where_other_threads_are_while_the_launching_one_sleeps(
