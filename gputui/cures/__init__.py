@@ -88,6 +88,11 @@ class Cure:
         no use for it."""
         raise NotImplementedError
 
+    def note(self) -> str:
+        """What it has done, once it is off: the calls it made idle. Empty where there is nothing to
+        say."""
+        return ""
+
     def useless(self, _library: Any) -> str | None:
         """Asked once the program is in its loop: why the cure would change nothing there, None
         where it may. A cure that needs runs of its own then gets none."""
@@ -124,8 +129,9 @@ class Application:
 
     Written to the run's private folder as `cures-PID`, a line of JSON for each cure when it is
     first applied: {"cure": name, "applied": true} or {"cure": name, "applied": false, "why":
-    reason}. `names` are applied as soon as their library is there, `switched` when `switch` says
-    so. Either may have an argument: name@argument.
+    reason}; with "note" when it was switched off, where it says what it did. `names` are applied as
+    soon as their library is there, `switched` when `switch` says so. Either may have an argument:
+    name@argument.
     """
 
     def __init__(
@@ -204,6 +210,9 @@ class Application:
             self._said.discard(name)
             self._report(name, f"it could not be switched off: {type(error).__name__}: {error}")
             return False
+        note = self._cures[name].note()
+        if note:
+            self._write({"cure": name, "applied": True, "note": note[:500]})
         return True
 
     def _apply(self, name: str) -> bool:
@@ -223,12 +232,17 @@ class Application:
         return False
 
     def _report(self, name: str, why_not: str | None) -> None:
-        if self._folder is None or name in self._said:
+        if name in self._said:
             return
         self._said.add(name)
         row: dict[str, Any] = {"cure": name, "applied": why_not is None}
         if why_not is not None:
             row["why"] = why_not[:500]
+        self._write(row)
+
+    def _write(self, row: dict[str, Any]) -> None:
+        if self._folder is None:
+            return
         path = os.path.join(self._folder, f"cures-{os.getpid()}")
         try:
             descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)

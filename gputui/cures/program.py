@@ -80,7 +80,7 @@ def _skipped(owner: Any, name: str) -> Undo:
 
 
 class NoSaves(Cure):
-    """Nothing is saved: torch.save, and safetensors where it is imported."""
+    """Nothing is saved: torch.save, and safetensors, pickles and Orbax where they are imported."""
 
     name = "no_saves"
     title = "nothing is saved"
@@ -89,15 +89,37 @@ class NoSaves(Cure):
     change = "save less often, or from another thread (torch.distributed.checkpoint.async_save)"
     advice = "sav"
 
+    _saves = 0
+
     def apply(self, torch: Any) -> Undo:
-        places = [(torch, "save", idle), (torch.serialization, "save", idle)]
-        for name in ("safetensors.torch", "safetensors.numpy"):
-            if name in sys.modules:
-                places.append((sys.modules[name], "save_file", idle))
-        transformers = sys.modules.get("transformers.modeling_utils")
-        if transformers is not None:
-            places.append((transformers.PreTrainedModel, "save_pretrained", idle))
-        return replaced(*places)
+        places = [(torch, "save"), (torch.serialization, "save")]
+        for module, *names in _SAVING:
+            owner: Any = sys.modules.get(module)
+            for name in names[:-1]:
+                owner = getattr(owner, name, None)
+            if owner is not None:
+                places.append((owner, names[-1]))
+        return replaced(*((owner, name, self._counted) for owner, name in places))
+
+    def _counted(self, *_args: Any, **_kwargs: Any) -> None:
+        self._saves += 1
+
+    def note(self) -> str:
+        return f"{self._saves} saves were left out" if self._saves else "nothing was saved in it"
+
+
+_SAVING = (
+    ("safetensors.torch", "save_file"),
+    ("safetensors.numpy", "save_file"),
+    ("transformers.modeling_utils", "PreTrainedModel", "save_pretrained"),
+    ("pickle", "dump"),
+    ("joblib", "dump"),
+    ("numpy", "save"),
+    ("numpy", "savez"),
+    ("orbax.checkpoint", "CheckpointManager", "save"),
+    ("orbax.checkpoint", "PyTreeCheckpointer", "save"),
+)
+"""Where else programs save: modules, and names within."""
 
 
 class NoTensorboard(Cure):

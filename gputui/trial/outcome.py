@@ -122,7 +122,8 @@ def _says(trial: Trial) -> str:
     if trial.verdict == "another result":
         return f"not counted: {trial.same}"
     if trial.verdict == "bound":
-        return f"without it {units.duration(trial.on_ns)} of {units.duration(trial.off_ns)}"
+        left = f"without it {units.duration(trial.on_ns)} of {units.duration(trial.off_ns)}"
+        return f"{left}; {trial.why}" if trial.why else left
     words = {
         "gain": "", "slower": "slower", "nothing": "nothing to gain", "unclear": "unclear",
     }[trial.verdict]  # fmt: skip

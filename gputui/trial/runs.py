@@ -70,6 +70,7 @@ class _CureRow(msgspec.Struct):
     cure: str
     applied: bool
     why: str = ""
+    note: str = ""
 
 
 @dataclass
@@ -113,6 +114,8 @@ class BlockReader:
         self.not_applied: dict[str, str] = {}
         """Why a cure could not be applied, by its name."""
         self.applied: set[str] = set()
+        self.notes: dict[str, str] = {}
+        """What a cure did while it was on last."""
 
     def poll(self) -> None:
         """Read what was written since the last call."""
@@ -179,6 +182,8 @@ class BlockReader:
         except (msgspec.MsgspecError, UnicodeDecodeError):
             return
         name = sanitize(row.cure, 200)
+        if row.note:
+            self.notes[name] = sanitize(row.note, 200)
         if row.applied:
             self.applied.add(name)
         else:
@@ -256,6 +261,7 @@ class ProgramResult(NamedTuple):
     steps: Steps | None
     applied: frozenset[str]
     not_applied: Mapping[str, str]
+    notes: Mapping[str, str]
     ending: ChildEnding
     ended_by: str
     """Why it was ended; empty where it ended by itself."""
@@ -353,6 +359,7 @@ def run_once(
             reader.steps,
             frozenset(reader.applied),
             dict(reader.not_applied),
+            dict(reader.notes),
             ending,
             why,
             time.monotonic() - began_s,

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from statistics import fmean, median, stdev
 from typing import Literal, NamedTuple
@@ -73,6 +75,49 @@ def of_runs(reference: Sequence[float | None], tried: Sequence[float | None], re
         # Other random numbers (dropout), or rounding that has grown.
         return Sameness("rounding", f"differs by {_percent(typical)}, not in the mean", typical)
     return Sameness("other", f"another result: differs by {_percent(typical)}", typical)
+
+
+LEAST_PRINTED = 3
+"""Printed values from which something is said of a program that calls no backward."""
+
+# What programs call their results; times and rates differ anyway.
+_RESULT = re.compile(
+    r"\b(?P<name>[\w/.-]{0,40}?(?:loss|acc|accuracy|ppl|perplexity|reward|error|rmse|mse|mae|f1|auc"
+    r"|iou|dice|psnr|ssim|bleu|rouge|wer|nll|elbo|entropy|likelihood|residual|checksum))\b"
+    r"[\"']?\s?[:=]?\s?(?P<value>[-+]?\d+(?:\.\d+)?(?:e[-+]?\d+)?)(?![\w.])(?!\s?(?:m|u|n)?s\b)",
+    re.I,
+)
+
+
+def printed_values(lines: Iterable[str]) -> dict[str, list[float]]:
+    """The results that a program prints, by their names in its lines: `loss 2.31`, `acc=0.9`."""
+    values: dict[str, list[float]] = defaultdict(list)
+    for line in lines:
+        for match in _RESULT.finditer(line[:500]):
+            values[match["name"].lower()].append(float(match["value"]))
+    return values
+
+
+def of_prints(reference: Iterable[str], tried: Iterable[str], result: str) -> Sameness:
+    """Of two runs from the same beginning by what they print, each value with the one in its
+    place."""
+    before, after = printed_values(reference), printed_values(tried)
+    differences = [
+        [_difference(a, b) for a, b in zip(before[name], after[name], strict=False)]
+        for name in before.keys() & after.keys()
+    ]
+    number = sum(map(len, differences))
+    if number < LEAST_PRINTED:
+        return UNKNOWN
+    typical = max(map(median, differences))  # of the value that differs most
+    count = f"{number} printed values"
+    if max(map(max, differences)) <= REPRODUCIBLE:
+        return Sameness("same", f"{count} are the same", 0.0)
+    if typical <= TOLERANCE[result]:
+        return Sameness("rounding", f"{count} differ by {_percent(typical)}", typical)
+    # Few values of what may draw its own random numbers: they say that something differs only.
+    kind: Kind = "other" if typical > STRAYS * TOLERANCE[result] else "unknown"
+    return Sameness(kind, f"{count} differ by {_percent(typical)}", typical)
 
 
 def _by_means(

@@ -89,6 +89,7 @@ class _Measured:
     way: Way = ""
     why: str = ""
     failed: bool = False
+    note: str = ""
     ready_s: float | None = None
 
 
@@ -123,8 +124,9 @@ class Trials:
 
     def run(self) -> Outcome:
         """Try everything that fits into the budget, first what the findings promise something of:
-        cures that are switched in one run, those that need a run each; the same of others; all
-        proven ones together; ablations. Each phase has its weight of the time that is left."""
+        cures that are switched in one run, those that need a run each; all proven ones together;
+        ablations; then cures that nothing is promised of. Each phase has its weight of the time
+        that is left."""
         switched: list[_Measured] = []
         switched_too: list[_Measured] = []
         constant: list[_Measured] = []
@@ -144,11 +146,11 @@ class Trials:
                 (constant if is_forecast else constant_too).append(each)
         phases: list[tuple[float, list[_Measured], Callable[[list[_Measured]], None]]] = [
             (3.0, switched, self._switch),
-            (3.0, constant, self._run_each),
+            (5.0, constant, self._run_each),
+            (PROVEN, self._measured, self._prove_together),
+            (2.0, ablations, self._ablate),
             (1.5, switched_too, self._switch),
             (1.5, constant_too, self._run_each),
-            (PROVEN, self._measured, self._prove_together),
-            (1.5, ablations, self._ablate),
         ]
         phases = [phase for phase in phases if phase[1]]
         for _ in range(ROUNDS):
@@ -203,6 +205,9 @@ class Trials:
             self._request.tell(f"in one run: {', '.join(names)}")
             result = self._run(plan, _Alternation(group, before, left_s).look)
             self._take(open_ones, before, result)
+            if all(name in result.not_applied for name in names) and not constant_now:
+                self._keep_plain(result)  # nothing was switched in it
+                break
             if result.steps is None or not result.steps.blocks:
                 why = _failed(result) or result.ended_by or "no steps of it were seen"
                 for each in open_ones:
@@ -237,6 +242,7 @@ class Trials:
                 continue
             self._source = self._source or _source(steps)
             each.way = "in one run"
+            each.note = result.notes.get(name, each.note)
             each.ratios = before[name] + steps.ratios(name)
             each.off_ns += steps.step_times(name, False)
             each.on_ns += steps.step_times(name, True)
@@ -263,7 +269,7 @@ class Trials:
         if not group:
             return
         if not self._plain:
-            self._plain_run(times)
+            self._plain_run()
         for each in group:
             if each.why or (each.on_runs and not self._is_promising(each)):
                 continue
@@ -276,7 +282,7 @@ class Trials:
             if self._left_s > 1.2 * self._longest_s():
                 self._constant_run(each, times)
             if len(times[""]) < 2 and self._left_s > 1.2 * self._longest_s():
-                self._plain_run(times)
+                self._plain_run()
 
     def _is_promising(self, each: _Measured) -> bool:
         """Whether its runs so far show something of a gain."""
@@ -284,20 +290,25 @@ class Trials:
             return False
         return median(self._times[""]) / median(each.on_runs) >= PROMISING
 
-    def _plain_run(self, times: dict[str, list[float]]) -> None:
+    def _plain_run(self) -> None:
         self._request.tell("as it is")
         result = self._run(RunPlan(asked=self._asked()), _until_measured)
         self._hear(result)
-        step_ns = _run_step_ns(result)
-        if step_ns is not None:
-            times[""].append(step_ns)
-            self._plain.append(result)
-            if result.steps is not None:
-                self._source = self._source or _source(result.steps)
-        else:
+        if not self._keep_plain(result):
             self._remarks.append(
                 f"as it is: {_failed(result) or result.ended_by or 'no steps were seen'}"
             )
+
+    def _keep_plain(self, result: ProgramResult) -> bool:
+        """Takes it as a run of the program as it is, if its steps were timed."""
+        step_ns = _run_step_ns(result)
+        if step_ns is None:
+            return False
+        self._times[""].append(step_ns)
+        self._plain.append(result)
+        if result.steps is not None:
+            self._source = self._source or _source(result.steps)
+        return True
 
     def _constant_run(self, each: _Measured, times: dict[str, list[float]]) -> None:
         name = each.candidate.name
@@ -320,10 +331,7 @@ class Trials:
             each.off_ns = times[""]
             each.ready_s = result.first_block_s
             if self._plain and result.steps is not None and self._plain[0].steps is not None:
-                each.same = self._same(self._plain[0].steps, result.steps, each)
-
-    def _same(self, reference: Steps, tried: Steps, each: _Measured) -> Sameness:
-        return sameness.of_runs(reference.losses, tried.losses, each.candidate.cure.result)
+                each.same = _same(self._plain[0], result, each.candidate.cure.result)
 
     def _longest_s(self) -> float:
         return max((result.seconds for result in self._plain), default=0.0)
@@ -343,7 +351,7 @@ class Trials:
         held = tuple(each.candidate.name for each in proven if each.candidate.cure.in_one_run)
         constant = _compatible([each for each in proven if not each.candidate.cure.in_one_run])
         if not self._plain:
-            self._plain_run(times)
+            self._plain_run()
         if not self._plain or self._left_s < self._longest_s():
             self._remarks.append("no time was left to measure the gains together")
             return
@@ -358,7 +366,7 @@ class Trials:
         classes = [each.candidate.cure.result for each in proven]
         result_class = max(classes, key=("exact", "rounding", "different").index)
         alike = 0 if constant else min(reference.first, result.steps.first)
-        same = sameness.of_runs(reference.losses, result.steps.losses, result_class, alike)
+        same = _same(self._plain[0], result, result_class, alike)
         for each in proven:
             if each.candidate.name in held and (same.kind in ("same", "rounding") or not constant):
                 each.same = same if same.kind != "unknown" else each.same
@@ -370,7 +378,7 @@ class Trials:
             again = self._run(RunPlan(held=held, constant=constant), _until_measured)
             together += filter(None, [_run_step_ns(again)])
         if len(times[""]) < 2 and self._left_s > 1.2 * self._longest_s():
-            self._plain_run(times)
+            self._plain_run()
         others = [times[name] for name in times if name not in ("", "all")]
         gain = gain_of_runs(times[""], together, 1, others)
         ratio = median(times[""]) / median(together)
@@ -428,7 +436,7 @@ class Trials:
             same=each.same.text if each.same.kind != "unknown" else "",
             ready_s=each.ready_s,
             change=candidate.cure.change,
-            why=sanitize(each.why, 300),
+            why=sanitize(each.why or each.note, 300),
             forecast_low=forecast.low if forecast is not None else None,
             forecast_high=forecast.high if forecast is not None else None,
         )
@@ -474,6 +482,8 @@ class _Alternation:
             return ""
         if steps.over:
             return steps.over
+        if all(name in run.reader.not_applied for name in self._before):
+            return _until_measured(run, seconds)
         still = set()
         for name in self._before:
             gain = gain_of_pairs(self._before[name] + steps.ratios(name), self._cures)
@@ -553,6 +563,16 @@ def _compatible(group: Sequence[_Measured]) -> tuple[str, ...]:
         if not (name.startswith("compile") and any(n.startswith("compile") for n in chosen)):
             chosen.append(name)
     return tuple(chosen)
+
+
+def _same(reference: ProgramResult, tried: ProgramResult, result: str, alike: int = 0) -> Sameness:
+    """By the losses of two runs, or by what they print where they have none."""
+    if reference.steps is None or tried.steps is None:
+        return sameness.UNKNOWN
+    same = sameness.of_runs(reference.steps.losses, tried.steps.losses, result, alike)
+    if same.kind == "unknown":
+        return sameness.of_prints(reference.lines, tried.lines, result)
+    return same
 
 
 def _source(steps: Steps) -> str:

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import random
 
+from hypothesis import given
+from hypothesis import strategies as st
+
 from gputui.cures import DIFFERENT, EXACT, ROUNDING
 from gputui.trial.runs import Block, Steps
-from gputui.trial.sameness import of_runs, within_a_run
+from gputui.trial.sameness import of_prints, of_runs, printed_values, within_a_run
 
 FALLING = [2.0 * 0.99**n for n in range(100)]
 
@@ -58,3 +61,26 @@ def test_within_a_run_only_what_goes_wrong_is_seen() -> None:
     assert within_a_run(_alternated(0.0), "tf32", ROUNDING).kind == "same"
     assert within_a_run(_alternated(1.0), "tf32", ROUNDING).kind == "other"
     assert within_a_run(_alternated(0.0), "gc_off", ROUNDING).kind == "unknown"
+
+
+def test_what_a_program_prints_is_compared_where_it_calls_no_backward() -> None:
+    lines = [
+        f"[{n:4}] loss {2.0 / (n + 1):.4f} acc: 0.{n}5, {n}.3 ms, error 12 ms" for n in range(6)
+    ]
+    values = printed_values(lines)
+    assert list(values) == ["loss", "acc"]
+    assert values["acc"] == [0.05, 0.15, 0.25, 0.35, 0.45, 0.55]
+    assert of_prints(lines, lines[:3], EXACT).kind == "same"
+    near = [line.replace("loss 2.0", "loss 2.001") for line in lines]
+    assert of_prints(lines, near, ROUNDING).kind == "rounding"
+    other = [line.replace("loss 0", "loss 5") for line in lines]
+    assert of_prints(lines[1:], other[1:], ROUNDING).kind == "other"
+    wrong = [f"loss: {n}.5" for n in range(9)]
+    assert of_prints([f"loss: {n}.1e2" for n in range(9)], wrong, ROUNDING).kind == "other"
+    assert of_prints(lines, ["nothing"], EXACT).kind == "unknown"
+
+
+@given(st.lists(st.text(max_size=80), max_size=20))
+def test_whatever_is_printed_is_read(lines: list[str]) -> None:
+    for values in printed_values(lines).values():
+        assert all(isinstance(value, float) for value in values)

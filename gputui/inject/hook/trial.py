@@ -4,7 +4,8 @@ Loaded by the start-up hook into a program that gputui tries something on: GPUTU
 as JSON (`Plan`). The program's own marks of steps (step_marks) count. After a warm-up, blocks of
 steps follow one another, each ended by waiting for the GPU; a pair is a block with a cure on and
 one with it off, in an order drawn from the seed, with half a block to settle after each switch.
-Without cures to switch all blocks are alike, which times a run as it is.
+Without cures to switch, or where none can be applied, all blocks are alike, which times a run as it
+is.
 
 Written to the run's private folder as lines of JSON, `trial-PID` (0600, at most MOST_BYTES), read
 by gputui.trial.runs:
@@ -226,13 +227,13 @@ class TrialInProgram:
 
     def _schedule(self, steps: int) -> Iterator[_Block]:
         settles = max(1, steps // 2)
-        if not self._plan.cures:
+        active = [cure for cure in self._plan.cures if cure not in self._failed]
+        if not active:
             yield _Block(None, "", False, settles)
             number = 0
             while True:
                 yield _Block(number, "", False, steps)
                 number += 1
-        active = [cure for cure in self._plan.cures if cure not in self._failed]
         on = ""  # the cure that is
         pair = 0
         while active and pair < self._plan.most_pairs:
