@@ -33,9 +33,9 @@ class Sampler(python_lines._Sampler):
         super().__init__(folder)
         self.reads = threading.Event()
 
-    def _sample(self) -> None:
+    def _sample(self, late_ns: int = 0) -> None:
         if self.reads.is_set():
-            super()._sample()
+            super()._sample(late_ns)
         self.reads.wait()
 
 

@@ -121,7 +121,7 @@ class _Sampler(threading.Thread):
                 time.sleep(self._period_s)
                 self._sample(time.monotonic_ns() - due_ns)
 
-    def _sample(self, late_ns: int) -> None:
+    def _sample(self, late_ns: int = 0) -> None:
         now_ns = time.time_ns()
         frames = sys._current_frames()
         out: list[str] = []
