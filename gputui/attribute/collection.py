@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from gputui.attribute.distributions import DELTA_VALUES
 from gputui.attribute.instances import Finalised
+from gputui.attribute.kept_operations import KeptOperations
 from gputui.attribute.range_stacks import Nodes
 from gputui.attribute.records import LaunchedOperations
 from gputui.ring.layout import RecordKind, payload_types
@@ -92,16 +93,29 @@ _OPERATIONS[RecordKind.GRAPH] = TraceKind.GRAPH
 
 
 class TraceSink:
-    """Turns one process's attributed records into trace records.
+    """Turns one process's attributed records into trace records, for the file beside a recording
+    and for the steps whose operations are kept, where either is wanted.
 
     `nodes` are the process's own numbers of range nodes; `number_of` maps them to the session's.
     """
 
-    def __init__(self, writer: TraceWriter, process: int, number_of: Callable[[], Int64s]) -> None:
-        self._writer = writer
+    def __init__(
+        self,
+        trace: TraceWriter | None,
+        kept: KeptOperations | None,
+        process: int,
+        number_of: Callable[[], Int64s],
+    ) -> None:
+        self._writers = [writer for writer in (trace, kept) if writer is not None]
         self._process = process
         self._number_of = number_of
-        self._names = np.zeros(1, np.int64)
+        self._numbers = [np.zeros(1, np.int64) for _ in self._writers]
+        """Of names of calls, by writer."""
+
+    @property
+    def is_open(self) -> bool:
+        """Whether records are wanted now."""
+        return any(writer.is_open for writer in self._writers)
 
     def ranges(self, finalised: Finalised) -> None:
         """Add complete instances, and where each lay on the GPU."""
@@ -111,13 +125,13 @@ class TraceSink:
         records["sub"] = finalised.unended
         records["bytes"] = finalised.payloads
         records["source_kind"] = finalised.payload_types
-        self._writer.append(records)
+        self._append(records)
         ran = finalised.last_ns >= finalised.first_ns
         records = self._records(
             finalised.nodes[ran], finalised.first_ns[ran], finalised.last_ns[ran]
         )
         records["kind"] = TraceKind.PROJECTION
-        self._writer.append(records)
+        self._append(records)
 
     def marks(self, slots: Slots, times_ns: Int64s, numbers: Int64s) -> None:
         """Add marks as they were in the ring, with the number of each one's definition."""
@@ -127,21 +141,23 @@ class TraceSink:
         records["thread"] = slots["thread"]
         records["source_kind"] = payload_types(slots)
         records["bytes"] = slots["end"]
-        self._writer.append(records)
+        self._append(records)
 
     def calls(self, calls: Slots, names: list[str]) -> None:
         """Add calls as the window keeps them; their `name` is an index of `names`."""
         records = self._records(calls["node"].astype(np.int64), calls["start"], calls["end"])
-        while len(self._names) < len(names):
-            number = self._writer.name(names[len(self._names)])
-            self._names = np.append(self._names, number)
         records["kind"] = TraceKind.CALL
-        records["name"] = self._names[calls["name"]]
         records["inherited"] = calls["inherited"]
         records["correlation"] = calls["correlation"]
         records["thread"] = calls["thread"]
         records["bytes"], records["sub"] = calls["result"], calls["has_result"]
-        self._writer.append(records)
+        for place, writer in enumerate(self._writers):
+            numbers = self._numbers[place]
+            if new := [writer.name(name) for name in names[len(numbers) :]]:
+                numbers = self._numbers[place] = np.append(numbers, new)
+            records["name"] = numbers[calls["name"]]
+            if writer.is_open:
+                writer.append(records.copy())
 
     def operations(
         self,
@@ -177,7 +193,12 @@ class TraceSink:
             ("destination_kind", "destination_kind"),
         ):  # fmt: skip
             records[ours][memory] = slots[theirs][memory]
-        self._writer.append(records)
+        self._append(records)
+
+    def _append(self, records: Slots) -> None:
+        for writer in self._writers:
+            if writer.is_open:
+                writer.append(records)
 
     def _records(self, nodes: Int64s, starts_ns: Int64s, ends_ns: Int64s) -> Slots:
         records = np.zeros(len(nodes), TRACE)

@@ -326,11 +326,11 @@ _Key = tuple[str, str]
 
 class MarkCounts:
     """Counts marks by domain and name. `newest` are marks to report one by one and `defined` are
-    new names; the caller clears both. With `trace`, every mark goes there.
+    new names; the caller clears both. Every mark goes to `trace` where that is wanted.
     """
 
     def __init__(
-        self, process: int, strings: Strings, numbering: Numbering, trace: TraceSink | None
+        self, process: int, strings: Strings, numbering: Numbering, trace: TraceSink
     ) -> None:
         self.newest: deque[Mark] = deque(maxlen=MARKS_KEPT)
         self.defined: list[MarkDefined] = []
@@ -363,7 +363,7 @@ class MarkCounts:
             valued = these[types[these] != NO_PAYLOAD][-1:]
             payload = [payload_of(int(types[row]), int(records["end"][row])) for row in valued]
             self._add(key, count, first_ns, last_ns, payload[0] if payload else None)
-        if self._trace is not None:
+        if self._trace.is_open:
             self._trace.marks(records, moments, numbers)
         kept = slice(-MARKS_KEPT, None)
         for record, time_ns, kind in zip(

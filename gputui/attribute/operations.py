@@ -199,7 +199,7 @@ class GpuOperations:
         graph_nodes: GraphNodes,
         gpu_time: GpuTime,
         shapes: Shapes,
-        trace: TraceSink | None,
+        trace: TraceSink,
         counted: Callable[[CountedOperations], None] | None,
     ) -> None:
         self._streams = streams
@@ -341,7 +341,7 @@ class GpuOperations:
                 places[kernel_rows], chosen, took, made, replayed[kernel_rows]
             )
             self.launches.add(made, devices[kernel_rows], chosen, starts[kernel_rows], took)
-        if self._trace is not None:
+        if self._trace.is_open:
             self._trace.operations(records, nodes, phases, inherited, is_kernel, kernels, shapes)
         if self._counted is not None:
             self._counted(

@@ -453,6 +453,7 @@ class CaptureReader:
                 self._trace,
                 ring.thread_name,
                 counted=self._counted(number, ring),
+                keeps_operations=True,
             )
             self._attached.append(AttachedProcess(ring, process, now_ns))
         slots = sum(attached.poll(now_ns) for attached in self._attached)

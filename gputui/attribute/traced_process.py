@@ -31,6 +31,7 @@ from gputui.attribute.definitions import KernelNames, MarkCounts, Resources, Sha
 from gputui.attribute.distributions import DELTA_VALUES
 from gputui.attribute.graph_nodes import GraphNodes
 from gputui.attribute.instances import Finalised, RangeInstances
+from gputui.attribute.kept_operations import KeptOperations
 from gputui.attribute.operations import GpuOperations
 from gputui.attribute.program_facts import ProgramFacts
 from gputui.attribute.range_deltas import KernelsOfRanges, RangeDeltas
@@ -342,12 +343,14 @@ class TracedProcess:
         *,
         summed: bool = False,
         counted: Callable[[CountedOperations], None] | None = None,
+        keeps_operations: bool = False,
     ) -> None:
         """`trace` also receives every range, call and operation; `thread_name` returns the
         operating system's name of a thread; a driver call waits at most `nested_ns` for the runtime
         call around it, which is 0 if calls come in the order of their starts. `summed` is for
         callers that look only at what all events come to: sums that only tables show are then in
-        the last one. `counted` receives every GPU operation.
+        the last one. `counted` receives every GPU operation. With `keeps_operations` those of some
+        steps come as events.
         """
         keep_freed_memory()
         self._summed = summed
@@ -355,9 +358,8 @@ class TracedProcess:
         self._strings = strings = Strings()
         self._nodes = nodes = Nodes(number, pid, numbering, step_range)
         self._instances = instances = RangeInstances()
-        self._trace = None
-        if trace is not None:
-            self._trace = TraceSink(trace, number, lambda: nodes.number)
+        self._kept = KeptOperations() if keeps_operations else None
+        self._trace = TraceSink(trace, self._kept, number, lambda: nodes.number)
         self.ranges = PushPopRanges(nodes, instances, strings)
         stacks, start_end = self.ranges.stacks, self.ranges.start_end
         self.program_steps = ProgramSteps(number, strings)
@@ -447,7 +449,7 @@ class TracedProcess:
             self.ranges.start_end.link()
             self.graph_nodes.feed(batch.graphs)
             new_calls = self.calls.feed(batch.calls, now_ns)
-            if self._trace is not None:
+            if self._trace.is_open:
                 self._trace.calls(new_calls, self.calls.names)
             self.operations.shapes.define(batch.shapes)
             self.threads.define(batch.threads)
@@ -514,7 +516,8 @@ class TracedProcess:
         self.ranges.stacks.forget()
         if len(collection.finalised.ids):
             self.ranges.start_end.forget()
-        events = self._take_definitions(now_ns, [row.thread for row in fields["launching_threads"]])
+        threads = [row.thread for row in fields["launching_threads"]]
+        events = self._take_definitions(now_ns, threads, ended)
         opened: tuple[OpenRange, ...] = fields["open_ranges"]
         if ended or self._records or has_news(fields) or opened != self._open:
             events.append(
@@ -554,7 +557,7 @@ class TracedProcess:
         wrong_since_ns = self.operations.wrong_calls.since_ns
         sees_gpu = self._sees_gpu and wrong_since_ns is None
         finalised = self._instances.finalise(now_ns, sees_gpu, ended)
-        if self._trace is not None:
+        if self._trace.is_open:
             self._trace.ranges(finalised)
         return Collection(
             process=self.number,
@@ -572,7 +575,7 @@ class TracedProcess:
             exact_values=EXACT_VALUES if self._summed else DELTA_VALUES,
         )
 
-    def _take_definitions(self, now_ns: int, launching: list[int]) -> list[AnyEvent]:
+    def _take_definitions(self, now_ns: int, launching: list[int], ended: bool) -> list[AnyEvent]:
         """What the delta's numbers stand for, marks one by one, and steps in parts. `launching` are
         threads whose names are wanted."""
         self.threads.see(node.thread for node in self._nodes.defined)
@@ -588,6 +591,9 @@ class TracedProcess:
         ):
             events += defined
             defined.clear()
-        events += self.accounting.take_lanes(now_ns)
+        steps = self.accounting.take_lanes(now_ns)
+        events += steps
+        if self._kept is not None:
+            events += self._kept.collect(steps, now_ns, ended)
         events += self.program_steps.collect()
         return events

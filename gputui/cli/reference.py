@@ -430,8 +430,9 @@ time except for small steps between sources.
   operation as records of 64 bytes; when it is full the oldest are overwritten. An index says from
   when to when each block of records goes: `TraceReader.operations` gives those of a window of time
   as columns, with the calls that launched them, and `operations_of_step` those of a kept step
-  (`step_lanes`), reading only the blocks concerned. Without a trace single operations are not
-  recorded, only what `step_lanes` shows of a step. `gputui/store/trace.py` describes the file.
+  (`step_lanes`), reading only the blocks concerned. `gputui/store/trace.py` describes the file.
+  Without a trace the operations of some steps are recorded (`step_operations`), packed:
+  `gputui/store/kept_steps.py` describes that.
 
 Parts written as arrays list their fields in the order given here.
 """

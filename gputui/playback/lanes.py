@@ -1,13 +1,14 @@
-"""Every operation of a traced run in lanes: streams of the GPU, ranges nested on their threads,
-CUDA calls. What a window of time looks like is read from sums, in steps that grow with a lane's
-cells and the logarithm of its operations, not with their number.
+"""Every operation of a traced run, or of a kept step, in lanes: streams of the GPU, ranges nested
+on their threads, CUDA calls. What a window of time looks like is read from sums, in steps that grow
+with a lane's cells and the logarithm of its operations, not with their number.
 """
 
 from __future__ import annotations
 
 import enum
+import itertools
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,11 +17,14 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from gputui.model.events import StepLanes, StepOperations, StepTimeline, ThreadLane
 from gputui.model.kernel_categories import category
+from gputui.model.leaves import DOING, EIGHTHS, LEAVES, ROW_PARTS, Leaf, unpack
 from gputui.model.naming import COPY_KINDS, MEMORY_KINDS
 from gputui.playback.opening import open_import
 from gputui.state import Run, Session
 from gputui.store.journal import JournalError
+from gputui.store.kept_steps import KeptTrace
 from gputui.store.places import trace_path
 from gputui.store.trace import TRACE, Bools, Int64s, Slots, TraceKind, TraceReader, TraceWriter
 
@@ -32,6 +36,24 @@ MOST_LANES = 512
 """Streams, depths of threads and their calls that are held: files are untrusted."""
 
 _TEMPORARY_LIMIT = 8 << 30
+
+_LONG_NS = 1 << 60
+"""Lengths of hostile files are cut to it."""
+
+_NO_STREAM = -1
+"""Of a device that had only one."""
+
+_WORDS = {
+    Leaf.LAUNCH: "launching",
+    Leaf.SYNC: "waits for the GPU",
+    Leaf.ALLOCATION: "allocating",
+    Leaf.CUDA: "in another CUDA call",
+    Leaf.HOST: "in the program's own code",
+    Leaf.SCHEDULER: "wants a core",
+    Leaf.INPUT: "reads input",
+    Leaf.WAIT: "asleep",
+}
+"""What a thread is at."""
 
 Ints = npt.NDArray[np.integer[Any]]
 Floats = npt.NDArray[np.float64]
@@ -46,8 +68,14 @@ class LaneKind(enum.Enum):
     """What happens in a lane."""
 
     STREAM = "stream"
+    BUSY = "busy"
+    """A stream of which only is known how busy it was."""
+    PROJECTED = "projected"
+    """Work on the GPU by the range that launched it."""
     RANGES = "ranges"
     CALLS = "calls"
+    DOING = "doing"
+    """What a thread was seen at; of each row the category is the key of a leaf."""
 
 
 class Cells(NamedTuple):
@@ -201,7 +229,9 @@ class TracedLanes:
     def launch_of(self, lane: Lane, row: int) -> tuple[int, int] | None:
         """Lane and row of the call that launched an operation; of a call, of the first operation
         that it launched. None where it is not in the trace."""
-        if lane.kind is LaneKind.RANGES or not (wanted := int(lane.correlations[row])):
+        if lane.kind not in (LaneKind.STREAM, LaneKind.CALLS):
+            return None
+        if not (wanted := int(lane.correlations[row])):
             return None
         other = LaneKind.CALLS if lane.kind is LaneKind.STREAM else LaneKind.STREAM
         for number, each in enumerate(self.lanes):
@@ -250,6 +280,39 @@ def open_lanes(path: Path, session: Session, run: Run) -> TracedLanes:
         return read_lanes(TraceReader(writer.path), session, run)
 
 
+KeptStep = StepOperations | StepLanes | StepTimeline
+
+
+def kept_steps(run: Run) -> list[KeptStep]:
+    """The steps of a run that can be looked into, in order of time: those with every operation,
+    else what is known of others."""
+    steps: list[KeptStep] = [step for kept in run.step_operations.values() for step in kept]
+    if not steps:
+        steps = [*run.step_lanes, *(step for step in run.steps.values() if step.spans)]
+    return sorted(steps, key=lambda step: step.start_ns)
+
+
+def open_kept(session: Session, run: Run, step: KeptStep) -> TracedLanes:
+    """The lanes of a kept step, and of what was kept of other processes at the same time."""
+
+    def touches(other: KeptStep) -> bool:
+        return (
+            other.start_ns < step.start_ns + step.duration_ns
+            and step.start_ns < other.start_ns + other.duration_ns
+        )
+
+    made = _Lanes(session, run)
+    operations = [one for kept in run.step_operations.values() for one in kept if touches(one)]
+    made.add_records(KeptTrace(operations), 0)
+    with_operations = {one.process for one in operations}
+    for lanes in filter(touches, run.step_lanes):
+        made.add_parts(lanes, with_streams=lanes.process not in with_operations)
+    for timeline in filter(touches, run.steps.values()):
+        if timeline.process not in with_operations:
+            made.add_timeline(timeline)
+    return made.done(sum(one.left_out for one in operations), step)
+
+
 class _Columns:
     """Columns of records of one kind, collected by portion."""
 
@@ -272,30 +335,9 @@ class _Columns:
 
 def read_lanes(trace: TraceReader, session: Session, run: Run) -> TracedLanes:
     """The lanes of what a trace holds of a run's processes."""
-    processes = np.array(sorted(run.processes), np.int64)
-    times = ("start", "end", "process", "range")
-    operations = _Columns(
-        *times, "device", "stream", "kind", "name", "sub", "destination_kind", "bytes",
-        "correlation",
-    )  # fmt: skip
-    calls = _Columns(*times, "name", "thread", "correlation")
-    ranges = _Columns(*times)
-    left_out, seen = max(0, len(trace) - MOST_RECORDS), 0
-    for portion in trace.portions():
-        portion = portion[max(0, left_out - seen) :]
-        seen += len(portion)
-        is_mine = portion["start"] > 0
-        if len(processes) != 1 or (portion["process"] != processes[0]).any():
-            is_mine &= np.isin(portion["process"], processes)
-        mine = portion if is_mine.all() else portion[is_mine]
-        kinds = mine["kind"]
-        operations.add(mine[_IS_OPERATION[kinds]])
-        calls.add(mine[kinds == TraceKind.CALL])
-        ranges.add(mine[kinds == TraceKind.RANGE])
+    left_out = max(0, len(trace) - MOST_RECORDS)
     made = _Lanes(session, run)
-    made.add_operations(operations.joined())
-    made.add_ranges(ranges.joined())
-    made.add_calls(calls.joined(), trace.call_names)
+    made.add_records(trace, left_out)
     return made.done(left_out)
 
 
@@ -318,6 +360,114 @@ class _Lanes:
         self._categories: dict[str, int] = {}
         self._lanes: list[Lane] = []
         self._busy: dict[tuple[int, int], Spans] = {}
+
+    def add_records(self, trace: TraceReader | KeptTrace, left_out: int) -> None:
+        """Lanes of the records of the run's processes, without the first ones."""
+        processes = np.array(sorted(self._run.processes), np.int64)
+        times = ("start", "end", "process", "range")
+        operations = _Columns(
+            *times, "device", "stream", "kind", "name", "sub", "destination_kind", "bytes",
+            "correlation",
+        )  # fmt: skip
+        calls = _Columns(*times, "name", "thread", "correlation")
+        ranges = _Columns(*times)
+        seen = 0
+        for portion in trace.portions():
+            portion = portion[max(0, left_out - seen) :]
+            seen += len(portion)
+            is_mine = portion["start"] > 0
+            if len(processes) != 1 or (portion["process"] != processes[0]).any():
+                is_mine &= np.isin(portion["process"], processes)
+            mine = portion if is_mine.all() else portion[is_mine]
+            kinds = mine["kind"]
+            operations.add(mine[_IS_OPERATION[kinds]])
+            calls.add(mine[kinds == TraceKind.CALL])
+            ranges.add(mine[kinds == TraceKind.RANGE])
+        self.add_operations(operations.joined())
+        self.add_ranges(ranges.joined())
+        self.add_calls(calls.joined(), trace.call_names)
+
+    def add_parts(self, step: StepLanes, *, with_streams: bool) -> None:
+        """What each thread was at in a step; how busy its device and its streams were too, where
+        single operations do not say it."""
+        process, device = step.process, step.device
+        rows = [(stream.stream, [max(0, EIGHTHS.find(letter)) / 8 for letter in unpack(stream.ink)])
+                for stream in step.streams]  # fmt: skip
+        rows = rows or [(_NO_STREAM, [part / 1000 for part in step.busy])]
+        if with_streams and step.busy:
+            bounds = _bounds(step, len(step.busy))
+            took = np.diff(bounds) * np.array(step.busy) // 1000
+            self._busy[process, device] = Spans(bounds[:-1].copy(), bounds[:-1] + took)
+        for number, ink in rows if with_streams else ():
+            bounds = _bounds(step, max(1, len(ink)))
+            starts, took = bounds[:-1], np.diff(bounds) * np.array([*ink, 0.0][: len(bounds) - 1])
+            names = np.full(len(starts), self._number("work on the GPU", "other"))
+            lane = self._lane(LaneKind.BUSY, _of(starts, starts + took.astype(np.int64), names),
+                              np.flatnonzero(took > 0), process, number, device=device)  # fmt: skip
+            if len(lane):
+                self._lanes.append(lane)
+        for thread in step.threads:
+            self._add_thread(step, thread)
+
+    def _add_thread(self, step: StepLanes, thread: ThreadLane) -> None:
+        place = step.process, thread.thread
+        if any((lane.process, lane.number) == place for lane in self._lanes
+               if lane.kind is LaneKind.DOING):  # fmt: skip
+            return  # with another device of the process
+        letters = unpack(thread.doing).ljust(ROW_PARTS)
+        bounds = _bounds(step, len(letters))
+        line = self._run.lines.get((step.process, thread.line or -1))
+        seen = ""
+        if line is not None:
+            seen = f", last seen at {line.path.rpartition('/')[2]}:{line.number} {line.function}"
+        starts, ends, names = [], [], []
+        for letter, first, end in _same_letters(letters):
+            if (leaf := DOING.get(letter)) is not None:
+                starts.append(int(bounds[first]))
+                ends.append(int(bounds[end]))
+                words = _WORDS.get(leaf, LEAVES[leaf].label)
+                names.append(self._number(words + seen, LEAVES[leaf].key))
+        if starts:
+            of = _of(np.array(starts), np.array(ends), np.array(names))
+            self._insert(self._lane(LaneKind.DOING, of, np.arange(len(starts)), *place))
+
+    def add_timeline(self, step: StepTimeline) -> None:
+        """The ranges of a step, and what they launched."""
+        rows = [
+            (span, node)
+            for span in step.spans
+            if (node := self._run.ranges.get(span.range)) is not None
+        ]
+        starts = step.start_ns + np.array([min(span.start_ns, _LONG_NS) for span, _ in rows], int)
+        of = {
+            "start": starts,
+            "end": starts + np.array([min(span.duration_ns, _LONG_NS) for span, _ in rows], int),
+            "process": np.full(len(rows), step.process),
+            "range": np.array([span.range for span, _ in rows], np.int64),
+        }
+        is_gpu = np.array([span.lane == "gpu" for span, _ in rows], np.bool_)
+        if is_gpu.any():
+            names = [self._number(node.definition.name, "range") for _, node in rows]
+            lane = self._lane(LaneKind.PROJECTED, {**of, "name": np.array(names)},
+                              np.flatnonzero(is_gpu), step.process, 0)  # fmt: skip
+            self._lanes.append(lane)
+        self.add_ranges({name: column[~is_gpu] for name, column in of.items()})
+
+    def _spans(
+        self, name: str, category_name: str, starts: Int64s, ends: Int64s
+    ) -> dict[str, Ints]:
+        names = np.full(len(starts), self._number(name, category_name))
+        return {"start": starts, "end": ends, "name": names, "range": np.zeros_like(names)}
+
+    def _insert(self, lane: Lane) -> None:
+        """After what else is of its thread."""
+        beside = [
+            at
+            for at, other in enumerate(self._lanes)
+            if other.kind in (LaneKind.RANGES, LaneKind.CALLS)
+            and (other.process, other.number) == (lane.process, lane.number)
+        ]
+        self._lanes.insert(max(beside, default=len(self._lanes) - 1) + 1, lane)
 
     def add_operations(self, of: Mapping[str, Ints]) -> None:
         """A lane for each stream of each device of each process."""
@@ -370,19 +520,24 @@ class _Lanes:
         numbers = [self._number(call_names.get(one, "?"), "call") for one in unique.tolist()]
         of = {**of, "name": np.array(numbers, np.int32)[inverse.reshape(-1)]}
         for (process, thread), rows in _groups(of["process"], of["thread"], of["start"]):
-            lane = self._lane(LaneKind.CALLS, of, rows, process, thread)
-            beside = [
-                at
-                for at, one in enumerate(self._lanes)
-                if one.kind is LaneKind.RANGES and (one.process, one.number) == (process, thread)
-            ]
-            self._lanes.insert(max(beside, default=len(self._lanes) - 1) + 1, lane)
+            self._insert(self._lane(LaneKind.CALLS, of, rows, process, thread))
 
-    def done(self, left_out: int) -> TracedLanes:
-        """All of them, on one clock that begins with the first."""
+    def done(self, left_out: int, step: KeptStep | None = None) -> TracedLanes:
+        """All of them, on one clock that begins with the first; of a step, with the first of its
+        launches: ranges around it may have begun long before."""
         del self._lanes[MOST_LANES:]
+        ends = [int(lane.spans.ends.max()) for lane in self._lanes]
         begin = min((int(lane.spans.starts[0]) for lane in self._lanes), default=0)
-        end = max((int(lane.spans.ends.max()) for lane in self._lanes), default=0)
+        end = max(ends, default=0)
+        if step is not None:
+            its_own = [
+                (int(lane.spans.starts[0]), last)
+                for lane, last in zip(self._lanes, ends, strict=True)
+                if lane.kind in (LaneKind.STREAM, LaneKind.CALLS)
+            ]
+            begin = min([step.start_ns, *(first for first, _ in its_own)])
+            end = step.start_ns + min(step.duration_ns, _LONG_NS)
+            end = max([end, *(last for _, last in its_own)])
         for lane in self._lanes:
             for spans in {
                 id(one): one for one in (lane.spans, *lane.by_category.values())
@@ -432,6 +587,27 @@ class _Lanes:
             number = self._names[name] = len(self._names)
             self._category_of.append(self._categories.setdefault(of, len(self._categories)))
         return number
+
+
+def _of(starts: Int64s, ends: Int64s, names: Ints) -> dict[str, Ints]:
+    return {"start": starts, "end": ends, "name": names, "range": np.zeros_like(names)}
+
+
+def _bounds(step: StepLanes, parts: int) -> Int64s:
+    """Those of a step in equal parts; of a damaged file it may have any length."""
+    each, rest = divmod(min(step.duration_ns, _LONG_NS), parts)
+    numbers = np.arange(parts + 1, dtype=np.int64)
+    bounds: Int64s = step.start_ns + each * numbers + rest * numbers // parts
+    return bounds
+
+
+def _same_letters(letters: str) -> Iterator[tuple[str, int, int]]:
+    """Each succession of equal letters: the first one's place, and that after the last."""
+    first = 0
+    for letter, same in itertools.groupby(letters):
+        end = first + len(list(same))
+        yield letter, first, end
+        first = end
 
 
 def _move(spans: Spans, begin_ns: int) -> None:

@@ -13,7 +13,17 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec.structs import replace
 
-from gputui.model.events import Distribution, LeafTime, LoopDelta, Mark, Scope, StepBlock, StepLanes
+from gputui.model.events import (
+    Distribution,
+    LeafTime,
+    LoopDelta,
+    Mark,
+    Scope,
+    StepBlock,
+    StepLanes,
+    StepOperations,
+    StepTimeline,
+)
 from gputui.model.leaves import LEAVES, Leaf
 from gputui.model.merge import declared, key_fields, merged_by
 from gputui.model.steps import PAUSE, PAUSE_NS, SLOW, StepBlocks
@@ -223,6 +233,7 @@ def of_ranks(run: Run, ranks: Collection[int]) -> Run:
         steps={number: value for number, value in run.steps.items() if number in processes},
         step_blocks={n: value for n, value in run.step_blocks.items() if n in processes},
         step_lanes=[value for value in run.step_lanes if value.process in processes],
+        step_operations={n: value for n, value in run.step_operations.items() if n in processes},
         newest_marks=History(
             Mark, MARKS, (value for value in run.newest_marks if value.process in processes)
         ),
@@ -433,7 +444,7 @@ def scope_words(tree: TimeTree, scope: RunScope | None = None) -> list[str]:
 # What a step that was kept in parts is among the others: a usual one, a slow one, none of them.
 
 
-def what_it_is(step: StepLanes, tree: TimeTree | None) -> str:
+def what_it_is(step: StepLanes | StepOperations | StepTimeline, tree: TimeTree | None) -> str:
     """In a few words, by its length and place among the steps of its device; empty where these are
     not known."""
     usual_ns = tree.step_ns.median if tree is not None else None

@@ -10,6 +10,7 @@ import operator
 from bisect import bisect_left
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -45,6 +46,7 @@ from gputui.model.events import (
     SampledCounters,
     StepLanes,
     StepMarks,
+    StepOperations,
     StepTimeline,
     ThreadNamed,
 )
@@ -55,6 +57,7 @@ from gputui.model.visible_devices import read_visible_devices
 from gputui.state.run import (
     MARKED_SITES,
     STEP_LANES,
+    STEP_OPERATIONS,
     Launched,
     LogLine,
     MarkedSteps,
@@ -236,10 +239,23 @@ def lanes(session: Session, run: Run, event: StepLanes) -> None:
     gpu = _Gpus(session, run, event.process)[event.device]
     kept = run.step_lanes
     kept.append(event if gpu == event.device else replace(event, device=gpu))
-    if len(kept) > STEP_LANES:
-        lengths = sorted(lanes.duration_ns for lanes in kept)
+    _forget_a_usual_step(kept, STEP_LANES)
+
+
+@folds(StepOperations)
+def operations(_: Session, run: Run, event: StepOperations) -> None:
+    """Every operation of a step; of many the newest are kept, and the longest."""
+    kept = run.step_operations.setdefault(event.process, [])
+    kept.append(event)
+    _forget_a_usual_step(kept, STEP_OPERATIONS)
+
+
+def _forget_a_usual_step(kept: list[Any], most: int) -> None:
+    """Of more than `most` steps the first that is none of the longest quarter goes."""
+    if len(kept) > most:
+        lengths = sorted(step.duration_ns for step in kept)
         usual = lengths[len(lengths) * 3 // 4]
-        kept.remove(next(lanes for lanes in kept if lanes.duration_ns <= usual))
+        kept.remove(next(step for step in kept if step.duration_ns <= usual))
 
 
 @folds(CaptureDelta, CaptureSum)

@@ -45,6 +45,7 @@ from gputui.model.events import (
     RunStarted,
     ShapeLaunches,
     StepLanes,
+    StepOperations,
     StepSource,
     StepTimeline,
     StreamDelta,
@@ -255,6 +256,9 @@ MARKS = 1000
 STEP_LANES = 48
 """Steps kept in parts."""
 
+STEP_OPERATIONS = 8
+"""Steps of a process of which every operation is kept: the newest, and the longest."""
+
 
 class LogLine(msgspec.Struct, frozen=True):
     """One line of the child's output."""
@@ -322,6 +326,8 @@ class Run(msgspec.Struct):
     steps: dict[int, StepTimeline] = {}
     step_lanes: list[StepLanes] = []
     """Steps in parts, in order: the newest, and the longest. Devices are the machine's."""
+    step_operations: dict[int, list[StepOperations]] = {}
+    """By process, steps with every operation, in order. Devices are the process's."""
     newest_marks: History[Mark] = msgspec.field(default_factory=lambda: History(Mark, MARKS))
     marks: FoldedTable[MarkDelta] = {}
     """All of them, counted."""

@@ -323,6 +323,9 @@ class TraceWriter:
     If writing fails, `failure` says so and writing ends.
     """
 
+    is_open = True
+    """Records are always wanted."""
+
     def __init__(self, path: Path, limit_bytes: int) -> None:
         """Open `path`, which must not exist. The file takes at most `limit_bytes`, at least
         LEAST_LIMIT. Raises JournalError.

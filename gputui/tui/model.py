@@ -280,6 +280,14 @@ class Model:
         return path if path.name.endswith(_OF_OTHER_TOOLS) and path.is_file() else None
 
     @property
+    def has_operations(self) -> bool:
+        """Whether the timeline has anything to show: a trace, or steps that were kept."""
+        run = self.run
+        return self.traced is not None or (
+            run is not None and bool(run.step_operations or run.step_lanes or run.steps)
+        )
+
+    @property
     def is_at_end(self) -> bool:
         """Whether a recording was played to its end, from where it can be played again."""
         source = self.source

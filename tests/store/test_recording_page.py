@@ -64,7 +64,12 @@ def numbers() -> dict[str, tuple[int, int]]:
 
 NUMBERS = numbers()
 TEXTS = dict(re.findall(r"^\| `(\w+)` \| str \| 0 \| (\d+) \|", PAGE.read_text("utf-8"), re.M))
-PLAIN: dict[str, type | tuple[type, ...]] = {"str": str, "bool": bool, "float": (int, float)}
+PLAIN: dict[str, type | tuple[type, ...]] = {
+    "str": str,
+    "bytes": str,
+    "bool": bool,
+    "float": (int, float),
+}
 
 
 def why_not(kind: ast.expr, value: Any, where: str) -> str | None:
@@ -154,6 +159,8 @@ def filled(kind: inspection.Type) -> Any:
             return 1.25
         case inspection.StrType():
             return "text"
+        case inspection.BytesType():
+            return b"bytes"
         case inspection.BoolType():
             return True
         case inspection.UnionType(types=types):

@@ -9,7 +9,7 @@ from textual.widgets import DataTable
 
 from gputui.tui.dialogs.boxes import DetailsBox
 from gputui.tui.views.phases import PhasesView
-from gputui.tui.views.timeline import TimelineView
+from gputui.tui.views.steps import StepsView
 from tests.conftest import DATA
 from tests.tui import scripted
 from tests.tui.conftest import Show
@@ -125,7 +125,7 @@ async def test_keys_that_are_named_in_a_view_can_be_clicked(show: Show) -> None:
         await shown.click("n the next one")
         assert "of these steps" in shown.text
         view = shown.app.main.view
-        assert isinstance(view, TimelineView)
+        assert isinstance(view, StepsView)
         assert view.at is not None
         await shown.click("v: shares of these steps")
         assert shown.app.model.scope is not None

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from gputui.model.events import RunStarted
 from gputui.report.scope import RunScope, ScopeKind
 from gputui.tui.source import Options
-from gputui.tui.views.timeline import TimelineView
+from gputui.tui.views.steps import StepsView
 from tests.conftest import DATA
 from tests.tui.conftest import Show
 from tests.tui.test_recorded import recorded
@@ -45,7 +45,7 @@ async def test_the_scope_is_chosen_and_all_views_follow(show: Show) -> None:
         await shown.settle()
         assert " scope  steps 1 to 21,627 of the steady ones" in shown.text
         assert view.drawn[y + 3].index("▲") == x  # the end of a drag is no click
-        assert isinstance(view, TimelineView)
+        assert isinstance(view, StepsView)
         whole = shown.app.model.scope
         view.take_stretch(7, 9)  # columns that there are no longer
         assert shown.app.model.scope == whole

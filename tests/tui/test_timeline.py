@@ -1,352 +1,273 @@
-"""The timeline: ink that equals the figure, steps to choose, a cursor that explains the gap."""
+"""The timeline, as a person meets it: a trace of PyTorch's profiler, kept steps of a recording."""
 
 from __future__ import annotations
 
 import gzip
 import re
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
-import msgspec
 import pytest
 from msgspec.structs import replace
-from textual.events import MouseScrollDown, MouseScrollUp
 
 from gputui.model.events import (
     AnyEvent,
-    CaptureDelta,
     IdleLane,
     RunEnded,
-    StepBlock,
     StepLanes,
+    StepOperations,
+    StepTimeline,
     StreamLane,
     ThreadLane,
 )
-from gputui.model.leaves import DOING, EIGHTHS, ROW_PARTS, Leaf, pack, unpack
-from gputui.model.sketch import Accumulator
 from gputui.playback.opening import open_recording
-from gputui.report.explain.time_tree import TimeTree
 from gputui.tui.views.timeline import TimelineView
-from gputui.tui.widgets.one_step import columns_of, gap_words
-from gputui.tui.widgets.step_columns import (
-    Column,
-    columns_of_tree,
-    explained,
-    next_slow,
-    numbers_row,
-    spread,
-    step_bars,
-    together,
-)
+from gputui.tui.widgets.view import Lead
+from tests.attribute.test_kept_operations import decoding
 from tests.conftest import DATA
 from tests.tui.conftest import Show
-from tests.tui.test_recorded import recorded
+from tests.tui.test_replay import Replay, replayed
 
-SLOW = Path(__file__).parents[2] / "gputui" / "demo" / "slow.gputui.gz"
+TRAINING = DATA / "h100-training.json.gz"
+
+
+KEYS = (
+    *("plus", "minus", "g", "l", "L", "up", "down", "left", "right", "home", "end", "pageup"),
+    *("pagedown", "comma", "full_stop", "n", "N", "0"),
+)
+
+
+@asynccontextmanager
+async def timeline(size: tuple[int, int] = (120, 40)) -> AsyncIterator[Replay]:
+    """The view, once every operation is read."""
+    async with replayed(size, TRAINING) as replay:
+        replay.playback.seek(3600)
+        await replay.until(lambda: replay.app.model.run is not None)
+        await replay.press("3")
+        await replay.until(lambda: "GPU 0 busy" in replay.text)
+        yield replay
+
+
+def window(replay: Replay) -> str:
+    found = re.search(r"Timeline  (.*?) of ", replay.text)
+    assert found is not None, replay.text
+    return found[1]
+
+
+async def test_lanes_have_names_and_the_cursor_is_explained() -> None:
+    async with timeline() as replay:
+        for label in ("whole run", "stream 7", "main", "calls"):
+            assert f" {label} " in replay.text
+        for name in ("ProfilerStep", "backward", "optimizer"):
+            assert f"▏{name}" in replay.text
+        assert "In this window  GPU time" in replay.text
+        assert re.search(r"one of \d+, usually ", replay.text)
+        assert re.search(r"launched .* before by cu\w+ on python3", replay.text)
+        assert re.search(r"grid \d+×\d+×\d+, block \d+×", replay.text)
+
+
+async def test_zoom_pan_and_fit() -> None:
+    async with timeline() as replay:
+        whole = window(replay)
+        await replay.press("plus", "plus")
+        assert window(replay) != whole
+        closer = window(replay)
+        await replay.press("full_stop")
+        assert window(replay) != closer
+        await replay.press("comma", "minus", "minus")
+        await replay.press("0")
+        assert "0 ns to " in window(replay)
+        assert "100 % of" in replay.text
+
+
+async def test_from_a_kernel_to_its_launch_and_back() -> None:
+    async with timeline() as replay:
+        view = replay.app.main.view
+        kernel = view.copied
+        await replay.press("l")
+        assert view.copied.startswith("cu")
+        assert "its work" in replay.text
+        await replay.press("l")
+        assert view.copied == kernel
+
+
+async def test_gaps_measures_and_searches_are_a_key_away() -> None:
+    async with timeline() as replay:
+        await replay.press("g")
+        assert "before it the GPU idled" in replay.text
+        await replay.press("left_square_bracket")
+        await replay.press("g", "right_square_bracket")
+        found = re.search(r"between \[ and \]: .* GPU 0 busy .* (\d+) operations", replay.text)
+        assert found is not None
+        assert int(found[1]) >= 1
+        await replay.press("slash", *"adamw", "enter")
+        await replay.until(lambda: "adamw" in replay.app.main.view.copied.lower())
+        first = replay.text
+        await replay.press("n")
+        assert replay.text != first
+        await replay.press("escape")
+
+
+async def test_enter_leads_to_the_kernel_and_the_phase() -> None:
+    async with timeline() as replay:
+        name = replay.app.main.view.copied
+        await replay.press("enter")
+        assert replay.app.main.current == "kernels"
+        assert replay.app.main.view.copied == name
+        await replay.press("escape")
+        assert isinstance(replay.app.main.view, TimelineView)
+        await replay.press("down", "down", "enter")
+        await replay.until(lambda: replay.app.main.current == "phases")
+
+
+async def test_what_is_clicked_is_chosen_and_what_is_dragged_over_fills_the_window() -> None:
+    async with timeline() as replay:
+        view = replay.app.main.view
+        y = next(y for y, line in enumerate(view.drawn) if line.startswith(" stream 7"))
+        x = view.drawn[y].rindex("▏") + 2
+        before = view.copied
+        await replay.pilot.click(view, offset=(x, y))
+        await replay.pilot.pause()
+        assert view.copied != before or "cursor" in str(view.painted[y])
+        wide = window(replay)
+        await replay.pilot.mouse_down(view, offset=(40, y))
+        await replay.pilot.hover(view, offset=(60, y))
+        await replay.pilot.mouse_up(view, offset=(60, y))
+        await replay.pilot.pause()
+        assert window(replay) != wide
+
+
+@pytest.mark.parametrize("size", [(80, 24), (60, 16), (200, 50)])
+async def test_it_fits_any_terminal_and_no_key_is_dead(size: tuple[int, int]) -> None:
+    async with timeline(size) as replay:
+        main = replay.app.main
+        for key in KEYS:
+            main._message, before = None, main.view.painted
+            await replay.press(key)
+            await replay.pilot.pause()
+            assert main._message is not None or main.view.painted != before, key
+            assert all(len(line) <= size[0] for line in main.view.drawn)
+
+
+@pytest.fixture(scope="module")
+def decode() -> list[AnyEvent]:
+    """A program whose steps were kept with every operation, as while it runs."""
+    return [event for event in decoding(14) if not isinstance(event, RunEnded)]
+
+
+@pytest.mark.parametrize("size", [(80, 24), (120, 40), (200, 50)], ids=str)
+async def test_a_live_run_has_named_kernels_of_its_newest_kept_step(
+    show: Show, decode: list[AnyEvent], size: tuple[int, int]
+) -> None:
+    async with show([decode], size) as shown:
+        await shown.press("3")
+        kept = sum(isinstance(event, StepOperations) for event in decode)
+        assert re.search(rf"step of 3\.00 ms.* {kept} of {kept} kept: n N", shown.text)
+        for label in ("whole step", "GPU 0 busy", "idle because", "stream 0", "thread 100"):
+            assert f" {label} " in shown.text
+        assert "▏decode_step" in shown.text
+        await shown.press(*["plus"] * 6)
+        assert "▏kernel" in shown.text  # by name
+        await shown.press("L")
+        assert "launched" in shown.text
+        await shown.press("g")
+        assert re.search(r"before it the GPU idled [\d.]+ .s: \w+", " ".join(shown.text.split()))
+        await shown.press("N")
+        assert f"{kept - 1} of {kept} kept" in shown.text
+        await shown.press("0")
+        assert f" {kept} of {kept} kept" in shown.text
+
+
+async def test_a_chosen_step_stays_while_others_are_kept(
+    show: Show, decode: list[AnyEvent]
+) -> None:
+    steps = [event for event in decode if isinstance(event, StepOperations)]
+    first = decode.index(steps[0]) + 1
+    async with show([decode[:first]]) as shown:
+        await shown.press("3")
+        assert "1 of 1 kept" in shown.text
+        await shown.give([[steps[1]]])
+        assert "2 of 2 kept" in shown.text  # the newest, as long as nothing is chosen
+        await shown.press("N", "right")
+        name = shown.app.main.view.copied
+        await shown.give([[replace(steps[1], start_ns=steps[1].start_ns + 10**9)]])
+        assert "1 of 3 kept" in shown.text
+        assert shown.app.main.view.copied == name
+
+
+async def test_enter_on_a_cause_leads_to_its_longest_gap(
+    show: Show, decode: list[AnyEvent]
+) -> None:
+    async with show([decode]) as shown:
+        await shown.app.main.follow_lead(Lead("timeline", "idle.launch"))
+        await shown.settle()
+        assert "GPU idled" in shown.text
+        assert "launch-bound" in shown.text
 
 
 @pytest.fixture(scope="module")
 def training(tmp_path_factory: pytest.TempPathFactory) -> list[AnyEvent]:
-    """Steps of a program on an H200, as nsys recorded them, through the same attribution as live
-    ones."""
+    """Steps of a program on an H200, as nsys recorded them, without their operations: as an older
+    gputui kept them."""
     path: Path = tmp_path_factory.mktemp("nsys") / "ranges.sqlite"
     path.write_bytes(gzip.decompress((DATA / "h200-ranges.sqlite.gz").read_bytes()))
     return list(open_recording(str(path)))
 
 
-def lanes_of(events: list[AnyEvent]) -> StepLanes:
-    return next(event for event in events if isinstance(event, StepLanes))
-
-
-def test_the_parts_of_a_step_are_busy_or_idle_for_a_cause(training: list[AnyEvent]) -> None:
-    step = lanes_of(training)
-    assert len(step.busy) == 96
-    for part, busy in enumerate(step.busy):
-        whole = busy + sum(lane.parts[part] for lane in step.idle)
-        assert abs(whole - 1000) <= len(step.idle) + 1
-
-
-def test_threads_and_streams_of_a_step_are_kept_in_few_bytes(training: list[AnyEvent]) -> None:
-    step = lanes_of(training)
-    assert [lane.thread for lane in step.threads] == [498, 529]  # the main one, autograd's
-    for thread in step.threads:
-        assert set(unpack(thread.doing)) <= set(DOING)
-        assert len(unpack(thread.doing)) == ROW_PARTS
-    busy = [lane.busy_ns for lane in step.streams]
-    assert busy == sorted(busy, reverse=True)
-    assert len(busy) == 3
-    for stream in step.streams:
-        ink = sum(EIGHTHS.index(letter) for letter in unpack(stream.ink)) / 8 / ROW_PARTS
-        assert ink == pytest.approx(stream.busy_ns / step.duration_ns, abs=1 / 16)
-    without = replace(step, threads=(), streams=())
-    assert len(msgspec.json.encode(step)) - len(msgspec.json.encode(without)) <= 200
-
-
-def test_rows_that_a_recording_makes_up_are_read_as_far_as_they_go() -> None:
-    assert unpack(pack("llls" + "h" * 44)) == "llls" + "h" * 44
-    assert unpack("h999999999l") == "h" * ROW_PARTS
-    assert unpack("\x1b[31m 7 l2") == "mll"
-    assert unpack("") == ""
-
-
-def test_columns_hold_the_mean_of_their_parts(training: list[AnyEvent]) -> None:
-    step = lanes_of(training)
-    mean = sum(step.busy) / 96_000
-    for width in (7, 50, 96, 113, 200):
-        columns = columns_of(step, 0, 96, width)
-        assert abs(sum(column.busy for column in columns) / width - mean) < 1e-6
-
-
-def test_the_gap_under_the_cursor_is_explained() -> None:
-    step = StepLanes(
-        time_ns=0, process=1, device=0, start_ns=0, duration_ns=4_000, busy=(1000, 0, 0, 1000),
-        idle=(IdleLane(Leaf.SYNC, (0, 1000, 900, 0)), IdleLane(Leaf.HOST, (0, 0, 100, 0))),
-    )  # fmt: skip
-    columns = columns_of(step, 0, 4, 4)
-    assert gap_words(columns, 2, 0, 4000)[0] == (
-        "Idle 2.00 µs from 1.00 µs to 3.00 µs: sync 1.90 µs, CPU code 100 ns."
-    )
-    assert gap_words(columns, 3, 0, 4000) == [
-        "Work from 3.00 µs to 4.00 µs: busy 1.00 µs of 1.00 µs."
-    ]
-
-    partly = replace(
-        step, busy=(1000, 100, 100, 1000), idle=(IdleLane(Leaf.SYNC, (0, 900, 900, 0)),)
-    )
-    assert gap_words(columns_of(partly, 0, 4, 4), 1, 0, 4000)[0] == (
-        "Idle 1.80 µs of 2.00 µs, from 1.00 µs to 3.00 µs: sync 1.80 µs."
-    )
-
-
-async def test_a_gap_is_the_same_on_every_screen(show: Show, training: list[AnyEvent]) -> None:
-    gaps = []
-    for size in ((80, 24), (131, 40)):
-        async with show([training], size) as shown:
-            await shown.press("3", "up")
-            text = " ".join(shown.text.split())
-            gaps += re.findall(
-                r"Idle [\d.]+ \wi?s(?: of [\d.]+ \ws,)? from .*? to [\d.]+ \ws:", text
-            )
-    assert len(gaps) == 2
-    assert gaps[0] == gaps[1]
-
-
-async def test_what_a_recording_makes_up_does_no_harm(show: Show, training: list[AnyEvent]) -> None:
-    step = lanes_of(training)
-    at = training.index(step)
-    odd: list[AnyEvent] = [
-        replace(step, busy=(), idle=(), duration_ns=0),
-        replace(step, busy=(2**31 - 1, 0), idle=(IdleLane(99, (1, 2)), IdleLane(13, (1,)))),
-        replace(step, threads=(ThreadLane(2**32, "?q9", 7), ThreadLane(1, "")),
-                streams=(StreamLane(-1, 2**63 - 1, "zz99i"), StreamLane(1, 0, ""))),
-    ]  # fmt: skip
-    for event in odd:
-        async with show([[*training[:at], event, *training[at + 1 :]]], (80, 24)) as shown:
-            await shown.press("3", "up", "right", "minus", "plus", "plus", "end", "home", "0")
-            assert "One step" in shown.text
-
-
-async def test_steps_are_chosen_and_their_gaps_explained(
+async def test_steps_without_operations_have_what_was_kept_of_them(
     show: Show, training: list[AnyEvent]
 ) -> None:
-    step = lanes_of(training)
-    other = replace(step, busy=(1000,) * 96, idle=(), duration_ns=2 * step.duration_ns)
+    step = next(event for event in training if isinstance(event, StepLanes))
+    other = replace(step, busy=(1000,) * 96, idle=(), start_ns=step.start_ns + 10**8,
+                    duration_ns=2 * step.duration_ns)  # fmt: skip
     at = training.index(step)
-    rest = [event for event in training[at:] if not isinstance(event, StepLanes)]
-    events = [*training[:at], other, step, *rest]
-    async with show([events], (120, 40)) as shown:
+    rest = [event for event in training[at:] if not isinstance(event, StepLanes | StepTimeline)]
+    async with show([[*training[:at], other, step, *rest]], (120, 40)) as shown:
         await shown.press("3")
-        assert "One step, 8.00 ms: slow, 1.6× a usual one; 2 of 2 kept" in shown.text
+        assert "step of 16.0 ms, slow, 3.2× a usual one" in shown.text
+        assert next(line for line in shown.lines if "GPU 0 busy" in line).endswith("100.0 %")
+        await shown.press("N")
+        assert "step of 8.00 ms, slow, 1.6× a usual one, at" in shown.text
+        assert " 1 of 2 kept: n N" in shown.text
         busy = next(line for line in shown.lines if "GPU 0 busy" in line)
         assert busy.endswith("12.8 %")
         ink = [" ▁▂▃▄▅▆▇█".index(cell) for cell in busy[14 : 14 + 97]]
         assert abs(sum(ink) / 97 / 8 - 0.128) < 1 / 16  # what is there at all shows an eighth
         because = next(line for line in shown.lines if line.startswith(" idle because ░"))
         assert because.endswith("87.2 %")
-        assert "CPU code" in shown.text
-        thread = next(line for line in shown.lines if line.startswith(" main thread "))
-        assert {"░", "▓", "╳"} <= set(thread)
+        assert re.search(r"^ main .*▏in the program's own code", shown.text, re.M)
         assert "thread 529" in shown.text
         assert next(line for line in shown.lines if line.startswith(" stream 17")).endswith(" %")
-        row = next(y for y, line in enumerate(shown.app.main.view.drawn) if "stream 13" in line)
-        await shown.pilot.click(shown.app.main.view, offset=(14 + 90, row))
-        await shown.settle()
-        assert "thread 529: in the program's own code." in shown.text
-        await shown.press("up")
-        assert "One step, 16.0 ms: slow, 3.2× a usual one; 1 of 2 kept" in shown.text
-        assert next(line for line in shown.lines if "GPU 0 busy" in line).endswith("100.0 %")
-        await shown.press("down", "plus", "right")
-        assert "from" in shown.text
-        await shown.click("▲")
-        await shown.click("[+]")
-        await shown.click("[+]")
-        zoomed = shown.app.main.view
-        assert isinstance(zoomed, TimelineView)
-        assert zoomed.parts is not None
-        assert re.search(r"Last step: step  934 µs, [\d.]+ µs to ", shown.text)
-        before = zoomed.parts
-        await shown.press(*["right"] * 60)
-        assert zoomed.parts[0] > before[0]  # beyond the edge: panned
-        await shown.click("[fit]")
-        assert zoomed.parts is None
-        await shown.press("up", "down")
-        for wheel, is_near in ((MouseScrollUp, True), (MouseScrollDown, False)):
-            zoomed.post_message(wheel(zoomed, 60, 10, 0, 0, 0, False, False, False))
-            await shown.settle()
-            assert (zoomed.parts is not None) == is_near
-        await shown.press("0", "left", "enter")
-        assert shown.app.main.current == "time"
-        await shown.press("n")
-        assert "nothing of note here" in shown.lines[-1]
 
 
-def test_the_next_slow_step_is_found_either_way() -> None:
-    even = [Column(n, 1, ns, {}) for n, ns in enumerate((10, 10, 31, 10, 16, 10), 1)]
-    assert [next_slow(even, at, 1, 10.0) for at in (-1, 2, 4)] == [2, 4, 2]  # round again
-    assert [next_slow(even, at, -1, 10.0) for at in (5, 4, 2)] == [4, 2, 4]
-    assert next_slow(even[:2], 0, 1, 10.0) is None
-    blocks = [Column(1, 8, 80, {}), Column(9, 8, 92, {})]
-    assert next_slow(blocks, -1, 1, 10.0) == 1  # single slow steps are lost in their means
-    # Four of one length are slower than usual, and faster than the mean: nothing is slow there.
-    fast = [*blocks, Column(17, 4, 44, {}), Column(21, 4, 200, {})]
-    assert next_slow(fast, 1, 1, 10.0) == 3
-    assert numbers_row(blocks, 40) == "1 ───── means of some steps each ──── 16"
-    assert numbers_row(blocks, 30) == ""
-
-
-def stalling() -> list[Column]:
-    """Steps of 13 ms, each fourth of 340, as they are recorded: in blocks of four."""
-    ms = 1_000_000
-    leaves = {Leaf.MATMUL: 40 * ms, Leaf.HOST: 339 * ms}
-    return [
-        Column(first, 4, 379 * ms, leaves, (first + n, 1), (340 if n == 3 else 13) * ms)
-        for first in range(1, 41, 4)
-        for n in range(4)
-    ]
-
-
-def test_single_long_steps_are_seen_among_short_ones() -> None:
-    """13, 13, 13, 340 ms: each block was drawn at its mean, and all looked alike."""
-    columns = stalling()
-    rows, scale = step_bars(spread(columns, 40), 13e6, 5)
-    assert scale == 2e8  # where usual steps still have ink
-    assert rows[0] == "   ▲" * 10
-    assert rows[1] == "   █" * 10
-    assert rows[-1] == "▃▃▃█" * 10
-    [row], _ = step_bars(spread(columns, 20), 13e6, 1)
-    assert row == "▂▲" * 10  # the longest of each two
-    assert numbers_row(columns, 40).strip("─ 140") == "each column one step"
-    assert [next_slow(columns, at, 1, 13e6) for at in (0, 3, 39)] == [3, 7, 3]
-    assert [next_slow(columns, at, -1, 13e6) for at in (3, 0)] == [39, 39]
-    assert together(columns).ns == 10 * 379e6  # a block's sum once, however many columns it has
-
-
-def test_several_steps_in_a_column_show_their_mean_and_the_longest() -> None:
-    columns = [Column(1, 100, 1000, {}, (1, 50), 100), Column(1, 100, 1000, {}, (51, 50), 10)]
-    rows, scale = step_bars(spread(columns, 2), 10.0, 5)
-    assert scale == 100
-    assert rows == ["│ ", "│ ", "│ ", "│ ", "▄▄"]
-    assert "means of some steps each, │ the longest" in numbers_row(columns, 60)
-
-
-def test_pauses_stand_among_the_steps_where_shares_are_of_them() -> None:
-    """14 pauses were 30 % of a loop's time, and in Timeline at no scope."""
-    blocks = (
-        StepBlock(0, 1, 2, 20, ((0, 20),), ((1, 8), (1, 12)), 1, ((int(Leaf.INPUT), 300),)),
-        StepBlock(0, 1, 2, 20, ((0, 20),), ((2, 2**40),)),
-        StepBlock(0, 1, 2, 20, ((0, 20),), ((1, 10),)),  # its parts are made up
-    )
-    tree = TimeTree(60, {Leaf.MATMUL: 60}, 1, 6, 6, Accumulator(), 0, 0, blocks=(blocks,))
-    columns = columns_of_tree(tree, with_pauses=True)
-    assert [column.own for column in columns] == [(1, 1), (2, 1), (3, 0), (3, 2), (5, 2)]
-    assert [column.pauses for column in columns] == [0, 0, 1, 0, 0]
-    assert [column.longest_ns for column in columns] == [8, 12, None, 2**40, None]
-    assert next_slow(columns, 0, 1, 10.0) == 2
-    [words, cause] = explained(columns[2], tree, 80)
-    assert "Pause after step 2  300 ns" in "".join(text for text, _ in words)
-    assert "idle input  100.0 %" in "".join(text for text, _ in cause)
-    assert [column.pauses for column in columns_of_tree(tree)] == [0] * 4
-
-
-@pytest.mark.parametrize("size", [(80, 24), (120, 40)], ids=str)
-async def test_a_click_on_a_button_zooms_once(
-    show: Show, training: list[AnyEvent], size: tuple[int, int]
+async def test_what_a_recording_makes_up_does_no_harm(
+    show: Show, training: list[AnyEvent], decode: list[AnyEvent]
 ) -> None:
-    """It was heard twice; on a small screen there were no buttons."""
-    async with show([training], size) as shown:
-        await shown.press("3", "up")
-        view = shown.app.main.view
-        assert isinstance(view, TimelineView)
-        whole = len(view._kept[-1].busy)
-        await shown.click("[+]")
-        assert view.parts is not None
-        assert view.parts[1] - view.parts[0] == whole // 2
-        await shown.click("[+]")
-        assert view.parts[1] - view.parts[0] == whole // 4
-        await shown.click("[−]")
-        assert view.parts[1] - view.parts[0] == whole // 2
+    step = next(event for event in training if isinstance(event, StepLanes))
+    whole = next(event for event in decode if isinstance(event, StepOperations))
+    odd: list[tuple[list[AnyEvent], AnyEvent, AnyEvent]] = [
+        (training, step, replace(step, busy=(), idle=(), duration_ns=0)),
+        (training, step, replace(step, duration_ns=2**63 - 1)),
+        (training, step, replace(step, busy=(2**31 - 1, 0),
+                                 idle=(IdleLane(99, (1, 2)), IdleLane(13, (1,))))),
+        (training, step, replace(
+            step, threads=(ThreadLane(2**32, "?q9", 7), ThreadLane(1, "")),
+            streams=(StreamLane(-1, 2**63 - 1, "zz99i"), StreamLane(1, 0, "")))),
+        (decode, whole, replace(whole, packed=b"no zlib")),
+        (decode, whole, replace(whole, refers=(), duration_ns=2**63 - 1)),
+        (decode, whole, replace(whole, start_ns=0)),
+    ]  # fmt: skip
+    for events, event, other in odd:
+        at = events.index(event)
+        async with show([[*events[:at], other, *events[at + 1 :]]], (80, 24)) as shown:
+            await shown.press("3", "N", "right", *KEYS)
+            assert shown.app.is_running
 
 
-async def test_the_wheel_zooms_what_is_under_it(show: Show) -> None:
-    """Over the steps it zoomed in one step, where the cursor was."""
-    async with show([recorded(SLOW)], (120, 40)) as shown:
-        await shown.press("3", "up")
-        view = shown.app.main.view
-        assert isinstance(view, TimelineView)
-        steps = next(y for y, line in enumerate(view.drawn) if line.startswith(" step time"))
-        step = next(y for y, line in enumerate(view.drawn) if line.startswith(" GPU 0 busy"))
-
-        async def wheel(kind: type[MouseScrollUp], x: int, y: int) -> None:
-            view.post_message(kind(view, x, y, 0, 0, 0, False, False, False))
-            await shown.settle()
-
-        whole = len(view._columns)
-        await wheel(MouseScrollUp, 14 + 90, steps)
-        assert (view.shown, view.parts) == (whole // 2, None)
-        assert view.first + whole // 2 > whole * 3 // 4  # around the pointer
-        await wheel(MouseScrollDown, 14 + 90, steps)
-        await wheel(MouseScrollDown, 14 + 90, steps)
-        assert view.shown is None
-        await wheel(MouseScrollUp, 14 + 5, step)
-        assert view.shown is None
-        assert view.parts is not None
-        assert view.parts[0] == 0
-
-
-async def test_a_live_timeline_stays_where_it_was_zoomed(show: Show) -> None:
-    """The cursor and the window stood at columns that held other steps when blocks of steps were
-    put together; under a drag they are not."""
-    events = recorded(SLOW)
-    more = [one for one in events if isinstance(one, CaptureDelta) and one.step_blocks][-1]
-    async with show([[one for one in events if not isinstance(one, RunEnded)]], (120, 40)) as shown:
-        await shown.press("3", *["left"] * 20, "plus")
-        view = shown.app.main.view
-        assert isinstance(view, TimelineView)
-
-        def own() -> tuple[int, int]:
-            assert view._column is not None
-            return view._column.own
-
-        first, _ = own()
-        for _ in range(4):
-            await shown.give([[more] * 40])
-            low, steps = own()
-            assert low <= first < low + steps
-            assert "▲" in shown.text
-        await shown.press("0", "plus")  # the newest step: what comes stays in sight
-        await shown.give([[more] * 40])
-        assert view.shown is not None
-        assert view.first + view.shown == len(view._columns)
-        assert "▲" in shown.text
-        await shown.press("0")
-        y = next(n for n, line in enumerate(view.drawn) if line.startswith(" GPU busy"))
-        await shown.pilot.mouse_down(view, offset=(14 + 20, y))
-        await shown.pilot.hover(view, offset=(14 + 30, y))
-        assert view.dragged is not None
-        chosen = [view._columns[n].first for n in view.dragged]
-        await shown.give([[more] * 70])
-        assert [view._columns[n].first for n in view.dragged] == chosen
-        await shown.pilot.mouse_up(view, offset=(14 + 30, y))
-        await shown.settle()
-        scope = shown.app.model.scope
-        assert scope is not None
-        assert scope.first == chosen[0]
+async def test_a_recording_without_operations_has_its_steps_in_bars() -> None:
+    async with replayed(path=DATA / "h200-medium.gputui") as replay:
+        await replay.press("3")
+        assert replay.app.main.current == "steps"
+        await replay.press("3")
+        assert replay.app.main.current == "steps"

@@ -15,11 +15,13 @@ from gputui.model.events.base import (
     GpuIndex,
     Index,
     Integer,
+    KernelNumber,
     Moment,
     ProcessNumber,
     RangeNumber,
     Record,
     RunNumber,
+    ShapeNumber,
 )
 from gputui.model.events.capture_parts import Payload
 
@@ -242,6 +244,35 @@ class StepLanes(Event, frozen=True, kw_only=True, tag="step_lanes"):
     threads: tuple[ThreadLane, ...] = ()
     streams: tuple[StreamLane, ...] = ()
     alone: tuple[Index, ...] = ()
+
+
+class ReferredTo(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """What single operations of a step refer to by its place among others, from 1 on: one of a
+    range, a kernel, a launch shape and the name of a CUDA call."""
+
+    range: RangeNumber | None = None
+    kernel: KernelNumber | None = None
+    shape: ShapeNumber | None = None
+    call: Annotated[str, msgspec.Meta(max_length=200)] | None = None
+
+
+class StepOperations(Event, frozen=True, kw_only=True, tag="step_operations"):
+    """Every operation, call and range of a step of which there are StepLanes, which may come before
+    or after: those that went on in it, and the calls that launched its operations.
+
+    `packed`, base64 in a recording, holds `records` rows, as gputui.store.kept_steps describes
+    them; what they refer to is in `refers`. `left_out` counts those beyond the limit.
+    """
+
+    about = About.PROCESS
+
+    process: ProcessNumber
+    start_ns: Moment
+    duration_ns: Amount
+    records: Annotated[int, msgspec.Meta(ge=0, le=0xFFFF)]
+    left_out: Amount = 0
+    refers: tuple[ReferredTo, ...] = ()
+    packed: Annotated[bytes, msgspec.Meta(max_length=4 << 20)]
 
 
 class StepTimeline(Event, frozen=True, kw_only=True, tag="step"):

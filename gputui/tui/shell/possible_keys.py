@@ -90,7 +90,7 @@ def tabs_of(model: Model, group: Group) -> list[str]:
         for tab in group.tabs
         if tab.turns
         and (several or not tab.of_hosts)
-        and (not tab.of_traces or model.traced is not None)
+        and (not tab.of_operations or model.has_operations)
         and (not tab.of_servers or bool(model.session.servers))
     ]
     return sorted(names, key=lambda name: model.shows_only_ranks and name != "ranks")

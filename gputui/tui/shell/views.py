@@ -16,8 +16,8 @@ class Tab(NamedTuple):
     """Whether its key leads to it; else another view does."""
     of_hosts: bool = False
     """Whether it is only of use with other hosts."""
-    of_traces: bool = False
-    """Whether it needs single operations, which a trace has."""
+    of_operations: bool = False
+    """Whether it needs steps that can be looked into: in a trace, or kept."""
     of_servers: bool = False
     """Whether it needs a serving engine's metrics."""
 
@@ -56,10 +56,10 @@ GROUPS: tuple[Group, ...] = (
     Group(
         "3",
         "Timeline",
-        "what happened when: operations of a run with a trace; the steps",
+        "what happened when: kernels, ranges and calls by name; again: the steps",
         (
-            _tab("operations", "OperationsView", "Operations")._replace(of_traces=True),
-            _tab("timeline", "TimelineView", "Steps"),
+            _tab("timeline", "TimelineView", "Operations")._replace(of_operations=True),
+            _tab("steps", "StepsView", "Steps"),
         ),
     ),
     Group("4", "Phases", "the program's NVTX ranges", (_tab("phases", "PhasesView", "Tree"),)),

@@ -33,8 +33,8 @@ from gputui.tui.widgets.causes import hundred_bar, legend
 from gputui.tui.widgets.distribution import distribution
 from gputui.tui.widgets.gpu_panel import gpu_panel
 from gputui.tui.widgets.hosts import short_hosts
+from gputui.tui.widgets.lanes import newest_step_panel
 from gputui.tui.widgets.no_run import no_run, scope_rows
-from gputui.tui.widgets.one_step import newest_step
 from gputui.tui.widgets.recordings import (
     command_of,
     date_text,
@@ -207,10 +207,10 @@ def fill(
         third += [partial(runs.panel, run, 6, chosen)] if runs.of(run) else []
     everything = [*first, *second, *third]
     bands = [everything[at : at + columns] for at in range(0, len(everything), columns)]
-    if columns == 3 and len(bands) > 2 and run.step_lanes:
-        bands.insert(2, [partial(newest_step, run.step_lanes[-1])])
-    if on_cpu and (step := cpu.last_step(run, width)) is not None:
-        bands.append([lambda _: step])
+    wants_lanes = on_cpu or (columns == 3 and len(bands) > 2)
+    step = newest_step_panel(model.session, run, width, _STEP_ROWS) if wants_lanes else None
+    if step is not None:
+        bands.insert(len(bands) if on_cpu else 2, [lambda _: step])
     for number, band in enumerate(bands):
         room = height - len(layout.rows) - (1 if number else 0)
         if room < 4:
@@ -264,6 +264,9 @@ def _name_scope(panel: Panel, tables: Tables) -> None:
     if panel.view == "kernels" or (panel.view == "phases" and tables.of):
         panel.title += f", {tables.span}"
 
+
+_STEP_ROWS = 8
+"""Of the last step: its axis, the GPU and why it idled, a stream or two, ranges."""
 
 FINDING = "finding"
 _MOST_ALSO = 2

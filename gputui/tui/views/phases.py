@@ -23,12 +23,13 @@ from gputui.state import Run, Session
 from gputui.tui.model import Model, Tables
 from gputui.tui.widgets.canvas import Row, heading, labelled, short_names, wrap
 from gputui.tui.widgets.chart import spark
+from gputui.tui.widgets.lanes import step_rows
+from gputui.tui.widgets.marks import newest_rows
 from gputui.tui.widgets.no_run import no_run, scope_rows
 from gputui.tui.widgets.run import metric_rows, problems, run_row
 from gputui.tui.widgets.run_panels import telling
 from gputui.tui.widgets.table import Move, RecordTable, column, declared, table_rows
 from gputui.tui.widgets.table_view import TableView, time_rows
-from gputui.tui.widgets.timeline import LEAST_HEIGHT, newest_rows, timeline_rows
 from gputui.tui.widgets.tree import (
     SORT_OF_TITLE,
     SORTS,
@@ -210,6 +211,8 @@ def phase_kernels(
 # The last step of a run that is drawn, which stays for a while.
 
 
+_LEAST_STEP = 5
+"""A title, an axis, the GPU, ranges."""
 _SHOWN_NS = 3_000_000_000
 """A timeline stays at least this long: many colours are many bytes, and reading takes time."""
 
@@ -222,9 +225,9 @@ class LastStep:
         self._run: Run | None = None
 
     def rows(
-        self, run: Run, colors: dict[str, int], width: int, height: int, *, libraries: bool
+        self, session: Session, run: Run, width: int, height: int, *, libraries: bool
     ) -> list[Row]:
-        """The timeline of the newest step in a part of `height` lines; none where they are few."""
+        """The lanes of the newest step in a part of `height` lines; none where they are few."""
         newest = max(run.steps.values(), key=lambda step: step.start_ns, default=None)
         known = self._step
         if (
@@ -235,10 +238,13 @@ class LastStep:
             or newest.start_ns - known.start_ns >= _SHOWN_NS
         ):
             self._step, self._run = newest, run
-        if self._step is None or height < LEAST_HEIGHT + 8:
+        step = self._step
+        node = run.ranges.get(step.range) if step is not None else None
+        if step is None or node is None or height < _LEAST_STEP + 8:
             return []
-        room = min(7, height - 8)
-        return timeline_rows(self._step, run, colors, width, room, libraries=libraries)
+        lanes = step_rows(session, run, step, width, min(7, height - 8) - 1, libraries=libraries)
+        title = f"Last step: {node.path}  {duration(step.duration_ns)}"
+        return [heading(title, width), *lanes] if lanes else []
 
 
 _WIDE = 132
@@ -295,7 +301,9 @@ class PhasesView(TableView):
         left = height - len(rows)
         colors = phase_colors(run)
         chosen_key = self.cursor.key
-        below = self._last_step.rows(live, colors, width, left, libraries=self.libraries)
+        below = self._last_step.rows(
+            self.model.session, live, width, left, libraries=self.libraries
+        )
         kernels, leads = self._kernels(tables, width, left - len(below))
         tree_height = left - len(below) - len(kernels)
         rows += self._tree(tables, run, everything, colors, width, tree_height, len(rows))

@@ -26,6 +26,7 @@ from gputui.report.tables.processes import PROCESSES, TracedRow, traced_rows
 from gputui.state import Run, Session
 from gputui.tui.model import WHOLE, Model
 from gputui.tui.widgets.canvas import Row, Span, flow, heading, paragraph, wrap
+from gputui.tui.widgets.marks import TOP_MARKS, mark_columns
 from gputui.tui.widgets.no_run import no_run, scope_rows
 from gputui.tui.widgets.result import MOST_ROWS, result_rows
 from gputui.tui.widgets.run import problems, state
@@ -37,7 +38,6 @@ from gputui.tui.widgets.table_view import (
     size_columns,
     time_rows,
 )
-from gputui.tui.widgets.timeline import TOP_MARKS, mark_columns
 from gputui.tui.widgets.tree import process_columns, scope_text, share_column
 from gputui.tui.widgets.view import (
     SCROLL_LINES,

@@ -1,426 +1,718 @@
-"""Timeline: every step of the run in order, and what is under the cursor, explained."""
+"""Timeline: operations, ranges and calls in lanes with names, at any zoom, and what is under the
+cursor, explained: of the whole run where there is a trace, else of the steps that were kept.
+"""
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from collections.abc import Hashable, Iterable
+from collections.abc import Callable, Hashable
 from functools import partial
-from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
+import numpy as np
 from textual import events
+from textual.binding import Binding, BindingType
 
+from gputui.model.events import StepOperations
 from gputui.model.leaves import LEAVES, Leaf
-from gputui.model.units import count, duration
-from gputui.report.explain.time_tree import TimeTree
+from gputui.model.naming import short_name
+from gputui.model.steps import SLOW
+from gputui.model.units import count, duration, percent, size
+from gputui.playback.lanes import (
+    KeptStep,
+    Lane,
+    LaneKind,
+    TracedLanes,
+    kept_steps,
+    open_kept,
+    open_lanes,
+)
 from gputui.report.phases import main_step, phase_rows
+from gputui.report.scope import what_it_is
 from gputui.state import Run
+from gputui.store.trace import Int64s
 from gputui.tui.model import Model
-from gputui.tui.widgets.canvas import Row, Span, apportion, clip, heading, wrap
+from gputui.tui.source import Runner
+from gputui.tui.widgets.canvas import Row, bar, clip, cut_middle, fit, heading, short_names, wrap
 from gputui.tui.widgets.causes import leaf_named
 from gputui.tui.widgets.chart import block_rows
-from gputui.tui.widgets.cpu_panels import step_times
-from gputui.tui.widgets.distribution import distribution
-from gputui.tui.widgets.no_run import dimmed, no_run, scope_rows
-from gputui.tui.widgets.one_step import LABEL, OneStepView
-from gputui.tui.widgets.step_columns import (
-    CUT,
-    NEXT_SLOW,
-    Column,
-    because_of,
-    columns_of_tree,
-    explained,
-    in_blocks,
-    next_slow,
-    no_steps,
-    numbers_row,
-    slow_words,
-    step_bars,
-    title,
-    together,
+from gputui.tui.widgets.dragged import DraggedView
+from gputui.tui.widgets.lanes import (
+    FIGURE,
+    LABEL,
+    LaneLine,
+    LaneWindow,
+    Operation,
+    category_role,
 )
+from gputui.tui.widgets.no_run import no_run
 from gputui.tui.widgets.table import Move
-from gputui.tui.widgets.timeline import LEAST_HEIGHT, timeline_rows
-from gputui.tui.widgets.tree import phase_colors
-from gputui.tui.widgets.verdict import unaccounted
-from gputui.tui.widgets.view import (
-    Details,
-    Lead,
-    Notice,
-    Place,
-)
+from gputui.tui.widgets.view import Details, Lead, Notice, Place
 
 if TYPE_CHECKING:
-    from gputui.report.scope import RunScope
+    from gputui.tui.app import GputuiApp
+
+_WIDE = 112
+"""Columns from which the title says what a step is among the others, and when it was."""
+_HEAD, _ABOUT = 4, 4
+"""Rows above the lanes, and of the words about the cursor below them."""
+_LEAST_MOST = 4
+"""Rows of the table below the lanes, at least."""
+_LEAST_NS = 1_000
+"""The shortest window."""
+_GAP_CELLS = 1.0
+"""A gap that is jumped to takes at least so many cells."""
+_LONGEST = 200
+"""Operations of a lane, or gaps of a device, that are gone through by length."""
+_AT_ONCE = 5_000
+"""Records of a step that are laid out before the next paint: 10 ms. Of more, in a thread."""
 
 
-# The steps of a run in columns, with a cursor; dragging over them makes them the scope.
-
-
-FEWEST = 4
-"""Columns in sight at least."""
-
-
-def _same(was: list[Column], now: list[Column], at: int) -> int:
-    """Which column of `now` has the first step of column `at` of `was`."""
-    if at >= len(was):
-        return max(0, min(at, len(now) - 1))
-    first = was[at].own[0]
-    return max(0, bisect_right([column.own[0] for column in now], first) - 1)
-
-
-class StretchView(OneStepView):
-    """A view of such columns."""
-
-    def __init__(self, model: Model) -> None:
-        super().__init__(model)
-        self.at: int | None = None
-        """The column under the cursor; None for the newest."""
-        self.first = 0
-        self.shown: int | None = None
-        """How many columns are seen, from `first` on; None for all."""
-        self._columns: list[Column] = []
-
-    def _take(self, columns: list[Column]) -> None:
-        """The columns at this moment: the cursor and the window stay at their steps, and without a
-        cursor the newest in sight. Under a drag they stay as they are."""
-        if self._from is not None and columns:
-            return
-        was, self._columns = self._columns, columns
-        first, whole = self.first, len(columns)
-        if self.shown is not None and self.at is None:
-            self.first = max(0, whole - self.shown)
-        elif self.shown is not None:
-            last = _same(was, columns, first + self.shown - 1)
-            self.first = _same(was, columns, first)
-            self.shown = max(FEWEST, last + 1 - self.first)
-            self.first = max(0, min(self.first, whole - self.shown))
-        if self.at is not None:
-            self.at = _same(was, columns, self.at)
-
-    @property
-    def _column(self) -> Column | None:
-        if not self._columns:
-            return None
-        at = len(self._columns) - 1 if self.at is None else self.at
-        return self._columns[min(at, len(self._columns) - 1)]
-
-    def _put(self, at: int) -> None:
-        self.at = at
-        if self.shown is not None:
-            self.first = max(0, min(max(self.first, at - self.shown + 1), at))
-        self.draw()
-
-    def take_stretch(self, first: int, last: int) -> None:
-        """Shares are of these columns' steps."""
-        from gputui.report.scope import why_no_stretch
-
-        run = self.model.run
-        last = min(last, len(self._columns) - 1)  # there may be fewer than when the drag began
-        if not 0 <= first <= last:
-            self.draw()
-            return
-        why_not = why_no_stretch(run) if run is not None else None
-        if not self._columns[first].leaves:
-            why_not = "where single steps spent their time was not kept"
-        if why_not is not None:
-            self.post_message(Notice(why_not))
-            self.draw()
-            return
-        self.model.stretch = self._steps_of(self._columns[first], self._columns[last])
-        self.model.choose_scope(self.model.stretch)
-        self.draw()
-
-    @property
-    def stretch(self) -> RunScope | None:
-        """The steps under the cursor."""
-        column = self._column
-        if column is None or not column.leaves or self.model.stretch is not None:
-            return None
-        return self._steps_of(column, column)
-
-    def _steps_of(self, first: Column, last: Column) -> RunScope:
-        from gputui.report.scope import RunScope, ScopeKind
-
-        return RunScope(ScopeKind.STEPS, first.first, last.first + last.steps - 1)
-
-    def inside_scope(self, seen: list[Column]) -> list[bool]:
-        """Which columns are in the stretch that is chosen, or being chosen."""
-        if self.dragged is not None:
-            first, last = self.dragged
-            return [first <= self.first + n <= last for n in range(len(seen))]
-        scope = self.model.scope
-        if scope is None or not scope.last:
-            return [True] * len(seen)
-        ends = [each.first + each.steps - 1 for each in seen]
-        return [scope.first <= end and each.first <= scope.last
-                for each, end in zip(seen, ends, strict=True)]  # fmt: skip
-
-
-_LABEL, _FIGURE = LABEL, 10
-
-_ANOTHER = "s another one"
-_CHART = 5
-_LEAST_CLASSES, _MOST_CLASSES = 6, 12
-"""Rows of the distribution of steps."""
-
-
-class TimelineView(StretchView):
-    """What happened when."""
+class TimelineView(DraggedView):
+    """Streams, ranges and calls of a window of the run, and what is under the cursor, explained."""
 
     CHARTS = True
-    SORTS = True
-    FOLLOWS_SCOPE = True
+    FILTERS = True
+    can_focus = True
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("g", "gap", "next gap", show=False),
+        Binding("L", "longest", "the longest kernel in sight, then the next one", show=False),
+        Binding("l", "launch", "from a launch to its kernel, and back", show=False),
+        Binding("left_square_bracket", "measure(0)", "measure from here", show=False),
+        Binding("right_square_bracket", "measure(1)", "measure to here", show=False),
+    ]
+    HINTS: ClassVar[tuple[tuple[str, str, str], ...]] = (
+        ("g", "next gap", "focused.gap"),
+        ("l", "launch ↔ kernel", "focused.launch"),
+        ("L", "longest", "focused.longest"),
+        ("[", "] measure", "focused.measure(0)"),
+    )
 
     def __init__(self, model: Model) -> None:
         super().__init__(model)
-        self.device = 0
-        self.leaf: Leaf | None = None
-        """The leaf that another view led here with."""
-        self._usual_ns = 0.0
+        self._read: Hashable = None
+        """What lanes are of, or are being read of: a run with a trace, or a step."""
+        self._lanes: TracedLanes | None = None
+        self._failure = ""
+        self._low = self._high = 0.0
+        """The window, ns since the first operation."""
+        self._place = Operation(0, 0)
+        self._partner: Operation | None = None
+        self._measured: list[float | None] = [None, None]
+        self._top = 0
+        """The first lane in sight."""
+        self._cells = 1
+        self._sought = ""
+        self._steps: tuple[Int64s, Int64s] | None = None
+        self._kept: list[KeptStep] = []
+        """Steps of which one is shown; empty where the whole run is."""
+        self._step: KeptStep | None = None
+        """The one that is shown."""
+        self._is_followed = True
+        """Whether a newer step takes its place: until a key chose something in it."""
+        self._leaf: Leaf | None = None
+        """The cause that another view led here with."""
+
+    # --- reading
+
+    def _load(self, run: Run) -> None:
+        path = self.model.traced
+        is_live = isinstance(self.model.source, Runner) and run.is_active
+        if path is not None and not is_live:
+            self._kept, self._step = [], None
+            reading: Callable[[], TracedLanes] = partial(open_lanes, path, self.model.session, run)
+            self._open(run, (path, run.started.run), reading, at_once=False)
+            return
+        self._kept = kept_steps(run)
+        if not self._kept:
+            self._read, self._lanes = None, None
+            self._failure = (
+                "no step was kept so far: they appear here once the steps are known"
+                if run.is_active
+                else "nothing of single operations is in this recording; 3 has its steps in bars"
+            )
+            return
+        has_gone = not is_live and self._step not in self._kept  # a replay went back
+        if self._step is None or self._is_followed or has_gone:
+            self._step = self._kept[-1]
+        self._open_step(run, self._step)
+
+    def _open_step(self, run: Run, step: KeptStep) -> None:
+        self._step = step
+        records = step.records if isinstance(step, StepOperations) else 0
+        key = (run.started.run, step.process, step.start_ns, records)
+        reading = partial(open_kept, self.model.session, run, step)
+        self._open(run, key, reading, at_once=records <= _AT_ONCE)
+
+    def _open(
+        self, run: Run, key: Hashable, reading: Callable[[], TracedLanes], *, at_once: bool
+    ) -> None:
+        if key == self._read:
+            return
+        if self._step is None or not self._is_followed:
+            self._lanes = None
+        self._read, self._failure = key, ""
+
+        def loaded(lanes: TracedLanes) -> None:
+            if self._read == key:
+                self._lanes = lanes
+                self._failure = "" if lanes.lanes else "its trace holds nothing of this run"
+                if lanes.lanes:
+                    self._begin(run, lanes)
+                if not at_once:
+                    self.draw()
+
+        def failed(reason: str) -> None:
+            if self._read == key:
+                self._failure = reason
+                self.draw()
+
+        if at_once:
+            loaded(reading())
+        else:
+            app: GputuiApp = self.app  # type: ignore[assignment]
+            app.in_thread(reading, loaded, failed)
+
+    def _begin(self, run: Run, lanes: TracedLanes) -> None:
+        """At a usual step: the one that is shown, one that was kept, else one of the program's,
+        else all of it."""
+        self._low, self._high = 0.0, float(lanes.end_ns)
+        self._top, self._place, self._partner = 0, Operation(0, 0), None
+        self._measured, self._steps = [None, None], self._instances(run, lanes)
+        kept = [step for step in run.step_lanes if self._is_inside(step, lanes)]
+        usual = self._step
+        if usual is None and kept:
+            usual = sorted(kept, key=lambda step: step.duration_ns)[len(kept) // 2]
+        if usual is not None:
+            start = usual.start_ns - lanes.begin_ns
+            self._low, self._high = float(start), float(start + max(1, usual.duration_ns))
+        elif self._steps is not None:
+            starts, ends = self._steps
+            usual_at = np.argsort(ends - starts)[len(starts) // 2]
+            self._low, self._high = float(starts[usual_at]), float(ends[usual_at])
+        self._put_near((self._low + self._high) / 2)
+
+    def _instances(self, run: Run, lanes: TracedLanes) -> tuple[Int64s, Int64s] | None:
+        """When the steps of the program began and ended, where it names them."""
+        step = main_step(run, phase_rows(run))
+        if step is None:
+            return None
+        numbers = [number for number, node in run.ranges.items() if node.path == step.path]
+        for lane in lanes.lanes:
+            if lane.kind is LaneKind.RANGES:
+                rows = np.flatnonzero(np.isin(lane.ranges, numbers))
+                if len(rows):
+                    return lane.spans.starts[rows], lane.spans.ends[rows]
+        return None
+
+    @staticmethod
+    def _is_inside(step: KeptStep, lanes: TracedLanes) -> bool:
+        start = step.start_ns - lanes.begin_ns
+        return start >= 0 and start + step.duration_ns <= lanes.end_ns and step.duration_ns > 0
+
+    def _window(self, run: Run, lanes: TracedLanes) -> LaneWindow:
+        marks = {} if self._partner is None else {self._partner: "tab-active"}
+        marks[self._place] = "cursor"
+        return LaneWindow(run, lanes, self._low, self._high, self._cells, self.needle, marks)
+
+    # --- drawing
 
     def rows(self, width: int, height: int) -> list[Row]:
-        """The steps as a chart and lanes, what is under the cursor, the last step."""
+        """Where the window is, the lanes in it, and the cursor in words."""
         run = self.model.run
         if run is None:
             return no_run(self.model, width, height)
-        part = self.model.scope.part if self.model.scope is not None else None
-        turns = self.model.scoped if part is not None and part.name == "TURNS" else None
-        known = self.model.analysis(turns or run).device_trees
-        trees = {place: tree for place, tree in known.items() if tree.wall_ns}
-        rows = scope_rows(self.model, width)
-        if trees:
-            places = _by_rank(run, trees)
-            self.device %= len(places)
-            tree = trees[places[self.device]]
-            rows += self._devices(run, places, width, len(rows))
-            with_pauses = part is not None and part.name in ("TURNS", "RUN")
-            self._take(columns_of_tree(tree, with_pauses=with_pauses))
-            self._usual_ns = tree.step_ns.median or 0.0
-            if len(self._columns) > 1:
-                rows += self._lanes(tree, width, len(rows), height)
-            else:
-                rows += wrap(no_steps(tree), width - 2, "dim", "  ")
-        else:
-            self._take([])
-            rows += wrap(unaccounted(run), width - 2, "text", "  ")
-        self._kept = []
-        if trees:
-            process, device = _by_rank(run, trees)[self.device]
-            self._kept = [
-                one for one in run.step_lanes if (one.process, one.device) == (process, device)
-            ]
-        of = trees[process, device] if trees else None
-        rows += self._step(run, of, width, len(rows), height)
-        newest = max(run.steps.values(), key=lambda step: step.start_ns, default=None)
-        room = height - len(rows) - 1
-        if newest is not None and room >= LEAST_HEIGHT:
-            low, high = self.parts or (0, 1)
-            whole = len(self._kept[-1 - self.step_back].busy) if self.parts and self._kept else 1
-            window = low / max(1, whole), high / max(1, whole)
-            colors = phase_colors(run)
-            rows += [()]
-            rows += timeline_rows(newest, run, colors, width, min(room, 9), window=window)
-        room = height - len(rows) - 2
-        if room >= _LEAST_CLASSES:
-            spread = None
-            if trees and tree.step_ns.count:
-                spread = distribution(tree.step_ns, min(room, _MOST_CLASSES), width)
-            elif not trees and (step := main_step(run, phase_rows(run))) is not None:
-                spread = step_times(step, min(room, _MOST_CLASSES), width)
-            if spread is not None:
-                rows += [(), heading(spread.title, width, spread.note), *spread.rows]
+        self._load(run)
+        lanes = self._lanes
+        if lanes is None or not lanes.lanes:
+            text = self._failure or "reading every operation of the run…"
+            return [heading("Timeline", width), *wrap(text, width - 2, "text", "  ")]
+        self._cells = max(10, width - LABEL - FIGURE - 1)
+        if self._leaf is not None:
+            leaf, self._leaf = self._leaf, None
+            self._to_cause(run, lanes, leaf)
+        if self.needle != self._sought:
+            self._sought = self.needle
+            self._find(0)
+        window = self._window(run, lanes)
+        about = self._about(window, width)
+        room = max(3, height - _HEAD - max(_ABOUT, len(about)))
+        rows: list[Row] = [self._title(run, lanes, width), *self._strip(window)]
+        first = len(rows)
+        for y, line in enumerate(self._in_sight(window, room), first):
+            rows.append(line.drawn)
+            if line.lane is not None:
+                for x in range(self._cells):
+                    act = partial(self._click_at, line.lane, x)
+                    self.places.append(Place(y, LABEL + x, LABEL + x + 1, act))
+        self._lanes_of = (range(first, len(rows)), LABEL, range(self._cells))
+        rows += self._most(lanes, width, height - len(about) - len(rows))
+        rows += [()] * (height - len(about) - len(rows))
+        return [*rows[: height - len(about)], *about]
+
+    def _most(self, lanes: TracedLanes, width: int, height: int) -> list[Row]:
+        """What took most of the window, where there is room below the lanes."""
+        if height < _LEAST_MOST:
+            return []
+        took, times = np.zeros(len(lanes.names)), np.zeros(len(lanes.names), np.int64)
+        for lane in lanes.lanes:
+            if lane.kind is LaneKind.STREAM:
+                low, high = lane.rows(self._low, self._high)
+                starts = np.maximum(lane.spans.starts[low:high], self._low)
+                ends = np.minimum(lane.spans.ends[low:high], self._high)
+                took += np.bincount(lane.names[low:high], ends - starts, len(took))
+                times += np.bincount(lane.names[low:high], minlength=len(times))
+        if not took.any():
+            return []
+        order = np.argsort(-took)[: height - 2]
+        whole = max(1.0, float(took.sum()))
+        room = max(12, width - 48)
+        names = short_names([lanes.names[at] for at in order.tolist()], room)
+        rows: list[Row] = [(), heading("In this window  GPU time", width, duration(whole))]
+        for at, name in zip(order.tolist(), names, strict=True):
+            if not took[at]:
+                break
+            role = category_role(lanes.categories[lanes.category_of[at]])
+            share = percent(100 * took[at] / whole)
+            figures = f" {count(int(times[at])):>6} × {duration(took[at]):>9} {share:>7}  "
+            drawn = bar(took[at] / whole, 16)
+            rows.append(((f" {fit(name, room)}", "text"), (figures, "value"), (drawn, role)))
         return rows
+
+    def _title(self, run: Run, lanes: TracedLanes, width: int) -> Row:
+        length = duration(self._high - self._low)
+        window = f"{duration(self._low)} to {duration(self._high)}: {length}"
+        note = f"{count(lanes.left_out)} records left out" if lanes.left_out else ""
+        if self._step is None:
+            share = percent(100 * (self._high - self._low) / max(1, lanes.end_ns))
+            title = f"Timeline  {window}, {share} of {duration(lanes.end_ns)}"
+        else:
+            at = self._kept.index(self._step) + 1 if self._step in self._kept else 0
+            when = duration(max(0, self._step.start_ns - run.started.time_ns))
+            trees = self.model.analysis(run).device_trees.items()
+            tree = next(
+                (tree for (process, _), tree in trees if process == self._step.process), None
+            )
+            kind = what_it_is(self._step, tree)
+            facts = [duration(self._step.duration_ns), *([kind] if kind else []), f"at {when}"]
+            if width < _WIDE:
+                del facts[1:]
+            title = f"Timeline  step of {', '.join(facts)} · {window}"
+            note = note or (f"{at} of {len(self._kept)} kept: n N" if at else "no longer kept: 0")
+        if self.needle:
+            note = f"/ {self.needle}: n next"
+        return heading(title, width, note)
+
+    def _strip(self, window: LaneWindow) -> list[Row]:
+        """All of the run or the step, where the window is in it, and the time axis."""
+        lanes, cells = window.lanes, self._cells
+        values = np.zeros(cells)
+        for spans in lanes.busy.values():
+            values += spans.within(0, lanes.end_ns, cells)
+        shares = values / max(1.0, lanes.end_ns / cells) / max(1, len(lanes.busy))
+        [line] = block_rows(shares.clip(0, 1).tolist(), 1.0, 1)
+        scale = cells / max(1, lanes.end_ns)
+        low = min(cells - 1, int(self._low * scale))
+        high = max(low + 1, min(cells, round(self._high * scale)))
+        mark = " " * low + ("▲" if high - low == 1 else "▔" * (high - low))
+        label = "whole run" if self._step is None else "whole step"
+        drawn = [
+            LaneLine(label, [(line, "cause-matmul")]),
+            LaneLine("", [(fit(mark, cells), "key")]),
+            LaneLine("", [(window.axis(self._measured), "dim")]),
+        ]
+        return [each.drawn for each in drawn]
+
+    def _in_sight(self, window: LaneWindow, room: int) -> list[LaneLine]:
+        """As many lines as there is room for, the cursor's among them."""
+        lines = window.lines(always=self._place.lane)
+        at = next((y for y, line in enumerate(lines) if line.lane == self._place.lane), 0)
+        self._top = max(0, min(self._top, at, max(0, len(lines) - room)))
+        self._top = max(self._top, at - room + 1)
+        seen = lines[self._top : self._top + room]
+        hidden = len(lines) - len(seen)
+        if hidden and seen:
+            seen[-1] = seen[-1]._replace(figure=f"{hidden} more")
+        return seen
+
+    def _matches(self, name: str) -> bool:
+        return bool(self.needle) and self.needle.lower() in name.lower()
+
+    # --- the cursor in words
+
+    def _about(self, window: LaneWindow, width: int) -> list[Row]:
+        run, lanes = window.run, window.lanes
+        lane, row = lanes.lanes[self._place.lane], self._place.row
+        start, end = int(lane.spans.starts[row]), int(lane.spans.ends[row])
+        name = lanes.names[int(lane.names[row])]
+        usual, times = lanes.usual_ns(lane, row)
+        facts = [f"{duration(end - start)}, from {duration(start)} on"]
+        facts.append(f"one of {count(times)}, usually {duration(usual)}" if times > 1 else "once")
+        node = run.ranges.get(int(lane.ranges[row]))
+        if node is not None and lane.kind is not LaneKind.RANGES:
+            facts.append(f"in {node.path}")
+        rows: list[Row] = [heading(cut_middle(name, max(10, width - 10)), width)]
+        rows += wrap(" · ".join(facts), width - 2, "text", " ")[:2]
+        more = [*self._launch(window, lane, row), *self._before(window, lane, start)]
+        if lane.kind is LaneKind.STREAM and lane.details[row]:
+            shape = self.model.session.launch_shapes.get(int(lane.details[row]))
+            if name.startswith(("Host", "Device", "Peer", "Unified", "memset")):
+                amount = int(lane.details[row])
+                rate = f", {size(amount * 1e9 / (end - start))}/s" if end > start else ""
+                more.append(f"{size(amount)}{rate}")
+            elif shape is not None:
+                grid, block = ("×".join(map(str, one)) for one in (shape.grid, shape.block))
+                more.append(f"grid {grid}, block {block}")
+        rows += wrap(" · ".join(more), width - 2, "dim", " ")[:2]
+        if None not in self._measured:
+            rows.append(clip(((f" {self._between(lanes)}", "accent"),), width))
+        return rows
+
+    @staticmethod
+    def _launch(window: LaneWindow, lane: Lane, row: int) -> list[str]:
+        lanes = window.lanes
+        found = lanes.launch_of(lane, row)
+        if found is None:
+            return []
+        other = lanes.lanes[found[0]]
+        start, there = int(lane.spans.starts[row]), int(other.spans.starts[found[1]])
+        called = lanes.names[int(other.names[found[1]])]
+        if lane.kind is LaneKind.STREAM:
+            thread = window.thread(other.process, other.number)
+            return [f"launched {duration(start - there)} before by {called} on {thread}"]
+        return [f"its work {short_name(called)} began {duration(there - start)} later"]
+
+    @staticmethod
+    def _before(window: LaneWindow, lane: Lane, start: int) -> list[str]:
+        """How long its device had idled before it, and why."""
+        gaps = window.lanes.gaps(lane.process, lane.device)
+        if lane.kind is not LaneKind.STREAM or gaps is None:
+            return []
+        at = int(np.searchsorted(gaps.ends, start, side="left"))
+        if at < len(gaps.ends) and int(gaps.ends[at]) == start:
+            began = int(gaps.starts[at])
+            leaf = window.cause(lane.process, (began + start) / 2)
+            why = "" if leaf is None else f": {LEAVES[leaf].label}, {LEAVES[leaf].meaning}"
+            return [f"before it the GPU idled {duration(start - began)}{why}"]
+        return []
+
+    def _between(self, lanes: TracedLanes) -> str:
+        first, last = sorted(moment for moment in self._measured if moment is not None)
+        parts = [f"between [ and ]: {duration(last - first)}"]
+        for (_, device), spans in lanes.busy.items():
+            busy = float(spans.within(first, last)[0])
+            share = percent(100 * busy / max(1.0, last - first))
+            parts.append(f"GPU {device} busy {duration(busy)} ({share})")
+        work = 0
+        for lane in lanes.lanes:
+            if lane.kind is LaneKind.STREAM:
+                low, high = lane.rows(first, last)
+                work += high - low
+        return "   ".join([*parts, f"{count(work)} operations"])
+
+    @property
+    def copied(self) -> str:
+        """The full name of what is under the cursor."""
+        if self._lanes is None or not self._lanes.lanes:
+            return super().copied
+        lane = self._lanes.lanes[self._place.lane]
+        return self._lanes.names[int(lane.names[self._place.row])]
 
     # --- keys
 
     def move(self, move: Move) -> None:
-        """Left and right move the cursor; up and down choose a step, whose gaps they then go
-        through."""
-        steps = {"left": -1, "right": 1, "page_up": -10, "page_down": 10}
-        if move in ("up", "down") and self._kept:
-            back = self.step_back + (1 if move == "up" else -1)
-            self.step_back = max(0, min(len(self._kept) - 1, back))
-            self.inside = self._lane_columns // 2 if self.inside is None else self.inside
-            self.parts = None
-            self.draw()
+        """Left and right to the next operation of the lane, up and down to another lane, a page is
+        half a window."""
+        lanes = self._lanes
+        if lanes is None or not lanes.lanes:
+            self.nothing_chosen("no operation is shown here")
             return
-        if self.inside is not None:
-            self._put_inside(self.inside + steps.get(move, 0))
-            return
-        last = len(self._columns) - 1
-        at = last if self.at is None else self.at
-        if move in ("up", "down"):
-            self.nothing_chosen("no step was kept in parts: ← → go through all steps")
-            return
-        if move in ("home", "end"):
-            at = 0 if move == "home" else last
+        lane, row = lanes.lanes[self._place.lane], self._place.row
+        middle = float(lane.spans.starts[row] + lane.spans.ends[row]) / 2
+        if move in ("left", "right"):
+            row = max(0, min(len(lane) - 1, row + (1 if move == "right" else -1)))
+            self._choose(Operation(self._place.lane, row))
+        elif move in ("home", "end"):
+            self._choose(Operation(self._place.lane, 0 if move == "home" else len(lane) - 1))
+        elif move in ("page_up", "page_down"):
+            self._pan((self._high - self._low) / (2 if move == "page_down" else -2))
         else:
-            at += steps[move]
-        self._put(max(0, min(last, at)))
+            step = 1 if move == "down" else -1
+            number = self._place.lane + step
+            middle = max(self._low, min(self._high, middle))
+            while 0 <= number < len(lanes.lanes):
+                low, high = lanes.lanes[number].rows(self._low, self._high)
+                if high > low:
+                    self._choose(Operation(number, lanes.lanes[number].row_at(middle)))
+                    return
+                number += step
+            self.nothing_chosen("no further lane has anything in this window")
 
-    def activate(self) -> Details | Lead | None:
-        """The time tree at the largest cause under the cursor."""
-        column = self._column
-        if self.model.run is None:
-            self.nothing_chosen("no run yet: its steps are shown here")
-            return None
-        if column is None or not column.leaves:
-            return Lead("time")
-        largest = max(column.leaves, key=lambda leaf: (LEAVES[leaf].is_idle, column.leaves[leaf]))
-        return Lead("time", LEAVES[largest].key)
-
-    def sort(self) -> None:
-        """Another device."""
-        self.device += 1
-        self.step_back, self.inside = 0, None
+    def _choose(self, place: Operation, *, partner: Operation | None = None) -> None:
+        """The cursor there, and the window so that it is in sight."""
+        assert self._lanes is not None
+        self._is_followed = False
+        spans = self._lanes.lanes[place.lane].spans
+        start, end = float(spans.starts[place.row]), float(spans.ends[place.row])
+        self._place, self._partner = place, partner
+        window = self._high - self._low
+        if end <= self._low or start >= self._high:
+            self._show((start + end) / 2 - window / 2, window)
+        elif start < self._low and end < self._high:
+            self._show(start - window / 10, window)
+        elif end > self._high and start > self._low:
+            self._show(min(start, end - window) + window / 10, window)
         self.draw()
+
+    def _show(self, low: float, window: float) -> None:
+        self._is_followed = False
+        whole = float(self._lanes.end_ns) if self._lanes is not None else 1.0
+        window = max(min(_LEAST_NS, whole), min(window, whole))
+        self._low = max(0.0, min(low, whole - window))
+        self._high = self._low + window
+
+    def _pan(self, by: float) -> None:
+        self._show(self._low + by, self._high - self._low)
+        self._put_near((self._low + self._high) / 2)
+        self.draw()
+
+    def _put_near(self, moment: float) -> None:
+        """The cursor on what is in sight, in its lane where that has something there."""
+        assert self._lanes is not None
+        numbers = [self._place.lane, *range(len(self._lanes.lanes))]
+        for number in numbers:
+            lane = self._lanes.lanes[number]
+            low, high = lane.rows(self._low, self._high)
+            if high > low:
+                self._place = Operation(number, max(low, min(high - 1, lane.row_at(moment))))
+                self._partner = None
+                return
 
     def zoom(self, step: int) -> str:
-        """Fewer or more steps around the cursor, or parts of the step that it is in."""
-        if self.inside is not None and self._kept:
-            return self._zoom_inside(step)
-        return self._zoom_steps(step, self.at)
-
-    def _zoom_steps(self, step: int, around: int | None) -> str:
-        """Fewer or more steps around a column, None is the newest."""
-        whole = len(self._columns)
-        if not whole:
+        """A window twice as long, or half."""
+        if self._lanes is None or not self._lanes.lanes:
             return ""
-        shown = min(whole, self.shown or whole)
-        shown = max(FEWEST, min(whole, shown // 2 if step < 0 else shown * 2))
-        at = around if around is not None else whole - 1
-        self.shown = None if shown >= whole else shown
-        self.first = max(0, min(at - shown // 2, whole - shown))
-        self.draw()
-        seen = self._columns[self.first : self.first + shown]
-        (first, _), (last, steps) = seen[0].own, seen[-1].own
-        return f"steps {count(first)} to {count(last + max(1, steps) - 1)}"
+        spans = self._lanes.lanes[self._place.lane].spans
+        at = float(spans.starts[self._place.row] + spans.ends[self._place.row]) / 2
+        self._zoom_at(step, at)
+        return ""  # the title has the window
 
-    def _roll(self, move: Move, event: events.MouseEvent) -> None:
-        """The wheel zooms in what is under it, and there; elsewhere where the cursor is."""
-        step = -1 if move == "up" else 1
-        if event.y in self._lanes_of[0] and self._lanes_of[2]:
-            self._zoom_steps(step, self._shown_at(event.x))
-        elif event.y in self._step_lines:
-            self.inside = max(0, min(self._lane_columns - 1, event.x - LABEL))
-            self._zoom_inside(step)
-        else:
-            self.zoom(step)
+    def _zoom_at(self, step: int, moment: float) -> None:
+        window = self._high - self._low
+        if not self._low <= moment <= self._high:
+            moment = (self._low + self._high) / 2
+        part = (moment - self._low) / max(1.0, window)
+        new = window * 2 if step > 0 else window / 2
+        self._show(moment - part * new, new)
+        self.draw()
 
     def step(self, columns: int) -> None:
-        """The cursor a column on."""
-        self.move("left" if columns < 0 else "right")
-
-    def next_note(self, step: int) -> str:
-        """To the next slow step, or the one before."""
-        at = len(self._columns) - 1 if self.at is None else self.at
-        found = next_slow(self._columns, at, step, self._usual_ns)
-        if found is None:
-            return "no slow step"
-        self.inside = None
-        self._put(found)
-        return ""
+        """A tenth of the window on."""
+        if self._lanes is not None and self._lanes.lanes:
+            self._pan((self._high - self._low) / 10 * columns)
 
     def follow(self) -> None:
-        """The newest step, and all of them in sight."""
-        self.at = self.shown = self.leaf = self.inside = None
-        self.first = self.step_back = 0
-        self.parts = None
-        self.draw()
+        """All of the run, or the newest of the steps that were kept."""
+        if self._lanes is not None and self._lanes.lanes:
+            self._show(0.0, float(self._lanes.end_ns))
+            self._measured = [None, None]
+            self._is_followed = True
+            self.draw()
+
+    def action_gap(self) -> None:
+        """To the end of the next gap that can be seen at this zoom."""
+        lanes = self._lanes
+        if lanes is None or not lanes.lanes:
+            self.nothing_chosen("no operation is shown here")
+            return
+        lane = lanes.lanes[self._place.lane]
+        now = float(lane.spans.ends[self._place.row])
+        process = lane.process
+        device = lane.device if lane.kind is LaneKind.STREAM else next(
+            (d for p, d in lanes.busy if p == process), 0)  # fmt: skip
+        gaps = lanes.gaps(process, device)
+        least = _GAP_CELLS * (self._high - self._low) / self._cells
+        is_next = None
+        if gaps is not None:
+            is_next = np.flatnonzero((gaps.starts >= now) & (gaps.ends - gaps.starts >= least))
+        if gaps is None or is_next is None or not len(is_next):
+            self.nothing_chosen("no further gap of a cell's length: − zooms out, Home begins anew")
+            return
+        self._after_gap(lanes, process, device, int(gaps.ends[is_next[0]]))
+
+    def action_longest(self) -> None:
+        """To the longest operation in sight; from there to the next longest."""
+        lanes = self._lanes
+        if lanes is None or not lanes.lanes:
+            self.nothing_chosen("no operation is shown here")
+            return
+        in_sight: list[tuple[int, int, Operation]] = []
+        for number, lane in enumerate(lanes.lanes):
+            if lane.kind is LaneKind.STREAM:
+                first, last = lane.rows(self._low, self._high)
+                lengths = lane.spans.ends[first:last] - lane.spans.starts[first:last]
+                some = np.argsort(-lengths, kind="stable")[:_LONGEST]
+                in_sight += [(-int(lengths[row]), number, Operation(number, first + int(row)))
+                             for row in some.tolist()]  # fmt: skip
+        in_sight.sort()
+        places = [place for *_, place in in_sight]
+        if not places:
+            self.nothing_chosen("no operation of a GPU is in sight: − zooms out")
+            return
+        following = places.index(self._place) + 1 if self._place in places else 0
+        self._choose(places[following % len(places)])
+
+    def _to_cause(self, run: Run, lanes: TracedLanes, leaf: Leaf) -> None:
+        """To the longest gap of a cause, among the longest ones of all."""
+        window = self._window(run, lanes)
+        gaps: list[tuple[int, int, int, int]] = []
+        for process, device in lanes.busy:
+            idle = lanes.gaps(process, device)
+            if idle is not None:
+                lengths = idle.ends - idle.starts
+                for row in np.argsort(-lengths)[:_LONGEST].tolist():
+                    gaps.append((-int(lengths[row]), int(idle.ends[row]), process, device))
+        for length, end, process, device in sorted(gaps):
+            if window.cause(process, end + length / 2) is leaf:
+                self._after_gap(lanes, process, device, end)
+                self._show(end + 2.5 * length, -5.0 * length)
+                return
+
+    def _after_gap(self, lanes: TracedLanes, process: int, device: int, end: int) -> None:
+        """The cursor on what began when a gap of a device ended."""
+        for number, lane in enumerate(lanes.lanes):
+            if lane.kind is LaneKind.STREAM and (lane.process, lane.device) == (process, device):
+                row = int(np.searchsorted(lane.spans.starts, end, side="left"))
+                if row < len(lane) and int(lane.spans.starts[row]) == end:
+                    self._choose(Operation(number, row))
+                    return
 
     def show_item(self, key: Hashable) -> None:
-        """The column in which a leaf took most."""
-        self.leaf = leaf_named(key)
+        """The longest gap of a cause."""
+        self.needle, self._leaf = "", leaf_named(key)
 
-    # --- parts
+    def action_launch(self) -> None:
+        """From an operation to the call that launched it, and from a call to its operation."""
+        lanes = self._lanes
+        if lanes is None or not lanes.lanes:
+            self.nothing_chosen("no operation is shown here")
+            return
+        found = lanes.launch_of(lanes.lanes[self._place.lane], self._place.row)
+        if found is None:
+            self.nothing_chosen("nothing in the trace launched this, or was launched by it")
+            return
+        self._choose(Operation(*found), partner=self._place)
 
-    def _devices(self, run: Run, places: list[tuple[int, int]], width: int, y: int) -> list[Row]:
-        if len(places) == 1:
-            return []
-        process, device = places[self.device]
-        rank = _rank(run, process)
-        who = f"rank {rank}, " if rank is not None else ""
-        text = f" {who}GPU {device}  {self.device + 1} of {len(places)}: {_ANOTHER}"
-        row = clip(((text, "label"),), width)
-        self.hint(row, y, _ANOTHER, "sort")
-        return [row]
+    def action_measure(self, end: int) -> None:
+        """Measure from the beginning of what is chosen, or to its end."""
+        lanes = self._lanes
+        if lanes is None or not lanes.lanes:
+            return
+        spans = lanes.lanes[self._place.lane].spans
+        moments = spans.ends if end else spans.starts
+        self._measured[end] = float(moments[self._place.row])
+        if self._measured[1 - end] is None:
+            self.post_message(Notice(f"{'[' if end else ']'} at the other end measures"))
+        self.draw()
 
-    def _lanes(self, tree: TimeTree, width: int, top: int, height: int) -> list[Row]:
-        whole = self._columns
-        if self.leaf is not None:
-            leaf = self.leaf
-            per_step = [
-                (each.leaves.get(leaf, 0) / (each.steps or each.pauses or 1), each.drawn_ns)
-                for each in whole
-            ]
-            self.at, self.leaf = per_step.index(max(per_step)), None
-        seen = whole[self.first : self.first + (self.shown or len(whole))]
-        room = width - _LABEL - _FIGURE - 1
-        # As wide as they have steps, so that the mean of the ink is the figure beside it.
-        more = apportion([float(each.own[1]) for each in seen], max(0, room - len(seen)))
-        cells = [1 + size for size in more]
-        spread = [range(at, at + 1) for at, size in enumerate(cells) for _ in range(size)]
-        if len(seen) > room:
-            ends = [len(seen) * at // room for at in range(room + 1)]
-            spread = [range(*ends_of) for ends_of in pairwise(ends)]
-        at = (len(whole) - 1 if self.at is None else self.at) - self.first
-        tall = _CHART if height >= 30 else 3
-        slowest = [max(of, key=lambda n: seen[n].drawn_ns) for of in spread]
-        plot, scale = step_bars([[seen[n] for n in of] for of in spread], self._usual_ns, tall)
-        longest_ns = max(each.drawn_ns for each in seen)
-        inside = self.inside_scope(seen)
-        shown = [inside[n] for n in slowest]
-        rows: list[Row] = [heading(title(tree, seen), width, slow_words(tree))]
-        self.hint(rows[0], top, NEXT_SLOW, "note(1)")
-        ends_at = [f"to {duration(scale)}"]
-        if longest_ns > scale:
-            ends_at += [f"{CUT} {duration(longest_ns)}"]
-        for y, line in enumerate(plot):
-            label = "step time" if not y else ""
-            end = ends_at[y] if y < len(ends_at) else ""
-            drawn = dimmed([(line, "accent")], shown)
-            rows.append(self._lane(label, drawn, end, top + len(rows), slowest))
-        rows.append(((" " * _LABEL, "text"), (numbers_row(seen, len(spread)), "dim")))
-        chosen = [each for each, is_inside in zip(seen, inside, strict=True) if is_inside] or seen
-        if any(each.busy is not None for each in seen):
-            busy = [seen[n].busy or 0.0 for n in slowest]
-            [line] = block_rows(list(busy), 1.0, 1)
-            blocks = in_blocks(chosen)
-            whole_ns = sum(each.whole_ns for each in blocks)
-            mean = sum(each.whole_ns * (each.busy or 0.0) for each in blocks) / max(1, whole_ns)
-            figure = f"{100 * mean:.1f} %"
-            drawn = dimmed([(line, "cause-matmul")], shown)
-            rows.append(self._lane("GPU busy", drawn, figure, top + len(rows), slowest))
-            because = dimmed([because_of(seen[n]) for n in slowest], shown)
-            figure = f"{100 * (1 - mean):.1f} %"
-            rows.append(self._lane("idle because", because, figure, top + len(rows), slowest))
-        self._lanes_of = (
-            range(top + 1, top + len(rows)), _LABEL, [self.first + n for n in slowest]
-        )  # fmt: skip
-        marker = "".join("▲" if at in of else " " for of in spread)
-        rows.append(((" " * _LABEL, "text"), (marker, "key")))
-        about = self._column if len(chosen) == len(seen) else together(chosen)
-        words = explained(about, tree, width)
-        self.hint(words[0], top + len(rows), "v: shares of these steps", "scope")
-        return [*rows, *words]
+    def next_note(self, step: int) -> str | None:
+        """To the next hit of what is sought; else to the next slow step."""
+        if self._lanes is None or not self._lanes.lanes:
+            return self._failure or "the operations are being read"
+        if self.needle:
+            return "" if self._find(step) else f"nothing else is called {self.needle}"
+        if self._step is not None:
+            return self._to_kept(step)
+        if self._steps is None:
+            return "the program names no steps: g goes from gap to gap"
+        starts, ends = self._steps
+        lengths = ends - starts
+        slow = np.flatnonzero(lengths > SLOW * np.median(lengths))
+        now = (self._low + self._high) / 2
+        later = [at for at in slow.tolist() if (starts[at] > now) == (step > 0)
+                 and not starts[at] <= now <= ends[at]]  # fmt: skip
+        if not later:
+            return "no slow step that way"
+        at = later[0] if step > 0 else later[-1]
+        self._show(float(starts[at]), float(lengths[at]))
+        self._put_near(now)
+        self.draw()
+        return ""
 
-    def _lane(self, label: str, spans: list[Span], figure: str, y: int, spread: list[int]) -> Row:
-        for x, number in enumerate(spread):
-            act = partial(self._put, self.first + number)
-            self.places.append(Place(y, _LABEL + x, _LABEL + x + 1, act))
-        return ((f" {label:<{_LABEL - 1}}", "label"), *spans, (f" {figure:>{_FIGURE}}", "value"))
+    def _to_kept(self, step: int) -> str:
+        """To the next step that was kept, or the one before."""
+        run = self.model.run
+        others = [kept for kept in self._kept if kept != self._step]
+        if run is None or self._step is None or not others:
+            return "no other step was kept"
+        now_ns = self._step.start_ns
+        ahead = [kept for kept in others if (kept.start_ns > now_ns) == (step > 0)]
+        if not ahead:
+            return f"no {'later' if step > 0 else 'earlier'} step was kept"
+        self._is_followed = False
+        self._open_step(run, ahead[0] if step > 0 else ahead[-1])
+        self.draw()
+        return ""
 
+    def _find(self, step: int) -> bool:
+        """The next operation, range or call of a name in the lane, else in another."""
+        lanes = self._lanes
+        if lanes is None or not lanes.lanes or not self.needle:
+            return False
+        wanted = [at for at, name in enumerate(lanes.names) if self._matches(name)]
+        here = lanes.lanes[self._place.lane]
+        now = int(here.spans.starts[self._place.row])
+        best: tuple[int, Operation] | None = None
+        for number, lane in enumerate(lanes.lanes):
+            rows = np.flatnonzero(np.isin(lane.names, wanted))
+            starts = lane.spans.starts[rows]
+            chosen = starts < now if step < 0 else starts > now if step > 0 else starts >= now
+            rows, starts = rows[chosen], starts[chosen]
+            if len(rows):
+                at = -1 if step < 0 else 0
+                away = abs(int(starts[at]) - now)
+                if best is None or away < best[0]:
+                    best = away, Operation(number, int(rows[at]))
+        if best is not None:
+            self._choose(best[1])
+        return best is not None
 
-def _rank(run: Run, process: int) -> int | None:
-    return run.processes[process].attached.rank if process in run.processes else None
+    def activate(self) -> Details | Lead | None:
+        """The kernel among all kernels."""
+        lanes = self._lanes
+        if lanes is None or not lanes.lanes:
+            self.nothing_chosen("no operation is shown here")
+            return None
+        lane = lanes.lanes[self._place.lane]
+        name = lanes.names[int(lane.names[self._place.row])]
+        if lane.kind is LaneKind.STREAM:
+            return Lead("kernels", name)
+        run = self.model.run
+        node = None if run is None else run.ranges.get(int(lane.ranges[self._place.row]))
+        for row in phase_rows(run) if run is not None and node is not None else ():
+            if node is not None and row.path == node.path:
+                return Lead("phases", row.key)
+        self.nothing_chosen("a call outside every range: l leads to what it launched")
+        return None
 
+    # --- mouse
 
-def _by_rank(run: Run, places: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Processes with their devices, rank after rank."""
+    def _click_at(self, number: int, x: int) -> None:
+        if self._lanes is None:
+            return
+        each = (self._high - self._low) / self._cells
+        row = self._lanes.lanes[number].row_at(self._low + each * (x + 0.5))
+        self._choose(Operation(number, row))
 
-    def key(place: tuple[int, int]) -> tuple[int, int, int]:
-        rank = _rank(run, place[0])
-        return -1 if rank is None else rank, *place
+    def take_stretch(self, first: int, last: int) -> None:
+        """The window that was dragged over."""
+        each = (self._high - self._low) / self._cells
+        self._show(self._low + each * first, each * (last + 1 - first))
+        self._put_near((self._low + self._high) / 2)
+        self.draw()
 
-    return sorted(places, key=key)
+    def _roll(self, move: Move, event: events.MouseEvent) -> None:
+        """The wheel zooms where it is."""
+        if self._lanes is not None and self._lanes.lanes:
+            each = (self._high - self._low) / self._cells
+            moment = self._low + each * max(0, min(self._cells, event.x - LABEL))
+            self._zoom_at(-1 if move == "up" else 1, moment)

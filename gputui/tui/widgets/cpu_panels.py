@@ -6,16 +6,11 @@ from dataclasses import replace
 
 from gputui.model.units import duration
 from gputui.report.phases import PhaseRow
-from gputui.state import Run
 from gputui.tui.model import Model
 from gputui.tui.widgets.distribution import distribution
 from gputui.tui.widgets.gpu_charts import host_charts
 from gputui.tui.widgets.gpu_panel import spark_row
 from gputui.tui.widgets.run_panels import Panel
-from gputui.tui.widgets.timeline import LEAST_HEIGHT, timeline_rows
-from gputui.tui.widgets.tree import phase_colors
-
-_STEP_ROWS = 8
 
 
 def step_times(step: PhaseRow, height: int, width: int) -> Panel:
@@ -36,12 +31,3 @@ def host(model: Model, width: int) -> Panel:
     facts = session.header.host if session.header is not None else None
     name, note = (facts.hostname, f"{facts.cpu_count} CPUs") if facts is not None else ("", "")
     return Panel(f"Host  {name}", rows, note, view="devices")
-
-
-def last_step(run: Run, width: int) -> Panel | None:
-    """The lanes of the newest step; None where none was kept."""
-    newest = max(run.steps.values(), key=lambda step: step.start_ns, default=None)
-    if newest is None:
-        return None
-    rows = timeline_rows(newest, run, phase_colors(run), width, max(LEAST_HEIGHT, _STEP_ROWS))
-    return Panel(rows[0][1][0], rows[1:], view="timeline") if rows else None

@@ -26,7 +26,7 @@ def distribution(lengths: Accumulator, height: int, width: int) -> Panel:
          (f" {number:>8,}", "text"))
         for label, number in found
     ]  # fmt: skip
-    return Panel("Distribution", rows, f"{count(lengths.count)} steps", view="timeline")
+    return Panel("Distribution", rows, f"{count(lengths.count)} steps", view="steps")
 
 
 def _classes(lengths: Accumulator, most: int) -> list[tuple[str, int]]:

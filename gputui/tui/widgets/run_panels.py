@@ -149,13 +149,13 @@ def steps(tree: TimeTree, height: int, width: int) -> Panel:
         title = f"Step time  mean {duration(lengths.average)}"
         slow = f"{count(tree.steps)} steps"
     if not points:
-        return Panel(title, [], slow, view="timeline")
+        return Panel(title, [], slow, view="steps")
     room = width - _AXIS
     usual_ns = lengths.median or 0.0
     if height < 4:
         [line], top = step_bars(spread(points, width - 14), usual_ns, 1)
         rows: list[Row] = [((f" {line}", "accent"), (f" to {duration(top)}", "dim"))]
-        return Panel(title, rows, slow, view="timeline")
+        return Panel(title, rows, slow, view="steps")
     plot, top = step_bars(spread(points, room), usual_ns, height - 1)
     rows = [
         ((f"{duration(top) if not y else '':>{_AXIS - 2}} ┤", "dim"), (text, "accent"))
@@ -168,7 +168,7 @@ def steps(tree: TimeTree, height: int, width: int) -> Panel:
         what += ", │ the longest"
     rows.append(((f"{'0':>{_AXIS - 2}} └", "dim"), (fit(what, room).rstrip().center(room, "─"),
                                                   "dim")))  # fmt: skip
-    return Panel(title, rows, slow, view="timeline")
+    return Panel(title, rows, slow, view="steps")
 
 
 def phases(

@@ -39,7 +39,8 @@ def evidence(finding: Finding) -> Lead | Details:
     if finding.kernel:
         return Lead("kernels", finding.kernel)
     if finding.view:
-        return Lead(finding.view)
+        # What findings call the timeline is a matter of whole steps.
+        return Lead("steps" if finding.view == "timeline" else finding.view)
     rows: list[Row] = [((finding.sentence, "text"),), *(((f"{one}.", "text"),) for one in
                        finding.evidence), ((f"Try: {finding.advice}.", "text"),),
                        ((f"Measured by: {finding.source}", "dim"),)]  # fmt: skip

@@ -1,0 +1,181 @@
+"""Single operations, calls and ranges of some of the steps that are kept in parts.
+
+For `traced_process`. Records are held only while a step is due, so that a program whose steps were
+kept for now costs the reader nothing here.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from gputui.attribute.arrays import Int64s
+from gputui.model.events import StepLanes, StepOperations
+from gputui.store.kept_steps import pack
+from gputui.store.trace import TRACE, Slots, TraceKind
+
+MOST_HELD = 100_000
+"""Records held at most, of 64 bytes, while a step is awaited: the newest."""
+
+MOST_OF_A_KIND = 20_000
+"""Operations, calls and ranges of a step that are kept: the first of each, the longest ranges."""
+
+LEAST_PAUSE_NS, MOST_PAUSE_NS = 2_000_000_000, 60_000_000_000
+"""Between two kept steps, at least, and at most where `BYTES_A_SECOND` allows it: in between a
+quarter of the time that the process has been seen, so that a short run has several."""
+
+FIRST_BYTES, BYTES_A_SECOND = 256 << 10, 250
+"""What kept steps may take of a recording, packed: at once, and on average after that."""
+
+AWAITED_NS = 10_000_000_000
+"""After so long without a step that ended no records are held until the next pause is over."""
+
+SETTLING = 3
+"""Collections after which the ranges of a step are complete: they wait for what they launched."""
+
+_OPERATIONS = (TraceKind.KERNEL, TraceKind.COPY, TraceKind.SET, TraceKind.GRAPH)
+
+
+class _Settling(NamedTuple):
+    """A step whose ranges are not complete."""
+
+    step: StepLanes
+    first_ns: int
+    """From when on ranges are wanted: since its first launch."""
+    operations: Slots
+    calls: Slots
+    left_out: int
+    ranges: list[Slots]
+
+
+class KeptOperations:
+    """Records of one process in, some steps with all of theirs out. A writer of trace records
+    (attribute.collection.TraceSink) as long as it `is_open`."""
+
+    def __init__(self) -> None:
+        self._parts: deque[Slots] = deque()
+        self._held = 0
+        self._names: dict[str, int] = {}
+        self._began_ns = 0
+        self._due_ns = 0
+        self._open_ns: int | None = 0
+        """Since when records are held; from the first one on at first."""
+        self._known_ns = 0
+        """From when on all of them are."""
+        self._spent = 0
+        self._settling: list[_Settling] = []
+        self._collections = 0
+
+    @property
+    def is_open(self) -> bool:
+        """Whether records are wanted."""
+        return self._open_ns is not None
+
+    def name(self, text: str) -> int:
+        """The number of a call's name."""
+        return self._names.setdefault(text, len(self._names) + 1)
+
+    def append(self, records: Slots) -> None:
+        """Hold records; beyond the limit the oldest are let go."""
+        if not len(records):
+            return
+        self._parts.append(records)
+        self._held += len(records)
+        while self._held > MOST_HELD and len(self._parts) > 1:
+            first = self._parts.popleft()
+            self._held -= len(first)
+            if len(operations := first[np.isin(first["kind"], _OPERATIONS)]):
+                self._known_ns = max(self._known_ns, int(operations["end"].max()))
+
+    def collect(self, steps: Sequence[StepLanes], now_ns: int, ended: bool) -> list[StepOperations]:
+        """Of the steps that were kept in parts now, a usual one last, those whose operations are to
+        be kept; they come some collections later."""
+        if not self._began_ns:
+            self._began_ns = self._open_ns = now_ns
+        if self._settling:
+            self._collections += 1
+            self._take_ranges()
+            if not ended and self._collections < SETTLING:
+                return []
+            names = {number: text for text, number in self._names.items()}
+            kept = [_settled(each, names) for each in self._settling]
+            self._close(now_ns, sum(len(event.packed) for event in kept))
+            return kept
+        if self._open_ns is None:
+            if now_ns >= self._due_ns and not ended:
+                self._open_ns = self._known_ns = now_ns
+            return []
+        known = [step for step in steps if step.start_ns >= self._known_ns]
+        if known:
+            chosen = {id(step): step for step in (known[-1], max(known, key=_length_ns))}
+            held = np.concatenate([np.zeros(0, TRACE), *self._parts])
+            self._settling = [
+                each for step in chosen.values() if (each := _begun(step, held)) is not None
+            ]
+            self._collections = 0
+            if self._settling and not ended:
+                self._take_ranges()
+            if ended and self._settling:
+                return self.collect((), now_ns, ended)
+        elif now_ns - self._open_ns > AWAITED_NS:
+            self._close(now_ns, 0)
+        return []
+
+    def _close(self, now_ns: int, spent: int) -> None:
+        self._parts.clear()
+        self._held, self._open_ns, self._settling = 0, None, []
+        self._spent += spent
+        pause_ns = min(max(LEAST_PAUSE_NS, (now_ns - self._began_ns) // 4), MOST_PAUSE_NS)
+        allowed_ns = (self._spent - FIRST_BYTES) * 1_000_000_000 // BYTES_A_SECOND
+        self._due_ns = max(now_ns + pause_ns, self._began_ns + allowed_ns)
+
+    def _take_ranges(self) -> None:
+        """Those of the steps from what is held, which is let go."""
+        held = np.concatenate([np.zeros(0, TRACE), *self._parts])
+        ranges = held[held["kind"] == TraceKind.RANGE]
+        for each in self._settling:
+            each.ranges.append(_within(ranges, each.first_ns, _end_ns(each.step)))
+        self._parts.clear()
+        self._held = 0
+
+
+def _settled(of: _Settling, names: Mapping[int, str]) -> StepOperations:
+    ranges = np.concatenate(of.ranges)
+    order = np.argsort(ranges["start"] - ranges["end"], kind="stable")
+    chosen = ranges[order[:MOST_OF_A_KIND]]
+    left_out = of.left_out + len(ranges) - len(chosen)
+    return pack(of.step, np.concatenate((of.operations, of.calls, chosen)), names, left_out)
+
+
+def _length_ns(step: StepLanes) -> int:
+    return step.duration_ns
+
+
+def _end_ns(step: StepLanes) -> int:
+    return step.start_ns + step.duration_ns
+
+
+def _within(records: Slots, first_ns: int, end_ns: int) -> Slots:
+    return records[(records["start"] < end_ns) & (records["end"] > first_ns)]
+
+
+def _begun(step: StepLanes, held: Slots) -> _Settling | None:
+    """A step with its operations and their calls, which are here when it has been kept."""
+    kinds = held["kind"]
+    operations = _within(held[np.isin(kinds, _OPERATIONS)], step.start_ns, _end_ns(step))
+    if not len(operations):
+        return None
+    calls = held[kinds == TraceKind.CALL]
+    launched: Int64s = operations["correlation"][operations["correlation"] > 0]
+    is_launch = np.isin(calls["correlation"], launched)
+    is_inside = (calls["start"] < _end_ns(step)) & (calls["end"] > step.start_ns)
+    calls = np.concatenate((calls[is_launch], calls[is_inside & ~is_launch]))
+    left_out = sum(max(0, len(some) - MOST_OF_A_KIND) for some in (operations, calls))
+    operations = operations[np.argsort(operations["start"], kind="stable")]
+    first_ns = min([step.start_ns, *calls["start"].tolist()])
+    return _Settling(
+        step, first_ns, operations[:MOST_OF_A_KIND], calls[:MOST_OF_A_KIND], left_out, []
+    )

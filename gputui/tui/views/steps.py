@@ -1,0 +1,389 @@
+"""Steps: every step of the run in order, and what is under the cursor, explained."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Hashable, Iterable
+from functools import partial
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+from textual import events
+
+from gputui.model.leaves import LEAVES, Leaf
+from gputui.model.units import count, duration
+from gputui.report.explain.time_tree import TimeTree
+from gputui.report.phases import main_step, phase_rows
+from gputui.state import Run
+from gputui.tui.model import Model
+from gputui.tui.widgets.canvas import Row, Span, apportion, clip, heading, wrap
+from gputui.tui.widgets.causes import leaf_named
+from gputui.tui.widgets.chart import block_rows
+from gputui.tui.widgets.cpu_panels import step_times
+from gputui.tui.widgets.distribution import distribution
+from gputui.tui.widgets.dragged import DraggedView
+from gputui.tui.widgets.lanes import LABEL
+from gputui.tui.widgets.no_run import dimmed, no_run, scope_rows
+from gputui.tui.widgets.step_columns import (
+    CUT,
+    NEXT_SLOW,
+    Column,
+    because_of,
+    columns_of_tree,
+    explained,
+    in_blocks,
+    next_slow,
+    no_steps,
+    numbers_row,
+    slow_words,
+    step_bars,
+    title,
+    together,
+)
+from gputui.tui.widgets.table import Move
+from gputui.tui.widgets.verdict import unaccounted
+from gputui.tui.widgets.view import (
+    Details,
+    Lead,
+    Notice,
+    Place,
+)
+
+if TYPE_CHECKING:
+    from gputui.report.scope import RunScope
+
+
+# The steps of a run in columns, with a cursor; dragging over them makes them the scope.
+
+
+FEWEST = 4
+"""Columns in sight at least."""
+
+
+def _same(was: list[Column], now: list[Column], at: int) -> int:
+    """Which column of `now` has the first step of column `at` of `was`."""
+    if at >= len(was):
+        return max(0, min(at, len(now) - 1))
+    first = was[at].own[0]
+    return max(0, bisect_right([column.own[0] for column in now], first) - 1)
+
+
+class StretchView(DraggedView):
+    """A view of such columns."""
+
+    def __init__(self, model: Model) -> None:
+        super().__init__(model)
+        self.at: int | None = None
+        """The column under the cursor; None for the newest."""
+        self.first = 0
+        self.shown: int | None = None
+        """How many columns are seen, from `first` on; None for all."""
+        self._columns: list[Column] = []
+
+    def _take(self, columns: list[Column]) -> None:
+        """The columns at this moment: the cursor and the window stay at their steps, and without a
+        cursor the newest in sight. Under a drag they stay as they are."""
+        if self._from is not None and columns:
+            return
+        was, self._columns = self._columns, columns
+        first, whole = self.first, len(columns)
+        if self.shown is not None and self.at is None:
+            self.first = max(0, whole - self.shown)
+        elif self.shown is not None:
+            last = _same(was, columns, first + self.shown - 1)
+            self.first = _same(was, columns, first)
+            self.shown = max(FEWEST, last + 1 - self.first)
+            self.first = max(0, min(self.first, whole - self.shown))
+        if self.at is not None:
+            self.at = _same(was, columns, self.at)
+
+    @property
+    def _column(self) -> Column | None:
+        if not self._columns:
+            return None
+        at = len(self._columns) - 1 if self.at is None else self.at
+        return self._columns[min(at, len(self._columns) - 1)]
+
+    def _put(self, at: int) -> None:
+        self.at = at
+        if self.shown is not None:
+            self.first = max(0, min(max(self.first, at - self.shown + 1), at))
+        self.draw()
+
+    def take_stretch(self, first: int, last: int) -> None:
+        """Shares are of these columns' steps."""
+        from gputui.report.scope import why_no_stretch
+
+        run = self.model.run
+        last = min(last, len(self._columns) - 1)  # there may be fewer than when the drag began
+        if not 0 <= first <= last:
+            self.draw()
+            return
+        why_not = why_no_stretch(run) if run is not None else None
+        if not self._columns[first].leaves:
+            why_not = "where single steps spent their time was not kept"
+        if why_not is not None:
+            self.post_message(Notice(why_not))
+            self.draw()
+            return
+        self.model.stretch = self._steps_of(self._columns[first], self._columns[last])
+        self.model.choose_scope(self.model.stretch)
+        self.draw()
+
+    @property
+    def stretch(self) -> RunScope | None:
+        """The steps under the cursor."""
+        column = self._column
+        if column is None or not column.leaves or self.model.stretch is not None:
+            return None
+        return self._steps_of(column, column)
+
+    def _steps_of(self, first: Column, last: Column) -> RunScope:
+        from gputui.report.scope import RunScope, ScopeKind
+
+        return RunScope(ScopeKind.STEPS, first.first, last.first + last.steps - 1)
+
+    def inside_scope(self, seen: list[Column]) -> list[bool]:
+        """Which columns are in the stretch that is chosen, or being chosen."""
+        if self.dragged is not None:
+            first, last = self.dragged
+            return [first <= self.first + n <= last for n in range(len(seen))]
+        scope = self.model.scope
+        if scope is None or not scope.last:
+            return [True] * len(seen)
+        ends = [each.first + each.steps - 1 for each in seen]
+        return [scope.first <= end and each.first <= scope.last
+                for each, end in zip(seen, ends, strict=True)]  # fmt: skip
+
+
+_LABEL, _FIGURE = LABEL, 10
+
+_ANOTHER = "s another one"
+_CHART = 5
+_LEAST_CLASSES, _MOST_CLASSES = 6, 12
+"""Rows of the distribution of steps."""
+
+
+class StepsView(StretchView):
+    """How long steps took, and where their time went."""
+
+    CHARTS = True
+    SORTS = True
+    FOLLOWS_SCOPE = True
+
+    def __init__(self, model: Model) -> None:
+        super().__init__(model)
+        self.device = 0
+        self.leaf: Leaf | None = None
+        """The leaf that another view led here with."""
+        self._usual_ns = 0.0
+
+    def rows(self, width: int, height: int) -> list[Row]:
+        """The steps as a chart and lanes, what is under the cursor, the last step."""
+        run = self.model.run
+        if run is None:
+            return no_run(self.model, width, height)
+        part = self.model.scope.part if self.model.scope is not None else None
+        turns = self.model.scoped if part is not None and part.name == "TURNS" else None
+        known = self.model.analysis(turns or run).device_trees
+        trees = {place: tree for place, tree in known.items() if tree.wall_ns}
+        rows = scope_rows(self.model, width)
+        if trees:
+            places = _by_rank(run, trees)
+            self.device %= len(places)
+            tree = trees[places[self.device]]
+            rows += self._devices(run, places, width, len(rows))
+            with_pauses = part is not None and part.name in ("TURNS", "RUN")
+            self._take(columns_of_tree(tree, with_pauses=with_pauses))
+            self._usual_ns = tree.step_ns.median or 0.0
+            if len(self._columns) > 1:
+                rows += self._lanes(tree, width, len(rows), height)
+            else:
+                rows += wrap(no_steps(tree), width - 2, "dim", "  ")
+        else:
+            self._take([])
+            rows += wrap(unaccounted(run), width - 2, "text", "  ")
+        room = height - len(rows) - 2
+        if room >= _LEAST_CLASSES:
+            spread = None
+            if trees and tree.step_ns.count:
+                spread = distribution(tree.step_ns, min(room, _MOST_CLASSES), width)
+            elif not trees and (step := main_step(run, phase_rows(run))) is not None:
+                spread = step_times(step, min(room, _MOST_CLASSES), width)
+            if spread is not None:
+                rows += [(), heading(spread.title, width, spread.note), *spread.rows]
+        return rows
+
+    # --- keys
+
+    def move(self, move: Move) -> None:
+        """Left and right move the cursor."""
+        steps = {"left": -1, "right": 1, "page_up": -10, "page_down": 10}
+        last = len(self._columns) - 1
+        at = last if self.at is None else self.at
+        if move in ("up", "down"):
+            self.nothing_chosen("← → go through all steps")
+            return
+        if move in ("home", "end"):
+            at = 0 if move == "home" else last
+        else:
+            at += steps[move]
+        self._put(max(0, min(last, at)))
+
+    def activate(self) -> Details | Lead | None:
+        """The time tree at the largest cause under the cursor."""
+        column = self._column
+        if self.model.run is None:
+            self.nothing_chosen("no run yet: its steps are shown here")
+            return None
+        if column is None or not column.leaves:
+            return Lead("time")
+        largest = max(column.leaves, key=lambda leaf: (LEAVES[leaf].is_idle, column.leaves[leaf]))
+        return Lead("time", LEAVES[largest].key)
+
+    def sort(self) -> None:
+        """Another device."""
+        self.device += 1
+        self.draw()
+
+    def zoom(self, step: int) -> str:
+        """Fewer or more steps around the cursor."""
+        return self._zoom_steps(step, self.at)
+
+    def _zoom_steps(self, step: int, around: int | None) -> str:
+        """Fewer or more steps around a column, None is the newest."""
+        whole = len(self._columns)
+        if not whole:
+            return ""
+        shown = min(whole, self.shown or whole)
+        shown = max(FEWEST, min(whole, shown // 2 if step < 0 else shown * 2))
+        at = around if around is not None else whole - 1
+        self.shown = None if shown >= whole else shown
+        self.first = max(0, min(at - shown // 2, whole - shown))
+        self.draw()
+        seen = self._columns[self.first : self.first + shown]
+        (first, _), (last, steps) = seen[0].own, seen[-1].own
+        return f"steps {count(first)} to {count(last + max(1, steps) - 1)}"
+
+    def _roll(self, move: Move, event: events.MouseEvent) -> None:
+        """The wheel zooms in what is under it, and there; elsewhere where the cursor is."""
+        step = -1 if move == "up" else 1
+        if event.y in self._lanes_of[0] and self._lanes_of[2]:
+            self._zoom_steps(step, self._shown_at(event.x))
+        else:
+            self.zoom(step)
+
+    def step(self, columns: int) -> None:
+        """The cursor a column on."""
+        self.move("left" if columns < 0 else "right")
+
+    def next_note(self, step: int) -> str:
+        """To the next slow step, or the one before."""
+        at = len(self._columns) - 1 if self.at is None else self.at
+        found = next_slow(self._columns, at, step, self._usual_ns)
+        if found is None:
+            return "no slow step"
+        self._put(found)
+        return ""
+
+    def follow(self) -> None:
+        """The newest step, and all of them in sight."""
+        self.at = self.shown = self.leaf = None
+        self.first = 0
+        self.draw()
+
+    def show_item(self, key: Hashable) -> None:
+        """The column in which a leaf took most."""
+        self.leaf = leaf_named(key)
+
+    # --- parts
+
+    def _devices(self, run: Run, places: list[tuple[int, int]], width: int, y: int) -> list[Row]:
+        if len(places) == 1:
+            return []
+        process, device = places[self.device]
+        rank = _rank(run, process)
+        who = f"rank {rank}, " if rank is not None else ""
+        text = f" {who}GPU {device}  {self.device + 1} of {len(places)}: {_ANOTHER}"
+        row = clip(((text, "label"),), width)
+        self.hint(row, y, _ANOTHER, "sort")
+        return [row]
+
+    def _lanes(self, tree: TimeTree, width: int, top: int, height: int) -> list[Row]:
+        whole = self._columns
+        if self.leaf is not None:
+            leaf = self.leaf
+            per_step = [
+                (each.leaves.get(leaf, 0) / (each.steps or each.pauses or 1), each.drawn_ns)
+                for each in whole
+            ]
+            self.at, self.leaf = per_step.index(max(per_step)), None
+        seen = whole[self.first : self.first + (self.shown or len(whole))]
+        room = width - _LABEL - _FIGURE - 1
+        # As wide as they have steps, so that the mean of the ink is the figure beside it.
+        more = apportion([float(each.own[1]) for each in seen], max(0, room - len(seen)))
+        cells = [1 + size for size in more]
+        spread = [range(at, at + 1) for at, size in enumerate(cells) for _ in range(size)]
+        if len(seen) > room:
+            ends = [len(seen) * at // room for at in range(room + 1)]
+            spread = [range(*ends_of) for ends_of in pairwise(ends)]
+        at = (len(whole) - 1 if self.at is None else self.at) - self.first
+        tall = _CHART if height >= 30 else 3
+        slowest = [max(of, key=lambda n: seen[n].drawn_ns) for of in spread]
+        plot, scale = step_bars([[seen[n] for n in of] for of in spread], self._usual_ns, tall)
+        longest_ns = max(each.drawn_ns for each in seen)
+        inside = self.inside_scope(seen)
+        shown = [inside[n] for n in slowest]
+        rows: list[Row] = [heading(title(tree, seen), width, slow_words(tree))]
+        self.hint(rows[0], top, NEXT_SLOW, "note(1)")
+        ends_at = [f"to {duration(scale)}"]
+        if longest_ns > scale:
+            ends_at += [f"{CUT} {duration(longest_ns)}"]
+        for y, line in enumerate(plot):
+            label = "step time" if not y else ""
+            end = ends_at[y] if y < len(ends_at) else ""
+            drawn = dimmed([(line, "accent")], shown)
+            rows.append(self._lane(label, drawn, end, top + len(rows), slowest))
+        rows.append(((" " * _LABEL, "text"), (numbers_row(seen, len(spread)), "dim")))
+        chosen = [each for each, is_inside in zip(seen, inside, strict=True) if is_inside] or seen
+        if any(each.busy is not None for each in seen):
+            busy = [seen[n].busy or 0.0 for n in slowest]
+            [line] = block_rows(list(busy), 1.0, 1)
+            blocks = in_blocks(chosen)
+            whole_ns = sum(each.whole_ns for each in blocks)
+            mean = sum(each.whole_ns * (each.busy or 0.0) for each in blocks) / max(1, whole_ns)
+            figure = f"{100 * mean:.1f} %"
+            drawn = dimmed([(line, "cause-matmul")], shown)
+            rows.append(self._lane("GPU busy", drawn, figure, top + len(rows), slowest))
+            because = dimmed([because_of(seen[n]) for n in slowest], shown)
+            figure = f"{100 * (1 - mean):.1f} %"
+            rows.append(self._lane("idle because", because, figure, top + len(rows), slowest))
+        self._lanes_of = (
+            range(top + 1, top + len(rows)), _LABEL, [self.first + n for n in slowest]
+        )  # fmt: skip
+        marker = "".join("▲" if at in of else " " for of in spread)
+        rows.append(((" " * _LABEL, "text"), (marker, "key")))
+        about = self._column if len(chosen) == len(seen) else together(chosen)
+        words = explained(about, tree, width)
+        self.hint(words[0], top + len(rows), "v: shares of these steps", "scope")
+        return [*rows, *words]
+
+    def _lane(self, label: str, spans: list[Span], figure: str, y: int, spread: list[int]) -> Row:
+        for x, number in enumerate(spread):
+            act = partial(self._put, self.first + number)
+            self.places.append(Place(y, _LABEL + x, _LABEL + x + 1, act))
+        return ((f" {label:<{_LABEL - 1}}", "label"), *spans, (f" {figure:>{_FIGURE}}", "value"))
+
+
+def _rank(run: Run, process: int) -> int | None:
+    return run.processes[process].attached.rank if process in run.processes else None
+
+
+def _by_rank(run: Run, places: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Processes with their devices, rank after rank."""
+
+    def key(place: tuple[int, int]) -> tuple[int, int, int]:
+        rank = _rank(run, place[0])
+        return -1 if rank is None else rank, *place
+
+    return sorted(places, key=key)

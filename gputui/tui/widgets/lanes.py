@@ -1,0 +1,291 @@
+"""Lanes of single operations as rows: cells in the colour of what took most of each, names where
+they have room, and why a device idled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import groupby
+from typing import NamedTuple
+
+from gputui.model.events import StepLanes
+from gputui.model.leaves import LEAF_OF_KEY, LEAVES, Leaf
+from gputui.model.naming import short_name
+from gputui.model.units import duration
+from gputui.playback.lanes import KeptStep, Lane, LaneKind, TracedLanes, kept_steps, open_kept
+from gputui.state import Run, Session
+from gputui.tui.widgets.canvas import Row, Span, cut_middle, fit
+from gputui.tui.widgets.causes import look
+from gputui.tui.widgets.chart import block_rows
+from gputui.tui.widgets.marks import step_marks
+from gputui.tui.widgets.run_panels import Panel
+from gputui.tui.widgets.tree import phase_colors
+
+LABEL, FIGURE = 14, 8
+_NAMED = 4
+"""Cells from which a box has its name in it."""
+
+_BUSY_CELL = 0.875
+"""Share of a cell from which it is no idle time."""
+
+_COLORS = {
+    "matmul": "matmul", "attention": "attention", "normalization": "normalization",
+    "elementwise": "elementwise", "copy": "copy", "communication": "communication",
+}  # fmt: skip
+
+
+def category_role(category: str, prefix: str = "cause") -> str:
+    """The look of a category of kernels: of its ink, or as a ground for names (`fill`)."""
+    return f"{prefix}-{_COLORS.get(category, 'other')}"
+
+
+class Operation(NamedTuple):
+    """What a cursor stands on: a lane's number, and a row of it."""
+
+    lane: int
+    row: int
+
+
+class LaneLine(NamedTuple):
+    """A line of the lanes; `lane` is None where it is not one of operations."""
+
+    label: str
+    spans: list[Span]
+    figure: str = ""
+    lane: int | None = None
+
+    @property
+    def drawn(self) -> Row:
+        """The line with its label and its figure."""
+        cut = cut_middle(self.label, LABEL - 2)
+        return (
+            (f" {cut:<{LABEL - 1}}", "label"), *self.spans, (f"{self.figure:>{FIGURE}} ", "value")
+        )  # fmt: skip
+
+
+@dataclass
+class LaneWindow:
+    """Lanes between two moments, in ns as `TracedLanes` counts them, in so many cells."""
+
+    run: Run
+    lanes: TracedLanes
+    low_ns: float
+    high_ns: float
+    cells: int
+    needle: str = ""
+    """Operations with this in their names stand out."""
+    marks: Mapping[Operation, str] = field(default_factory=dict)
+    """Operations with a look of their own: the one under the cursor."""
+
+    @property
+    def cell_ns(self) -> float:
+        """How long a cell is."""
+        return (self.high_ns - self.low_ns) / self.cells
+
+    def cell(self, moment_ns: float) -> int:
+        """The cell of a moment; the nearest one where it is outside."""
+        return max(0, min(self.cells - 1, int((moment_ns - self.low_ns) / self.cell_ns)))
+
+    def axis(self, measured: Sequence[float | None] = (None, None)) -> str:
+        """Moments, and the ends of what is measured."""
+        line = [" "] * self.cells
+        ticks = max(1, self.cells // 18)
+        for tick in range(ticks):
+            text = f"┊{duration(self.low_ns + (self.high_ns - self.low_ns) * tick / ticks)}"
+            first = self.cells * tick // ticks
+            line[first : first + len(text)] = text
+        for moment, mark in zip(measured, "[]", strict=True):
+            if moment is not None and self.low_ns <= moment < self.high_ns:
+                line[self.cell(moment)] = mark
+        return "".join(line)[: self.cells]
+
+    def lines(self, always: int = -1) -> list[LaneLine]:
+        """A line for each lane that has something in the window, and for lane number `always`; of
+        each device before its streams how busy it was, and why it idled."""
+        lines: list[LaneLine] = []
+        colors = phase_colors(self.run)
+        before: tuple[int, int] | None = None
+        for number, lane in enumerate(self.lanes.lanes):
+            device = lane.process, lane.device
+            of_device = lane.kind in (LaneKind.STREAM, LaneKind.BUSY)
+            if of_device and device != before:
+                lines += self._device(*device)
+                before = device
+            first, last = lane.rows(self.low_ns, self.high_ns)
+            if first == last and number != always:
+                continue
+            if lane.kind is LaneKind.BUSY and lane.number < 0:
+                continue  # its device has the same line
+            spans, figure = self._lane(number, colors)
+            lines.append(LaneLine(self._label(number), spans, figure, number))
+        return lines
+
+    def thread(self, process: int, number: int) -> str:
+        """What a thread is called."""
+        of = self.run.processes.get(process)
+        if of is not None and number == of.attached.pid:
+            return "main"
+        named = of.threads.get(number) if of is not None else None
+        return named.name if named is not None else f"thread {number}"
+
+    def cause(self, process: int, moment_ns: float) -> Leaf | None:
+        """Why the devices of a process idled most at a moment, where a step that was kept says
+        so."""
+        at_ns = moment_ns + self.lanes.begin_ns
+        for step in self.run.step_lanes:
+            parts = len(step.busy)
+            if step.process != process or step.duration_ns <= 0:
+                continue
+            part = int((at_ns - step.start_ns) * parts // step.duration_ns)
+            if not 0 <= part < parts:
+                continue
+            causes = _idle(step, part)
+            best = max(causes, key=lambda leaf: causes[leaf], default=None)
+            if best is not None and causes[best] > 0:
+                return best
+        return None
+
+    def _device(self, process: int, device: int) -> list[LaneLine]:
+        busy = self.lanes.busy.get((process, device))
+        if busy is None:
+            return []
+        took = busy.within(self.low_ns, self.high_ns, self.cells)
+        shares = (took / max(1e-9, self.cell_ns)).clip(0, 1)
+        [line] = block_rows(shares.tolist(), 1.0, 1)
+        whose = self._whose(process)
+        label = f"{whose} GPU {device}" if whose else f"GPU {device} busy"
+        figure = f"{100 * float(shares.mean()):.1f} %"
+        lines = [LaneLine(label, [(line, "text")], figure)]
+        cells: list[Span] = []
+        for x, share in enumerate(shares.tolist()):
+            moment_ns = self.low_ns + self.cell_ns * (x + 0.5)
+            leaf = self.cause(process, moment_ns) if share <= _BUSY_CELL else None
+            cells.append((" ", "text") if leaf is None else look(leaf))
+        if any(text != " " for text, _ in cells):
+            figure = f"{100 * (1 - float(shares.mean())):.1f} %"
+            lines.append(LaneLine("idle because", joined(cells), figure))
+        return lines
+
+    def _label(self, number: int) -> str:
+        lane = self.lanes.lanes[number]
+        whose = self._whose(lane.process)
+        if lane.kind in (LaneKind.STREAM, LaneKind.BUSY):
+            process = self.run.processes.get(lane.process)
+            named = process.stream_name(lane.device, lane.number) if process is not None else None
+            return f"{whose} {named or f'stream {lane.number}'}".strip()
+        if lane.kind is LaneKind.PROJECTED:
+            return f"{whose} GPU work".strip()
+        thread = self.thread(lane.process, lane.number)
+        if lane.kind is LaneKind.RANGES:
+            before = self.lanes.lanes[number - 1] if number else lane
+            is_first = number == 0 or (before.kind, before.number) != (lane.kind, lane.number)
+            return f"{whose} {thread}".strip() if is_first else ""
+        has_ranges = any(
+            other.kind is LaneKind.RANGES
+            and (other.process, other.number) == (lane.process, lane.number)
+            for other in self.lanes.lanes
+        )
+        what = "calls" if lane.kind is LaneKind.CALLS else "was at"
+        if has_ranges:
+            return f"  {what}"
+        return f"{thread} {what}" if lane.kind is LaneKind.CALLS else thread
+
+    def _whose(self, process: int) -> str:
+        if len(self.run.processes) < 2 or process not in self.run.processes:
+            return ""
+        attached = self.run.processes[process].attached
+        return f"pid {attached.pid}" if attached.rank is None else f"rank {attached.rank}"
+
+    def _lane(self, number: int, colors: dict[str, int]) -> tuple[list[Span], str]:
+        """A lane's cells: how busy each was in the colour of what took most of it, and over them
+        boxes with names where these have room."""
+        lane = self.lanes.lanes[number]
+        seen = lane.cells(self.low_ns, self.high_ns, self.cells)
+        [bars] = block_rows(seen.busy.tolist(), 1.0, 1)
+        of_device = lane.kind in (LaneKind.STREAM, LaneKind.BUSY)
+        cells: list[Span] = [
+            (bar, category_role(self.lanes.categories[int(kind)]) if of_device and kind >= 0
+             else "dim")
+            for bar, kind in zip(bars, seen.category, strict=True)
+        ]  # fmt: skip
+        named = lane.boxes(self.low_ns, self.high_ns, _NAMED * self.cell_ns)
+        for box in named if lane.kind is not LaneKind.BUSY else ():
+            first = self.cell(box.start_ns)
+            last = self.cell(max(box.start_ns, box.end_ns - self.cell_ns))
+            if last - first + 1 < _NAMED:
+                continue
+            name = self.lanes.names[int(lane.names[box.row])]
+            shown = short_name(name) if lane.kind is LaneKind.STREAM else name
+            text = f"{box.times} × {shown}" if box.times > 1 else shown
+            role = self._box_role(lane, box.row, name, colors)
+            drawn = "▏" + fit(cut_middle(text, last - first), last - first)
+            cells[first : last + 1] = [(character, role) for character in drawn]
+        for place, role in self.marks.items():
+            if place.lane == number and place.row < len(lane):
+                start, end = int(lane.spans.starts[place.row]), int(lane.spans.ends[place.row])
+                if end >= self.low_ns and start <= self.high_ns:
+                    last = self.cell(max(start, end - self.cell_ns))
+                    for x in range(self.cell(start), last + 1):
+                        cells[x] = (cells[x][0] if cells[x][0] != " " else "▁", role)
+        share = 100 * float(seen.busy.mean())
+        return joined(cells), f"{share:.1f} %" if of_device else ""
+
+    def _box_role(self, lane: Lane, row: int, name: str, colors: dict[str, int]) -> str:
+        if self.needle and self.needle.lower() in name.lower():
+            return "tab-active"
+        category = self.lanes.categories[self.lanes.category_of[int(lane.names[row])]]
+        if lane.kind is LaneKind.STREAM:
+            return category_role(category, "fill")
+        if lane.kind is LaneKind.CALLS:
+            return "input"
+        if lane.kind is LaneKind.DOING:
+            leaf = LEAF_OF_KEY.get(category)
+            return look(leaf)[1] if leaf is not None else "dim"
+        return f"block-{colors.get(name, 1)}"
+
+
+def _idle(step: StepLanes, part: int) -> dict[Leaf, int]:
+    """Recordings are untrusted: a lane may have other parts, and a leaf that nobody knows."""
+    parts = len(step.busy)
+    return {
+        Leaf(lane.leaf): lane.parts[part]
+        for lane in step.idle
+        if lane.leaf in LEAVES and len(lane.parts) == parts
+    }
+
+
+def joined(cells: Sequence[Span]) -> list[Span]:
+    """Cells of one look as one span."""
+    return [
+        ("".join(text for text, _ in part), role)
+        for role, part in groupby(cells, key=lambda cell: cell[1])
+    ]
+
+
+def step_rows(session: Session, run: Run, step: KeptStep, width: int, height: int,
+              *, libraries: bool = True) -> list[Row]:  # fmt: skip
+    """A step in at most `height` rows: its axis, lanes, and its marks if there are any. None where
+    nothing of it was kept."""
+    lanes = open_kept(session, run, step)
+    if not lanes.lanes or step.duration_ns <= 0:
+        return []
+    first_ns = step.start_ns - lanes.begin_ns
+    window = LaneWindow(run, lanes, first_ns, first_ns + step.duration_ns,
+                        max(10, width - LABEL - FIGURE - 1))  # fmt: skip
+    lines = [LaneLine("", [(window.axis(), "dim")]), *window.lines()]
+    marks = step_marks(step, run, window.cells, libraries=libraries)
+    if marks:
+        lines[height - 1 :] = [LaneLine("marks", [(marks, "text")])]
+    return [line.drawn for line in lines[:height]]
+
+
+def newest_step_panel(session: Session, run: Run, width: int, height: int) -> Panel | None:
+    """The newest step that can be looked into, for a view that leads to the timeline; None where
+    there is none. `height` is that of its rows."""
+    steps = kept_steps(run)
+    rows = step_rows(session, run, steps[-1], width, height) if steps else []
+    if not rows:
+        return None
+    title = f"Timeline  the last step kept, {duration(steps[-1].duration_ns)}"
+    return Panel(title, rows, "lanes with names: 3", view="timeline")
