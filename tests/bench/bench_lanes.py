@@ -3,8 +3,8 @@
     python tests/bench/bench_lanes.py [--operations 1000000]
 
 Writes a trace with so many kernels, each with its call, to a temporary file. Prints the CPU time to
-read it, the most that one paint took (all lanes, 180 cells, windows from all of it down to a
-ten-thousandth), and the process's largest memory.
+read it, the most that a paint of the view took (200×50, windows from all of it down to a
+ten-thousandth, the cursor in words included), and the process's largest memory.
 """
 
 from __future__ import annotations
@@ -18,12 +18,14 @@ from pathlib import Path
 
 import numpy as np
 
-from gputui.playback.lanes import read_lanes
-from gputui.state import Session
+from gputui.playback.lanes import TracedLanes, read_lanes
+from gputui.state import Run, Session
 from gputui.store.trace import TRACE, TraceKind, TraceReader, TraceWriter
+from gputui.tui.model import Model
+from gputui.tui.views.timeline import TimelineView
 from tests.events_for_tests import attached, header, run_started
 
-CELLS, NAMED = 180, 4
+SIZE = (200, 50)
 WINDOWS = (1.0, 0.1, 0.01, 0.001, 0.0001)
 PORTION = 50_000
 
@@ -48,6 +50,22 @@ def write(path: Path, operations: int) -> None:
                 writer.append(records)
 
 
+class ShownLanes(TimelineView):
+    """The view of lanes that were read already."""
+
+    def __init__(self, session: Session, lanes: TracedLanes) -> None:
+        super().__init__(Model(session))
+        self._lanes = lanes
+
+    def _load(self, run: Run) -> None:
+        del run
+
+    def show_window(self, length_ns: float) -> None:
+        """From the beginning on."""
+        self._show(0.0, length_ns)
+        self._put_near(length_ns / 2)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--operations", type=int, default=1_000_000)
@@ -61,13 +79,12 @@ def main() -> None:
         began_s = time.process_time()
         lanes = read_lanes(TraceReader(path), session, session.run)
         print(f"read: {time.process_time() - began_s:.2f} s of CPU")
+    view = ShownLanes(session, lanes)
     longest_s = 0.0
     for window in WINDOWS:
+        view.show_window(lanes.end_ns * window)
         began_s = time.process_time()
-        high = lanes.end_ns * window
-        for lane in lanes.lanes:
-            lane.cells(0, high, CELLS)
-            lane.boxes(0, high, NAMED * high / CELLS)
+        view.rows(*SIZE)
         longest_s = max(longest_s, time.process_time() - began_s)
     print(f"a paint: {1000 * longest_s:.1f} ms of CPU at most")
     print(f"memory: {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10} MiB at most")

@@ -47,7 +47,7 @@ async def test_what_time_lists_of_a_cause_leads_there(show: Show, size: tuple[in
             await shown.click("operations a step")
         assert (shown.app.main.current, view.cursor.key) == ("time", chosen)
         await shown.click("Enter shows the steps")
-        assert shown.app.main.current == "timeline"
+        assert shown.app.main.current == "steps"
         await shown.press("escape")
         await shown.click("attention")
         await shown.click("flash_fwd_splitkv_kernel ")
@@ -121,7 +121,7 @@ async def test_a_click_beside_a_dialog_closes_what_is_only_read(show: Show) -> N
 async def test_keys_that_are_named_in_a_view_can_be_clicked(show: Show) -> None:
     """Only those of the key bar could."""
     async with show([recorded(SLOW)], (120, 40)) as shown:
-        await shown.press("3")
+        await shown.press("3", "3")
         await shown.click("n the next one")
         assert "of these steps" in shown.text
         view = shown.app.main.view
@@ -150,7 +150,7 @@ async def test_the_ranks_in_timeline_are_in_order(show: Show) -> None:
     """They began with whichever process came first: rank 3 of 4."""
     ranks = DATA / "ranks" / "late_host.gputui.gz"
     async with show([recorded(ranks)], (120, 40)) as shown:
-        await shown.press("3")
+        await shown.press("3", "3")
         assert "rank 0, GPU 0  1 of 4" in shown.text
         await shown.click("s another one")
         assert "rank 1, GPU 1  2 of 4" in shown.text

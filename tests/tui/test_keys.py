@@ -33,7 +33,7 @@ def test_no_key_is_bound_outside_the_map() -> None:
     outside = {path.name: bound_in(path) for path in sources if path.name != "keys.py"}
     found = {name: bound for name, bound in outside.items() if bound}
     assert found.pop("line_view.py") == ["key_at"]
-    assert set(found) == {"operations.py"}
+    assert set(found) == {"timeline.py"}
 
 
 def test_the_screen_has_the_keys_of_the_map_and_no_other() -> None:

@@ -36,6 +36,7 @@ from tests.events_for_tests import times
 from tests.tui import scripted
 from tests.tui.conftest import Show
 from tests.tui.test_recorded import recorded
+from tests.tui.test_steps import SLOW
 
 LAUNCH = DATA / "faults" / "launch.gputui.gz"
 FIRST = Options(shows_run=True)
@@ -69,7 +70,7 @@ async def test_a_program_without_ranges_opens_on_its_verdict(
         assert "─ idle › launch-bound ─" in shown.text
         assert ("Mean of 36.5 k steady steps of 3 operations." in shown.text) == (size[0] > 80)
         await shown.press("enter")
-        assert shown.app.main.current == "timeline"
+        assert shown.app.main.current == "steps"
         assert "▲" in shown.text
         assert "Steps in order  36.5 k, mean" in shown.text
         assert "─ means of some steps each, │ the longest ─" in shown.text
@@ -105,7 +106,7 @@ async def test_a_chart_of_a_single_step_gives_way_to_how_steps_are_spread(show: 
     async with show([recorded(DATA / "h100-graphs.gputui.gz")], (120, 40), options=FIRST) as shown:
         assert "─ Step time" not in shown.text
         assert "─ Distribution ─" in shown.text
-        await shown.press("3")
+        await shown.press("3", "3")
         assert "Only the lengths of the newest 1 of 47 steps were kept one by one." in shown.text
 
 
@@ -234,7 +235,7 @@ async def test_hostile_names_and_runs_without_a_gpu(show: Show) -> None:
     for batches in (scripted.hostile_session(), scripted.cpu_session(ended=False)):
         async with show(batches, (120, 40), options=FIRST) as shown:
             on_cpu = "the program has not loaded CUDA" in shown.text
-            panels = ("─ step  median ", "─ Host  gpu-box ", "─ Last step: decode/step ")
+            panels = ("─ step  median ", "─ Host  gpu-box ", "─ Timeline  the last step kept, ")
             assert all((panel in shown.text) is on_cpu for panel in panels)
             for key in ("1", "2", "3"):
                 await shown.press(key, "down", "right", "down", "enter", "escape")
@@ -366,3 +367,56 @@ async def test_a_click_on_a_row_of_the_palette_that_is_gone_chooses_nothing(show
         assert isinstance(shown.app.screen, Palette)
         await shown.press("escape")
         await shown.until(lambda: shown.app.screen is shown.app.main)
+
+
+@pytest.mark.parametrize("size", [(80, 24), (120, 40), (200, 50)], ids=str)
+async def test_every_panel_is_a_card_that_tab_reaches_and_opens(
+    show: Show, size: tuple[int, int]
+) -> None:
+    async with show([recorded(SLOW)], size, options=FIRST) as shown:
+        view = shown.app.main.view
+        assert isinstance(view, OverviewView)
+        titles = sum(line.count("─ ") > 0 for line in view.drawn)
+        opened, seen = set[str](), []
+        await shown.press("tab")
+        while view._chosen not in seen:
+            seen.append(view._chosen)
+            focused = [row for row in view.painted if any(role == "tab-active" for _, role in row)]
+            assert focused or (view._chosen is not None and view._chosen.kind == FINDING)
+            await shown.press("enter")
+            if shown.app.main.current == "overview":  # the output is a pane below
+                await shown.press("l")
+                opened.add("log")
+            else:
+                opened.add(shown.app.main.current)
+                await shown.press("escape")
+            await shown.press("tab")
+        assert len(seen) >= titles
+        wanted = {"time", "steps", "devices"} | ({"phases", "kernels", "log"} if size[0] > 80
+                                                 else set())  # fmt: skip
+        assert wanted <= opened
+
+
+async def test_a_click_anywhere_in_a_card_opens_its_view(show: Show) -> None:
+    async with show([recorded(SLOW)], (120, 40), options=FIRST) as shown:
+        view = shown.app.main.view
+        y = next(y for y, line in enumerate(view.drawn) if line.startswith("─ Step time"))
+        await shown.pilot.click(view, offset=(30, y + 4))
+        await shown.settle()
+        assert shown.app.main.current == "steps"
+
+
+async def test_the_verdict_says_how_sure_it_is(show: Show) -> None:
+    async with show([recorded(SLOW)], (80, 24), options=FIRST) as shown:
+        tree = shown.app.model.analysis(shown.app.model.run).tree
+        [found] = re.findall(r"Sure  (\d+) steady steps: ([\d.]+) ms ± (\d+) µs of", shown.text)
+        assert int(found[0]) == tree.steps
+        blocks = [(block.steps, dict(block.leaves)[Leaf.LAUNCH]) for block in tree.blocks[0]]
+        jackknife = []
+        for left_out in range(len(blocks)):
+            rest = blocks[:left_out] + blocks[left_out + 1 :]
+            jackknife.append(sum(ns for _, ns in rest) / sum(steps for steps, _ in rest))
+        mean = sum(jackknife) / len(jackknife)
+        square = sum((each - mean) ** 2 for each in jackknife) * (len(blocks) - 1) / len(blocks)
+        # Student's quantile of a few to many blocks, times the error that leaving each out gives.
+        assert 1.9 <= float(found[2]) * 1000 / square**0.5 <= 2.4

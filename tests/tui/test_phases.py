@@ -162,7 +162,7 @@ async def test_keys_that_have_nothing_to_do_say_so(show: Show) -> None:
             (",", "no charts here: 6 shows some"),
             (("right",), "all tables are one list here"),
             ("44", "this view has no further tab"),
-            (("3", "up"), "no step was kept in parts"),
+            (("3", "up"), "no further lane has anything in this window"),
             ("0", "the newest is in sight already"),
             (("6", "right"), "there is no other GPU"),
             (("full_stop",), "there is nothing later to read"),
@@ -227,8 +227,8 @@ async def test_the_newest_marks_stand_above_the_tree_and_in_the_last_step(
         await shown.press("4")
         assert "Marks   loss 0.25 ×12 at 7.00 s   io:saved ×2 at 6.00 s" in shown.text
         assert "sent" not in shown.text
-        [line] = [line for line in shown.text.splitlines() if line.lstrip().startswith("MARK")]
-        assert abs(line.index("▾loss") - size[0] // 2) < 5
+        [line] = [line for line in shown.text.splitlines() if line.lstrip().startswith("marks ")]
+        assert abs(line.index("▾loss") - 14 - (size[0] - 23) // 2) < 5
         await shown.press("d")
         assert "NCCL:sent ×9" in shown.text
 

@@ -99,7 +99,7 @@ async def test_no_gpu_says_why_and_what_works(show: Show) -> None:
         await shown.press("2")  # where the CPU's time goes, by phase, not an empty screen
         assert "─ Phases  wall time" in shown.text
         assert "4 shows all of them" in shown.text
-        await shown.press("3")
+        await shown.press("3", "3")
         assert re.search(r"─ step  median [\d.]+ ms, p99 ", shown.text)
 
 

@@ -42,9 +42,9 @@ from gputui.tui.widgets.recordings import (
     what_changed,
 )
 from gputui.tui.widgets.run import alert_rows, metric_rows, problems, run_row
-from gputui.tui.widgets.run_panels import Chosen, Layout, Panel, columns_of
+from gputui.tui.widgets.run_panels import CARD, Chosen, Layout, Panel, columns_of
 from gputui.tui.widgets.table import Move
-from gputui.tui.widgets.verdict import NO_VERDICT, evidence, unaccounted, verdict_rows
+from gputui.tui.widgets.verdict import NO_VERDICT, evidence, how_sure, unaccounted, verdict_rows
 from gputui.tui.widgets.view import (
     Asked,
     Details,
@@ -273,6 +273,11 @@ _MOST_ALSO = 2
 """Lines of a further finding; a longer one is cut to a single line, whole at Enter."""
 
 
+def _panel_of(key: Chosen) -> Hashable:
+    """What the arrows to the side go through: the rows of a panel are one."""
+    return key if key.kind == CARD else key.kind
+
+
 class OverviewView(View):
     """The answer first."""
 
@@ -308,7 +313,7 @@ class OverviewView(View):
                 return short_hosts(self.model.hosts, width, height, self.model.interval_s)
             return self._without_run(width, height)
         read = self._of(run)
-        layout = Layout(width)
+        layout = Layout(width, chosen=self._chosen)
         layout.add([run_row(run, width, lost_end=self.model.lost_end)])
         layout.add(scope_rows(self.model, width))
         layout.add(alert_rows(self.model.session, width))
@@ -340,16 +345,16 @@ class OverviewView(View):
         if not self.last_runs.of(None):
             return rows
         panel = self.last_runs.panel(None, min(room - 1, 12), self._chosen, width)
-        layout = Layout(width, [*rows, ()])
+        layout = Layout(width, [*rows, ()], chosen=self._chosen)
         layout.band([panel], [width], len(panel.rows) + 1)
         self._take_places(layout, height)
         return layout.rows
 
     def _take_places(self, layout: Layout, height: int) -> None:
         """What the keys choose, and what clicks do."""
-        self._keys += [
+        self._keys += dict.fromkeys(
             spot.key for spot in layout.spots if spot.y < height and isinstance(spot.key, Chosen)
-        ]
+        )
         for spot in layout.spots:
             act = partial(self._click, spot.key)
             self.places.append(Place(spot.y, spot.start, spot.end, act))
@@ -372,11 +377,11 @@ class OverviewView(View):
         elif move in ("home", "end"):
             at = 0 if move == "home" else len(self._keys) - 1
         else:
-            kinds = list(dict.fromkeys(key.kind for key in self._keys))
-            kind = chosen.kind if chosen else ""
-            place = kinds.index(kind) if kind in kinds else -1
-            wanted = kinds[(place + (1 if move == "right" else -1)) % len(kinds)]
-            at = next(n for n, key in enumerate(self._keys) if key.kind == wanted)
+            panels = list(dict.fromkeys(map(_panel_of, self._keys)))
+            panel = _panel_of(chosen) if chosen else None
+            place = panels.index(panel) if panel in panels else -1
+            wanted = panels[(place + (1 if move == "right" else -1)) % len(panels)]
+            at = next(n for n, key in enumerate(self._keys) if _panel_of(key) == wanted)
         self._chosen = self._keys[max(0, min(at, len(self._keys) - 1))]
         self.draw()
 
@@ -398,6 +403,11 @@ class OverviewView(View):
             if read.found is None or not read.found.findings:
                 return Lead("phases" if read.tree is None else "time")
             return evidence(read.found.findings[0])
+        if chosen.kind == CARD and isinstance(chosen.key, tuple):
+            if chosen.key[0] == "log":  # a pane below every view
+                self.ask("log")
+                return None
+            return Lead(chosen.key[0])
         if chosen.kind == "leaf" and isinstance(chosen.key, Leaf):
             return Lead("time", LEAVES[chosen.key].key)
         return Lead("phases" if chosen.kind == "phase" else "kernels", chosen.key)
@@ -465,6 +475,8 @@ class OverviewView(View):
             self.places.append(Place(y, 0, width, act))
         if tree is not None:
             self._bar(layout, tree)
+        if sure := how_sure(found):
+            layout.add(paragraph(" Sure  ", sure, width, "dim"))
         if read.meaning:
             layout.add([clip(((f" {read.meaning}", "dim"),), width)])
 
@@ -518,6 +530,9 @@ class OverviewView(View):
 
     def _click(self, key: Hashable) -> None:
         if isinstance(key, Chosen):
+            if key.kind == CARD and isinstance(key.key, tuple):
+                self._go(Lead(key.key[0]))
+                return
             if key == (self._chosen or Chosen(FINDING, 0)):  # what is drawn as chosen
                 self.ask("activate")
                 return

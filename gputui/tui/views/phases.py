@@ -243,7 +243,11 @@ class LastStep:
         if step is None or node is None or height < _LEAST_STEP + 8:
             return []
         lanes = step_rows(session, run, step, width, min(7, height - 8) - 1, libraries=libraries)
-        title = f"Last step: {node.path}  {duration(step.duration_ns)}"
+        whose = ""
+        if len(run.processes) > 1 and step.process in run.processes:
+            attached = run.processes[step.process].attached
+            whose = f" of {attached.pid}" if attached.rank is None else f" of rank {attached.rank}"
+        title = f"Last step: {node.path}{whose}  {duration(step.duration_ns)}"
         return [heading(title, width), *lanes] if lanes else []
 
 

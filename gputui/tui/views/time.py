@@ -156,7 +156,7 @@ def _evidence(
             rows.append(((share, "value"), (cut_middle(path, width - 10), "text")))
             leads[rows[-1]] = Lead("phases", path)
     rows += [(), (("  Enter ", "key"), ("shows the steps", "dim"))]
-    leads[rows[-1]] = Lead("timeline", LEAVES[leaf].key)
+    leads[rows[-1]] = Lead("steps", LEAVES[leaf].key)
     return rows
 
 
@@ -297,7 +297,8 @@ class TimeView(View):
             self._toggle(line.key)
             return None
         if LEAVES[line.leaf].is_idle:
-            return Lead("timeline", LEAVES[line.leaf].key)
+            view = "timeline" if self.model.has_operations else "steps"
+            return Lead(view, LEAVES[line.leaf].key)
         own = self._own(line) or self._beside(line.leaf)
         return Lead("kernels", own[0].name if own else None)
 

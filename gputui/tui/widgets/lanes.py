@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from typing import NamedTuple
 
+from rich.cells import cell_len
+
 from gputui.model.events import StepLanes
 from gputui.model.leaves import LEAF_OF_KEY, LEAVES, Leaf
 from gputui.model.naming import short_name
@@ -220,7 +222,7 @@ class LaneWindow:
             text = f"{box.times} × {shown}" if box.times > 1 else shown
             role = self._box_role(lane, box.row, name, colors)
             drawn = "▏" + fit(cut_middle(text, last - first), last - first)
-            cells[first : last + 1] = [(character, role) for character in drawn]
+            cells[first : last + 1] = [(part, role) for part in _by_cell(drawn)]
         for place, role in self.marks.items():
             if place.lane == number and place.row < len(lane):
                 start, end = int(lane.spans.starts[place.row]), int(lane.spans.ends[place.row])
@@ -245,6 +247,19 @@ class LaneWindow:
         return f"block-{colors.get(name, 1)}"
 
 
+def _by_cell(text: str) -> list[str]:
+    """A text by the cells that it takes: a wide character is in the first of its own, one without
+    width with that before it."""
+    cells: list[str] = []
+    for character in text:
+        width = cell_len(character)
+        if width or not cells:
+            cells += [character, *[""] * (width - 1)]
+        else:
+            cells[-1] += character
+    return cells
+
+
 def _idle(step: StepLanes, part: int) -> dict[Leaf, int]:
     """Recordings are untrusted: a lane may have other parts, and a leaf that nobody knows."""
     parts = len(step.busy)
@@ -265,10 +280,10 @@ def joined(cells: Sequence[Span]) -> list[Span]:
 
 def step_rows(session: Session, run: Run, step: KeptStep, width: int, height: int,
               *, libraries: bool = True) -> list[Row]:  # fmt: skip
-    """A step in at most `height` rows: its axis, lanes, and its marks if there are any. None where
-    nothing of it was kept."""
+    """A step in at most `height` rows: its axis, lanes, and its marks if there are any. None of one
+    that took no time."""
     lanes = open_kept(session, run, step)
-    if not lanes.lanes or step.duration_ns <= 0:
+    if step.duration_ns <= 0:
         return []
     first_ns = step.start_ns - lanes.begin_ns
     window = LaneWindow(run, lanes, first_ns, first_ns + step.duration_ns,

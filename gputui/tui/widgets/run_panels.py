@@ -34,6 +34,12 @@ from gputui.tui.widgets.step_columns import CUT, Column, columns_of_tree, spread
 
 GAP = 2
 
+CARD = "card"
+"""What kind of thing a panel is that is chosen as a whole."""
+
+_FOCUSED = {"rule": "accent", "title": "tab-active"}
+"""Looks of the heading of the panel in which something is chosen."""
+
 
 @dataclass(slots=True)
 class Panel:
@@ -68,6 +74,8 @@ class Layout:
     spots: list[Spot] = field(default_factory=list)
     titles: list[Spot] = field(default_factory=list)
     """The headings: `key` is the view they lead to."""
+    chosen: Hashable = None
+    """What is chosen: the heading of the panel that it is in stands out."""
 
     def add(self, rows: Sequence[Row]) -> None:
         """Rows in which nothing can be chosen."""
@@ -81,14 +89,21 @@ class Layout:
         for panel, width in zip(panels, widths, strict=True):
             shown = panel.rows[: max(0, height - 1)]
             note = f"{len(shown)} of {panel.of}" if panel.of else panel.note
-            blocks.append(([heading(panel.title, width, note), *shown], width))
-            if panel.view:
-                self.titles.append(Spot(top, x, x + width, panel.view))
-            self.spots += [
+            spots = [
                 Spot(top + 1 + number, x, x + width, key)
                 for number, key in panel.items.items()
                 if number < len(shown)
             ]
+            if panel.view:
+                self.titles.append(Spot(top, x, x + width, panel.view))
+            if panel.view and not spots:  # no row leads anywhere: all of it does
+                whole = Chosen(CARD, (panel.view, len(self.titles)))
+                spots = [Spot(y, x, x + width, whole) for y in range(top + 1, top + height)]
+            self.spots += spots
+            title = heading(panel.title, width, note)
+            if self.chosen is not None and any(spot.key == self.chosen for spot in spots):
+                title = tuple((text, _FOCUSED.get(role, role)) for text, role in title)
+            blocks.append(([title, *shown], width))
             x += width + GAP
         rows = beside(blocks, GAP)
         self.rows += rows + [()] * (height - len(rows))

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from gputui.model.leaves import LEAF_OF_KEY
+from gputui.model.units import count, duration
 from gputui.report.explain import Finding, Verdict
 from gputui.report.schema import why_unaccounted
+from gputui.report.statistics import half_width
 from gputui.state import Run
 from gputui.tui.widgets.canvas import Row, paragraph, row_width, wrap
 from gputui.tui.widgets.view import Details, Lead
@@ -30,6 +32,23 @@ def verdict_rows(found: Verdict, width: int, *, is_chosen: bool) -> list[Row]:
     if found.speed:
         rows += paragraph(" Speed ", found.speed, width)
     return rows
+
+
+def how_sure(found: Verdict) -> str:
+    """Of how many steps the verdict is, and the 95 % intervals of the cause and of a step, from
+    blocks of them; empty where that is not known."""
+    tree = found.tree
+    if tree is None or not tree.has_steps or not found.findings:
+        return ""
+    leaf = LEAF_OF_KEY.get(found.findings[0].cause)
+    means = [tree.leaf_mean(leaf) if leaf is not None else None, tree.step_mean]
+    intervals = [
+        f"{duration(mean.amount)} ± {duration(half_ns)}"
+        for mean in means
+        if mean is not None and (half_ns := half_width(mean)) is not None
+    ]
+    text = f"{count(tree.steps)} steady steps"
+    return f"{text}: {' of '.join(intervals)} each (95 %)" if intervals else text
 
 
 def evidence(finding: Finding) -> Lead | Details:
