@@ -63,6 +63,8 @@ class Model:
     """The host whose session is shown."""
     ranks: tuple[int, ...] = ()
     """Those that figures and tables are of; empty for all."""
+    phase: str = ""
+    """The ranges, by their name, that the tables of Kernels are of; empty for all."""
     _of_ranks: tuple[int, Run | None] = (-1, None)
     scope: RunScope | None = None
     """What shares are of, if not of the steady steps."""
@@ -175,6 +177,25 @@ class Model:
         self._forget_scope()  # each rank numbers its own steps
         self.ranks = tuple(sorted(ranks))
         self.revision += 1
+
+    def choose_phase(self, name: str) -> None:
+        """Let kernels, calls and copies be of what the ranges of this name hold; of all, if it is
+        empty."""
+        self.phase = name
+        self.revision += 1
+
+    @property
+    def tables_in_phase(self) -> Tables | None:
+        """`tables`, of the chosen phase where the run has it: the CLI's `--phase`."""
+        tables = self.tables
+        if tables is None or not self.phase:
+            return tables
+        from gputui.report.scope import of_phase, phase_names
+
+        if self.phase not in phase_names(tables.run):
+            return tables
+        within = f"inside {self.phase}"
+        return tables._replace(run=of_phase(tables.run, self.phase), of=within)
 
     def choose_scope(self, scope: RunScope | None) -> None:
         """Let shares be of another part of the run."""

@@ -105,3 +105,31 @@ async def test_without_steps_a_line_says_so(show: Show) -> None:
         for key in "1234":  # nor is Enter without a word
             await shown.press(key, "enter")
             assert re.search(r" no run yet: |nothing is chosen: |no time is", shown.lines[-1])
+
+
+async def test_a_phase_that_is_marked_has_kernels_of_its_ranges_alone(show: Show) -> None:
+    run = DATA / "h200-annotated.gputui.gz"
+    async with show([recorded(run)], (140, 40), options=Options(shows_run=True)) as shown:
+        await shown.press("5")
+        assert "names, the whole run" in shown.text
+        whole = count_of_names(shown.text)
+        await shown.press("4", "end", "m")
+        name = re.search(r"kernels, calls and copies \(5\) are inside (.+); m again", shown.text)
+        assert name is not None
+        await shown.press("5")
+        assert re.search(rf"\d+ names?, inside {re.escape(name[1])}", shown.text)
+        assert 0 < count_of_names(shown.text) < whole
+        await shown.press("right")
+        assert f", inside {name[1]}" in shown.text
+        await shown.press("0")
+        assert "all phases, steady steps" in shown.lines[-1]
+        await shown.press("left")
+        assert count_of_names(shown.text) == whole
+        await shown.press("4", "m", "m")
+        assert "(5) are of the whole scope" in shown.lines[-1]
+
+
+def count_of_names(text: str) -> int:
+    found = re.search(r"(\d+) names?, ", text)
+    assert found is not None
+    return int(found[1])

@@ -109,7 +109,7 @@ KEYS: tuple[Key, ...] = (
         ("m",),
         "m",
         "recording('mark')",
-        "mark it, the baseline first; Ranks: a rank",
+        "mark it, the baseline first; Phases: a phase; Ranks: a rank",
         SESSIONS,
         "mark",
     ),

@@ -184,16 +184,18 @@ class ViewKeys(Commands):
     def follow(self) -> bool:
         """The same, and whether the scope was another than the usual one: this is said."""
         had_ranks, had_scope = bool(self.model.ranks), self.model.scope is not None
+        if had_phase := bool(self.model.phase):
+            self.model.choose_phase("")
         if had_ranks:
             self.model.choose_ranks(())
         elif had_scope:
             self.model.choose_scope(None)
         self.view.follow()
-        if had_ranks or had_scope:
+        if had_ranks or had_scope or had_phase:
             self.draw()
-            self.say(f"scope: {'all ranks, ' * had_ranks}steady steps")
+            self.say(f"scope: {'all ranks, ' * had_ranks}{'all phases, ' * had_phase}steady steps")
         # Escape leaves the scope as 0 does, where there is nothing else to clear.
-        return had_ranks or had_scope
+        return had_ranks or had_scope or had_phase
 
     def action_scope(self) -> None:
         """Let shares be of the next part of the run."""
@@ -236,7 +238,9 @@ class ViewKeys(Commands):
     def action_recording(self, what: str) -> None:
         """Apply an action to a recording."""
         if not self.view.on_recording(what):
-            marked = "m marks ranks of a job in GPUs (6), and " if what == "mark" else ""
+            marked = (
+                "m marks phases in Phases (4), ranks in GPUs (6), and " if what == "mark" else ""
+            )
             self.say(f"{marked}recordings are in Runs: 7 shows them")
 
     def action_copy(self) -> None:

@@ -94,7 +94,7 @@ class KernelsView(TableView):
 
     def rows(self, width: int, height: int) -> list[Row]:
         """Tabs, categories, the table."""
-        tables = self.model.tables
+        tables = self.model.tables_in_phase
         if tables is None:
             text = "Kernels appear here while a program runs."
             return no_run(self.model, width, height, text)
@@ -137,7 +137,7 @@ class KernelsView(TableView):
 
     def activate(self) -> Details | None:
         """All that is known of the chosen line."""
-        tables = self.model.tables
+        tables = self.model.tables_in_phase
         row = next((row for row in self.listed if row.name == self.cursor.key), None)
         if tables is None or row is None:
             return None

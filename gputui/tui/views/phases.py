@@ -43,7 +43,7 @@ from gputui.tui.widgets.tree import (
     visible_rows,
     waiting,
 )
-from gputui.tui.widgets.view import Details, Lead
+from gputui.tui.widgets.view import Details, Lead, Notice
 
 # What is known of one phase, in rows.
 
@@ -357,6 +357,18 @@ class PhasesView(TableView):
             roofs=roofs_of_phase(tables.session, tables.run, row),
         )
         return Details(row.path, details)
+
+    def on_recording(self, what: str) -> bool:
+        """Mark the chosen phase: the tables of Kernels are of it, or of all again."""
+        row = self._chosen()
+        if what != "mark" or row is None:
+            return False
+        name = "" if self.model.phase == row.name else row.name
+        self.model.choose_phase(name)
+        where = f"inside {name}; m again: of all" if name else "of the whole scope"
+        self.post_message(Notice(f"kernels, calls and copies (5) are {where}"))
+        self.draw()
+        return True
 
     def chosen_by_hand(self) -> None:
         self.follows = False
