@@ -171,11 +171,12 @@ class PhaseLeaves:
             return {}
         sums_by_place = dict(self._busy)
         for node, causes in self._idle.items():
-            # To the nanosecond: what rounding leaves is the largest cause's.
-            rounded = {leaf: round(ns) for leaf, ns in causes.items()}
+            # To the nanosecond: what rounding leaves is the largest cause's. What is left for a
+            # cause after the others' shares of a gap may be a nanosecond below none.
+            rounded = {leaf: max(0, round(ns)) for leaf, ns in causes.items()}
             largest = max(rounded, key=lambda leaf: rounded[leaf])
             rounded[largest] += self._idle_ns[node] - sum(rounded.values())
-            sums_by_place |= {(node, leaf): ns for leaf, ns in rounded.items() if ns}
+            sums_by_place |= {(node, leaf): ns for leaf, ns in rounded.items() if ns > 0}
         for sums in (self._busy, self._idle, self._idle_ns):
             sums.clear()
         return sums_by_place
