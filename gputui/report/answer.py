@@ -29,7 +29,7 @@ from gputui.report.explain.rank_waits import hosts
 from gputui.report.explain.time_tree import FEW_STEPS, TimeTree, time_tree
 from gputui.report.phases import LEAST_LEVEL, PhaseRow, phase_rows, share_of, shares_error_points
 from gputui.report.schema import why_unaccounted
-from gputui.report.scope import step_meaning
+from gputui.report.scope import of_benchmark, step_meaning
 from gputui.report.statistics import category_rows
 from gputui.report.tables import metric_text
 from gputui.report.tables.energy import RunEnergy, run_energy, span_of, used_span
@@ -214,12 +214,20 @@ def _of_run(analysis: Analysis) -> list[Group]:
     return [
         [Line("", _title(run))],
         _alerts(session, run),
+        _benchmark(run, tree),
         why(conclusion_of_run) if conclusion_of_run is not None else _why_not(run),
         where,
         also(findings(analysis), conclusion_of_run)
         + [Line("also", text, 6) for text in interruptions(conclusion_of_run)]
         + notes,
     ]
+
+
+def _benchmark(run: Run, tree: TimeTree | None) -> Group:
+    """What the answer is of, where that is not one program's step."""
+    if tree is None or not tree.benchmark_rows:
+        return []
+    return [Line("BENCHMARK", f"{of_benchmark(run, tree)} What follows is of all of them.")]
 
 
 def _of_machine(session: Session) -> list[Group]:
@@ -280,7 +288,8 @@ def _time(run: Run, tree: TimeTree) -> Group:
         figures[0] += f", {units.duration(tree.step_ns.percentile(99))} p99"
         figures.append(f"{tree.program_steps:,} steady steps")
         lines.append(Line("step", "; ".join(figures)))
-        if meaning := step_meaning(run, tree):
+        # What a benchmark's are stands above.
+        if meaning := step_meaning(run, tree).removeprefix(of_benchmark(run, tree)).strip():
             lines.append(Line("", meaning))
     for state in ("busy", "idle"):
         leaves = [

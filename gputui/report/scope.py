@@ -348,11 +348,12 @@ def step_meaning(run: Run, tree: TimeTree) -> str:
     """Where a step may not be what the program calls one: a sentence about it; else ""."""
     if not tree.has_steps:
         return ""
-    sentences = (_of_benchmark(run, tree), _named_step(run, tree), _ranks_apart(tree))
+    sentences = (of_benchmark(run, tree), _named_step(run, tree), _ranks_apart(tree))
     return " ".join(filter(None, sentences))
 
 
-def _of_benchmark(run: Run, tree: TimeTree) -> str:
+def of_benchmark(run: Run, tree: TimeTree) -> str:
+    """Whose steps those of a benchmark are: rows of different work; else ""."""
     if not tree.benchmark_rows:
         return ""
     tables = run.result.tables if run.result is not None else ()

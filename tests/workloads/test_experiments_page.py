@@ -54,7 +54,7 @@ def test_the_answer_of_a_benchmark_says_that_its_steps_are_of_rows(name: str, ro
     """None is slow beside another's, and they do not grow: each row does other work."""
     session, run = run_of(name)
     said = " ".join(line.text for group in answer(session, run) for line in group)
-    assert f"These are steps of {rows} rows of different work, which --table" in said
+    assert f"steps of {rows} rows of different work, which --table" in said
     assert "slow step" not in said
     assert "longer than the one before" not in said
     assert "arbage" not in said

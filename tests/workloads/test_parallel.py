@@ -207,6 +207,8 @@ def test_what_cannot_be_is_refused_with_the_reason() -> None:
     assert layout(8) == (2, 2, 2)
     assert "do not divide" in str(why_not("mesh", 2, small))
     assert why_not("mesh", 8, small) is None
+    assert why_not("single", 1, small) is None
+    assert "ranks=4" in str(why_not("ddp", 1, small))
 
 
 def test_a_launch_that_fails_or_hangs_says_so(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -82,6 +82,8 @@ def too_old(name: str, version: str) -> str | None:
 
 def why_not(name: str, ranks: int, sizes: Mapping[str, int]) -> str | None:
     """Why the sizes do not divide by the ranks; None where they do."""
+    if ranks == 1 and name != "single":
+        return "one rank divides nothing: -p device=cpu -p ranks=4 shows it on this machine"
     engine, batch = ENGINES[name], sizes["batch"] * ranks
     checks = {
         "tensor": ("heads", sizes["heads"], ranks),
