@@ -2,7 +2,8 @@
 a step, which is prefill, decode or both, and the figures in a name, which are no phases.
 
 Each rule says where its names are made: repository and file, read in 2026. The continuous batching
-of transformers and torchtitan make no ranges: gputui's own hook names what their modules do.
+of transformers and torchtitan make no ranges: gputui's own hook names the turns of the one, and
+what modules do in both.
 """
 
 from __future__ import annotations
@@ -95,6 +96,7 @@ _LIGHTNING = "Lightning"
 _WORKER = "vllm-project/vllm: vllm/v1/worker/gpu_worker.py"
 _RUNNER = "vllm-project/vllm: vllm/v1/worker/gpu_model_runner.py"
 _SCHEDULER = "vllm-project/vllm: vllm/v1/core/sched/scheduler.py"
+_HOOK = "gputui/inject/hook/torch_ranges.py"
 _PROFILE = "sgl-project/sglang: python/sglang/srt/utils/profile_utils.py"
 _EXECUTOR = "NVIDIA/TensorRT-LLM: tensorrt_llm/_torch/pyexecutor/py_executor.py"
 _PL = "Lightning-AI/pytorch-lightning: src/lightning/pytorch/profilers/pytorch.py"
@@ -160,6 +162,8 @@ RULES: tuple[_Rule, ...] = (
     _Rule(_DEEPSPEED, r"DeepSpeedEngine\.(?:step|_take_model_step)"
           r"|DeepSpeedZeroOptimizer(?:_Stage3)?\.step", "optimizer",
           "deepspeedai/DeepSpeed: deepspeed/runtime/engine.py"),
+    _Rule("transformers", rf"continuous_batching {_FOLDED}", _by_requests, _HOOK, "", 0),
+    _Rule("transformers", r"continuous_batching: (?:schedule|update)", "scheduler", _HOOK),
     _Rule("Megatron Bridge", r"training_step_(?:(?P<step>\d+)|#)", None,
           "NVIDIA-NeMo/Megatron-Bridge: src/megatron/bridge/training/train.py",
           "training_step_#", 0),

@@ -258,6 +258,59 @@ def test_the_hidden_sitecustomize_runs(tmp_path):
     assert outcome.words == [str(site / "sitecustomize.py")] * 2
 
 
+ENGINE = """
+class Batch:
+    def __init__(self, lengths):
+        self.requests_in_batch = [type("R", (), {"query_length": n}) for n in lengths]
+
+class Pairs:
+    def __init__(self, lengths):
+        self.current_pair = 1
+        self.io_pairs = [None, type("P", (), {"host_io": Batch(lengths)})]
+
+class ContinuousBatchProcessor:
+    def prepare_next_batch(self): return True
+    def update_batch(self): pass
+    def _generation_step(self, model):
+        if model is None: raise RuntimeError
+        return model
+"""
+TURNS = """
+from transformers.generation.continuous_batching import continuous_api as api
+
+engine = api.ContinuousBatchProcessor()
+for inputs in (api.Batch([9, 3]), api.Pairs([1, 1]), api.Pairs([1, 7]), api.Batch([]), object()):
+    engine.inputs_and_outputs = inputs
+    assert engine.prepare_next_batch()
+    assert engine._generation_step("a model") == "a model"
+    engine.update_batch()
+try:
+    engine._generation_step(None)
+except RuntimeError:
+    pass
+"""
+
+
+def test_the_turns_of_continuous_batching_have_ranges_without_being_asked(tmp_path):
+    """By what is in them, in a module of transformers' name: the tests have no transformers. A
+    version that is another has turns of no known kind."""
+    folder = tmp_path / "transformers" / "generation" / "continuous_batching"
+    folder.mkdir(parents=True)
+    for package in (folder, folder.parent, folder.parent.parent):
+        (package / "__init__.py").touch()  # transformers may be installed, too
+    (folder / "continuous_api.py").write_text(ENGINE)
+    hook = environment(tmp_path, step_marks=True)["PYTHONPATH"]
+    extra = {"PYTHONPATH": os.pathsep.join((hook, str(tmp_path)))}
+    outcome = run([sys.executable, "-c", TURNS], tmp_path, extra, step_marks=True)
+    assert outcome.status == 0, outcome.output
+    names = [name for word, name, *_ in outcome.trace.ranges() if word == "push"]
+    turns = [name for name in names if "[" in name]
+    kinds = ("prefill", "decode", "mixed", "empty", "empty", "empty")
+    assert turns == [f"continuous_batching [{kind}]" for kind in kinds]
+    assert names[:3] == ["continuous_batching: schedule", turns[0], "continuous_batching: update"]
+    assert [word for word, *_ in outcome.trace.ranges()].count("pop") == len(names)
+
+
 def test_a_program_without_torch_is_left_alone(tmp_path):
     source = "import json; print('hello')"
     outcome = run([sys.executable, "-c", source], tmp_path, annotate="modules")

@@ -71,6 +71,8 @@ NAMES = [
     ("scheduler.process_batch_result_decode", _S, "scheduler", False, None, None),
     ("scheduler.process_batch_result_prefill", _S, "scheduler", False, None, None),
     ("scheduler.process_input_requests", _S, "scheduler", False, None, None),
+    ("continuous_batching [mixed]", "transformers", "mixed", True, None, None),
+    ("continuous_batching: update", "transformers", "scheduler", False, None, None),
     ("prefill[bs=2 tok=16384]", "ATOM", "prefill", True, 2, 16384),
     ("decode[bs=32 tok=128 d=32 spec=3 sqsq=512 sqsk=262144 sk=65536]",
      "ATOM", "decode", True, 32, 128),

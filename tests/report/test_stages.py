@@ -168,6 +168,8 @@ def test_short_prompts_are_no_long_ones(tokens, speaks):
     session.apply([reading])
     causes = {each.cause for each in findings(Analysis(session, run))}
     assert ("long_prompts" in causes) == speaks
+    on_cpu = found(("step[EXTEND bs=1]", 20, 60, {}), ("step[DECODE bs=8]", 100, 10, {}))
+    assert "long_prompts" not in on_cpu
 
 
 @pytest.mark.parametrize(("low_s", "leads"), [(0.019, None), (0.021, True)])

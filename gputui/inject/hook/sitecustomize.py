@@ -25,6 +25,8 @@ from typing import Any, Sequence  # noqa: UP035
 _HERE = os.path.dirname(os.path.abspath(__file__))
 _CURES = os.path.join(os.path.dirname(os.path.dirname(_HERE)), "cures")
 _TORCH = "torch"
+# As torch_ranges calls it, which only programs with torch load.
+_CONTINUOUS_BATCHING = "transformers.generation.continuous_batching.continuous_api"
 # Lines of any of these programs are sampled: it once began with torch only.
 _USE_GPUS = {_TORCH, "jax", "cupy", "tensorflow", "pycuda"}
 
@@ -38,6 +40,8 @@ class _AfterLibraries(importlib.abc.MetaPathFinder):
         self._looking = False
         self._loops = set(steps.PLACES) if steps is not None else set()
         self._awaited = _USE_GPUS.union(self._loops, cures.libraries if cures is not None else ())
+        if os.environ.get("GPUTUI_CAPTURE_LIBRARY"):
+            self._awaited.add(_CONTINUOUS_BATCHING)
         self._sampling = False
         self._facts: Any = None
         self._cures = cures
@@ -83,6 +87,9 @@ class _AfterLibraries(importlib.abc.MetaPathFinder):
             with contextlib.suppress(Exception):
                 if os.environ.get("GPUTUI_ANNOTATE"):
                     _beside("torch_ranges").annotate(module)
+        if name == _CONTINUOUS_BATCHING:
+            with contextlib.suppress(Exception):
+                _beside("torch_ranges").annotate_engine(module)
         if name in self._loops:
             with contextlib.suppress(Exception):
                 if self._marks is None:

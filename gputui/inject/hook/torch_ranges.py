@@ -1,5 +1,6 @@
 """Puts ranges around torch's operations: calls of modules, backward, the optimizer's step, the data
-loader's next, and operators on request. They go straight to the capture library.
+loader's next, and operators on request; and around the turns of transformers' continuous batching.
+They go straight to the capture library.
 
 Runs in traced programs: loaded by the start-up hook (sitecustomize), and contained in the capture
 library for programs that it is attached to (attached). Python 3.8 and later; nothing of gputui is
@@ -201,6 +202,50 @@ def annotate(torch: Any) -> None:
     wish = os.environ.get("GPUTUI_ANNOTATE")
     if wish in ("autograd", "shapes"):
         _annotate_operators(ranges, torch, with_shapes=wish == "shapes")
+
+
+CONTINUOUS_BATCHING = "transformers.generation.continuous_batching.continuous_api"
+
+
+def annotate_engine(module: Any) -> None:
+    """Ranges around what a turn of transformers' continuous batching does: its names have no
+    numbers, as each would be a name of its own; model/engine_ranges.py reads them."""
+    library = os.environ.get("GPUTUI_CAPTURE_LIBRARY", "")
+    if not library:
+        return
+    ranges, processor = Ranges(library), module.ContinuousBatchProcessor
+    step, push, pop = processor._generation_step, ranges.push, ranges.pop
+    handles = {
+        kind: ranges.handle(f"continuous_batching [{kind}]")
+        for kind in ("prefill", "decode", "mixed", "empty")
+    }
+
+    @functools.wraps(step)
+    def ranged_step(self: Any, *args: Any, **kwargs: Any) -> Any:
+        push(handles[_kind_of_batch(self)])
+        try:
+            return step(self, *args, **kwargs)
+        finally:
+            pop()
+
+    processor._generation_step = ranged_step
+    _wrap(ranges, processor, "prepare_next_batch", "continuous_batching: schedule")
+    _wrap(ranges, processor, "update_batch", "continuous_batching: update")
+
+
+def _kind_of_batch(processor: Any) -> str:
+    try:
+        batch = processor.inputs_and_outputs
+        pairs = getattr(batch, "io_pairs", None)  # one computes while the other is prepared
+        if pairs is not None:
+            batch = pairs[batch.current_pair].host_io
+        lengths = [request.query_length for request in batch.requests_in_batch]
+    except Exception:  # another version
+        return "empty"
+    prompts = sum(length > 1 for length in lengths)
+    if not prompts:
+        return "decode" if lengths else "empty"
+    return "prefill" if prompts == len(lengths) else "mixed"
 
 
 def _leave_word() -> None:

@@ -212,7 +212,8 @@ def long_prompts(analysis: Analysis) -> Iterator[Finding]:
     share = spent_ns / (spent_ns + decode.spent_ns)
     felt = _stalls(analysis)
     tokens = _prompt_tokens(analysis, with_prompt)
-    if tokens is not None and tokens < LEAST_TOKENS:
+    is_on_cpu = not any(time.wall_ns for time in with_prompt)
+    if tokens < LEAST_TOKENS if tokens is not None else is_on_cpu:
         return
     if times < LONG or share < OF_TIME or felt is False:
         return
