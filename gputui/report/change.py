@@ -57,8 +57,7 @@ class Change(msgspec.Struct, frozen=True):
 
 
 def changes(comparison: Comparison) -> list[Change]:
-    """The verdict on each run after the first; none of those of which neither steps nor
-    causes are known."""
+    """The verdict on each run after the first; none where neither has steps or known causes."""
     return [
         change
         for index in range(1, len(comparison.subjects))
@@ -73,7 +72,7 @@ def _change(comparison: Comparison, index: int) -> Change | None:
     lengths = [item.figures["mean_ns"] for item in comparison.of_kind("step")]
     have_steps = bool(lengths) and None not in (lengths[0].values[0], lengths[0].values[index])
     if not have_steps and (base.tree is None or other.tree is None):
-        return None
+        return _not_measured(comparison, index, changed)
     if unit is None and (have_steps or are_of_other_workloads(base, other)):
         return _not_comparable(comparison, index, changed)
     difference = lengths[0].difference(index) if have_steps else None
@@ -147,6 +146,20 @@ def _not_comparable(comparison: Comparison, index: int, changed: str) -> Change:
     sentence = (
         f"{reason}{parts}; they have no step, no count of items and no kernels of the same size in "
         "common. Shares, power and memory can be compared."
+    )
+    return Change(other.label, NOT_COMPARABLE, sentence, "", changed, None, None)
+
+
+def _not_measured(comparison: Comparison, index: int, changed: str) -> Change | None:
+    """Of two runs of which one has neither steps nor a time tree, as of old recordings; None
+    where neither has."""
+    base, other = comparison.subjects[0], comparison.subjects[index]
+    if base.run is None or other.run is None or (base.tree is None) is (other.tree is None):
+        return None
+    lacking = "the baseline" if base.tree is None else f"run {index + 1}"
+    sentence = (
+        f"Where the time of {lacking} went was not measured when it was recorded, and no steps "
+        "are known. Power, memory and what the programs report can be compared."
     )
     return Change(other.label, NOT_COMPARABLE, sentence, "", changed, None, None)
 

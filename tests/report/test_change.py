@@ -166,6 +166,13 @@ def test_without_common_work_no_run_is_the_faster_one(name: str) -> None:
         assert not re.search(r"\d×", found.word + found.sentence)
 
 
+def test_a_run_whose_time_was_not_measured_is_not_compared_in_silence() -> None:
+    loaded = loaded_once("h200-inference.gputui")
+    change = verdict_on(fault("launch"), Subject("old", loaded.session, loaded.run))
+    assert (change.word, change.step_percent) == ("NOT COMPARABLE", None)
+    assert change.sentence.startswith("Where the time of run 2 went was not measured")
+
+
 def test_runs_of_two_programs_are_not_compared_by_what_they_call_steps() -> None:
     for pair in (("varied_docs", "with_eval"), ("launch", "sync"), ("leak", "healthy_training")):
         assert verdict_on(*map(fault, pair)).word == "NOT COMPARABLE"
