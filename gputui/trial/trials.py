@@ -209,7 +209,7 @@ class Trials:
                 self._keep_plain(result)  # nothing was switched in it
                 break
             if result.steps is None or not result.steps.blocks:
-                why = _failed(result) or result.ended_by or "no steps of it were seen"
+                why = _failed(result) or f"no steps of it were seen in {result.seconds:.0f} s"
                 for each in open_ones:
                     each.why = each.why or why
                 break

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -18,6 +19,7 @@ from tests.schemas_for_tests import check
 
 PROGRAMS = Path(__file__).with_name("programs")
 TRAINING = str(PROGRAMS / "training.py")
+NEWER_PYTHON = next(filter(None, map(shutil.which, ("python3.12", "python3.13"))), None)
 QUICK = {"block_s": 0.02, "warm_s": 0.1}
 
 
@@ -110,6 +112,44 @@ def test_a_program_that_dies_under_a_cure_says_so_in_its_last_lines() -> None:
 def test_a_function_that_steps_end_in_is_not_skipped() -> None:
     result = timed("skip@training.py:train")
     assert "steps end within train" in result.not_applied["skip@training.py:train"]
+
+
+LOOP = """
+import time
+import jax
+
+def report(): time.sleep(0.01)
+
+def main():
+    def step():
+        for _ in range(3):
+            time.sleep(0.0005)
+        report()
+    while True:
+        step()
+
+main()
+"""
+
+
+@pytest.mark.skipif(NEWER_PYTHON is None, reason="no Python from 3.12 on")
+def test_the_function_that_is_called_again_and_again_is_the_step_where_nothing_marks_one(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "loop.py").write_text(LOOP)
+    (tmp_path / "jax.py").write_text("")
+    cure = "skip@loop.py:report"
+
+    def until(run: RunInFolder, seconds: float) -> str:
+        steps = run.reader.steps
+        enough = steps is not None and len(steps.ratios(cure)) >= 2
+        return "enough" if enough else "too long" if seconds > 60 else ""
+
+    command = (NEWER_PYTHON or "", str(tmp_path / "loop.py"))
+    result = run_once(command, RunPlan((cure,), block_s=0.05, warm_s=0.1), until)
+    steps = steps_of(result)
+    assert (steps.source, steps.site) == ("function", "loop.py:step")
+    assert min(steps.ratios(cure)) > 2.0
 
 
 def test_a_program_without_steps_is_told_from_one_with() -> None:

@@ -33,12 +33,15 @@ import json
 import math
 import os
 import random
+import re
 import sys
+import threading
 import time
-from typing import Any, Callable, Iterator  # noqa: UP035
+from typing import Any, Callable, Iterable, Iterator  # noqa: UP035
 
 RANK_OF_SOURCE = (
     "trainer", "lightning", "accelerate", "keras", "optimizer", "token", "module", "tqdm",
+    "function",
 )  # fmt: skip
 """Of several that mark steps, which of them counts: what trains before what is only called."""
 
@@ -80,6 +83,101 @@ class StepSite:
     @property
     def rank(self) -> tuple[int, int]:
         return RANK_OF_SOURCE.index(self.source), self.order
+
+
+UNMARKED_S = 4.0
+"""How long a program uses the GPU without a mark before its functions are looked at,"""
+SAMPLED_S, EACH_S = 2.0, 0.02
+"""for how long its stack is looked at then, and how often; its functions are counted as long."""
+LEAST_CALLS = 4
+_INSTALLED = re.compile(r"/(site|dist)-packages/|/lib/python\d|^<")
+
+
+class _Functions(threading.Thread):
+    """Finds the function that a program calls again and again, where nothing else marks its steps
+    (JAX, CuPy, own kernels): of those on the main thread's stack the outermost that returned
+    LEAST_CALLS times. Its returns are reported by sys.monitoring, from Python 3.12 on."""
+
+    def __init__(self, trial: TrialInProgram) -> None:
+        super().__init__(name="gputui functions", daemon=True)
+        self._trial, self._pid = trial, os.getpid()
+
+    def run(self) -> None:
+        with contextlib.suppress(Exception):  # the program goes on without
+            since: float | None = None
+            while os.getpid() == self._pid and not self._trial.has_marks:
+                time.sleep(0.25)
+                since = (since or time.monotonic()) if _uses_gpu() else None
+                if since is not None and time.monotonic() - since > UNMARKED_S:
+                    code = self._counted(self._seen())
+                    if code is not None and not self._trial.has_marks:
+                        self._mark(code)
+                        return
+
+    def _seen(self) -> dict[Any, int]:
+        """The program's functions on the stack, and how deep in it."""
+        seen: dict[Any, int] = {}
+        main = threading.main_thread().ident or 0
+        until = time.monotonic() + SAMPLED_S
+        while time.monotonic() < until:
+            time.sleep(EACH_S)
+            frame: Any = sys._current_frames().get(main)
+            codes = []
+            while frame is not None:
+                codes.append(frame.f_code)
+                frame = frame.f_back
+            for depth, code in enumerate(reversed(codes)):
+                if not _INSTALLED.search(code.co_filename) and code.co_name != "<module>":
+                    seen[code] = min(depth, seen.get(code, depth))
+        return seen
+
+    def _counted(self, seen: dict[Any, int]) -> Any:
+        """The outermost that returns again and again; None where there is none."""
+        counts = dict.fromkeys(seen, 0)
+
+        def returned(code: Any, *_arguments: Any) -> None:
+            counts[code] += 1
+
+        undo = self._report(seen, returned)
+        time.sleep(SAMPLED_S)
+        undo()
+        often = [code for code in seen if counts[code] >= LEAST_CALLS]
+        return min(often, key=lambda code: seen[code], default=None)
+
+    def _mark(self, code: Any) -> None:
+        name = f"{os.path.basename(code.co_filename)}:{code.co_name}"
+        trial, site = self._trial, self._trial.site("function", name)
+
+        def returned(*_arguments: Any) -> None:
+            if threading.get_ident() == main:
+                trial.step(site, 0, 0)
+
+        main = threading.main_thread().ident
+        self._report((code,), returned)
+
+    def _report(self, codes: Iterable[Any], returned: Callable[..., None]) -> Callable[[], None]:
+        monitoring = getattr(sys, "monitoring")  # noqa: B009 (Python 3.12)
+        tool = next(number for number in (5, 4, 3) if monitoring.get_tool(number) is None)
+        monitoring.use_tool_id(tool, "gputui trial")
+        monitoring.register_callback(tool, monitoring.events.PY_RETURN, returned)
+        for code in codes:
+            monitoring.set_local_events(tool, code, monitoring.events.PY_RETURN)
+
+        def undo() -> None:
+            for code in codes:
+                monitoring.set_local_events(tool, code, 0)
+            monitoring.register_callback(tool, monitoring.events.PY_RETURN, None)
+            monitoring.free_tool_id(tool)
+
+        return undo
+
+
+def _uses_gpu() -> bool:
+    torch = sys.modules.get("torch")
+    if torch is not None and "torch._dynamo" in sys.modules:
+        return False  # its compiler would not take functions that are watched
+    others = any(name in sys.modules for name in ("cupy", "jax", "numba.cuda", "warp", "taichi"))
+    return others or bool(torch is not None and torch.cuda.is_initialized())
 
 
 class _Block:
@@ -125,11 +223,18 @@ class TrialInProgram:
         """A place where steps are marked; None where there are too many."""
         if len(self._sites) >= MOST_SITES:
             return None
-        site = StepSite(
-            self._sources[source - 1], name.decode("utf-8", "replace"), len(self._sites)
-        )
+        return self.site(self._sources[source - 1], name.decode("utf-8", "replace"))
+
+    def site(self, source: str, name: str) -> StepSite:
+        """A place where steps are marked from now on."""
+        site = StepSite(source, name, len(self._sites))
         self._sites.append(site)
         return site
+
+    @property
+    def has_marks(self) -> bool:
+        """Whether anything marked a step."""
+        return any(site.count for site in self._sites)
 
     def step(self, site: StepSite | None, _items: int, _unit: int) -> None:
         """A step ended at a site."""
@@ -175,6 +280,8 @@ class TrialInProgram:
         torch = self._torch
         if self._synchronize is not None and torch is not None and torch.cuda.is_initialized():
             self._synchronize()
+        elif "cupy" in sys.modules:
+            sys.modules["cupy"].cuda.runtime.deviceSynchronize()
 
     # --- warm-up
 
@@ -368,4 +475,7 @@ def begin(text: str, cures: Any, sources: Any) -> TrialInProgram | None:
     folder = os.environ.get("GPUTUI_CAPTURE_DIR")
     if not folder or sys.version_info < (3, 8):
         return None
-    return TrialInProgram(Plan(text), folder, cures, sources)
+    trial = TrialInProgram(Plan(text), folder, cures, sources)
+    if hasattr(sys, "monitoring"):
+        _Functions(trial).start()
+    return trial
