@@ -19,7 +19,6 @@ from tests.schemas_for_tests import check
 
 PROGRAMS = Path(__file__).with_name("programs")
 TRAINING = str(PROGRAMS / "training.py")
-NEWER_PYTHON = next(filter(None, map(shutil.which, ("python3.12", "python3.13"))), None)
 QUICK = {"block_s": 0.02, "warm_s": 0.1}
 
 
@@ -113,6 +112,23 @@ def test_a_function_that_steps_end_in_is_not_skipped() -> None:
     result = timed("skip@training.py:train")
     assert "steps end within train" in result.not_applied["skip@training.py:train"]
 
+
+def newer_python() -> str | None:
+    """A Python with sys.monitoring: this one, or another that runs."""
+    for name in (sys.executable, "python3.12", "python3.13"):
+        path = shutil.which(name)
+        has_monitoring = (
+            path
+            and not subprocess.run(
+                [path, "-c", "import sys; sys.monitoring"], capture_output=True, check=False
+            ).returncode
+        )
+        if has_monitoring:
+            return path
+    return None
+
+
+NEWER_PYTHON = newer_python()
 
 LOOP = """
 import time
