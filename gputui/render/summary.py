@@ -15,10 +15,10 @@ from gputui.model import units
 from gputui.model.units import moment
 from gputui.render.atomic_write import NoRunError, UnknownNameError
 from gputui.report.answer import Group, Line, answer, clocks_line, job_of
-from gputui.report.cost import cost_of
+from gputui.report.phases import shares_error_points
 from gputui.report.schema import AnyTable
 from gputui.report.tables import run_tables, summary_tables, table, table_names
-from gputui.report.windows import tracing_line
+from gputui.report.windows import cost_of, tracing_line
 from gputui.state import Run, Session, remarks
 
 # The answer as text: at most 24 lines, wrapped at the width there is.
@@ -204,7 +204,7 @@ def _run(session: Session, run: Run) -> list[str]:
         for process in run.processes.values()
         if process.attached.cuda_status not in ("tracing", "no CUDA")
     ]
-    cost = cost_of(session, run)
+    cost = cost_of(session, run, shares_error_points(run))
     seen = f"{units.count(cost.records)} records, {cost.dropped} dropped"
     if cost.unattributed:
         seen += f", {units.count(cost.unattributed)} operations without a launch"

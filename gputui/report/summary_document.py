@@ -28,10 +28,10 @@ from gputui.model.events import (
 )
 from gputui.model.units import moment
 from gputui.report.answer import Job, job_of
-from gputui.report.cost import Cost, cost_of
 from gputui.report.explain import Analysis, MachineAnalysis, conclusion, findings, machine_findings
 from gputui.report.explain.finding import FindingDocument, finding_documents
 from gputui.report.explain.verdict import VerdictDocument, verdict_document
+from gputui.report.phases import shares_error_points
 from gputui.report.schema import ROWS, AnyColumn, AnyTable, Cell, TableSpec
 from gputui.report.tables import is_memory_metric, machine_tables, run_tables
 from gputui.report.tables.energy import span_of
@@ -44,6 +44,7 @@ from gputui.report.tables.machine import (
 )
 from gputui.report.tables.processes import TracedRow, traced_rows
 from gputui.report.tables.timing import Timing, timing_of
+from gputui.report.windows import Cost, cost_of
 from gputui.state import Readings, Run, Session, remarks
 
 Document = dict[str, Any]
@@ -229,7 +230,7 @@ def _run_summary(session: Session, run: Run) -> Document:
         verdict=verdict_document(conclusion(analysis)),
         findings=finding_documents(findings(analysis)),
         dropped_events=sum(process.dropped for process in run.processes.values()),
-        overhead=cost_of(session, run),
+        overhead=cost_of(session, run, shares_error_points(run)),
         unavailable=reasons,
     )
     rows = {name: None if name in reasons else table.records() for name, table in tables.items()}

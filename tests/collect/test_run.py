@@ -17,7 +17,7 @@ from gputui.inject import environment
 from gputui.model.events import AnyEvent, RunAskedToEnd, RunEnded, RunOutput, RunStarted
 from gputui.model.hub import Numbering
 from gputui.render.summary import facts_lines
-from gputui.report.cost import cost_of
+from gputui.report.windows import cost_of
 from gputui.state import Run as RunState
 from gputui.state import Session
 from gputui.store.journal import JournalReader, JournalWriter
@@ -307,7 +307,7 @@ for number in range(3):
 
 def test_the_reader_uses_no_more_than_its_core_of_the_time_it_reads() -> None:
     state = collect(python("import nvtx\nfor _ in range(100_000): nvtx.mark('m')"))
-    cost = cost_of(Session(), state)
+    cost = cost_of(Session(), state, None)
     assert cost.reader_percent is not None
     assert state.ended is not None
     reading_ns = state.ended.time_ns - state.started.time_ns

@@ -6,8 +6,8 @@ import pytest
 
 from gputui.model.events import CaptureDelta, DeviceDelta
 from gputui.render.summary import facts_lines
-from gputui.report.cost import cost_of
 from gputui.report.summary_document import summary_document
+from gputui.report.windows import cost_of
 from gputui.state import Session
 from tests.events_for_tests import at, attached, header, run_ended, run_started
 
@@ -22,7 +22,7 @@ def test_shares_are_of_the_time_of_the_run() -> None:
     run = session.run
     assert run is not None
     seconds = run.duration_ns / 1e9
-    cost = cost_of(session, run)
+    cost = cost_of(session, run, None)
     assert (cost.records, cost.dropped, cost.unattributed) == (6000, 7, 1)
     assert cost.records_per_s == pytest.approx(6000 / seconds)
     assert cost.library_percent == pytest.approx(2 / seconds)
@@ -42,7 +42,7 @@ def test_the_whole_cost_is_bounded_with_what_cupti_adds() -> None:
     delta = CaptureDelta(time_ns=at(5), process=1, callback_ns=10**8, devices=(device,))
     session.apply([header(), run_started(), attached(), delta, run_ended()])
     assert session.run is not None
-    cost = cost_of(session, session.run)
+    cost = cost_of(session, session.run, None)
     # 0.1 s of our own and 0.1 to 0.3 of CUPTI's, of the 2 s that would else have been 1.8 to 1.6.
     assert cost.slowdown_least_percent == pytest.approx(100 * 0.2 / 1.8)
     assert cost.slowdown_most_percent == pytest.approx(100 * 0.4 / 1.6)
@@ -55,4 +55,4 @@ def test_a_run_that_took_no_time_has_no_shares() -> None:
     run = session.run
     assert run is not None
     assert run.duration_ns == 0
-    assert cost_of(session, run).library_percent is None
+    assert cost_of(session, run, None).library_percent is None

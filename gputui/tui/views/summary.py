@@ -9,9 +9,8 @@ import msgspec
 from textual import events
 
 from gputui.model.units import count, duration, parameter, percent, quantity, size
-from gputui.report.cost import cost_of
 from gputui.report.explain import Analysis, findings
-from gputui.report.phases import PhaseRow, main_step, phase_rows
+from gputui.report.phases import PhaseRow, main_step, phase_rows, shares_error_points
 from gputui.report.schema import Column
 from gputui.report.statistics import (
     TableRow,
@@ -23,6 +22,7 @@ from gputui.report.statistics import (
 from gputui.report.tables import metric_text, own_tables
 from gputui.report.tables.phases import PHASES, mark_rows
 from gputui.report.tables.processes import PROCESSES, TracedRow, traced_rows
+from gputui.report.windows import cost_of
 from gputui.state import Run, Session
 from gputui.tui.model import WHOLE, Model
 from gputui.tui.widgets.canvas import Row, Span, flow, heading, paragraph, wrap
@@ -268,7 +268,7 @@ def _capture(session: Session, run: Run, width: int) -> list[Row]:
     if not processes:
         reason = run.unseen_reason or "no process of the run was seen"
         return wrap(f"Nothing was captured: {reason}", width, "dim")
-    cost = cost_of(session, run)
+    cost = cost_of(session, run, shares_error_points(run))
     pairs = [
         ("processes", str(len(processes))),
         ("records", quantity(cost.records)),
