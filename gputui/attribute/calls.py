@@ -279,6 +279,7 @@ class CudaCalls:
         runtime_ids = correlations[is_runtime]
         nested = np.zeros(len(records), np.bool_)
         if not is_runtime.all():
+            # Whole records are copied, not field by field: the reader takes in twice as much.
             driver_ids = correlations[~is_runtime]
             nested[~is_runtime] = np.isin(driver_ids, runtime_ids)
             nested[~is_runtime] |= self.window.runtime_calls(driver_ids)

@@ -35,6 +35,7 @@ def _table_of_middles(buckets: Buckets) -> Int64s:
 
 
 def _middles(index: npt.NDArray[Any], buckets: Buckets) -> Int64s:
+    # One formula for coarse and fine buckets: with its own a coarse value of 32 fell 6 % too low.
     middles = np.rint(2.0 * np.power(buckets.gamma, index) / (buckets.gamma + 1.0))
     integers: Int64s = np.minimum(middles, _LARGEST).astype(np.int64)
     return integers

@@ -550,6 +550,8 @@ class CaptureReader:
         if refusals.total() == self._refused:
             return []
         self._refused = refusals.total()
+        # A process that cannot make a ring leaves an empty file with the error's number in its
+        # name: it was reported as one that loaded neither NVTX nor CUDA.
         ((error, _),) = refusals.most_common(1)
         return [
             CaptureRefused(

@@ -378,6 +378,7 @@ def run(arguments: Sequence[str]) -> int:
         return 0
     except KeyboardInterrupt:
         return 130
+    # The class carries its exit status: matched by name here, a new one was forgotten.
     except GputuiError as error:
         say(str(error))
         return error.exit_status

@@ -335,6 +335,7 @@ class Child:
             supervisor.stderr.fileno(): LineBuffer("stderr"),
             report: LineBuffer("report"),
         }
+        # What is piped stays byte for byte the command's.
         through: dict[int, Literal["stdout", "stderr"]] = {}
         if self._pass_through:
             through = {

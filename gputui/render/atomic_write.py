@@ -115,6 +115,7 @@ def os_errors_as(path: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _whole(path: Path) -> Iterator[Path]:
+    # As root an export to /dev/null replaced the device.
     if path.exists() and not path.is_file() and not path.is_dir():
         yield path
         return

@@ -138,6 +138,7 @@ class Session(msgspec.Struct, eq=False):
             self._fold_into(self.runs.get(event.run), fold, event)
         elif about is not About.GPU:
             fold(self, event)
+        # What an event is about is looked up here: twenty folds each began with it.
         elif event.gpu in self.gpus:
             fold(self, self.gpus[event.gpu], event)
         else:

@@ -251,6 +251,7 @@ def describe(path: Path) -> LibraryEntry:
     if seen.started is not None and seen.ended is not None and seen.ended.run == seen.started.run:
         ended_ns = seen.ended.child_ended_ns or seen.ended.time_ns
         run_ns = max(0, ended_ns - seen.started.time_ns)
+    # A run may have ended hours before its recording: the end is not among the last events alone.
     if seen.started is not None and seen.knows_end:
         result = seen.ended.reason if seen.ended else "no end was recorded"
     quiet_s = time.time() - modified_ns / 1e9

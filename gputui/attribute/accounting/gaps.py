@@ -45,6 +45,8 @@ def stretch(alike: Int64s, took: Int64s) -> tuple[int, int]:
     sums = np.add.reduceat(took, starts)
     usual = took[starts + counts // 10]
     many = counts >= LIKE
+    # A time slice of 2 ms lies in the middle of a kernel, so that busy time grows and no gap shows
+    # it: kernels are compared with their like.
     longer = many & (sums >= STRETCHED * usual * counts)
     return int(sums[many].sum()), int((sums - usual * counts)[longer].sum())
 
@@ -245,6 +247,7 @@ class Blame:
         since_ns, until_ns = self._lines_read_ns.get((thread, kind), 0), int(gaps.called_ns.max())
         if until_ns <= since_ns:
             return
+        # Lines that allocate and that copy pageable memory are named, too.
         self._lines_read_ns[thread, kind] = until_ns
         calls = self._threads.calls(thread, kind, since_ns, until_ns)
         # Of the main thread where a thread without Python waits: anomaly mode's waits are

@@ -63,6 +63,7 @@ def kind_of_call(name: str) -> Doing:
         return Doing.ALLOCATING
     if not _LAUNCHES.search(name):
         return Doing.OTHER_CALL
+    # An asynchronous copy is a kind of call of its own.
     return Doing.COPYING if "Memcpy" in name else Doing.LAUNCHING
 
 
@@ -134,6 +135,8 @@ class ThreadCalls:
     __slots__ = ("_known", "_pending")
 
     def __init__(self) -> None:
+        # In the parts that they came in: copying them end to end took more than what was found in
+        # them.
         self._known: list[_Known] = []
         self._pending: list[Parts] = []
 

@@ -361,12 +361,15 @@ class HealthCalls(Calls):
 
 # PCIe and NVLink: what the links are, what they carry, and where they lead.
 
+# NVML_FI_DEV_NVLINK_SPEED_MBPS_COMMON.
 _NVLINK_SPEED_MBPS = 90
 
 _NVLINK_LINK_COUNT = 91
 
+# NVML_FI_DEV_NVLINK_GET_SPEED.
 _NVLINK_GET_SPEED = 164
 
+# NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX.
 _NVLINK_DATA_TX_KIB = 138
 
 # nvml.h, NVML_FI_DEV_NVLINK_*.

@@ -83,6 +83,8 @@ class DeviceReading(msgspec.Struct, frozen=True):
     reasons: dict[str, str]
     processes: tuple[GpuProcess, ...] | None = None
     process_use: dict[int, ProcessUse] | None = None
+    # Structs, not dataclasses, in all that the first frame imports: 35 of these cost 1 to 5 ms
+    # each, a tenth of that as Structs.
     process_reasons: dict[str, str] = msgspec.field(default_factory=dict)
 
     @classmethod

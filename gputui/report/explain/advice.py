@@ -244,6 +244,7 @@ OF_OTHER_THREADS = (
 
 LESS = "do it less often, or off this thread"
 COMPUTE = "compute it on the GPU, or once before the loop"
+# By the line that the CPU is at: a decode loop was advised DataLoader workers.
 LOAD = f"{LESS}: DataLoader workers (num_workers > 0)"
 SAVE = f"{LESS}: a thread that saves and logs"
 

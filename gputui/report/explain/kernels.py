@@ -58,6 +58,7 @@ _CAUSES = (
         "unfused_optimizer",
         re.compile(r"multi_tensor_apply_kernel(?!.*Fused)", re.S),
         "foreach optimizer",
+        # With foreach it is called that, and not unfused.
         "The optimizer's foreach kernels go over all parameters several times, {share}.",
         "fused=True for the optimizer, which goes over them once",
         0.65,

@@ -260,6 +260,7 @@ def _used_by_siblings(run: Run, process: int, device: int) -> float:
     if process in ranks:
         return 0.0
     host = run.processes[process].attached.host
+    # For all processes at once: a verdict on 64 of them took 2 s.
     wall_ns, busy_ns = 0, dict.fromkeys(run.processes, 0)
     for time in run.leaf_times.values():
         if time.device == device and time.process in busy_ns:

@@ -72,6 +72,7 @@ def throttled(analysis: MachineAnalysis) -> Iterator[Finding]:
         by_key.setdefault(tuple(reasons), {})[index] = 100.0 * most / samples
     for why, on_gpus in by_key.items():
         gpus, worst = gpu_names(on_gpus), max(on_gpus, key=lambda index: on_gpus[index])
+        # One line for all: eight throttled GPUs were eight like lines.
         whose = f"{gpus}'s clocks" if len(on_gpus) == 1 else f"the clocks of {gpus}"
         most_on = "" if len(on_gpus) == 1 else f", most on GPU {worst}"
         low = min(clocks.get(why, ()), default=None)

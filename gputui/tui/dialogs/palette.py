@@ -195,6 +195,7 @@ class Runs(_Provider):
 
         app = self.gputui
         recorded, shown = app.main.recorded.entries, app.recorded
+        # Recorded runs are offered, too, to open and to compare.
         newer = {one.path: at for at, one in enumerate(recorded)}
         found = []
         for one in recorded:

@@ -77,6 +77,7 @@ class EarlierRuns:
         header = self._session.header
         host = header.host.hostname if header is not None else None
         gpus = tuple(gpu.facts.name for gpu in self._session.gpus.values())
+        # How long runs with these values took before.
         like = {name: units.parameter(value) for name, value in values.items()}
         took_ns = [
             one.run_ns

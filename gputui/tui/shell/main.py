@@ -355,6 +355,7 @@ class MainScreen(ViewKeys):
             event.aliases, self.replays
         ):
             shown = event.character if event.is_printable else event.key
+            # A key without a meaning says that it has none.
             self.say(f"{shown} does nothing here: ? shows every key")
 
     # --- keys

@@ -341,6 +341,7 @@ def _categories(shares: Sequence[tuple[str, float]], width: int) -> Row:
     for kept in range(len(shares), -1, -1):
         shown, rest = [*shares[:kept]], [share for _, share in shares[kept:]]
         if rest:
+            # Categories without room count as one.
             shown.append((f"{len(rest)} more", sum(rest)))
         items = [((f"{name} ", "label"), (percent(share), "value")) for name, share in shown]
         row = tuple(span for item in items for span in (*item, ("   ", "text")))[:-1]

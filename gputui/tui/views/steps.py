@@ -65,6 +65,7 @@ def _same(was: list[Column], now: list[Column], at: int) -> int:
     if at >= len(was):
         return max(0, min(at, len(now) - 1))
     first = was[at].own[0]
+    # The window stays at its steps where columns were put together meanwhile.
     return max(0, bisect_right([column.own[0] for column in now], first) - 1)
 
 
