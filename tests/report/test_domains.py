@@ -10,7 +10,7 @@ import pytest
 from gputui.cli.dispatch import run
 from gputui.playback.opening import load
 from gputui.report.phases import phase_rows
-from gputui.tui.views.summary import summary_rows
+from gputui.tui.views.summary import listed
 from tests.report.nvtx_cases import write_cases
 
 
@@ -80,11 +80,11 @@ def test_phases_say_whose_they_are_to_programs_always_and_to_people_where_it_dif
 
 def test_the_summary_on_the_screen_says_the_domain_of_outermost_ranges(report: str) -> None:
     loaded = load(report)
-    lines = [
-        "".join(text for text, _ in row) for row in summary_rows(loaded.session, loaded.run, 120)
-    ]
+    assert loaded.run is not None
+    tables = listed(loaded.session, loaded.run)
+    [phases] = [table for table in tables if table.title.startswith("Phases")]
     tops = [row for row in phase_rows(loaded.run) if row.depth == 0]
     assert any(row.domain for row in tops)
     for row in tops:
-        shown = f"{row.name} [{row.domain}]" if row.domain else f"{row.name} "
-        assert any(line.startswith(shown) for line in lines)
+        lines = [line.cells for line in phases.lines if line.cells[0] == row.name]
+        assert any((row.domain or "default") in cells for cells in lines)

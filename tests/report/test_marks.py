@@ -11,7 +11,8 @@ from gputui.report.summary_document import summary_document
 from gputui.report.tables import run_tables
 from gputui.report.tables.phases import domains_of, mark_rows, of_domains
 from gputui.state import MARKS
-from gputui.tui.views.summary import summary_rows
+from gputui.tui.views.summary import listed
+from gputui.tui.widgets.table import table_rows
 from tests.sessions_for_tests import traced
 
 PROGRAM = """
@@ -38,9 +39,9 @@ def test_all_marks_of_a_program_are_counted() -> None:
     ]  # fmt: skip
     told = summary_document(session, run)["marks"]
     assert [(mark["name"], mark["count"]) for mark in told] == [("often", 5000), ("seldom", 5)]
-    lines = ["".join(text for text, _ in row) for row in summary_rows(session, run, 78)]
-    start = next(n for n, line in enumerate(lines) if line.startswith("─ Marks "))
-    assert lines[start + 2].split()[0] == "often"
+    [marks] = [table for table in listed(session, run) if "Marks" in table.title]
+    _, first, *_ = table_rows(marks.columns, marks.lines, 78)
+    assert "often" in "".join(text for text, _ in first).split()
 
     assert domains_of(run) == ["default", "app"]
     assert [row.name for row in mark_rows(of_domains(run, ["app"]))] == ["seldom"]

@@ -23,7 +23,8 @@ from gputui.report.summary_document import summary_document
 from gputui.report.tables import run_tables
 from gputui.report.tables.processes import thread_words, traced_rows
 from gputui.state import Session
-from gputui.tui.views.summary import summary_rows
+from gputui.tui.views.summary import listed
+from gputui.tui.widgets.table import table_rows
 from tests.events_for_tests import at, attached, gpu, header, run_ended, run_started
 from tests.sessions_for_tests import traced
 
@@ -93,11 +94,12 @@ def test_the_table_and_the_document_say_the_same(session: Session) -> None:
 def test_the_screen_shows_them(session: Session, width: int) -> None:
     run = session.run
     assert run is not None
-    lines = ["".join(text for text, _ in row) for row in summary_rows(session, run, width)]
-    start = next(n for n, line in enumerate(lines) if line.startswith("─ Processes "))
+    [processes] = [table for table in listed(session, run) if "Processes" in table.title]
+    rows = table_rows(processes.columns, processes.lines, width)
+    lines = ["".join(text for text, _ in row) for row in rows]
     assert all(len(line) <= width for line in lines)
-    assert "vanished" in lines[start + 3]
-    assert lines[start + 2].split()[0] == "101"
+    assert "vanished" in lines[2]
+    assert lines[1].split()[0] == "101"
 
 
 def test_the_processes_of_a_shell_script(tmp_path: Path) -> None:

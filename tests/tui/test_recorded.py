@@ -111,7 +111,7 @@ async def test_under_a_short_table_stands_how_the_chosen_kernel_was_launched(sho
 
 async def test_what_watching_the_inference_cost(show: Show) -> None:
     async with show([recorded(INFERENCE)], (160, 50)) as shown:
-        await shown.press("1", "1", "end")
+        await shown.press("1", "1", "end", "enter")
         for part in ("records a second", "7.28 k", "library's own code, of the run", "0.03 %"):
             assert part in shown.text
 

@@ -239,6 +239,8 @@ async def test_events_of_one_moment_are_seen_too(show: Show) -> None:
     batches = scripted.gpu_session(1, quiet=3)
     async with show(batches[:-1], (120, 60)) as shown:
         await shown.press("1", "1")
+        shown.app.main.view.show_item("metrics")
+        assert "─ Metrics" in shown.text
         assert "0.5 furlongs" not in shown.text
         run = shown.app.model.session.run
         assert run is not None
@@ -371,7 +373,7 @@ async def test_a_damaged_recording_is_said_to_be(tmp_path: Path, size: tuple[int
         await replay.until(lambda: "no end was recorded" in replay.text)
         assert "running" not in replay.text
         assert "mid.gputui: line 59 is damaged" in replay.text
-        await replay.press("1", "1")
+        await replay.press("1", "1", "enter")
         await replay.until(lambda: "state" in replay.text)
         assert "no end was recorded" in replay.text
         assert "line 59 is damaged" in replay.text

@@ -1,273 +1,285 @@
-"""Summary: the run's tables, as they stand or as they ended."""
+"""Summary: every table of the run, one to be opened, as they stand or as they ended."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime
+from functools import partial
+from typing import NamedTuple
 
-import msgspec
-from textual import events
+from rich.cells import cell_len
 
-from gputui.model.units import count, duration, parameter, percent, quantity, size
+from gputui.model.units import MISSING, count, duration, parameter, percent, quantity, size
 from gputui.report.explain import Analysis, findings
-from gputui.report.phases import PhaseRow, main_step, phase_rows, shares_error_points
-from gputui.report.schema import Column
-from gputui.report.statistics import (
-    TableRow,
-    api_rows,
-    kernel_rows,
-    memory_size_rows,
-    memory_time_rows,
-)
-from gputui.report.tables import metric_text, own_tables
-from gputui.report.tables.phases import PHASES, mark_rows
-from gputui.report.tables.processes import PROCESSES, TracedRow, traced_rows
+from gputui.report.phases import shares_error_points
+from gputui.report.schema import AnyTable, Cell, Column
+from gputui.report.tables import summary_tables
 from gputui.report.windows import cost_of
 from gputui.state import Run, Session
 from gputui.tui.model import WHOLE, Model
-from gputui.tui.widgets.canvas import Row, Span, flow, heading, paragraph, wrap
-from gputui.tui.widgets.marks import TOP_MARKS, mark_columns
+from gputui.tui.widgets.canvas import Row, fit, heading, labelled, wrap
 from gputui.tui.widgets.no_run import no_run, scope_rows
-from gputui.tui.widgets.result import MOST_ROWS, result_rows
-from gputui.tui.widgets.run import problems, state
-from gputui.tui.widgets.table import Move, declared, moved, table_rows
-from gputui.tui.widgets.table_view import (
-    call_columns,
-    kernel_columns,
-    operation_columns,
-    size_columns,
-    time_rows,
-)
-from gputui.tui.widgets.tree import process_columns, scope_text, share_column
-from gputui.tui.widgets.view import (
-    SCROLL_LINES,
-    View,
-)
+from gputui.tui.widgets.run import problems, run_row, state
+from gputui.tui.widgets.table import Move, column
+from gputui.tui.widgets.table_view import NO_MATCH, TableView
+from gputui.tui.widgets.view import Details
 
-_TOP_KERNELS = 20
-_TOP_CALLS = 15
-_MOST_PHASES = 500
-"""A page that is laid out anew every second; the view of phases and exports have all."""
+_LEAST_TEXT = 12
+_LONGEST_TITLE = 26
 
 
-class SummaryView(View):
-    """Everything about the run, one table after another."""
+class Line(NamedTuple):
+    """A row of a table: its place, its cells, and how people read them."""
 
-    FILTERS = True
-    OPENS = False
+    number: int
+    cells: Sequence[Cell]
+    texts: Sequence[str]
+
+
+class Listed(NamedTuple):
+    """A table that has rows, with the columns that people see."""
+
+    name: str
+    title: str
+    note: str
+    headers: Sequence[str]
+    columns: Sequence[Column[Line]]
+    lines: Sequence[Line]
+
+    def matching(self, needle: str) -> list[Line]:
+        """The lines with a text in them, in any case."""
+        low = needle.lower()
+        return [line for line in self.lines if low in "\n".join(line.texts).lower()]
+
+
+def listed(session: Session, run: Run, *, lost_end: bool = False) -> list[Listed]:
+    """Those of the summary, between what the run was and what watching it cost."""
+    is_over = run.ended is not None or lost_end
+    facts = _pairs("run", "Run" if is_over else "Run so far", _facts(session, run, lost_end))
+    found = [(finding.sentence, finding.advice) for finding in findings(Analysis(session, run))]
+    tables = [_of_table(table) for table in summary_tables(session, run)]
+    advice = _pairs("findings", "Findings", found, ("finding", "what to try"))
+    return [
+        table
+        for table in (facts, advice, *tables, _pairs("capture", "Capture", _capture(session, run)))
+        if table.lines and table.columns
+    ]
+
+
+def _of_table(table: AnyTable) -> Listed:
+    columns, raw, texts = table.for_people()
+    lines = [Line(n, *pair) for n, pair in enumerate(zip(raw, texts, strict=True))]
+    own = [_column(shown, n, lines) for n, shown in enumerate(columns)]
+    return Listed(table.name, table.title, table.note, [c.header for c in columns], own, lines)
+
+
+def _column(shown: Column[object], place: int, lines: Sequence[Line]) -> Column[Line]:
+    longest = max((cell_len(line.texts[place]) for line in lines), default=0)
+    return column(
+        fit(shown.heading, min(cell_len(shown.heading), _LONGEST_TITLE)),
+        partial(_text, place),
+        shown.priority,
+        flexible=shown.show is None,
+        right=shown.is_right,
+        width=min(longest, _LEAST_TEXT) if shown.show is None else longest,
+    )  # fmt: skip
+
+
+def _text(place: int, line: Line) -> str:
+    return line.texts[place]
+
+
+def _pairs(
+    name: str, title: str, pairs: Iterable[tuple[str, str]],
+    headers: tuple[str, str] = ("figure", "value"),
+) -> Listed:  # fmt: skip
+    """A table of texts."""
+    lines = [Line(n, pair, pair) for n, pair in enumerate(pairs)]
+    columns = [
+        column(header, partial(_text, n), flexible=True, right=False, width=_LEAST_TEXT)
+        for n, header in enumerate(headers)
+    ]
+    return Listed(name, title, "", headers, columns, lines)
+
+
+class SummaryView(TableView):
+    """All that is known of the run: the tables, or one that was opened."""
 
     def __init__(self, model: Model) -> None:
         super().__init__(model)
-        self.top = 0
-        self._built: tuple[int, int, list[Row]] | None = None
+        self._opened = ""
+        self._sorted_by = ""
+        self._read: tuple[int, list[Listed]] = (-1, [])
+        self._tables: list[Listed] = []
+        """Those that match the filter."""
+        self._lines: list[Line] = []
 
     def rows(self, width: int, height: int) -> list[Row]:
-        """The part of the summary that is in sight."""
-        run = self.model.run
+        """What the run is, then its tables or one of them."""
+        model, run = self.model, self.model.run
+        self._tables, self._lines = [], []
         if run is None:
             text = "A run's tables appear here, during the run and after it."
-            return no_run(self.model, width, height, text)
-        key = (self.model.revision, width)
-        if self._built is None or self._built[:2] != key:
-            self._built = (*key, self._tables(run, width - 2))
-        everything = matching_lines(self._built[2], self.needle)
-        if not everything:
-            return [(("  no line matches the filter (Esc clears it)", "dim"),)]
-        self.top = max(0, min(self.top, len(everything) - height + 1))
-        if len(everything) <= height:
-            return [((" ", "text"), *row) for row in everything]
-        last = min(len(everything), self.top + height - 1)
-        rows: list[Row] = [((" ", "text"), *row) for row in everything[self.top : last]]
-        more = (
-            f" lines {self.top + 1} to {last} of {len(everything)}: ↑ ↓ PgUp PgDn scroll, e exports"
-        )
-        return [*rows, ((more, "dim"),)]
+            return no_run(model, width, height, text)
+        if self._read[0] != model.revision:
+            tables = listed(model.session, run, lost_end=model.lost_end)
+            self._read = model.revision, tables
+        rows = [run_row(run, width, lost_end=model.lost_end), *scope_rows(model, width, WHOLE)]
+        rows += problems(run, width, model.remark, most=4)
+        self._tables = [
+            table
+            for table in self._read[1]
+            if self.needle.lower() in table.title.lower() or table.matching(self.needle)
+        ]
+        opened = self._table
+        if opened is None:
+            return [*rows, *self._list(width, height - len(rows), len(rows))]
+        self._lines = self._ordered(opened)
+        notes = (self.filter_note, opened.note, "Esc all tables, ← → others")
+        rows.append(heading(opened.title, width, "  ".join(filter(None, notes))))
+        keys = [line.number for line in self._lines]
+        return rows + self.table(
+            opened.columns, self._lines, keys, width, height - len(rows), len(rows),
+            sorted_by=self._sorted_by, ascending=self._is_ascending(opened),
+        )  # fmt: skip
 
-    def _tables(self, run: Run, width: int) -> list[Row]:
-        model = self.model
-        rows = scope_rows(model, width, WHOLE)
-        return rows + summary_rows(
-            model.session, run, width, remark=model.remark, lost_end=model.lost_end
-        )
+    def _list(self, width: int, height: int, top: int) -> list[Row]:
+        title = f"Tables  {len(self._tables)}"
+        rows = [heading(title, width, self.filter_note or "Enter opens one, e exports them")]
+        if not self._tables:
+            return [*rows, (), *wrap(NO_MATCH, width - 2, "dim", "  ")]
+        columns: list[Column[Listed]] = [
+            column("table", lambda table: table.title, right=False, width=24),
+            column("rows", lambda table: count(len(table.matching(self.needle))), width=6),
+            column("beginning with", _beginning, flexible=True, right=False, width=20, role="dim"),
+        ]
+        names = [table.name for table in self._tables]
+        return rows + self.table(columns, self._tables, names, width, height - 1, top + 1)
+
+    # --- keys
 
     def move(self, move: Move) -> None:
-        """Scroll."""
-        if move in ("left", "right"):
-            self.nothing_chosen("all tables are one list here: ↑ ↓ PgUp PgDn scroll")
+        """Right opens a table, or the next one; left the one before."""
+        names = [table.name for table in self._tables]
+        if move not in ("left", "right"):
+            super().move(move)
+        elif self._opened in names:
+            step = 1 if move == "right" else -1
+            self._open(names[(names.index(self._opened) + step) % len(names)])
+        elif move == "right" and self.cursor.key in names:
+            self._open(str(self.cursor.key))
         else:
-            self.top = moved(self.top, move, max(1, self.size.height - 2))
+            self.nothing_chosen("all tables are listed here: Enter opens one")
+
+    def activate(self) -> Details | None:
+        """A table; of a line of one every cell, in full."""
+        opened = self._table
+        if opened is None:
+            if self._tables:
+                self._open(str(self.cursor.key))
+            return None
+        line = next((line for line in self._lines if line.number == self.cursor.key), None)
+        if line is None:
+            self.nothing_chosen()
+            return None
+        pairs = zip(opened.headers, line.texts, strict=True)
+        return Details(opened.title, tuple(labelled(pairs, max(map(cell_len, opened.headers)) + 2)))
+
+    def go_back(self) -> bool:
+        """Back to the list of tables."""
+        if self._table is None:
+            return False
+        self.cursor.key, self._opened = self._opened, ""
+        self.draw()
+        return True
+
+    def sort(self) -> None:
+        """By the next column of the table that is open."""
+        opened = self._table
+        if opened is not None:
+            titles = ["", *(one.heading for one in opened.columns)]
+            place = titles.index(self._sorted_by) if self._sorted_by in titles else 0
+            self._sorted_by, self.other_way = titles[(place + 1) % len(titles)], False
             self.draw()
 
-    def _roll(self, move: Move, event: events.MouseEvent) -> None:
-        del event
-        self.top = max(0, self.top + (SCROLL_LINES if move == "down" else -SCROLL_LINES))
+    def sort_by(self, title: str) -> None:
+        """By this column; by the same one again, in reverse."""
+        self.other_way = title == self._sorted_by and not self.other_way
+        self._sorted_by = title
         self.draw()
 
+    def show_item(self, key: object) -> None:
+        """A table, by its name."""
+        self.needle = ""
+        self._open(str(key))
 
-def matching_lines(rows: Sequence[Row], needle: str) -> list[Row]:
-    """The lines with a text in them, in any case, under the headings they stand under."""
-    if not needle:
-        return list(rows)
-    low = needle.lower()
-    found: list[Row] = []
-    above: list[Row] = []
-    for row in rows:
-        roles = {role for _, role in row}
-        if "rule" in roles:
-            above = [row]
-        elif "head" in roles:
-            above = [*above[:1], row]
-        elif low in "".join(text for text, _ in row).lower():
-            found += [*above, row]
-            above = []
-    return found
+    # --- parts
 
+    @property
+    def _table(self) -> Listed | None:
+        return next((table for table in self._tables if table.name == self._opened), None)
 
-def summary_rows(
-    session: Session, run: Run, width: int, *, remark: str = "", lost_end: bool = False
-) -> list[Row]:
-    """All tables of a run, `width` wide."""
-    rows = [heading("Run" if run.ended or lost_end else "Run so far", width)]
-    rows += _facts(session, run, width, state(run, lost_end=lost_end).cell)
-    rows += [*problems(run, width, remark)]
-    found = findings(Analysis(session, run))
-    if found:
-        rows += [(), heading("Findings", width)]
-        for finding in found:
-            rows += paragraph("• ", finding.sentence, width, of="text")
-            rows += paragraph("  try: ", finding.advice, width, "dim", "dim")
-    if steps := time_rows(session, run, width):
-        rows += [(), *steps]
-    if run.metrics:
-        rows += [(), heading("Figures the workload reports", width)]
-        rows += _pairs([metric_text(name, value) for name, value in run.metrics.items()], width)
-    for table in own_tables(run):
-        if table.rows and table.columns:
-            total = len(table.rows)
-            note = f"first {MOST_ROWS} of {total}" if total > MOST_ROWS else ""
-            rows += [(), heading(table.title, width, note), *result_rows(table, width)]
-    phases = phase_rows(run)
-    if phases:
-        on_gpu = any(device.busy_ns for device in run.devices.values())
-        shown = phases[:_MOST_PHASES]
-        cut = len(phases) > len(shown)
-        note = scope_text(run, main_step(run, phases))
-        note = f"first {len(shown)} of {len(phases)}  {note}" if cut else note
-        rows += [(), heading("Phases", width, note), *_phases(shown, width, on_gpu)]
-    marks = mark_rows(run)
-    if marks:
-        note = f"top {TOP_MARKS} of {len(marks)}" if len(marks) > TOP_MARKS else ""
-        rows += [(), heading("Marks", width, note)]
-        rows += table_rows(mark_columns(marks[:TOP_MARKS]), marks[:TOP_MARKS], width)
-    rows += _top("Kernels", kernel_columns(), kernel_rows(session, run), _TOP_KERNELS, width)
-    rows += _top("CUDA calls", call_columns(), api_rows(run), _TOP_CALLS, width)
-    operations = memory_time_rows(run)
-    if operations:
-        rows += [(), heading("Memory operations", width)]
-        rows += table_rows(operation_columns(), operations, width)
-        rows += [()]
-        rows += table_rows(size_columns(), memory_size_rows(run), width)
-    if run.devices:
-        rows += [(), heading("Devices", width)]
-        for index, device in sorted(run.devices.items()):
-            gpu = session.gpus.get(index)
-            name = gpu.facts.name if gpu else ""
-            share = percent(100 * device.busy_ns / run.duration_ns) if run.duration_ns else "n/a"
-            text = f"busy {duration(device.busy_ns)}, {share} of the run"
-            parts: list[Row] = [
-                ((f"GPU {index}  {name}", "label"),),
-                ((text, "value"),),
-                ((f"{count(device.operations)} operations", "dim"),),
-            ]
-            rows += flow(parts, width, len(parts), gap=2)
-    traced = traced_rows(run)
-    if traced:
-        rows += [(), heading("Processes", width, "times since the run's start")]
-        rows += table_rows(_process_columns(), traced, width)
-    rows += [(), heading("Capture", width), *_capture(session, run, width)]
-    return rows
+    def _open(self, name: str) -> None:
+        self._opened, self.cursor.key = name, 0
+        self._sorted_by, self.other_way = "", False
+        self.draw()
+
+    def _place(self, opened: Listed) -> int | None:
+        """Of the column that sorts."""
+        titles = [one.heading for one in opened.columns]
+        return titles.index(self._sorted_by) if self._sorted_by in titles else None
+
+    def _is_ascending(self, opened: Listed) -> bool:
+        place = self._place(opened)
+        return (place is not None and not opened.columns[place].is_right) != self.other_way
+
+    def _ordered(self, opened: Listed) -> list[Line]:
+        title_matches = self.needle.lower() in opened.title.lower()
+        lines = list(opened.lines) if title_matches else opened.matching(self.needle)
+        place = self._place(opened)
+        if place is None:
+            return lines[::-1] if self.other_way else lines
+        known = [line for line in lines if line.cells[place] is not None]
+        known.sort(key=partial(_sort_key, place), reverse=not self._is_ascending(opened))
+        return known + [line for line in lines if line.cells[place] is None]
 
 
-def _top(
-    title: str, columns: list[Column[TableRow]], found: list[TableRow], most: int, width: int
-) -> list[Row]:
-    """The first rows of a table; nothing where it has none."""
-    if not found:
-        return []
-    note = f"top {most} of {len(found)}" if len(found) > most else ""
-    return [(), heading(title, width, note), *table_rows(columns, found[:most], width)]
+def _sort_key(place: int, line: Line) -> tuple[bool, float, str]:
+    """Figures by size, texts by letters."""
+    cell = line.cells[place]
+    if isinstance(cell, int | float):
+        return False, float(cell), ""
+    return True, 0.0, str(cell).lower()
 
 
-def _facts(session: Session, run: Run, width: int, became: Span) -> list[Row]:
+def _beginning(table: Listed) -> str:
+    return "  ".join(text for text in table.lines[0].texts if text and text != MISSING)
+
+
+def _facts(session: Session, run: Run, lost_end: bool) -> list[tuple[str, str]]:
+    """What the run was, where, and with which parameters."""
     started = datetime.fromtimestamp(run.started.time_ns / 1e9).astimezone()
-    rows: list[Row] = [(("state          ", "label"), became)]
     pairs = [
+        ("state", state(run, lost_end=lost_end).words),
         ("name", run.started.name),
         ("started", started.strftime("%Y-%m-%d %H:%M:%S %z")),
         ("duration", duration(run.duration_ns)),
     ]
-    header = session.header
-    if header is not None:
+    if (header := session.header) is not None:
         pairs.append(("host", header.host.hostname))
-        for gpu in session.gpus.values():
-            pairs.append((f"GPU {gpu.facts.index}", gpu.facts.name))
+        pairs += [(f"GPU {gpu.facts.index}", gpu.facts.name) for gpu in session.gpus.values()]
         if header.driver_version:
             pairs.append(("driver", header.driver_version))
-    rows += _pairs(pairs, width)
-    given = [f"{name}={parameter(value)}" for name, value in run.started.parameters.items()]
     if run.started.kind == "command":
-        given = list(run.started.arguments)
-    return rows + paragraph("parameters     ", "  ".join(given), width)
+        return [*pairs, ("arguments", " ".join(run.started.arguments))]
+    return pairs + [(name, parameter(value)) for name, value in run.started.parameters.items()]
 
 
-def _pairs(pairs: Sequence[tuple[str, str]], width: int) -> list[Row]:
-    """Label and figure, in two columns where the width allows."""
-    label = max([14, *(len(name) for name, _ in pairs)]) + 1
-    figure = max([10, *(len(text) for _, text in pairs)])
-    columns = max(1, min(3, (width + 3) // (label + figure + 3)))
-    lines = -(-len(pairs) // columns)
-    rows: list[Row] = []
-    for line in range(lines):
-        spans: list[tuple[str, str]] = []
-        for place in range(columns):
-            at = place * lines + line
-            if at < len(pairs):
-                name, text = pairs[at]
-                if place:
-                    spans.append((" " * 3, "text"))
-                spans.append((name.ljust(label), "label"))
-                spans.append((text.ljust(figure), "value"))
-        rows.append(tuple(spans))
-    return rows
-
-
-def _phase_name(row: PhaseRow) -> str:
-    """As in the view of phases: outermost ranges of a domain that has a name say it."""
-    where = f" [{row.domain}]" if row.depth == 0 and row.domain else ""
-    return "  " * row.depth + row.name + where
-
-
-def _phases(phases: list[PhaseRow], width: int, on_gpu: bool) -> list[Row]:
-    keys = ["instances", "cpu_total_ns", "cpu_exclusive_ns", "cpu_med_ns"]
-    if on_gpu:
-        keys += ["gpu_busy_ns", "gpu_projected_ns", "kernels", "launches", "memcpy_bytes"]
-    name = msgspec.structs.replace(PHASES.column("name"), words=_phase_name)
-    share = share_column({}, 8)
-    columns = [name, share, *declared(PHASES, *keys, blank=("memcpy_bytes",))]
-    columns[1:1] = process_columns(phases, lambda row: row)
-    return table_rows(columns, phases, width)
-
-
-def _process_columns() -> list[Column[TracedRow]]:
-    keys = [one.key for one in PROCESSES.columns]
-    return declared(PROCESSES, *keys, blank=("rank", "local_rank", "end_ns"))
-
-
-def _capture(session: Session, run: Run, width: int) -> list[Row]:
+def _capture(session: Session, run: Run) -> list[tuple[str, str]]:
+    """What was captured, and what that cost."""
     processes = list(run.processes.values())
     if not processes:
-        reason = run.unseen_reason or "no process of the run was seen"
-        return wrap(f"Nothing was captured: {reason}", width, "dim")
+        return [("nothing", run.unseen_reason or "no process of the run was seen")]
     cost = cost_of(session, run, shares_error_points(run))
     pairs = [
         ("processes", str(len(processes))),
@@ -284,7 +296,5 @@ def _capture(session: Session, run: Run, width: int) -> list[Row]:
         pairs.append(("recorded", size(cost.recorded_bytes)))
     if cost.traced_bytes is not None:
         pairs.append(("traced", size(cost.traced_bytes)))
-    rows = _pairs(pairs, width)
-    for status in sorted({process.attached.cuda_status for process in processes}):
-        rows += wrap(f"CUDA: {status}", width, "dim")
-    return rows
+    known = sorted({process.attached.cuda_status for process in processes})
+    return pairs + [("CUDA", status) for status in known]

@@ -1,8 +1,7 @@
-"""NVTX marks: as a table, as a line of the newest, and in their places in a step."""
+"""NVTX marks: as a line of the newest, and in their places in a step."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from itertools import pairwise
 
 from rich.cells import cell_len
@@ -11,13 +10,9 @@ from gputui.model.events import StepLanes, StepOperations, StepTimeline
 from gputui.model.naming import is_library_domain
 from gputui.model.payloads import payload_text
 from gputui.model.units import count, duration
-from gputui.report.schema import Column
-from gputui.report.tables.phases import NVTX_MARKS, MarkRow, newest_marks
+from gputui.report.tables.phases import newest_marks
 from gputui.state import Run
 from gputui.tui.widgets.canvas import Row, clip, fit, flow
-from gputui.tui.widgets.table import column, declared
-
-TOP_MARKS = 20
 
 _MOST_NEWEST = 6
 """Names a line; they are cut at _LONGEST where all have not room for more."""
@@ -25,25 +20,6 @@ _MOST_NEWEST = 6
 _LONGEST = 40
 _LEAST_MARK = 5
 """Cells that a part of a name takes at least."""
-
-
-def mark_columns(rows: Sequence[MarkRow]) -> list[Column[MarkRow]]:
-    """The columns of a table of these marks; those in which nothing would stand are left out."""
-    names = declared(NVTX_MARKS, "name", "domain", "category", "payload")
-    whose: Column[MarkRow] = column(
-        "rank", lambda row: str(row.pid if row.rank is None else row.rank), 4, width=4
-    )
-    columns = [*names, whose, *declared(NVTX_MARKS, "count", "first_ns", "last_ns")]
-    empty = {
-        title
-        for title, is_there in (
-            ("domain", any(row.domain for row in rows)),
-            ("category", any(row.category for row in rows)),
-            ("payload", any(row.payload for row in rows)),
-        )
-        if not is_there
-    }
-    return [column for column in columns if column.heading not in empty]
 
 
 def newest_rows(run: Run, width: int, lines: int, *, libraries: bool) -> list[Row]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from gputui.model.units import count, duration, percent, rate, size
 from gputui.report.phase_tree import phase_path
-from gputui.report.schema import Column
+from gputui.report.schema import AnyTable, Column
 from gputui.report.statistics import TableRow
 from gputui.report.tables import is_memory_metric, metric_text, own_tables
 from gputui.report.tables.memory import (
@@ -23,8 +23,7 @@ from gputui.report.tables.memory import (
     transfers,
 )
 from gputui.state import Run, Session
-from gputui.tui.widgets.canvas import Row, heading, labelled, wrap
-from gputui.tui.widgets.result import result_rows
+from gputui.tui.widgets.canvas import Row, labelled, wrap
 from gputui.tui.widgets.table import column, declared
 from gputui.tui.widgets.tree import process_columns
 
@@ -169,9 +168,8 @@ def reported_rows(run: Run, width: int) -> list[Row]:
         if is_memory_metric(name):
             label = metric_text(name, None)[0]
             rows += [((f"{label:<28}", "label"), *row) for row in wrap(reason, width - 28, "dim")]
-    for table in own_tables(run):
-        if table.rows and any(_is_size(column.header) for column in table.columns):
-            rows += [(), heading(table.title, width), *result_rows(table, width)]
+    if any(_has_sizes(table) for table in own_tables(run)):
+        rows += [(), (("tables of its own with sizes are in ", "dim"), ("1 1", "key"))]
     return rows
 
 
@@ -183,8 +181,10 @@ def _reported(run: Run) -> list[tuple[str, str]]:
     ]
 
 
-def _is_size(header: str) -> bool:
-    return header == "bytes" or header.endswith("_bytes")
+def _has_sizes(table: AnyTable) -> bool:
+    return bool(table.rows) and any(
+        one.header == "bytes" or one.header.endswith("_bytes") for one in table.columns
+    )
 
 
 def _bytes(value: int) -> str:

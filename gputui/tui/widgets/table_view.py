@@ -10,7 +10,7 @@ from textual.app import ComposeResult
 
 from gputui.report.schema import Column
 from gputui.report.statistics import TableRow
-from gputui.report.tables.nsys import API, KERNELS, MEMORY_SIZE, MEMORY_TIME
+from gputui.report.tables.nsys import API, KERNELS, MEMORY_TIME
 from gputui.report.tables.time import TIME
 from gputui.state import Run, Session
 from gputui.tui.model import Model
@@ -39,12 +39,6 @@ def call_columns(name: str = "name") -> list[Column[TableRow]]:
 def operation_columns() -> list[Column[TableRow]]:
     """Copies and memsets by time."""
     return declared(MEMORY_TIME, "operation", "time_percent", "total_ns", "count", *_SPREAD)
-
-
-def size_columns() -> list[Column[TableRow]]:
-    """Copies and memsets by size."""
-    sizes = ("avg_bytes", "med_bytes", "min_bytes", "max_bytes")
-    return declared(MEMORY_SIZE, "operation", "total_bytes", "count", *sizes)
 
 
 def time_rows(session: Session, run: Run, width: int) -> list[Row]:
