@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import gc
+import sys
 import threading
 from typing import TYPE_CHECKING, Any
 
@@ -76,8 +77,10 @@ class Idled(Cure):
     def _standing_in(self, function: Any) -> Any:
         @functools.wraps(function)
         def called(*args: Any, **kwargs: Any) -> Any:
+            if self._is_idle and not _is_of_compiler(sys._getframe(1)):
+                return self.value
             self._calls += 1
-            return self.value if self._is_idle else function(*args, **kwargs)
+            return function(*args, **kwargs)
 
         return called
 
@@ -90,13 +93,25 @@ class Idled(Cure):
         return functools.partial(setattr, self, "_is_idle", False)
 
 
+def _is_of_compiler(frame: Any) -> bool:
+    """Whether a call comes from what times kernels to choose among them, not from the program."""
+    while frame is not None and frame.f_globals.get("__name__", "").startswith("torch.cuda"):
+        frame = frame.f_back
+    module = "" if frame is None else frame.f_globals.get("__name__", "")
+    return module.startswith(("torch._inductor", "torch._dynamo", "triton"))
+
+
 # What a program has made.
+
+
+_FROZEN_AT_START = gc.get_freeze_count()
+"""Python 3.12 begins with some hundred objects that it does not show."""
 
 
 def instances(*kinds: Any) -> list[Any] | None:
     """The objects of these classes, of all that the garbage collector tracks (some 50 ms); None
     where it does not show all (gc.freeze)."""
-    if gc.get_freeze_count():
+    if gc.get_freeze_count() > _FROZEN_AT_START:
         return None
     return [each for each in gc.get_objects() if isinstance(type(each), type) and _is(each, kinds)]
 

@@ -37,7 +37,9 @@ WARM_S = 180.0
 
 MEASURED_S = 4.0
 MEASURED_BLOCKS = 12
-"""How long a run of its own is timed, at least."""
+"""How long a run of its own is timed, at least,"""
+WITH_PAUSES_S = 12.0
+"""or where the program pauses between steps."""
 
 ROUNDS = 3
 """How often the phases are gone through, each time with what is left of the budget."""
@@ -146,11 +148,11 @@ class Trials:
                 (constant if is_forecast else constant_too).append(each)
         phases: list[tuple[float, list[_Measured], Callable[[list[_Measured]], None]]] = [
             (3.0, switched, self._switch),
-            (5.0, constant, self._run_each),
+            (9.0, constant, self._run_each),
             (PROVEN, self._measured, self._prove_together),
             (2.0, ablations, self._ablate),
-            (1.5, switched_too, self._switch),
-            (1.5, constant_too, self._run_each),
+            (1.0, switched_too, self._switch),
+            (1.0, constant_too, self._run_each),
         ]
         phases = [phase for phase in phases if phase[1]]
         for _ in range(ROUNDS):
@@ -173,12 +175,12 @@ class Trials:
         for each in measured:
             if each.way == "in one run":
                 each.gain = gain_of_pairs(each.ratios, len(measured))
-            elif each.on_runs and self._times[""]:
+            elif each.on_runs and each.off_ns:
                 name = each.candidate.name
                 others = [ns for key, ns in self._times.items() if key not in ("", name)]
-                each.gain = gain_of_runs(self._times[""], each.on_runs, len(measured), others)
+                each.gain = gain_of_runs(each.off_ns, each.on_runs, len(measured), others)
                 if each.gain is None:
-                    ratio = self._times[""][0] / each.on_runs[0]
+                    ratio = each.off_ns[0] / each.on_runs[0]
                     each.gain = MeasuredGain(ratio, 0.0, float("inf"), 0.0, 1)
                 each.why = each.why or ("one run each" if each.gain.low <= 0.0 else "")
 
@@ -283,16 +285,17 @@ class Trials:
                 self._constant_run(each, times)
             if len(times[""]) < 2 and self._left_s > 1.2 * self._longest_s():
                 self._plain_run()
+                each.off_ns = self._plain_ns(each)
 
     def _is_promising(self, each: _Measured) -> bool:
         """Whether its runs so far show something of a gain."""
-        if not each.on_runs or not self._times[""]:
+        if not each.on_runs or not each.off_ns:
             return False
-        return median(self._times[""]) / median(each.on_runs) >= PROMISING
+        return median(each.off_ns) / median(each.on_runs) >= PROMISING
 
     def _plain_run(self) -> None:
         self._request.tell("as it is")
-        result = self._run(RunPlan(asked=self._asked()), _until_measured)
+        result = self._run(RunPlan(asked=self._asked()), self._until_measured)
         self._hear(result)
         if not self._keep_plain(result):
             self._remarks.append(
@@ -313,9 +316,9 @@ class Trials:
     def _constant_run(self, each: _Measured, times: dict[str, list[float]]) -> None:
         name = each.candidate.name
         self._request.tell(f"with {name}")
-        result = self._run(RunPlan(constant=(name,)), _until_measured)
+        result = self._run(RunPlan(constant=(name,)), self._until_measured)
         each.way = "a run each"
-        step_ns = _run_step_ns(result)
+        step_ns = _run_step_ns(result, with_pauses=_is_of_pauses(each))
         if name in result.not_applied:
             each.why = result.not_applied[name]
         elif name not in result.applied:
@@ -328,10 +331,15 @@ class Trials:
         else:
             times.setdefault(name, []).append(step_ns)
             each.on_runs = each.on_ns = times[name]
-            each.off_ns = times[""]
+            each.off_ns = self._plain_ns(each)
             each.ready_s = result.first_block_s
             if self._plain and result.steps is not None and self._plain[0].steps is not None:
                 each.same = _same(self._plain[0], result, each.candidate.cure.result)
+
+    def _plain_ns(self, each: _Measured) -> list[float]:
+        """A step of each run of the program as it is, to compare with those of a cure."""
+        runs = (_run_step_ns(run, with_pauses=_is_of_pauses(each)) for run in self._plain)
+        return [ns for ns in runs if ns is not None]
 
     def _longest_s(self) -> float:
         return max((result.seconds for result in self._plain), default=0.0)
@@ -357,7 +365,7 @@ class Trials:
             return
         names = (*held, *constant)
         self._request.tell(f"together: {', '.join(names)}")
-        result = self._run(RunPlan(held=held, constant=constant), _until_measured)
+        result = self._run(RunPlan(held=held, constant=constant), self._until_measured)
         step_ns = _run_step_ns(result)
         reference = self._plain[0].steps
         if step_ns is None or result.steps is None or reference is None or not times[""]:
@@ -375,7 +383,7 @@ class Trials:
         self._proven = {each.candidate.name for each in proven}
         together.append(step_ns)
         if self._left_s > 1.2 * self._longest_s():
-            again = self._run(RunPlan(held=held, constant=constant), _until_measured)
+            again = self._run(RunPlan(held=held, constant=constant), self._until_measured)
             together += filter(None, [_run_step_ns(again)])
         if len(times[""]) < 2 and self._left_s > 1.2 * self._longest_s():
             self._plain_run()
@@ -406,6 +414,10 @@ class Trials:
             return until(run, seconds) or stalls.look(run, seconds)
 
         return run_once(self._request.command, plan, over, folder=self._request.folder)
+
+    def _until_measured(self, run: RunInFolder, _seconds: float) -> str:
+        has_pauses = any(map(_is_of_pauses, self._measured))
+        return _is_measured(run, WITH_PAUSES_S if has_pauses else MEASURED_S)
 
     # --- the outcome
 
@@ -483,7 +495,7 @@ class _Alternation:
         if steps.over:
             return steps.over
         if all(name in run.reader.not_applied for name in self._before):
-            return _until_measured(run, seconds)
+            return _is_measured(run, MEASURED_S)
         still = set()
         for name in self._before:
             gain = gain_of_pairs(self._before[name] + steps.ratios(name), self._cures)
@@ -521,23 +533,31 @@ class _Stall:
         return ""
 
 
-def _until_measured(run: RunInFolder, _seconds: float) -> str:
+def _is_measured(run: RunInFolder, least_s: float) -> str:
     steps = run.reader.steps
     if steps is None:
         return ""
     timed_s = sum(block.ns for block in steps.blocks) / 1e9
-    if len(steps.blocks) >= MEASURED_BLOCKS and timed_s >= MEASURED_S:
+    if len(steps.blocks) >= MEASURED_BLOCKS and timed_s >= least_s:
         return "it was timed"
     return steps.over
 
 
-def _run_step_ns(result: ProgramResult) -> float | None:
+def _run_step_ns(result: ProgramResult, *, with_pauses: bool = False) -> float | None:
     """A step of a run that was timed: of its second half, when what is tuned and prefetched is
-    steady."""
+    steady; with pauses the mean of all of it."""
     if result.steps is None or len(result.steps.blocks) < 2 or result.failure:
         return None
     blocks = result.steps.blocks
+    if with_pauses:
+        return sum(block.ns for block in blocks) / sum(block.steps for block in blocks)
     return block_step_ns([block.step_ns for block in blocks[len(blocks) // 2 :]])
+
+
+def _is_of_pauses(each: _Measured) -> bool:
+    """Whether it answers pauses between steps, of which the middle of all blocks shows nothing."""
+    finding = each.candidate.finding
+    return finding is not None and finding.cause == "idle.compile"
 
 
 def _is_decided(each: _Measured) -> bool:
