@@ -1,7 +1,8 @@
 """Runs in a Python program that gputui attaches to, and again as it detaches.
 
-Registers torch's global forward hooks, so that a program without NVTX shows phases, and shows the
-nvtx package the tool that it missed at its import. Both are taken back on detaching. The capture
+Registers torch's global forward hooks, so that a program without NVTX shows phases, puts ranges
+around the turns of transformers' continuous batching, and shows the nvtx package the tool that it
+missed at its import. All are taken back on detaching. The capture
 library contains this text and runs it in a thread of its own with the interpreter's lock, in a
 namespace with `hook_source` (the text of torch_ranges.py), the addresses of the library's
 functions and `wanted`; it reads `answer`: 0 nothing to do, 2 done, 3 failed.
@@ -12,6 +13,7 @@ is imported.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import gc
 import sys
@@ -51,7 +53,7 @@ def _ranges(hook: Any) -> Any:
     return Given()
 
 
-def _hook_modules(hook: Any, torch: Any) -> list[Any]:
+def _hook_modules(hook: Any, torch: Any, ranges: Any) -> list[Any]:
     """Handles of the hooks around every module's forward."""
 
     class Named(hook.Modules):  # type: ignore[misc]
@@ -65,7 +67,6 @@ def _hook_modules(hook: Any, torch: Any) -> list[Any]:
             except Exception:
                 return None
 
-    ranges = _ranges(hook)
     named = Named(ranges)
     handles, name, push, pop = named._handles, named._name, ranges.push, ranges.pop
     is_compiling, entered = hook.compiling(torch), threading.local()
@@ -161,7 +162,13 @@ def _on() -> int:
     torch = sys.modules.get("torch")
     if torch is not None and getattr(getattr(torch, "nn", None), "Module", None) is not None:
         state.filter = _silence(torch)
-        state.handles = _hook_modules(_hook(), torch)
+        hook = _hook()
+        ranges = _ranges(hook)
+        state.handles = _hook_modules(hook, torch, ranges)
+        engine = sys.modules.get(hook.CONTINUOUS_BATCHING)
+        if engine is not None:
+            with contextlib.suppress(Exception):
+                state.handles += hook.annotate_engine(engine, ranges)
         done = HOOKED
     return done
 

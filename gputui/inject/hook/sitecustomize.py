@@ -89,7 +89,8 @@ class _AfterLibraries(importlib.abc.MetaPathFinder):
                     _beside("torch_ranges").annotate(module)
         if name == _CONTINUOUS_BATCHING:
             with contextlib.suppress(Exception):
-                _beside("torch_ranges").annotate_engine(module)
+                hook = _beside("torch_ranges")
+                hook.annotate_engine(module, hook.Ranges(os.environ["GPUTUI_CAPTURE_LIBRARY"]))
         if name in self._loops:
             with contextlib.suppress(Exception):
                 if self._marks is None:

@@ -207,13 +207,23 @@ def annotate(torch: Any) -> None:
 CONTINUOUS_BATCHING = "transformers.generation.continuous_batching.continuous_api"
 
 
-def annotate_engine(module: Any) -> None:
+class _Replaced:
+    """A method that was replaced; `remove` puts it back, unless somebody else replaced it since."""
+
+    def __init__(self, owner: Any, name: str, new: Callable[..., Any]) -> None:
+        self._owner, self._name = owner, name
+        self._old, self._new = vars(owner)[name], new
+        setattr(owner, name, new)
+
+    def remove(self) -> None:
+        if vars(self._owner).get(self._name) is self._new:
+            setattr(self._owner, self._name, self._old)
+
+
+def annotate_engine(module: Any, ranges: Ranges) -> list[_Replaced]:
     """Ranges around what a turn of transformers' continuous batching does: its names have no
     numbers, as each would be a name of its own; model/engine_ranges.py reads them."""
-    library = os.environ.get("GPUTUI_CAPTURE_LIBRARY", "")
-    if not library:
-        return
-    ranges, processor = Ranges(library), module.ContinuousBatchProcessor
+    processor = module.ContinuousBatchProcessor
     step, push, pop = processor._generation_step, ranges.push, ranges.pop
     handles = {
         kind: ranges.handle(f"continuous_batching [{kind}]")
@@ -228,9 +238,15 @@ def annotate_engine(module: Any) -> None:
         finally:
             pop()
 
-    processor._generation_step = ranged_step
-    _wrap(ranges, processor, "prepare_next_batch", "continuous_batching: schedule")
-    _wrap(ranges, processor, "update_batch", "continuous_batching: update")
+    scheduling = {"prepare_next_batch": "schedule", "update_batch": "update"}
+    return [_Replaced(processor, "_generation_step", ranged_step)] + [
+        _Replaced(
+            processor,
+            method,
+            ranges.around(getattr(processor, method), f"continuous_batching: {name}"),
+        )
+        for method, name in scheduling.items()
+    ]
 
 
 def _kind_of_batch(processor: Any) -> str:
