@@ -181,7 +181,7 @@ BESIDE_PREFILL: Mapping[str, Stage] = {
     "sample": "sampling", "tokenize": "tokenizer", "detokenize": "tokenizer",
 }  # fmt: skip
 """Plain words. "decode" alone may be of a picture: these count only in a program that has a range
-called `prefill`, as gputui's workload `serve` has."""
+called `prefill`, as gputui's workload `serve` has, or `decode` beside other words of an engine."""
 
 MAX_NAME = 1024
 """Longer names are no engine's."""

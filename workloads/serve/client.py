@@ -27,13 +27,21 @@ def ask(
 ) -> tuple[list[int], str]:
     """Stream one completion of `prompt` words. The moments of its tokens on the monotonic clock,
     in ns, and why it failed, "" if it did not."""
-    parts = urlsplit(url)
+    return _stream(url, _body(prompt, output, seed), output, timeout_s)
+
+
+def _body(prompt: int, output: int, seed: int) -> bytes:
     chance = random.Random(seed)
     words = " ".join(f"w{chance.randrange(10**6)}" for _ in range(prompt))
-    body = json.dumps({"model": "any", "prompt": words, "max_tokens": output, "stream": True})
+    request = {"model": "any", "prompt": words, "max_tokens": output, "stream": True}
+    return json.dumps(request).encode()
+
+
+def _stream(url: str, body: bytes, output: int, timeout_s: float = 600.0) -> tuple[list[int], str]:
+    address = urlsplit(url)
     moments: list[int] = []
     connection = http.client.HTTPConnection(
-        parts.hostname or "127.0.0.1", parts.port, timeout=timeout_s
+        address.hostname or "127.0.0.1", address.port, timeout=timeout_s
     )
     try:
         connection.request("POST", "/v1/completions", body, {"Content-Type": "application/json"})
@@ -59,8 +67,11 @@ def load(
     threads: list[threading.Thread] = []
     lock = threading.Lock()
 
+    # Before their moments: 6,000 words take 5 ms.
+    bodies = [_body(prompt, output, seed + number) for number in range(requests)]
+
     def once(due_ns: int, number: int) -> None:
-        moments, failure = ask(url, prompt, output, seed + number)
+        moments, failure = _stream(url, bodies[number], output)
         with lock:
             results.append((due_ns, moments, failure))
 

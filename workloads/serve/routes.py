@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import queue
 import socket
+import struct
 import sys
 import threading
 import time
@@ -150,6 +151,25 @@ class Routes:
         return tokens
 
 
+_LAST_DATA_RECEIVED = struct.Struct("52xI")
+"""Of Linux' struct tcp_info: milliseconds since data last came."""
+
+_COARSE_NS = 10_000_000
+"""Below that the kernel's own clock of them, 1 to 4 ms, says less than the moment of accepting."""
+
+
+def _received_ago_ns(connection: socket.socket) -> int:
+    """How long what a connection has sent waits already: in a pause of the garbage collector no
+    thread of Python accepts it. 0 where that is not long, or not known."""
+    try:
+        size = _LAST_DATA_RECEIVED.size
+        information = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, size)
+        ago_ns = 1_000_000 * int(_LAST_DATA_RECEIVED.unpack(information)[0])
+    except (OSError, AttributeError, struct.error):
+        return 0
+    return ago_ns if _COARSE_NS <= ago_ns < 600_000_000_000 else 0
+
+
 class _Listener(ThreadingHTTPServer):
     def get_request(self) -> tuple[socket.socket, tuple[str, int, int]]:
         """A connection, and with its address the moment at which it was accepted."""
@@ -180,7 +200,8 @@ class _Handler(BaseHTTPRequestHandler):
         arrival_ns = self.routes.now_ns()
         if self._is_first:  # what follows on a connection has no such moment
             self._is_first = False
-            arrival_ns -= time.perf_counter_ns() - self.client_address[-1]
+            waited_ns = time.perf_counter_ns() - self.client_address[-1]
+            arrival_ns -= max(waited_ns, _received_ago_ns(self.connection))
         is_chat = self.path == "/v1/chat/completions"
         if not is_chat and self.path != "/v1/completions":
             self._refuse(404, "there are /v1/completions and /v1/chat/completions")

@@ -7,6 +7,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from gputui.model.leaves import LEAVES, Leaf
 from gputui.model.units import percent
 from gputui.report.explain.analysis import Analysis, RunRule
 from gputui.report.explain.finding import Finding, gain_of
@@ -106,6 +107,7 @@ def idle_kernels(analysis: Analysis) -> Iterator[Finding]:
             ),
             kernel=kernel,
             leads=True,
+            explains=("few_blocks",) if _SCATTER.search(kernel) else (),
         )
         return
 
@@ -271,6 +273,7 @@ def in_fp64(analysis: Analysis) -> Iterator[Finding]:
         ),
         kernel=kernel,
         leads=True,
+        explains=(LEAVES[Leaf.ELEMENTWISE_CHAIN].key,),  # of which half are bytes of float64
     )
 
 

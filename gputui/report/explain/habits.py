@@ -103,6 +103,7 @@ def serial_scatter(analysis: Analysis) -> Iterator[Finding]:
         recoverable=share * tree.kernels_share,
         gain_unknown="it depends on how often an index repeats",
         leads=True,
+        explains=("few_blocks",),
     )
 
 

@@ -132,11 +132,16 @@ def stages_of(run: Run) -> list[StageTime]:
     )
 
 
+_BESIDE = {"mixed", "detokenize"}
+"""Ranges that an engine has beside `decode` where each prompt comes while others are decoded."""
+
+
 class _Stages:
     """The stage of each range: its own, else that of the nearest range around it with one."""
 
     def __init__(self, run: Run) -> None:
-        beside_prefill = any(node.definition.name == "prefill" for node in run.ranges.values())
+        names = {node.definition.name for node in run.ranges.values()}
+        beside_prefill = "prefill" in names or ("decode" in names and not names.isdisjoint(_BESIDE))
         self.stage_of: dict[int, Stage | None] = {}
         self.read_of: dict[int, EngineRange | None] = {}
         for number, node in run.ranges.items():  # parents come before what is inside them
@@ -279,7 +284,8 @@ def slow_tokenizer(analysis: Analysis) -> Iterator[Finding]:
     time = next((time for time in every if time.stage == "tokenizer"), None)
     staged_ns = sum(other.wall_ns for other in every if other.stage is not None)
     idle_ns = idle_sum(time.leaves) if time is not None else 0
-    if time is None or not staged_ns or idle_ns < OF_TIME * staged_ns:
+    computes = any(other.stage in COMPUTING and other.wall_ns for other in every)
+    if time is None or not computes or idle_ns < OF_TIME * staged_ns:
         return
     share = idle_ns / staged_ns
     yield Finding(
@@ -458,6 +464,17 @@ def queue_beside_idle(analysis: Analysis) -> Iterator[Finding]:
             threshold=100 * IDLE,
             source=f"{server.engine}'s metrics beside the time tree",
         )
+
+
+def unasked_seconds(analysis: MachineAnalysis) -> float | None:
+    """How long servers were read that nobody asked for anything; None where somebody did, or none
+    was read."""
+    servers = [*_read(analysis)]
+    if not servers or any(
+        server.busy_seconds or server.sums.get("output_tokens") for server in servers
+    ):
+        return None
+    return max(server.seconds for server in servers)
 
 
 def _read(analysis: MachineAnalysis) -> Iterator[Server]:
