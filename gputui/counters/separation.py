@@ -269,7 +269,7 @@ class Separation:
         shape = len(keys), self._counters
         rates, errors = np.zeros(shape), np.full(shape, np.inf)
         if ran.any():
-            rates[ran] = solve(products[both], sums[ran])
+            rates[ran] = solve_nonnegative(products[both], sums[ran])
         if all(block.any() for block in blocks):
             without = np.stack(
                 [
@@ -365,6 +365,37 @@ def _integral(edges: Int64s, counts: npt.NDArray[np.bool_]) -> Callable[[Int64s]
         return covered
 
     return until
+
+
+_MOST_PASSES = 40
+
+
+def solve_nonnegative(products: Floats, sums: Floats) -> Floats:
+    """Least squares without negative rates, by the normal equations (Lawson and Hanson, 1974).
+    Where a short kernel always follows a long one, samples hardly tell them apart, and bytes below
+    0 of the one were 3 to 6 % too many of the other (a decode on an H200)."""
+    rates = solve(products, sums)
+    for column in np.flatnonzero((rates < 0).any(0)).tolist():
+        free = np.ones(len(products), np.bool_)
+        solution = rates[:, column]
+        for _ in range(_MOST_PASSES):
+            below = free & (solution < 0)
+            if below.any():
+                free &= ~below
+            else:
+                # What would explain more if it were let free again.
+                gain = np.where(free, 0.0, sums[:, column] - products @ solution)
+                gain /= np.sqrt(np.maximum(np.diagonal(products), 1e-300))
+                best = int(gain.argmax())
+                if gain[best] <= 1e-9 * np.abs(sums[:, column]).max():
+                    break
+                free[best] = True
+            solution = np.zeros(len(products))
+            if free.any():
+                only = np.ix_(free, free)
+                solution[free] = solve(products[only], sums[free, column : column + 1])[:, 0]
+        rates[:, column] = np.maximum(solution, 0.0)
+    return rates
 
 
 def solve(products: Floats, sums: Floats) -> Floats:

@@ -16,6 +16,7 @@ from gputui.counters.separation import (
     Separation,
     fit_clock,
     overlaps,
+    solve_nonnegative,
 )
 
 KINDS = 8
@@ -89,6 +90,22 @@ def test_a_time_that_is_off_is_in_the_interval_of_short_operations():
     told = found.keys >= 0
     off = np.abs(found.rates[told, 0] - true[found.keys[told]])
     assert (off <= found.errors[told, 0]).mean() >= 0.9
+
+
+@given(st.integers(0, 2**32), st.integers(1, 9))
+@settings(max_examples=60, deadline=None)
+def test_no_rate_is_negative_and_none_fits_better(seed, columns):
+    """By the conditions of Kuhn and Tucker: nowhere does a small change that is allowed explain
+    more."""
+    rng = np.random.default_rng(seed)
+    ran = rng.random((60, columns)) * rng.uniform(0.1, 100, columns)
+    counts = ran @ rng.normal(0.3, 1, (columns, 2)) + rng.normal(0, 0.1, (60, 2))
+    rates = solve_nonnegative(ran.T @ ran, ran.T @ counts)
+    assert (rates >= 0).all()
+    slope = ran.T @ (counts - ran @ rates)
+    scale = 1e-5 * np.sqrt((ran**2).sum(0))[:, None] * np.sqrt((counts**2).sum(0))
+    assert (slope <= scale).all()
+    assert (np.abs(slope[rates > 0]) <= np.broadcast_to(scale, slope.shape)[rates > 0]).all()
 
 
 def test_few_samples_say_nothing():

@@ -18,7 +18,7 @@ from gputui.model.events import (
     MachineSample,
 )
 from gputui.model.leaves import Leaf
-from gputui.report.explain import Analysis, Finding, findings
+from gputui.report.explain import Analysis, Finding, conclusion, findings
 from gputui.report.explain.counted_kernels import ALONE, FP64, IDLE
 from gputui.report.explain.verdict import verdict
 from gputui.report.roofline import Roof, roofline
@@ -62,12 +62,13 @@ def run_of(
     busy: float = 0.95,
     reason: str | None = None,
     unit: float = 1.0,
+    leaf: Leaf = Leaf.OTHER,
 ) -> tuple[Session, Run]:
     used = DeviceDelta(
         process=1, device=0, busy_ns=9, operations=1, first_start_ns=1, last_end_ns=2
     )
     ran = KernelDelta(process=1, range=0, kernel=1, device=0, time=times(1_000_000))
-    steps = delta({Leaf.OTHER: busy, Leaf.DEPENDENCY: 1 - busy})
+    steps = delta({leaf: busy, Leaf.DEPENDENCY: 1 - busy})
     steps = replace(steps, devices=(used,), kernels=(ran,))
     counted = GpuCounters(
         time_ns=2, process=1, device=0, counters=COUNTERS, samples=5000, kernels=rows,
@@ -232,6 +233,14 @@ def test_reads_that_nobody_needs(name, changed, word):
     """Of kernels whose names say how much they need for what they write."""
     finding = found(kernel(1, READS | changed), name=name).get("uncoalesced")
     assert (finding.word if finding is not None else None) == word
+
+
+def test_fp64_leads_over_the_chain_of_kernels_that_it_makes_slow():
+    doubles = READS | {"fp64_active_percent": 25.0, "memory_write_bytes": 2e12}
+    session, run = run_of(kernel(1, doubles), leaf=Leaf.ELEMENTWISE_CHAIN)
+    answer = conclusion(Analysis(session, run))
+    assert answer is not None
+    assert answer.word == "COMPUTES IN FP64"
 
 
 def test_a_unit_of_amounts_is_the_same_figures():

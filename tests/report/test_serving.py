@@ -9,7 +9,14 @@ from gputui.model import units
 from gputui.model.events import CaptureDelta, DeviceDelta, LatencyDelta, ServerSample
 from gputui.model.leaves import Leaf
 from gputui.render.prometheus import figures
-from gputui.report.explain import Analysis, Finding, MachineAnalysis, findings, machine_findings
+from gputui.report.explain import (
+    Analysis,
+    Finding,
+    MachineAnalysis,
+    conclusion,
+    findings,
+    machine_findings,
+)
 from gputui.report.tables.serving import LATENCIES, SERVERS
 from gputui.state import Session
 from tests.report.test_verdict import a_run, delta
@@ -42,6 +49,18 @@ def test_an_idle_server_has_no_finding():
     assert found(HEALTHY, *readings(requests_running=0, requests_waiting=0)).keys() == (
         found(HEALTHY).keys()
     )
+
+
+@pytest.mark.parametrize("running", [0, 1])
+def test_a_server_that_nobody_asks_waits_for_work(running):
+    """What the GPU idled for while it was set up is no fault of it."""
+    session, run = a_run(
+        delta({Leaf.MATMUL: 0.1, Leaf.HOST: 0.9}), *readings(requests_running=running)
+    )
+    answer = conclusion(Analysis(session, run))
+    assert answer is not None
+    assert (answer.word == "WAITS FOR WORK") == (running == 0)
+    assert bool(answer.findings) == (running == 1)
 
 
 @pytest.mark.parametrize(("preemptions", "speaks"), [(0, False), (1, False), (3, True)])

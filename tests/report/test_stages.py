@@ -200,6 +200,27 @@ def test_a_slow_tokenizer(idle, speaks):
         assert "idle.host" in result.explains
 
 
+def test_a_tokenizer_alone_is_no_engine():
+    """Where no stage of the engine is known, nothing is said of its share."""
+    assert "slow_tokenizer" not in found(("detokenize", 100, 1, {Leaf.HOST: 90}))
+
+
+@pytest.mark.parametrize(
+    ("names", "known"),
+    [
+        ({"prefill"}, True),
+        ({"decode", "mixed"}, True),  # each prompt comes while others are decoded
+        ({"decode", "detokenize"}, True),
+        ({"decode"}, False),
+        ({"decode", "resize"}, False),
+    ],
+)
+def test_plain_words_are_an_engines_beside_others_of_it(names, known):
+    session, run = an_engine(*((name, 10, 1, {Leaf.MATMUL: 10}) for name in sorted(names)))
+    in_stages = {time.stage for time in stages(Analysis(session, run))}
+    assert bool(in_stages & {"prefill", "decode", "mixed"}) == known
+
+
 def test_stages_of_a_trace_of_torch_profiler(tmp_path):
     """As SGLang's profiler names its steps: many batches are two phases, and the decode of one is
     launch-bound beside a healthy prefill."""
