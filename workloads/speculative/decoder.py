@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 
 import nvtx
@@ -69,8 +70,9 @@ class Decoder:
         self.passes = self.drafts = self.proposed = self.accepted = 0
         self.draft_ns = self.verify_ns = self.decode_ns = 0
 
-    def run(self, is_stopped: Callable[[], bool]) -> None:
-        """Read the prompts and write the answers; ends early if asked to."""
+    def run(self, is_stopped: Callable[[], bool], *, counted: bool = True) -> None:
+        """Read the prompts and write the answers; ends early if asked to. Its passes are steps if
+        they are `counted`."""
         with PREFILL:
             for request in self.requests:
                 first = self._choices(self._target, [Piece(request, 0, request.prompt)])
@@ -79,7 +81,7 @@ class Decoder:
         while (left := [request for request in self.requests if self._missing(request) > 0]) and (
             not is_stopped()
         ):
-            with STEP:
+            with STEP if counted else nullcontext():
                 self._step(left)
         self.decode_ns = time.perf_counter_ns() - began_ns
 

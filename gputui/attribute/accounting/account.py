@@ -93,10 +93,11 @@ class Accounting:
         """The intervals in which nothing is known of the devices."""
         self.collectives = LocalCollectives()
         self._busy: dict[int, Busy] = {}
-        self._early = (_NONE, _NONE)
-        """Steps whose launches have not arrived yet: when their ranges began and ended."""
+        self._early = (_NONE, _NONE, _NONE)
+        """Steps whose launches have not arrived yet: when their ranges began and ended, and which
+        these are."""
         self._unended = (_NONE, _NONE, _NONE)
-        """The newest declared step: when its range began and ended, and its operations."""
+        """The newest declared step, likewise."""
         self._launched = [(_NONE, _NONE)]
         """When operations were called and ended, where the steps are declared."""
         # By the number of a call's name.
@@ -198,52 +199,72 @@ class Accounting:
             for device in self.devices.values():
                 device.mark(moments, renewed=False)
 
-    def _arrived(self, starts_ns: Int64s, ends_ns: Int64s, ended: bool) -> tuple[Int64s, Int64s]:
-        """Of the ranges of steps, those whose launches have arrived; others wait. Where operations
-        are long, hundreds of launches come with the last of them."""
-        starts = np.concatenate((self._early[0], starts_ns))
-        ends = np.concatenate((self._early[1], ends_ns))
+    def _arrived(self, *ranges: Int64s, ended: bool) -> tuple[Int64s, ...]:
+        """Of the ranges of steps (starts, ends, nodes), those whose launches have arrived, in
+        order; others wait. Where operations are long, hundreds of launches come with the last of
+        them."""
+        starts, ends, nodes = (
+            np.concatenate(parts) for parts in zip(self._early, ranges, strict=True)
+        )
         here = np.full(len(starts), True) if ended else starts <= self._launches.newest_ns
-        self._early = (starts[~here], ends[~here])
-        return starts[here], ends[here]
+        self._early = (starts[~here], ends[~here], nodes[~here])
+        order = np.argsort(starts[here], kind="stable")
+        return starts[here][order], ends[here][order], nodes[here][order]
 
-    def _mark_ends(self, starts_ns: Int64s, ends_ns: Int64s, ended: bool) -> None:
-        """Where declared steps end, by the ranges of some that came together: with the range if the
-        program waited in it for what it had launched; else with the last of these operations, if
-        the next step does not follow soon. Steps of several threads at once have no such ends."""
-        order = np.argsort(starts_ns, kind="stable")
-        starts, ends = starts_ns[order], ends_ns[order]
-        if len(starts):
-            called, last = (np.concatenate(parts) for parts in zip(*self._launched, strict=True))
-            order = np.argsort(called, kind="stable")
-            called, last = called[order], np.maximum.accumulate(last[order])
-            rows = np.searchsorted(called, ends, side="right") - 1
-            done = np.zeros(len(ends), np.int64)  # where nothing was launched before
-            done[rows >= 0] = last[rows[rows >= 0]]
-            # Of what was called before, the latest end is enough.
-            newest = max(int(rows[-1]), 0)
-            self._launched = [(called[newest:], last[newest:])]
-            starts, ends, done = (
-                np.append(before, now)
-                for before, now in zip(self._unended, (starts, ends, done), strict=True)
-            )
-        else:
-            starts, ends, done = self._unended
+    def _mark_declared(self, *ranges: Int64s, ended: bool) -> None:
+        """Where declared steps begin and end, by the ranges of some that came together (starts,
+        ends, nodes; in order).
+
+        One ends with its range if the program waited in it for what it had launched, else with the
+        last of these operations, where the next does not follow soon, or is in other ranges: in
+        another row of a benchmark. After such an end, and before all others, a step begins with its
+        range if the device idles then, for its first operation is often not the first thing that it
+        does (it allocates, or reads a file); else with the first operation. Steps of several
+        threads at once have no such ends.
+        """
+        new = len(ranges[0])
+        starts, ends, nodes = (
+            np.concatenate(parts) for parts in zip(self._unended, ranges, strict=True)
+        )
         if not len(starts):
             return
+        is_over = ended or self._launches.newest_ns - ends[-1] > LONG_GAP_NS
+        if not new and not is_over:
+            return
+        called, last = self._ends_by_call()
+        before, inside = np.searchsorted(called, starts), np.searchsorted(called, ends, "right")
+        # When everything was over that had been called by then; 0 where nothing was.
+        done_before, done = (np.append(0, last).take(rows) for rows in (before, inside))
         # Whether the last one ends by itself shows when the next one begins, or when the program
         # has launched other work for long.
         moments = np.maximum(ends, done)
-        is_over = ended or self._launches.newest_ns - moments[-1:].sum() > LONG_GAP_NS
-        following = np.append(starts[1:], LATEST_NS if is_over else starts[-1:])
+        is_over = ended or self._launches.newest_ns - moments[-1] > LONG_GAP_NS
+        following = np.append(starts[1:], LATEST_NS if is_over else starts[-1])
         room_ns = following - moments
         are_ends = room_ns > np.where(done <= ends, PAUSE_OF_HOST_NS, SHORT_GAP_NS)
+        are_ends |= (room_ns > 0) & np.append(nodes[1:] != nodes[:-1], False)
         are_apart = len(starts) < 2 or (starts[1:] >= ends[:-1]).all()
         kept = slice(len(starts) - (not is_over), None)
-        self._unended = (starts[kept], ends[kept], done[kept])
-        if are_apart:
-            for device in self.devices.values():
+        self._unended = (starts[kept], ends[kept], nodes[kept])
+        is_alone = np.append(len(starts) == new, are_ends[:-1]) & (done_before <= starts)
+        is_alone &= are_apart & (before > 0)  # else nothing is known of the device before
+        is_new = np.arange(len(starts)) >= len(starts) - new
+        begins = starts[is_new & is_alone & (before < inside)]
+        if len(others := starts[is_new & ~is_alone]):
+            begins = np.concatenate((begins, self._launches.starts_after(others)))
+        for device in self.devices.values():
+            device.mark(begins, renewed=False)
+            if are_apart:
                 device.mark_ends(moments[are_ends])
+        # Of what was called before, the latest end is enough.
+        first = max(int(inside[-1]) - 1, 0)
+        self._launched = [(called[first:], last[first:])]
+
+    def _ends_by_call(self) -> tuple[Int64s, Int64s]:
+        """When operations were called, in order, and when each and all before it had ended."""
+        called, last = (np.concatenate(parts) for parts in zip(*self._launched, strict=True))
+        order = np.argsort(called, kind="stable")
+        return called[order], np.maximum.accumulate(last[order])
 
     def take_lanes(self, time_ns: int) -> list[StepLanes]:
         """Steps of each device in parts, of those whose steps the last collection ended."""
@@ -269,16 +290,19 @@ class Accounting:
         steps_named = nodes.likeliest_step != NOT_A_STEP
         if steps_named:
             is_step = nodes.step_rank[finalised.nodes] == nodes.likeliest_step
-            starts, ends = self._arrived(
+            ended = collection.until_ns is None
+            ranges = self._arrived(
                 finalised.starts_ns[is_step],
                 finalised.ends_ns[is_step],
-                ended=collection.until_ns is None,
+                finalised.nodes[is_step],
+                ended=ended,
             )
-            self.mark_steps(starts)
             if self._declares_step:
                 for device in self.devices.values():
                     device.trust_steps()
-                self._mark_ends(starts, ends, ended=collection.until_ns is None)
+                self._mark_declared(*ranges, ended=ended)
+            else:
+                self.mark_steps(ranges[0])
             source: StepSource = "nvtx"
         elif self._take_program_steps():
             assert self._program_steps.chosen is not None

@@ -3,12 +3,13 @@ in no step, and each step counts, however long it takes."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import pytest
 
 from gputui.report.explain.time_tree import TimeTree, time_tree
+from gputui.ring.layout import RecordKind
 from tests.attribute.capture_program import Program, Traced
 
 US = 1_000
@@ -43,10 +44,19 @@ def benchmark(program: Program, waits: bool) -> Iterator[np.void]:
         clock = max(clock, free) + BETWEEN_NS
 
 
-def tree_of(waits: bool, ticks: int) -> TimeTree:
+def tree_of(
+    waits: bool, ticks: int, made: Callable[[Program, bool], Iterator[np.void]] = benchmark,
+    late_ns: int = 0,
+) -> TimeTree:  # fmt: skip
+    """Operations are recorded `late_ns` after they ended."""
     program = Program()
     traced = Traced(program, step_range="step")
-    records = sorted(benchmark(program, waits), key=lambda slot: int(slot["end"] or slot["start"]))
+
+    def recorded_ns(slot: np.void) -> int:
+        is_kernel = slot["kind"] == RecordKind.KERNEL
+        return int(slot["end"] or slot["start"]) + (late_ns if is_kernel else 0)
+
+    records = sorted(made(program, waits), key=recorded_ns)
     size = max(1, len(records) // ticks)
     for at in range(0, len(records), size):
         part = records[at : at + size]
@@ -58,16 +68,49 @@ def tree_of(waits: bool, ticks: int) -> TimeTree:
     return found
 
 
+@pytest.mark.parametrize("late_ns", [0, 30 * MS])
 @pytest.mark.parametrize("ticks", [1, 3, 40])
 @pytest.mark.parametrize("waits", [True, False])
-def test_the_mean_step_is_that_of_the_passes_alone(waits: bool, ticks: int) -> None:
-    found = tree_of(waits, ticks)
+def test_the_mean_step_is_that_of_the_passes_alone(waits: bool, ticks: int, late_ns: int) -> None:
+    found = tree_of(waits, ticks, late_ns=late_ns)
     assert found.program_steps == len(ROWS) * PASSES
     # A pass that is shorter than a launch takes as long as the launch, unless it is the last.
     lengths = [length if waits else max(length, LAUNCH_NS) for length in ROWS]
     expected = sum(lengths) / len(ROWS)
     assert found.step_mean_ns == pytest.approx(expected, rel=0.01)
     assert not found.paused
+
+
+def rows_in_ranges(program: Program, waits: bool) -> Iterator[np.void]:
+    """Rows in ranges of their own, a millisecond apart, whose passes work on the CPU for three
+    milliseconds before they launch a kernel of one, as those that read a file."""
+    clock = 1_000_000_000
+    for row in range(5):
+        yield program.push(clock, f"row {row}")
+        for number in range(5):
+            correlation = 10 * row + number + 1
+            is_step = number > 0
+            if is_step:
+                yield program.push(clock, "step")
+                clock += 3 * MS
+            yield program.call(clock, clock + 3 * US, correlation)
+            yield program.kernel(clock + 6 * US, clock + MS, correlation)
+            clock += MS + 5 * US if waits or not is_step else 8 * US
+            if is_step:
+                yield program.pop(clock)
+            clock += 2 * US
+        yield program.pop(clock)
+        clock += 2 * MS
+
+
+@pytest.mark.parametrize("ticks", [1, 7])
+@pytest.mark.parametrize("waits", [True, False])
+def test_a_row_begins_with_what_its_first_step_does_on_the_cpu(waits: bool, ticks: int) -> None:
+    found = tree_of(waits, ticks, rows_in_ranges)
+    assert found.program_steps == 20
+    # Without waiting the kernel of one pass runs while the next one reads.
+    each = 4 * MS if waits else (4 * 3 * MS + MS) / 4
+    assert found.step_mean_ns == pytest.approx(each, rel=0.02)
 
 
 def test_steps_that_launch_nothing_are_counted() -> None:
