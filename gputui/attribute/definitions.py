@@ -48,14 +48,20 @@ ASKED_AT_ONCE = 64
 
 
 class ThreadNames:
-    """The names of one process's threads. `ask` returns the system's name of a thread, or None."""
+    """The names of one process's threads. `ask` returns the system's name of a thread, or None,
+    `ask_priority` its priority."""
 
     def __init__(
-        self, process: int, strings: Strings, ask: Callable[[int], str | None] | None
+        self,
+        process: int,
+        strings: Strings,
+        ask: Callable[[int], str | None] | None,
+        ask_priority: Callable[[int], int | None] | None = None,
     ) -> None:
         self._process = process
         self._strings = strings
         self._ask = ask
+        self._ask_priority = ask_priority
         self._names: dict[int, tuple[str, Literal["nvtx", "system"]]] = {}
         self._seen: dict[int, None] = {}
         self._changed: set[int] = set()
@@ -94,6 +100,7 @@ class ThreadNames:
                 thread=thread,
                 name=self._names[thread][0],
                 source=self._names[thread][1],
+                priority=self._ask_priority(thread) if self._ask_priority else None,
             )
             for thread in sorted(self._changed)
         ]

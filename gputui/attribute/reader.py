@@ -454,6 +454,7 @@ class CaptureReader:
                 ring.thread_name,
                 counted=self._counted(number, ring),
                 keeps_operations=True,
+                thread_priority=ring.thread_priority,
             )
             self._attached.append(AttachedProcess(ring, process, now_ns))
         slots = sum(attached.poll(now_ns) for attached in self._attached)

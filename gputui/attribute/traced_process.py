@@ -344,13 +344,14 @@ class TracedProcess:
         summed: bool = False,
         counted: Callable[[CountedOperations], None] | None = None,
         keeps_operations: bool = False,
+        thread_priority: Callable[[int], int | None] | None = None,
     ) -> None:
         """`trace` also receives every range, call and operation; `thread_name` returns the
-        operating system's name of a thread; a driver call waits at most `nested_ns` for the runtime
-        call around it, which is 0 if calls come in the order of their starts. `summed` is for
-        callers that look only at what all events come to: sums that only tables show are then in
-        the last one. `counted` receives every GPU operation. With `keeps_operations` those of some
-        steps come as events.
+        operating system's name of a thread, `thread_priority` its priority; a driver call waits at
+        most `nested_ns` for the runtime call around it, which is 0 if calls come in the order of
+        their starts. `summed` is for callers that look only at what all events come to: sums that
+        only tables show are then in the last one. `counted` receives every GPU operation. With
+        `keeps_operations` those of some steps come as events.
         """
         keep_freed_memory()
         self._summed = summed
@@ -395,7 +396,7 @@ class TracedProcess:
             if counted is None
             else lambda found: counted(found._replace(ranges=nodes.number[found.ranges])),
         )
-        self.threads = ThreadNames(number, strings, thread_name)
+        self.threads = ThreadNames(number, strings, thread_name, thread_priority)
         self.resources = Resources(number, strings)
         self.steps = StepTimelines(number, nodes)
         self.windows = Windows(nodes, holes)

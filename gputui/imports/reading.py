@@ -380,6 +380,10 @@ class ImportedReading(ABC):
     def _thread_name(self, owner: int, thread: int) -> str | None:
         """The name of a thread."""
 
+    def _thread_priority(self, _owner: int, _thread: int) -> int | None:
+        """Its priority to the scheduler; None where the file does not say."""
+        return None
+
     def _last_range_ns(self) -> int:
         """When the last range ended, since the epoch."""
         return 0
@@ -506,6 +510,7 @@ class ImportedReading(ABC):
             self._numbering,
             trace=self._trace,
             thread_name=lambda thread: self._thread_name(owner, thread),
+            thread_priority=lambda thread: self._thread_priority(owner, thread),
             nested_ns=0,
             summed=self._summed,
         )

@@ -412,7 +412,8 @@ class NvtxRows:
             (0, THREAD, named.name, task) for task, named in threads if named.source == "nvtx"
         ))  # fmt: skip
         self._rows.insert("ThreadNames", "nameId priority globalTid", (
-            (self._rows.string(named.name), 20, task) for task, named in threads
+            (self._rows.string(named.name), 20 if named.priority is None else named.priority, task)
+            for task, named in threads
         ))  # fmt: skip
 
 

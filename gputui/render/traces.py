@@ -154,7 +154,7 @@ _CALL_COLUMNS: tuple[AnyColumn, ...] = (
     _id("CorrID", "correlation_id", "Joins a call with what it launched", 0),
     _id("Pid", "pid", "The process", 0),
     _id("Tid", "tid", "The thread", 0),
-    count("T-Pri", "thread_priority", meaning="Not recorded", kind=int | None),
+    count("T-Pri", "thread_priority", meaning="The thread's, to the scheduler", kind=int | None),
     text("Thread Name", "thread_name", meaning="What the thread is called", kind=str | None),
 )
 _GPU_COLUMNS: tuple[AnyColumn, ...] = (
@@ -276,7 +276,7 @@ def _call_rows(reader: _Reader, events: Slots) -> Iterator[tuple[Cell, ...]]:
             int(event["correlation"]),
             process.attached.pid,
             thread,
-            None,  # its priority is not recorded
+            named.priority if named else None,
             named.name if named else None,
         )
 

@@ -257,13 +257,24 @@ class RingReader:
         """The operating system's name of a thread of the process; None if unknown: the thread is
         gone, or the process is in another pid namespace.
         """
+        name = self._of_thread(thread, "comm")
+        return None if name is None else name.rstrip(b"\n").decode("utf-8", "replace")
+
+    def thread_priority(self, thread: int) -> int | None:
+        """The scheduler's priority of a thread, 20 where nobody changed it; None if unknown."""
+        stat = self._of_thread(thread, "stat")
+        # The 18th field (proc(5)); the second is a name, which may have blanks and brackets.
+        fields = (stat or b"").rpartition(b")")[2].split()
+        return int(fields[15]) if len(fields) > 15 else None
+
+    def _of_thread(self, thread: int, file: str) -> bytes | None:
+        """A file that the system has of a thread of the process."""
         if self.gone or int(self._header["pid_namespace"][0]) not in {0, _own_pid_namespace()}:
             return None
         try:
-            name = Path(f"/proc/{int(self._header['pid'][0])}/task/{thread}/comm").read_bytes()
+            return Path(f"/proc/{int(self._header['pid'][0])}/task/{thread}/{file}").read_bytes()
         except OSError:
             return None
-        return name.rstrip(b"\n").decode("utf-8", "replace")
 
     @property
     def gone(self) -> bool:

@@ -187,3 +187,4 @@ def test_a_real_childs_thread_has_the_systems_name(tmp_path: Path):
         child.communicate("\n", timeout=60)
     reader.finish(time.time_ns())
     assert [(event.source, event.thread != child.pid) for event in found] == [("system", True)]
+    assert found[0].priority == 20 + os.getpriority(os.PRIO_PROCESS, 0)

@@ -353,6 +353,13 @@ class NsysReading(ImportedReading):
             for name, task in islice(database.rows("ThreadNames", "nameId", "globalTid"), MOST)
             if isinstance(name, int) and isinstance(task, int)
         }
+        self._priorities = {
+            task: priority
+            for priority, task in islice(
+                database.rows("ThreadNames", "priority", "globalTid"), MOST
+            )
+            if isinstance(priority, int) and isinstance(task, int) and abs(priority) <= 1000
+        }
         self._traced_cuda = any(database.columns(table) for table in CUDA_TABLES)
 
     def _horizon(self, tick: int) -> int:
@@ -383,6 +390,9 @@ class NsysReading(ImportedReading):
 
     def _thread_name(self, owner: int, thread: int) -> str | None:
         return self._threads.get(owner << 24 | thread)
+
+    def _thread_priority(self, owner: int, thread: int) -> int | None:
+        return self._priorities.get(owner << 24 | thread)
 
     def _mended(self, events: list[AnyEvent]) -> Iterator[AnyEvent]:
         """Kernels are identified by nsys's demangled names; the mangled ones are kept with them."""

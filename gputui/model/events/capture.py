@@ -166,6 +166,9 @@ class ThreadNamed(Event, frozen=True, kw_only=True, tag="thread_named"):
     thread: Annotated[int, Meta(ge=0, le=2**32 - 1)]
     name: str
     source: Literal["nvtx", "system"]
+    priority: Annotated[int, Meta(ge=-1000, le=1000)] | None = None
+    """The scheduler's, as /proc has it: 20 where nobody changed it, negative of real-time threads;
+    None where it was not read."""
 
 
 class ResourceNamed(Event, frozen=True, kw_only=True, tag="resource_named"):
