@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import argparse
 import statistics
-import subprocess
 import sys
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
@@ -27,9 +26,9 @@ from gputui.trial.runs import ProgramResult, RunInFolder, RunPlan, run_once
 from gputui.trial.statistics import LOOKS, MeasuredGain, gain_of_pairs
 
 PROGRAM = """
-import sys, time, torch
+import statistics, sys, time, torch
 from torch.utils.data import DataLoader, Dataset
-what, cost_ms, spent = sys.argv[1], float(sys.argv[2]), [0.0, 0]
+what, cost_ms, spent = sys.argv[1], float(sys.argv[2]), []
 
 def cost(ms):
     until = time.perf_counter() + ms / 1e3
@@ -67,10 +66,11 @@ while time.time() - began < 100:
     for kind, action in timed.items():
         at = time.perf_counter()
         value = action()
-        if what.startswith(kind):
-            spent[0] += time.perf_counter() - at; spent[1] += 1
-            if spent[1] == 60:
-                print("KNOWN", 1e3 * spent[0] / spent[1], flush=True)
+        took_ms = 1e3 * (time.perf_counter() - at)
+        if what.startswith(kind) and took_ms > 0.3 * cost_ms:  # else it is taken away just now
+            spent.append(took_ms)
+            if len(spent) % 50 == 0:
+                print("KNOWN", statistics.median(spent), flush=True)
         batch = value if kind == "input" else batch
     loss = model(batch).square().mean()
     optimizer.zero_grad(); loss.backward(); optimizer.step()
@@ -118,14 +118,15 @@ def ablations(program: Path) -> None:
         if steps is None or not known:
             print(f"{what:<16}{cost_ms:>6.1f}  nothing: {result.last_lines}")
             continue
-        off, on = (
-            statistics.median(steps.step_times(cure, state)) / 1e6 for state in (False, True)
-        )
-        error = (off - on) / known[0] - 1.0
+        # Of each pair, as the gain is.
+        pairs = zip(steps.step_times(cure, False), steps.step_times(cure, True), strict=False)
+        saved = statistics.median(off - on for off, on in pairs) / 1e6
+        off = statistics.median(steps.step_times(cure, False)) / 1e6
+        error = saved / known[-1] - 1.0
         errors.append(abs(error))
         gain = gain_of_pairs(steps.ratios(cure), 1)
         print(
-            f"{what:<16}{cure:<24}known {known[0]:6.2f} ms, saved {off - on:6.2f} of {off:6.2f} "
+            f"{what:<16}{cure:<24}known {known[-1]:6.2f} ms, saved {saved:6.2f} of {off:6.2f} "
             f"({100 * error:+.1f} %), {gain and gain.middle:.2f}×, {gain and gain.pairs} pairs",
             flush=True,
         )
@@ -135,49 +136,67 @@ def ablations(program: Path) -> None:
 
 COUNTING = """
 import sys, time, torch
+from torch.optim import optimizer as optimizers
 parameter = torch.nn.Parameter(torch.zeros(1))
 optimizer = torch.optim.SGD([parameter])  # no gradient: its step does nothing but call hooks
 step_ms, place = float(sys.argv[1]), "cuda" if torch.cuda.is_available() else "cpu"
 rows = torch.randn(512, 512, device=place)
-wait = torch.cuda.synchronize if place == "cuda" else lambda: None
+torch.set_num_threads(1)
+times = []
+
+def timed(hook):
+    def called(*arguments):
+        began = time.perf_counter_ns()
+        hook(*arguments)
+        times.append(time.perf_counter_ns() - began)
+    return called
+
+# What marks a step, and under a trial ends blocks and switches: the hook itself is timed.
+hooks = sys.modules["torch.optim.optimizer"]._global_optimizer_post_hooks
+for number in list(hooks):
+    hooks[number] = timed(hooks[number])
 
 def step():
     until = time.perf_counter_ns() + step_ms * 1e6
     while time.perf_counter_ns() < until:
         rows @ rows
-        wait()
-    began = time.perf_counter_ns()
+        if place == "cuda":
+            torch.cuda.current_stream().synchronize()
     optimizer.step()
-    return time.perf_counter_ns() - began
 
-count = 600 if step_ms else 50_000
 began = time.perf_counter_ns()
-while time.perf_counter_ns() - began < 2e9:
+while time.perf_counter_ns() - began < 3e9:
     step()
-for _ in range(1 if step_ms else 4):
-    times = sorted(step() for _ in range(count))
-    print("COST", sum(times) / count, times[count // 2], times[-1], flush=True)
+times.clear()
+for _ in range(1000 if step_ms else 200_000):
+    step()
+ordered = sorted(times)
+count = len(times)
+print("COST", sum(times) / count, ordered[count // 2], ordered[-1], count, flush=True)
 """
 
 
 def cost(program: Path) -> None:
-    """What a step's mark takes under a trial, in ns, and without: empty steps, and some of 10 ms,
-    of which each tenth or so ends a block."""
+    """What the hook of a trial takes at each step, in ns: of empty steps, and of some of 10 ms, of
+    which each twenty-fifth ends a block, waits for the GPU, writes a line and switches."""
     program.write_text(COUNTING)
-    switched = RunPlan(("cudnn_attention_off", "gc_off"), warm_s=0.5)
+    tried = {
+        "timed only": RunPlan(warm_s=0.5),
+        "switched": RunPlan(("cudnn_attention_off", "gc_off"), warm_s=0.5),
+    }
     for step_ms in ("0", "10"):
-        command = (sys.executable, str(program), step_ms)
-        bare = subprocess.run(command, capture_output=True, text=True, check=True)
-        tried = {"timed only": RunPlan(warm_s=0.5), "switched": switched}
-        lines = {"bare": bare.stdout.splitlines()}
         for name, plan in tried.items():
-            lines[name] = list(run_once(command, plan, lambda _run, _seconds: "").lines)
-        for name, said in lines.items():
-            values = [line.split()[1:] for line in said if line.startswith("COST")]
-            mean, middle, most = min((float(a), float(b), float(c)) for a, b, c in values)
+            command = (sys.executable, str(program), step_ms)
+            result = run_once(command, plan, lambda _run, _seconds: "")
+            said = [line.split()[1:] for line in result.lines if line.startswith("COST")]
+            if not said:
+                print(f"step of {step_ms} ms, {name}: nothing said: {result.last_lines}")
+                continue
+            mean, middle, most, count = map(float, said[0])
+            blocks = len(result.steps.blocks) if result.steps is not None else 0
             print(
-                f"step of {step_ms:>2} ms, {name:<12}{mean:>10.0f} ns a step in the mean, "
-                f"{middle:.0f} in the middle, {most:.0f} at most",
+                f"step of {step_ms:>2} ms, {name:<11}{mean:>8.0f} ns a step in the mean of "
+                f"{count:.0f}, {middle:.0f} in the middle, {most:.0f} at most; {blocks} blocks",
                 flush=True,
             )
 
