@@ -54,7 +54,12 @@ SILENT_NS = 500_000_000
 SILENT_STEPS = 100
 """A module, token, bar or function that is not marked for this long, and for as many steps, while
 the program launches on, is not what its steps go by any more: it was captured in a CUDA graph,
-which is replayed now. A training step comes back after an evaluation, however long that takes."""
+which is replayed now. A training step comes back after an evaluation, however long that takes, once
+there were SETTLED_MARKS."""
+
+SILENT_WARM_UP = 10
+"""The same of what was marked a few times only: 4 updates that warm up before an update is captured
+were 14 to 48 ms apart, the replays that followed never marked (an H200)."""
 
 BAR_COVERS = 0.25
 """Marks of a progress bar for each of a module's, from which its iterations are the steps."""
@@ -117,9 +122,10 @@ def _is_silent(source: StepSource, moments: Int64s, launched_ns: int) -> bool:
     usual_ns = float(np.median(np.diff(moments)))
     # Marks count only while the program makes them: a module that was captured in a graph stood for
     # steps.
-    if _RANKS[source] < _RANKS["token"]:
-        return launched_ns - int(moments[-1]) > max(HELD_NS, SILENT_STEPS * usual_ns)
-    return launched_ns - int(moments[-1]) > max(SILENT_NS, SILENT_STEPS * usual_ns)
+    is_settled = len(moments) >= SETTLED_MARKS
+    least_ns = HELD_NS if _RANKS[source] < _RANKS["token"] and is_settled else SILENT_NS
+    steps = SILENT_STEPS if is_settled else SILENT_WARM_UP
+    return launched_ns - int(moments[-1]) > max(least_ns, steps * usual_ns)
 
 
 def _is_as_good(chosen: Site, other: Site, moments: dict[Site, Int64s]) -> bool:

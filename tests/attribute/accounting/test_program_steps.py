@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import itertools
+from collections import Counter
+
+import pytest
 
 from gputui.model.events import MARKED_LENGTHS, STEP_SOURCES, CaptureDelta, Scope, StepMarks
 from gputui.ring.layout import RecordKind
@@ -272,6 +275,25 @@ def test_a_module_that_is_captured_in_a_graph_says_nothing_of_its_replays():
         if scope == Scope.STEADY:
             counts[source] = counts.get(source, 0) + count
     assert counts["repetition"] > 200
+
+
+@pytest.mark.parametrize(("warm_up", "source"), [(4, "repetition"), (40, "optimizer")])
+def test_updates_that_warm_up_before_they_are_captured_are_no_steps(warm_up, source):
+    """Four, as torch's documents have it; an evaluation of 2 s after forty is one."""
+    program = Program()
+    steps = []
+    for n in range(240):
+        at = n * 10 * MS
+        marks = [_mark(program, n + 1, at)] if n < warm_up else []
+        steps.append([*marks, *_launches(program, at + 1000, 100),
+                      *_launches(program, at + 3 * MS, 30, name="head")])  # fmt: skip
+    run = _run(program, steps, 10)
+    counts = Counter()
+    for (scope, its), (count, _) in _loops(run).items():
+        if scope == Scope.STEADY:
+            counts[its] += count
+    assert counts[source] == max(counts.values())
+    assert (counts["repetition"] > 100) is (source == "repetition")
 
 
 def test_what_is_jitted_and_runs_once_before_the_loop_is_no_step():
