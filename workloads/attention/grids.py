@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 IMPLEMENTATIONS = {
     "naive": "every matrix written out",
-    "compiled": "naive through torch.compile",
+    "compiled": "naive through torch.compile, which is kept from taking a fused kernel",
     "math": "PyTorch's reference",
     "flash": "FlashAttention",
     "efficient": "xFormers' memory-efficient kernel",

@@ -70,7 +70,11 @@ def attention(
     if name == "naive":
         return naive
     torch._dynamo.reset()
-    return cast(Attention, torch.compile(naive, dynamic=False))
+    # Its patterns would take a fused kernel where it recognises attention: without a mask, and in
+    # fp32 with TF32 only, whose rows were then another computation than those in IEEE (recorded on
+    # one H200: `fmha_cutlassB_f32`, 45 ms backward where the products take 34).
+    compiled = torch.compile(naive, dynamic=False, options={"pattern_matcher": False})
+    return cast(Attention, compiled)
 
 
 def _of_backend(backend: SDPBackend, causal: bool, dropout: float) -> Attention:
