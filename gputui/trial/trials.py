@@ -483,15 +483,17 @@ class _Alternation:
         self, group: Sequence[_Measured], before: dict[str, list[float]], limit_s: float
     ) -> None:
         self._group, self._before, self._limit_s = group, before, limit_s
+        self._began_s = 0.0
         self._cures = len(group)
         self._kept = set(before)
 
     def look(self, run: RunInFolder, seconds: float) -> str:
         steps = run.reader.steps
-        if seconds > self._limit_s:
-            return PART_SPENT
         if steps is None:
-            return ""
+            return ""  # loading takes what it takes
+        self._began_s = self._began_s or seconds
+        if seconds - self._began_s > self._limit_s:
+            return PART_SPENT
         if steps.over:
             return steps.over
         if all(name in run.reader.not_applied for name in self._before):
