@@ -33,9 +33,8 @@ from gputui.playback.index import Moment
 from gputui.playback.opening import open_recording
 from gputui.state import Session
 from gputui.tui.app import GputuiApp, Pace
-from gputui.tui.scenes import FOLDER, SCENES
 from gputui.tui.source import Options
-from gputui.tui.tour import caption
+from gputui.tui.tour import FOLDER, SCENES, caption
 from screenshots.moving import moving_svg
 
 DATA = Path(__file__).parents[1] / "tests" / "data"

@@ -429,7 +429,7 @@ def replay(options: argparse.Namespace) -> int:
         start_s = options.start
     path, folder = options.replay, None
     if options.demo:
-        from gputui.tui.scenes import SCENES
+        from gputui.tui.tour import SCENES
 
         path, start_s = str(SCENES[0].paths[0]), SCENES[0].start_s
     from gputui.playback.opening import check_readable

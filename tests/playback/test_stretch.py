@@ -9,7 +9,7 @@ from gputui.report.explain.time_tree import main_loops
 from gputui.report.phases import phase_rows
 from gputui.report.statistics import kernel_rows
 from gputui.store.journal import JournalError
-from gputui.tui.scenes import FOLDER
+from gputui.tui.tour import FOLDER
 from tests.conftest import DATA
 
 LAUNCH = str(DATA / "faults" / "launch.gputui.gz")

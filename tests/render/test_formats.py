@@ -38,7 +38,7 @@ LISTED = """
 import asyncio
 from pathlib import Path
 from gputui.render import formats
-from gputui.tui.dialogs.export import ExportDialog
+from gputui.tui.dialogs.boxes import ExportDialog
 from textual.app import App
 from textual.widgets import OptionList
 dialog = ExportDialog(Path("x"), formats.every(), "Export the recording")

@@ -27,7 +27,7 @@ from gputui.report.common_unit import StepKind
 from gputui.report.comparable import Subject
 from gputui.report.compare import Comparison, Condition, compare
 from gputui.report.statistics import Mean, mean_of_blocks, noise
-from gputui.tui.run_index import RunFacts, change_between
+from gputui.tui.recording_library import RunFacts, change_between
 from gputui.tui.views.compare import comparison_columns
 from tests.conftest import DATA
 from tests.events_for_tests import times

@@ -26,7 +26,7 @@ from gputui.model.events import (
 from gputui.model.leaves import Leaf
 from gputui.report.explain import Analysis, Finding, conclusion, findings
 from gputui.state import Run, Session
-from gputui.tui.widgets.verdict import evidence as where_shown
+from gputui.tui.widgets.run import evidence as where_shown
 from gputui.tui.widgets.view import Lead
 from tests.events_for_tests import gpu, header, times
 from tests.report.test_verdict import STEP_NS, a_run, delta

@@ -76,7 +76,7 @@ from gputui.cli.dispatch import run as gputui
 from gputui.cli.reference import schemas, tables_page
 from gputui.playback.opening import load
 from gputui.report.explain import Analysis, conclusion
-from gputui.tui.widgets.verdict import evidence
+from gputui.tui.widgets.run import evidence
 
 def printed(*words):
     out = io.StringIO()

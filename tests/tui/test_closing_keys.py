@@ -26,7 +26,7 @@ from gputui.render import formats
 from gputui.report.tables.processes import ProcessRow
 from gputui.tui.running import run_app
 from gputui.collect.catalogue import Workload
-from gputui.tui.dialogs import boxes, export, workloads
+from gputui.tui.dialogs import boxes, workloads
 from gputui.tui.shell.main import MainScreen
 from gputui.tui.widgets.view import Details
 from tests.tui import scripted
@@ -35,7 +35,7 @@ MAKE = {
     "Question": lambda: boxes.Question("A title", [], boxes.Answer("y", "yes")),
     "DetailsBox": lambda: boxes.DetailsBox(Details("A title", ())),
     "Help": lambda: boxes.Help(replays=False),
-    "ExportDialog": lambda: export.ExportDialog(Path("a-path"), formats.every(), "Export it"),
+    "ExportDialog": lambda: boxes.ExportDialog(Path("a-path"), formats.every(), "Export it"),
     "SignalQuestion": lambda: boxes.SignalQuestion(ProcessRow(1)),
     "Prompt": lambda: boxes.Prompt("A title", "A hint.", "go", "a text"),
     "WorkloadDialog": lambda: workloads.WorkloadDialog({}, ""),

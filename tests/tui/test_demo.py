@@ -11,8 +11,8 @@ import pytest
 from gputui.playback.player import Playback
 from gputui.state import Session
 from gputui.tui.app import GputuiApp
-from gputui.tui.scenes import FOLDER, SCENES
 from gputui.tui.source import Options
+from gputui.tui.tour import FOLDER, SCENES
 from screenshots.make import anywhere, drawn
 from tests.tui.conftest import wait_until
 

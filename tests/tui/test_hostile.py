@@ -13,8 +13,8 @@ from gputui.model.events import AnyEvent
 from gputui.state.session import Link
 from gputui.store.journal import JournalWriter, Limits
 from gputui.store.places import default_folder
-from gputui.tui.scenes import FOLDER
 from gputui.tui.source import Options
+from gputui.tui.tour import FOLDER
 from tests.conftest import DATA
 from tests.tui import scripted
 from tests.tui.conftest import Show, Shown

@@ -10,8 +10,8 @@ import pytest
 
 from gputui.model.events import AnyEvent, CaptureDelta, MachineSample
 from gputui.store.journal import JournalReader
-from gputui.tui.scenes import FOLDER
 from gputui.tui.source import Options
+from gputui.tui.tour import FOLDER
 from tests.conftest import DATA
 from tests.tui.conftest import Show
 

@@ -23,7 +23,7 @@ from gputui.tui.shell.keys import REPLAY_KEYS
 from gputui.tui.shell.main import MainScreen
 from gputui.tui.times import clock_text
 from gputui.tui.widgets.line_view import LineView
-from gputui.tui.widgets.no_run import no_run
+from gputui.tui.widgets.run import no_run
 from tests.conftest import DATA
 from tests.imports.nsys_for_tests import Export
 from tests.tui import scripted

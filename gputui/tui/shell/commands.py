@@ -19,7 +19,7 @@ from gputui.tui.times import clock_text, parse_moment
 if TYPE_CHECKING:
     from gputui.report.tables.processes import ProcessRow
     from gputui.tui.app import GputuiApp
-    from gputui.tui.dialogs.export import ExportRequest
+    from gputui.tui.dialogs.boxes import ExportRequest
     from gputui.tui.dialogs.workloads import StartRequest, Target
 
 
@@ -412,7 +412,7 @@ class Commands(ReplayKeys):
             self.refuse("no run yet: nothing to export")
             return
         from gputui.render import formats
-        from gputui.tui.dialogs.export import ExportDialog
+        from gputui.tui.dialogs.boxes import ExportDialog
         from gputui.tui.widgets.recordings import recording_name
 
         journal = (

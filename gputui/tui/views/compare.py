@@ -25,7 +25,7 @@ from gputui.tui.widgets.view import Details
 
 if TYPE_CHECKING:
     from gputui.tui.app import GputuiApp
-    from gputui.tui.dialogs.export import ExportRequest
+    from gputui.tui.dialogs.boxes import ExportRequest
 
 
 # A comparison's tables on the screen: figures in words, names in little room, noise dim.
@@ -306,7 +306,7 @@ class CompareView(TableView):
             return True
         from gputui.render import formats
         from gputui.render.atomic_write import write_whole
-        from gputui.tui.dialogs.export import ExportDialog
+        from gputui.tui.dialogs.boxes import ExportDialog
 
         def answered(request: ExportRequest | None) -> None:
             if request is not None:

@@ -20,7 +20,6 @@ from gputui.tui.widgets.gpu_charts import (
     link_rows,
 )
 from gputui.tui.widgets.gpu_figures import out_of_line
-from gputui.tui.widgets.no_run import scope_rows
 from gputui.tui.widgets.processes import (
     ProcessListView,
     known_rows,
@@ -28,7 +27,7 @@ from gputui.tui.widgets.processes import (
     process_columns,
     told_rows,
 )
-from gputui.tui.widgets.run import alert_rows, has_alert
+from gputui.tui.widgets.run import alert_rows, has_alert, scope_rows
 from gputui.tui.widgets.table import Move, table_rows
 from gputui.tui.widgets.view import (
     Details,

@@ -15,10 +15,9 @@ from gputui.state import Run
 from gputui.tui.model import Model
 from gputui.tui.widgets.canvas import Row, Span, bar, cut_middle, fit, heading, paragraph, wrap
 from gputui.tui.widgets.causes import look
-from gputui.tui.widgets.no_run import no_run
+from gputui.tui.widgets.run import no_run, unaccounted
 from gputui.tui.widgets.table import Move
 from gputui.tui.widgets.tree import phase_colors
-from gputui.tui.widgets.verdict import unaccounted
 from gputui.tui.widgets.view import Details, Lead, Place, View
 
 _NAMED = 4

@@ -37,7 +37,7 @@ from gputui.tui.widgets.canvas import (
     short_names,
     wrap,
 )
-from gputui.tui.widgets.no_run import no_run, scope_rows
+from gputui.tui.widgets.run import no_run, scope_rows, why_empty
 from gputui.tui.widgets.table import column
 from gputui.tui.widgets.table_view import (
     NO_MATCH,
@@ -46,7 +46,6 @@ from gputui.tui.widgets.table_view import (
     kernel_columns,
     operation_columns,
 )
-from gputui.tui.widgets.verdict import why_empty
 from gputui.tui.widgets.view import Details, Lead
 
 _MOST_NAMED = 200

@@ -20,31 +20,40 @@ from gputui.report.statistics import TableRow, kernel_rows
 from gputui.report.tables.energy import RunEnergy, run_energy
 from gputui.state import Run
 from gputui.store.library import LibraryEntry
-from gputui.tui import scenes
+from gputui.tui import tour
 from gputui.tui.model import Model, Tables
-from gputui.tui.recording_library import RecordingLibrary
-from gputui.tui.run_index import RunIndex
+from gputui.tui.recording_library import RecordingLibrary, RunIndex
 from gputui.tui.source import ManyHosts, Playback
 from gputui.tui.threads import Threads
+from gputui.tui.views.hosts import short_hosts
 from gputui.tui.widgets import cpu_panels as cpu
 from gputui.tui.widgets import run_panels as short
 from gputui.tui.widgets.canvas import Row, chosen_row, clip, fit, paragraph, wrap
 from gputui.tui.widgets.causes import hundred_bar, legend
 from gputui.tui.widgets.distribution import distribution
-from gputui.tui.widgets.gpu_panel import gpu_panel
-from gputui.tui.widgets.hosts import short_hosts
+from gputui.tui.widgets.gpu import gpu_panel
 from gputui.tui.widgets.lanes import newest_step_panel
-from gputui.tui.widgets.no_run import no_run, scope_rows
 from gputui.tui.widgets.recordings import (
     command_of,
     date_text,
     run_before,
     what_changed,
 )
-from gputui.tui.widgets.run import alert_rows, metric_rows, problems, run_row
+from gputui.tui.widgets.run import (
+    NO_VERDICT,
+    alert_rows,
+    evidence,
+    how_sure,
+    metric_rows,
+    no_run,
+    problems,
+    run_row,
+    scope_rows,
+    unaccounted,
+    verdict_rows,
+)
 from gputui.tui.widgets.run_panels import CARD, Chosen, Layout, Panel, columns_of
 from gputui.tui.widgets.table import Move
-from gputui.tui.widgets.verdict import NO_VERDICT, evidence, how_sure, unaccounted, verdict_rows
 from gputui.tui.widgets.view import (
     Asked,
     Details,
@@ -300,7 +309,7 @@ class OverviewView(View):
             if app.main.view is self:
                 app.main.draw()
 
-        found = LastRuns(app, changed, None if app.tour is None else scenes.FOLDER)
+        found = LastRuns(app, changed, None if app.tour is None else tour.FOLDER)
         found.look()
         return found
 

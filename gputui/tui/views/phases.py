@@ -25,8 +25,7 @@ from gputui.tui.widgets.canvas import Row, heading, labelled, short_names, wrap
 from gputui.tui.widgets.chart import spark
 from gputui.tui.widgets.lanes import step_rows
 from gputui.tui.widgets.marks import newest_rows
-from gputui.tui.widgets.no_run import no_run, scope_rows
-from gputui.tui.widgets.run import metric_rows, problems, run_row
+from gputui.tui.widgets.run import metric_rows, no_run, problems, run_row, scope_rows
 from gputui.tui.widgets.run_panels import telling
 from gputui.tui.widgets.table import Move, RecordTable, column, declared, table_rows
 from gputui.tui.widgets.table_view import TableView, time_rows

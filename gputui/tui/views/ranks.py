@@ -19,7 +19,7 @@ from gputui.tui.model import Model
 from gputui.tui.widgets.canvas import Row, Span, chosen_row, fit, heading, nice_top, wrap
 from gputui.tui.widgets.causes import amount, hundred_bar, look
 from gputui.tui.widgets.chart import spark
-from gputui.tui.widgets.no_run import no_run, scope_rows
+from gputui.tui.widgets.run import no_run, scope_rows
 from gputui.tui.widgets.table import Move, column, column_at, declared, table_rows
 from gputui.tui.widgets.view import (
     Details,

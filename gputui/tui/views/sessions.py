@@ -14,11 +14,10 @@ from gputui.base.errors import JournalError
 from gputui.base.sanitize import sanitize
 from gputui.store.library import LibraryEntry, belongings, delete, rename
 from gputui.store.places import default_folder
-from gputui.tui import scenes
+from gputui.tui import tour
 from gputui.tui.dialogs.boxes import Prompt
 from gputui.tui.model import Model
-from gputui.tui.recording_library import RecordingLibrary
-from gputui.tui.run_index import RunIndex
+from gputui.tui.recording_library import RecordingLibrary, RunIndex
 from gputui.tui.source import Runner
 from gputui.tui.widgets.canvas import Row, heading, wrap
 from gputui.tui.widgets.recordings import (
@@ -42,7 +41,7 @@ from gputui.tui.widgets.view import (
 
 if TYPE_CHECKING:
     from gputui.tui.app import GputuiApp
-    from gputui.tui.dialogs.export import ExportRequest
+    from gputui.tui.dialogs.boxes import ExportRequest
 
 
 # Actions on a recording (rename, delete, export), and choosing another folder.
@@ -113,7 +112,7 @@ class RecordingKeys(TableView):
             self.refuse("choose a recording to export first")
             return True
         from gputui.render import formats
-        from gputui.tui.dialogs.export import ExportDialog
+        from gputui.tui.dialogs.boxes import ExportDialog
 
         def answered(request: ExportRequest | None) -> None:
             if request is not None:
@@ -121,7 +120,7 @@ class RecordingKeys(TableView):
                 self._export(entry, request)
 
         # Beside the recording; the demo's lie in the installed package, where nobody looks.
-        is_demo = entry.path.parent == scenes.FOLDER
+        is_demo = entry.path.parent == tour.FOLDER
         stem = (Path.cwd() if is_demo else entry.path.parent) / recording_name(entry.path)
         dialog = ExportDialog(stem, formats.every(), "Export the recording")
         self.app.push_screen(dialog, answered)
@@ -177,7 +176,7 @@ class RecordingKeys(TableView):
             self.say(f"choose a recording to {what} first")
         elif self.model.readonly:
             self.refuse(f"cannot {what} it: gputui is read-only")
-        elif entry.path.parent == scenes.FOLDER:
+        elif entry.path.parent == tour.FOLDER:
             self.refuse(f"cannot {what} it: it belongs to the demo")
         elif not self._is_own(entry.path):
             self.refuse(f"cannot {what} it: only those in gputui's own folder are changed here")

@@ -23,7 +23,7 @@ from gputui.tui.widgets.cpu_panels import step_times
 from gputui.tui.widgets.distribution import distribution
 from gputui.tui.widgets.dragged import DraggedView
 from gputui.tui.widgets.lanes import LABEL
-from gputui.tui.widgets.no_run import dimmed, no_run, scope_rows
+from gputui.tui.widgets.run import dimmed, no_run, scope_rows, unaccounted
 from gputui.tui.widgets.step_columns import (
     CUT,
     NEXT_SLOW,
@@ -41,7 +41,6 @@ from gputui.tui.widgets.step_columns import (
     together,
 )
 from gputui.tui.widgets.table import Move
-from gputui.tui.widgets.verdict import unaccounted
 from gputui.tui.widgets.view import (
     Details,
     Lead,

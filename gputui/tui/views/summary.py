@@ -18,8 +18,7 @@ from gputui.report.windows import cost_of
 from gputui.state import Run, Session
 from gputui.tui.model import WHOLE, Model
 from gputui.tui.widgets.canvas import Row, fit, heading, labelled, wrap
-from gputui.tui.widgets.no_run import no_run, scope_rows
-from gputui.tui.widgets.run import problems, run_row, state
+from gputui.tui.widgets.run import no_run, problems, run_row, scope_rows, state
 from gputui.tui.widgets.table import Move, column
 from gputui.tui.widgets.table_view import NO_MATCH, TableView
 from gputui.tui.widgets.view import Details

@@ -32,11 +32,9 @@ from gputui.tui.widgets.canvas import (
     wrap,
 )
 from gputui.tui.widgets.causes import Sums, amount, look, of_scope, sums
-from gputui.tui.widgets.no_run import no_run, scope_rows
-from gputui.tui.widgets.run import MARK, has_alert
+from gputui.tui.widgets.run import MARK, has_alert, no_run, scope_rows, unaccounted
 from gputui.tui.widgets.run_panels import phases
 from gputui.tui.widgets.table import Move
-from gputui.tui.widgets.verdict import unaccounted
 from gputui.tui.widgets.view import (
     Details,
     Lead,

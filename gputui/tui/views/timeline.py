@@ -44,7 +44,7 @@ from gputui.tui.widgets.lanes import (
     Operation,
     category_role,
 )
-from gputui.tui.widgets.no_run import no_run
+from gputui.tui.widgets.run import no_run
 from gputui.tui.widgets.table import Move
 from gputui.tui.widgets.view import Details, Lead, Notice, Place
 

@@ -8,8 +8,8 @@ from gputui.model.units import duration
 from gputui.report.phases import PhaseRow
 from gputui.tui.model import Model
 from gputui.tui.widgets.distribution import distribution
+from gputui.tui.widgets.gpu import spark_row
 from gputui.tui.widgets.gpu_charts import host_charts
-from gputui.tui.widgets.gpu_panel import spark_row
 from gputui.tui.widgets.run_panels import Panel
 
 

@@ -17,10 +17,10 @@ from gputui.state import Gpu, Session, Track
 from gputui.tui.model import Model
 from gputui.tui.source import Playback
 from gputui.tui.times import clock_text
+from gputui.tui.views.hosts import link_text
 from gputui.tui.widgets.canvas import Row, beside, clip, labelled
 from gputui.tui.widgets.chart import NOW, USUAL, Chart, Look, TimeAxis, chart_rows, label_width
 from gputui.tui.widgets.gpu_figures import memory_fraction, memory_role, memory_text
-from gputui.tui.widgets.hosts import link_text
 from gputui.tui.widgets.view import (
     View,
 )

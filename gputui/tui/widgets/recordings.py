@@ -18,7 +18,7 @@ from gputui.model.units import MISSING, duration, joules, percent, quantity, siz
 from gputui.report.schema import Column
 from gputui.store.library import LibraryEntry
 from gputui.store.places import SUFFIXES
-from gputui.tui.run_index import RunFacts, change_between
+from gputui.tui.recording_library import RunFacts, change_between
 from gputui.tui.widgets.canvas import Row, labelled
 from gputui.tui.widgets.table import column
 

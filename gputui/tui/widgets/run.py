@@ -2,17 +2,196 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import groupby
 from typing import NamedTuple
 
-from gputui.model.leaves import LEAVES, Leaf
-from gputui.model.units import duration, parameter, quantity
+from gputui.model.leaves import LEAF_OF_KEY, LEAVES, Leaf
+from gputui.model.units import count, duration, parameter, quantity
 from gputui.report.alerts import about, amount_text
+from gputui.report.explain import Finding, Verdict
 from gputui.report.phases import shares_error_points
-from gputui.report.schema import lost_count, why_lost
+from gputui.report.schema import lost_count, why_lost, why_unaccounted
+from gputui.report.statistics import half_width
 from gputui.report.tables import metric_text
 from gputui.report.windows import tracing_cost, tracing_line
 from gputui.state import Gpu, Run, Session, lasting_alerts, remarks
-from gputui.tui.widgets.canvas import Row, Span, bar, clip, flow, row_width, wrap
+from gputui.tui.model import Model
+from gputui.tui.widgets.canvas import Row, Span, bar, clip, flow, paragraph, row_width, wrap
+from gputui.tui.widgets.view import Details, Lead
+
+# The verdict in rows: its word, its sentence, what to try; and where its evidence is.
+
+
+_WHERE = "Enter shows where"
+
+
+def verdict_rows(found: Verdict, width: int, *, is_chosen: bool) -> list[Row]:
+    """The answer: all of it, however low the screen: what stands below gives way."""
+    badge = "verdict" if found.findings else "verdict-good"
+    word: Row = ((f" {found.word} ", badge if is_chosen else "title"), ("  ", "text"))
+    lead = len(found.word) + 4
+    rows: list[Row] = [
+        (*word, *line) if not number else ((" " * lead, "text"), *line)
+        for number, line in enumerate(wrap(found.headline, width - lead, "value"))
+    ]
+    room = width - row_width(rows[0]) - len(_WHERE) - 1
+    if found.findings and room > 1:
+        rows[0] = (*rows[0], (" " * room, "text"), (_WHERE, "dim"))
+    if found.findings:
+        best = found.findings[0]
+        rows += paragraph(" Try   ", f"{best.advice}. {best.gain_text}".rstrip(), width)
+    if found.speed:
+        rows += paragraph(" Speed ", found.speed, width)
+    return rows
+
+
+def how_sure(found: Verdict) -> str:
+    """Of how many steps the verdict is, and the 95 % intervals of the cause and of a step, from
+    blocks of them; empty where that is not known."""
+    tree = found.tree
+    if tree is None or not tree.has_steps or not found.findings:
+        return ""
+    leaf = LEAF_OF_KEY.get(found.findings[0].cause)
+    means = [tree.leaf_mean(leaf) if leaf is not None else None, tree.step_mean]
+    intervals = [
+        f"{duration(mean.amount)} ± {duration(half_ns)}"
+        for mean in means
+        if mean is not None and (half_ns := half_width(mean)) is not None
+    ]
+    text = f"{count(tree.steps)} steady steps"
+    return f"{text}: {' of '.join(intervals)} each (95 %)" if intervals else text
+
+
+def evidence(finding: Finding) -> Lead | Details:
+    """Where a finding's evidence is: its leaf, or what is known of a fact."""
+    if finding.cause in LEAF_OF_KEY:
+        return Lead("time", finding.cause)
+    if finding.kernel:
+        return Lead("kernels", finding.kernel)
+    if finding.view:
+        # What findings call the timeline is a matter of whole steps.
+        return Lead("steps" if finding.view == "timeline" else finding.view)
+    rows: list[Row] = [((finding.sentence, "text"),), *(((f"{one}.", "text"),) for one in
+                       finding.evidence), ((f"Try: {finding.advice}.", "text"),),
+                       ((f"Measured by: {finding.source}", "dim"),)]  # fmt: skip
+    return Details(finding.word, tuple(rows))
+
+
+NO_VERDICT = "No verdict: no GPU work is seen in this run."
+
+
+def unaccounted(run: Run) -> str:
+    """Why there is no verdict."""
+    if run.kernels:
+        return _no_verdict(run, why_unaccounted(run))
+    statuses = {process.attached.cuda_status for process in run.processes.values()}
+    if run.is_active and "tracing" in statuses:
+        return "No kernel yet: the verdict comes with the first steps."
+    if run.is_active and statuses == {"no CUDA"}:
+        return (
+            "No verdict yet: the program has not loaded CUDA. Phases (4) and the host (6) are "
+            "measured meanwhile; the verdict comes with the first steps on a GPU."
+        )
+    why = why_empty(run)
+    if run.is_active:
+        why += " It comes by itself with the first steps."
+    return _no_verdict(run, why)
+
+
+def _no_verdict(run: Run, why: str) -> str:
+    return f"No verdict{' yet' if run.is_active else ''}: {why[0].lower()}{why[1:]}"
+
+
+def why_empty(run: Run) -> str:
+    """Why no GPU work is listed, in words."""
+    if run.leaf_times and not run.kernels:
+        return "No kernels were kept in this recording; 2 shows where the time went."
+    statuses = {process.attached.cuda_status for process in run.processes.values()}
+    reasons = sorted(status for status in statuses if status != "tracing")
+    if run.unseen_reason:
+        # Without access to CUDA this cannot be known.
+        reasons = [run.unseen_reason, *(status for status in reasons if status != "no CUDA")]
+    if reasons == ["no CUDA"]:
+        return "No GPU work is seen in this run: the program did not load CUDA."
+    if reasons:
+        return f"No GPU work is seen in this run: {'; '.join(reasons)}"
+    if run.is_active:
+        return "No GPU work so far."
+    return "The program ran nothing on a GPU."
+
+
+# What a view of runs shows while there is none.
+
+
+# What shares are of, where that is not the steady steps; and a stretch of steps, drawn out.
+
+
+def scope_rows(model: Model, width: int, instead: str = "") -> list[Row]:
+    """A row that names the scope; none where it is the usual one. `instead` is what a view shows
+    that does not follow it."""
+    if model.run is None or (model.scope is None and not model.ranks):
+        return []
+    from gputui.report.explain.finding import rank_names
+    from gputui.report.scope import STEADY, in_words
+
+    words = in_words(model.run, model.scope or STEADY)
+    if instead and model.scope is not None:
+        words = f"{instead}, not {words}"
+    back = " back to the steady steps"
+    if model.ranks:
+        words, back = f"{rank_names(model.ranks)}: {words}", " back to all ranks"
+    keys = (("   v", "key"), (" next scope   ", "dim"), ("0", "key"), (back, "dim"))
+    return [clip(((" scope  ", "label"), (words, "value"), *keys), width)]
+
+
+def dimmed(spans: Sequence[Span], inside: Sequence[bool]) -> list[Span]:
+    """Spans of one cell a column, grey where a column is not `inside`."""
+    cells = [(cell, role) for text, role in spans for cell in text]
+    shown = [
+        (cell, role if is_inside else "dim")
+        for (cell, role), is_inside in zip(cells, inside, strict=True)
+    ]
+    return [
+        ("".join(cell for cell, _ in part), role)
+        for role, part in groupby(shown, key=lambda one: one[1])
+    ]
+
+
+def panel(title: str, paragraphs: Sequence[Row], width: int, height: int) -> list[Row]:
+    """A block of text in the middle of an empty view."""
+    inner = max((sum(len(text) for text, _ in row) for row in paragraphs), default=0)
+    left = " " * max(0, (width - max(inner, len(title))) // 2)
+    top = max(0, (height - len(paragraphs) - 2) // 3)
+    rows: list[Row] = [()] * top
+    rows.append(((left, "text"), (title, "title")))
+    rows.append(())
+    rows.extend(((left, "text"), *row) for row in paragraphs)
+    return rows
+
+
+def no_run(model: Model, width: int, height: int, text: str = "") -> list[Row]:
+    """A view of runs while there is none: how to start one, or why none will come."""
+    if model.failure or model.remark:
+        why = model.failure or model.remark
+        return panel("No run", wrap(why, max(20, width - 4), "warn"), width, height)
+    if model.is_opening:
+        return panel("Opening", [(("reading what there is to show…", "text"),)], width, height)
+    rows: list[Row] = [((text, "text"),)] if text else []
+    if model.can_start:
+        rows += [
+            (("w", "key"), ("              choose a workload and start it", "text")),
+            (("gputui -- CMD", "key"), ("  runs a program of yours", "text")),
+            (("7", "key"), ("              shows the runs that were recorded", "text")),
+        ]
+    elif model.hosts is not None:
+        text = f"the GPUs of {model.host} are in GPUs: 6 shows them, and all hosts"
+        rows = [((text, "text"),)]
+    else:
+        held = "holds no run" if model.lost_end else "holds no run so far"
+        rows = [((f"the recording {held}", "text"),)]
+    return panel("No run yet", rows, width, height)
+
 
 # Alerts that last: a line each, and the mark beside what they are about.
 
