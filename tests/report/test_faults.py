@@ -97,6 +97,7 @@ SILENT = {
     # It reads each token before it goes on to the next: 24 % of each step.
     "healthy_decode": "PARTLY IDLE",
     "healthy_copy": "HEALTHY",
+    "pathology_vit_pretrain": "HEALTHY",
     "healthy_server": "WAITS FOR WORK",
     "tensor_cores-cure": "HEALTHY",
     "odd_shapes-cure": "HEALTHY",

@@ -32,6 +32,7 @@ from gputui.report.explain.advice import (
 )
 from gputui.report.explain.analysis import Analysis
 from gputui.report.explain.finding import Gain, gain_of
+from gputui.report.explain.habits import checks_gradients
 from gputui.report.explain.lines import MOSTLY
 from gputui.report.explain.time_tree import TimeTree, in_few_steps
 
@@ -47,7 +48,10 @@ def forecast(analysis: Analysis, tree: TimeTree, leaf: Leaf, share: float) -> Ga
     """What curing a leaf gains, of which `share` of the time, 0 to 1, is to blame."""
     step = _Step(analysis, tree)
     model = _MODELS.get(leaf)
-    if LEAVES[leaf].is_idle and in_few_steps(tree, tree.leaves[leaf]) is not None:
+    if leaf in _OF_CHECKS and checks_gradients(analysis):
+        return _checks(step)
+    is_away = LEAVES[leaf].is_idle and leaf is not Leaf.LAUNCH
+    if is_away and in_few_steps(tree, tree.leaves[leaf]) is not None:
         return GainForecast(gain_of((1.0 - STAYS) * share, max(share, beyond_usual(tree))))
     if model is not None:
         return model(step, share)
@@ -286,6 +290,20 @@ def _launch(step: _Step, share: float) -> GainForecast:
     fused = max(0.6 * elementwise, FUSED_AWAY * step.short_kernels)
     most = share + calls + FOLLOWS * step.share(Leaf.SYNC) + fused - least_gap
     return GainForecast(gain_of(least, most))
+
+
+_OF_CHECKS = (Leaf.SYNC, Leaf.LAUNCH, Leaf.HOST)
+
+KEEPS_CHECKING = 0.5
+"""Part of what the CPU is at that goes at least without autograd's anomaly mode, which keeps a
+stack of Python for each operation, launches two kernels for each gradient and reads their
+result."""
+
+
+def _checks(step: _Step) -> GainForecast:
+    """All of it is of the checks, whatever leaf it lies under, but launching what is computed."""
+    share = step.share(*_OF_CHECKS)
+    return GainForecast(gain_of(KEEPS_CHECKING * share, share + 0.5 * step.short_kernels))
 
 
 CPU_LIMITS = 0.35
