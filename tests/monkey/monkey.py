@@ -22,7 +22,6 @@ import sys
 import tempfile
 import termios
 import time
-from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
@@ -51,6 +50,9 @@ QUESTIONS = (b"Quit?", b"Stop the run?", b"Detach?")
 
 MOVES = (b"\x1b[A", b"\x1b[B", b"\x1b[C", b"\x1b[D", b"\t", b"\x1b[Z")
 """What goes to another button of a question; No has the focus when it opens."""
+
+ANSWERED_WITHIN, ANSWERED_BEFORE = 100, 20
+"""How many events after a question was drawn, and before it is, one may be its answer."""
 
 KEYS = (
     b"\x1b[A", b"\x1b[B", b"\x1b[C", b"\x1b[D", b"\x1b[5~", b"\x1b[6~", b"\x1b[H", b"\x1b[F", b"\t",
@@ -87,7 +89,7 @@ class Monkey:
         self.letters = LETTERS + (AGREES if agrees else "")
         self.seen = bytearray()
         self.has_agreed = False
-        self._last_sent: deque[bytes] = deque(maxlen=60)
+        self._sent: list[tuple[int, bytes]] = []  # and how much had been drawn before
         self.status: int | None = None
         self.pid, self.terminal = pty.fork()
         if self.pid == 0:
@@ -108,28 +110,35 @@ class Monkey:
                 return number
             event = self._event()
             self.has_agreed |= any(ord(letter) in event for letter in AGREES)
-            self._last_sent.append(event)
+            self._sent.append((len(self.seen), event))
             self._send(event)
         return events
 
     def may_have_agreed(self) -> bool:
-        """Whether the run may have been ended by an answer: y was typed, or a question was asked
-        and one of the last keys went to another of its buttons and a later one pressed it, or the
+        """Whether the run may have been ended by an answer: y was typed, or, while a question may
+        have been open, a key went to another of its buttons and a later one pressed it, or the
         mouse did.
 
-        The last keys, as what is drawn comes later than what is typed: of keys that were sent
-        before a question was seen nobody can say whether it had them. So an ending without consent
-        is excused at times; in half a million keys it is not each time.
+        May, as what is drawn comes later than what is typed: whether a question had a key nobody
+        can say from outside. So an ending without consent is excused at times; in half a million
+        keys it is not each time.
         """
-        if self.has_agreed or not any(title in self.seen for title in QUESTIONS):
-            return self.has_agreed
-        has_moved = False
-        for event in self._last_sent:
-            if event.startswith(b"\x1b[<0;") and event.endswith(b"M"):
+        if self.has_agreed:
+            return True
+        asked = [
+            title.start() for title in re.finditer(b"|".join(map(re.escape, QUESTIONS)), self.seen)
+        ]
+        drawn_at = [drawn for drawn, _ in self._sent] + [len(self.seen)] * ANSWERED_BEFORE
+        for number, (_, event) in enumerate(self._sent):
+            window = self._sent[max(0, number - ANSWERED_WITHIN) : number]
+            is_click = event.startswith(b"\x1b[<0;") and event.endswith(b"M")
+            is_press = event[:1] in (b"\r", b"\n", b" ") and any(
+                sent in MOVES for _, sent in window
+            )
+            since = window[0][0] if window else 0
+            until = drawn_at[number + ANSWERED_BEFORE]
+            if (is_click or is_press) and any(since <= title <= until for title in asked):
                 return True
-            if has_moved and event[:1] in (b"\r", b"\n", b" "):
-                return True
-            has_moved |= event in MOVES
         return False
 
     def answers(self) -> None:

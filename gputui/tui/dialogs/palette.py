@@ -10,12 +10,15 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
+from textual import events
 from textual.app import ComposeResult
 from textual.await_complete import AwaitComplete
 from textual.command import CommandList, CommandPalette, DiscoveryHit, Hit, Hits, Provider
 from textual.content import Content
 from textual.css.query import NoMatches
-from textual.geometry import Size
+from textual.errors import NoWidget
+from textual.geometry import Region, Size
+from textual.widget import Widget
 from textual.widgets import OptionList
 from textual.worker import Worker
 
@@ -231,10 +234,21 @@ class Palette(CommandPalette):
         for part in super().compose():
             yield _Commands() if isinstance(part, CommandList) else part
 
-    def on_mount(self) -> None:
-        """Close, where that was asked for by keys that came with the colon."""
-        if self._closes_at_once:
+    def on_mount(self, event: events.Mount) -> None:
+        """Close, where that was asked for by keys that came with the colon. Where the program ends
+        meanwhile, there is no screen below any more, for which Textual's own handler looks."""
+        if len(self.app.screen_stack) < 2:
+            event.prevent_default()
+        elif self._closes_at_once:
             self.call_later(self._close)
+
+    def get_widget_at(self, x: int, y: int) -> tuple[Widget, Region]:
+        """The palette itself where there is nothing: a click may be of a size that is no more, and
+        Textual, which looks whether it was beside the palette, fails (NoWidget)."""
+        try:
+            return super().get_widget_at(x, y)
+        except NoWidget:
+            return self, self.region
 
     def dismiss(self, result: None = None) -> AwaitComplete:
         """Close, once. Not before it is mounted: Textual then looks for the screen below it."""

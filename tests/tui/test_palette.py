@@ -1,0 +1,29 @@
+"""Textual's palette where the program ends, or the terminal changes, as it is opened."""
+
+from __future__ import annotations
+
+from textual import events
+
+from gputui.tui.dialogs.palette import Palette
+from tests.tui import scripted
+from tests.tui.conftest import Show
+
+
+async def test_a_palette_may_be_taken_away_before_it_is_there(show: Show) -> None:
+    async with show(scripted.gpu_session(1, quiet=3), (80, 24)) as shown:
+        shown.app.push_screen(Palette())
+        await shown.app.pop_screen()
+        await shown.settle()
+
+
+async def test_a_click_outside_of_all_closes_the_palette(show: Show) -> None:
+    """One that was sent at a larger size."""
+    async with show(scripted.gpu_session(1, quiet=3), (80, 24)) as shown:
+        palette = Palette()
+        await shown.app.push_screen(palette)
+        x = y = 500
+        palette.post_message(
+            events.Click(palette, x, y, 0, 0, 1, False, False, False, screen_x=x, screen_y=y)
+        )
+        await shown.settle()
+        assert not isinstance(shown.app.screen, Palette)
