@@ -25,12 +25,14 @@ from gputui.report.explain.leaves import (
     Counted,
     Moved,
     Part,
+    marked_steps,
+    overlapping,
     scope_of,
     settle,
     settled_block,
+    step_lengths,
     together,
 )
-from gputui.report.explain.program_marks import marked_steps, overlapping, step_lengths
 from gputui.report.explain.rank_waits import (
     STEPS_ALIKE,
     Exposed,
