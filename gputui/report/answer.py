@@ -204,6 +204,12 @@ def _of_run(analysis: Analysis) -> list[Group]:
     for gpu in (sorted(analysis.devices) or sorted(session.gpus))[:MOST_GPUS]:
         if figures := _gpu(session, run.readings, gpu, run, energies):
             where.append(Line(f"GPU {gpu}", figures, 5))
+    benchmark = _benchmark(run, tree)
+    verdict_lines = why(conclusion_of_run) if conclusion_of_run is not None else _why_not(run)
+    beside = also(findings(analysis), conclusion_of_run)
+    if benchmark:  # it does on purpose what it measures
+        verdict_lines = [line for line in verdict_lines if line.label != "Try"]
+        beside = [line for line in beside if not line.text.startswith("Try: ")]
     notes = [Line("note", remark.line, 1) for remark in remarks(run)]
     if clocks := clocks_line(session, run):
         notes.insert(0, Line("note", clocks, 1))
@@ -214,12 +220,10 @@ def _of_run(analysis: Analysis) -> list[Group]:
     return [
         [Line("", _title(run))],
         _alerts(session, run),
-        _benchmark(run, tree),
-        why(conclusion_of_run) if conclusion_of_run is not None else _why_not(run),
+        benchmark,
+        verdict_lines,
         where,
-        also(findings(analysis), conclusion_of_run)
-        + [Line("also", text, 6) for text in interruptions(conclusion_of_run)]
-        + notes,
+        beside + [Line("also", text, 6) for text in interruptions(conclusion_of_run)] + notes,
     ]
 
 

@@ -379,9 +379,13 @@ def _named_step(run: Run, tree: TimeTree) -> str:
             f"The program marks these steps ({tree.marked_by}). They were not recognized one by"
             " one: shares are of the time around them."
         )
+    if run.started.captured_part is not None:
+        return ""  # its ranges are of the whole program
     own = Counter[str]()
     for each in run.ranges.values():
         name = each.definition.name
+        if run.processes[each.definition.process].attached.rank in tree.apart:
+            continue
         if name == run.started.step_range or is_step_name(name):
             own[name.rstrip(" #_:0123456789")] += each.cpu.count
     if own:

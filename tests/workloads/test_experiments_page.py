@@ -58,6 +58,7 @@ def test_the_answer_of_a_benchmark_says_that_its_steps_are_of_rows(name: str, ro
     assert "slow step" not in said
     assert "longer than the one before" not in said
     assert "arbage" not in said
+    assert "Try" not in {line.label for group in answer(session, run) for line in group}
 
 
 def test_the_answer_of_a_training_is_of_one_kind_of_steps() -> None:
