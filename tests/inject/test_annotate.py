@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 import re
 import sys
+import types
 from dataclasses import dataclass
 
 import pytest
 
 from gputui.inject.environment import HOOK, capture_environment
+from gputui.inject.hook import torch_ranges
 from gputui.ring.layout import RecordKind
 from tests.inject.recorded import recorded
 from tests.inject.traced import environment, run
@@ -309,6 +311,25 @@ def test_the_turns_of_continuous_batching_have_ranges_without_being_asked(tmp_pa
     assert turns == [f"continuous_batching [{kind}]" for kind in kinds]
     assert names[:3] == ["continuous_batching: schedule", turns[0], "continuous_batching: update"]
     assert [word for word, *_ in outcome.trace.ranges()].count("pop") == len(names)
+
+
+def test_what_was_put_around_the_turns_is_taken_back():
+    """As on detaching; not what the program has replaced since."""
+    engine = types.ModuleType("engine")
+    exec(ENGINE, engine.__dict__)
+    processor = engine.ContinuousBatchProcessor
+    before = dict(vars(processor))
+    ranges = types.SimpleNamespace(
+        push=print, pop=print, handle=str, around=lambda made, _: lambda *given: made(*given)
+    )
+    replaced = torch_ranges.annotate_engine(engine, ranges)
+    assert vars(processor)["update_batch"] is not before["update_batch"]
+    processor.prepare_next_batch = own = print
+    for each in replaced:
+        each.remove()
+    after = dict(vars(processor))
+    assert after.pop("prepare_next_batch") is own
+    assert after == {name: before[name] for name in after}
 
 
 def test_a_program_without_torch_is_left_alone(tmp_path):
