@@ -136,8 +136,13 @@ async def test_a_step_of_each_rank_lies_on_one_axis_and_lateness_over_the_steps(
         [[header(), *job_events(ranks), *job_events(ranks)[2:]], lanes], (120, 50)
     ) as s:
         await s.press("1", "6")
-        [late] = [line for line in s.lines if line.startswith(" rank 1") and "40.0 ms" in line]
-        assert "▆" * 50 in late
+        title = next(n for n, line in enumerate(s.lines) if "Waiting for other ranks" in line)
+        assert title < next(n for n, line in enumerate(s.lines) if line.startswith("─ Ranks "))
+        waiting, late = s.lines[title + 1 : title + 3]
+        assert waiting.startswith(" rank 0")  # by number: the late one is the light row
+        assert "█" * 50 in waiting
+        assert waiting.endswith("40.0 ms")
+        assert late.split() == ["rank", "1", "0", "ns"]
         assert "A step of each rank  1.20 ms" in s.text
         first, second = (
             next(
@@ -150,6 +155,25 @@ async def test_a_step_of_each_rank_lies_on_one_axis_and_lateness_over_the_steps(
         assert "╱" * 40 in first
         assert "╱" not in second
         assert second.index("░") - first.index("░") == pytest.approx(0.2 / 1.2 * 107, abs=2)
+
+
+@pytest.mark.parametrize("size", [(80, 24), (120, 40), (200, 50)], ids=str)
+async def test_many_ranks_share_the_rows_of_the_map(show: Show, size: tuple[int, int]) -> None:
+    ranks = [rank() for _ in range(64)]
+    ranks[37] = rank(wait=40_000_000)
+    events = [*job_events(ranks), *job_events(ranks)[2:]]
+    async with show([[header(), *events]], size) as s:
+        await s.press("1", "6")
+        lines = s.lines
+        if "Waiting for other ranks" not in s.text:
+            assert size[1] == 24  # the table and the answer come first
+            return
+        title = next(n for n, line in enumerate(lines) if "Waiting for other ranks" in line)
+        rows = [line for line in lines[title + 1 :] if line.startswith(" rank ") and "█" in line]
+        first, last = re.findall(r"rank (\d+)–(\d+)", "\n".join(rows))[0]
+        assert int(first) == 0
+        assert int(last) > 0
+        assert all(len(line) <= size[0] for line in lines)
 
 
 @pytest.mark.parametrize(

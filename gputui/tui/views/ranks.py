@@ -16,9 +16,8 @@ from gputui.report.explain.ranks import Lateness, late_over_steps
 from gputui.report.tables.ranks import RANKS, ranks_side_by_side, why_unknown
 from gputui.state import Run, Session
 from gputui.tui.model import Model
-from gputui.tui.widgets.canvas import Row, Span, chosen_row, fit, heading, nice_top, wrap
+from gputui.tui.widgets.canvas import Row, Span, chosen_row, fit, heading, wrap
 from gputui.tui.widgets.causes import amount, hundred_bar, look
-from gputui.tui.widgets.chart import spark
 from gputui.tui.widgets.run import no_run, scope_rows
 from gputui.tui.widgets.table import Move, column, column_at, declared, table_rows
 from gputui.tui.widgets.view import (
@@ -164,8 +163,14 @@ ALIKE = 0.01
 SHOWN = 3
 """Ranks that are not late and stand by themselves, before those like them are folded."""
 
-LATE_LABEL, LATE_FIGURE = 12, 10
-"""Cells beside the line of a rank's lateness."""
+HEAT_LABEL, HEAT_FIGURE = 12, 10
+"""Cells beside the row of a rank in the map of waits."""
+
+HEAT = " ░▒▓█"
+"""From no wait to the longest: told by ink, so that it needs no colour."""
+
+_TALL = 30
+"""Lines from which the map has room above the table: below it is under it."""
 
 _COLUMNS = (
     "rank", "host", "gpu", "late_percent", "late_ns", "other_rank_percent", "busy_percent",
@@ -247,12 +252,16 @@ class RanksView(View):
         note = "m: the other views of this one"
         if any(one.late is not None for one in ranks):
             note = f"the latest first, {note}"
+        if height >= _TALL:
+            rows += self._heat(ranks, width, min(len(ranks) + 2, height // 3))
         rows.append(heading(f"Ranks  {len(ranks)}", width, note))
         self._listed = list(ranks) if self._open else folded(ranks, late)
         keys: list[Hashable] = [_key(one) for one in self._listed]
         window = self.cursor.window(keys, max(3, min(len(keys), (height - len(rows)) * 2 // 3)))
         rows += self._table(width, window, len(rows))
-        rows += self._over_steps(ranks, width, height - len(rows) - 1)
+        if height < _TALL:
+            heat = self._heat(ranks, width, height - len(rows) - 1)
+            rows += [(), *heat[:-1]] if heat else []
         rows += self._bars(width, height - len(rows) - 1)
         return (rows + self._timeline(width, height - len(rows) - 1))[:height]
 
@@ -353,28 +362,38 @@ class RanksView(View):
             rows.append(row)
         return rows
 
-    def _over_steps(self, ranks: list[RankTime], width: int, height: int) -> list[Row]:
-        """How late those that are listed came, over the steps."""
-        columns = max(2, width - LATE_LABEL - LATE_FIGURE)
-        late = late_over_steps(ranks, columns)
-        listed = [one for one in self._listed if isinstance(one, RankTime)]
-        shown = [one for one in listed if (one.process, one.device) in late][: height - 2]
-        if height < 3 or not shown:
+    def _heat(self, ranks: list[RankTime], width: int, height: int) -> list[Row]:
+        """How long each rank waited for others, over the steps: the late one is the light row.
+        Where there are more ranks than rows several share one, which shows the longest wait."""
+        late = late_over_steps(ranks, max(2, width - HEAT_LABEL - HEAT_FIGURE))
+        shown = sorted((one for one in ranks if (one.process, one.device) in late),
+                       key=lambda one: one.rank)  # fmt: skip
+        if height < 4 or not shown:
             return []
-        highest = nice_top(max(ns for values in late.values() for ns in values))
-        note = f"to {duration(highest)}, newest right"
-        rows: list[Row] = [(), heading("Late by, over the steps", width, note)]
-        for one in shown:
-            values = late[one.process, one.device or 0]
-            line = [values[at * len(values) // columns] for at in range(columns)]
+        latest = [max(values) for values in zip(*late.values(), strict=True)]
+        each = -(-len(shown) // (height - 2))
+        groups = [shown[first : first + each] for first in range(0, len(shown), each)]
+        waits = [
+            [most - min(late[one.process, one.device or 0][step] for one in group)
+             for step, most in enumerate(latest)]
+            for group in groups
+        ]  # fmt: skip
+        highest = max(map(max, waits)) or 1.0
+        columns = max(2, width - HEAT_LABEL - HEAT_FIGURE)
+        note = f"to {duration(highest)} {HEAT[1:]}, newest right"
+        rows: list[Row] = [heading("Waiting for other ranks, by step", width, note)]
+        for group, values in zip(groups, waits, strict=True):
+            line = [values[x * len(values) // columns] / highest for x in range(columns)]
+            ink = "".join(HEAT[min(len(HEAT) - 1, round(part * (len(HEAT) - 1)))] for part in line)
+            last = f"–{group[-1].rank}" if len(group) > 1 else ""
             rows.append(
                 (
-                    (f" rank {one.rank}".ljust(LATE_LABEL), "dim"),
-                    (spark([*line], highest), "cause-rank"),
-                    (duration(sum(values) / len(values)).rjust(LATE_FIGURE), "value"),
+                    (f" rank {group[0].rank}{last}".ljust(HEAT_LABEL), "dim"),
+                    (ink, "cause-rank"),
+                    (duration(sum(values) / len(values)).rjust(HEAT_FIGURE), "value"),
                 )
             )
-        return rows
+        return [*rows, ()]
 
     def _timeline(self, width: int, height: int) -> list[Row]:
         """A step of each rank, on one time axis."""
