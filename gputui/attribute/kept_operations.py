@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from dataclasses import dataclass
 
 import numpy as np
+from msgspec.structs import replace
 
 from gputui.attribute.arrays import Int64s
 from gputui.model.events import StepLanes, StepOperations
@@ -23,9 +24,13 @@ MOST_HELD = 100_000
 MOST_OF_A_KIND = 20_000
 """Operations, calls and ranges of a step that are kept: the first of each, the longest ranges."""
 
+EARLY_NS = 10_000_000_000
+"""So long a step is kept at each collection: a run of seconds, of which the first steps are others
+than most, has some that say something."""
+
 LEAST_PAUSE_NS, MOST_PAUSE_NS = 2_000_000_000, 60_000_000_000
-"""Between two kept steps, at least, and at most where `BYTES_A_SECOND` allows it: in between a
-quarter of the time that the process has been seen, so that a short run has several."""
+"""Between two kept steps after that, at least and at most, where `BYTES_A_SECOND` allows it: in
+between a quarter of the time that the process has been seen."""
 
 FIRST_BYTES, BYTES_A_SECOND = 256 << 10, 250
 """What kept steps may take of a recording, packed: at once, and on average after that."""
@@ -33,13 +38,14 @@ FIRST_BYTES, BYTES_A_SECOND = 256 << 10, 250
 AWAITED_NS = 10_000_000_000
 """After so long without a step that ended no records are held until the next pause is over."""
 
-SETTLING = 3
+SETTLING = 2
 """Collections after which the ranges of a step are complete: they wait for what they launched."""
 
 _OPERATIONS = (TraceKind.KERNEL, TraceKind.COPY, TraceKind.SET, TraceKind.GRAPH)
 
 
-class _Settling(NamedTuple):
+@dataclass(slots=True, eq=False)
+class _Settling:
     """A step whose ranges are not complete."""
 
     step: StepLanes
@@ -49,6 +55,8 @@ class _Settling(NamedTuple):
     calls: Slots
     left_out: int
     ranges: list[Slots]
+    collections: int = SETTLING
+    """Until they are."""
 
 
 class KeptOperations:
@@ -57,17 +65,18 @@ class KeptOperations:
 
     def __init__(self) -> None:
         self._parts: deque[Slots] = deque()
+        self._new: list[Slots] = []
+        """Those since the last collection."""
         self._held = 0
         self._names: dict[str, int] = {}
         self._began_ns = 0
         self._due_ns = 0
         self._open_ns: int | None = 0
-        """Since when records are held; from the first one on at first."""
+        """Since when records are held, or when a step was kept last; from the first one on."""
         self._known_ns = 0
         """From when on all of them are."""
         self._spent = 0
         self._settling: list[_Settling] = []
-        self._collections = 0
 
     @property
     def is_open(self) -> bool:
@@ -83,6 +92,7 @@ class KeptOperations:
         if not len(records):
             return
         self._parts.append(records)
+        self._new.append(records)
         self._held += len(records)
         while self._held > MOST_HELD and len(self._parts) > 1:
             first = self._parts.popleft()
@@ -95,59 +105,60 @@ class KeptOperations:
         be kept; they come some collections later."""
         if not self._began_ns:
             self._began_ns = self._open_ns = now_ns
-        if self._settling:
-            self._collections += 1
-            self._take_ranges()
-            if not ended and self._collections < SETTLING:
-                return []
-            names = {number: text for text, number in self._names.items()}
-            kept = [_settled(each, names) for each in self._settling]
-            self._close(now_ns, sum(len(event.packed) for event in kept))
-            return kept
         if self._open_ns is None:
             if now_ns >= self._due_ns and not ended:
                 self._open_ns = self._known_ns = now_ns
             return []
-        known = [step for step in steps if step.start_ns >= self._known_ns]
-        if known:
-            chosen = {id(step): step for step in (known[-1], max(known, key=_length_ns))}
-            held = np.concatenate([np.zeros(0, TRACE), *self._parts])
-            self._settling = [
-                each for step in chosen.values() if (each := _begun(step, held)) is not None
-            ]
-            self._collections = 0
-            if self._settling and not ended:
-                self._take_ranges()
-            if ended and self._settling:
-                return self.collect((), now_ns, ended)
-        elif now_ns - self._open_ns > AWAITED_NS:
-            self._close(now_ns, 0)
-        return []
-
-    def _close(self, now_ns: int, spent: int) -> None:
-        self._parts.clear()
-        self._held, self._open_ns, self._settling = 0, None, []
-        self._spent += spent
-        pause_ns = min(max(LEAST_PAUSE_NS, (now_ns - self._began_ns) // 4), MOST_PAUSE_NS)
-        allowed_ns = (self._spent - FIRST_BYTES) * 1_000_000_000 // BYTES_A_SECOND
-        self._due_ns = max(now_ns + pause_ns, self._began_ns + allowed_ns)
-
-    def _take_ranges(self) -> None:
-        """Those of the steps from what is held, which is let go."""
-        held = np.concatenate([np.zeros(0, TRACE), *self._parts])
-        ranges = held[held["kind"] == TraceKind.RANGE]
+        if now_ns >= self._due_ns or ended:
+            self._begin(steps, now_ns)
+        new = np.concatenate([np.zeros(0, TRACE), *self._new])
+        ranges = new[new["kind"] == TraceKind.RANGE]
+        self._new = []
         for each in self._settling:
             each.ranges.append(_within(ranges, each.first_ns, _end_ns(each.step)))
-        self._parts.clear()
-        self._held = 0
+            each.collections -= 1
+        done = [each for each in self._settling if ended or each.collections < 0]
+        self._settling = [each for each in self._settling if each not in done]
+        names = {number: text for text, number in self._names.items()}
+        kept = [_settled(each, names, now_ns) for each in done]
+        self._spent += sum(len(event.packed) for event in kept)
+        if kept:
+            self._wait(now_ns)
+        elif now_ns >= self._due_ns and now_ns - self._open_ns > AWAITED_NS:
+            self._wait(now_ns, at_least_ns=LEAST_PAUSE_NS)
+        if not self._settling and now_ns < self._due_ns:
+            self._parts.clear()
+            self._held, self._open_ns = 0, None
+        return kept
+
+    def _begin(self, steps: Sequence[StepLanes], now_ns: int) -> None:
+        known = [step for step in steps if step.start_ns >= self._known_ns]
+        if not known:
+            return
+        held = np.concatenate([np.zeros(0, TRACE), *self._parts])
+        chosen = {id(step): step for step in (known[-1], max(known, key=_length_ns))}
+        begun = [each for step in chosen.values() if (each := _begun(step, held)) is not None]
+        if begun:
+            self._settling += begun
+            self._open_ns = now_ns
+            self._wait(now_ns)
+
+    def _wait(self, now_ns: int, at_least_ns: int = 0) -> None:
+        """Until when no further step is kept."""
+        seen_ns = now_ns - self._began_ns
+        if seen_ns >= EARLY_NS:
+            at_least_ns = min(max(LEAST_PAUSE_NS, seen_ns // 4), MOST_PAUSE_NS)
+        allowed_ns = (self._spent - FIRST_BYTES) * 1_000_000_000 // BYTES_A_SECOND
+        self._due_ns = max(now_ns + at_least_ns, self._began_ns + allowed_ns)
 
 
-def _settled(of: _Settling, names: Mapping[int, str]) -> StepOperations:
+def _settled(of: _Settling, names: Mapping[int, str], now_ns: int) -> StepOperations:
     ranges = np.concatenate(of.ranges)
     order = np.argsort(ranges["start"] - ranges["end"], kind="stable")
     chosen = ranges[order[:MOST_OF_A_KIND]]
     left_out = of.left_out + len(ranges) - len(chosen)
-    return pack(of.step, np.concatenate((of.operations, of.calls, chosen)), names, left_out)
+    records = np.concatenate((of.operations, of.calls, chosen))
+    return pack(replace(of.step, time_ns=now_ns), records, names, left_out)
 
 
 def _length_ns(step: StepLanes) -> int:

@@ -124,11 +124,13 @@ def test_pauses_grow_and_what_they_cost_is_bounded() -> None:
             spent += len(event.packed)
             moments.append(second)
     pauses = np.diff(moments)
-    assert pauses[0] <= 8  # three collections until ranges are complete, two of pause
+    early = kept_operations.EARLY_NS // SECOND
+    assert set(pauses[: early - 2]) == {1}  # of a run of seconds each collection has one
     assert len(moments) > 20
     assert pauses[-1] > 50
     most = kept_operations.FIRST_BYTES + 3600 * kept_operations.BYTES_A_SECOND
-    assert spent <= most + spent / len(moments)
+    # What is on its way when the limit is met comes yet.
+    assert spent <= most + kept_operations.SETTLING * spent / len(moments)
 
 
 def test_what_is_held_while_no_step_ends_is_bounded() -> None:
