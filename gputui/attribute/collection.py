@@ -157,7 +157,7 @@ class TraceSink:
                 numbers = self._numbers[place] = np.append(numbers, new)
             records["name"] = numbers[calls["name"]]
             if writer.is_open:
-                writer.append(records.copy())
+                writer.append(records.copy() if place + 1 < len(self._writers) else records)
 
     def operations(
         self,

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 import numpy as np
 from msgspec.structs import replace
 
-from gputui.attribute.arrays import Int64s
 from gputui.model.events import StepLanes, StepOperations
 from gputui.store.kept_steps import pack
 from gputui.store.trace import TRACE, Slots, TraceKind
@@ -42,6 +41,7 @@ SETTLING = 2
 """Collections after which the ranges of a step are complete: they wait for what they launched."""
 
 _OPERATIONS = (TraceKind.KERNEL, TraceKind.COPY, TraceKind.SET, TraceKind.GRAPH)
+_WANTED = (TraceKind.RANGE, TraceKind.CALL, *_OPERATIONS)
 
 
 @dataclass(slots=True, eq=False)
@@ -88,8 +88,8 @@ class KeptOperations:
         return self._names.setdefault(text, len(self._names) + 1)
 
     def append(self, records: Slots) -> None:
-        """Hold records; beyond the limit the oldest are let go."""
-        if not len(records):
+        """Hold records, operations or such of one kind; beyond the limit the oldest are let go."""
+        if not len(records) or records["kind"][0] not in _WANTED:
             return
         self._parts.append(records)
         self._new.append(records)
@@ -97,8 +97,8 @@ class KeptOperations:
         while self._held > MOST_HELD and len(self._parts) > 1:
             first = self._parts.popleft()
             self._held -= len(first)
-            if len(operations := first[np.isin(first["kind"], _OPERATIONS)]):
-                self._known_ns = max(self._known_ns, int(operations["end"].max()))
+            if first["kind"][0] in _OPERATIONS:
+                self._known_ns = max(self._known_ns, int(first["end"].max()))
 
     def collect(self, steps: Sequence[StepLanes], now_ns: int, ended: bool) -> list[StepOperations]:
         """Of the steps that were kept in parts now, a usual one last, those whose operations are to
@@ -111,8 +111,7 @@ class KeptOperations:
             return []
         if now_ns >= self._due_ns or ended:
             self._begin(steps, now_ns)
-        new = np.concatenate([np.zeros(0, TRACE), *self._new])
-        ranges = new[new["kind"] == TraceKind.RANGE]
+        ranges = [part for part in self._new if part["kind"][0] == TraceKind.RANGE]
         self._new = []
         for each in self._settling:
             each.ranges.append(_within(ranges, each.first_ns, _end_ns(each.step)))
@@ -135,9 +134,9 @@ class KeptOperations:
         known = [step for step in steps if step.start_ns >= self._known_ns]
         if not known:
             return
-        held = np.concatenate([np.zeros(0, TRACE), *self._parts])
         chosen = {id(step): step for step in (known[-1], max(known, key=_length_ns))}
-        begun = [each for step in chosen.values() if (each := _begun(step, held)) is not None]
+        parts = list(self._parts)
+        begun = [each for step in chosen.values() if (each := _begun(step, parts)) is not None]
         if begun:
             self._settling += begun
             self._open_ns = now_ns
@@ -169,21 +168,32 @@ def _end_ns(step: StepLanes) -> int:
     return step.start_ns + step.duration_ns
 
 
-def _within(records: Slots, first_ns: int, end_ns: int) -> Slots:
-    return records[(records["start"] < end_ns) & (records["end"] > first_ns)]
+def _within(parts: Sequence[Slots], first_ns: int, end_ns: int) -> Slots:
+    """Records that went on between two moments; most parts lie beside them."""
+    inside = [np.zeros(0, TRACE)]
+    for part in parts:
+        touches = (part["start"] < end_ns) & (part["end"] > first_ns)
+        if touches.any():
+            inside.append(part[touches])
+    return np.concatenate(inside)
 
 
-def _begun(step: StepLanes, held: Slots) -> _Settling | None:
+def _begun(step: StepLanes, parts: Sequence[Slots]) -> _Settling | None:
     """A step with its operations and their calls, which are here when it has been kept."""
-    kinds = held["kind"]
-    operations = _within(held[np.isin(kinds, _OPERATIONS)], step.start_ns, _end_ns(step))
+    of_devices = [part for part in parts if part["kind"][0] in _OPERATIONS]
+    of_threads = [part for part in parts if part["kind"][0] == TraceKind.CALL]
+    operations = _within(of_devices, step.start_ns, _end_ns(step))
     if not len(operations):
         return None
-    calls = held[kinds == TraceKind.CALL]
-    launched: Int64s = operations["correlation"][operations["correlation"] > 0]
-    is_launch = np.isin(calls["correlation"], launched)
-    is_inside = (calls["start"] < _end_ns(step)) & (calls["end"] > step.start_ns)
-    calls = np.concatenate((calls[is_launch], calls[is_inside & ~is_launch]))
+    launched = np.unique(operations["correlation"][operations["correlation"] > 0])
+    launches = [np.zeros(0, TRACE)]
+    for part in of_threads:
+        is_launch = np.isin(part["correlation"], launched)
+        if is_launch.any():
+            launches.append(part[is_launch])
+    calls = np.concatenate(launches)
+    others = _within(of_threads, step.start_ns, _end_ns(step))
+    calls = np.concatenate((calls, others[~np.isin(others["correlation"], launched)]))
     left_out = sum(max(0, len(some) - MOST_OF_A_KIND) for some in (operations, calls))
     operations = operations[np.argsort(operations["start"], kind="stable")]
     first_ns = min([step.start_ns, *calls["start"].tolist()])
