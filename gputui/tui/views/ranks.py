@@ -167,7 +167,7 @@ HEAT_LABEL, HEAT_FIGURE = 12, 10
 """Cells beside the row of a rank in the map of waits."""
 
 HEAT = " ░▒▓█"
-"""From no wait to the longest: told by ink, so that it needs no colour."""
+"""From no wait to the longest: by ink, so that it needs no colour."""
 
 _TALL = 30
 """Lines from which the map has room above the table: below it is under it."""
