@@ -4,8 +4,12 @@ it writes for trackers."""
 from __future__ import annotations
 
 import functools
+import gc
+import inspect
 import os
 import sys
+import types
+import warnings
 from typing import TYPE_CHECKING, Any
 
 from . import ANY, BOUND, CannotApply, Cure
@@ -31,15 +35,17 @@ class Skip(Cure):
         if not file or not name.isidentifier():
             raise CannotApply(f"{self.given}: give FILE:FUNCTION")
         owners = _owners(os.path.basename(file), name)
-        if not owners:
-            raise CannotApply(f"no function {name} is imported from {os.path.basename(file)}")
-        codes = {getattr(vars(owner)[name], "__code__", None) for owner in owners}
+        nested = _nested(os.path.basename(file), name) if not owners else []
+        if not owners and not nested:
+            raise CannotApply(f"there is no function {name} of {os.path.basename(file)}")
+        functions = nested or [vars(owner)[name] for owner in owners]
+        codes = {getattr(function, "__code__", None) for function in functions}
         frame: Any = sys._getframe()
         while frame is not None:
             if frame.f_code in codes:
                 raise CannotApply(f"steps end within {name}: without it there would be none")
             frame = frame.f_back
-        return combined(*(_skipped(owner, name) for owner in owners))
+        return combined(*(_skipped(owner, name) for owner in owners), *map(_skipped_within, nested))
 
 
 def _owners(file: str, name: str) -> list[Any]:
@@ -77,6 +83,47 @@ def _skipped(owner: Any, name: str) -> Undo:
         return _LAST[function]
 
     return replaced((owner, name, skipped))
+
+
+def _nested(file: str, name: str) -> list[Any]:
+    """The functions of a file that have the name and were made within others, wherever they are
+    held. Generators and coroutines are left out: their results come piece by piece."""
+    pieces = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
+    return [
+        each
+        for each in gc.get_objects()
+        if type(each) is types.FunctionType
+        and each.__code__.co_name == name
+        and os.path.basename(each.__code__.co_filename) == file
+        and not each.__code__.co_flags & pieces
+    ]
+
+
+def _skipped_within(function: Any) -> Undo:
+    """Where no attribute holds a function, its code is another's that calls `last`."""
+    code = function.__code__
+    original = types.FunctionType(
+        code, function.__globals__, code.co_name, function.__defaults__, function.__closure__
+    )
+    original.__kwdefaults__ = function.__kwdefaults__
+
+    def last(args: Any, kwargs: Any) -> Any:
+        if code not in _LAST:
+            _LAST[code] = original(*args, **kwargs)
+        return _LAST[code]
+
+    place = "gputui"
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of a string that is called: `last` takes its place
+        namespace: dict[str, Any] = {}
+        exec(f"def call(*args, **kwargs): return {place!r}(args, kwargs)", namespace)
+    calling = namespace["call"].__code__
+    constants = tuple(last if value == place else value for value in calling.co_consts)
+    # As many variables of the function around it as before: that is checked.
+    function.__code__ = calling.replace(
+        co_consts=constants, co_freevars=code.co_freevars, co_name=code.co_name
+    )
+    return functools.partial(setattr, function, "__code__", code)
 
 
 class NoSaves(Cure):

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
+
+import pytest
 
 import gputui.cures
 from gputui.cures import answering, cures
@@ -102,3 +105,45 @@ def test_cures_answer_findings_that_there_are() -> None:
     for cure in cures().values():
         for key in cure.answers:
             assert key in known or f'"{key}"' in explained, (cure.name, key)
+
+
+NESTED = """
+import sys
+sys.path.insert(0, {root!r})
+from gputui.cures import cures
+
+def make():
+    number = 0
+
+    def counted(step=1, *, more=0):
+        nonlocal number
+        number += step + more
+        return number
+
+    def twice(): return counted(more=1), counted(2)
+
+    return twice
+
+twice = make()
+print(*twice())
+undo = cures()["skip"]("nested.py:counted").apply(None)
+print(*twice(), *twice())
+undo()
+print(*twice())
+"""
+
+
+@pytest.mark.parametrize("version", ["", "3.8", "3.10", "3.12", "3.13"])
+def test_a_function_within_another_is_skipped_and_is_itself_again(
+    tmp_path: Path, version: str
+) -> None:
+    python = sys.executable if not version else shutil.which(f"python{version}")
+    if (
+        python is None
+        or subprocess.run([python, "-c", ""], capture_output=True, check=False).returncode
+    ):
+        pytest.skip(f"no Python {version}")
+    program = tmp_path / "nested.py"
+    program.write_text(NESTED.format(root=str(Path(gputui.__file__).parents[1])))
+    printed = subprocess.run([python, str(program)], capture_output=True, text=True, check=True)
+    assert printed.stdout.splitlines() == ["2 4", "6 6 6 6", "7 9"]
