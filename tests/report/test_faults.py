@@ -273,6 +273,18 @@ def test_a_librarys_validation_is_named() -> None:
     assert "47 % of the time: 120 batches of it between 50 steps" in found.sentence
 
 
+def test_kernels_over_strides_are_told_to_have_their_arrays_laid_out_otherwise() -> None:
+    """Nine populations as the innermost axis of a lattice; not a chain over contiguous arrays."""
+    told = {}
+    for name in ("cavity_lbm", "unfused", "gray_scott"):
+        outcome = verdict(Analysis(*recording(DATA / "gains" / f"{name}.gputui.gz")))
+        assert outcome is not None
+        told[name] = outcome.findings[0].advice
+        assert outcome.findings[0].cause == "busy.elementwise_chain"
+    assert told["cavity_lbm"].startswith("arrays in which")
+    assert not any("arrays in which" in told[name] for name in ("unfused", "gray_scott"))
+
+
 def test_forward_passes_that_are_computed_again_while_memory_is_left() -> None:
     """A LoRA fine-tuning on an H200: 131 ms a step with gradient checkpointing, 100 without."""
     found = conclusion(Analysis(*fault("checkpointing")))

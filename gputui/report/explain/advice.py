@@ -509,6 +509,30 @@ def copies_only_back(run: Run, tree: TimeTree) -> bool:
     return copies_back(run, tree) and 2 * sizes["forth"] < sizes["back"]
 
 
+_STRIDED = re.compile(r"(?<![a-z_])elementwise_kernel<")
+"""PyTorch's kernel for operands of which one is not contiguous; else it is a vectorized one."""
+
+STRIDED = 0.3
+"""Share of the kernels' time from which such kernels lead the advice: 0.45 where nine populations
+are the innermost axis (`cavity_lbm`), up to 0.21 for biases and masks that are broadcast."""
+
+CONTIGUOUS = (
+    "arrays in which what is read together lies together: the axis that x[..., i] picks from as "
+    "the first one, or .contiguous() once; then torch.compile makes one kernel of the chain"
+)
+
+
+def strided_share(analysis: Analysis) -> float:
+    """Of the kernels' time, that of elementwise kernels over operands with strides, 0 to 1."""
+    whole_ns = strided_ns = 0
+    names = analysis.kernel_names
+    for number, (_, ns) in analysis.kernel_sums.items():
+        whole_ns += ns
+        if number in names and _STRIDED.search(names[number].name):
+            strided_ns += ns
+    return strided_ns / whole_ns if whole_ns else 0.0
+
+
 def better_advice(analysis: Analysis, leaves: Mapping[Leaf, int], leaf: Leaf) -> str | None:
     """What the kernels, calls and lines of a run say of a leaf of its tree; None where nothing."""
     if leaf in _OF_TUNING and (tunes := _tuning_advice(analysis)) is not None:
@@ -527,6 +551,8 @@ def better_advice(analysis: Analysis, leaves: Mapping[Leaf, int], leaf: Leaf) ->
         if whole_ns and allocating >= AMONG_LAUNCHES * leaves.get(leaf, 0) / whole_ns:
             return f"{KEEP_BLOCKS}; then {advice or CAUSES[leaf].advice}"
         return advice
+    if leaf is Leaf.ELEMENTWISE_CHAIN:
+        return CONTIGUOUS if strided_share(analysis) >= STRIDED else None
     if leaf is Leaf.SHARED:
         return APART if shares_with_itself(analysis.run) else None
     if leaf is Leaf.DEPENDENCY and replays_graphs(analysis):
