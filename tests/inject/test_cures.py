@@ -138,12 +138,9 @@ def test_a_function_within_another_is_skipped_and_is_itself_again(
     tmp_path: Path, version: str
 ) -> None:
     python = sys.executable if not version else shutil.which(f"python{version}")
-    if (
-        python is None
-        or subprocess.run([python, "-c", ""], capture_output=True, check=False).returncode
-    ):
+    if python is None or subprocess.call([python, "-c", ""], stderr=subprocess.DEVNULL):
         pytest.skip(f"no Python {version}")
     program = tmp_path / "nested.py"
     program.write_text(NESTED.format(root=str(Path(gputui.__file__).parents[1])))
     printed = subprocess.run([python, str(program)], capture_output=True, text=True, check=True)
-    assert printed.stdout.splitlines() == ["2 4", "6 6 6 6", "7 9"]
+    assert printed.stdout.splitlines() == ["2 4", "6 6 6 6", "8 10"]
