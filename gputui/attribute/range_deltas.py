@@ -226,13 +226,14 @@ class KernelsOfRanges:
             # Kernels an instance launched before were counted in its enclosing ranges then.
             rows = rows[~_are_among(before, rows)]
             rows = rows[~_are_among(fresh, rows)]
-            fresh = np.sort(np.concatenate((fresh, rows)))
+            # Two sorted runs, which a stable sort merges: another took 2 % of the reader's time.
+            fresh = np.sort(np.concatenate((fresh, rows)), kind="stable")
             parents = self._instances.parent[rows >> _KERNEL_BITS]
             alive = self._instances.alive(parents)
             kernels = rows[alive] & _KERNEL_MASK
             rows = self._instances.rows(parents[alive]) << _KERNEL_BITS | kernels
         self._known = np.concatenate((before, fresh))
-        self._known.sort(kind="stable")  # two sorted runs
+        self._known.sort(kind="stable")  # two sorted runs again
         self._remember()
         if not len(fresh):
             return
