@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, ClassVar
 
 from textual import events
 from textual.app import ComposeResult, ScreenStackError
-from textual.containers import Container
 from textual.geometry import Size
+from textual.widgets import ContentSwitcher
 
 from gputui.tui.model import Model
 from gputui.tui.narrow_updates import NarrowCompositor
@@ -277,7 +277,7 @@ class MainScreen(ViewKeys):
         self.views: dict[str, View] = {}
         self.trail: list[str] = []
         """The views that Enter led from, in order."""
-        self.holder = Container(id="views")
+        self.holder = ContentSwitcher(id="views", initial=first)
         self.log_pane = LogPane(model)
         self.log_pane.display = False
 
@@ -390,13 +390,12 @@ class MainScreen(ViewKeys):
         # A key may come behind the one that quits: then nothing can be mounted any more.
         if name == self.current or not self.holder.is_attached:
             return
-        with self.app.batch_update():
-            self.view.display = False
-            self.current = name
-            if name in self.views:
-                self.view.is_stale = self.view.display = True
-            else:
-                await self.holder.mount(self._make(name))
+        self.current = name
+        if name in self.views:
+            self.view.is_stale = True
+            self.holder.current = name
+        else:
+            await self.holder.add_content(self._make(name), set_current=True)
         self.set_focus(self.view if self.view.can_focus else None)
         self.call_after_refresh(self.draw)
 
@@ -559,6 +558,7 @@ class MainScreen(ViewKeys):
     def _make(self, name: str) -> View:
         tab = TABS[name]
         view: View = getattr(importlib.import_module(tab.module), tab.kind)(self.model)
+        view.id = name
         self.views[name] = view
         return view
 
