@@ -9,7 +9,11 @@ import sys
 import termios
 from collections.abc import Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+from rich.console import RenderableType
+from textual.app import App
+from textual.worker import WorkerFailed
 
 from gputui.tui.early import Connection
 from gputui.tui.source import Connect, Options
@@ -18,6 +22,58 @@ if TYPE_CHECKING:
     from gputui.state import Session
     from gputui.tui.app import GputuiApp
     from gputui.tui.early import Shown
+
+
+# How the application ends: once, and after a failure with one line instead of a report.
+
+
+class Ending(App[None]):
+    """An application that keeps what it failed of, for the one who ran it to print."""
+
+    crash: BaseException | None = None
+    is_wished = False
+    """Whether it was asked to end, before it failed."""
+    outlives_terminal = False
+    """Whether a run goes on without the terminal."""
+    _leaving = False
+
+    def quit_now(self) -> None:
+        """Leave. What must be closed is closed by `run_app`, after the terminal is restored."""
+        if not self._leaving:
+            self._leaving = True
+            self.exit()
+
+    def exit(
+        self, result: None = None, return_code: int = 0, message: RenderableType | None = None
+    ) -> None:
+        """Leave because a person or a signal says so."""
+        self.is_wished = self.is_wished or self.crash is None
+        super().exit(result, return_code, message)
+
+    def hang_up(self) -> None:
+        """The terminal is gone: leave, as a shell's programs do, or without ending the run."""
+        if self.outlives_terminal:
+            super().exit()
+        else:
+            self.exit()
+
+    def _handle_exception(self, error: Exception) -> None:
+        inner = error.error if isinstance(error, WorkerFailed) else error
+        self.crash = self.crash or inner
+        super()._handle_exception(error)
+
+    def _fatal_error(self) -> None:
+        # Textual would print the local variables of every frame: other people's command lines.
+        self._close_messages_no_wait()
+
+    def panic(self, *renderables: Any) -> None:
+        """Leave without Textual's report; `run_app` prints one line."""
+        del renderables
+        if self.crash is None:
+            self.crash = sys.exc_info()[1] or RuntimeError("the terminal driver failed")
+        self._return_code = 1
+        self._close_messages_no_wait()
+
 
 _LEAVES = (
     b"\x1b[?2004l\x1b[?1006l\x1b[?1002l\x1b[?1000l\x1b[?7h\x1b[<u\x1b[?1049l\x1b[?25h\x1b[?1004l"

@@ -33,7 +33,7 @@ from gputui.tui.early import ENDING_SIGNALS
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from gputui.tui.ending import Ending
+    from gputui.tui.running import Ending
 
 _WAIT_S = 0.1
 _TICKS = 10

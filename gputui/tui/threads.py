@@ -18,7 +18,7 @@ from textual.filter import LineFilter, Monochrome, NoColor
 from textual.message import Message
 
 from gputui.base.sanitize import LIKENESS
-from gputui.tui.ending import Ending
+from gputui.tui.running import Ending
 from gputui.tui.source import Source
 from gputui.tui.themes import VARIABLE_DEFAULTS, sixteen_colors
 from gputui.tui.widgets.line_view import TextFilter

@@ -13,7 +13,7 @@ from textual.pilot import Pilot
 
 from gputui.state import Session
 from gputui.tui.app import GputuiApp, Pace
-from gputui.tui.dialogs.dialog import Frame
+from gputui.tui.dialogs.boxes import Frame
 from gputui.tui.source import Options
 from tests.tui.scripted import Batch, ScriptedSource
 

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import gputui.tui.dialogs
-from gputui.tui.dialogs.dialog import Dialog
+from gputui.tui.dialogs.boxes import Dialog
 from tests.tui.test_dying import DEADLINE_S, Screen
 from tests.tui.test_screen import DIALOGS
 
@@ -124,7 +124,7 @@ def test_closing_keys_in_one_write_close_a_dialog_once(tmp_path: Path) -> None:
 RUN = """
 import sys
 from gputui.__main__ import main
-from gputui.tui.dialogs.dialog import Dialog
+from gputui.tui.dialogs.boxes import Dialog
 from gputui.tui.shell.main import MainScreen
 
 def tell(mark):

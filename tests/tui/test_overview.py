@@ -27,9 +27,8 @@ from gputui.tui.source import Options
 from gputui.tui.views.overview import FINDING, OverviewView
 from gputui.tui.widgets.canvas import apportion, cut_middle, nice_top, row_width, short_names
 from gputui.tui.widgets.causes import cause_rows, hundred_bar, sums
-from gputui.tui.widgets.distribution import distribution
 from gputui.tui.widgets.run import evidence, verdict_rows
-from gputui.tui.widgets.run_panels import step_points
+from gputui.tui.widgets.run_panels import distribution, step_points
 from gputui.tui.widgets.view import Lead
 from tests.conftest import DATA
 from tests.events_for_tests import times

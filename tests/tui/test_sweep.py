@@ -6,9 +6,9 @@ import pytest
 
 from gputui.report.explain import Analysis, conclusion
 from gputui.state import Session
-from gputui.tui.shell.possible_keys import hinted, tabs_of
 from gputui.tui.shell.views import GROUPS
 from gputui.tui.source import Options
+from gputui.tui.widgets.bars import hinted, tabs_of
 from tests.conftest import DATA
 from tests.tui.conftest import Show
 from tests.tui.test_recorded import recorded

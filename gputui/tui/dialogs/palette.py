@@ -22,7 +22,7 @@ from textual.widget import Widget
 from textual.widgets import OptionList
 from textual.worker import Worker
 
-from gputui.tui.dialogs.dialog import Options
+from gputui.tui.dialogs.boxes import Options
 from gputui.tui.shell.keys import MOVE, keys_of
 from gputui.tui.shell.views import GROUPS
 from gputui.tui.source import Runner

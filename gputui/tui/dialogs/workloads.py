@@ -26,7 +26,7 @@ from gputui.collect.catalogue import (
     parse_value,
 )
 from gputui.model import units
-from gputui.tui.dialogs.dialog import Dialog, Frame, Line, Options
+from gputui.tui.dialogs.boxes import Dialog, Frame, Line, Options
 from gputui.tui.recording_library import RecordingLibrary
 from gputui.tui.widgets.canvas import Row
 

@@ -18,11 +18,10 @@ from gputui.tui.model import Model
 from gputui.tui.narrow_updates import NarrowCompositor
 from gputui.tui.shell.commands import Commands
 from gputui.tui.shell.keys import bindings, is_key
-from gputui.tui.shell.possible_keys import hinted, tabs_of
 from gputui.tui.shell.views import GROUPS, TABS
 from gputui.tui.source import Playback
 from gputui.tui.threads import Called
-from gputui.tui.widgets.bars import CaptionBar, KeyBar, TopBar
+from gputui.tui.widgets.bars import CaptionBar, KeyBar, TopBar, hinted, tabs_of
 from gputui.tui.widgets.canvas import ROLES
 from gputui.tui.widgets.log import LogPane
 from gputui.tui.widgets.table import Move

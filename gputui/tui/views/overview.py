@@ -26,12 +26,10 @@ from gputui.tui.recording_library import RecordingLibrary, RunIndex
 from gputui.tui.source import ManyHosts, Playback
 from gputui.tui.threads import Threads
 from gputui.tui.views.hosts import short_hosts
-from gputui.tui.widgets import cpu_panels as cpu
 from gputui.tui.widgets import run_panels as short
 from gputui.tui.widgets.canvas import Row, chosen_row, clip, fit, paragraph, wrap
 from gputui.tui.widgets.causes import hundred_bar, legend
-from gputui.tui.widgets.distribution import distribution
-from gputui.tui.widgets.gpu import gpu_panel
+from gputui.tui.widgets.gpu import gpu_panel, host_panel
 from gputui.tui.widgets.lanes import newest_step_panel
 from gputui.tui.widgets.recordings import (
     command_of,
@@ -52,7 +50,15 @@ from gputui.tui.widgets.run import (
     unaccounted,
     verdict_rows,
 )
-from gputui.tui.widgets.run_panels import CARD, Chosen, Layout, Panel, columns_of
+from gputui.tui.widgets.run_panels import (
+    CARD,
+    Chosen,
+    Layout,
+    Panel,
+    columns_of,
+    cpu_step_times,
+    distribution,
+)
 from gputui.tui.widgets.table import Move
 from gputui.tui.widgets.view import (
     Asked,
@@ -195,11 +201,11 @@ def fill(
         first.append(partial(distribution, tree.step_ns, low))
     on_cpu = tree is None and not read.kernels
     if on_cpu and read.main is not None and read.main.cpu.values:
-        first.append(partial(cpu.step_times, read.main, low))
+        first.append(partial(cpu_step_times, read.main, low))
     if model.session.gpus:
         first.append(partial(gpu_panel, model, read.tables, read.energy, low + 1))
     elif on_cpu and model.session.host is not None:
-        first.append(partial(cpu.host, model))
+        first.append(partial(host_panel, model))
     if tree is not None:
         second.append(partial(short.causes, tree, min(max(4, left - low - 3), 14), chosen))
     if read.steps:

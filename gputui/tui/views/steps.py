@@ -19,11 +19,10 @@ from gputui.tui.model import Model
 from gputui.tui.widgets.canvas import Row, Span, apportion, clip, heading, wrap
 from gputui.tui.widgets.causes import leaf_named
 from gputui.tui.widgets.chart import block_rows
-from gputui.tui.widgets.cpu_panels import step_times
-from gputui.tui.widgets.distribution import distribution
 from gputui.tui.widgets.dragged import DraggedView
 from gputui.tui.widgets.lanes import LABEL
 from gputui.tui.widgets.run import dimmed, no_run, scope_rows, unaccounted
+from gputui.tui.widgets.run_panels import cpu_step_times, distribution
 from gputui.tui.widgets.step_columns import (
     CUT,
     NEXT_SLOW,
@@ -209,7 +208,7 @@ class StepsView(StretchView):
             if trees and tree.step_ns.count:
                 spread = distribution(tree.step_ns, min(room, _MOST_CLASSES), width)
             elif not trees and (step := main_step(run, phase_rows(run))) is not None:
-                spread = step_times(step, min(room, _MOST_CLASSES), width)
+                spread = cpu_step_times(step, min(room, _MOST_CLASSES), width)
             if spread is not None:
                 rows += [(), heading(spread.title, width, spread.note), *spread.rows]
         return rows

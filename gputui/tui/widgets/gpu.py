@@ -21,7 +21,7 @@ from gputui.state import Gpu, Run, gpu_metrics
 from gputui.tui.model import Model, Tables
 from gputui.tui.widgets.canvas import Row, flow, heading, wrap
 from gputui.tui.widgets.chart import Chart, Look, TimeAxis, spark
-from gputui.tui.widgets.gpu_charts import chart_grid, charts, time_axis
+from gputui.tui.widgets.gpu_charts import chart_grid, charts, host_charts, time_axis
 from gputui.tui.widgets.gpu_figures import (
     busy,
     clock,
@@ -368,3 +368,15 @@ def list_columns(model: Model, spark_width: int, look: Look) -> list[Column[Gpu]
             role=lambda gpu: state(gpu)[1],
         ),
     ]
+
+
+def host_panel(model: Model, width: int) -> Panel:
+    """The host: its CPUs and memory, each with its last minute."""
+    session = model.session
+    rows = [
+        spark_row(chart, None, width, model.interval_s, own_scale=model.own_scale)
+        for chart in host_charts(session)
+    ]
+    facts = session.header.host if session.header is not None else None
+    name, note = (facts.hostname, f"{facts.cpu_count} CPUs") if facts is not None else ("", "")
+    return Panel(f"Host  {name}", rows, note, view="devices")
