@@ -13,13 +13,11 @@ from textual import events
 from textual.binding import Binding, BindingType
 
 from gputui.model.events import StepOperations
-from gputui.model.leaves import LEAVES, Leaf
-from gputui.model.naming import short_name
+from gputui.model.leaves import Leaf
 from gputui.model.steps import SLOW
 from gputui.model.units import count, duration, percent, size
 from gputui.playback.lanes import (
     KeptStep,
-    Lane,
     LaneKind,
     TracedLanes,
     kept_steps,
@@ -32,7 +30,7 @@ from gputui.state import Run
 from gputui.store.trace import Int64s
 from gputui.tui.model import Model
 from gputui.tui.source import Runner
-from gputui.tui.widgets.canvas import Row, bar, clip, cut_middle, fit, heading, short_names, wrap
+from gputui.tui.widgets.canvas import Row, clip, cut_middle, fit, heading, wrap
 from gputui.tui.widgets.causes import leaf_named
 from gputui.tui.widgets.chart import block_rows
 from gputui.tui.widgets.dragged import DraggedView
@@ -42,7 +40,6 @@ from gputui.tui.widgets.lanes import (
     LaneLine,
     LaneWindow,
     Operation,
-    category_role,
 )
 from gputui.tui.widgets.run import no_run
 from gputui.tui.widgets.table import Move
@@ -55,14 +52,10 @@ _WIDE = 112
 """Columns from which the title says what a step is among the others, and when it was."""
 _HEAD, _ABOUT = 4, 4
 """Rows above the lanes, and of the words about the cursor below them."""
-_LEAST_MOST = 4
-"""Rows of the table below the lanes, at least."""
 _LEAST_NS = 1_000
 """The shortest window."""
 _GAP_CELLS = 1.0
 """A gap that is jumped to takes at least so many cells."""
-_LONGEST = 200
-"""Operations of a lane, or gaps of a device, that are gone through by length."""
 _AT_ONCE = 5_000
 """Records of a step that are laid out before the next paint: 10 ms. Of more, in a thread."""
 
@@ -245,38 +238,9 @@ class TimelineView(DraggedView):
                     act = partial(self._click_at, line.lane, x)
                     self.places.append(Place(y, LABEL + x, LABEL + x + 1, act))
         self._lanes_of = (range(first, len(rows)), LABEL, range(self._cells))
-        rows += self._most(lanes, width, height - len(about) - len(rows))
+        rows += window.table(width, height - len(about) - len(rows))
         rows += [()] * (height - len(about) - len(rows))
         return [*rows[: height - len(about)], *about]
-
-    def _most(self, lanes: TracedLanes, width: int, height: int) -> list[Row]:
-        """What took most of the window, where there is room below the lanes."""
-        if height < _LEAST_MOST:
-            return []
-        took, times = np.zeros(len(lanes.names)), np.zeros(len(lanes.names), np.int64)
-        for lane in lanes.lanes:
-            if lane.kind is LaneKind.STREAM:
-                low, high = lane.rows(self._low, self._high)
-                starts = np.maximum(lane.spans.starts[low:high], self._low)
-                ends = np.minimum(lane.spans.ends[low:high], self._high)
-                took += np.bincount(lane.names[low:high], ends - starts, len(took))
-                times += np.bincount(lane.names[low:high], minlength=len(times))
-        if not took.any():
-            return []
-        order = np.argsort(-took)[: height - 2]
-        whole = max(1.0, float(took.sum()))
-        room = max(12, width - 48)
-        names = short_names([lanes.names[at] for at in order.tolist()], room)
-        rows: list[Row] = [(), heading("In this window  GPU time", width, duration(whole))]
-        for at, name in zip(order.tolist(), names, strict=True):
-            if not took[at]:
-                break
-            role = category_role(lanes.categories[lanes.category_of[at]])
-            share = percent(100 * took[at] / whole)
-            figures = f" {count(int(times[at])):>6} × {duration(took[at]):>9} {share:>7}  "
-            drawn = bar(took[at] / whole, 16)
-            rows.append(((f" {fit(name, room)}", "text"), (figures, "value"), (drawn, role)))
-        return rows
 
     def _title(self, run: Run, lanes: TracedLanes, width: int) -> Row:
         length = duration(self._high - self._low)
@@ -334,9 +298,6 @@ class TimelineView(DraggedView):
             seen[-1] = seen[-1]._replace(figure=f"{hidden} more")
         return seen
 
-    def _matches(self, name: str) -> bool:
-        return bool(self.needle) and self.needle.lower() in name.lower()
-
     # --- the cursor in words
 
     def _about(self, window: LaneWindow, width: int) -> list[Row]:
@@ -352,7 +313,7 @@ class TimelineView(DraggedView):
             facts.append(f"in {node.path}")
         rows: list[Row] = [heading(cut_middle(name, max(10, width - 10)), width)]
         rows += wrap(" · ".join(facts), width - 2, "text", " ")[:2]
-        more = [*self._launch(window, lane, row), *self._before(window, lane, start)]
+        more = [*window.launch_words(lane, row), *window.idle_words(lane, start)]
         if lane.kind is LaneKind.STREAM and lane.details[row]:
             shape = self.model.session.launch_shapes.get(int(lane.details[row]))
             if name.startswith(("Host", "Device", "Peer", "Unified", "memset")):
@@ -366,34 +327,6 @@ class TimelineView(DraggedView):
         if None not in self._measured:
             rows.append(clip(((f" {self._between(lanes)}", "accent"),), width))
         return rows
-
-    @staticmethod
-    def _launch(window: LaneWindow, lane: Lane, row: int) -> list[str]:
-        lanes = window.lanes
-        found = lanes.launch_of(lane, row)
-        if found is None:
-            return []
-        other = lanes.lanes[found[0]]
-        start, there = int(lane.spans.starts[row]), int(other.spans.starts[found[1]])
-        called = lanes.names[int(other.names[found[1]])]
-        if lane.kind is LaneKind.STREAM:
-            thread = window.thread(other.process, other.number)
-            return [f"launched {duration(start - there)} before by {called} on {thread}"]
-        return [f"its work {short_name(called)} began {duration(there - start)} later"]
-
-    @staticmethod
-    def _before(window: LaneWindow, lane: Lane, start: int) -> list[str]:
-        """How long its device had idled before it, and why."""
-        gaps = window.lanes.gaps(lane.process, lane.device)
-        if lane.kind is not LaneKind.STREAM or gaps is None:
-            return []
-        at = int(np.searchsorted(gaps.ends, start, side="left"))
-        if at < len(gaps.ends) and int(gaps.ends[at]) == start:
-            began = int(gaps.starts[at])
-            leaf = window.cause(lane.process, (began + start) / 2)
-            why = "" if leaf is None else f": {LEAVES[leaf].label}, {LEAVES[leaf].meaning}"
-            return [f"before it the GPU idled {duration(start - began)}{why}"]
-        return []
 
     def _between(self, lanes: TracedLanes) -> str:
         first, last = sorted(moment for moment in self._measured if moment is not None)
@@ -545,16 +478,7 @@ class TimelineView(DraggedView):
         if lanes is None or not lanes.lanes:
             self.nothing_chosen("no operation is shown here")
             return
-        in_sight: list[tuple[int, int, Operation]] = []
-        for number, lane in enumerate(lanes.lanes):
-            if lane.kind is LaneKind.STREAM:
-                first, last = lane.rows(self._low, self._high)
-                lengths = lane.spans.ends[first:last] - lane.spans.starts[first:last]
-                some = np.argsort(-lengths, kind="stable")[:_LONGEST]
-                in_sight += [(-int(lengths[row]), number, Operation(number, first + int(row)))
-                             for row in some.tolist()]  # fmt: skip
-        in_sight.sort()
-        places = [place for *_, place in in_sight]
+        places = self._window(self.model.run, lanes).longest() if self.model.run else []
         if not places:
             self.nothing_chosen("no operation of a GPU is in sight: − zooms out")
             return
@@ -563,19 +487,10 @@ class TimelineView(DraggedView):
 
     def _to_cause(self, run: Run, lanes: TracedLanes, leaf: Leaf) -> None:
         """To the longest gap of a cause, among the longest ones of all."""
-        window = self._window(run, lanes)
-        gaps: list[tuple[int, int, int, int]] = []
-        for process, device in lanes.busy:
-            idle = lanes.gaps(process, device)
-            if idle is not None:
-                lengths = idle.ends - idle.starts
-                for row in np.argsort(-lengths)[:_LONGEST].tolist():
-                    gaps.append((-int(lengths[row]), int(idle.ends[row]), process, device))
-        for length, end, process, device in sorted(gaps):
-            if window.cause(process, end + length / 2) is leaf:
-                self._after_gap(lanes, process, device, end)
-                self._show(end + 2.5 * length, -5.0 * length)
-                return
+        gap = self._window(run, lanes).longest_gap(leaf)
+        if gap is not None:
+            self._after_gap(lanes, gap.process, gap.device, gap.end_ns)
+            self._show(gap.end_ns - 2.5 * gap.length_ns, 5.0 * gap.length_ns)
 
     def _after_gap(self, lanes: TracedLanes, process: int, device: int, end: int) -> None:
         """The cursor on what began when a gap of a device ended."""
@@ -658,23 +573,11 @@ class TimelineView(DraggedView):
         lanes = self._lanes
         if lanes is None or not lanes.lanes or not self.needle:
             return False
-        wanted = [at for at, name in enumerate(lanes.names) if self._matches(name)]
-        here = lanes.lanes[self._place.lane]
-        now = int(here.spans.starts[self._place.row])
-        best: tuple[int, Operation] | None = None
-        for number, lane in enumerate(lanes.lanes):
-            rows = np.flatnonzero(np.isin(lane.names, wanted))
-            starts = lane.spans.starts[rows]
-            chosen = starts < now if step < 0 else starts > now if step > 0 else starts >= now
-            rows, starts = rows[chosen], starts[chosen]
-            if len(rows):
-                at = -1 if step < 0 else 0
-                away = abs(int(starts[at]) - now)
-                if best is None or away < best[0]:
-                    best = away, Operation(number, int(rows[at]))
-        if best is not None:
-            self._choose(best[1])
-        return best is not None
+        run = self.model.run
+        place = self._window(run, lanes).named(self._place, step) if run is not None else None
+        if place is not None:
+            self._choose(place)
+        return place is not None
 
     def activate(self) -> Details | Lead | None:
         """The kernel among all kernels."""

@@ -9,15 +9,16 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from typing import NamedTuple
 
+import numpy as np
 from rich.cells import cell_len
 
 from gputui.model.events import StepLanes
 from gputui.model.leaves import LEAF_OF_KEY, LEAVES, Leaf
 from gputui.model.naming import short_name
-from gputui.model.units import duration
+from gputui.model.units import count, duration, percent
 from gputui.playback.lanes import KeptStep, Lane, LaneKind, TracedLanes, kept_steps, open_kept
 from gputui.state import Run, Session
-from gputui.tui.widgets.canvas import Row, Span, cut_middle, fit
+from gputui.tui.widgets.canvas import Row, Span, bar, cut_middle, fit, heading, short_names
 from gputui.tui.widgets.causes import look
 from gputui.tui.widgets.chart import block_rows
 from gputui.tui.widgets.marks import step_marks
@@ -30,6 +31,12 @@ _NAMED = 4
 
 _BUSY_CELL = 0.875
 """Share of a cell from which it is no idle time."""
+
+_LONGEST = 200
+"""Operations of a lane, or gaps of a device, that are gone through by length."""
+
+_LEAST_TABLE = 4
+"""Rows of the table of a window, at least."""
 
 _COLORS = {
     "matmul": "matmul", "attention": "attention", "normalization": "normalization",
@@ -47,6 +54,15 @@ class Operation(NamedTuple):
 
     lane: int
     row: int
+
+
+class Gap(NamedTuple):
+    """When nothing ran on a device of a process, on the clock of the lanes."""
+
+    length_ns: int
+    end_ns: int
+    process: int
+    device: int
 
 
 class LaneLine(NamedTuple):
@@ -147,6 +163,104 @@ class LaneWindow:
             if best is not None and causes[best] > 0:
                 return best
         return None
+
+    def table(self, width: int, height: int) -> list[Row]:
+        """What took most of the window, where there is room below the lanes."""
+        if height < _LEAST_TABLE:
+            return []
+        took, times = np.zeros(len(self.lanes.names)), np.zeros(len(self.lanes.names), np.int64)
+        for lane in self.lanes.lanes:
+            if lane.kind is LaneKind.STREAM:
+                low, high = lane.rows(self.low_ns, self.high_ns)
+                starts = np.maximum(lane.spans.starts[low:high], self.low_ns)
+                ends = np.minimum(lane.spans.ends[low:high], self.high_ns)
+                took += np.bincount(lane.names[low:high], ends - starts, len(took))
+                times += np.bincount(lane.names[low:high], minlength=len(times))
+        if not took.any():
+            return []
+        order = np.argsort(-took)[: height - 2]
+        whole = max(1.0, float(took.sum()))
+        room = max(12, width - 48)
+        names = short_names([self.lanes.names[at] for at in order.tolist()], room)
+        rows: list[Row] = [(), heading("In this window  GPU time", width, duration(whole))]
+        for at, name in zip(order.tolist(), names, strict=True):
+            if not took[at]:
+                break
+            role = category_role(self.lanes.categories[self.lanes.category_of[at]])
+            share = percent(100 * took[at] / whole)
+            figures = f" {count(int(times[at])):>6} × {duration(took[at]):>9} {share:>7}  "
+            drawn = bar(took[at] / whole, 16)
+            rows.append(((f" {fit(name, room)}", "text"), (figures, "value"), (drawn, role)))
+        return rows
+
+    def launch_words(self, lane: Lane, row: int) -> list[str]:
+        """By what call an operation was launched, or what a call launched."""
+        lanes = self.lanes
+        found = lanes.launch_of(lane, row)
+        if found is None:
+            return []
+        other = lanes.lanes[found[0]]
+        start, there = int(lane.spans.starts[row]), int(other.spans.starts[found[1]])
+        called = lanes.names[int(other.names[found[1]])]
+        if lane.kind is LaneKind.STREAM:
+            thread = self.thread(other.process, other.number)
+            return [f"launched {duration(start - there)} before by {called} on {thread}"]
+        return [f"its work {short_name(called)} began {duration(there - start)} later"]
+
+    def idle_words(self, lane: Lane, start: int) -> list[str]:
+        """How long its device had idled before it, and why."""
+        gaps = self.lanes.gaps(lane.process, lane.device)
+        if lane.kind is not LaneKind.STREAM or gaps is None:
+            return []
+        at = int(np.searchsorted(gaps.ends, start, side="left"))
+        if at < len(gaps.ends) and int(gaps.ends[at]) == start:
+            began = int(gaps.starts[at])
+            leaf = self.cause(lane.process, (began + start) / 2)
+            why = "" if leaf is None else f": {LEAVES[leaf].label}, {LEAVES[leaf].meaning}"
+            return [f"before it the GPU idled {duration(start - began)}{why}"]
+        return []
+
+    def longest(self) -> list[Operation]:
+        """Operations of GPUs in the window, the longest ones first."""
+        in_sight: list[tuple[int, Operation]] = []
+        for number, lane in enumerate(self.lanes.lanes):
+            if lane.kind is LaneKind.STREAM:
+                first, last = lane.rows(self.low_ns, self.high_ns)
+                lengths = lane.spans.ends[first:last] - lane.spans.starts[first:last]
+                some = np.argsort(-lengths, kind="stable")[:_LONGEST]
+                in_sight += [(-int(lengths[row]), Operation(number, first + int(row)))
+                             for row in some.tolist()]  # fmt: skip
+        return [place for _, place in sorted(in_sight)]
+
+    def longest_gap(self, leaf: Leaf) -> Gap | None:
+        """The longest time in which a device idled for a cause, among its longest ones."""
+        gaps: list[Gap] = []
+        for process, device in self.lanes.busy:
+            idle = self.lanes.gaps(process, device)
+            if idle is not None:
+                lengths = idle.ends - idle.starts
+                gaps += [Gap(int(lengths[row]), int(idle.ends[row]), process, device)
+                         for row in np.argsort(-lengths)[:_LONGEST].tolist()]  # fmt: skip
+        for gap in sorted(gaps, reverse=True):
+            if self.cause(gap.process, gap.end_ns - gap.length_ns / 2) is leaf:
+                return gap
+        return None
+
+    def named(self, place: Operation, step: int) -> Operation | None:
+        """The nearest operation, range or call called as is sought: `step` 1 after a place, −1
+        before it, 0 there or after it."""
+        wanted = [number for number, name in enumerate(self.lanes.names)
+                  if self.needle.lower() in name.lower()]  # fmt: skip
+        now = int(self.lanes.lanes[place.lane].spans.starts[place.row])
+        nearest: list[tuple[int, Operation]] = []
+        for number, lane in enumerate(self.lanes.lanes):
+            rows = np.flatnonzero(np.isin(lane.names, wanted))
+            starts = lane.spans.starts[rows]
+            chosen = starts < now if step < 0 else starts > now if step > 0 else starts >= now
+            if chosen.any():
+                row = int(rows[chosen][-1 if step < 0 else 0])
+                nearest.append((abs(int(lane.spans.starts[row]) - now), Operation(number, row)))
+        return min(nearest)[1] if nearest else None
 
     def _device(self, process: int, device: int) -> list[LaneLine]:
         busy = self.lanes.busy.get((process, device))
