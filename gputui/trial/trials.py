@@ -472,7 +472,7 @@ class Trials:
             runs=self._runs,
             seconds=time.monotonic() - self._began_s,
             seed=request.seed,
-            remarks=tuple(self._remarks),
+            remarks=tuple(dict.fromkeys(self._remarks)),
         )
 
 

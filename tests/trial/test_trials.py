@@ -108,6 +108,20 @@ def test_a_program_that_dies_under_a_cure_says_so_in_its_last_lines() -> None:
     assert result.last_lines[-1] == "tf32 is not for me"
 
 
+def test_where_nothing_can_be_switched_the_run_times_the_program_as_it_is() -> None:
+    def until(run: RunInFolder, seconds: float) -> str:
+        steps = run.reader.steps
+        enough = steps is not None and len(steps.blocks) >= 3
+        return "enough" if enough else "too long" if seconds > 60 else ""
+
+    names = ("deterministic_off", "empty_cache_idle", "kv_cache")
+    plan = RunPlan(names, block_s=QUICK["block_s"], warm_s=QUICK["warm_s"])
+    result = run_once((sys.executable, TRAINING), plan, until)
+    assert result.ended_by == "enough"
+    assert {block.cure for block in steps_of(result).blocks} == {""}
+    assert result.not_applied.keys() == set(names)
+
+
 def test_a_function_that_steps_end_in_is_not_skipped() -> None:
     result = timed("skip@training.py:train")
     assert "steps end within train" in result.not_applied["skip@training.py:train"]
