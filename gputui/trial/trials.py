@@ -179,10 +179,8 @@ class Trials:
                 name = each.candidate.name
                 others = [ns for key, ns in self._times.items() if key not in ("", name)]
                 each.gain = gain_of_runs(each.off_ns, each.on_runs, len(measured), others)
-                if each.gain is None:
-                    ratio = each.off_ns[0] / each.on_runs[0]
-                    each.gain = MeasuredGain(ratio, 0.0, float("inf"), 0.0, 1)
-                each.why = each.why or ("one run each" if each.gain.low <= 0.0 else "")
+                one_each = len(each.off_ns) == len(each.on_runs) == 1
+                each.why = each.why or ("one run each" if one_each else "")
 
     def _ablate(self, group: list[_Measured]) -> None:
         self._switch(group, ("no_saves",))

@@ -109,10 +109,26 @@ def test_runs_of_their_own_prove_what_is_larger_than_they_differ_by() -> None:
     assert unclear is not None
     assert not unclear.is_claimed
     assert unclear.low < 1.0 < unclear.high
-    assert gain_of_runs([100.0], [50.0], 1) is None, "how much runs differ is not known"
+    assert gain_of_runs([100.0], [], 1) is None
     by_others = gain_of_runs([100.0], [50.0], 1, [[70.0, 70.2], [30.0, 30.1]])
     assert by_others is not None
     assert by_others.low > 1.9
+
+
+def test_one_run_each_proves_what_is_larger_than_runs_ever_differ_by() -> None:
+    large, small = gain_of_runs([100.0], [50.0], 1), gain_of_runs([100.0], [75.0], 1)
+    assert large is not None
+    assert large.is_claimed
+    assert small is not None
+    assert not small.is_claimed
+    assert small.low < 4 / 3 < small.high
+    rng = random.Random(5)
+    claimed = 0
+    for _ in range(10 * SERIES):
+        off, on = (math.exp(rng.gauss(0, 0.1)) for _ in range(2))
+        gain = gain_of_runs([off], [on], 1)
+        claimed += gain is not None and gain.is_claimed
+    assert claimed <= 0.005 * 10 * SERIES
 
 
 def test_runs_of_a_healthy_program_are_covered_as_often_as_said() -> None:
