@@ -72,9 +72,9 @@ async def main(width: int, height: int, gpus: int) -> None:
             ("4",),
             ("5",),
             ("6",),
-            ("z",),
-            ("z",),
-            ("z", "z", "z"),
+            ("minus",),
+            ("minus",),
+            ("minus", "minus", "minus"),
         ):
             await pilot.press(*keys)
             await _frame(pilot)
@@ -92,7 +92,7 @@ async def main(width: int, height: int, gpus: int) -> None:
             idle = CountingDriver.sent - before
             view = app.main.view
             zoomed = ""
-            if isinstance(view, DevicesView) and "z" in keys:
+            if isinstance(view, DevicesView) and "minus" in keys:
                 zoomed = f" {view.look.window_ns // 10**9} s"
             results.append((app.main.current + zoomed, sent / TICKS, 1000 * spent, idle))
     print(f"{width}x{height}, {gpus} GPUs, one tick a second, truecolor")
