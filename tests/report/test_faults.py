@@ -273,6 +273,25 @@ def test_a_librarys_validation_is_named() -> None:
     assert "47 % of the time: 120 batches of it between 50 steps" in found.sentence
 
 
+def test_who_holds_the_lock_of_python_in_one_call_is_named() -> None:
+    """A thread that writes JSON: for its call in C nobody goes on, the sampler of lines neither."""
+    outcome = verdict(Analysis(*fault("json_holds_lock")))
+    assert outcome is not None
+    [found] = outcome.findings
+    assert (found.cause, found.advice) == (
+        "lock_held",
+        "move what save (gil.py) computes to a process",
+    )
+    assert found.evidence == ("It sleeps at gil.py:16 step",)
+
+
+def test_replays_of_a_captured_update_are_the_steps_though_four_marked_ones_came_first() -> None:
+    outcome = verdict(Analysis(*fault("warmed_up_graph")))
+    assert outcome is not None
+    assert outcome.tree is not None
+    assert (outcome.tree.program_steps, outcome.findings[0].cause) == (3246, "busy.matmul_simt")
+
+
 def test_kernels_over_strides_are_told_to_have_their_arrays_laid_out_otherwise() -> None:
     """Nine populations as the innermost axis of a lattice; not a chain over contiguous arrays."""
     told = {}

@@ -17,7 +17,7 @@ from gputui.model.leaves import LEAVES, Leaf, idle_sum
 from gputui.model.naming import short_name
 from gputui.report.explain.analysis import Analysis, RunRule, computed_once
 from gputui.report.explain.finding import Finding, gain_of
-from gputui.report.explain.lines import called_lines, printed_line
+from gputui.report.explain.lines import beside, called_lines, printed_line
 from gputui.report.explain.pauses import paused_share
 from gputui.report.explain.time_tree import TimeTree
 
@@ -326,8 +326,14 @@ def threads_compute(analysis: Analysis) -> bool:
 
 def lock_held(analysis: Analysis, share: float) -> Finding:
     """The launching thread sleeps for so much of the time, 0 to 1, while others compute."""
-    percent = others_percent(analysis) or 0.0
+    tree, percent = analysis.tree, others_percent(analysis) or 0.0
+    assert tree is not None
     lines = analysis.lines()[:1]
+    leaves = Counter(tree.leaves) + Counter(tree.paused)
+    holder = beside(analysis.run, leaves)
+    advice = "move what the other threads compute to processes"
+    if holder is not None and holder.ran:
+        advice = f"move what {holder.where} computes to a process"
     return Finding(
         cause="lock_held",
         view="timeline",
@@ -337,7 +343,7 @@ def lock_held(analysis: Analysis, share: float) -> Finding:
             f"its process take {percent:.0f} % of a core: Python's lock (the GIL) lets one run at "
             "a time."
         ),
-        advice="move what the other threads compute to processes",
+        advice=advice,
         value=percent,
         threshold=COMPUTES_PERCENT,
         source="psutil.Process.cpu_times and sleep between the steps",
