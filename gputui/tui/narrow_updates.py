@@ -132,7 +132,9 @@ _NEAR = 12
 
 def changed_runs(old: Strip, new: Strip) -> list[tuple[int, int]]:
     """The cells that differ between two strips of one width, as (start, end)."""
-    if not (is_narrow(old.text) and is_narrow(new.text)):
+    was, now = old.text, new.text
+    # A strip's own word of its width may be wrong, at terminals of a few cells: its text counts.
+    if len(was) != len(now) or not (is_narrow(was) and is_narrow(now)):
         return [] if old == new else [(0, new.cell_length)]
     runs: list[tuple[int, int]] = []
     for cell in _changed_cells(old, new):

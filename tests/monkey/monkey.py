@@ -314,10 +314,15 @@ def _play_once(
     name: str, words: list[str], events: int, seed: int, folder: Path, *, agrees: bool
 ) -> int:
     """How many events one gputui took."""
-    monkey, marks = Monkey(words, seed, folder, agrees=agrees), folder / "marks"
+    marks = folder / "marks"
+    for path in (marks, folder / "end"):  # of the game before, whose run they ended
+        path.unlink(missing_ok=True)
+    monkey = Monkey(words, seed, folder, agrees=agrees)
     try:
         if name == "live":
-            monkey.until(marks.exists)
+            monkey.until(lambda: marks.exists() or monkey.has_ended())
+            if not marks.exists():
+                raise Fault(f"no run began, status {monkey.status}: {bytes(monkey.seen)!r}")
         played = monkey.play(events)
         if name == "live":
             before = marks.stat().st_size

@@ -73,6 +73,8 @@ def test_only_the_changed_cells_count() -> None:
     assert changed_runs(old, _strip(label, ("12 %", "blue"), blanks, ("x", "white"))) == []
     assert changed_runs(_strip(("123", "red")), _strip(("12", "red"), ("3", "blue"))) == [(2, 3)]
     assert changed_runs(_strip(("日 ", "red")), _strip(("日x", "red"))) == [(0, 3)]
+    short = Strip([Segment("12")], 3)  # its width is wrong
+    assert changed_runs(short, Strip([Segment("123")], 3)) == [(0, 3)]
     odd = "日e\u0301"  # two cells and one that takes none: as many characters as cells
     assert changed_runs(_strip((odd + "a", "red")), _strip((odd + "b", "red"))) == [(0, 4)]
 

@@ -155,8 +155,11 @@ class LineView(Widget):
     def draw(self) -> None:
         """Make the rows anew and show them."""
 
-    def key_at(self, x: int, y: int) -> str:
-        """What is drawn as a key, with what it does after it, in this place; "" for none."""
+    def find_key_at(self, x: int, y: int) -> str:
+        """What is drawn as a key, with what it does after it, in this place; "" for none.
+
+        Not `key_at`: Textual calls that for the key @, whose name is "at".
+        """
         start, key = 0, ""
         for text, role in self._rows[y] if y < len(self._rows) else ():
             key = text.strip() if role == "key" else key if role in ("dim", "text") else ""

@@ -266,7 +266,7 @@ class View(LineView):
             if place.y == event.y and place.start <= event.x < place.end:
                 place.act()
                 return
-        if is_key([key := named(self.key_at(event.x, event.y))], replays=True):
+        if is_key([key := named(self.find_key_at(event.x, event.y))], replays=True):
             self.app.simulate_key(key)
             return
         if self.table_width is not None and event.x >= self.table_width:
