@@ -41,6 +41,8 @@ def run(given: Mapping[str, Value], report: Report) -> Outcome:
         blocks * block, f"{blocks} blocks × {run['block']} MiB", "use fewer or smaller blocks"
     )
     report.say(f"memory: {blocks} blocks of {run['block']} MiB on {place.name}")
+    torch.ones(block, dtype=torch.uint8, device=place.device)  # loads what fills a block
+    release_memory(place.device)
     diary = _Diary(run)
     experiments: dict[str, Callable[[], object]] = {
         "lifecycle": lambda: _lifecycle(diary, block, blocks),
