@@ -359,6 +359,8 @@ def _waits_ns(communicator: _Communicator, together: dict[int, Collective], end_
     missing = communicator.held.keys() - together.keys()
     if missing:
         has_gone_on = all(communicator.newest_ns[rank] >= end_ns + LATE_NS for rank in missing)
+        # A rank that launches steps ahead keeps its records back for as long: its part is given up
+        # once the rank itself went on.
         return 0 if has_gone_on else MISSING_NS
     shortest_ns = min(collective.end_ns - collective.start_ns for collective in together.values())
     apart_ns = max(collective.end_ns for collective in together.values()) - end_ns

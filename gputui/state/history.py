@@ -162,6 +162,7 @@ class Stretches(msgspec.Struct):
     _start_ns: int = -1
     _first_ns: int = 0
     _last_ns: int = 0
+    # msgspec copies empty containers that are defaults.
     _open: dict[str, list[float]] = {}
 
     @classmethod

@@ -81,6 +81,8 @@ def with_pauses(tree: TimeTree) -> TimeTree | None:
     awake: dict[Leaf, int] = {**tree.paused}
     awake.pop(Leaf.WAIT, None)
     idle_ns = idle_sum(awake)
+    # What the program does awake in pauses counts, too: a loop that saved its model every ten steps
+    # was called healthy.
     wall_ns = tree.wall_ns + sum(awake.values())
     if idle_ns < PAUSES_COUNT * wall_ns:
         return None
