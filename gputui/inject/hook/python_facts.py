@@ -9,9 +9,9 @@ Calls are seen by `sys.monitoring` (Python 3.12 on): the interpreter reports the
 program's own code, and no longer of those that are of no interest after the first. Nothing of torch
 is wrapped, and its compiler sees the program as it is: from torch 2.9 on it skips such callbacks by
 itself (pytorch/pytorch#158171); with an older one calls are not watched. Of two compiled trainings,
-one with CUDA graphs, the losses had the same bits with calls watched and without, and as many graphs
-(torch 2.11, H200). About 1 µs for a call that is counted (tests/bench/bench_facts.py). Nothing of
-gputui is imported.
+one with CUDA graphs, losses had the same bits with calls watched and without, and graphs were as
+many (torch 2.11, H200). About 1 µs for a call that is counted (tests/bench/bench_facts.py). Nothing
+of gputui is imported.
 """
 
 from __future__ import annotations
