@@ -629,10 +629,12 @@ class CaptureReader:
         pause = min(FIRST_PAUSE_S, interval_s)
         due = time.monotonic() + pause
         wait = POLL_S
+        # A window of tracing that is seen after a quarter of a second has hardly a sample.
+        idle_s = IDLE_POLL_S if self._counters is None else POLL_S
         while not self._stopping.wait(min(wait, max(0.0, due - time.monotonic()))):
             now_ns = time.time_ns()
             # A program that does nothing is looked at less and less often.
-            wait = POLL_S if self.poll(now_ns) else min(IDLE_POLL_S, wait * 1.5)
+            wait = POLL_S if self.poll(now_ns) else min(idle_s, wait * 1.5)
             if self._behind:
                 wait = 0.0
             if self._full or time.monotonic() >= due:

@@ -8,7 +8,7 @@ until all operations of a time have arrived. A sampler that fails is one line, a
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -183,6 +183,8 @@ class _CountedGpu:
         self._dropped_until_ns = 0
         """Until then operations are missing: they were too many to keep."""
         self._sums: _Sums | None = None
+        self._lengths: dict[int, tuple[int, float]] = {}
+        """Of each key: how many operations there were, in samples or not, and how long together."""
         self._offset_ns: int | None = None
         self._fitted_ns = 0
         self._due_ns = 0
@@ -201,14 +203,24 @@ class _CountedGpu:
             _COPIES,
         )
         timed = operations.starts_ns > 0
-        self._operations.append(
-            Operations(operations.starts_ns[timed], operations.ends_ns[timed], keys[timed])
-        )
+        came = Operations(operations.starts_ns[timed], operations.ends_ns[timed], keys[timed])
+        self._count(came)
+        self._operations.append(came)
         self._phases.append(operations.ranges[timed])
         while sum(len(part.keys) for part in self._operations) > MOST_OPERATIONS:
             ends_ns = self._operations.pop(0).ends_ns
             self._dropped_until_ns = int(ends_ns.max(initial=self._dropped_until_ns))
             del self._phases[0]
+
+    def _count(self, operations: Operations) -> None:
+        """Take note of how long operations are."""
+        keys, rows = np.unique(operations.keys, return_inverse=True)
+        counts = np.bincount(rows, minlength=len(keys)).tolist()
+        lengths = np.bincount(rows, operations.ends_ns - operations.starts_ns, len(keys)).tolist()
+        for key, count, length in zip(keys.tolist(), counts, lengths, strict=True):
+            if key in self._lengths or len(self._lengths) < _MOST_KEYS:
+                before = self._lengths.get(key, (0, 0.0))
+                self._lengths[key] = before[0] + count, before[1] + length
 
     def collect(
         self, now_ns: int, processes: Sequence[CountedProcess], ended: bool
@@ -220,7 +232,7 @@ class _CountedGpu:
         facts = self.sampler.facts
         if facts is not None:
             if self._sums is None:
-                self._sums = _Sums(facts.counters)
+                self._sums = _Sums(facts.counters, self._lengths)
             self._samples += [percents_to_amounts(batch, facts.counters) for batch in batches]
             self._use_samples(self._sums, now_ns, users, ended)
         elif ended and self.sampler.failure is None:
@@ -351,9 +363,11 @@ class _CountedGpu:
 class _Sums:
     """What the samples of a GPU that are used add up to."""
 
-    def __init__(self, counters: tuple[str, ...]) -> None:
+    def __init__(self, counters: tuple[str, ...], lengths: Mapping[int, tuple[int, float]]) -> None:
+        """`lengths` has of each key how many operations there are, and how long together."""
         self.counters = counters
         self._by_kernel = Separation(len(counters))
+        self._lengths = lengths
         self._usual_ns: dict[int, float] = {}
         """How long an operation of each key was in the median when it first came."""
         self._by_phase = Separation(len(counters))
@@ -399,6 +413,20 @@ class _Sums:
         self._amounts += used.amounts.sum(0)
         self._length_ns += float((used.ends_ns - used.starts_ns).sum())
 
+    def _over_all(self, rates: Rates) -> Rates:
+        """Amounts by how long operations are on average, in samples or not: they move as much each
+        time, but the first second has half the samples of a short run, and a GPU that is cool is
+        faster. Products of 8,192³ seemed 3 % faster than they were (H200)."""
+        factors = np.ones(len(rates.keys))
+        for row, key in enumerate(rates.keys.tolist()):
+            count, length_ns = self._lengths.get(key, (0, 0.0))
+            if length_ns > 0 and rates.mean_ns[row] > 0:
+                factors[row] = rates.mean_ns[row] * count / length_ns
+        factors = np.clip(factors, 1 / _MOST_UNLIKE, _MOST_UNLIKE)[:, None]
+        is_amount = np.array([not name.endswith("_percent") for name in self.counters])
+        scale = np.where(is_amount, factors, 1.0)
+        return rates._replace(rates=rates.rates * scale, errors=rates.errors * scale)
+
     def _by_length(self, operations: Operations) -> Operations:
         """The same with keys by how long each was, too: products of one kernel and grid may have
         matrices of other sizes, and were said to move 21 % more than they did where such of 19 and
@@ -428,7 +456,7 @@ class _Sums:
 
     def rows(self) -> tuple[list[CountedKernel], list[CountedPhase]]:
         """Of kernels and phases, those that ran longest; none where the GPU is shared."""
-        rates = _over_lengths(self._by_kernel.rates())
+        rates = self._over_all(_over_lengths(self._by_kernel.rates()))
         self._idle_activity = self._activity_without(rates)
         if self.is_shared:
             return [], []
@@ -457,6 +485,9 @@ _LENGTHS = 16
 _LENGTH_STEP = math.log(1.5)
 _MOST_KEYS = 1 << 14
 
+# Times that operations in samples may be longer or shorter than all of their key.
+_MOST_UNLIKE = 1.5
+
 # Share of a key's time whose rates must be known.
 _LEAST_TOLD = 0.9
 
@@ -478,7 +509,7 @@ def _over_lengths(rates: Rates) -> Rates:
                 key,
                 time_ns.sum(),
                 rates.alone_ns[of_key].sum(),
-                time_ns @ rates.mean_ns[of_key] / max(1.0, time_ns.sum()),
+                time_ns.sum() / max(1e-9, (time_ns / np.maximum(1.0, rates.mean_ns[of_key])).sum()),
                 time_ns @ (rates.rates[of_key] * known[of_key]) / share,
                 np.where(is_told, time_ns @ errors[of_key] / share, np.inf),
             )

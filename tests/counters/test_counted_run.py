@@ -44,13 +44,18 @@ def gathered(events: list[AnyEvent], kept: list[SampledCounters] | None) -> GpuC
 
 
 def counted(
-    is_unknown=never, traced: Sequence[int] = (A, B), kept: list[SampledCounters] | None = None
+    is_unknown=never,
+    traced: Sequence[int] = (A, B),
+    kept: list[SampledCounters] | None = None,
+    before: CountedOperations | None = None,
 ) -> GpuCounters:
-    """The last event of a run of some seconds, with the traced operations of the time; samples
-    one by one go to `kept`."""
+    """The last event of a run of some seconds, with the traced operations of the time, and those
+    of a time `before` without samples; samples one by one go to `kept`."""
     counters = RunCounters(keeps_samples=kept is not None)
     last = None
     try:
+        if before is not None:
+            counters.add(1, 0, before, str)
         done_ns = time.time_ns()
         began = time.monotonic()
         while time.monotonic() - began < SECONDS:
@@ -89,6 +94,22 @@ def test_two_kernels_far_shorter_than_a_sample_are_told_apart(monkeypatch, offse
             largest = max(of_kernel.values())
             assert rate == pytest.approx(of_kernel[row.kernel], abs=0.05 * largest)
             assert error < 0.05 * largest
+
+
+@pytest.mark.usefixtures("gpu")
+def test_amounts_are_of_all_operations_not_of_those_in_samples(monkeypatch):
+    """Where others of a kernel took longer for as many bytes, as once a GPU has become hot; shares
+    of cycles are as they were."""
+    monkeypatch.setenv("FAKE_CUPTI", "offset 0")
+    starts = 10**18 + np.arange(200_000) * 50_000
+    zeros = np.zeros(len(starts), np.int64)
+    slow = CountedOperations(zeros, starts, starts + 30_000, zeros + A, zeros + 3, zeros)
+    event = counted(before=slow)
+    [row] = [row for row in event.kernels if row.kernel == A]
+    rates = dict(zip(event.counters, row.rates, strict=True))
+    # 25 µs in the samples, 30 before: ten times as many.
+    assert 0.78 < rates["memory_read_bytes"] * event.amounts_per_s / 900e9 < 0.9
+    assert rates["tensor_active_percent"] == pytest.approx(80, abs=5)
 
 
 @pytest.mark.usefixtures("gpu")

@@ -58,6 +58,10 @@ def _stream(url: str, body: bytes, output: int, timeout_s: float = 600.0) -> tup
     return moments, "" if len(moments) == output else f"{len(moments)} tokens of {output}"
 
 
+_EARLY_S = 0.02
+"""Before a request is due its thread is started."""
+
+
 def load(
     url: str, rate: float, requests: int, prompt: int, output: int, seed: int
 ) -> dict[str, object]:
@@ -71,6 +75,7 @@ def load(
     bodies = [_body(prompt, output, seed + number) for number in range(requests)]
 
     def once(due_ns: int, number: int) -> None:
+        time.sleep(max(0.0, (due_ns - time.perf_counter_ns()) / 1e9))
         moments, failure = _stream(url, bodies[number], output)
         with lock:
             results.append((due_ns, moments, failure))
@@ -79,7 +84,7 @@ def load(
     for number in range(requests):
         if number:
             due_ns += round(1e9 * chance.expovariate(rate))
-        time.sleep(max(0.0, (due_ns - time.perf_counter_ns()) / 1e9))
+        time.sleep(max(0.0, (due_ns - time.perf_counter_ns()) / 1e9 - _EARLY_S))
         thread = threading.Thread(target=once, args=(due_ns, number), daemon=True)
         thread.start()
         threads.append(thread)
