@@ -85,9 +85,9 @@ class Idled(Cure):
         return called
 
     def apply(self, library: Any) -> Undo:
-        """Make it idle. Raises CannotApply where nobody called it."""
+        """Make it idle. Raises CannotApply where nobody called it before it is switched."""
         self.prepare(library)
-        if not self._calls:
+        if self.in_one_run and not self._calls:
             raise CannotApply(f"{self.title.partition(' does')[0]} was not called until now")
         self._is_idle = True
         return functools.partial(setattr, self, "_is_idle", False)

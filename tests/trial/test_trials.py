@@ -114,7 +114,7 @@ def test_where_nothing_can_be_switched_the_run_times_the_program_as_it_is() -> N
         enough = steps is not None and len(steps.blocks) >= 3
         return "enough" if enough else "too long" if seconds > 60 else ""
 
-    names = ("deterministic_off", "empty_cache_idle", "kv_cache")
+    names = ("deterministic_off", "synchronize_idle", "kv_cache")
     plan = RunPlan(names, block_s=QUICK["block_s"], warm_s=QUICK["warm_s"])
     result = run_once((sys.executable, TRAINING), plan, until)
     assert result.ended_by == "enough"
