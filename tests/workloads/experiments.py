@@ -32,15 +32,30 @@ PAGE = Path(gputui.__file__).parent / "docs" / "experiments.md"
 Cells = dict[str, Any]
 """A row of a workload's table, by its columns."""
 
-WHOLE = ("bandwidth", "gemm", "seed-004-profile", "fusion")
-"""Recordings of which kernels and ranges are kept, not results alone."""
+WHOLE = ("bandwidth", "gemm", "convolution", "seed-004-profile", "fusion")
+"""Recordings of which kernels and ranges are kept, not results and steps alone."""
 
 RESULTS = (
-    "precision", "seed-004", "gpt2-medium", "checkpointing", "seed-003", "streams", "graphs",
-    "checkpoint", "convolution", "quantized", "compile",
+    "precision", "seed-004", "memory-by-context", "attention-grid", "attention-tf32",
+    "gpt2-medium", "checkpointing", "optimizers", "seed-003", "streams", "graphs", "checkpoint",
+    "quantized", "compile", "train", "attention", "inference", "finetune", "speculative", "serve",
+    "memory", "faults", "comm", "parallel", "cuda",
 )  # fmt: skip
 
-_OF_RESULTS = {"header", "run_started", "run_result", "run_ended"}
+STEPS = (
+    "attention", "bandwidth", "faults", "finetune", "graphs", "inference", "parallel", "precision",
+    "serve", "streams", "fusion", "seed-003", "seed-004", "seed-004-profile", "gpt2-medium",
+    "checkpointing", "optimizers", "memory-by-context",
+)  # fmt: skip
+"""Recordings whose own step is compared with the answer's: first those of every workload that has
+steps, with the defaults."""
+
+_OF_RESULTS = {
+    "header", "run_started", "run_result", "run_ended", "process_attached", "range_defined",
+    "capture",
+}  # fmt: skip
+_OF_STEPS = {"event", "time_ns", "process", "loops", "leaf_times", "step_blocks", "ranges"}
+"""Of a capture, what the answer's step is worked out of."""
 _OF_MACHINE = {
     "sample", "gpu_energy", "gpu_status", "step_lanes", "line_defined", "run_output",
     "run_progress", "run_metrics", "processes", "gpu_unavailable",
@@ -122,6 +137,10 @@ def _kept(name: str) -> Callable[[bytes], bytes]:
         kind = event["event"]
         if kind in _OF_MACHINE or (name in RESULTS and kind not in _OF_RESULTS):
             return b""
+        if kind == "capture" and name in RESULTS:
+            event = {field: value for field, value in event.items() if field in _OF_STEPS}
+            if event.keys() <= {"event", "time_ns", "process"}:
+                return b""
         if kind == "header":
             event["arguments"] = ["gputui", "--record"]
             event["host"] = {
@@ -227,24 +246,45 @@ def _products() -> list[str]:
     return table(("", *(f"{size:,}" for size in sizes)), body)
 
 
-_THEIR_STEPS = {"fp32": 212.11, "bf16": 180.06, "fp16": 181.91}
-_THEIR_PEAKS = {"fp32": 18_910.47, "bf16": 17_534.59, "fp16": 17_534.59}
+class _Measured(NamedTuple):
+    """A row of a table of the seed: the mean step, tokens a second, MiB at most."""
+
+    ms: float
+    tokens_per_s: float
+    allocated_mib: float
+    reserved_mib: float
+
+
+def _beside_theirs(row: Cells, theirs: _Measured | None) -> list[str]:
+    """Tokens a second and peak memory, theirs and ours."""
+    reserved = row["peak_memory_reserved_bytes"]
+    allocated = row["peak_memory_allocated_bytes"]
+    return [
+        figure(theirs and theirs.tokens_per_s), figure(row["tokens_per_s"]),
+        f"{theirs.allocated_mib:,.0f}, {theirs.reserved_mib:,.0f}" if theirs else "",
+        f"{allocated / _MIB:,.0f}, {reserved / _MIB:,.0f}" if allocated and reserved else "",
+    ]  # fmt: skip
+
+
+_OF_THEIRS = ("theirs, tokens/s", "ours", "theirs, MiB allocated, reserved", "ours")
+
+_THEIR_PRECISION = {
+    "fp32": _Measured(212.11, 9_655.32, 18_910.47, 19_400),
+    "bf16": _Measured(180.06, 11_374.00, 17_534.59, 17_820),
+    "fp16": _Measured(181.91, 11_258.06, 17_534.59, 17_820),
+}
 
 
 def _precision() -> list[str]:
-    return table(
-        ("precision", "theirs, ms", "wall, ms", "GPU busy, ms", "bound", "tokens/s", "peak, MiB",
-         "theirs, MiB"),
-        (
-            (
-                str(row["precision"]), figure(_THEIR_STEPS.get(row["precision"]), digits=4),
-                figure(row["avg_ms"]), figure(row["gpu_busy_ms"]), str(row["bound"] or ""),
-                figure(row["tokens_per_s"]), figure(row["peak_memory_allocated_bytes"] / _MIB),
-                figure(_THEIR_PEAKS.get(row["precision"])),
-            )
-            for row in rows("precision", "precision_training")
-        ),
-    )  # fmt: skip
+    body = []
+    for row in rows("precision", "precision_training"):
+        theirs = _THEIR_PRECISION.get(row["precision"])
+        body.append((
+            row["precision"], figure(theirs and theirs.ms, digits=4), figure(row["avg_ms"]),
+            figure(row["gpu_busy_ms"]), row["bound"] or "", *_beside_theirs(row, theirs),
+        ))  # fmt: skip
+    head = ("precision", "theirs, ms", "wall, ms", "GPU busy, ms", "bound")
+    return table((*head, *_OF_THEIRS), body)
 
 
 _THEIR_HEADLINE = (
@@ -260,59 +300,243 @@ def _headline() -> list[str]:
             f"{row['size'].removeprefix('cs336-')}, {row['ctx']}, {row['mode']}, "
             f"{row['precision']}, warm-up {row['warmup']}",
             f"{theirs[0]:g} ± {theirs[1]:g}", f"{row['avg_ms']:.4g} ± {row['std_ms']:.3g}",
+            figure(row.get("gpu_busy_ms")),
             f"{theirs[2]:,}", figure(row["tokens_per_s"]), f"{theirs[3]:,}",
             figure(row["peak_memory_allocated_bytes"] / _MIB),
         ))  # fmt: skip
     return table(
-        ("row", "theirs, ms", "ours, ms", "theirs, tokens/s", "ours", "theirs, MiB", "ours"), body
+        ("row", "theirs, ms", "ours, ms", "GPU busy, ms", "theirs, tokens/s", "ours", "theirs, MiB",
+         "ours"),
+        body,
+    )  # fmt: skip
+
+
+_THEIR_CONTEXTS = {
+    64: _Measured(26.94, 9_504, 15_910.84, 15_976),
+    128: _Measured(46.99, 10_895, 19_310.64, 19_562),
+    256: _Measured(98.05, 10_444, 27_962.59, 28_288),
+}
+
+
+def _contexts() -> list[str]:
+    body = []
+    for row in rows("memory-by-context", "headline"):
+        theirs = _THEIR_CONTEXTS.get(row["ctx"])
+        body.append((
+            str(row["ctx"]), figure(theirs and theirs.ms), figure(row["avg_ms"]),
+            figure(row.get("gpu_busy_ms")), *_beside_theirs(row, theirs),
+        ))  # fmt: skip
+    return table(("ctx", "theirs, ms", "wall, ms", "GPU busy, ms", *_OF_THEIRS), body)
+
+
+_THEIR_GRID = {
+    32: (
+        "64 7.730 40.655 8.8; 128 7.779 39.064 17.8;"
+        "256 8.545 43.571 20.2; 1024 21.786 67.080 56.2;"
+        "4096 499.066 1422.735 560.2; 8192 1986.323 5576.747 2128.2;"
+        "16384 7868.635 - 8336.2"
+    ),
+    64: (
+        "64 7.829 38.369 17.4; 128 7.768 39.185 18.8;"
+        "256 8.536 40.298 22.2; 1024 24.012 73.223 64.2;"
+        "4096 555.080 1588.352 592.2; 8192 2219.932 6236.688 2192.2;"
+        "16384 8705.040 - 8464.2"
+    ),
+    128: (
+        "64 7.774 39.148 18.4; 128 7.864 39.764 20.8;"
+        "256 8.544 40.366 26.2; 1024 38.299 123.351 80.2;"
+        "4096 835.214 2363.091 656.2; 8192 3339.936 9388.587 2320.2;"
+        "16384 13403.818 - 8720.2"
+    ),
+    256: (
+        "64 7.870 39.730 20.4; 128 7.937 39.676 24.8;"
+        "256 8.905 40.249 34.2; 1024 67.905 221.925 112.2;"
+        "4096 1333.069 3751.283 784.2; 8192 5320.389 14889.777 2576.2;"
+        "16384 21380.786 - 9232.2"
+    ),
+    512: (
+        "64 9.407 39.516 24.4; 128 9.978 40.317 32.8;"
+        "256 12.576 44.317 50.2; 1024 134.736 404.050 176.2;"
+        "4096 2312.945 6476.550 1040.2; 8192 9246.937 25590.666 3088.2;"
+        "16384 37243.737 - 10256.2"
+    ),
+}
+"""By the width: tokens, 200 passes forward and backward in ms, MiB before the backward pass."""
+
+
+def _grid() -> list[str]:
+    ours = {(row["d_model"], row["seq_len"]): row for row in rows("attention-grid", "attention")}
+    body = []
+    for width, text in _THEIR_GRID.items():
+        for row in text.split(";"):
+            tokens, forward, backward, before = row.split()
+            its = ours.get((width, int(tokens)), {})
+            status = str(its.get("status", "not measured"))
+            body.append((
+                str(width), tokens, forward, "OOM" if backward == "-" else backward, before,
+                figure(200 * its["fwd_ms"]) if its.get("fwd_ms") else status[:20],
+                figure(200 * its["bwd_ms"]) if its.get("bwd_ms") else status[:20],
+                figure((its.get("mem_before_bwd_bytes") or 0) / _MIB or None),
+            ))  # fmt: skip
+    return table(
+        ("d", "tokens", "theirs: forward, ms", "backward", "MiB before it", "ours: forward, ms",
+         "backward", "MiB before it"),
+        body,
+    )  # fmt: skip
+
+
+_THEIR_TF32 = {
+    32: (
+        "64 11.154 11.482 57.279 57.955; 128 11.404 11.356 53.135 51.516;"
+        "256 11.449 11.271 53.098 52.571; 1024 23.117 17.230 76.556 58.628;"
+        "4096 411.509 324.396 1114.305 908.258; 8192 1868.241 1559.212 4718.115 3989.070;"
+        "16384 5816.936 4507.615 15369.401 12071.501"
+    ),
+    64: (
+        "64 11.426 11.709 51.993 58.528; 128 11.590 11.603 61.219 53.442;"
+        "256 13.645 12.664 58.017 54.102; 1024 32.811 26.550 83.606 66.943;"
+        "4096 423.220 288.840 1139.737 790.209; 8192 1685.137 1134.789 4508.481 3077.354;"
+        "16384 6773.545 4733.361 17968.918 12362.552"
+    ),
+    128: (
+        "64 11.726 11.691 53.587 52.403; 128 11.841 11.442 54.697 52.976;"
+        "256 13.774 12.512 54.719 53.711; 1024 46.283 35.650 130.749 98.651;"
+        "4096 706.171 360.357 1925.811 1002.524; 8192 2815.868 1462.557 7615.674 3951.136;"
+        "16384 11338.673 5981.148 30600.758 16107.158"
+    ),
+    256: (
+        "64 12.394 11.623 61.246 53.436; 128 12.566 11.591 60.587 53.153;"
+        "256 14.981 12.548 60.107 53.699; 1024 74.493 40.466 228.783 111.487;"
+        "4096 1214.021 490.728 3356.252 1398.923; 8192 4820.486 1917.672 13304.750 5357.126;"
+        "16384 19420.524 7606.391 52846.051 20982.350"
+    ),
+    512: (
+        "64 14.730 11.655 54.081 54.813; 128 14.801 11.523 53.955 61.749;"
+        "256 18.696 15.245 62.015 57.921; 1024 135.862 60.335 407.043 179.551;"
+        "4096 2230.277 772.080 6151.606 2255.915; 8192 8838.995 2970.841 24000.653 8476.593;"
+        "16384 35320.222 11968.748 96698.815 33706.693"
+    ),
+}
+"""By the width: tokens, 200 passes in ms forward without TF32 and with it, and backward."""
+
+
+def _tf32() -> list[str]:
+    ours = {
+        (row["d_model"], row["seq_len"]): row for row in rows("attention-tf32", "attention_tf32")
+    }
+
+    def change(before: object, after: object) -> str:
+        if not isinstance(before, float) or not isinstance(after, float):
+            return "not measured"
+        return f"{100 * (after / before - 1):+.0f} %"
+
+    body = []
+    for width, text in _THEIR_TF32.items():
+        for row in text.split(";"):
+            tokens, forward, forward_tf32, backward, backward_tf32 = map(float, row.split())
+            its = ours.get((width, int(tokens)), {})
+            body.append((
+                str(width), f"{tokens:.0f}", change(forward, forward_tf32),
+                change(its.get("fwd_fp32_ms"), its.get("fwd_tf32_ms")),
+                change(backward, backward_tf32),
+                change(its.get("bwd_fp32_ms"), its.get("bwd_tf32_ms")),
+                figure(its.get("fwd_fp32_ms")), figure(its.get("bwd_fp32_ms")),
+            ))  # fmt: skip
+    return table(
+        ("d", "tokens", "forward by TF32: theirs", "ours", "backward: theirs", "ours",
+         "our forward in IEEE, ms", "backward"),
+        body,
+    )  # fmt: skip
+
+
+def _optimizers() -> list[str]:
+    of_row = {
+        (row["configuration"], row["what"]): row["measured_bytes"]
+        for row in rows("optimizers", "train_memory")
+    }
+    body = []
+    for row, configuration in zip(
+        rows("optimizers", "headline"), dict.fromkeys(name for name, _ in of_row), strict=True
+    ):
+        state, model = of_row[configuration, "optimizer"], of_row[configuration, "model"]
+        body.append((
+            row["optimizer"], gib(model), gib(state or 0), figure((state or 0) / model),
+            figure(row["avg_ms"], "ms"), figure(row.get("gpu_busy_ms"), "ms"),
+        ))  # fmt: skip
+    return table(
+        ("optimizer", "model", "its state", "over the model", "mean step", "GPU busy"), body
     )
 
 
 class _Theirs(NamedTuple):
-    per_step_ms: float | None
-    share: float | None
-    """Of the range around it, as the seed has it."""
+    """A line of the seed's profile: in all 30 steps, and of the range around it."""
+
+    total_ms: float
+    share: float | None = None
 
 
+_PROFILE_STEPS = 30
 _THEIR_PROFILE = {
-    "FORWARD": _Theirs(37.983, None), "BACKWARD": _Theirs(59.411, None),
-    "OPTIMIZER": _Theirs(9.072, None), "MHA(total)": _Theirs(26.005, 68.5),
-    "QKV projections": _Theirs(7.348, 28.25), "output proj": _Theirs(1.993, 7.66),
-    "RoPE(Q)": _Theirs(4.742, 18.23), "RoPE(K)": _Theirs(4.207, 16.18),
-    "attn_logits (QK^T) + mask": _Theirs(3.635, 13.98), "attn*V (context)": _Theirs(2.978, 11.45),
-    "softmax": _Theirs(0.736, 2.83), "the rest of MHA(total)": _Theirs(0.367, 1.41),
+    "FORWARD": _Theirs(1139.483), "BACKWARD": _Theirs(1782.316), "OPTIMIZER": _Theirs(272.168),
+    "MHA(total)": _Theirs(780.154, 68.5), "QKV projections": _Theirs(220.429, 28.25),
+    "output proj": _Theirs(59.793, 7.66), "RoPE(Q)": _Theirs(142.246, 18.23),
+    "RoPE(K)": _Theirs(126.224, 16.18), "attn_logits (QK^T) + mask": _Theirs(109.037, 13.98),
+    "attn*V (context)": _Theirs(89.342, 11.45), "softmax": _Theirs(22.079, 2.83),
 }  # fmt: skip
-
+_THEIR_SUMS = {
+    "OPTIMIZER (exclusive)": _Theirs(0.207), "MHA linear (QKV + output)": _Theirs(280.222, 35.9),
+    "MHA residual": _Theirs(11.004, 1.41), "non-attention FORWARD": _Theirs(359.329, 31.5),
+}  # fmt: skip
 _THEIR_KERNELS = {
-    "all kernels": (90.424, None), "matmul": (33.494, 37.04), "elementwise": (32.106, 35.51),
-    "optimizer": (20.098, 22.23), "softmax (backward)": (2.433, 2.69), "softmax": (1.047, 1.16),
-    "reduction": (1.172, 1.30),
+    "all kernels": _Theirs(2712.7), "matmul": _Theirs(1004.806, 37.04),
+    "elementwise": _Theirs(963.182, 35.51), "optimizer": _Theirs(602.932, 22.23),
+    "softmax (backward)": _Theirs(72.982, 2.69), "softmax": _Theirs(31.417, 1.16),
+    "reduction": _Theirs(35.158, 1.30),
 }  # fmt: skip
 
 
 def _profile() -> list[str]:
     session, run = run_of("seed-004-profile")
     profile = step_profile(session, of_phase(run, "measure_loop"))
+    steps = _PROFILE_STEPS
+
+    def line(
+        name: str, theirs: _Theirs | None, cpu_ms: float | None, share: float | None,
+        gpu_ms: float | None,
+    ) -> list[str]:  # fmt: skip
+        its = theirs or _Theirs(0.0)
+        return [
+            name, figure(its.total_ms or None), figure(its.total_ms / steps or None),
+            figure(its.share, "%"), figure(cpu_ms), figure(cpu_ms and cpu_ms / steps),
+            figure(share, "%"), figure(gpu_ms and gpu_ms / steps),
+        ]  # fmt: skip
+
     body = []
     for row in profile:
-        name = row.name if row.name != "(the rest)" else f"the rest of {row.share_of}"
-        if row.section == "ranges" and (theirs := _THEIR_PROFILE.get(name)):
-            body.append((
-                name, _per_step(theirs.per_step_ms), figure(theirs.share, "%"),
-                _per_step(_ms(row.cpu_per_step_ns)),
-                figure(row.share_percent, "%") if theirs.share else "",
-                _per_step(_ms(row.gpu_per_step_ns)),
-            ))  # fmt: skip
+        if row.section == "ranges" and (theirs := _THEIR_PROFILE.get(row.name)):
+            share = row.share_percent if theirs.share else None
+            body.append(line(row.name, theirs, _ms(row.cpu_ns), share, _ms(row.gpu_ns)))
+    for cells in rows("seed-004-profile", "train_phases"):
+        if theirs := _THEIR_SUMS.get(cells["metric"]):
+            share = cells["parent_percent"] if theirs.share else None
+            body.append(line(cells["metric"], theirs, cells["cpu_total_ms"], share, None))
     body += [
-        (
-            f"kernels: {row.name}", _per_step((_THEIR_KERNELS.get(row.name) or (None, None))[0]),
-            figure((_THEIR_KERNELS.get(row.name) or (None, None))[1], "%"), "",
-            figure(row.gpu_share_percent, "%"), _per_step(_ms(row.gpu_per_step_ns)),
-        )
+        line(f"kernels: {row.name}", _THEIR_KERNELS.get(row.name), None, row.gpu_share_percent,
+             _ms(row.gpu_ns))
         for row in profile
         if row.section == "kernels" and _is_worth_a_line(row)
     ]  # fmt: skip
-    return table(("a step", "theirs, ms", "share", "CPU, ms", "share", "GPU, ms"), body)
+    longest = next(row for row in profile if row.section == "longest kernel")
+    body.append(
+        line(f"longest kernel: theirs `Kernel2` (19,530 calls), ours `{longest.name}` "
+             f"({longest.instances:,} calls)",
+             _Theirs(1004.806, 37.04), None, longest.gpu_share_percent, _ms(longest.gpu_ns))
+    )  # fmt: skip
+    return table(
+        ("30 steps of 4 × 512", "theirs, ms", "a step", "share", "ours: CPU, ms", "a step",
+         "share", "GPU, ms a step"),
+        body,
+    )  # fmt: skip
 
 
 def _is_worth_a_line(row: ProfileRow) -> bool:
@@ -321,10 +545,6 @@ def _is_worth_a_line(row: ProfileRow) -> bool:
 
 def _ms(ns: float | None) -> float | None:
     return None if ns is None else ns / 1e6
-
-
-def _per_step(ms: float | None) -> str:
-    return figure(ms)
 
 
 def _gpt2() -> list[str]:
@@ -404,7 +624,35 @@ def _others() -> list[str]:
     copies = {row["way"]: row["gib_per_s"] for row in rows("checkpoint", "checkpoint")}
     short = {(row["weights"], row["way"]): row["gpu_ms"] for row in rows("quantized", "quantized")}
     cnn = results("convolution")
+    sums = {
+        (row["addend"], row["accumulator"]): row["sum"] for row in rows("precision", "accumulation")
+    }
+    compiled = {row["work"]: row for row in rows("compile", "compile")}
+    fused = next(row for row in rows("compile", "fused_kernels") if row["work"] == "pointwise")
+    allocations = results("memory")
+    model = compiled["model"]
     lines = [
+        ("0.01 added 1,000 times (theirs: 10.0001, 9.9531, 10.0021)",
+         f"{sums['fp32', 'fp32']:.4f}, {sums['fp16', 'fp16']:.4f}, {sums['fp16', 'fp32']:.4f}",
+         "precision"),
+        ("a kernel of one's own: a product of 1,024",
+         ", ".join(f"{row['name'].removesuffix('_gflops_per_s')} {figure(row['value'] / 1e3)}"
+                   for row in rows("cuda", "cuda_output") if "gflops" in row["name"])
+         + " TFLOP/s", "cuda"),
+        ("x · y + x compiled (theirs: `triton_poi_fused_add_mul_0`)",
+         f"`{fused['kernel']}`, {compiled['pointwise']['eager_operations']} kernels to "
+         f"{compiled['pointwise']['compiled_kernels']}", "compile"),
+        ("a model's step, eager and compiled",
+         f"{figure(model['eager_ms'])}, {figure(model['compiled_ms'])} ms; "
+         f"{figure(model['compile_s'])} s to compile, paid off after "
+         f"{model['break_even_passes']:,} passes", "compile"),
+        ("256 MiB from the driver, from torch's cache",
+         f"{figure(allocations['driver_allocation_us'])}, "
+         f"{figure(allocations['cached_allocation_us'])} µs", "memory"),
+        ("GPT-2: weights, KV cache of 256 tokens in bf16 (theirs, llama.cpp: 239, 72 MB of 1,024 "
+         "in fp32)",
+         f"{results('inference')['weight_bytes'] / 1e6:.0f}, "
+         f"{results('inference')['kv_cache_bytes'] / 1e6:.1f} MB", "inference"),
         ("the 497,903,616-byte copy (A40: pageable, 12.82 GiB/s)",
          f"pageable {figure(copies.get('pageable, one buffer'))}, "
          f"pinned {figure(copies.get('pinned, one buffer'))} GiB/s", "checkpoint"),
@@ -427,10 +675,11 @@ def _others() -> list[str]:
 
 def _steps() -> list[str]:
     body = []
-    for name in ("bandwidth", "seed-004-profile", "fusion"):
+    for name in STEPS:
         steps = steps_of(*run_of(name))
         body.append((
-            steps.workload, figure(steps.own_ms, digits=4), figure(steps.answer_ms, digits=4),
+            steps.workload if steps.workload == name else f"{steps.workload} ({name})",
+            figure(steps.own_ms, digits=4), figure(steps.answer_ms, digits=4),
             figure(steps.off_percent, "%", 2),
         ))  # fmt: skip
     return table(("workload", "its own step, ms", "the answer's, ms", "off"), body)
@@ -442,6 +691,10 @@ BLOCKS: dict[str, tuple[str, Callable[[], list[str]]]] = {
     "gemm": ("gemm", _products),
     "precision": ("precision", _precision),
     "headline": ("seed-004", _headline),
+    "contexts": ("memory-by-context", _contexts),
+    "grid": ("attention-grid", _grid),
+    "tf32": ("attention-tf32", _tf32),
+    "optimizers": ("optimizers", _optimizers),
     "profile": ("seed-004-profile", _profile),
     "gpt2-medium": ("gpt2-medium", _gpt2),
     "checkpointing": ("checkpointing", _checkpointing),

@@ -9,7 +9,7 @@ import pytest
 
 from gputui.report.answer import answer
 from tests.workloads.beside_answers import KERNEL_PERCENT, STEP_PERCENT, steps_of, work_of
-from tests.workloads.experiments import FOLDER, PAGE, RESULTS, WHOLE, page, run_of
+from tests.workloads.experiments import FOLDER, PAGE, RESULTS, STEPS, WHOLE, page, run_of
 
 GAP_US = 1.0
 """What may be left of the gaps between kernels, which 5 % of 15 µs are less than."""
@@ -20,7 +20,7 @@ def test_the_tables_are_those_of_the_recordings() -> None:
     assert page(text) == text, "run: python -m tests.workloads.experiments"
 
 
-@pytest.mark.parametrize("name", ["bandwidth", "seed-004-profile", "fusion"])
+@pytest.mark.parametrize("name", STEPS)
 def test_the_answers_step_is_the_workloads_own(name: str) -> None:
     off = steps_of(*run_of(name)).off_percent
     assert off is not None
