@@ -165,8 +165,8 @@ GROUPS = {
         "that evaluation, the first one with widened intervals. A step was within 2 % of "
         "the program's own in 13 of 24. `orchid_accelerate` was killed as it recorded, and its "
         "times are those without gputui. Of four programs meant to be healthy two were HEALTHY; "
-        "one idled 81 % of each step while cuDNN planned attention for its new length, of one no steps "
-        "were recognized and 20 % of the time idle.",
+        "one idled 81 % of each step while cuDNN planned attention for its new length, "
+        "of one no steps were recognized and 20 % of the time idle.",
     ),
     "held out 2": (
         "Held-out programs, second set",
