@@ -39,7 +39,7 @@ RESULTS = (
     "precision", "seed-004", "memory-by-context", "attention-grid", "attention-tf32",
     "gpt2-medium", "checkpointing", "optimizers", "seed-003", "streams", "graphs", "checkpoint",
     "quantized", "compile", "train", "attention", "inference", "finetune", "speculative", "serve",
-    "memory", "faults", "comm", "parallel", "cuda",
+    "memory", "faults", "comm", "parallel", "cuda", "bandwidth-two",
 )  # fmt: skip
 
 STEPS = (
@@ -199,7 +199,7 @@ def _hierarchy() -> list[str]:
                 str(row["level"]), theirs.get(str(row["level"]), ""), rate(row["bytes_per_s"]),
                 figure(row["peak_percent"], "%"), figure(row["of_hbm"]), str(row["how"]),
             )
-            for row in rows("bandwidth", "memory_levels")
+            for row in rows("bandwidth-two", "memory_levels")
             if row["status"] == "ok"
         ),
     )  # fmt: skip
@@ -686,7 +686,7 @@ def _steps() -> list[str]:
 
 
 BLOCKS: dict[str, tuple[str, Callable[[], list[str]]]] = {
-    "hierarchy": ("bandwidth", _hierarchy),
+    "hierarchy": ("bandwidth-two", _hierarchy),
     "bandwidth": ("bandwidth", _bandwidth),
     "gemm": ("gemm", _products),
     "precision": ("precision", _precision),
