@@ -264,9 +264,9 @@ def _look(screen: Screen[Any], role: str) -> Style:
 class RecordTable(DataTable[Text]):
     """The columns that fit, of any number of lines, in Textual's table: cursor, scrolling, mouse.
 
-    Textual draws every cell in sight anew when one changes: 42 ms for 40 lines of 12 cells. Here a
-    line is one cell, made of what fits when it comes in sight: 5 ms, and of 10,000 lines those in
-    sight alone are made.
+    Textual draws every cell in sight anew when one changes. Here a line is one cell, made of what
+    fits when it comes in sight: where a cell in twenty of 40 lines of 12 changes that takes a fifth
+    of the time (14 against 67 ms on one busy core), in a table of 10,000 lines half.
     """
 
     can_focus = False  # the keys are those of the screen
