@@ -273,7 +273,9 @@ class Trials:
         for each in group:
             if each.why or (each.on_runs and not self._is_promising(each)):
                 continue
-            if not self._plain or self._left_s < 1.2 * self._longest_s():
+            # What promises most is tried even if nothing is left for others.
+            left_s = self._left_s if any(other.on_runs for other in group) else self._all_left_s
+            if not self._plain or left_s < 1.1 * self._longest_s():
                 each.why = NO_TIME
                 continue
             self._constant_run(each, times)
