@@ -168,7 +168,10 @@ def test_graphs_that_each_step_captures_are_found() -> None:
     once = calls(cudaStreamBeginCapture=(1, 1000), cudaGraphInstantiate=(1, 1000),
                  cudaGraphLaunch=(STEPS, 1000))  # fmt: skip
     many = calls(cudaStreamBeginCapture=(STEPS, 10), cudaGraphLaunch=(36 * STEPS, 10))
-    for each in (once, many):
+    # One for each step, in four times the time that all steps take: before them.
+    before = calls(cudaStreamBeginCapture=(STEPS, 1000), cudaGraphLaunch=(STEPS, 1000),
+                   cudaGraphInstantiate=(STEPS, 4 * STEP_NS))  # fmt: skip
+    for each in (once, many, before):
         assert finding_of(analysis_of(steps, each), "graphs_captured_anew") is None
 
 

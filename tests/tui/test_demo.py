@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from gputui.playback.opening import load
 from gputui.playback.player import Playback
+from gputui.report.explain import Analysis, conclusion
 from gputui.state import Session
 from gputui.tui.app import GputuiApp
 from gputui.tui.source import Options
@@ -90,3 +92,20 @@ async def test_the_pictures_are_current() -> None:
     old = sorted(name for name in {*kept, *pictures} if kept.get(name) != pictures.get(name))
     if old:
         pytest.fail(f"to redraw: python -m screenshots.make   ({', '.join(old)})", pytrace=False)
+
+
+@pytest.mark.parametrize(
+    ("name", "word"),
+    [("healthy", "HEALTHY"), ("slow", "LAUNCH-BOUND"), ("graphs", "SYNC-BOUND")],
+)
+def test_the_recordings_say_what_they_are_shown_for(name: str, word: str) -> None:
+    """Graphs that are captured before the steps are no fault of these, nor is warming up a row of
+    a benchmark."""
+    loaded = load(str(FOLDER / f"{name}.gputui.gz"))
+    assert loaded.run is not None
+    analysis = Analysis(loaded.session, loaded.run)
+    outcome = conclusion(analysis)
+    assert outcome is not None
+    assert outcome.word == word
+    assert analysis.tree is not None
+    assert not analysis.tree.benchmark_rows

@@ -252,10 +252,14 @@ def tree_of(run: Run, trees: Mapping[Place, TimeTree], gpu: int | None = None) -
     )
 
 
+WARM_UP = "warmup"
+"""The range in which workloads warm up: its steps are no row of their tables."""
+
+
 def rows_of_benchmark(run: Run) -> frozenset[str]:
     """The outermost ranges that hold the steps which a workload declares: the rows of its table,
-    which do different work. None where all steps are in one range or in none, the first one (a
-    prefill) left out."""
+    which do different work. None where all steps are in one range or in none, warm-up and the
+    first one (a prefill) left out."""
     if run.started.step_range is None:
         return frozenset()
     rows = Counter[str]()
@@ -264,7 +268,7 @@ def rows_of_benchmark(run: Run) -> frozenset[str]:
             outer = each
             while outer.definition.parent in run.ranges:
                 outer = run.ranges[outer.definition.parent]
-            if outer is not each:
+            if outer is not each and outer.definition.name != WARM_UP:
                 rows[outer.definition.name] += each.cpu.count
     several = sum(steps > 1 for steps in rows.values()) > 1
     # One phase of many steps is no row of a benchmark, nor is a prefill.
