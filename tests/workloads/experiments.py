@@ -43,9 +43,9 @@ RESULTS = (
 )  # fmt: skip
 
 STEPS = (
-    "attention", "bandwidth", "faults", "finetune", "graphs", "inference", "parallel", "precision",
-    "serve", "streams", "fusion", "seed-003", "seed-004", "seed-004-profile", "gpt2-medium",
-    "checkpointing", "optimizers", "memory-by-context",
+    "attention", "bandwidth", "faults", "finetune", "graphs", "inference", "memory", "parallel",
+    "precision", "serve", "streams", "train", "fusion", "seed-003", "seed-004", "seed-004-profile",
+    "gpt2-medium", "checkpointing", "optimizers", "memory-by-context",
 )  # fmt: skip
 """Recordings whose own step is compared with the answer's: first those of every workload that has
 steps, with the defaults."""
