@@ -212,6 +212,7 @@ class CompareView(TableView):
         self._verdict: list[str] = []
         self._failure = ""
         self._listed: list[Cells] = []
+        self._listed_of: AnyTable | None = None
         self._effects: dict[str, float] = {}
 
     def compare(self, paths: Sequence[Path]) -> None:
@@ -275,7 +276,7 @@ class CompareView(TableView):
         rows.append(self.tab_row(len(rows), width, note))
         foot = wrap(_NOISE, width, "dim") if table.name.startswith("compare_") else []
         foot = foot if height >= 20 and table.name != "compare_unmatched" else []
-        self._listed = self._ordered(table)
+        self._listed, self._listed_of = self._ordered(table), table
         if not self._listed:
             return [*rows, (), ((f"  {NO_MATCH}", "dim"),)]
         room = height - len(rows) - len(foot) - 1
@@ -291,10 +292,10 @@ class CompareView(TableView):
     def activate(self) -> Details | None:
         """Every cell of the chosen line, names in full."""
         row = next((row for row in self._listed if row[:2] == self.cursor.key), None)
-        if row is None:
+        # The lines are those drawn last, maybe of the tab before.
+        if row is None or self._listed_of is None:
             return None
-        columns = self._tables[self.tab].columns
-        cells = zip(columns, row, strict=True)
+        cells = zip(self._listed_of.columns, row, strict=True)
         pairs = [(column.header, cell_text(column, cell)) for column, cell in cells]
         return Details(str(row[0]), labelled(pairs, 16))
 
