@@ -478,6 +478,7 @@ async def test_no_key_is_without_an_answer(show: Show) -> None:
             for key in keys:
                 main._message, before = None, main.view.painted
                 await main.run_action(key.action)
+                await shown.settle()  # what a view says comes as a message
                 if main.current != name:
                     await main.action_view(name)
                 elif shown.app.screen is not main:
