@@ -172,6 +172,8 @@ class Monkey:
         if not self.has_ended():
             os.kill(self.pid, signal.SIGTERM)
             self.until(self.has_ended)
+        with suppress(OSError):  # a Ctrl-S among the last keys stops its last words, as in `until`
+            os.write(self.terminal, b"\x11")
         self._read(0.1)
         text = re.sub(rb"\x1b\[[0-9;?<>=]*[A-Za-z]", b"", self.seen)
         for word in (b"Traceback", b"internal error", b"the screen failed"):
