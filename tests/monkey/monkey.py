@@ -88,7 +88,7 @@ class Monkey:
         self.random = random.Random(seed)
         self.letters = LETTERS + (AGREES if agrees else "")
         self.seen = bytearray()
-        self.has_agreed = False
+        self.has_agreed = self._was_raw = False
         self._sent: list[tuple[int, bytes]] = []  # and how much had been drawn before
         self.status: int | None = None
         self.pid, self.terminal = pty.fork()
@@ -216,9 +216,11 @@ class Monkey:
             if time.monotonic() > deadline:
                 raise Fault(f"it hangs: {self._where_it_is()}")
             self._read(0.02)
-            if termios.tcgetattr(self.terminal)[3] & termios.ICANON:
-                # A Ctrl-S after gputui has put the terminal back stops its last words, as it does
-                # those of any program.
+            is_raw = not termios.tcgetattr(self.terminal)[3] & termios.ICANON
+            self._was_raw |= is_raw
+            if self._was_raw and not is_raw:
+                # Not before it is raw: there it is a key, which quits. A Ctrl-S after gputui has
+                # put the terminal back stops its last words, as it does those of any program.
                 os.write(self.terminal, b"\x11")
             self.has_ended()
 
