@@ -291,7 +291,23 @@ async def drawn() -> Mapping[str, str]:
         )
     names = (f"{name}.svg" for name, *_ in PICTURES)
     moving = moving_svg(frames, [frame.lasts_s for frame in FRAMES], STILL)
-    return {"demo.svg": moving, **dict(zip(names, pictures, strict=True))}
+    numbered = map(_numbered_by_use, pictures)
+    return {"demo.svg": moving, **dict(zip(names, numbered, strict=True))}
+
+
+def _numbered_by_use(picture: str) -> str:
+    """With its styles in the order in which something that is seen has them. Rich counts those of
+    blanks too, and a blank behind a dialog has the color of one frame or another."""
+    rules = dict(re.findall(r"^ *\.(gputui-[\w-]+-r\d+) (\{.*\})$", picture, re.MULTILINE))
+    used = dict.fromkeys(re.findall(r'class="(gputui-[\w-]+-r\d+)"', picture))
+    names = {old: re.sub(r"\d+$", str(number), old) for number, old in enumerate(used, 1)}
+    first, *others = rules
+    without = re.sub(r"^\.gputui-[\w-]+-r\d+ \{.*\}\n", "", picture, flags=re.MULTILINE)
+    styles = "\n".join(f".{new} {rules[old]}" for old, new in names.items())
+    named = re.sub(
+        r'class="(gputui-[\w-]+-r\d+)"', lambda each: f'class="{names[each[1]]}"', without
+    )
+    return named.replace(f".{first} {rules[first]}", styles, 1) if others else picture
 
 
 def main() -> int:
