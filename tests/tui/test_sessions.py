@@ -83,6 +83,22 @@ async def test_what_is_in_the_folder(show: Show, size: tuple[int, int]) -> None:
         assert "is empty" in line_of(shown, "[red]evil[b +]")
 
 
+async def test_lines_far_from_the_chosen_one_may_be_scrolled_to(show: Show, folder: Path) -> None:
+    for number in range(60):
+        shutil.copy(folder / "small.gputui", folder / f"run-{number:02}.gputui")
+    async with show(LIVE, (120, 24)) as shown:
+        await listed(shown)
+        await shown.until(lambda: files(shown) == 65)
+        await shown.press("s", "end")  # by name
+        last = shown.lines[3:-1]
+        view = shown.app.main.view
+        assert isinstance(view, SessionsView)
+        view.records.scroll_to(y=0, animate=False)
+        await shown.settle()
+        assert "cut" in shown.text
+        assert shown.lines[3:-1] != last
+
+
 async def test_an_empty_folder_says_what_to_do(show: Show) -> None:
     async with show([[scripted.header(0)]], (80, 24)) as shown:
         await shown.press("7")

@@ -276,10 +276,15 @@ class SessionsView(RecordingKeys):
         entries = self.library.entries
         # Of rows out of sight figures are read only where they decide the order.
         self.index.want([*shown, *(found if by in FIGURES else ())])
-        before = {entry.path: run_before(entry, entries) for entry in shown}
-        columns = recording_columns(
-            shown, self.marked, self.current, self.index.of, lambda entry: before[entry.path]
-        )
+        before_of: dict[Path, LibraryEntry | None] = {}
+
+        def before(entry: LibraryEntry) -> LibraryEntry | None:
+            # Of lines that come in sight, too, for which the table asks when it is scrolled.
+            if entry.path not in before_of:
+                before_of[entry.path] = run_before(entry, entries)
+            return before_of[entry.path]
+
+        columns = recording_columns(shown, self.marked, self.current, self.index.of, before)
         return rows + self.table(
             columns, self._listed, paths, width, height - 1, 1,
             sorted_by=by, ascending=self._is_ascending,
