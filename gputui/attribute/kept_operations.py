@@ -50,13 +50,13 @@ class _Settling:
 
     step: StepLanes
     first_ns: int
-    """From when on ranges are wanted: since its first launch."""
+    """When the first of its operations was launched: from then on ranges belong to it."""
     operations: Slots
     calls: Slots
     left_out: int
     ranges: list[Slots]
     collections: int = SETTLING
-    """Until they are."""
+    """How many more it waits for its ranges."""
 
 
 class KeptOperations:
@@ -72,15 +72,15 @@ class KeptOperations:
         self._began_ns = 0
         self._due_ns = 0
         self._open_ns: int | None = 0
-        """Since when records are held, or when a step was kept last; from the first one on."""
+        """Since when it takes records, or when it kept a step last; None while it takes none."""
         self._known_ns = 0
-        """From when on all of them are."""
+        """From when on it holds every record: older ones were let go."""
         self._spent = 0
         self._settling: list[_Settling] = []
 
     @property
     def is_open(self) -> bool:
-        """Whether records are wanted."""
+        """Whether it takes records now; between two steps that it keeps it takes none."""
         return self._open_ns is not None
 
     def name(self, text: str) -> int:

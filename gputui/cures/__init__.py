@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     Undo = Callable[[], None]
-    """Puts everything back."""
+    """What `apply` gives: called once, it puts back all that the cure changed."""
 
 VARIABLE = "GPUTUI_CURES"
 """Names of the cures to apply, with commas between."""

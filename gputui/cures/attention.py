@@ -71,7 +71,8 @@ class CudnnAttentionOff(Cure):
 
 
 class KvCache(Cure):
-    """A KV cache where generate() is told to have none, and computes all tokens for each."""
+    """A KV cache for a generate() that was told to use none, and so computes the whole sequence
+    anew for each token."""
 
     name = "kv_cache"
     title = "generate() keeps keys and values of the tokens before"

@@ -43,7 +43,7 @@ def _is_compiled(torch: Any) -> bool:
 
 
 class Compile(_Compiled):
-    """torch.compile as it is."""
+    """torch.compile of the outermost module, in its default mode."""
 
     name = "compile"
     title = "the model is compiled"
@@ -58,7 +58,7 @@ class Compile(_Compiled):
 
 
 class CompileReduceOverhead(Compile):
-    """torch.compile with CUDA graphs."""
+    """torch.compile whose kernels are replayed as CUDA graphs (mode="reduce-overhead")."""
 
     name = "compile_reduce_overhead"
     title = "the model is compiled and replayed as CUDA graphs"

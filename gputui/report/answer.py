@@ -29,7 +29,7 @@ from gputui.report.explain.rank_waits import hosts
 from gputui.report.explain.time_tree import FEW_STEPS, TimeTree, time_tree
 from gputui.report.phases import LEAST_LEVEL, PhaseRow, phase_rows, share_of, shares_error_points
 from gputui.report.schema import why_unaccounted
-from gputui.report.scope import of_benchmark, step_meaning
+from gputui.report.scope import beside_benchmark, of_benchmark
 from gputui.report.statistics import category_rows
 from gputui.report.tables import metric_text
 from gputui.report.tables.energy import RunEnergy, run_energy, span_of, used_span
@@ -292,8 +292,7 @@ def _time(run: Run, tree: TimeTree) -> Group:
         figures[0] += f", {units.duration(tree.step_ns.percentile(99))} p99"
         figures.append(f"{tree.program_steps:,} steady steps")
         lines.append(Line("step", "; ".join(figures)))
-        # What a benchmark's are stands above.
-        if meaning := step_meaning(run, tree).removeprefix(of_benchmark(run, tree)).strip():
+        if meaning := beside_benchmark(run, tree):  # which stands above
             lines.append(Line("", meaning))
     for state in ("busy", "idle"):
         leaves = [

@@ -82,7 +82,7 @@ class Roof:
     l2_bytes_per_s: float | None = None
     read_bytes_per_s: float | None = None
     written_bytes_per_s: float | None = None
-    """The parts of `memory_bytes_per_s`."""
+    """What of `memory_bytes_per_s` is read from the GPU's memory, and what is written to it."""
     tensor_error_percent: float | None = None
     """Half of the 90 % interval of `tensor_active_percent`, in percent."""
     memory_error_percent: float | None = None

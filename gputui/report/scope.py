@@ -348,8 +348,12 @@ def step_meaning(run: Run, tree: TimeTree) -> str:
     """Where a step may not be what the program calls one: a sentence about it; else ""."""
     if not tree.has_steps:
         return ""
-    sentences = (of_benchmark(run, tree), _named_step(run, tree), _ranks_apart(tree))
-    return " ".join(filter(None, sentences))
+    return " ".join(filter(None, (of_benchmark(run, tree), beside_benchmark(run, tree))))
+
+
+def beside_benchmark(run: Run, tree: TimeTree) -> str:
+    """The same without what a benchmark's steps are, where that stands elsewhere."""
+    return " ".join(filter(None, (_named_step(run, tree), _ranks_apart(tree))))
 
 
 def of_benchmark(run: Run, tree: TimeTree) -> str:

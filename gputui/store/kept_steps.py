@@ -93,7 +93,7 @@ class KeptTrace:
         return len(self._records)
 
     def portions(self) -> Iterator[Slots]:
-        """All records."""
+        """The records of all steps, at once: there are few beside those of a trace."""
         yield self._records
 
     def _unpacked(self, step: StepOperations) -> Slots:

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from gputui.base.errors import WRONG_USAGE, GputuiError, did_you_mean
 from gputui.collect.live import Live, LiveOptions
 from gputui.collect.traced_run import RunRequest
-from gputui.cures import ANY, BOUND, DIFFERENT, EXACT, ROUNDING, Cure, cures
+from gputui.cures import ANY, BOUND, DIFFERENT, EXACT, ROUNDING, Cure, answering, cures
 from gputui.model import units
 from gputui.report.explain import Analysis, Finding, conclusion, findings
 from gputui.report.explain.finding import Gain
@@ -175,7 +175,7 @@ def plan(findings: Sequence[Finding], *, everything: bool = False) -> list[Candi
         if cure.result in (EXACT, ROUNDING) and (everything or ANY in cure.answers):
             chosen.setdefault(cure.name, Candidate(cure.name, cure))
     ordered = sorted(chosen.values(), key=lambda candidate: candidate.order)
-    return [*ordered, *_ablations(findings, known.values())]
+    return [*ordered, *_ablations(findings)]
 
 
 def named(words: Iterable[str], findings: Sequence[Finding]) -> list[Candidate]:
@@ -199,11 +199,11 @@ def named(words: Iterable[str], findings: Sequence[Finding]) -> list[Candidate]:
     return candidates
 
 
-def _ablations(findings: Sequence[Finding], known: Iterable[type[Cure]]) -> list[Candidate]:
+def _ablations(findings: Sequence[Finding]) -> list[Candidate]:
     chosen: dict[str, Candidate] = {}
     for finding in findings:
-        for cure in known:
-            if cure.result != BOUND or finding.cause not in cure.answers:
+        for cure in answering(finding.cause):
+            if cure.result != BOUND:
                 continue
             name = cure.name
             if cure.argument:

@@ -171,7 +171,7 @@ def _characters(strip: Strip) -> Iterator[tuple[str, Style | None]]:
     return chain.from_iterable([zip(text, repeat(style)) for text, style, _ in strip])
 
 
-class Frame:
+class SentCells:
     """What stands on the terminal: by line, its pieces by the column they begin in."""
 
     def __init__(self) -> None:
@@ -213,7 +213,7 @@ def _by_column(run: tuple[int, int, int, int, Strip]) -> tuple[int, int]:
 class NarrowUpdate(ChopsUpdate):
     """The pieces of lines that may have changed, without the cells that did not."""
 
-    def __init__(self, update: ChopsUpdate, width: int, frame: Frame) -> None:
+    def __init__(self, update: ChopsUpdate, width: int, frame: SentCells) -> None:
         super().__init__(update.chops, update.spans, update.chop_ends)
         self._width = width
         self._frame = frame
@@ -238,7 +238,7 @@ class NarrowUpdate(ChopsUpdate):
 class FullUpdate(LayoutUpdate):
     """All lines; of those just sent, what changed since."""
 
-    def __init__(self, update: LayoutUpdate, frame: Frame) -> None:
+    def __init__(self, update: LayoutUpdate, frame: SentCells) -> None:
         super().__init__([list(line) for line in update.strips], update.region)
         self._frame = frame
 
@@ -261,7 +261,7 @@ class NarrowCompositor(Compositor):
 
     def __init__(self) -> None:
         super().__init__()
-        self.frame = Frame()
+        self.frame = SentCells()
 
     def _get_renders(
         self, crop: Region | None = None

@@ -17,7 +17,7 @@ from textual.strip import Strip
 from gputui.model.events import MachineSample
 from gputui.state import Session
 from gputui.tui.app import GputuiApp, Pace
-from gputui.tui.narrow_updates import Frame, Pen, changed_runs
+from gputui.tui.narrow_updates import Pen, SentCells, changed_runs
 from tests.bench.bench_screen import CountingDriver
 from tests.conftest import DATA
 from tests.tui import scripted
@@ -80,7 +80,7 @@ def test_only_the_changed_cells_count() -> None:
 
 
 def test_a_frame_knows_what_stands_where_pieces_moved() -> None:
-    frame = Frame()
+    frame = SentCells()
     whole, left, right = (_strip((text, "red")) for text in ("abcdef", "abc", "xyz"))
     assert frame.changed(0, 3, whole) == [(0, 6)]
     assert frame.changed(0, 3, _strip(("abcdef", "red"))) == []

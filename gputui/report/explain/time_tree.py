@@ -109,7 +109,7 @@ class TimeTree:
     """The devices' time over that of all processes on them, which is more where several share
     one."""
     benchmark_rows: int = 0
-    """Rows of a benchmark that the steps are of (`rows_of_benchmark`), 0 without such: each does
+    """Rows of a benchmark that the steps are of (`count_benchmark_rows`), 0 without such: each does
     other work, so that no step is slow beside another's, and what lies between rows is no pause."""
 
     @property
@@ -248,7 +248,7 @@ def tree_of(run: Run, trees: Mapping[Place, TimeTree], gpu: int | None = None) -
         apart=apart,
         marked_by=next((tree.marked_by for tree in trees.values() if tree.marked_by), ""),
         of_processes=wall_ns / seen_ns,
-        benchmark_rows=len(rows_of_benchmark(run)),
+        benchmark_rows=count_benchmark_rows(run),
     )
 
 
@@ -256,12 +256,12 @@ WARM_UP = "warmup"
 """The range in which workloads warm up: its steps are no row of their tables."""
 
 
-def rows_of_benchmark(run: Run) -> frozenset[str]:
-    """The outermost ranges that hold the steps which a workload declares: the rows of its table,
-    which do different work. None where all steps are in one range or in none, warm-up and the
-    first one (a prefill) left out."""
+def count_benchmark_rows(run: Run) -> int:
+    """How many outermost ranges hold the steps which a workload declares: the rows of its table,
+    which do different work. 0 where all steps are in one range or in none, warm-up and the first
+    one (a prefill) left out."""
     if run.started.step_range is None:
-        return frozenset()
+        return 0
     rows = Counter[str]()
     for each in run.ranges.values():
         if each.definition.name == run.started.step_range:
@@ -272,7 +272,7 @@ def rows_of_benchmark(run: Run) -> frozenset[str]:
                 rows[outer.definition.name] += each.cpu.count
     several = sum(steps > 1 for steps in rows.values()) > 1
     # One phase of many steps is no row of a benchmark, nor is a prefill.
-    return frozenset(rows) if several else frozenset()
+    return len(rows) if several else 0
 
 
 def steps_of_program(run: Run, steps: Mapping[Place, LoopSteps]) -> int:

@@ -280,7 +280,7 @@ LINES: TableSpec[LineRow] = TableSpec(
 
 
 class _Every:
-    """Stands for all calls."""
+    """A set that every call is in: no call's name is filtered out."""
 
     def __contains__(self, _call: object) -> bool:
         return True

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, NamedTuple, TypeVar, cast
 
 from rich.console import Group
-from rich.style import Style
 from rich.table import Table
 from rich.text import Text
 from textual import events
@@ -29,6 +28,7 @@ from gputui.render.formats import Format
 from gputui.report.tables.processes import OUTSIDE, ProcessRow
 from gputui.tui.shell.keys import keys_of
 from gputui.tui.widgets.canvas import Row
+from gputui.tui.widgets.line_view import role_style
 from gputui.tui.widgets.view import Details
 
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ class Dialog(ModalScreen[ResultT | None]):
         text the text stands under itself."""
         parts: list[Text | Table] = []
         for row in rows:
-            texts = [Text(text, self._look(role)) for text, role in row]
+            texts = [Text(text, role_style(self.app, role)) for text, role in row]
             if len(texts) == 2:
                 grid = Table.grid()
                 grid.add_column(no_wrap=True)
@@ -107,10 +107,6 @@ class Dialog(ModalScreen[ResultT | None]):
             else:
                 parts.append(Text().join(texts))
         return Group(*parts)
-
-    def _look(self, role: str) -> Style:
-        behind = self.app.screen_stack[0]  # which has the looks of roles, for all
-        return behind.get_component_rich_style(f"line--{role}", partial=True)
 
     def _screen_resized(self, size: Size) -> None:
         del size

@@ -5,10 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from itertools import zip_longest
+from typing import Any
 
 from rich.cells import cell_len
 from rich.segment import Segment
 from rich.style import Style
+from textual.app import App
 from textual.filter import LineFilter
 from textual.geometry import Region
 from textual.strip import Strip
@@ -88,6 +90,12 @@ FOR_READERS = "-for-readers"
 
 class TextFilter(LineFilter):
     """A filter that changes texts; all others give each style another one."""
+
+
+def role_style(app: App[Any], role: str) -> Style:
+    """The looks of a role, in the theme that is set: those of the main screen, which has them for
+    dialogs and tables, too."""
+    return app.screen_stack[0].get_component_rich_style(f"line--{role}", partial=True)
 
 
 class LineView(Widget):
@@ -228,9 +236,8 @@ class LineView(Widget):
         if style is None:
             # The looks of all roles are worked out once, from the main screen: doing so in each
             # view delayed the first frame.
-            palette = self.app.screen_stack[0]
             background = self.background_colors[1]
-            part = palette.get_component_rich_style(f"line--{role}", partial=True)
+            part = role_style(self.app, role)
             style = Style(bgcolor=self.rich_style.bgcolor) + part
             if blank and not style.underline and not style.reverse:
                 # A blank has no foreground: 20 bytes less for every gap on the way to the terminal.

@@ -9,17 +9,16 @@ from typing import Any, Generic, Literal, TypeVar
 
 import msgspec
 from rich.cells import cell_len
-from rich.style import Style
 from rich.text import Text
 from textual import events
 from textual.coordinate import Coordinate
 from textual.geometry import Region, Spacing
 from textual.message import Message
-from textual.screen import Screen
 from textual.widgets import DataTable
 
 from gputui.report.schema import Column, TableSpec, columns_that_fit
 from gputui.tui.widgets.canvas import Row, Span, chosen_row, cut_middle, fit, row_width
+from gputui.tui.widgets.line_view import role_style
 
 T = TypeVar("T")
 Move = Literal["up", "down", "page_up", "page_down", "home", "end", "left", "right"]
@@ -182,20 +181,16 @@ class Cursor(msgspec.Struct):
     shown: range = range(0)
     """The indices of the rows in sight."""
 
-    def window(self, keys: Sequence[Hashable], height: int, last: int | None = None) -> slice:
-        """The rows to show of `keys` in `height`, with the chosen one among them.
-
-        If the chosen key is gone, the row in its place is chosen. `last` is a row to keep in sight
-        too, if both fit.
-        """
+    def window(self, keys: Sequence[Hashable], height: int) -> slice:
+        """The rows to show of `keys` in `height`, with the chosen one among them. If the chosen key
+        is gone, the row in its place is chosen."""
         self.locate(keys, height)
         if not keys:
             self.offset = 0
             self.shown = range(0)
             return slice(0, 0)
         height = max(1, height)
-        lowest = self.index if last is None else max(self.index, last)
-        self.offset = min(max(self.offset, lowest - height + 1), self.index)
+        self.offset = min(max(self.offset, self.index - height + 1), self.index)
         self.offset = max(0, min(self.offset, len(keys) - height))
         # A click below the table chose a row that is not drawn.
         self.shown = range(self.offset, min(self.offset + height, len(keys)))
@@ -255,10 +250,6 @@ class Records(msgspec.Struct, Generic[T], frozen=True):
 
 _MOST_REMOVED = 20
 """Lines that are removed one by one, each of which takes longer the longer the table is."""
-
-
-def _look(screen: Screen[Any], role: str) -> Style:
-    return screen.get_component_rich_style(f"line--{role}", partial=True)
 
 
 class RecordTable(DataTable[Text]):
@@ -393,7 +384,7 @@ class RecordTable(DataTable[Text]):
         if (rows, self._first, width) == self._drawn:
             return
         self._drawn = (rows, self._first, width)
-        look = partial(_look, self.app.screen_stack[0])
+        look = partial(role_style, self.app)
         titles, *lines = [
             Text.assemble(*((text, look(role)) for text, role in row)) for row in rows
         ]
