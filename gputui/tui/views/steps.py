@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Hashable, Iterable
-from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -368,9 +367,10 @@ class StepsView(StretchView):
         return [*rows, *words]
 
     def _lane(self, label: str, spans: list[Span], figure: str, y: int, spread: list[int]) -> Row:
-        for x, number in enumerate(spread):
-            act = partial(self._put, self.first + number)
-            self.places.append(Place(y, _LABEL + x, _LABEL + x + 1, act))
+        def put(x: int) -> None:
+            self._put(self.first + spread[x])
+
+        self.places.append(Place(y, _LABEL, _LABEL + len(spread), act_at=put))
         return ((f" {label:<{_LABEL - 1}}", "label"), *spans, (f" {figure:>{_FIGURE}}", "value"))
 
 

@@ -234,9 +234,8 @@ class TimelineView(DraggedView):
         for y, line in enumerate(self._in_sight(window, room), first):
             rows.append(line.drawn)
             if line.lane is not None:
-                for x in range(self._cells):
-                    act = partial(self._click_at, line.lane, x)
-                    self.places.append(Place(y, LABEL + x, LABEL + x + 1, act))
+                act_at = partial(self._click_at, line.lane)
+                self.places.append(Place(y, LABEL, LABEL + self._cells, act_at=act_at))
         self._lanes_of = (range(first, len(rows)), LABEL, range(self._cells))
         rows += window.table(width, height - len(about) - len(rows))
         rows += [()] * (height - len(about) - len(rows))

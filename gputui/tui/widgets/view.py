@@ -37,12 +37,21 @@ class Lead:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Cells of a row that do something when they are clicked."""
+    """Cells of a row that do something when they are clicked, all the same or each its own."""
 
     y: int
     start: int
     end: int
-    act: Callable[[], None]
+    act: Callable[[], None] | None = None
+    act_at: Callable[[int], None] | None = None
+    """In place of `act`: is given which of the cells was clicked, the first one 0."""
+
+    def click(self, x: int) -> None:
+        """Do what the cell in this column is for."""
+        if self.act_at is not None:
+            self.act_at(x - self.start)
+        elif self.act is not None:
+            self.act()
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,7 +273,7 @@ class View(LineView):
         row (choose it; if it is chosen already, as Enter). Nothing beside the table is its row."""
         for place in self.places:
             if place.y == event.y and place.start <= event.x < place.end:
-                place.act()
+                place.click(event.x)
                 return
         if is_key([key := named(self.find_key_at(event.x, event.y))], replays=True):
             self.app.simulate_key(key)
