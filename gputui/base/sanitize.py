@@ -162,6 +162,8 @@ _USER_INFORMATION = r"(?<=://)[^/\s?#]+@"
 _QUERY = r"([?&])([\w.\-]+)=([^&#\s]+)"
 _KEY_FORM = r"\b(?:hf_[A-Za-z0-9]{16,}|sk-[\w-]{16,}|gh[pousr]_[A-Za-z0-9]{16,}|github_pat_\w{16,})"
 
+_READS_A_SCRIPT = r"-?(?:.*/)?(?:\w*sh|su|runuser|script|python[\d.]*)"
+
 _keeps: list[bool] = []
 
 
@@ -193,9 +195,22 @@ def masked_words(words: Iterable[str]) -> tuple[str, ...]:
     return tuple(masked)
 
 
+def launcher_words(words: Iterable[str]) -> tuple[str, ...]:
+    """The same of a process that only started others: without the script that a shell or Python was
+    given on its command line, which may set a whole environment (`bash -c 'export …'`).
+    """
+    masked = masked_words(words)
+    if any(_keeps) or not masked or not _compiled(_READS_A_SCRIPT).fullmatch(masked[0]):
+        return masked
+    for index, word in enumerate(masked):
+        if _compiled(r"-[a-z]*c").fullmatch(word):
+            return (*masked[: index + 1], "…")
+    return masked
+
+
 def masked_line(line: str) -> str:
-    """The same of a command line whose words are joined by spaces: of a value with spaces in it
-    only the first word is known to belong to it.
+    """What `masked_words` gives of a command line whose words are joined by spaces: of a value
+    with spaces in it only the first word is known to belong to it.
     """
     return " ".join(masked_words(line.split(" ")))
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import msgspec
 
 from gputui.base.errors import GputuiError
-from gputui.base.sanitize import masked_words, sanitize
+from gputui.base.sanitize import launcher_words, masked_words, sanitize
 from gputui.collect.nvml.driver_calls import GpuProcess, ProcessUse
 from gputui.collect.nvml.reading import DeviceReading
 from gputui.model.events import LauncherSample, ProcessSample
@@ -227,14 +227,17 @@ class ProcessTable:
         try:
             process = self._launchers.get(pid)
             if process is None or not process.handle.is_running():
-                process = _meet(pid)
+                process = _meet(pid, launcher_words)
         except (psutil.Error, OSError):
             return None
         # A parent younger than its child is another process that reuses the pid.
         return process if process.start_time_ns <= child.start_time_ns else None
 
 
-def _meet(pid: int) -> _Process:
+_Mask = Callable[[Iterable[str]], tuple[str, ...]]
+
+
+def _meet(pid: int, mask: _Mask = masked_words) -> _Process:
     import psutil
 
     handle = psutil.Process(pid)
@@ -242,14 +245,16 @@ def _meet(pid: int) -> _Process:
         user = sanitize(str(handle.username()), 64)
     except (psutil.AccessDenied, KeyError):
         user = None
-    return _Process(handle, user, _command(handle), start_time_ns(handle), handle.ppid() or None)
+    return _Process(
+        handle, user, _command(handle, mask), start_time_ns(handle), handle.ppid() or None
+    )
 
 
-def _command(process: psutil.Process) -> str:
+def _command(process: psutil.Process, mask: _Mask = masked_words) -> str:
     import psutil
 
     try:
-        command = " ".join(masked_words(process.cmdline())) or process.name()
+        command = " ".join(mask(process.cmdline())) or process.name()
     except psutil.ZombieProcess:
         command = f"{process.name()} <defunct>"  # as ps shows it: ended, and not yet reaped
     except psutil.AccessDenied:

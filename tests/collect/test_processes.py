@@ -227,6 +227,21 @@ def test_the_launchers_of_a_process_lead_up_from_it(child: subprocess.Popen[byte
     assert table.launchers == ()
 
 
+def test_the_script_of_a_shell_that_launched_a_process_is_not_kept() -> None:
+    script = "export WORKER_SALT=pepper; sh -c 'echo $$; exec cat'; :"
+    with subprocess.Popen(
+        ["sh", "-ec", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as shell:
+        assert shell.stdin is not None
+        assert shell.stdout is not None
+        pid = int(shell.stdout.readline())
+        table = ProcessTable(verify=False)
+        table.update([(0, reading(GpuProcess(pid, 7)))])
+        commands = {launcher.pid: launcher.command for launcher in table.launchers}
+        assert commands[shell.pid] == "sh -ec …"
+        shell.stdin.close()
+
+
 @given(
     count=st.integers(1, 40),
     steps=st.lists(st.integers(100, 1500), min_size=1, max_size=60),
