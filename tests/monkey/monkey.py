@@ -303,24 +303,25 @@ EARLIER_RUNS = 60
 """Recordings in the list of runs: more than any screen shows, so that it scrolls."""
 
 
-def keep_earlier_runs(folder: Path) -> None:
-    """Put recordings where the screen lists them, if none are there."""
-    sessions = folder / "data" / "gputui" / "sessions"
+def keep_earlier_runs(name: str, folder: Path) -> None:
+    """Put recordings where the screen lists them, if none are there: beside the one that is
+    replayed, else in gputui's own folder, where a monkey may rename them."""
+    sessions = folder if name == "replay" else folder / "data" / "gputui" / "sessions"
     sessions.mkdir(mode=0o700, parents=True, exist_ok=True)
     kinds = [DATA / "schema-3.gputui", DATA / "h200-inference.gputui"]
     for number in range(EARLIER_RUNS):
         # Mostly the small one: a game is to last as long as its keys.
-        name = sessions / f"2026-01-{number // 24 + 1:02}-{number % 24:02}0000.gputui"
-        if not name.exists():
-            name.write_bytes(kinds[number % 10 == 0].read_bytes())
+        run = sessions / f"2026-01-{number // 24 + 1:02}-{number % 24:02}0000.gputui"
+        if not run.exists():
+            run.write_bytes(kinds[number % 10 == 0].read_bytes())
 
 
 def play(name: str, events: int, seed: int, folder: Path, *, agrees: bool = False) -> None:
     """So many events over one of NAMES, in as many gputui as are quit by them; `agrees` to what is
     asked. Raises Fault."""
     words = shown(name, folder)
+    keep_earlier_runs(name, folder)
     kept = [path for path in folder.iterdir() if path.is_file()]
-    keep_earlier_runs(folder)  # which a monkey may rename, so that they are not compared
     before = {path: hashlib.sha256(path.read_bytes()).digest() for path in kept}
     while events > 0:
         events -= max(1, _play_once(name, words, events, seed, folder, agrees=agrees))
