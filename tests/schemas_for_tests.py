@@ -12,7 +12,7 @@ import jsonschema
 from jsonschema.exceptions import best_match
 from referencing import Registry, Resource
 
-from gputui.cli.reference import DOCS
+from tests.reference import DOCS
 
 _KNOWN_BY = {"overhead": "summary", "noise_rule": "compare", "launchers": "once", "hosts": "hosts"}
 

@@ -15,7 +15,7 @@ from gputui.cli.declaration import Command
 from gputui.cli.dispatch import parser_of
 from gputui.cli.help import FILES, candidates, listing, pages, text_of
 from gputui.cli.options import COMMANDS, MAIN, MODES
-from gputui.cli.reference import manual
+from tests.reference import manual
 
 ROOT = Path(__file__).parents[2]
 EVERY = [MAIN, *COMMANDS]

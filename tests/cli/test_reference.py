@@ -9,7 +9,6 @@ import msgspec
 import pytest
 
 from gputui.cli.doctor import Check, DoctorDocument
-from gputui.cli.reference import DOCS, reference_files, schemas
 from gputui.model.events import SCHEMA_VERSION
 from gputui.render import formats
 from gputui.report.comparable import Subject
@@ -18,13 +17,14 @@ from gputui.report.machine_now import machine_document
 from gputui.report.summary_document import rows_schema, summary_document
 from gputui.report.tables import run_tables
 from gputui.state import Session
+from tests.reference import DOCS, reference_files, schemas
 from tests.schemas_for_tests import check
 from tests.sessions_for_tests import loaded_once
 
 
 @pytest.mark.parametrize("name", reference_files())
 def test_the_file_is_current(name: str) -> None:
-    """`python -m gputui.cli.reference` writes them."""
+    """`python -m tests.reference` writes them."""
     assert (DOCS / name).read_text(encoding="utf-8") == reference_files()[name]
 
 

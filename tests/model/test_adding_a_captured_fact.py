@@ -87,7 +87,7 @@ from gputui.model.merge import merge
 from gputui.playback.index import Checkpoint
 from gputui.render.formats import summary
 from gputui.report.summary_document import summary_document
-from gputui.cli.reference import recording_page
+from tests.reference import recording_page
 from tests.attribute.capture_program import MAIN, Program, Traced
 
 assert gputui.__file__.startswith(FOLDER), gputui.__file__

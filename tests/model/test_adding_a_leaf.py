@@ -59,7 +59,7 @@ from gputui.report.explain import Analysis
 from gputui.report.explain.verdict import verdict
 from gputui.report.explain.time_tree import time_tree
 from gputui.report.summary_document import summary_document
-from gputui.cli.reference import recording_page
+from tests.reference import recording_page
 from gputui.tui.widgets.causes import cause_rows, hundred_bar, legend
 from tests.attribute.capture_program import Program, Traced
 

@@ -85,7 +85,7 @@ from gputui.render.prometheus import write_openmetrics
 from gputui.render.formats import summary
 from gputui.report.summary_document import summary_document
 from gputui.state import Session
-from gputui.cli.reference import recording_page
+from tests.reference import recording_page
 from gputui.tui.widgets.gpu_charts import charts
 from gputui.tui.widgets.gpu import detail_rows
 import io

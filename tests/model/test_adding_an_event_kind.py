@@ -42,7 +42,7 @@ from gputui.model.events import Numbered
 from gputui.playback.index import Index
 from gputui.playback.opening import open_recording
 from gputui.state import Session
-from gputui.cli.reference import recording_page
+from tests.reference import recording_page
 from gputui.store.journal import JournalWriter, Limits, open_journal
 
 assert gputui.__file__.startswith(FOLDER), gputui.__file__

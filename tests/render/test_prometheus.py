@@ -18,7 +18,6 @@ from msgspec.structs import replace
 from prometheus_client.core import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
-from gputui.cli.reference import dashboard
 from gputui.model.events import (
     GpuSample,
     GpuStatus,
@@ -41,6 +40,7 @@ from gputui.render.prometheus_server import (
 )
 from gputui.state import Session
 from tests.events_for_tests import at, attached, gpu, header, run_started
+from tests.reference import dashboard
 
 
 @contextmanager

@@ -34,7 +34,7 @@ _CHANGED = (
 
 _CHECK = """
 import gputui
-from gputui.cli.reference import tables_page
+from tests.reference import tables_page
 from gputui.model.events import *
 from gputui.report.tables import table
 from gputui.state import Session

@@ -73,7 +73,7 @@ RULES = (RunRule(5, many_records), RunRule(6, launch_bound_twice))
 LOOK = """
 import contextlib, io, json, sys
 from gputui.cli.dispatch import run as gputui
-from gputui.cli.reference import schemas, tables_page
+from tests.reference import schemas, tables_page
 from gputui.playback.opening import load
 from gputui.report.explain import Analysis, conclusion
 from gputui.tui.widgets.run import evidence

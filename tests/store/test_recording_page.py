@@ -13,11 +13,11 @@ import msgspec
 import msgspec.inspect as inspection
 import pytest
 
-from gputui.cli.reference import DOCS
 from gputui.model.events import KINDS as SOURCE_KINDS
 from gputui.model.events import WRITTEN_KINDS as KINDS
 from gputui.model.events import CaptureSum, Header
 from gputui.store.journal import JournalWriter
+from tests.reference import DOCS
 
 DATA = Path(__file__).parents[1] / "data"
 PAGE = DOCS / "recording.md"

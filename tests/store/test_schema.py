@@ -16,10 +16,10 @@ from pathlib import Path
 import pytest
 
 import gputui
-from gputui.cli.reference import written_shapes
 from gputui.model import events
 from gputui.model.events import JOURNAL_SCHEMA
 from gputui.store.journal import JournalError, JournalReader
+from tests.reference import written_shapes
 
 DATA = Path(__file__).parents[1] / "data"
 SHAPES = DATA / f"schema-{JOURNAL_SCHEMA}-shapes.json"

@@ -1,5 +1,7 @@
-"""The reference files that are made from declarations: `python -m gputui.cli.reference` writes
-them."""
+"""The reference files that are made from declarations: `python -m tests.reference` writes them.
+
+Here, not in the package: nothing at run time uses it, and `tests/cli/test_reference.py` says that
+the files are current."""
 
 from __future__ import annotations
 
@@ -17,6 +19,7 @@ from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_ori
 import msgspec
 from msgspec import Struct
 
+import gputui
 from gputui.base import VERSION
 from gputui.cli.declaration import Argument, Command, Option
 from gputui.cli.doctor import DoctorDocument
@@ -47,7 +50,7 @@ from gputui.report.summary_document import (
 from gputui.report.tables import machine_tables, run_tables
 from gputui.trial.outcome import Outcome
 
-DOCS = Path(__file__).parents[1] / "docs"
+DOCS = Path(gputui.__file__).parent / "docs"
 
 
 def reference_files() -> dict[str, str]:
@@ -119,7 +122,7 @@ empty, not "Unknown", and that throughput is bytes over time as the header says 
 10,737 MB/s where 1,073,741,824 bytes took 95.7 ms, which are 11,214). With
 `:base` after such a key kernels go by the function's own name, with `:mangled` by the symbol.
 
-Made by `python -m gputui.cli.reference` from the declarations in `gputui/report/tables/`.
+Made by `python -m tests.reference` from the declarations in `gputui/report/tables/`.
 """
 
 
@@ -181,7 +184,7 @@ def manual() -> str:
 
 
 def _lines() -> Iterator[str]:
-    yield '.\\" Made by `python -m gputui.cli.reference` from gputui/cli/options.py.'
+    yield '.\\" Made by `python -m tests.reference` from gputui/cli/options.py.'
     yield f'.TH GPUTUI 1 "" "gputui {VERSION}" "User Commands"'
     yield from (".SH NAME", r"gputui \- see inside an LLM workload on NVIDIA GPUs")
     yield ".SH SYNOPSIS"
@@ -400,7 +403,7 @@ _RULE = re.compile(
 _ABOUT_RECORDINGS = f"""\
 # The recording (`.gputui`), schema {events.JOURNAL_SCHEMA}
 
-<!-- Made by `python -m gputui.cli.reference`; edit the docstrings of the events. -->
+<!-- Made by `python -m tests.reference`; edit the docstrings of the events. -->
 
 A recording is UTF-8 text, one JSON object per line, each ending in a line feed. The first line is
 the `header`. Every object has `event` (its kind) and `time_ns` (nanoseconds of CLOCK_REALTIME
