@@ -273,8 +273,8 @@ class GputuiApp(Visits):
 
     def on_ready(self) -> None:
         """What is there now stays: later collections need not look at it."""
-        if self._news is not None and self._driver is not None:
-            self._driver.write(_SHOW_CURSOR)
+        if self._news is not None:
+            self.send(_SHOW_CURSOR)
         gc.freeze()
         gc.enable()
 
@@ -369,8 +369,8 @@ class GputuiApp(Visits):
         self._draw()
 
     def _notify_of(self, text: str) -> None:
-        if self.options.notify and self._driver is not None:
-            self._driver.write(notification(self.options.notify, text))
+        if self.options.notify:
+            self.send(notification(self.options.notify, text))
 
     def _take_of_hosts(self, source: ManyHosts) -> None:
         """Of hosts the source itself holds back what a paused screen does not take."""

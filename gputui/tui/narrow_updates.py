@@ -11,14 +11,12 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from itertools import chain, repeat
 
 from rich.color import ColorSystem
-from rich.console import Console
+from rich.console import COLOR_SYSTEMS, Console
 from rich.style import Style
-from textual._compositor import ChopsUpdate, Compositor, LayoutUpdate
-from textual.geometry import Region
 from textual.strip import Strip
 
 from gputui.tui.widgets.canvas import is_narrow
@@ -36,7 +34,7 @@ class Pen:
     """Text in looks, as sequences that a terminal obeys; it ends as it began, without any."""
 
     def __init__(self, console: Console, width: int) -> None:
-        self._system = console._color_system or ColorSystem.TRUECOLOR
+        self._system = COLOR_SYSTEMS[console.color_system or "truecolor"]
         self._width = width
         self._plain: _Look = ("", "39", "49", True)
         self._at = self._plain
@@ -113,7 +111,10 @@ def _look(style: Style, system: ColorSystem) -> _Look:
         return known[2]
     color, background = style.color, style.bgcolor
     look = (
-        style.without_color._make_ansi_codes(system),
+        # Rich gives the codes of a style only around a text.
+        style.clear_meta_and_links()
+        .without_color.render("x", color_system=system)
+        .partition("x")[0][2:-1],
         ";".join(color.downgrade(system).get_ansi_codes()) if color else "39",
         ";".join(background.downgrade(system).get_ansi_codes(foreground=False))
         if background
@@ -203,84 +204,3 @@ class SentCells:
             runs = [] if before is strip else changed_runs(before, strip)
         line[x] = strip
         return runs
-
-
-def _by_column(run: tuple[int, int, int, int, Strip]) -> tuple[int, int]:
-    x, y, start, end, _ = run
-    return (x + start, y) if end - start == 1 else (-1, y)
-
-
-class NarrowUpdate(ChopsUpdate):
-    """The pieces of lines that may have changed, without the cells that did not."""
-
-    def __init__(self, update: ChopsUpdate, width: int, frame: SentCells) -> None:
-        super().__init__(update.chops, update.spans, update.chop_ends)
-        self._width = width
-        self._frame = frame
-
-    def render_segments(self, console: Console) -> str:
-        """The sequences for the terminal."""
-        runs = []
-        for y, first, last in self.spans:
-            # A piece beside the span may be that of what lies under the widget there.
-            for stop, (x, strip) in zip(self.chop_ends[y], self.chops[y].items(), strict=False):
-                if strip is not None and x < last and stop > first:
-                    runs += [(x, y, *run, strip) for run in self._frame.changed(x, y, strip)]
-        pen = Pen(console, self._width)
-        # Charts beside one another each move on by a column: down one, then down the next, instead
-        # of across both in each line, which would cost a move and a colour a cell.
-        for x, y, start, end, strip in sorted(runs, key=_by_column):
-            pen.move_to(x + start, y)
-            pen.write(strip, start, end)
-        return pen.text()
-
-
-class FullUpdate(LayoutUpdate):
-    """All lines; of those just sent, what changed since."""
-
-    def __init__(self, update: LayoutUpdate, frame: SentCells) -> None:
-        super().__init__([list(line) for line in update.strips], update.region)
-        self._frame = frame
-
-    def render_segments(self, console: Console) -> str:
-        """The sequences for the terminal."""
-        pen = Pen(console, self.region.right)
-        self._frame.begin_whole()
-        for y, line in enumerate(self.strips, self.region.y):
-            x = self.region.x
-            for strip in line:
-                for start, end in self._frame.changed(x, y, strip):
-                    pen.move_to(x + start, y)
-                    pen.write(strip, start, end)
-                x += strip.cell_length
-        return pen.text()
-
-
-class NarrowCompositor(Compositor):
-    """Textual's, with such updates."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.frame = SentCells()
-
-    def _get_renders(
-        self, crop: Region | None = None
-    ) -> Iterable[tuple[Region, Region, list[Strip]]]:
-        # Textual's paints what lies wholly under others too: each container, and the screen.
-        covered: set[int] = set()
-        for widget, (region, clip) in self.visible_widgets.items():
-            shown = region.intersection(clip)
-            lines = shown if crop is None else shown.intersection(crop)
-            if lines and not covered.issuperset(lines.line_range):
-                yield region, clip, widget.render_lines(shown.translate(-region.offset))
-                if shown.width >= self.size.width:
-                    covered.update(lines.line_range)
-
-    def render_partial_update(self) -> ChopsUpdate | None:
-        """What changed since the last one."""
-        update = super().render_partial_update()
-        return None if update is None else NarrowUpdate(update, self.size.width, self.frame)
-
-    def render_full_update(self, simplify: bool = False) -> LayoutUpdate:
-        """Everything."""
-        return FullUpdate(super().render_full_update(simplify), self.frame)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import os
 import signal
@@ -9,14 +10,13 @@ import sys
 import termios
 from collections.abc import Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rich.console import RenderableType
-from textual.app import App
-from textual.worker import WorkerFailed
 
-from gputui.tui.early import Connection
+from gputui.tui.early import ENDING_SIGNALS, Connection
 from gputui.tui.source import Connect, Options
+from gputui.tui.textual_internals import Reporting
 
 if TYPE_CHECKING:
     from gputui.state import Session
@@ -27,15 +27,30 @@ if TYPE_CHECKING:
 # How the application ends: once, and after a failure with one line instead of a report.
 
 
-class Ending(App[None]):
-    """An application that keeps what it failed of, for the one who ran it to print."""
+class Ending(Reporting):
+    """An application that ends once, because a person or a signal says so, or of a failure."""
 
-    crash: BaseException | None = None
     is_wished = False
     """Whether it was asked to end, before it failed."""
     outlives_terminal = False
     """Whether a run goes on without the terminal."""
+    takes_signals = False
+    """Whether what would end the program quits as the key does."""
     _leaving = False
+    _event_loop: asyncio.AbstractEventLoop | None = None
+
+    def on_load(self) -> None:
+        """Before the terminal is switched over: SIGQUIT, SIGABRT and SIGUSR1 once left raw mode,
+        the alternate screen and the mouse on."""
+        self.error_console.quiet = True
+        self._event_loop = asyncio.get_running_loop()
+        for number in ENDING_SIGNALS if self.takes_signals else ():
+            if number == signal.SIGHUP and self.outlives_terminal:
+                # Not by the loop, whose end sets the default again: the next would kill.
+                signal.signal(number, lambda *_: self.lose_terminal())
+            else:
+                leave = self.hang_up if number == signal.SIGHUP else self.exit
+                self._event_loop.add_signal_handler(number, leave)
 
     def quit_now(self) -> None:
         """Leave. What must be closed is closed by `run_app`, after the terminal is restored."""
@@ -57,22 +72,11 @@ class Ending(App[None]):
         else:
             self.exit()
 
-    def _handle_exception(self, error: Exception) -> None:
-        inner = error.error if isinstance(error, WorkerFailed) else error
-        self.crash = self.crash or inner
-        super()._handle_exception(error)
-
-    def _fatal_error(self) -> None:
-        # Textual would print the local variables of every frame: other people's command lines.
-        self._close_messages_no_wait()
-
-    def panic(self, *renderables: Any) -> None:
-        """Leave without Textual's report; `run_app` prints one line."""
-        del renderables
-        if self.crash is None:
-            self.crash = sys.exc_info()[1] or RuntimeError("the terminal driver failed")
-        self._return_code = 1
-        self._close_messages_no_wait()
+    def lose_terminal(self) -> None:
+        """The same, said from any thread."""
+        with suppress(RuntimeError):  # the loop may have ended meanwhile
+            if self._event_loop is not None:
+                self._event_loop.call_soon_threadsafe(self.hang_up)
 
 
 _LEAVES = (
@@ -126,11 +130,12 @@ def run_app(
 
         from gputui.state import Session
         from gputui.tui.app import GputuiApp
-        from gputui.tui.terminal import Terminal
+        from gputui.tui.textual_internals import Terminal
         from gputui.tui.threads import crash_line
 
         to = begun.connect if begun is not None else connect
         app = GputuiApp(to, Session(), options, driver_class=Terminal, starts=begun is None)
+        app.takes_signals = True
         if shown is not None:
             shown.hand_over()
         try:
@@ -138,6 +143,8 @@ def run_app(
         except (Exception, CancelledError) as error:
             app.crash = app.crash or error
         crash = app.crash
+        if crash is None and app.return_code:  # of which Textual tells nobody
+            crash = RuntimeError("the screen failed")
         if not app.is_wished:
             put_back(app)
             app.await_source()
@@ -170,10 +177,8 @@ def _terminal_keeper() -> Callable[[GputuiApp], None]:
         modes = termios.tcgetattr(0)
 
     def put_back(app: GputuiApp) -> None:
-        from gputui.tui.terminal import Terminal
-
-        driver = app._driver
-        if not isinstance(driver, Terminal) or not driver.is_entered:
+        driver = app.terminal
+        if driver is None or not driver.is_entered:
             return
         with suppress(Exception):
             driver.disable_input()  # its thread would go on reading

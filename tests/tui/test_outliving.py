@@ -18,7 +18,7 @@ import pytest
 from textual import events
 
 from gputui.playback.opening import load
-from gputui.tui.terminal import Keys
+from gputui.tui.textual_internals import Keys
 from tests.tui.test_dying import DEADLINE_S, RESTORED
 
 STATUS = 7
@@ -37,7 +37,7 @@ import sys
 from gputui.__main__ import main
 from gputui.state import Session
 from gputui.tui.shell.main import MainScreen
-from gputui.tui.terminal import Terminal
+from gputui.tui.textual_internals import Terminal
 from gputui.tui.widgets.line_view import LineView
 
 def fail(*_):

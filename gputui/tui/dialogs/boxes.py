@@ -17,7 +17,6 @@ from textual.await_complete import AwaitComplete
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, VerticalScroll
 from textual.content import Content
-from textual.geometry import Size
 from textual.message import Message
 from textual.screen import ModalScreen
 from textual.widgets import Button, DataTable, Input, OptionList, Static
@@ -27,6 +26,7 @@ from gputui.model.units import size
 from gputui.render.formats import Format
 from gputui.report.tables.processes import OUTSIDE, ProcessRow
 from gputui.tui.shell.keys import keys_of
+from gputui.tui.textual_internals import Resized
 from gputui.tui.widgets.canvas import Row
 from gputui.tui.widgets.line_view import role_style
 from gputui.tui.widgets.view import Details
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 ResultT = TypeVar("ResultT")
 
 
-class Dialog(ModalScreen[ResultT | None]):
+class Dialog(Resized, ModalScreen[ResultT | None]):
     """A question or a text over the view. Subclasses compose what is in the frame.
 
     Where nothing is chosen its result is None: Escape, or a click beside one that is only read. A
@@ -107,10 +107,6 @@ class Dialog(ModalScreen[ResultT | None]):
             else:
                 parts.append(Text().join(texts))
         return Group(*parts)
-
-    def _screen_resized(self, size: Size) -> None:
-        del size
-        super()._screen_resized(self.app.size)  # for the reason that MainScreen has
 
 
 class Frame(VerticalScroll, can_focus=False, inherit_bindings=False):

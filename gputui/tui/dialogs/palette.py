@@ -17,7 +17,7 @@ from textual.command import CommandList, CommandPalette, DiscoveryHit, Hit, Hits
 from textual.content import Content
 from textual.css.query import NoMatches
 from textual.errors import NoWidget
-from textual.geometry import Region, Size
+from textual.geometry import Region
 from textual.widget import Widget
 from textual.widgets import OptionList
 from textual.worker import Worker
@@ -26,6 +26,7 @@ from gputui.tui.dialogs.boxes import Options
 from gputui.tui.shell.keys import MOVE, keys_of
 from gputui.tui.shell.views import GROUPS
 from gputui.tui.source import Runner
+from gputui.tui.textual_internals import Resized
 from gputui.tui.themes import NAMES
 from gputui.tui.widgets.canvas import short_names
 from gputui.tui.widgets.view import Lead
@@ -219,7 +220,7 @@ class _Commands(CommandList, Options):
     """The list of what matches."""
 
 
-class Palette(CommandPalette):
+class Palette(Resized, CommandPalette):
     """Closed once, and laid out at the newest size, as dialogs are."""
 
     def __init__(self) -> None:
@@ -277,7 +278,3 @@ class Palette(CommandPalette):
         """Whether a key does something: Escape always, others only while there is a list."""
         is_there = bool(self.query(OptionList)) and not self._is_closed
         return super().check_action(action, parameters) if is_there else action == "escape"
-
-    def _screen_resized(self, size: Size) -> None:
-        del size
-        super()._screen_resized(self.app.size)

@@ -7,13 +7,12 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, cast
 
-from textual.screen import Screen
-
 from gputui.report.tables.processes import OUTSIDE
 from gputui.state.remarks import CUPTI_STAYS
 from gputui.tui.model import Model
 from gputui.tui.shell.keys import does
 from gputui.tui.source import Attacher, JobElsewhere, ManyHosts, Moment, Playback, Runner
+from gputui.tui.textual_internals import Narrow
 from gputui.tui.times import clock_text, parse_moment
 
 if TYPE_CHECKING:
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
 # Keys that move through a recording, and those that open and close one.
 
 
-class ReplayKeys(Screen[None]):
+class ReplayKeys(Narrow):
     """What the main screen can do with a recording being played."""
 
     def __init__(self, model: Model) -> None:

@@ -11,11 +11,9 @@ from typing import TYPE_CHECKING, ClassVar
 
 from textual import events
 from textual.app import ComposeResult, ScreenStackError
-from textual.geometry import Size
 from textual.widgets import ContentSwitcher
 
 from gputui.tui.model import Model
-from gputui.tui.narrow_updates import NarrowCompositor
 from gputui.tui.shell.commands import Commands
 from gputui.tui.shell.keys import bindings, is_key
 from gputui.tui.shell.views import GROUPS, TABS
@@ -268,7 +266,6 @@ class MainScreen(ViewKeys):
 
     def __init__(self, model: Model, first: str) -> None:
         super().__init__(model)
-        self._compositor: NarrowCompositor = NarrowCompositor()
         self.current = first
         self.top = TopBar(id="top")
         self.caption = CaptionBar(id="caption")
@@ -322,27 +319,13 @@ class MainScreen(ViewKeys):
             if self._is_topmost:
                 self._draw_bottom()
 
-    def _screen_resized(self, size: Size) -> None:
-        # Always to the newest size. Laid out anew, a screen sends itself a Resize; where a window's
-        # edge is dragged, that of one size came after the next size, and both went round for ever:
-        # gputui drew without end and took no signal.
-        del size
-        super()._screen_resized(self.app.size)
-
-    def _on_timer_update(self) -> None:
-        # Until the line has taken the last frame, changes add up to the next one.
-        if not getattr(self.app._driver, "is_behind", False):
-            super()._on_timer_update()
-
     # --- events
 
     def on_resize(self) -> None:
-        self._compositor.frame.forget()
         self.call_after_refresh(self.draw)
 
     def on_screen_resume(self) -> None:
         """A dialog was closed."""
-        self._compositor.frame.forget()
         self.call_after_refresh(self.draw)
 
     def on_key(self, event: events.Key) -> None:

@@ -1,13 +1,22 @@
-"""The terminal the screen is drawn on: what it is in is undone however the program ends.
+"""Everything that gputui does with parts of Textual that are not public, for the versions it knows.
 
-Textual's own driver reads in a loop that never ends once standard input is at its end, and its
-writer thread dies of the first failed write, after which the 31st write blocks for ever. Here
-the end of input, or a failed write, is a hang-up. What cannot be parsed is dropped: Textual's
-parser fails of a key code beyond Unicode, and takes an empty text, as half a character decodes to,
-for the end of input. The terminal's size is asked of the kernel alone, never taken from the input,
-where anybody could write it. It draws on standard output, so that standard error can go to a file.
-Where the line is slower than what is drawn, frames wait until the last one is out; the mouse
-reports clicks, drags and the wheel, not each movement.
+What is given up elsewhere, where the screen is Textual's own without a trace:
+
+- *Only cells that changed are sent*, by `narrow_updates`: Textual sends what a widget painted anew,
+  whether or not it differs from what stands there.
+- *The terminal is left as it was however the program ends.* Textual's own driver reads in a loop
+  that never ends once standard input is at its end, and its writer thread dies of the first failed
+  write, after which the 31st write blocks for ever. Here the end of input, or a failed write, is a
+  hang-up. What cannot be parsed is dropped: Textual's parser fails of a key code beyond Unicode,
+  and takes an empty text, as half a character decodes to, for the end of input. The terminal's size
+  is asked of the kernel alone, never taken from the input, where anybody could write it. It draws
+  on standard output, so that standard error can go to a file. Where the line is slower than what is
+  drawn, frames wait until the last one is out; the mouse reports clicks, drags and the wheel, not
+  each movement.
+- *A failure is one line*, with its cause.
+
+For Textual itself: a compositor that an application chooses (`Screen.make_compositor`), a driver's
+file and parser as arguments, and `App.on_exception` would make this module public API.
 """
 
 from __future__ import annotations
@@ -20,20 +29,57 @@ import signal
 import sys
 import threading
 from functools import partial
-from typing import IO, TYPE_CHECKING, Any
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any, TypeVar
 
+import textual
+from rich.console import Console
 from textual import events
+from textual._compositor import ChopsUpdate, Compositor, LayoutUpdate
 from textual._xterm_parser import XTermParser
+from textual.app import App
 from textual.drivers.linux_driver import LinuxDriver
+from textual.geometry import Region, Size
 from textual.message import Message
 from textual.messages import InBandWindowResize
+from textual.screen import Screen
+from textual.strip import Strip
+from textual.worker import WorkerFailed
 
-from gputui.tui.early import ENDING_SIGNALS
+from gputui.tui.narrow_updates import Pen, SentCells
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from gputui.tui.running import Ending
+
+OLDEST, NEWEST = (8, 0, 0), (8, 2, 8)
+"""The versions that this was tested with, and what lies between them."""
+
+
+def installed() -> tuple[int, ...]:
+    """The version of Textual, by the name of the folder beside it; () where there is none.
+    `importlib.metadata` would take the first frame 40 ms."""
+    package = Path(textual.__file__).parent
+    names = [found.name for found in package.parent.glob("textual-[0-9]*.dist-info")]
+    parts = names[0].split("-")[1].split(".")[:3] if len(names) == 1 else []
+    return tuple(int(part) if part.isdecimal() else -1 for part in parts)
+
+
+IS_KNOWN = OLDEST <= installed() <= NEWEST
+
+_Kind = TypeVar("_Kind", bound=type[Any])
+
+
+def _where_known(kind: _Kind) -> _Kind:
+    """A class without what it overrides, where Textual is another."""
+    for name in () if IS_KNOWN else [*vars(kind)]:
+        if callable(vars(kind)[name]):
+            delattr(kind, name)
+    return kind
+
+
+# The terminal.
 
 _WAIT_S = 0.1
 _TICKS = 10
@@ -132,6 +178,7 @@ def _is_usable(event: Message) -> bool:
     return not isinstance(event, events.Resize | InBandWindowResize)
 
 
+@_where_known
 class Terminal(LinuxDriver):
     """Textual's driver, which tells the application when the terminal is gone."""
 
@@ -156,20 +203,10 @@ class Terminal(LinuxDriver):
         self._size = self._size or self._get_terminal_size()
         self._file: Any = ForgivingFile(sys.__stdout__, self._terminal_lost)
         self._woken, self._waker = os.pipe()
+        app.terminal = self
 
     def start_application_mode(self) -> None:
-        """Switch the terminal over; from before that on, a signal quits as the key does."""
-        if threading.current_thread() is threading.main_thread():
-            for number in ENDING_SIGNALS:
-                if number == signal.SIGHUP and self._app.outlives_terminal:
-                    # Not by the loop, whose end sets the default again: the next would kill.
-                    signal.signal(number, lambda *_: self._terminal_lost())
-                elif number == signal.SIGHUP:
-                    self._loop.add_signal_handler(number, self._app.hang_up)
-                else:
-                    # SIGQUIT, SIGABRT and SIGUSR1 once left raw mode, the alternate screen and the
-                    # mouse on.
-                    self._loop.add_signal_handler(number, self._app.exit)
+        """Switch the terminal over."""
         self.is_entered = True
         super().start_application_mode()  # type: ignore[no-untyped-call]
 
@@ -217,8 +254,7 @@ class Terminal(LinuxDriver):
             self.flush()
 
     def _terminal_lost(self) -> None:
-        with contextlib.suppress(RuntimeError):  # the loop may have ended meanwhile
-            self._loop.call_soon_threadsafe(self._app.hang_up)
+        self._app.lose_terminal()
 
     def disable_input(self) -> None:
         """End the thread that reads keys."""
@@ -265,3 +301,172 @@ class Terminal(LinuxDriver):
             # Whatever it fails of, the keys after it count; a loop that has ended takes none.
             with contextlib.suppress(Exception):
                 self.process_message(event)
+
+
+# Only what changed.
+
+
+def _by_column(run: tuple[int, int, int, int, Strip]) -> tuple[int, int]:
+    x, y, start, end, _ = run
+    return (x + start, y) if end - start == 1 else (-1, y)
+
+
+class NarrowUpdate(ChopsUpdate):
+    """The pieces of lines that may have changed, without the cells that did not."""
+
+    def __init__(self, update: ChopsUpdate, width: int, frame: SentCells) -> None:
+        super().__init__(update.chops, update.spans, update.chop_ends)
+        self._width = width
+        self._frame = frame
+
+    def render_segments(self, console: Console) -> str:
+        """The sequences for the terminal."""
+        runs = []
+        for y, first, last in self.spans:
+            # A piece beside the span may be that of what lies under the widget there.
+            for stop, (x, strip) in zip(self.chop_ends[y], self.chops[y].items(), strict=False):
+                if strip is not None and x < last and stop > first:
+                    runs += [(x, y, *run, strip) for run in self._frame.changed(x, y, strip)]
+        pen = Pen(console, self._width)
+        # Charts beside one another each move on by a column: down one, then down the next, instead
+        # of across both in each line, which would cost a move and a colour a cell.
+        for x, y, start, end, strip in sorted(runs, key=_by_column):
+            pen.move_to(x + start, y)
+            pen.write(strip, start, end)
+        return pen.text()
+
+
+class FullUpdate(LayoutUpdate):
+    """All lines; of those just sent, what changed since."""
+
+    def __init__(self, update: LayoutUpdate, frame: SentCells) -> None:
+        super().__init__([list(line) for line in update.strips], update.region)
+        self._frame = frame
+
+    def render_segments(self, console: Console) -> str:
+        """The sequences for the terminal."""
+        pen = Pen(console, self.region.right)
+        self._frame.begin_whole()
+        for y, line in enumerate(self.strips, self.region.y):
+            x = self.region.x
+            for strip in line:
+                for start, end in self._frame.changed(x, y, strip):
+                    pen.move_to(x + start, y)
+                    pen.write(strip, start, end)
+                x += strip.cell_length
+        return pen.text()
+
+
+class NarrowCompositor(Compositor):
+    """Textual's, with such updates."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.frame = SentCells()
+
+    def _get_renders(
+        self, crop: Region | None = None
+    ) -> Iterable[tuple[Region, Region, list[Strip]]]:
+        # Textual's paints what lies wholly under others too: each container, and the screen.
+        covered: set[int] = set()
+        for widget, (region, clip) in self.visible_widgets.items():
+            shown = region.intersection(clip)
+            lines = shown if crop is None else shown.intersection(crop)
+            if lines and not covered.issuperset(lines.line_range):
+                yield region, clip, widget.render_lines(shown.translate(-region.offset))
+                if shown.width >= self.size.width:
+                    covered.update(lines.line_range)
+
+    def render_partial_update(self) -> ChopsUpdate | None:
+        """What changed since the last one."""
+        update = super().render_partial_update()
+        return None if update is None else NarrowUpdate(update, self.size.width, self.frame)
+
+    def render_full_update(self, simplify: bool = False) -> LayoutUpdate:
+        """Everything."""
+        return FullUpdate(super().render_full_update(simplify), self.frame)
+
+
+# Screens.
+
+
+if TYPE_CHECKING:
+    _Screen = Screen[Any]
+else:
+    _Screen = object  # a class takes its look from the first base that has one
+
+
+@_where_known
+class Resized(_Screen):
+    """A screen that is laid out at the newest size, always. Laid out anew, a screen sends itself a
+    Resize; where a window's edge is dragged, that of one size came after the next size, and both
+    went round for ever: gputui drew without end and took no signal."""
+
+    def _screen_resized(self, size: Size) -> None:
+        del size
+        super()._screen_resized(self.app.size)
+
+
+@_where_known
+class Narrow(Resized, Screen[None]):
+    """One whose unchanged cells are not sent, and whose frames wait for a slow line."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._compositor: NarrowCompositor = NarrowCompositor()
+
+    def on_resize(self) -> None:
+        """What stands on the terminal is unknown."""
+        self._compositor.frame.forget()
+
+    def on_screen_resume(self) -> None:
+        """A dialog was closed, which drew there."""
+        self._compositor.frame.forget()
+
+    def _on_timer_update(self) -> None:
+        # Until the line has taken the last frame, changes add up to the next one.
+        if not getattr(self.app._driver, "is_behind", False):
+            super()._on_timer_update()
+
+
+# The application.
+
+
+class Closing(App[None]):
+    """An application that keeps what it failed of, for the one who ran it to print."""
+
+    crash: BaseException | None = None
+    terminal: Terminal | None = None
+
+    def send(self, sequence: str) -> None:
+        """Send a sequence to the terminal, between two frames."""
+
+    def lose_terminal(self) -> None:
+        """The terminal is gone; said from any thread."""
+
+
+@_where_known
+class Reporting(Closing):
+    """One that says of a failure what failed, and nothing else: Textual would print the local
+    variables of every frame, other people's command lines."""
+
+    def send(self, sequence: str) -> None:
+        """Send a sequence to the terminal, between two frames."""
+        if self._driver is not None:
+            self._driver.write(sequence)
+
+    def _handle_exception(self, error: Exception) -> None:
+        inner = error.error if isinstance(error, WorkerFailed) else error
+        self.crash = self.crash or inner
+        super()._handle_exception(error)
+
+    def _fatal_error(self) -> None:
+        self._close_messages_no_wait()
+
+    def panic(self, *renderables: Any) -> None:
+        """Leave without Textual's report; `run_app` prints one line."""
+        del renderables
+        if self.crash is None:
+            self.crash = sys.exc_info()[1] or RuntimeError("the terminal driver failed")
+        self._return_code = 1
+        self._close_messages_no_wait()
