@@ -41,7 +41,8 @@ COLUMNS_LIMIT = 64
 CELLS_LIMIT = 40_000
 """Cells kept per run, so that its result stays one line of the journal."""
 
-_TEXT_LIMIT = 120
+_TEXT_LIMIT = 512
+"""Characters of a cell: paths in the caches of Triton and Inductor have up to 200."""
 
 Cell = str | int | float | bool | None
 

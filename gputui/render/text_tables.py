@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from textwrap import wrap
 from typing import TextIO
 
@@ -18,6 +18,9 @@ LONGEST_NAME = 100
 """Columns of text in a table for people: whole names of kernels go on for thousands, and a line of
 a log, or of a pager, could not be read. CSV and JSON have them whole."""
 
+
+LONGEST_PATH = 4096
+"""Of a file (Linux's PATH_MAX)."""
 
 DEEPEST = 40
 """Blanks before a name at most, in a table for people: twenty levels."""
@@ -147,7 +150,8 @@ def to_text(table: AnyTable, width: int | None = None) -> str:
         columns, names = [columns[i] for i in fitting], [names[i] for i in fitting]
         widths = [widths[i] for i in fitting]
         rows = [[row[i] for i in fitting] for row in rows]
-        _narrow(columns, names, widths, width)
+        paths = {i for i in range(len(columns)) if any(_is_path(row[i]) for row in rows)}
+        _narrow(columns, names, widths, width, paths)
 
     def line(cells: Sequence[str]) -> str:
         return "  ".join(map(_aligned, columns, cells, widths)).rstrip()
@@ -159,17 +163,28 @@ def to_text(table: AnyTable, width: int | None = None) -> str:
 
 
 def _width(column: AnyColumn, texts: Sequence[str]) -> int:
-    """What the column takes: as much as its figures, or its names up to LONGEST_NAME."""
+    """What the column takes: as much as its figures and paths, or its names up to LONGEST_NAME."""
     if column.show is not None:
         return max(map(cell_width, texts))
-    return max(width_up_to(text, LONGEST_NAME) for text in texts)
+    return max(
+        width_up_to(text, LONGEST_PATH if _is_path(text) else LONGEST_NAME) for text in texts
+    )
+
+
+def _is_path(text: str) -> bool:
+    """Whether a cell is a file's absolute path: one that is cut off cannot be copied."""
+    return text.startswith("/") and " " not in text
 
 
 def _narrow(
-    columns: Sequence[AnyColumn], names: Sequence[str], widths: list[int], width: int
+    columns: Sequence[AnyColumn],
+    names: Sequence[str],
+    widths: list[int],
+    width: int,
+    paths: Container[int],
 ) -> None:
-    """Cut the widest texts until the line fits, or no text can be cut further."""
-    texts = [i for i, column in enumerate(columns) if column.show is None]
+    """Cut the widest texts until the line fits, or no text but paths can be cut further."""
+    texts = [i for i, column in enumerate(columns) if column.show is None and i not in paths]
     while texts and (over := sum(widths) + 2 * (len(widths) - 1) - width) > 0:
         widest = max(texts, key=lambda i: widths[i])
         least = max(12, cell_width(names[widest]))

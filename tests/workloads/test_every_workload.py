@@ -27,7 +27,9 @@ SMALL: dict[str, dict[str, Any]] = {
 }
 """Less than the CPU's defaults, to be quick."""
 
-ON_A_GPU_ALONE = {"cuda_output", "attention_tf32", "train_memory_timeline"}
+ON_A_GPU_ALONE = {
+    "cuda_output", "attention_tf32", "train_memory_timeline", "convolution_kernels",
+}  # fmt: skip
 """Tables without a row on the CPU."""
 
 WORKLOADS = [found.workload for found in built_in() if isinstance(found, Entry)]

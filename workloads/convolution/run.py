@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import re
+import tempfile
 import time
-from collections.abc import Iterator, Mapping
+import warnings
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import product
+from pathlib import Path
 
 import nvtx
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ..declaration import FigureValue, Outcome, Value
+from ..declaration import FigureValue, Outcome, Row, Value
 from ..devices import set_precision, synchronize
 from ..peaks import share_percent
 from ..report import Report
@@ -27,6 +32,7 @@ def run(given: Mapping[str, Value], report: Report) -> Outcome:
     """Every layer in every setting. Raises CannotRun for a missing device or precision."""
     run = Runner(CONVOLUTION, given, report)
     rows = run.rows(4 * len(LAYERS))
+    kernels: list[Row] = []
     report.say(f"convolution: {len(LAYERS)} layers of ResNet-50 on {run.place.name}")
     with run:
         for layer, deterministic, benchmark in run.until_stopped(
@@ -38,7 +44,10 @@ def run(given: Mapping[str, Value], report: Report) -> Outcome:
                 rows.row(label, **head) as cells,
                 _cudnn(benchmark=benchmark, deterministic=deterministic),
             ):
-                _measure(layer, run, cells)
+                counts = _measure(layer, run, cells)
+                kernels += [
+                    {**head, "kernel": name, "calls": count} for name, count in counts.items()
+                ]
     plain = _total_ms(rows.measured, benchmark=False, deterministic=False)
     searched = _total_ms(rows.measured, benchmark=True, deterministic=False)
     repeatable = _total_ms(rows.measured, benchmark=False, deterministic=True)
@@ -46,7 +55,8 @@ def run(given: Mapping[str, Value], report: Report) -> Outcome:
         "benchmark_speedup": plain / searched if plain and searched else None,
         "deterministic_percent": 100 * repeatable / plain if plain and repeatable else None,
     }
-    return run.outcome(results, {"convolution": rows.rows}, rows.why_none())
+    tables: dict[str, Sequence[Row]] = {"convolution": rows.rows, "convolution_kernels": kernels}
+    return run.outcome(results, tables, rows.why_none())
 
 
 def _on(setting: bool) -> str:
@@ -64,7 +74,8 @@ def _cudnn(*, benchmark: bool, deterministic: bool) -> Iterator[None]:
         cudnn.benchmark, cudnn.deterministic = before
 
 
-def _measure(layer: str, run: Runner, cells: Cells) -> None:
+def _measure(layer: str, run: Runner, cells: Cells) -> Counter[str]:
+    """Fill a row; the kernels of a pass."""
     place, name = run.place, str(run.values["precision"])
     dtype = set_precision(name, place.device).dtype
     # Convolutions have a switch of their own, which is on by default.
@@ -99,6 +110,60 @@ def _measure(layer: str, run: Runner, cells: Cells) -> None:
         "peak_percent": share_percent(rate, place.flops_per_s(name)),
         "same_bits": torch.equal(gradient, once()[1]),
     }
+    kernels = _kernels_of(once) if place.on_gpu else Counter[str]()
+    cells["algorithm"] = algorithm(kernels)
+    return kernels
+
+
+# A kernel's node in CUDA's drawing of a graph: its name, before its launch shape.
+_KERNEL_NODE = re.compile(r"\|\s*([A-Za-z_$][\w$]*)\s*\\?<\\?<\\?<")
+
+
+def _kernels_of(once: Callable[[], object]) -> Counter[str]:
+    """The kernels that a pass launches, by their linkage names: cuDNN does not say which algorithm
+    it took, but a CUDA graph can be drawn, without a profiler. Empty where it cannot be captured.
+    """
+    graph = torch.cuda.CUDAGraph()
+    graph.enable_debug_mode()
+    try:
+        with torch.cuda.graph(graph):
+            once()
+        with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # torch warns that it draws
+            path = Path(folder, "graph.dot")
+            graph.debug_dump(str(path))
+            drawn = path.read_text(encoding="utf-8", errors="replace")
+    except (RuntimeError, OSError):
+        return Counter()
+    return Counter(_KERNEL_NODE.findall(drawn))
+
+
+# By words of a kernel's name, the first that fits: the algorithms of cuDNN (its developer guide,
+# cudnnConvolutionFwdAlgo_t), what moves between layouts and adds up, and products of 1×1 kernels.
+_ALGORITHMS = {
+    "Winograd": "winograd",
+    "FFT": "fft",
+    "layout": "tonhwc|tonchw|transpose",
+    "sums": "reduce|splitk",
+    "": "at6native|at4cuda|init_device_workspace",  # PyTorch's, and what sets memory up
+    "implicit GEMM": "implicit_?gemm",
+    "GEMM": "gemm|nvjet|cutlass",
+    "direct": "direct|conv|dgrad|wgrad",
+}
+
+
+def algorithm(kernels: Mapping[str, int]) -> str | None:
+    """The algorithms of a pass by the names of its kernels, with the kernels of each; None where
+    none is known."""
+    counts = Counter[str]()
+    for name, count in kernels.items():
+        fits = (key for key, words in _ALGORITHMS.items() if re.search(words, name, re.IGNORECASE))
+        counts[next(fits, "others")] += count
+    del counts[""]
+    return (
+        ", ".join(f"{name} {counts[name]}" for name in (*_ALGORITHMS, "others") if counts[name])
+        or None
+    )
 
 
 def _total_ms(rows: list[Cells], **settings: bool) -> float | None:

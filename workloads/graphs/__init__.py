@@ -43,7 +43,8 @@ GRAPHS = Workload(
     results=(
         DEVICE_NAME,
         STEP_MS,
-        Figure("host_us_per_launch", "host time per kernel of the chain", unit="us"),
+        Figure("host_us_per_launch", "host time a kernel of the chain: PyTorch's operation, of "
+               "which the launch call is a part", unit="us"),
         Figure("chain_speedup", "of the graph over eager launches"),
         Figure("decode_speedup", "of the graph over eager launches"),
         Figure("decode_gpu_idle_percent",
@@ -61,7 +62,8 @@ GRAPHS = Workload(
                 Figure("gpu_ms", "between CUDA events, including gaps"),
                 Figure("p99_ms", "99th percentile of the passes"),
                 Figure("kernels", "launches of a pass; for decode, counted during capture"),
-                Figure("host_us_per_launch", "host time per kernel", unit="us"),
+                Figure("host_us_per_launch", "host time a kernel, the operation around its launch "
+                       "included", unit="us"),
                 Figure("gpu_idle_percent", "share of the eager wall time that the graph saves"),
                 Figure("speedup", "of the wall time over eager"),
                 Figure("capture_ms", "capturing the graph"),

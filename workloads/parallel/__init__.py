@@ -93,8 +93,10 @@ PARALLEL = Workload(
                        unit="percent"),
                 Figure("weak_percent", "speed a rank of one rank's at the same batch a rank",
                        unit="percent"),
-                Figure("bubble_percent", "share of a pipeline's step lost", unit="percent"),
-                Figure("bubble_formula_percent", "(p − 1)/(v m + p − 1), if stages are equal",
+                Figure("bubble_percent", "share of a pipeline's step in which a rank computes "
+                       "nothing for its stages, mean of the ranks", unit="percent"),
+                Figure("bubble_formula_percent",
+                       "(p − 1)/(v m + p − 1), if stages are equal and nothing else costs time",
                        unit="percent"),
                 Figure("collectives", "begun in a step, on rank 0"),
                 Figure("sent_bytes", "for them in a step by rank 0, by nccl-tests' factors",

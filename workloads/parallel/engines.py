@@ -60,9 +60,17 @@ class Trainer:
         with SYNC:
             self._sync()
         with OPTIMIZER:
-            self.optimizer.step()
-            self.optimizer.zero_grad()
+            self.update()
         return loss.detach()
+
+    def update(self) -> None:
+        """Change the weights by their gradients."""
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+
+    def busy_s(self) -> float | None:
+        """Seconds that this rank computed since the last call; None where that is not looked at."""
+        return None
 
     def state_bytes(self) -> int:
         """Of the weights, their gradients, and the optimizer's state here."""

@@ -1,8 +1,9 @@
-"""Consecutive blocks of the model on each rank."""
+"""Consecutive blocks of the model on each rank, and how long each rank computed."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -32,15 +33,16 @@ class Pipeline(Trainer):
                 for index in stage_indices
             ]
         self.model = nn.ModuleList(self.modules)
+        busy = self.busy = Busy(on_gpu=rank.on_gpu)
         stages = [
-            pipelining.PipelineStage(module, index, total, rank.device)
+            TimedStage(busy, module, index, total, rank.device)
             for module, index in zip(self.modules, stage_indices, strict=True)
         ]
         self._sleeps = sleep_s > 0
         self._schedule = getattr(pipelining, schedule)(
             stages if chunks > 1 else stages[0],
             sizes.microbatches,
-            loss_fn=_squares if self._sleeps else loss_of,
+            loss_fn=busy.timed(_squares if self._sleeps else loss_of),
         )
         self.optimizer = self.adam(self.model.parameters())
 
@@ -53,6 +55,12 @@ class Pipeline(Trainer):
         first, last = self.rank.rank == 0, self.rank.rank == self.rank.count - 1
         return scheduled(self, self._schedule, x if first else None, y if last else None)
 
+    def update(self) -> None:
+        self.busy.timed(super().update)()
+
+    def busy_s(self) -> float:
+        return self.busy.take_s()
+
 
 def scheduled(trainer: Trainer, schedule: Any, x: Tensor | None, y: Tensor | None) -> Tensor:
     """A step by a schedule of `pipelining`: the first stage has `x`, the last `y` and the loss."""
@@ -63,9 +71,59 @@ def scheduled(trainer: Trainer, schedule: Any, x: Tensor | None, y: Tensor | Non
             **({} if y is None else {"target": y, "losses": losses}),
         )
     with OPTIMIZER:
-        trainer.optimizer.step()
-        trainer.optimizer.zero_grad()
+        trainer.update()
     return torch.stack(losses).mean().detach() if losses else torch.zeros(())
+
+
+class Busy:
+    """How long a rank computes for its stages. What it waits for comes before each part: on a GPU
+    the events of a part are recorded after the wait for what was sent."""
+
+    def __init__(self, *, on_gpu: bool) -> None:
+        self._on_gpu = on_gpu
+        self._seconds = 0.0
+        self._events: list[tuple[torch.cuda.Event, torch.cuda.Event]] = []
+
+    def timed(self, compute: Callable[..., Any]) -> Callable[..., Any]:
+        """`compute`, whose time is counted."""
+
+        def timed(*arguments: Any, **named: Any) -> Any:
+            began = time.perf_counter()
+            before = after = None
+            if self._on_gpu:
+                before, after = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
+                before.record()
+            result = compute(*arguments, **named)
+            if before is not None and after is not None:
+                after.record()
+                self._events.append((before, after))
+            else:
+                self._seconds += time.perf_counter() - began
+            return result
+
+        return timed
+
+    def take_s(self) -> float:
+        """Seconds since the last call; the device has done all work."""
+        seconds = self._seconds
+        for before, after in self._events:
+            seconds += before.elapsed_time(after) / 1e3
+        self._seconds, self._events = 0.0, []
+        return seconds
+
+
+class TimedStage(pipelining.PipelineStage):
+    """A stage whose parts of the batch are timed, forward and backward."""
+
+    def __init__(self, busy: Busy, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self._busy = busy
+
+    def forward_one_chunk(self, *arguments: Any, **named: Any) -> Any:
+        return self._busy.timed(super().forward_one_chunk)(*arguments, **named)
+
+    def backward_one_chunk(self, *arguments: Any, **named: Any) -> Any:
+        return self._busy.timed(super().backward_one_chunk)(*arguments, **named)
 
 
 WIDTH = 8

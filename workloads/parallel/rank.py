@@ -26,7 +26,8 @@ def _sizes(rank: Ranked) -> Sizes:
 
 
 class Measured:
-    """Steps of one trainer: how long, what they moved, the loss after the last."""
+    """Steps of one trainer: how long, the share of it that this rank's stage of a pipeline computed
+    nothing, what they moved, the loss after the last."""
 
     def __init__(self, rank: Ranked, sizes: Sizes, build: Build, ranks: int) -> None:
         spec = rank.spec
@@ -40,12 +41,16 @@ class Measured:
             for _ in range(int(spec["warmup"])):
                 self._step(nullcontext())
             rank.synchronize()
+            self.trainer.busy_s()
             began = time.perf_counter()
             for _ in range(int(spec["steps"])):
                 mode.reset()
                 loss = self._step(STEP)
             rank.synchronize()
-            self.step_s = (time.perf_counter() - began) / int(spec["steps"])
+            took_s = time.perf_counter() - began
+        busy_s = self.trainer.busy_s()
+        self.step_s = took_s / int(spec["steps"])
+        self.idle_share = None if busy_s is None else 1 - busy_s / took_s
         rank.count_steps(int(spec["steps"]), self.step_s * int(spec["steps"]))
         self.loss = float(loss)
         if rank.on_gpu and ranks > 1:
@@ -71,8 +76,13 @@ def measure(rank: Ranked, name: str) -> dict[str, object]:
     steps = rank.everywhere(measured.step_s)
     losses = rank.everywhere(measured.loss)
     of_model = losses[measured.trainer.loss_from :]
+    idle = {}
+    if measured.idle_share is not None:
+        shares = rank.everywhere(measured.idle_share)
+        idle = {"bubble": sum(shares) / len(shares)}
     figures: dict[str, object] = {
         "step_s": max(steps),
+        **idle,
         "loss": sum(of_model) / len(of_model),
         "collectives": measured.count,
         "sent_bytes": measured.sent_bytes,

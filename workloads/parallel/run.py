@@ -122,16 +122,13 @@ class _Launches:
             "status": "ok",
         }
         row |= {key: figures[key] for key in _COUNTED if key in figures}
-        sleeps_ms = run["stage_ms"]
         alone_s, own_s = self.single.get("step_s"), self.single.get("own_step_s")
-        if formula is not None and sleeps_ms:
-            busy_s = 3 * sleeps_ms / 1e3 * run["microbatches"]
-            row["bubble_percent"] = 100 * (1 - busy_s / step_s)
+        if "bubble" in figures:
+            row["bubble_percent"] = 100 * float(figures["bubble"])
+        if formula is not None and run["stage_ms"]:  # sleeping stages have no loss of the model
             return row
         if name not in ("single", "ep") and isinstance(alone_s, float):
             row["strong_percent"] = 100 * alone_s / (ranks * step_s)
-            if formula is not None and run.place.on_gpu:  # on a CPU ranks share its cores
-                row["bubble_percent"] = max(0.0, 100 - 100 * alone_s / (ranks * step_s))
             if ENGINES[name].rank_has_own_batch and isinstance(own_s, float):
                 row["weak_percent"] = 100 * own_s / step_s
         wanted = figures.get("reference_loss") if name == "ep" else self.single.get("loss")
