@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import sys
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from . import ROUNDING, CannotApply, Cure
+from . import EXACT, ROUNDING, CannotApply, Cure
 from .changing import before_first_calls, instances, replaced
 
 if TYPE_CHECKING:
@@ -32,6 +33,11 @@ class _Compiled(Cure):
 
         return before_first_calls(torch, change)
 
+    def useless(self, torch: Any) -> str | None:
+        if instances(torch.nn.Module) == []:
+            return "there is no module to compile"
+        return "the program compiles its model" if _is_compiled(torch) else None
+
 
 def _is_compiled(torch: Any) -> bool:
     """Whether the program compiles a model itself."""
@@ -52,9 +58,6 @@ class Compile(_Compiled):
     )  # fmt: skip
     change = "model = torch.compile(model), or model.compile(...) in place"
     advice = r"torch\.compile"
-
-    def useless(self, torch: Any) -> str | None:
-        return "the program compiles its model" if _is_compiled(torch) else None
 
 
 class CompileReduceOverhead(Compile):
@@ -98,4 +101,58 @@ def _dynamic(function: Any) -> Any:
     def called(*args: Any, **options: Any) -> Any:
         return function(*args, **{**options, "dynamic": True})
 
+    return called
+
+
+class JaxFloatsTraced(Cure):
+    """Python floats that jax.jit was told are static, such as a learning rate, passed as what they
+    are: each of their values is compiled for else."""
+
+    name = "jax_floats_traced"
+    title = "floats are no static arguments of jax.jit"
+    answers = ("idle.compile",)
+    result = EXACT
+    change = "no floats in static_argnums or static_argnames of jax.jit"
+    library = "jax"
+    in_one_run = False
+
+    def apply(self, jax: Any) -> Undo:
+        real = jax.jit
+
+        @functools.wraps(real)
+        def jit(function: Any = None, **options: Any) -> Any:
+            if function is None:
+                return functools.partial(jit, **options)
+            names = _static_names(function, options)
+            return _traced(real, function, names, options) if names else real(function, **options)
+
+        return replaced((jax, "jit", jit))
+
+
+def _static_names(function: Any, options: dict[str, Any]) -> frozenset[str]:
+    """The names of a function's static arguments; none where they cannot be told."""
+    try:
+        parameters = list(inspect.signature(function).parameters)
+    except (TypeError, ValueError):
+        return frozenset()
+    numbers, words = options.get("static_argnums"), options.get("static_argnames")
+    numbers = () if numbers is None else (numbers,) if isinstance(numbers, int) else numbers
+    words = () if words is None else (words,) if isinstance(words, str) else words
+    return frozenset((*words, *(parameters[number] for number in numbers)))
+
+
+def _traced(real: Any, function: Any, names: frozenset[str], options: dict[str, Any]) -> Any:
+    """jit of a function whose static arguments are those of `names` that are no floats."""
+    others = {name: options[name] for name in options if not name.startswith("static_arg")}
+    signature, jitted = inspect.signature(function), {}
+
+    @functools.wraps(function)
+    def called(*args: Any, **kwargs: Any) -> Any:
+        given = signature.bind(*args, **kwargs).arguments
+        static = frozenset(name for name in names if not isinstance(given.get(name), float))
+        if static not in jitted:
+            jitted[static] = real(function, static_argnames=sorted(static) or None, **others)
+        return jitted[static](*args, **kwargs)
+
+    called.lower = real(function, **options).lower  # type: ignore[attr-defined]
     return called

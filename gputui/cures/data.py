@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import functools
 import os
+import re
 import sys
+import threading
 from typing import TYPE_CHECKING, Any
 
-from . import BOUND, EXACT, Cure
+from . import ANY, BOUND, EXACT, ROUNDING, CannotApply, Cure
 from .changing import combined, instances, replaced
 
 if TYPE_CHECKING:
@@ -224,6 +226,98 @@ class PinnedCopies(Cure):
 
 def _free_bytes() -> int:
     return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+
+class ModulesOnGpu(Cure):
+    """Modules without trained parameters that the loop calls on the CPU, such as a spectrogram's or
+    another transform's, on the GPU: their input goes there before them instead of their result
+    behind them."""
+
+    name = "modules_on_gpu"
+    title = "transforms that are modules run on the GPU"
+    answers = ("idle.host", "idle.input")
+    result = ROUNDING
+    change = "transform.to(device), and transform(x.to(device, non_blocking=True))"
+    advice = "on the GPU"
+
+    def apply(self, torch: Any) -> Undo:
+        if not torch.cuda.is_initialized():
+            raise CannotApply("the program does not use a GPU")
+        kind, device = torch.nn.Module, torch.device("cuda", torch.cuda.current_device())
+        call, inside, moved = kind.__call__, [False], []
+        own = os.getpid(), threading.get_ident()
+
+        def is_on_cpu(value: Any) -> bool:
+            return isinstance(value, torch.Tensor) and value.device.type == "cpu"
+
+        def may_move(module: Any) -> bool:
+            values = [*module.parameters(), *module.buffers()]
+            return all(is_on_cpu(each) and not each.requires_grad for each in values)
+
+        @functools.wraps(call)
+        def called(module: Any, *args: Any, **kwargs: Any) -> Any:
+            # Those of a loader's workers stay where they are.
+            if inside[0] or own != (os.getpid(), threading.get_ident()):
+                return call(module, *args, **kwargs)
+            inside[0] = True
+            try:
+                is_worth = any(is_on_cpu(each) and each.numel() >= LEAST_BYTES for each in args)
+                if is_worth and (module in moved or may_move(module)):
+                    if module not in moved:
+                        moved.append(module.to(device))
+                    args = tuple(
+                        each.to(device, non_blocking=True) if is_on_cpu(each) else each
+                        for each in args
+                    )
+                return call(module, *args, **kwargs)
+            finally:
+                inside[0] = False
+
+        def back() -> None:
+            for module in moved:
+                module.to("cpu")
+
+        return combined(back, replaced((kind, "__call__", called)))
+
+
+# As timm, torch and most programs call them: ModelEmaV3, AveragedModel.
+_AVERAGE = re.compile(r"ema|averag", re.I)
+
+
+class AveragesOnGpu(Cure):
+    """A moving average of the weights, held on the CPU, on the GPU beside them."""
+
+    name = "averages_on_gpu"
+    title = "averages of the weights (EMA) lie on the GPU"
+    answers = (ANY, "idle.sync", "idle.host", "idle.launch", "busy.copy_pageable")
+    result = ROUNDING
+    forecast = None
+    change = "ModelEmaV3(model, device=None): the average on the GPU"
+
+    _averages: list[Any] | None = None
+
+    def apply(self, torch: Any) -> Undo:
+        if self._averages is None:
+            modules = instances(torch.nn.Module) or []
+            self._averages = [
+                each
+                for each in modules
+                if _AVERAGE.search(type(each).__name__)
+                and isinstance(getattr(each, "module", None), torch.nn.Module)
+                and {value.device.type for value in each.module.parameters()} == {"cpu"}
+            ]
+        if not self._averages or not torch.cuda.is_initialized():
+            raise CannotApply("no average of weights lies on the CPU")
+        device, undos = torch.device("cuda", torch.cuda.current_device()), []
+        for each in self._averages:
+            each.module.to(device)
+            undos.append(functools.partial(each.module.to, "cpu"))
+            # timm's: where it copies weights to, and all of them at once where that is nowhere.
+            for name, value in (("device", None), ("foreach", True)):
+                if name in vars(each):
+                    undos.append(functools.partial(setattr, each, name, vars(each)[name]))
+                    setattr(each, name, value)
+        return combined(*undos)
 
 
 class KeepCopies(Cure):

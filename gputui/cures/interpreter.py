@@ -10,7 +10,7 @@ import sys
 import threading
 from typing import TYPE_CHECKING, Any
 
-from . import BOUND, EXACT, CannotApply, Cure
+from . import ANY, BOUND, EXACT, CannotApply, Cure
 from .changing import Idled
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ class GcCollectIdle(Idled):
 
     name = "gc_collect_idle"
     title = "gc.collect() does nothing"
-    answers = ("garbage_collection", "idle.host", "idle.alloc")
+    answers = (ANY, "garbage_collection", "idle.host", "idle.alloc")
     result = EXACT
     change = "no gc.collect() in the loop"
     library = None

@@ -18,7 +18,7 @@ class SynchronizeIdle(Idled):
 
     name = "synchronize_idle"
     title = "torch.cuda.synchronize() does nothing"
-    answers = ("idle.sync", "idle.launch")
+    answers = (ANY, "idle.sync", "idle.launch")
     result = EXACT
     change = "no torch.cuda.synchronize() in the loop"
     advice = r"synchronize\(\)"

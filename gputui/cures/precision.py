@@ -73,6 +73,36 @@ class Bf16Autocast(Cure):
         return undo
 
 
+class JaxX64Off(Cure):
+    """FP32 in JAX although the program asks for FP64, which NumPy's arrays are then."""
+
+    name = "jax_x64_off"
+    title = "JAX computes in FP32, as it does unless jax_enable_x64 is on"
+    answers = ("busy.matmul_simt", "fp64", "slow_kernels")
+    result = ROUNDING
+    change = 'no jax.config.update("jax_enable_x64", True), no JAX_ENABLE_X64'
+    library = "jax"
+    in_one_run = False
+    forecast = "FP32"
+
+    def apply(self, jax: Any) -> Undo:
+        jax.config.update(_X64, False)
+        kind = type(jax.config)
+        update = kind.update
+
+        @functools.wraps(update)
+        def without(self: Any, name: str, value: Any) -> Any:
+            return None if name == _X64 else update(self, name, value)
+
+        return replaced((kind, "update", without))
+
+    def useless(self, jax: Any) -> str | None:
+        return None if jax.config.jax_enable_x64 else f"{_X64} is off"
+
+
+_X64 = "jax_enable_x64"
+
+
 class Float32(Cure):
     """FP32 where numbers became FP64 by accident: an array of NumPy, a Python number in it."""
 
@@ -105,33 +135,39 @@ class Float32(Cure):
 
 
 MULTIPLE = 64
-"""Rows of a vocabulary in such numbers are aligned for tensor cores in every type (NVIDIA, "Matrix
+"""Dimensions of such numbers are aligned for tensor cores in every type (NVIDIA, "Matrix
 Multiplication Background", 2.2)."""
 
+LEAST_PADDED = 1 << 20
+"""Elements of a weight that is padded at least."""
 
-class PaddedVocabulary(Cure):
-    """A vocabulary of a multiple of 64 where a model of transformers is made from its config. Its
-    loss has that many more classes, and its random weights are others."""
 
-    name = "padded_vocabulary"
-    title = f"vocabularies are padded to a multiple of {MULTIPLE}"
+class PaddedProducts(Cure):
+    """Weights of linear layers padded with zeros for their products, which gives the same numbers:
+    what a vocabulary of 50,257 rows costs beside one of 50,304."""
+
+    name = "padded_products"
+    title = f"linear layers compute with dimensions padded to a multiple of {MULTIPLE}"
     answers = ("busy.matmul_unaligned",)
-    result = DIFFERENT
-    change = "config.vocab_size = math.ceil(config.vocab_size / 64) * 64, before the model is made"
-    library = "transformers.modeling_utils"
-    in_one_run = False
+    result = ROUNDING
+    change = "a vocabulary, or width, of math.ceil(n / 64) * 64, of which n are used"
 
-    def apply(self, modeling: Any) -> Undo:
-        init = modeling.PreTrainedModel.__init__
+    def apply(self, torch: Any) -> Undo:
+        linear, functional = torch.nn.Linear.forward, torch.nn.functional
 
-        @functools.wraps(init)
-        def changed(self: Any, config: Any, *args: Any, **kwargs: Any) -> None:
-            rows = getattr(config, "vocab_size", None)
-            if isinstance(rows, int):
-                config.vocab_size = -(-rows // MULTIPLE) * MULTIPLE
-            init(self, config, *args, **kwargs)
+        @functools.wraps(linear)
+        def padded(self: Any, x: Any) -> Any:
+            rows, columns = self.weight.shape
+            more_rows, more_columns = -rows % MULTIPLE, -columns % MULTIPLE
+            if rows * columns < LEAST_PADDED or not (rows % 8 or columns % 8):
+                return linear(self, x)
+            weight = functional.pad(self.weight, (0, more_columns, 0, more_rows))
+            bias = None if self.bias is None else functional.pad(self.bias, (0, more_rows))
+            if more_columns:
+                x = functional.pad(x, (0, more_columns))
+            return functional.linear(x, weight, bias)[..., :rows]
 
-        return replaced((modeling.PreTrainedModel, "__init__", changed))
+        return replaced((torch.nn.Linear, "forward", padded))
 
 
 class DeterministicOff(Cure):

@@ -70,7 +70,23 @@ def _owners(file: str, name: str) -> list[Any]:
 
 
 _LAST: dict[Any, Any] = {}
-"""The last result of each function that was skipped."""
+"""The last result of each function that was skipped, for each object whose method it is, and for
+each shape of what it is given: what goes on with it expects that."""
+
+
+def _last(name: str, function: Any, call: Any, args: Any, kwargs: Any) -> Any:
+    itself = id(args[0]) if args and hasattr(type(args[0]), name) else None
+    key = function, itself, *(getattr(each, "shape", None) for each in (*args, *kwargs.values()))
+    if key not in _LAST:
+        _LAST[key] = call(*args, **kwargs)
+    return _without_graph(_LAST[key])
+
+
+def _without_graph(result: Any) -> Any:
+    """A result that gradients may be asked of again: a graph is gone through once."""
+    if isinstance(result, (tuple, list)) and type(result) in (tuple, list):
+        return type(result)(map(_without_graph, result))
+    return result.detach().requires_grad_() if getattr(result, "grad_fn", None) else result
 
 
 def _skipped(owner: Any, name: str) -> Undo:
@@ -78,9 +94,7 @@ def _skipped(owner: Any, name: str) -> Undo:
 
     @functools.wraps(function)
     def skipped(*args: Any, **kwargs: Any) -> Any:
-        if function not in _LAST:
-            _LAST[function] = function(*args, **kwargs)
-        return _LAST[function]
+        return _last(name, function, function, args, kwargs)
 
     return replaced((owner, name, skipped))
 
@@ -108,9 +122,7 @@ def _skipped_within(function: Any) -> Undo:
     original.__kwdefaults__ = function.__kwdefaults__
 
     def last(args: Any, kwargs: Any) -> Any:
-        if code not in _LAST:
-            _LAST[code] = original(*args, **kwargs)
-        return _LAST[code]
+        return _last(code.co_name, code, original, args, kwargs)
 
     place = "gputui"
     with warnings.catch_warnings():

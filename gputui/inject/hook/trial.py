@@ -41,7 +41,7 @@ from typing import Any, Callable, Iterable, Iterator  # noqa: UP035
 
 RANK_OF_SOURCE = (
     "trainer", "lightning", "accelerate", "keras", "optimizer", "token", "module", "tqdm",
-    "function",
+    "function", "loop",
 )  # fmt: skip
 """Of several that mark steps, which of them counts: what trains before what is only called."""
 
@@ -85,18 +85,48 @@ class StepSite:
         return RANK_OF_SOURCE.index(self.source), self.order
 
 
-UNMARKED_S = 4.0
-"""How long a program uses the GPU without a mark before its functions are looked at,"""
-SAMPLED_S, EACH_S = 2.0, 0.02
-"""for how long its stack is looked at then, and how often; its functions are counted as long."""
+UNMARKED_S, UNMARKED_OTHERS_S = 4.0, 1.0
+"""How long a program uses the GPU without a mark before its functions are looked at: with torch,
+which may mark steps yet, and without it,"""
+SAMPLED_S, EACH_S = 1.0, 0.02
+"""for how long its stack is looked at then, and how often;"""
+COUNTED_S, LONGER = (2.0, 10.0), 1.5
+"""for how long what it has is counted at first and at most, and how many times as long each time
+that nothing came again and again."""
 LEAST_CALLS = 4
+LAST_S, LATE = 0.5, 8.0
+"""What comes again and again was there so long ago at most, or as many times as long as usual."""
+_HOOK = os.path.dirname(os.path.abspath(__file__))
 _INSTALLED = re.compile(r"/(site|dist)-packages/|/lib/python\d|^<")
 
 
+class _Recurring:
+    """What a program comes to again and again: the end of a function, or of an iteration of a loop
+    in it (`jump`: from where to where)."""
+
+    def __init__(self, code: Any, jump: tuple[int, int] | None, depth: int) -> None:
+        self.code, self.jump, self.depth = code, jump, depth
+        self.count = 0
+        self.first_s = self.last_s = time.monotonic()
+
+    def goes_on(self) -> bool:
+        """Whether it came often, and comes still: a loop before the one that trains has ended."""
+        if self.count < LEAST_CALLS:
+            return False
+        interval_s = (self.last_s - self.first_s) / (self.count - 1)
+        return time.monotonic() - self.last_s < max(LAST_S, LATE * interval_s)
+
+    @property
+    def order(self) -> tuple[int, bool, int]:
+        """The outermost first: a function, a wide loop in it, a loop in that."""
+        return self.depth, self.jump is not None, self.jump[1] - self.jump[0] if self.jump else 0
+
+
 class _Functions(threading.Thread):
-    """Finds the function that a program calls again and again, where nothing else marks its steps
-    (JAX, CuPy, own kernels): of those on the main thread's stack the outermost that returned
-    LEAST_CALLS times. Its returns are reported by sys.monitoring, from Python 3.12 on."""
+    """Finds what a program does again and again where nothing else marks its steps (JAX, CuPy, own
+    kernels): of the program's functions on the main thread's stack, and the loops in them, the
+    outermost that ended LEAST_CALLS times. Its ends are reported by sys.monitoring, from Python
+    3.12 on."""
 
     def __init__(self, trial: TrialInProgram) -> None:
         super().__init__(name="gputui functions", daemon=True)
@@ -105,14 +135,17 @@ class _Functions(threading.Thread):
     def run(self) -> None:
         with contextlib.suppress(Exception):  # the program goes on without
             since: float | None = None
-            while os.getpid() == self._pid and not self._trial.has_marks:
+            counted_s = COUNTED_S[0]
+            while os.getpid() == self._pid and not self._trial.has_begun:
                 time.sleep(0.25)
-                since = (since or time.monotonic()) if _uses_gpu() else None
-                if since is not None and time.monotonic() - since > UNMARKED_S:
-                    code = self._counted(self._seen())
-                    if code is not None and not self._trial.has_marks:
-                        self._mark(code)
-                        return
+                is_alone = _uses_gpu() and not self._trial.has_marks
+                since = (since or time.monotonic()) if is_alone else None
+                least_s = UNMARKED_S if "torch" in sys.modules else UNMARKED_OTHERS_S
+                if since is not None and time.monotonic() - since > least_s:
+                    step = self._counted(self._seen(), counted_s)
+                    counted_s = min(LONGER * counted_s, COUNTED_S[1])
+                    if step is not None and not self._trial.has_marks:
+                        self._mark(step)
 
     def _seen(self) -> dict[Any, int]:
         """The program's functions on the stack, and how deep in it."""
@@ -127,46 +160,82 @@ class _Functions(threading.Thread):
                 codes.append(frame.f_code)
                 frame = frame.f_back
             for depth, code in enumerate(reversed(codes)):
-                if not _INSTALLED.search(code.co_filename) and code.co_name != "<module>":
+                if not _INSTALLED.search(code.co_filename) and _HOOK not in code.co_filename:
                     seen[code] = min(depth, seen.get(code, depth))
         return seen
 
-    def _counted(self, seen: dict[Any, int]) -> Any:
-        """The outermost that returns again and again; None where there is none."""
-        counts = dict.fromkeys(seen, 0)
+    def _counted(self, seen: dict[Any, int], seconds: float) -> _Recurring | None:
+        """The outermost that recurs; None where nothing does. Of a loop and the function whose
+        call it is, the function."""
+        ends: dict[Any, _Recurring] = {}
 
-        def returned(code: Any, *_arguments: Any) -> None:
-            counts[code] += 1
+        def ended(code: Any, *jump: Any) -> None:
+            place = jump if len(jump) == 2 else None
+            if place is None or place[1] < place[0]:
+                end = ends.setdefault((code, place), _Recurring(code, place, seen[code]))
+                end.count += 1
+                end.last_s = time.monotonic()
 
-        undo = self._report(seen, returned)
-        time.sleep(SAMPLED_S)
+        undo = self._report(
+            seen, lambda code, *_: ended(code), lambda code, *jump: ended(code, *jump)
+        )
+        time.sleep(seconds)
         undo()
-        often = [code for code in seen if counts[code] >= LEAST_CALLS]
-        return min(often, key=lambda code: seen[code], default=None)
+        often = [end for end in ends.values() if end.goes_on()]
+        first = min(often, key=lambda end: end.order, default=None)
+        if first is None or first.jump is None:
+            return first
+        calls = [
+            end for end in often
+            if end.jump is None and end.depth == first.depth + 1
+            and abs(end.count - first.count) <= 1
+        ]  # fmt: skip
+        return calls[0] if len(calls) == 1 else first
 
-    def _mark(self, code: Any) -> None:
+    def _mark(self, step: _Recurring) -> None:
+        code, jump = step.code, step.jump
         name = f"{os.path.basename(code.co_filename)}:{code.co_name}"
-        trial, site = self._trial, self._trial.site("function", name)
-
-        def returned(*_arguments: Any) -> None:
-            if threading.get_ident() == main:
-                trial.step(site, 0, 0)
-
+        trial, site = self._trial, self._trial.site("loop" if jump else "function", name)
         main = threading.main_thread().ident
-        self._report((code,), returned)
 
-    def _report(self, codes: Iterable[Any], returned: Callable[..., None]) -> Callable[[], None]:
+        def ended(_code: Any, *where: Any) -> Any:
+            if jump is not None and where != jump:
+                return sys.monitoring.DISABLE  # type: ignore[attr-defined] # of this jump
+            if threading.get_ident() == main:
+                step.count, step.last_s = step.count + 1, time.monotonic()
+                trial.step(site, 0, 0)
+            return None
+
+        undo = self._report((code,), None if jump else ended, ended if jump else None)
+        while step.goes_on() and not trial.has_begun:
+            time.sleep(0.25)
+        if not trial.has_begun:
+            undo()  # it was another loop
+            trial.remove(site)
+
+    def _report(
+        self,
+        codes: Iterable[Any],
+        returned: Callable[..., Any] | None,
+        jumped: Callable[..., Any] | None,
+    ) -> Callable[[], None]:
         monitoring = getattr(sys, "monitoring")  # noqa: B009 (Python 3.12)
         tool = next(number for number in (5, 4, 3) if monitoring.get_tool(number) is None)
         monitoring.use_tool_id(tool, "gputui trial")
-        monitoring.register_callback(tool, monitoring.events.PY_RETURN, returned)
+        events = 0
+        for event, callback in (
+            (monitoring.events.PY_RETURN, returned), (monitoring.events.JUMP, jumped)
+        ):  # fmt: skip
+            monitoring.register_callback(tool, event, callback)
+            events |= event if callback is not None else 0
         for code in codes:
-            monitoring.set_local_events(tool, code, monitoring.events.PY_RETURN)
+            monitoring.set_local_events(tool, code, events)
 
         def undo() -> None:
             for code in codes:
                 monitoring.set_local_events(tool, code, 0)
-            monitoring.register_callback(tool, monitoring.events.PY_RETURN, None)
+            for event in (monitoring.events.PY_RETURN, monitoring.events.JUMP):
+                monitoring.register_callback(tool, event, None)
             monitoring.free_tool_id(tool)
 
         return undo
@@ -231,6 +300,15 @@ class TrialInProgram:
         self._sites.append(site)
         return site
 
+    def remove(self, site: StepSite) -> None:
+        """What was taken for a step has ended."""
+        self._sites = [each for each in self._sites if each is not site]
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether it is chosen what counts as a step."""
+        return self._site is not None or self._over
+
     @property
     def has_marks(self) -> bool:
         """Whether anything marked a step."""
@@ -282,6 +360,9 @@ class TrialInProgram:
             self._synchronize()
         elif "cupy" in sys.modules:
             sys.modules["cupy"].cuda.runtime.deviceSynchronize()
+        elif hasattr(sys.modules.get("jax"), "live_arrays"):
+            jax = sys.modules["jax"]
+            jax.block_until_ready(jax.live_arrays())
 
     # --- warm-up
 
