@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from gputui.imports.nsys import database
+from gputui.imports.nsys import database, table_pages
 from gputui.playback.opening import load
 from gputui.render.summary import one_table
 from gputui.render.text_tables import to_csv
@@ -31,8 +31,9 @@ def test_blocks_of_rows_change_no_figure(tmp_path: Path, monkeypatch: pytest.Mon
     RichReport(tmp_path / "r.sqlite").write(1)
     whole = figures_of(tmp_path / "r.sqlite")
     assert "step/forward/layer 0/attention/aten::op_#" in {row["path"] for row in whole["phases"]}
-    for rows_at_once, most_held in ((61, 1000), (61, -1)):
-        monkeypatch.setattr(database, "ROWS_AT_ONCE", rows_at_once)
+    monkeypatch.setattr(table_pages, "BYTES_AT_ONCE", 4096)
+    monkeypatch.setattr(database, "ROWS_AT_ONCE", 61)
+    for most_held in (1000, -1):
         monkeypatch.setattr(database, "MOST_HELD", most_held)
         assert not list(differences(whole, figures_of(tmp_path / "r.sqlite")))
 

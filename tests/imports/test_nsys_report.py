@@ -277,11 +277,16 @@ def test_nobody_knows_how_the_program_of_a_report_ended(tmp_path: Path) -> None:
     assert run.outcome == "ended"
 
 
-@pytest.mark.parametrize("rows_at_once", [1, 2, 7, 100])
+@pytest.mark.parametrize("rows_at_once", [None, 1, 7, 100])
 def test_every_row_counts_wherever_blocks_end(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rows_at_once: int
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rows_at_once: int | None
 ) -> None:
-    monkeypatch.setattr("gputui.imports.nsys.database.ROWS_AT_ONCE", rows_at_once)
+    """Of pages, one by one, or of rows that SQLite sorts."""
+    if rows_at_once is None:
+        monkeypatch.setattr("gputui.imports.nsys.table_pages.BYTES_AT_ONCE", 1)
+    else:
+        monkeypatch.setattr("gputui.imports.nsys.database.MOST_HELD", -1)
+        monkeypatch.setattr("gputui.imports.nsys.database.ROWS_AT_ONCE", rows_at_once)
     export = Export()
     for i in range(50):
         export.range("step", 1000 * i, 1000 * i + 900)

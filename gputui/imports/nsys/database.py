@@ -5,16 +5,20 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
 from itertools import chain, islice
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, BinaryIO, NoReturn
 from urllib.parse import quote
 
 import numpy as np
 
-from gputui.attribute.arrays import Int64s
+from gputui.attribute.arrays import LATEST_NS, Int64s
 from gputui.base.sanitize import sanitize
+from gputui.imports.nsys.table_pages import Rows, TablePages, UnusualTable
 from gputui.store.journal import JournalError
+from gputui.store.places import open_regular
 
 ROWS_AT_ONCE = 1 << 15
 
@@ -22,9 +26,8 @@ FETCHED_ROWS = 1024
 """Rows fetched before they become columns: while they are in the processor's cache, this adds a
 twentieth to the time of fetching; of 65,536 rows it adds a third."""
 
-MOST_PORTIONS = 1 << 14
 MOST_HELD = 16
-"""Portions of ROWS_AT_ONCE that a table is read in, and of which rows may wait for their turn."""
+"""Blocks of a table of which rows may wait for their turn."""
 
 VALUE_LIMIT = 4 << 20
 """Longest text or blob read: names come nowhere near it."""
@@ -42,11 +45,36 @@ _NEVER = -(1 << 63)
 _DAMAGE = (sqlite3.Error, OverflowError, UnicodeError)
 
 
+def _every_row(rows: Rows) -> Rows:
+    return rows
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """What is read of a table's rows: from its pages or, where these are unusual, by SQLite."""
+
+    table: str
+    columns: tuple[str, ...]
+    """Those that `decode` reads as integers; the first is the time."""
+    decode: Callable[[Rows], Int64s]
+    sql: Sequence[str]
+    """The same in SQL, the time first."""
+    as_array: AsArray
+    choose: Callable[[Rows], Rows] = _every_row
+    condition: str = "1"
+    """The same as `choose`, in SQL."""
+    is_strict: bool = True
+    """Whether only SQLite makes an integer of anything else in these columns."""
+
+
 class Database:
     """Tables of a file, by the columns they have. Raises JournalError, one line, if damaged."""
 
     def __init__(self, path: Path) -> None:
         self.name = str(path)
+        self._path = path
+        self._file: BinaryIO | None = None
+        self._is_interrupted = False
         try:
             # Immutable: no lock, no journal beside the file, no recovery that writes.
             self._connection = sqlite3.connect(
@@ -74,9 +102,12 @@ class Database:
 
     def close(self) -> None:
         self._connection.close()
+        if self._file is not None:
+            self._file.close()
 
     def interrupt(self) -> None:
         """End the queries that run, from any thread: they raise JournalError."""
+        self._is_interrupted = True
         with suppress(sqlite3.ProgrammingError):  # it is closed
             self._connection.interrupt()
 
@@ -129,17 +160,61 @@ class Database:
 
     def stream(self, table: str, columns: Sequence[str]) -> Stream:
         """The named columns as integers, ordered by the first, which must be `start`."""
-        if columns[0] not in self.columns(table):
+        present = self.columns(table)
+        if columns[0] not in present:
             return Stream(iter(()), len(columns))
-        selected = self._as_integers(table, columns)
-        return Stream(self.in_order(table, selected, "1", _as_array), len(columns))
+        selection = Selection(
+            table=table,
+            columns=tuple(columns),
+            decode=partial(_decoded, columns=columns),
+            sql=[f'CAST(COALESCE("{name}", 0) AS INTEGER)' if name in present else "0"
+                 for name in columns],
+            as_array=_as_array,
+        )  # fmt: skip
+        return Stream(self.in_order(selection), len(columns))
 
     def arrays(self, table: str, columns: Sequence[str]) -> Iterator[Int64s]:
-        """The named columns as integers, ROWS_AT_ONCE at a time, as they stand in the file; none
-        where the first is missing."""
+        """The named columns as integers, a block at a time, as they stand in the file; none where
+        the first is missing. Raises UnusualTable where only SQLite can read them."""
         if columns[0] in self.columns(table):
-            selected = ", ".join(self._as_integers(table, columns))
-            yield from self._arrays(f'SELECT {selected} FROM "{table}"', _as_array)
+            pages = self.pages(table, columns)
+            for rows in self._blocks_of(pages):
+                if not pages.have_only_integers(columns):
+                    raise UnusualTable
+                yield _decoded(rows, columns)
+
+    def decoded(self, selection: Selection) -> Iterator[Int64s]:
+        """The chosen rows of a table, a block at a time, as they stand in the file. Raises
+        UnusualTable where only SQLite can read them."""
+        for rows in self._blocks_of(self.pages(selection.table, selection.columns)):
+            yield selection.decode(selection.choose(rows))
+
+    def pages(self, table: str, columns: Sequence[str]) -> TablePages:
+        """The pages of a table of which these columns are wanted as integers. Raises
+        UnusualTable."""
+        described = [*self._run(f'PRAGMA table_xinfo("{table}")')]
+        kinds = [str(kind).upper() for _, _, kind, *_ in described]
+        reals = frozenset(
+            str(row[1])
+            for row, kind in zip(described, kinds, strict=True)
+            if any(word in kind for word in ("REAL", "FLOA", "DOUB")) and "INT" not in kind
+        )
+        # A row's number stands for a column that is the key; generated ones may not be kept.
+        if any(row[5] or row[6] for row in described) or not reals.isdisjoint(columns):
+            raise UnusualTable
+        roots = [*self._run("SELECT rootpage FROM sqlite_master WHERE name = ?", (table,))]
+        if len(roots) != 1 or not isinstance(roots[0][0], int):
+            raise UnusualTable
+        if self._file is None:
+            self._file = open_regular(self._path)
+        places = {str(row[1]): place for place, row in enumerate(described)}
+        return TablePages(self._file, roots[0][0], places, reals)
+
+    def _blocks_of(self, pages: TablePages) -> Iterator[Rows]:
+        for rows in pages.blocks():
+            if self._is_interrupted:
+                self.refuse(InterruptedError("interrupted"))
+            yield rows
 
     def has_rows(self, table: str, condition: str) -> bool:
         """Whether any row of a table, which may be absent, meets a condition."""
@@ -147,64 +222,44 @@ class Database:
             return False
         return any(True for _ in self._run(f'SELECT 1 FROM "{table}" WHERE {condition} LIMIT 1'))
 
-    def in_order(
-        self, table: str, selected: Sequence[str], condition: str, as_array: AsArray
-    ) -> Iterator[TimedBlock]:
-        """Rows that meet a condition, in blocks as a Stream wants them. The first of `selected`,
-        in SQL, is the time."""
-        columns = ", ".join(selected)
-        portions = self._portions(table, selected[0], condition)
-        if portions is None:
-            sql = f'SELECT {columns} FROM "{table}" WHERE {condition} ORDER BY 1'
-            for rows in self._arrays(sql, as_array):
-                yield rows, int(rows[-1, 0]) - 1  # more may begin at the same moment
+    def in_order(self, selection: Selection) -> Iterator[TimedBlock]:
+        """The chosen rows of a table, in blocks as a Stream wants them."""
+        table = selection.table
+        horizons = None
+        with suppress(UnusualTable):
+            pages = self.pages(table, selection.columns)
+            horizons = self._horizons(pages, selection)
+        if horizons is not None:
+            try:
+                for rows, until in zip(self._blocks_of(pages), horizons, strict=True):
+                    yield selection.decode(selection.choose(rows)), until
+            except UnusualTable:
+                self.refuse(ValueError("it changed while it was read"))
             return
-        sql = f'SELECT {columns} FROM "{table}" NOT INDEXED WHERE {condition}'
-        for portion, until in portions:
-            yield np.concatenate([*self._arrays(f"{sql} AND {portion}", as_array)]), until
+        columns = ", ".join(selection.sql)
+        sql = f'SELECT {columns} FROM "{table}" WHERE {selection.condition} ORDER BY 1'
+        for block in self._arrays(sql, selection.as_array):
+            yield block, int(block[-1, 0]) - 1  # more may begin at the same moment
 
-    def _portions(
-        self, table: str, time: str, condition: str
-    ) -> list[tuple[str, int | None]] | None:
-        """Portions of a table, as conditions, as they lie in the file, and up to which time all
-        rows have been read with each. None where many would have to be held until their turn, or
-        where rows have no numbers: the whole table is sorted then.
+    def _horizons(self, pages: TablePages, selection: Selection) -> list[int | None] | None:
+        """Up to which time all rows have been read with each block. None where many would have to
+        be held until their turn, or where only SQLite reads them: the whole table is sorted then.
 
         Sorting took a tenth of the time of reading, and came before the first row.
         """
-        unused = {"rowid", "oid", "_rowid_"} - {name.lower() for name in self.columns(table)}
-        number = min(unused, default="")
-        ends = ", ".join(f'(SELECT {end}({number}) FROM "{table}")' for end in ("MIN", "MAX"))
-        try:
-            first, last = self._connection.execute(f"SELECT {ends}").fetchone()
-        except _DAMAGE:
-            return None  # rows have no numbers, or cannot be read: the next query says it
-        if first is None or (last - first) // ROWS_AT_ONCE >= MOST_PORTIONS:
+        spans = []
+        for rows in self._blocks_of(pages):
+            times = selection.choose(rows).integers(selection.columns[0])
+            spans.append((times.min(initial=LATEST_NS), times.max(initial=_NEVER)))
+        if selection.is_strict and not pages.have_only_integers(selection.columns):
             return None
-        portions: list[str] = []
-        spans: list[tuple[int, int]] = []
-        for start in range(first, last + 1, ROWS_AT_ONCE):
-            portion = f"{number} BETWEEN {start} AND {min(last, start + ROWS_AT_ONCE - 1)}"
-            span = f'SELECT MIN({time}), MAX({time}) FROM "{table}" NOT INDEXED'
-            least, most = next(self._run(f"{span} WHERE {condition} AND {portion}"))
-            if isinstance(least, int):
-                portions.append(portion)
-                spans.append((least, most))
         leasts, mosts = np.array(spans, np.int64).reshape(-1, 2).T
         # Of those that follow each.
         later = np.minimum.accumulate(leasts[::-1])[::-1][1:]
         for place, least in enumerate(later):
             if np.count_nonzero(mosts[: place + 1] >= least) > MOST_HELD:
                 return None
-        return list(zip(portions, [*(later - 1).tolist(), None], strict=True)) if portions else []
-
-    def _as_integers(self, table: str, columns: Sequence[str]) -> list[str]:
-        """These columns in SQL, 0 for what is missing or null."""
-        present = self.columns(table)
-        return [
-            f'CAST(COALESCE("{name}", 0) AS INTEGER)' if name in present else "0"
-            for name in columns
-        ]
+        return [*(later - 1).tolist(), None] if spans else []
 
     def _arrays(self, sql: str, as_array: AsArray) -> Iterator[Int64s]:
         """What a query gives, ROWS_AT_ONCE at a time."""
@@ -214,7 +269,7 @@ class Database:
             yield np.concatenate(blocks)
 
     def blocks(
-        self, sql: str, values: tuple[int, ...] = (), at_once: int = FETCHED_ROWS
+        self, sql: str, values: tuple[int | str, ...] = (), at_once: int = FETCHED_ROWS
     ) -> Iterator[list[tuple[Any, ...]]]:
         """What a query gives, so many rows at a time."""
         try:
@@ -224,8 +279,13 @@ class Database:
         except _DAMAGE as error:
             self.refuse(error)
 
-    def _run(self, sql: str, values: tuple[int, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    def _run(self, sql: str, values: tuple[int | str, ...] = ()) -> Iterator[tuple[Any, ...]]:
         return chain.from_iterable(self.blocks(sql, values))
+
+
+def _decoded(rows: Rows, columns: Sequence[str]) -> Int64s:
+    """These columns as (rows, columns)."""
+    return np.column_stack([rows.integers(name) for name in columns])
 
 
 def _as_array(rows: list[tuple[Any, ...]]) -> Int64s:

@@ -25,18 +25,14 @@ from gputui.imports.nsys.database import Database
 from gputui.imports.nsys.rows import (
     CUDA_TABLES,
     IS_EVENT,
-    IS_RANGE_OR_MARK,
     MARK,
     PUSH_POP,
-    WHOLE,
     Names,
     NsysReading,
     RangeNames,
-    TextNumbers,
-    integers,
-    or_default,
-    text_bytes,
+    range_selection,
 )
+from gputui.imports.nsys.table_pages import UnusualTable
 from gputui.imports.reading import Clock, number_distinct
 from gputui.model.events import (
     JOURNAL_SCHEMA,
@@ -365,7 +361,10 @@ class TableSums:
         if read is None or style not in _STYLES.get(report, {""}):
             return None
         traced_cuda = any(self._database.columns(name) for name in CUDA_TABLES)
-        events = read(self)
+        try:
+            events = read(self)
+        except UnusualTable:
+            return None
         if events is None:
             return None
         attached = ProcessAttached(
@@ -489,29 +488,21 @@ class TableSums:
         ):
             return None  # one that never ended lasts as long as its process
         naming = RangeNames(self._database, self._names)
-        texts = TextNumbers(self._names, self._database.encoding)
+        selection = range_selection(self._database, self._names)
+        if selection is None:
+            return None
         sums = ValueSums()
         keys: dict[tuple[int, int, int], int] = {}
 
         def number(style: int, domain: int, name: int) -> int:
             return keys.setdefault((style, domain, name), len(keys))
 
-        whole = ("start", "end", "eventType", "globalTid", "domainId", "textId")
-        sql = (
-            f"SELECT {', '.join(or_default(name, present) for name in whole)}, "
-            f"{text_bytes(present)} FROM "
-            f'"NVTX_EVENTS" WHERE {IS_RANGE_OR_MARK} AND "eventType" <> {MARK}'
-        )
-        for block in self._database.blocks(sql, at_once=1 << 14):
-            *columns, names = zip(*block, strict=True)
-            start, end, style, task, domain, text_id = (
-                integers(column, WHOLE[name]) for name, column in zip(whole, columns, strict=True)
-            )
-            name = naming.names(
-                np.fromiter(map(texts.__getitem__, names), np.int64, len(block)), text_id
-            )
+        for rows in self._database.decoded(selection):
+            rows = rows[rows[:, 3] != MARK]
+            _, _, _, style, _, _, text_id, task, domain, _, text, _, _ = rows.T
+            name = naming.names(text, text_id)
             ranges = number_distinct((style, naming.domains(task >> 24, domain), name), number)
-            sums.add(ranges, self._durations_ns(np.column_stack((start, end))))
+            sums.add(ranges, self._durations_ns(rows[:, [0, 2]]))
             if len(keys) > MOST_NAMES:
                 return None
         strings = Strings()

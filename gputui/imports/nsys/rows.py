@@ -17,7 +17,8 @@ import numpy as np
 from gputui.attribute.arrays import LATEST_NS, Int64s, Slots
 from gputui.attribute.records import NO_STRING
 from gputui.base.sanitize import sanitize
-from gputui.imports.nsys.database import Database, Stream, TimedBlock
+from gputui.imports.nsys.database import Database, Selection, Stream
+from gputui.imports.nsys.table_pages import Rows
 from gputui.imports.reading import (
     ABSENT,
     Clock,
@@ -126,18 +127,60 @@ class RangeNames:
         return number
 
 
+def range_selection(database: Database, names: Names) -> Selection | None:
+    """The rows of NVTX_EVENTS that are ranges or marks: the integers of WHOLE, then the number of
+    the row's own text, the kind of its payload and its bits. None where they cannot be told."""
+    present = database.columns("NVTX_EVENTS") | {"rowid"}
+    if not {"eventType", "start", "globalTid"} <= present:
+        return None
+    numbers = TextNumbers(names, database.encoding)
+    payloads = {name: int(kind) for name, kind in _PAYLOADS.items()}
+
+    def as_array(rows: list[tuple[Any, ...]]) -> Int64s:
+        *whole, texts, payload_types, payload_values = zip(*rows, strict=True)
+        count = len(rows)
+        return np.column_stack(
+            [
+                *map(_integers, whole, WHOLE.values()),
+                np.fromiter(map(numbers.__getitem__, texts), np.int64, count),
+                np.fromiter(payload_types, np.int64, count),
+                _payload_bits(payload_values),
+            ]
+        )
+
+    def decode(rows: Rows) -> Int64s:
+        whole = [rows.numbers if name == "rowid" else rows.integers(name, default)
+                 for name, default in WHOLE.items()]  # fmt: skip
+        texts = rows.texts("text", numbers)
+        return np.column_stack((*whole, texts, *rows.payloads(payloads, int(NO_PAYLOAD))))
+
+    return Selection(
+        table="NVTX_EVENTS",
+        columns=tuple(name for name in WHOLE if name != "rowid"),
+        decode=decode,
+        sql=_range_columns(present),
+        as_array=as_array,
+        choose=_ranges_and_marks,
+        condition=IS_RANGE_OR_MARK,
+        is_strict=False,
+    )
+
+
+def _ranges_and_marks(rows: Rows) -> Rows:
+    """The same as IS_RANGE_OR_MARK."""
+    chosen = np.isin(rows.integers("eventType"), list(_KINDS))
+    for name in ("start", "globalTid"):
+        chosen &= rows.integers(name, ABSENT) != ABSENT
+    return rows.pick(chosen)
+
+
 class RangeStream:
     """The rows of NVTX_EVENTS that are ranges or marks, in order of time."""
 
     def __init__(self, database: Database, names: Names) -> None:
         self._naming = RangeNames(database, names)
-        self._numbers = TextNumbers(names, database.encoding)
-        present = database.columns("NVTX_EVENTS") | {"rowid"}
-        blocks: Iterator[TimedBlock] = iter(())
-        if {"eventType", "start", "globalTid"} <= present:
-            blocks = database.in_order(
-                "NVTX_EVENTS", _range_columns(present), IS_RANGE_OR_MARK, self._as_array
-            )
+        selection = range_selection(database, names)
+        blocks = database.in_order(selection) if selection is not None else iter(())
         self._stream = Stream(blocks, len(WHOLE) + 3)
 
     @property
@@ -171,18 +214,6 @@ class RangeStream:
             payload=payload,
         )
 
-    def _as_array(self, rows: list[tuple[Any, ...]]) -> Int64s:
-        *whole, texts, payload_types, payloads = zip(*rows, strict=True)
-        count = len(rows)
-        return np.column_stack(
-            [
-                *map(integers, whole, WHOLE.values()),
-                np.fromiter(map(self._numbers.__getitem__, texts), np.int64, count),
-                np.fromiter(payload_types, np.int64, count),
-                _payload_bits(payloads),
-            ]
-        )
-
 
 class TextNumbers(dict[bytes | None, int]):
     """The number of each text that is given as bytes; NO_STRING of what is none. Decoding that of
@@ -201,20 +232,20 @@ class TextNumbers(dict[bytes | None, int]):
         return number
 
 
-def text_bytes(present: frozenset[str]) -> str:
+def _text_bytes(present: frozenset[str]) -> str:
     """In SQL, the bytes of a row's own text, NULL where it has none."""
     if "text" not in present:
         return "NULL"
     return """CASE typeof("text") WHEN 'text' THEN CAST("text" AS BLOB) END"""
 
 
-def or_default(name: str, present: frozenset[str]) -> str:
+def _or_default(name: str, present: frozenset[str]) -> str:
     """In SQL, a column of NVTX_EVENTS, and what stands for none where it is null."""
     default = WHOLE[name]
     return f'COALESCE("{name}", {default})' if name in present else str(default)
 
 
-def integers(column: Sequence[Any], default: int) -> Int64s:
+def _integers(column: Sequence[Any], default: int) -> Int64s:
     """A column of which anything but an integer counts as none. SQL that tests each value took
     half as long again as reading them."""
     try:
@@ -229,8 +260,8 @@ def integers(column: Sequence[Any], default: int) -> Int64s:
 
 def _range_columns(present: frozenset[str]) -> list[str]:
     """What is read of a row, in SQL."""
-    selected = [or_default(name, present) for name in WHOLE]
-    selected.append(text_bytes(present))
+    selected = [_or_default(name, present) for name in WHOLE]
+    selected.append(_text_bytes(present))
     payloads = {name: kind for name, kind in _PAYLOADS.items() if name in present}
     kind, value = str(int(NO_PAYLOAD)), "0"
     if payloads:
