@@ -12,7 +12,17 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from gputui.attribute.arrays import LATEST_NS, Bools, Int64s, Integers, Slots, UInt32s
+from gputui.attribute.arrays import (
+    LATEST_NS,
+    Bools,
+    Int64s,
+    Integers,
+    Slots,
+    UInt32s,
+    distinct,
+    pick,
+    stack,
+)
 from gputui.model.events import AnyEvent, ProcessAttached, ProcessDetached
 from gputui.model.hub import Numbering
 from gputui.model.payloads import NO_PAYLOAD
@@ -60,6 +70,9 @@ class LaunchShapes:
 
     def __init__(self) -> None:
         self._numbers: dict[tuple[int, ...], int] = {}
+
+    def __len__(self) -> int:
+        return len(self._numbers)
 
     def number_shapes(self, names: UInt32s, rows: Int64s) -> Int64s:
         """The number of each kernel's shape, 0 if the report does not have it.
@@ -331,8 +344,26 @@ class _Process:
     """A process of the file, and the strings and launch shapes already defined for it."""
 
     traced: TracedProcess
-    strings: set[int] = field(default_factory=set)
-    shapes: set[int] = field(default_factory=lambda: {0})
+    strings: _Defined = field(default_factory=lambda: _Defined())
+    shapes: _Defined = field(default_factory=lambda: _Defined())
+
+
+class _Defined:
+    """Which of the numbers from 1 on have been defined."""
+
+    def __init__(self) -> None:
+        self._are = np.ones(1, np.bool_)
+
+    def new_among(self, numbers: Integers, count: int) -> list[int]:
+        """Those that are asked for the first time, of `count` numbers that there are."""
+        if count >= len(self._are):
+            more = np.zeros(2 * count + 1, np.bool_)
+            more[: len(self._are)] = self._are
+            self._are = more
+        new = numbers[~self._are.take(numbers, mode="clip")]
+        found = [number for number in distinct(new).tolist() if number <= count]
+        self._are[found] = True
+        return found
 
 
 class ImportedReading(ABC):
@@ -462,7 +493,7 @@ class ImportedReading(ABC):
 
     def _feed(self, until: int) -> Iterator[AnyEvent]:
         pieces = self._records_until(until)
-        records = np.concatenate([piece for piece, _ in pieces])
+        records = stack([piece for piece, _ in pieces])
         owners = np.concatenate([owner for _, owner in pieces])
         if not len(records):
             return
@@ -470,9 +501,9 @@ class ImportedReading(ABC):
         # Ranges before the calls inside them, calls before what they launched: the pieces are
         # in that order, and the sort is stable.
         order = np.argsort(records["start"], kind="stable")
-        records, owners = records[order], owners[order]
+        owners = owners[order]
         now_ns = self._clock.epoch_ns(until)
-        for owner in np.unique(owners).tolist():
+        for owner in distinct(owners).tolist():
             process = self._processes.get(owner)
             if process is None:
                 if len(self._processes) >= MAX_PROCESSES:
@@ -480,24 +511,19 @@ class ImportedReading(ABC):
                     continue
                 process, attached = self._attach(owner, now_ns)
                 yield attached
-            self._give(process, records[owners == owner], now_ns)
+            self._give(process, pick(records, order[owners == owner]), now_ns)
 
     def _give(self, process: _Process, records: Slots, now_ns: int) -> None:
-        wanted = {
-            number
-            for column in ("name", "a", "b")
-            for number in np.unique(records[column]).tolist()
-        } - process.strings
-        process.strings |= wanted
-        is_kernel = records["kind"] == RecordKind.KERNEL
-        shapes = set(np.unique(records["d"][is_kernel]).tolist()) - process.shapes
-        process.shapes |= shapes
         texts = self._texts.texts
-        process.traced.feed(
-            np.concatenate((self._shapes.records(sorted(shapes)), records)),
-            {number: texts[number] for number in wanted if number in texts},
-            now_ns,
-        )
+        strings = {
+            number: texts[number]
+            for column in ("name", "a", "b")
+            for number in process.strings.new_among(records[column], len(texts))
+        }
+        kernels = np.flatnonzero(records["kind"] == RecordKind.KERNEL)
+        shapes = process.shapes.new_among(records["d"][kernels], len(self._shapes))
+        definitions = self._shapes.records(shapes)
+        process.traced.feed(stack((definitions, records)) if shapes else records, strings, now_ns)
 
     def _attach(self, owner: int, now_ns: int) -> tuple[_Process, ProcessAttached]:
         # Loaded where rows are attributed: a table of sums is there before this is.

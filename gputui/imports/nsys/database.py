@@ -26,7 +26,7 @@ FETCHED_ROWS = 1024
 """Rows fetched before they become columns: while they are in the processor's cache, this adds a
 twentieth to the time of fetching; of 65,536 rows it adds a third."""
 
-MOST_HELD = 16
+MOST_HELD = 32
 """Blocks of a table of which rows may wait for their turn."""
 
 VALUE_LIMIT = 4 << 20
