@@ -28,11 +28,12 @@ SLOW = 1.5
 
 BELIEVED: tuple[tuple[StepSource, ...], ...] = (
     ("optimizer",), ("accelerate",), ("keras",), ("lightning",), ("trainer",), ("token",),
-    ("request",), ("jax", "module", "tqdm"),
+    ("request",), ("loop",), ("jax", "module", "tqdm"),
 )  # fmt: skip
 """Sources of a program's marks, those first that say best what a step is: what ends a training step
-before what is called in it. A module is called once for each micro-batch too, and a progress bar
-may count steps, or epochs, or files: of the last ones what each spans decides."""
+before what is called in it. A loop of the program is believed before what it calls. A module is
+called once for each micro-batch too, and a progress bar may count steps, or epochs, or files: of
+the last ones what each spans decides."""
 
 SOURCES_FIRST: tuple[StepSource, ...] = tuple(source for equals in BELIEVED for source in equals)
 

@@ -77,7 +77,7 @@ class RecordKind(enum.IntEnum):
     STEP_SOURCES plus 1), `name` what there is at the source, `value` the ordinal of the mark among
     those of this source and name, from 1, `end` how many items the step had, of the unit
     `source_kind` (its place in ITEM_UNITS plus 1; 0 if neither is known; with GROWN where the
-    step's input is one longer than that before).
+    step's input is one longer than that before). Of a loop, `end` is how many others it lies in.
     """
     KERNEL = 16
     """`start`, `end`, `correlation`, `name` (mangled), `a` device, `b` stream, `c` context,

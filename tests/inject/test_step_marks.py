@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import shutil
+import subprocess
+from pathlib import Path
+
 import numpy as np
 import pytest
 
 from gputui.inject.build import CAPTURE
 from gputui.model.events import ITEM_UNITS, STEP_SOURCES
 from gputui.ring.layout import GROWN, RecordKind
-from tests.inject.traced import run_python
+from tests.inject.traced import run, run_python
 
 pytestmark = pytest.mark.usefixtures("library")
 
@@ -102,6 +106,58 @@ step(adam, 0, 0)
 # --- The hook, in programs that know nothing of it. Torch is real; libraries that are not installed
 # here stand in with the same names.
 
+LOOPS = """
+import cupy, time
+def inner(turns):
+    for _ in range(turns):
+        time.sleep(0.001)
+def step(number):
+    inner(4)
+    return sum([each for each in range(3000)])
+def main():
+    inner(4)
+    for _ in range(3):
+        step(0)
+    number = 0
+    while number < 100 or number < 0:
+        number += 1
+        if number % 7 == 3:
+            step(1)
+            continue
+        step(number)
+main()
+"""
+
+
+@pytest.mark.parametrize("version", ["3.12", "3.13"])
+def test_turns_of_the_programs_loops_are_marks_with_how_many_others_they_lie_in(tmp_path, version):
+    pythons = [shutil.which(f"python{version}"),
+               *Path.home().glob(f".pyenv/versions/{version}.*/bin/python")]  # fmt: skip
+    python = next(
+        (each for each in pythons
+         if each and not subprocess.call([each, "-c", ""], stderr=subprocess.DEVNULL)), None
+    )  # fmt: skip
+    if python is None:
+        pytest.skip(f"no Python {version}")
+    files, rings = tmp_path / "files", tmp_path / "rings"
+    files.mkdir()
+    rings.mkdir()
+    (files / "cupy.py").write_text(f"{LIBRARY}site({_number('module')}, b'cupy', 1)\n")
+    (files / "program.py").write_text(LOOPS)
+    outcome = run([str(python), str(files / "program.py")], rings, step_marks=True)
+    assert outcome.status == 0, outcome.output
+    turns, depths = _marks(outcome), {}
+    for mark in outcome.trace.of(RecordKind.STEP):
+        depths.setdefault(outcome.trace.name(mark["name"]), []).append(int(mark["end"]))
+    assert turns["loop", "program.py:11"] == [1, 2, 3]
+    assert turns["loop", "program.py:14"] == list(range(1, 100)), "back to its test, or on"
+    assert set(depths["program.py:11"] + depths["program.py:14"]) == {0}
+    inner = depths["program.py:4"]
+    assert (inner[0], inner[-1]) == (0, 1), "once called outside of any loop, then in one"
+    assert 200 < len(inner) < 300, "no more once the loop that it lies in has turned often"
+    assert len(depths["program.py:8"]) < 100, "too fast for a step"
+
+
 TRAINING = """
 import torch
 from torch import nn
@@ -133,23 +189,18 @@ def _marks(outcome):
     return marks
 
 
-def test_the_end_of_an_optimizers_step_is_a_mark_with_accumulated_gradients_too(tmp_path):
-    outcome = run_python(
-        TRAINING + "for _ in range(5):\n    [micro_batch() for _ in range(3)]\n"
-        "    optimizer.step()\n    optimizer.zero_grad()\n",
-        tmp_path, step_marks=True,
-    )  # fmt: skip
-    assert _marks(outcome)["optimizer", "AdamW"] == [1, 2, 3, 4, 5]
-
-
-def test_two_optimizers_of_a_step_are_two_sites(tmp_path):
+def test_the_end_of_an_optimizers_step_is_a_mark_with_accumulated_gradients_and_each_its_own(
+    tmp_path,
+):
     outcome = run_python(
         TRAINING + "other = torch.optim.AdamW(nn.Linear(2, 2).parameters())\n"
-        "for _ in range(4):\n    micro_batch()\n    optimizer.step()\n    other.step()\n",
+        "for n in range(5):\n    [micro_batch() for _ in range(3)]\n"
+        "    optimizer.step()\n    n == 4 or other.step()\n    optimizer.zero_grad()\n",
         tmp_path, step_marks=True,
     )  # fmt: skip
     marks = _marks(outcome)
-    assert marks["optimizer", "AdamW"] == marks["optimizer", "AdamW 2"] == [1, 2, 3, 4]
+    assert marks["optimizer", "AdamW"] == [1, 2, 3, 4, 5]
+    assert marks["optimizer", "AdamW 2"] == [1, 2, 3, 4]
 
 
 def test_the_outermost_module_is_marked_and_none_inside_it(tmp_path):

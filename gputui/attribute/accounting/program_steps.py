@@ -67,6 +67,13 @@ BAR_COVERS = 0.25
 SETTLED_MARKS = 8
 """Marks after which it is clear what the steps go by."""
 
+LOOP_NS = HELD_NS // 3
+"""Longest usual turn of a loop that others lie in: of a longer one, an epoch, the inner ones are
+steps. Three turns are seen before anything is decided."""
+LOOP_ALIKE = 2.0
+"""Turns of a loop that others lie in are steps where two of three are within this factor of the
+usual one."""
+
 _NO_MOMENTS = np.empty(0, np.int64)
 
 
@@ -83,6 +90,8 @@ class _Marks:
         self.items = 0
         self.unit = 0
         self.grown = 0
+        self.depth = 0
+        """Of a loop: how many others it lies in."""
 
 
 _XLA_DOMAIN = "TSL"
@@ -118,14 +127,47 @@ def _of_source(source: StepSource, moments: dict[Site, Int64s]) -> Site | None:
     return min(heavy, key=lambda site: (len(moments[site]), site != heaviest))
 
 
+def _of_loops(moments: dict[Site, Int64s], depths: dict[Site, int]) -> Site | None:
+    """The loop whose turns are the steps: the outermost one of those that go on and whose turns are
+    alike and short enough; None where none is."""
+    for depth in sorted({depths[site] for site in moments}):
+        sites = [site for site in moments if depths[site] == depth]
+        newest = max(sites, key=lambda site: int(moments[site][-1]))
+        now_ns = int(moments[newest][-1])
+        # One after the other, a warm-up and the steps: it is over once the next took as long.
+        going_on = [
+            site
+            for site in sites
+            if now_ns - moments[site][-1] <= moments[site][-1] - moments[site][0]
+        ]
+        site = max(going_on, key=lambda site: int(moments[site][-1] - moments[site][0]))
+        lengths = np.diff(moments[site])
+        usual_ns = float(np.median(lengths))
+        is_innermost = depth == max(depths[site] for site in moments)
+        if is_innermost:
+            return site
+        alike = (lengths <= LOOP_ALIKE * usual_ns) & (lengths >= usual_ns / LOOP_ALIKE)
+        if len(lengths) > 1 and usual_ns <= LOOP_NS and alike.mean() >= 2 / 3:
+            return site
+    return None
+
+
 def _is_silent(source: StepSource, moments: Int64s, launched_ns: int) -> bool:
     usual_ns = float(np.median(np.diff(moments)))
     # Marks count only while the program makes them: a module that was captured in a graph stood for
     # steps.
     is_settled = len(moments) >= SETTLED_MARKS
-    least_ns = HELD_NS if _RANKS[source] < _RANKS["token"] and is_settled else SILENT_NS
+    stays = source == "loop" or _RANKS[source] < _RANKS["token"]
+    least_ns = HELD_NS if stays and is_settled else SILENT_NS
     steps = SILENT_STEPS if is_settled else SILENT_WARM_UP
     return launched_ns - int(moments[-1]) > max(least_ns, steps * usual_ns)
+
+
+def _holds_alike(outer: Site, inner: Site, moments: dict[Site, Int64s]) -> bool:
+    """Whether the turns of a loop hold as many marks of something else each, and several."""
+    counts = np.diff(np.searchsorted(moments[inner], moments[outer]))
+    usual = int(np.median(counts)) if len(counts) > 1 else 0
+    return usual > 1 and bool((counts == usual).mean() >= 0.9)
 
 
 def _is_as_good(chosen: Site, other: Site, moments: dict[Site, Int64s]) -> bool:
@@ -174,6 +216,9 @@ class ProgramSteps:
             if not marks.new_ns:
                 marks.first = int(its["value"][0])
             marks.new_ns.append(np.minimum(times_ns(its["start"]), now_ns))
+            if site.source == "loop":
+                marks.depth = int(newest["end"])
+                continue
             marks.grown += int(np.count_nonzero(its["source_kind"] & GROWN))
             unit = int(newest["source_kind"]) & ~GROWN
             if 0 < unit <= len(ITEM_UNITS):
@@ -258,7 +303,10 @@ class ProgramSteps:
         """Whether what the steps go by has marked several."""
         if self.chosen is None:
             return False
-        return len(self._moments(self._sites[self.chosen])) >= SETTLED_MARKS
+        marks = self._sites[self.chosen]
+        if self.chosen.source == "loop" and marks.depth:
+            return False  # the loop that this one lies in may have turned too seldom so far
+        return len(self._moments(marks)) >= SETTLED_MARKS
 
     @property
     def micro_batches(self) -> int | None:
@@ -298,10 +346,21 @@ class ProgramSteps:
         best: dict[StepSource, Site] = {}
         for source in {site.source for site in moments}:
             its = {site: moments[site] for site in moments if site.source == source}
-            if (site := _of_source(source, its)) is not None:
+            site = (
+                _of_loops(its, {site: self._sites[site].depth for site in its})
+                if source == "loop"
+                else _of_source(source, its)
+            )
+            if site is not None:
                 best[source] = site
         if not best:
             return None
+        if (
+            "token" in best
+            and "loop" in best
+            and _holds_alike(best["loop"], best["token"], moments)
+        ):
+            del best["token"]
         rank = min(_RANKS[source] for source in best)
         first = {source: site for source, site in best.items() if _RANKS[source] == rank}
         if "tqdm" in first and len(first) > 1:

@@ -119,15 +119,11 @@ class Facts:
 
     def watch_calls(self) -> bool:
         """Have the interpreter report calls in the program's code; False where it cannot."""
-        monitoring = getattr(sys, "monitoring", None)
-        has_lock = getattr(sys, "_is_gil_enabled", lambda: True)()  # else it was not tried
-        if monitoring is None or not has_lock or not _compiler_skips_callbacks():
-            return False
-        tool = next((number for number in (4, 3) if monitoring.get_tool(number) is None), None)
+        tool = free_tool()
         if tool is None:
             return False
+        monitoring: Any = getattr(sys, "monitoring")  # noqa: B009
         self.find_functions()
-        monitoring.use_tool_id(tool, "gputui")
         events, off = monitoring.events, monitoring.DISABLE
         names, sites, new_site = self._names, self._sites, self._new_site
         casts = set(_CASTS.values())
@@ -213,6 +209,19 @@ def _compiler_skips_callbacks() -> bool:
         return (int(major), int(minor)) >= SKIPS_CALLBACKS
     except Exception:
         return False
+
+
+def free_tool() -> int | None:
+    """A number to use `sys.monitoring` with, taken; None where it cannot be used, or others have
+    taken all."""
+    monitoring = getattr(sys, "monitoring", None)
+    has_lock = getattr(sys, "_is_gil_enabled", lambda: True)()  # else it was not tried
+    if monitoring is None or not has_lock or not _compiler_skips_callbacks():
+        return None
+    tool = next((number for number in (4, 3) if monitoring.get_tool(number) is None), None)
+    if tool is not None:
+        monitoring.use_tool_id(tool, "gputui")
+    return tool
 
 
 def start(program_frame: Callable[[Any], Any]) -> Facts:

@@ -94,11 +94,12 @@ class _AfterLibraries(importlib.abc.MetaPathFinder):
         if name in self._loops:
             with contextlib.suppress(Exception):
                 if self._marks is None:
-                    self._marks = (
-                        self._steps.Marks(self._trial.define, self._trial.step)
-                        if self._trial is not None
-                        else self._steps.from_library(os.environ["GPUTUI_CAPTURE_LIBRARY"])
-                    )
+                    if self._trial is not None:
+                        self._marks = self._steps.Marks(self._trial.define, self._trial.step)
+                    else:
+                        library = os.environ["GPUTUI_CAPTURE_LIBRARY"]
+                        self._marks = self._steps.from_library(library)
+                        self._marks.free_tool = _beside("python_facts").free_tool
                 self._marks.mark(name, module)
         if name in _USE_GPUS:
             with contextlib.suppress(Exception):

@@ -422,13 +422,14 @@ class LeafTime(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 StepSource = Literal[
-    "optimizer", "module", "token", "tqdm", "lightning", "trainer", "accelerate", "keras", "jax",
-    "request", "nvtx", "repetition",
+    "optimizer", "module", "token", "tqdm", "lightning", "trainer", "accelerate", "keras", "loop",
+    "jax", "request", "nvtx", "repetition",
 ]  # fmt: skip
 """What says where a program's steps are: the end of an optimizer's step, the call of a module that
 no other module calls, such a call while text is generated, the iteration of a progress bar, the end
-of a batch in a training framework, the call of a jitted function, the end of a server's request, a
-range that names itself a step; and, where none of them speaks, what launches repeat."""
+of a batch in a training framework, the turn of a loop in the program's own code, the call of a
+jitted function, the end of a server's request, a range that names itself a step; and, where none of
+them speaks, what launches repeat."""
 
 STEP_SOURCES: tuple[StepSource, ...] = get_args(StepSource)
 """In the order of the numbers that the ring has for them, from 1; new ones go to the end."""

@@ -17,6 +17,7 @@ OPTIMIZER = STEP_SOURCES.index("optimizer") + 1
 TOKEN = STEP_SOURCES.index("token") + 1
 MODULE = STEP_SOURCES.index("module") + 1
 TQDM = STEP_SOURCES.index("tqdm") + 1
+LOOP = STEP_SOURCES.index("loop") + 1
 TOKENS = 2
 MS = 1_000_000
 
@@ -86,7 +87,7 @@ def test_marks_of_a_source_that_this_gputui_does_not_know_are_ignored():
 
 def test_a_loop_says_what_its_steps_go_by():
     assert {"optimizer", "module", "token", "tqdm", "lightning", "trainer", "accelerate", "keras",
-            "jax", "request", "nvtx", "repetition"} == set(STEP_SOURCES)  # fmt: skip
+            "loop", "jax", "request", "nvtx", "repetition"} == set(STEP_SOURCES)  # fmt: skip
     assert CaptureDelta(time_ns=1, process=1).loops == ()
 
 
@@ -207,6 +208,58 @@ def test_a_bar_over_epochs_is_no_step_and_a_bar_over_batches_is():
         run = _run(program, steps)
         sources = {loop.source for loop in run.loops.values() if loop.scope == Scope.STEADY}
         assert sources == {expected}
+
+
+def _turn(program, ordinal, time, site, depth):
+    return program.slot(
+        RecordKind.STEP, sub=LOOP, start=time, name=program.id(site), value=ordinal,
+        end=depth - START_NS, thread=MAIN,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("inner", [MODULE, TOKEN])
+def test_the_turn_of_the_outermost_loop_is_the_step_not_what_it_calls_four_times(inner):
+    program = Program()
+    steps = [[*_launches(program, n * 10 * MS, 90), _turn(program, n + 1, (n * 10 + 9) * MS,
+              "run.py:20", 0)] for n in range(3)]  # fmt: skip
+    for n in range(60):
+        records, at = [], (30 + n * 40) * MS
+        for part in range(4):
+            begin = at + part * 9 * MS
+            records += [_mark(program, 4 * n + part + 1, begin, inner, "Net"),
+                        *_launches(program, begin + 1000, 60)]  # fmt: skip
+            if n < 16:
+                records.append(_turn(program, 4 * n + part + 1, begin + 8 * MS, "run.py:7", 1))
+        steps.append([*records, _turn(program, n + 1, at + 39 * MS, "run.py:30", 0)])
+    run = _run(program, steps, 8)
+    steady = [loop for loop in run.loops.values() if loop.scope == Scope.STEADY]
+    assert {loop.source for loop in steady} == {"loop"}
+    assert sum(loop.steps for loop in steady) >= 50
+    mean_ns = sum(loop.step_ns.total for loop in steady) / sum(loop.steps for loop in steady)
+    assert abs(mean_ns - 40 * MS) < 0.02 * 40 * MS
+
+
+def test_a_loop_over_epochs_is_no_step_and_one_over_texts_of_any_length_is_none():
+    for texts in (False, True):
+        program = Program()
+        steps = []
+        for n in range(200):
+            at = n * 10 * MS
+            records = [*_launches(program, at + 1000, 90)]
+            if texts:
+                records.append(_mark(program, n + 1, at + 9 * MS, TOKEN, "generate"))
+                ends = n % 7 in (1, 6)
+            else:
+                records.append(_turn(program, n + 1, at + 9 * MS, "train.py:8", 1))
+                ends = n % 150 == 149
+            if ends:
+                records.append(_turn(program, n + 1, at + 9 * MS + 1000, "train.py:7", 0))
+            steps.append(records)
+        run = _run(program, steps)
+        steady = [loop for loop in run.loops.values() if loop.scope == Scope.STEADY]
+        assert {loop.source for loop in steady} == {"token" if texts else "loop"}
+        mean_ns = sum(each.step_ns.total for each in steady) / sum(each.steps for each in steady)
+        assert abs(mean_ns - 10 * MS) < 0.02 * 10 * MS
 
 
 def test_of_two_optimizers_the_one_that_runs_less_often_ends_a_step():
