@@ -199,12 +199,70 @@ def channels_last():
     return out.is_contiguous(memory_format=torch.channels_last)
 
 
+WEIGHT = torch.nn.Parameter(torch.ones(4))
+OPTIMIZER = torch.optim.AdamW(iter([WEIGHT]), foreach=False)
+ODD = torch.optim.AdamW([torch.nn.Parameter(torch.ones(4, dtype=torch.complex64))])
+
+
 @check
 def fused_optimizer():
-    weights = [torch.nn.Parameter(torch.ones(4))]
-    odd = torch.optim.AdamW([torch.nn.Parameter(torch.ones(4, dtype=torch.complex64))])
-    assert odd.defaults["fused"] in (None, False), "not for parameters that no kernel takes"
-    return torch.optim.AdamW(iter(weights), foreach=False).defaults["fused"]
+    assert not ODD.param_groups[0]["fused"], "not for parameters that no kernel takes"
+    before = WEIGHT[0].item()
+    WEIGHT.grad = torch.ones(4)
+    OPTIMIZER.step()
+    assert abs(before - WEIGHT[0].item()) > 1e-4, "it goes on"
+    return [OPTIMIZER.param_groups[0][name] for name in ("fused", "foreach")]
+
+
+BACKBONE = torch.nn.Linear(64, 64)
+
+
+@check
+def unowned_gradients_off():
+    BACKBONE.weight.grad = BACKBONE.bias.grad = None
+    loss = (BACKBONE(torch.ones(64)) * WEIGHT[0]).sum()
+    loss.backward()
+    return BACKBONE.weight.grad is None
+
+
+@check
+def padded_products():
+    layer = torch.nn.Linear(1024, 1501)
+    x = torch.randn(2, 1024)
+    made = layer(x)
+    assert torch.allclose(made, x @ layer.weight.T + layer.bias, atol=1e-4)
+    return made.stride()
+
+
+@check
+def jax_x64_off():
+    jax.config.update("jax_enable_x64", True)
+    jax.config.update("other", jax.config.jax_enable_x64)
+    return jax.config.jax_enable_x64
+
+
+@check
+def jax_floats_traced():
+    def step(x, rate, size):
+        return x, rate, size
+
+    jitted = jax.jit(step, static_argnames=("rate",), static_argnums=2)
+    return jitted(1, 0.5, 3), jitted(1, rate=2, size=3)
+
+
+jax = types.ModuleType("jax")
+exec(
+    "class Config:\n"
+    "    jax_enable_x64 = True\n"
+    "    def update(self, name, value): setattr(self, name, value)\n"
+    "config = Config()\n"
+    "class Jitted:\n"
+    "    lower = None\n"
+    "    def __init__(self, options): self.options = options\n"
+    "    def __call__(self, *args, **kwargs): return self.options\n"
+    "def jit(function, **options): return Jitted(options)\n",
+    vars(jax),
+)
 
 
 @check
@@ -380,13 +438,6 @@ def hold_threads():
 
 
 @check
-def padded_vocabulary():
-    config = types.SimpleNamespace(vocab_size=50257)
-    transformers.PreTrainedModel(config)
-    return config.vocab_size
-
-
-@check
 def no_saves():
     torch.save({}, "saved.pt")
     there = os.path.exists("saved.pt")
@@ -403,6 +454,7 @@ BEFORE = {
     "one_thread": lambda: torch.set_num_threads(2),
     "all_threads": lambda: torch.set_num_threads(1),
     "launch_blocking_off": lambda: os.environ.update(CUDA_LAUNCH_BLOCKING="1"),
+    "unowned_gradients_off": unowned_gradients_off,
 }
 LIBRARIES = {
     "torch": torch,
@@ -413,17 +465,18 @@ LIBRARIES = {
     "transformers.modeling_utils": transformers,
     "torch.utils.tensorboard.writer": tensorboard,
     "transformers.generation.utils": generation,
+    "jax": jax,
     None: None,
 }
 
 
 def outcome(kind):
     cure = kind("each_cure.py:report" if kind.argument else "")
-    if cure.name == "numa_affinity":
+    if cure.name in ("numa_affinity", "modules_on_gpu", "averages_on_gpu"):
         try:
             cure.apply(torch)
         except CannotApply:
-            return "acts, undone"  # there is no GPU to be near to
+            return "acts, undone"  # there is no GPU
         return "it was applied without a GPU"
     if cure.name == "all_threads" and len(os.sched_getaffinity(0)) == 1:
         return "acts, undone"  # one core has nothing to add
