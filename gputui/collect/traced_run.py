@@ -215,7 +215,7 @@ class TracedRun:
             self._numbering,
             trace=self._trace,
             max_cost_percent=self._max_cost_percent,
-            counters=RunCounters(keeps_samples=self._trace is not None)
+            counters=RunCounters(self._trace is not None, in_windows=self._sampling is not None)
             if self._capture.counters
             else None,
         )

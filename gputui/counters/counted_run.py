@@ -17,7 +17,6 @@ import numpy.typing as npt
 from msgspec.structs import replace
 
 from gputui.counters.sampler import (
-    INTERVAL_NS,
     CounterSampler,
     amounts_to_percents,
     cupti_places,
@@ -115,9 +114,10 @@ class CountedProcess(NamedTuple):
 class RunCounters:
     """Operations of a run's processes in, events out; `close` ends the samplers."""
 
-    def __init__(self, interval_ns: int = INTERVAL_NS, keeps_samples: bool = False) -> None:
-        """With `keeps_samples`, samples are among the events, too."""
-        self._interval_ns = interval_ns
+    def __init__(self, keeps_samples: bool = False, in_windows: bool = False) -> None:
+        """With `keeps_samples`, samples are among the events, too; `in_windows` says that kernels
+        are traced now and then only."""
+        self._in_windows = in_windows
         self._keeps_samples = keeps_samples
         self._gpus: dict[str, _CountedGpu] = {}
 
@@ -130,7 +130,7 @@ class RunCounters:
             gpu = self._gpus.get(name)
             if gpu is None:
                 gpu = self._gpus[name] = _CountedGpu(
-                    CounterSampler(name, cupti_places([pid]), self._interval_ns),
+                    CounterSampler(name, cupti_places([pid]), in_windows=self._in_windows),
                     process,
                     device,
                     self._keeps_samples,

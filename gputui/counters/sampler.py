@@ -120,8 +120,15 @@ class CounterSampler:
     `facts` is None until it samples. `failure` is one line for people once it does not, or no more.
     """
 
-    def __init__(self, gpu: str, places: Sequence[str], interval_ns: int = INTERVAL_NS) -> None:
-        """`gpu` is an entry of CUDA_VISIBLE_DEVICES; `places` where CUPTI may be."""
+    def __init__(
+        self,
+        gpu: str,
+        places: Sequence[str],
+        interval_ns: int = INTERVAL_NS,
+        in_windows: bool = False,
+    ) -> None:
+        """`gpu` is an entry of CUDA_VISIBLE_DEVICES; `places` where CUPTI may be. With `in_windows`
+        it samples where `hurry` says that one of tracing has opened."""
         self.gpu = gpu
         self.facts: SamplerFacts | None = None
         self.failure: str | None = None
@@ -134,7 +141,7 @@ class CounterSampler:
             return
         try:
             self._process = subprocess.Popen(
-                [str(COUNTERS.path), str(interval_ns), *places],
+                [str(COUNTERS.path), str(interval_ns), str(int(in_windows)), *places],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,

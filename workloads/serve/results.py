@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import accumulate, pairwise
+from itertools import accumulate
 
 import numpy as np
 
@@ -215,7 +215,7 @@ class _Histogram:
 
 
 class Metrics:
-    """What the loop counts; `page` may be asked for in another thread."""
+    """What loop and connections count; `page` may be asked for in any thread."""
 
     def __init__(self, model: str) -> None:
         self._model = model
@@ -239,26 +239,29 @@ class Metrics:
             self._gauges["num_requests_waiting"] = waiting
             self._gauges["kv_cache_usage_perc"] = kv_percent / 100
 
-    def count(self, step: Step, writing: Sequence[Request], preemptions: int) -> None:
-        """A step, the requests for which it wrote a token, and all preemptions so far."""
+    def count_step(self, step: Step, preemptions: int) -> None:
+        """How things stand after a step, and all preemptions so far."""
         self.stand(step.running, step.waiting, step.kv_percent)
         with self._lock:
+            self._counters["num_preemptions"] = preemptions
+
+    def count_sent(self, request: Request, sent_ns: Sequence[int]) -> None:
+        """The moments at which tokens of a request were sent, of which the last is new."""
+        since_arrival_ns = sent_ns[-1] - request.arrival_ns
+        with self._lock:
             counters = self._counters
-            counters["generation_tokens"] += len(writing)
-            counters["num_preemptions"] = preemptions
-            for request in writing:
-                written = request.written_ns
-                if len(written) == 1:
-                    counters["prompt_tokens"] += request.prompt
-                    self._ttft.observe(written[0] - request.arrival_ns)
-                    self._queue.observe((request.begun_ns or written[0]) - request.arrival_ns)
-                for before, after in pairwise(written[-2:]):
-                    self._itl.observe(after - before)
-                if request.is_done:
-                    counters["request_success"] += 1
-                    self._e2e.observe(written[-1] - request.arrival_ns)
-                    if len(written) > 1:
-                        self._tpot.observe((written[-1] - written[0]) / (len(written) - 1))
+            counters["generation_tokens"] += 1
+            if len(sent_ns) == 1:
+                counters["prompt_tokens"] += request.prompt
+                self._ttft.observe(since_arrival_ns)
+                self._queue.observe((request.begun_ns or sent_ns[0]) - request.arrival_ns)
+            else:
+                self._itl.observe(sent_ns[-1] - sent_ns[-2])
+            if len(sent_ns) == request.output:
+                counters["request_success"] += 1
+                self._e2e.observe(since_arrival_ns)
+                if len(sent_ns) > 1:
+                    self._tpot.observe((sent_ns[-1] - sent_ns[0]) / (len(sent_ns) - 1))
 
     def page(self) -> str:
         """The page as it is now."""

@@ -6,6 +6,8 @@ written as a word with its number. Each request writes as many tokens as `max_to
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
 import queue
 import socket
@@ -17,13 +19,16 @@ import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import nvtx
 
 from ..errors import CannotRun
 from .requests import Request
 from .results import Metrics
+
+if TYPE_CHECKING:
+    from _typeshed import WriteableBuffer
 
 TOKENIZE = nvtx.annotate("tokenize")
 
@@ -151,38 +156,51 @@ class Routes:
         return tokens
 
 
-_LAST_DATA_RECEIVED = struct.Struct("52xI")
-"""Of Linux' struct tcp_info: milliseconds since data last came."""
-
-_COARSE_NS = 10_000_000
-"""Below that the kernel's own clock of them, 1 to 4 ms, says less than the moment of accepting."""
+# Of Linux, which Python does not name: the moment at which what is read came, beside it.
+_SO_TIMESTAMPNS = 35
+_TIMESPEC = struct.Struct("qq")
 
 
-def _received_ago_ns(connection: socket.socket) -> int:
-    """How long what a connection has sent waits already: in a pause of the garbage collector no
-    thread of Python accepts it. 0 where that is not long, or not known."""
-    try:
-        size = _LAST_DATA_RECEIVED.size
-        information = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, size)
-        ago_ns = 1_000_000 * int(_LAST_DATA_RECEIVED.unpack(information)[0])
-    except (OSError, AttributeError, struct.error):
-        return 0
-    return ago_ns if _COARSE_NS <= ago_ns < 600_000_000_000 else 0
+class _Received(io.RawIOBase):
+    """What a connection sends, and in `received_ns` when the last of what was read came to this
+    machine, in time.time_ns(), 0 where the kernel does not say: no thread of Python takes it while
+    another collects garbage."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._connection = connection
+        self.received_ns = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: WriteableBuffer) -> int:
+        room = socket.CMSG_SPACE(_TIMESPEC.size)
+        size, extra, _, _ = self._connection.recvmsg_into([buffer], room)
+        for level, kind, data in extra:
+            if (level, kind) == (socket.SOL_SOCKET, _SO_TIMESTAMPNS):
+                seconds, nanoseconds = _TIMESPEC.unpack(data)
+                self.received_ns = 10**9 * seconds + nanoseconds
+        return size
 
 
 class _Listener(ThreadingHTTPServer):
-    def get_request(self) -> tuple[socket.socket, tuple[str, int, int]]:
-        """A connection, and with its address the moment at which it was accepted."""
-        connection, address = super().get_request()
-        return connection, (*address[:2], time.perf_counter_ns())
+    def server_bind(self) -> None:
+        with contextlib.suppress(OSError):
+            self.socket.setsockopt(socket.SOL_SOCKET, _SO_TIMESTAMPNS, 1)
+        super().server_bind()
 
 
 class _Handler(BaseHTTPRequestHandler):
     routes: Routes
-    _is_first = True
+    _received: _Received
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True
     timeout = 60.0
+
+    def setup(self) -> None:
+        super().setup()
+        self._received = _Received(self.connection)
+        self.rfile = io.BufferedReader(self._received)
 
     def do_GET(self) -> None:
         routes = self.routes
@@ -198,10 +216,8 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         arrival_ns = self.routes.now_ns()
-        if self._is_first:  # what follows on a connection has no such moment
-            self._is_first = False
-            waited_ns = time.perf_counter_ns() - self.client_address[-1]
-            arrival_ns -= max(waited_ns, _received_ago_ns(self.connection))
+        if self._received.received_ns:
+            arrival_ns -= max(0, time.time_ns() - self._received.received_ns)
         is_chat = self.path == "/v1/chat/completions"
         if not is_chat and self.path != "/v1/completions":
             self._refuse(404, "there are /v1/completions and /v1/chat/completions")
@@ -226,6 +242,9 @@ class _Handler(BaseHTTPRequestHandler):
             self._send_json(200, self._answer(request, is_chat, text, "length"))
 
     def _tokens(self, request: AskedRequest) -> Iterator[int]:
+        """Each as it is written; one counts once what asked for it has sent it and comes back: in a
+        loop that collects garbage that is up to a second later."""
+        sent_ns: list[int] = []
         while True:
             try:
                 token = request.answer.get(timeout=_LONGEST_WAIT_S)
@@ -234,6 +253,8 @@ class _Handler(BaseHTTPRequestHandler):
             if token is None:
                 return
             yield token
+            sent_ns.append(self.routes.now_ns())
+            self.routes.metrics.count_sent(request, sent_ns)
 
     def _stream(self, request: AskedRequest, is_chat: bool) -> None:
         self.send_response(200)

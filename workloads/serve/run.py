@@ -289,7 +289,7 @@ class _Loop:
         )
         scheduler.done(pieces)
         if self._metrics is not None:
-            self._metrics.count(self.steps[-1], writing, scheduler.preemptions)
+            self._metrics.count_step(self.steps[-1], scheduler.preemptions)
 
     def _tell(self) -> None:
         if not self.run.report.metrics_due or not self.steps:

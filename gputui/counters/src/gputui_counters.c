@@ -1,10 +1,11 @@
 /* Samples one GPU's hardware counters from outside the programs that use it, by CUPTI's PM sampling.
  *
- *     gputui_counters INTERVAL_NS LIBCUPTI ...
+ *     gputui_counters INTERVAL_NS IN_WINDOWS LIBCUPTI ...
  *
  * The GPU is the first that CUDA_VISIBLE_DEVICES shows. It makes no CUDA context. Messages go to the
  * standard output; it ends when nobody reads them, when its parent has died, and at SIGTERM.
- * SIGUSR2 says that a window of tracing has opened: only samples inside of those are of use. */
+ * With IN_WINDOWS 1 a program is traced in windows, of which SIGUSR2 says that one has opened: only
+ * samples inside of those are of use. */
 
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
@@ -236,15 +237,14 @@ static int is_over(uint64_t milliseconds)
     return is_asked_to_end || is_reader_gone((int)milliseconds, 0) || is_asked_to_end;
 }
 
-/* How long to sleep after a burst that took so much CPU time. */
-static uint64_t pause_after(uint64_t used_ms, uint64_t burst_ms, uint64_t began_ns, int *has_windows,
-                            uint64_t *following)
+static int in_windows;
+
+/* How long to sleep after a burst that took so much CPU time; `spent_ms` were all since the start. */
+static uint64_t pause_after(uint64_t used_ms, uint64_t burst_ms, uint64_t spent_ms,
+                            uint64_t lasted_ms, uint64_t *following)
 {
     if (is_in_window) {
-        uint64_t spent_ms = clock_ns(CLOCK_PROCESS_CPUTIME_ID) / 1000000,
-                 lasted_ms = (clock_ns(CLOCK_MONOTONIC) - began_ns) / 1000000;
         is_in_window = 0;
-        *has_windows = 1;
         if (spent_ms * 1000 < lasted_ms * CPU_PERMILLE + ADVANCE_MS * 1000)
             *following = WINDOW_BURSTS;
     }
@@ -252,21 +252,23 @@ static uint64_t pause_after(uint64_t used_ms, uint64_t burst_ms, uint64_t began_
         *following -= 1;
         return SHORTEST_PAUSE_MS;
     }
-    if (*has_windows)
+    if (in_windows)
         return LONGEST_PAUSE_MS; /* until the next one */
     uint64_t pause_ms = used_ms * 1000 / CPU_PERMILLE;
     pause_ms = pause_ms > burst_ms ? pause_ms - burst_ms : SHORTEST_PAUSE_MS;
     return pause_ms < LONGEST_PAUSE_MS ? pause_ms : LONGEST_PAUSE_MS;
 }
 
+/* Loading CUPTI takes as much CPU time as thirty bursts: with it counted, the windows of a program
+ * that was attached to had 258 samples in 14 s, too few for any figure (H200). */
 static void sample_in_bursts(uint8_t *message, uint64_t interval_ns)
 {
-    uint64_t burst_ms = BURST_SAMPLES * interval_ns / 1000000 + 1, following = FIRST_BURSTS;
-    uint64_t started_ns = clock_ns(CLOCK_MONOTONIC);
-    int has_windows = 0;
+    uint64_t burst_ms = BURST_SAMPLES * interval_ns / 1000000 + 1,
+             following = in_windows ? 0 : FIRST_BURSTS;
+    uint64_t started_ns = clock_ns(CLOCK_MONOTONIC), loaded_ns = clock_ns(CLOCK_PROCESS_CPUTIME_ID);
     for (;;) {
         CuptiResult result;
-        uint64_t began_ns = clock_ns(CLOCK_PROCESS_CPUTIME_ID), used_ms;
+        uint64_t began_ns = clock_ns(CLOCK_PROCESS_CPUTIME_ID), used_ms = 0;
         PARAMETERS(SamplingObject, object, sampling, .sampling = sampling);
         if ((result = cuptiPmSamplingStart(&object)) != CUPTI_OK)
             refuse_result("cuptiPmSamplingStart", result);
@@ -282,26 +284,29 @@ static void sample_in_bursts(uint8_t *message, uint64_t interval_ns)
         if (lost_samples > 0 && send_message(MESSAGE_LOST, &lost_samples, sizeof lost_samples))
             lost_samples = 0;
         used_ms = (clock_ns(CLOCK_PROCESS_CPUTIME_ID) - began_ns) / 1000000 + 1;
-        if (is_over(pause_after(used_ms, burst_ms, started_ns, &has_windows, &following)))
-            return;
-        /* What interrupted the pause. */
-        if (is_in_window && is_over(pause_after(0, burst_ms, started_ns, &has_windows, &following)))
-            return;
+        do { /* anew where a window interrupted the pause */
+            uint64_t spent_ms = (clock_ns(CLOCK_PROCESS_CPUTIME_ID) - loaded_ns) / 1000000,
+                     lasted_ms = (clock_ns(CLOCK_MONOTONIC) - started_ns) / 1000000;
+            if (is_over(pause_after(used_ms, burst_ms, spent_ms, lasted_ms, &following)))
+                return;
+            used_ms = 0;
+        } while (is_in_window);
     }
 }
 
 int main(int count, char **arguments)
 {
     char *end = NULL;
-    uint64_t interval_ns = count > 2 ? strtoull(arguments[1], &end, 10) : 0;
-    if (count < 3 || end == NULL || *end != '\0' || interval_ns < SHORTEST_NS ||
+    uint64_t interval_ns = count > 3 ? strtoull(arguments[1], &end, 10) : 0;
+    if (count < 4 || end == NULL || *end != '\0' || interval_ns < SHORTEST_NS ||
         interval_ns > LONGEST_NS) {
-        fprintf(stderr, "usage: gputui_counters INTERVAL_NS LIBCUPTI ...\n");
+        fprintf(stderr, "usage: gputui_counters INTERVAL_NS IN_WINDOWS LIBCUPTI ...\n");
         return USAGE;
     }
+    in_windows = strcmp(arguments[2], "1") == 0;
     watch_parent();
     load_driver();
-    load_cupti(count - 2, arguments + 2);
+    load_cupti(count - 3, arguments + 3);
     find_device();
     ask_device();
     choose_metrics();
