@@ -429,6 +429,7 @@ def _mark_tqdm(marks: Marks, std: Any) -> None:
 # --- The program's own loops.
 
 MOST_LOOPS = 256
+MOST_CODES = 20_000
 DEEPEST = 2
 """Loops around one that is marked, at most."""
 
@@ -446,6 +447,10 @@ _LIBRARIES = re.compile(
     r"/(site|dist)-packages/|/lib/python3[.\d]*/|^<|"
     + re.escape(os.path.dirname(os.path.abspath(__file__)).replace("\\", "/") + "/")
 )
+
+
+def _is_own(code: Any) -> bool:
+    return not _LIBRARIES.search(code.co_filename.replace("\\", "/"))
 
 
 class _Loop:
@@ -473,8 +478,9 @@ class _Loops:
         self._marks, self._tool = marks, tool
         self._monitoring: Any = getattr(sys, "monitoring")  # noqa: B009
         self._loops: dict[tuple[int, int], _Loop | None] = {}
-        self._heads: dict[int, tuple[Any, list[tuple[int, int]]]] = {}
-        """The first and last instruction of each loop of a code object, which is kept with them."""
+        self._heads: dict[int, tuple[list[tuple[int, int]], bool, Any]] = {}
+        """The first and last instruction of each loop of a code object, whether it is the
+        program's, and the code object, so that no other gets its number."""
         self._pid = os.getpid()
 
     def start(self) -> None:
@@ -491,7 +497,7 @@ class _Loops:
     def stop(self) -> None:
         monitoring, tool = self._monitoring, self._tool
         monitoring.set_events(tool, 0)
-        for code, _ in list(self._heads.values()):
+        for *_, code in list(self._heads.values()):
             monitoring.set_local_events(tool, code, 0)
         monitoring.register_callback(tool, monitoring.events.JUMP, None)
         monitoring.register_callback(tool, monitoring.events.PY_START, None)
@@ -499,7 +505,8 @@ class _Loops:
 
     def _started(self, code: Any, _offset: int) -> Any:
         with contextlib.suppress(Exception):
-            if not _LIBRARIES.search(code.co_filename.replace("\\", "/")) and self._of(code):
+            # Code that is made anew in each step is kept only where it has loops.
+            if _is_own(code) and _JUMP_BACKWARD in code.co_code[::2] and self._of(code)[0]:
                 self._monitoring.set_local_events(self._tool, code, self._monitoring.events.JUMP)
         return self._monitoring.DISABLE
 
@@ -528,8 +535,9 @@ class _Loops:
 
         return jumped
 
-    def _of(self, code: Any) -> list[tuple[int, int]]:
-        """The loops of a code object, by their first and last instruction."""
+    def _of(self, code: Any) -> tuple[list[tuple[int, int]], bool]:
+        """The loops of a code object, by their first and last instruction, in order; and whether it
+        is the program's own."""
         known = self._heads.get(id(code))
         if known is None:
             ends: dict[int, int] = {}
@@ -543,14 +551,16 @@ class _Loops:
                 if loops and loops[-1][1] < end and begin <= loops[-1][1]:
                     begin, _ = loops.pop()
                 loops.append((begin, end))
-            known = self._heads[id(code)] = code, loops
-        return known[1]
+            known = loops, _is_own(code), code
+            if len(self._heads) < MOST_CODES:
+                self._heads[id(code)] = known
+        return known[:2]
 
     def _new(self, code: Any, origin: int, target: int) -> _Loop | None:
         """The loop of a jump; None for what is not marked."""
         loop = None
         with contextlib.suppress(Exception):
-            around = [(a, b) for a, b in self._of(code) if a <= target and origin <= b]
+            around = [(a, b) for a, b in self._of(code)[0] if a <= target and origin <= b]
             begin, end = max(around)
             loop = self._loops.get((id(code), begin))
             is_main = threading.current_thread() is threading.main_thread()
@@ -590,7 +600,7 @@ class _Loops:
         them, where that is marked."""
         inside = [
             (loop.code, begin)
-            for begin, end in self._of(loop.code)
+            for begin, end in self._of(loop.code)[0]
             if begin <= loop.begin and loop.end <= end and (begin, end) != (loop.begin, loop.end)
         ]
         its = inside[::-1]
@@ -600,9 +610,10 @@ class _Loops:
             if frame is None:
                 break
             code, at = frame.f_code, frame.f_lasti
-            # The innermost of a code object is the last.
-            pending += [(code, a) for a, b in reversed(self._of(code)) if a <= at <= b]
-            if not _LIBRARIES.search(code.co_filename.replace("\\", "/")):
+            loops, is_own = self._of(code)
+            if loops:  # the innermost of them is the last
+                pending += [(code, a) for a, b in reversed(loops) if a <= at <= b]
+            if is_own and pending:
                 # What runs a notebook or a test loops around the program.
                 its += pending
                 pending = []
