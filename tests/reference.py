@@ -435,7 +435,7 @@ time except for small steps between sources.
   as columns, with the calls that launched them, and `operations_of_step` those of a kept step
   (`step_lanes`), reading only the blocks concerned. `gputui/store/trace.py` describes the file.
   Without a trace the operations of some steps are recorded (`step_operations`), packed:
-  `gputui/store/kept_steps.py` describes that.
+  `gputui/store/trace.py` describes that too.
 
 Parts written as arrays list their fields in the order given here.
 """

@@ -14,8 +14,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from gputui.model.events import StepLanes, StepOperations
-from gputui.store.kept_steps import pack
-from gputui.store.trace import TRACE, Slots, TraceKind
+from gputui.store.trace import TRACE, Slots, TraceKind, pack
 
 MOST_HELD = 100_000
 """Records held at most, of 64 bytes, while a step is awaited: the newest."""

@@ -13,7 +13,7 @@ import numpy as np
 
 from gputui.attribute.arrays import Int64s, KeyTable, Slots, distinct, times_ns
 from gputui.attribute.records import Strings, TimedOperations
-from gputui.model.collectives import OTHER, kind_of, kind_of_kernel
+from gputui.model.kernel_categories import OTHER, kind_of, kind_of_kernel
 from gputui.model.payloads import PayloadType
 from gputui.ring.layout import FLAG_COMMUNICATOR, FLAG_PAYLOAD, RecordKind
 

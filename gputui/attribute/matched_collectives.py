@@ -13,8 +13,8 @@ from typing import NamedTuple, Protocol, TypeVar
 
 from gputui.attribute.collection import DeltaParts
 from gputui.attribute.local_collectives import Collective, CollectiveReport
-from gputui.model.collectives import SYNCHRONIZING, size_class
 from gputui.model.events import CollectiveDelta, PeerDelta
+from gputui.model.kernel_categories import SYNCHRONIZING, size_class
 
 # --- Keeping what ranks did in order of time, whenever it is learnt of.
 

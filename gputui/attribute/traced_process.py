@@ -27,13 +27,19 @@ from gputui.attribute.collection import (
     has_news,
     merge_parts,
 )
-from gputui.attribute.definitions import KernelNames, MarkCounts, Resources, Shapes, ThreadNames
+from gputui.attribute.definitions import (
+    KernelNames,
+    MarkCounts,
+    ProgramFacts,
+    Resources,
+    Shapes,
+    ThreadNames,
+)
 from gputui.attribute.distributions import DELTA_VALUES
 from gputui.attribute.graph_nodes import GraphNodes
 from gputui.attribute.instances import Finalised, RangeInstances
 from gputui.attribute.kept_operations import KeptOperations
 from gputui.attribute.operations import GpuOperations
-from gputui.attribute.program_facts import ProgramFacts
 from gputui.attribute.range_deltas import KernelsOfRanges, RangeDeltas
 from gputui.attribute.range_stacks import Nodes
 from gputui.attribute.ranges import PushPopRanges

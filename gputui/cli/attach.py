@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gputui.base.errors import GputuiError
+from gputui.base import GputuiError
 from gputui.base.standard_streams import say
 from gputui.cli import options as declared
 from gputui.cli.declaration import UsageError, count

@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Literal, NamedTuple
 
-from gputui.base.errors import WRONG_USAGE, GputuiError, did_you_mean
+from gputui.base import WRONG_USAGE, GputuiError, did_you_mean
 
 # Text typed for an option → its value. Errors name `where` it was typed: a flag, a variable.
 

@@ -15,8 +15,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, NoReturn
 
-from gputui.base import VERSION
-from gputui.base.errors import FAILED, GputuiError, did_you_mean
+from gputui.base import FAILED, VERSION, GputuiError, did_you_mean
 from gputui.base.sanitize import sanitize
 from gputui.base.standard_streams import complete, release, say, tolerate
 from gputui.cli import options

@@ -14,7 +14,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import gputui
-from gputui.base.errors import GputuiError, did_you_mean
+from gputui.base import GputuiError, did_you_mean
 from gputui.base.sanitize import sanitize
 from gputui.base.standard_streams import say
 from gputui.cli import options as declared

@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gputui.base.errors import GputuiError
+from gputui.base import GputuiError
 from gputui.base.standard_streams import say
 from gputui.cli.declaration import Command, UsageError
 from gputui.cli.live import expanded, limits_of, need_terminal, plain, run_screen

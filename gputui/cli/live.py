@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from gputui.base.errors import did_you_mean
+from gputui.base import did_you_mean
 from gputui.base.standard_streams import has_colors, read_keys_from_terminal
 from gputui.cli.declaration import UsageError, seconds
 

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from contextlib import closing
 from types import FrameType
 
-from gputui.base.errors import WRONG_USAGE, GputuiError
+from gputui.base import WRONG_USAGE, GputuiError
 from gputui.base.standard_streams import columns, say
 from gputui.cli.declaration import UsageError
 from gputui.collect.sampler import Sampler, emissions, read_once

@@ -11,7 +11,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gputui.base.errors import FAILED
+from gputui.base import FAILED
 from gputui.base.standard_streams import columns, say
 from gputui.cli.declaration import UsageError
 from gputui.render import formats
@@ -71,7 +71,7 @@ def run_summary(options: argparse.Namespace) -> int:
 def _of_phase(options: argparse.Namespace, run: Run | None) -> Run | None:
     """The run cut to the ranges of `--phase`. Raises UsageError for a name that no range has, and
     for a table that is not of ranges."""
-    from gputui.base.errors import did_you_mean
+    from gputui.base import did_you_mean
     from gputui.report.scope import PHASE_TABLES, of_phase, phase_names
 
     if (options.table or "").partition(":")[0] not in PHASE_TABLES:

@@ -14,7 +14,7 @@ from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gputui.base.errors import FAILED, GputuiError
+from gputui.base import FAILED, GputuiError
 from gputui.base.sanitize import sanitize
 from gputui.base.standard_streams import columns, draw, say
 from gputui.cli.declaration import UsageError
@@ -73,7 +73,7 @@ def run_try(options: argparse.Namespace) -> int:
 
 
 def _try(options: argparse.Namespace, command: Sequence[str], folder: Path | None) -> int:
-    from gputui.base.errors import JournalError
+    from gputui.base import JournalError
     from gputui.store.places import trial_path
     from gputui.trial import calibration
     from gputui.trial.outcome import answer_lines, encode, write_beside

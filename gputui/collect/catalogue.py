@@ -17,8 +17,8 @@ from typing import Any, Literal
 
 import msgspec
 
+from gputui.base import WRONG_USAGE, GputuiError, did_you_mean
 from gputui.base.decoding import convert, json_decoder
-from gputui.base.errors import WRONG_USAGE, GputuiError, did_you_mean
 from gputui.base.sanitize import sanitize, sanitize_document
 
 # The catalogue of workloads, read from `python -m workloads --catalogue` in a subprocess.

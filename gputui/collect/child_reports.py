@@ -16,8 +16,8 @@ from typing import Any
 
 import msgspec
 
+from gputui.base import reason
 from gputui.base.decoding import json_decoder
-from gputui.base.errors import reason
 from gputui.base.sanitize import sanitize
 from gputui.model.events import (
     AnyEvent,

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
-from gputui.base.errors import GputuiError
+from gputui.base import GputuiError
 from gputui.base.sanitize import launcher_words, masked_words, sanitize
 from gputui.collect.nvml.driver_calls import GpuProcess, ProcessUse
 from gputui.collect.nvml.reading import DeviceReading

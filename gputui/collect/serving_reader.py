@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import SplitResult, urlsplit
 
-from gputui.base.errors import GputuiError
+from gputui.base import GputuiError
 from gputui.base.sanitize import sanitize
 from gputui.model.events import AnyEvent, ServerSample
 

@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from gputui.base.errors import GputuiError
+from gputui.base import GputuiError
 from gputui.base.sanitize import sanitize
 from gputui.inject.build import CAPTURE, INJECTOR, LIBRARIES
 from gputui.inject.environment import LOADERS, holder_of

@@ -13,7 +13,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_type_hints
 
-from gputui.base.errors import GputuiError as Error
+from gputui.base import GputuiError as Error
 from gputui.render.columnar import Frames, MissingPackageError, frame, frames_package
 from gputui.state import Run as State
 from gputui.state import Session

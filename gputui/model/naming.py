@@ -17,7 +17,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from gputui.base.sanitize import sanitize
-from gputui.model.engine_ranges import read_engine_range
+from gputui.model.steps import read_engine_range
 
 # Readable names: demangled kernels; calls and memory operations as nsys names them.
 

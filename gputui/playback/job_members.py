@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
-from gputui.base.errors import JournalError, reason
+from gputui.base import JournalError, reason
 from gputui.model.events import (
     GpuFacts,
     Header,

@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypeVar, get_args,
 import msgspec
 from msgspec.structs import replace
 
+from gputui.base import JournalError
 from gputui.base.decoding import made_once
-from gputui.base.errors import JournalError
 from gputui.model.events import (
     KINDS,
     About,

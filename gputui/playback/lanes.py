@@ -24,9 +24,17 @@ from gputui.model.naming import COPY_KINDS, MEMORY_KINDS
 from gputui.playback.opening import open_import
 from gputui.state import Run, Session
 from gputui.store.journal import JournalError
-from gputui.store.kept_steps import KeptTrace
 from gputui.store.places import trace_path
-from gputui.store.trace import TRACE, Bools, Int64s, Slots, TraceKind, TraceReader, TraceWriter
+from gputui.store.trace import (
+    TRACE,
+    Bools,
+    Int64s,
+    KeptTrace,
+    Slots,
+    TraceKind,
+    TraceReader,
+    TraceWriter,
+)
 
 MOST_RECORDS = 6_000_000
 """Records that are held, the newest: 60 bytes of memory each."""

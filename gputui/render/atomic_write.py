@@ -13,7 +13,7 @@ import tempfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from gputui.base.errors import WRONG_USAGE, GputuiError, name_taken
+from gputui.base import WRONG_USAGE, GputuiError, name_taken
 from gputui.store.journal.reader import HEADER_BEGINS
 from gputui.store.places import SNAPSHOT_SUFFIX, SUFFIXES, TRACE_SUFFIX
 

@@ -15,7 +15,7 @@ from typing import Any, Literal, get_args, get_origin
 
 import msgspec
 
-from gputui.base.errors import GputuiError
+from gputui.base import GputuiError
 from gputui.model.events import AnyEvent, GpuSample, HostSample, MachineSample
 from gputui.model.metrics import Metric, metrics_of
 from gputui.render.atomic_write import ExportError, atomic_folder, file_names

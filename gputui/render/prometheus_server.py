@@ -13,7 +13,7 @@ from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-from gputui.base.errors import WRONG_USAGE, GputuiError
+from gputui.base import WRONG_USAGE, GputuiError
 from gputui.base.sanitize import sanitize
 from gputui.render.prometheus import CONTENT_TYPE, prometheus_text
 from gputui.state import Session

@@ -22,7 +22,7 @@ from typing import Self
 
 import msgspec
 
-from gputui.base.errors import WRONG_USAGE, GputuiError
+from gputui.base import WRONG_USAGE, GputuiError
 from gputui.model import units
 from gputui.model.events import (
     Alert,

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from gputui.base.errors import GputuiError
+from gputui.base import GputuiError
 from gputui.model.kernel_categories import category
 from gputui.report.alerts import ANY_GPU, Threshold
 from gputui.report.common_unit import (

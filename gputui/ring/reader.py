@@ -23,7 +23,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from gputui.base.errors import GputuiError
+from gputui.base import GputuiError
 from gputui.base.sanitize import sanitize
 from gputui.inject.build import RING
 from gputui.inject.environment import library_path, missing_library_reason

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 from gputui.state.fold import MAX_LEVELS, MAX_PATH, gpu_of
 from gputui.state.history import HISTORY_SAMPLES, Samples, Track
-from gputui.state.machine_fold import lasting_alerts
 from gputui.state.readings import AlertSpan, Gpu, Occupant, Readings, gpu_metrics, mig_metrics
 from gputui.state.remarks import remarks
 from gputui.state.run import LOG_LINES, MARKS, Launched, LogLine, Process, Range, Run
 from gputui.state.series import BatchMeans, Reports, Series, Span, Total
-from gputui.state.session import Session
+from gputui.state.session import Session, lasting_alerts
 
 __all__ = [
     "HISTORY_SAMPLES", "LOG_LINES", "MARKS", "MAX_LEVELS", "MAX_PATH", "AlertSpan", "BatchMeans",

@@ -13,7 +13,7 @@ from typing import BinaryIO
 
 import msgspec
 
-from gputui.base.errors import JournalError, name_taken, reason
+from gputui.base import JournalError, name_taken, reason
 from gputui.model.events import AnyEvent, Header, RunEnded, RunStarted
 from gputui.model.units import parameter
 from gputui.store.journal.reader import LINE_LIMIT, JournalReader, decode, first_of, members

@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 from typing import BinaryIO
 
-from gputui.base.errors import JournalError, reason
+from gputui.base import JournalError, reason
 
 SUFFIXES = (".gputui", ".gputui.gz", ".gputui.zst")
 """The suffix of a recording."""

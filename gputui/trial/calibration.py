@@ -12,8 +12,8 @@ from statistics import median
 
 import msgspec
 
+from gputui.base import JournalError
 from gputui.base.decoding import json_decoder
-from gputui.base.errors import JournalError
 from gputui.report.schema import Column, Table, count, text
 from gputui.store.places import default_folder, make_folder, open_regular
 from gputui.trial.outcome import Outcome

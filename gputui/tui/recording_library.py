@@ -10,8 +10,8 @@ from pathlib import Path
 
 import msgspec
 
+from gputui.base import JournalError
 from gputui.base.decoding import json_decoder
-from gputui.base.errors import JournalError
 from gputui.report.common_unit import StepKind
 from gputui.report.statistics import Mean
 from gputui.store.library import Found, LibraryEntry, describe, files

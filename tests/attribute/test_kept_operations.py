@@ -20,8 +20,7 @@ from gputui.model.events import (
 from gputui.model.hub import Numbering
 from gputui.playback.lanes import LaneKind, kept_steps, open_kept
 from gputui.state import Session
-from gputui.store.kept_steps import KeptTrace
-from gputui.store.trace import TRACE, TraceKind
+from gputui.store.trace import TRACE, KeptTrace, TraceKind
 from tests.bench.bench_reader import (
     BEGAN_NS,
     CALLS,

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gputui.attribute.program_facts import MOST_PLACES, ProgramFacts
+from gputui.attribute.definitions import MOST_PLACES, ProgramFacts
 from gputui.model.events import GarbageCollections, LineCalls
 
 

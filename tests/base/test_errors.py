@@ -6,7 +6,7 @@ import importlib
 from pathlib import Path
 
 import gputui
-from gputui.base.errors import FAILED, WRONG_USAGE, GputuiError
+from gputui.base import FAILED, WRONG_USAGE, GputuiError
 from gputui.report.compare import NOT_COMPARABLE
 
 ROOT = Path(gputui.__file__).parent

@@ -29,7 +29,7 @@ from gputui.collect.serving_reader import (
 )
 from gputui.model.events import ServerSample
 from gputui.state import Session
-from gputui.state.serving import Bucket
+from gputui.state.readings import Bucket
 
 PAGES = Path(__file__).parent.parent / "data" / "serving"
 

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gputui.model.engine_ranges import MAX_NAME, RULES, read_engine_range, stage_of_name
 from gputui.model.naming import NOT_A_STEP, sibling_names, step_rank, without_numbers
+from gputui.model.steps import MAX_NAME, RULES, read_engine_range, stage_of_name
 from gputui.report.phases import is_step_name
 
 _V = "vLLM"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from gputui.model.collectives import bus_factor, kind_of, kind_of_kernel, total_bytes
 from gputui.model.events import CaptureDelta, CollectiveDelta
+from gputui.model.kernel_categories import bus_factor, kind_of, kind_of_kernel, total_bytes
 from gputui.report.tables import table
 from gputui.state import Session
 from tests.events_for_tests import attached, run_started

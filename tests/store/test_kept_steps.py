@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gputui.model.events import ReferredTo, StepLanes, StepOperations
-from gputui.store.kept_steps import KeptTrace, pack
-from gputui.store.trace import TRACE, Slots, TraceKind
+from gputui.store.trace import TRACE, KeptTrace, Slots, TraceKind, pack
 
 START_NS = 1_700_000_000_000_000_000
 STEP = StepLanes(time_ns=START_NS, process=3, device=0, start_ns=START_NS, duration_ns=10**6,

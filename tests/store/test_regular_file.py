@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from gputui.base.errors import JournalError
+from gputui.base import JournalError
 from gputui.playback.player import Playback
 from gputui.store.journal import open_journal
 from gputui.store.places import open_regular

@@ -15,7 +15,7 @@ import torch
 import torch.distributed as dist
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
-from gputui.model.collectives import total_bytes
+from gputui.model.kernel_categories import total_bytes
 from tests.workloads import forked_ranks
 from tests.workloads.test_every_workload import check
 from workloads import launching

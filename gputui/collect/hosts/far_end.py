@@ -19,7 +19,7 @@ from queue import Empty, SimpleQueue
 
 import msgspec
 
-from gputui.base.errors import GputuiError, reason
+from gputui.base import GputuiError, reason
 from gputui.collect.hosts.pipe import RECORDING, STARTER, hello_line
 from gputui.collect.sampler import Sampler
 from gputui.model.events import ClockRead

@@ -29,7 +29,7 @@ from typing import BinaryIO, TypeVar
 import msgspec
 
 import gputui
-from gputui.base.errors import GputuiError
+from gputui.base import GputuiError
 from gputui.base.sanitize import clean_output
 from gputui.collect.hosts import far_loader
 from gputui.collect.hosts.link import ASK_S, HANDSHAKES, HostLink

@@ -23,9 +23,8 @@ from typing import IO, Any, BinaryIO, ClassVar, NamedTuple, TypeVar
 
 import msgspec
 
-from gputui.base import VERSION
+from gputui.base import VERSION, WRONG_USAGE, GputuiError
 from gputui.base.decoding import json_decoder
-from gputui.base.errors import WRONG_USAGE, GputuiError
 from gputui.base.sanitize import clean_output, sanitize
 from gputui.model.events import JOURNAL_SCHEMA
 

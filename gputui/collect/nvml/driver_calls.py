@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, Literal, NamedTuple, NewType
 
-from gputui.base.errors import GputuiError
+from gputui.base import GputuiError
 from gputui.base.sanitize import sanitize
 
 Handle = NewType("Handle", object)

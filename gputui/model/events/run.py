@@ -260,7 +260,7 @@ class StepOperations(Event, frozen=True, kw_only=True, tag="step_operations"):
     """Every operation, call and range of a step of which there are StepLanes, which may come before
     or after: those that went on in it, and the calls that launched its operations.
 
-    `packed`, base64 in a recording, holds `records` rows, as gputui.store.kept_steps describes
+    `packed`, base64 in a recording, holds `records` rows, as gputui.store.trace describes
     them; what they refer to is in `refers`. `left_out` counts those beyond the limit.
     """
 

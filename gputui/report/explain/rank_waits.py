@@ -12,8 +12,8 @@ from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
-from gputui.model.collectives import SYNCHRONIZING
 from gputui.model.events import CollectiveDelta, Scope
+from gputui.model.kernel_categories import SYNCHRONIZING
 from gputui.model.leaves import Leaf
 from gputui.state import Run
 

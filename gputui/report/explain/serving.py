@@ -9,7 +9,8 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from gputui.model.engine_ranges import (
+from gputui.model.leaves import CAUSES, LEAVES, Leaf, idle_sum, leaf_of_number
+from gputui.model.steps import (
     BESIDE_PREFILL,
     STAGES,
     EngineRange,
@@ -17,7 +18,6 @@ from gputui.model.engine_ranges import (
     read_engine_range,
     stage_of_name,
 )
-from gputui.model.leaves import CAUSES, LEAVES, Leaf, idle_sum, leaf_of_number
 from gputui.model.units import duration
 from gputui.report.explain.analysis import (
     Analysis,
@@ -28,7 +28,7 @@ from gputui.report.explain.analysis import (
 )
 from gputui.report.explain.finding import Finding, capital, gain_of
 from gputui.state import Range, Run
-from gputui.state.serving import Server
+from gputui.state.readings import Server
 
 IDLE = 0.30
 """Share of a stage in which the GPU idles, from which it is bound by what it idles for

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
-from gputui.model.collectives import bus_factor, total_bytes
 from gputui.model.events import CollectiveDelta, PeerDelta
+from gputui.model.kernel_categories import bus_factor, total_bytes
 from gputui.model.leaves import LEAVES, Leaf
 from gputui.model.statistics import Statistics
 from gputui.model.units import duration

@@ -12,7 +12,7 @@ from gputui.report.explain.serving import StageTime, stages_of
 from gputui.report.schema import Column, TableSpec, count, if_any, number, percent, text, time
 from gputui.report.tables.energy import energy_joules
 from gputui.state import Run, Session
-from gputui.state.serving import Bucket, Latency, Server
+from gputui.state.readings import Bucket, Latency, Server
 
 
 class _ServerRow(NamedTuple):

@@ -7,7 +7,7 @@ saying where; unknown events are skipped and counted. gputui/docs/recording.md d
 
 from __future__ import annotations
 
-from gputui.base.errors import JournalError, TakenError
+from gputui.base import JournalError, TakenError
 from gputui.store.journal.files import Limits
 from gputui.store.journal.reader import JournalReader, RotatedReader, open_journal
 from gputui.store.journal.writer import JournalWriter, RunRecorder

@@ -16,7 +16,7 @@ from typing import Any, BinaryIO, Protocol
 
 import msgspec
 
-from gputui.base.errors import GputuiError, JournalError
+from gputui.base import GputuiError, JournalError
 from gputui.model.events import (
     KINDS,
     About,

@@ -14,8 +14,8 @@ from typing import Any, BinaryIO, Protocol, Union
 
 import msgspec
 
+from gputui.base import GputuiError, JournalError, reason
 from gputui.base.decoding import convert, json_decoder
-from gputui.base.errors import GputuiError, JournalError, reason
 from gputui.base.sanitize import sanitize, sanitize_document
 from gputui.model.events import (
     JOURNAL_SCHEMA,

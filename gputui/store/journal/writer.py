@@ -14,7 +14,7 @@ from typing import Any, BinaryIO, Literal, Protocol
 
 import msgspec
 
-from gputui.base.errors import JournalError, TakenError, name_taken, reason
+from gputui.base import JournalError, TakenError, name_taken, reason
 from gputui.model.events import (
     PHASE_STARTS,
     AnyEvent,

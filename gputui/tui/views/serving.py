@@ -8,7 +8,7 @@ from gputui.report.explain import Finding, MachineAnalysis, findings, machine_fi
 from gputui.report.explain.analysis import Analysis
 from gputui.report.explain.serving import stages
 from gputui.report.tables.serving import LATENCIES, STAGES, LatencyRow, latencies
-from gputui.state.serving import Server
+from gputui.state.readings import Server
 from gputui.tui.model import Model
 from gputui.tui.widgets.canvas import Row, flow, heading, wrap
 from gputui.tui.widgets.chart import spark

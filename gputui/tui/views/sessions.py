@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TypeVar, cast
 
 from rich.cells import cell_len
 
-from gputui.base.errors import JournalError
+from gputui.base import JournalError
 from gputui.base.sanitize import sanitize
 from gputui.store.library import LibraryEntry, belongings, delete, rename
 from gputui.store.places import default_folder
