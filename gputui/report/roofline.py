@@ -18,6 +18,7 @@ from gputui.model.events import CountedKernel, CountedPhase, GpuCounters, GpuFac
 from gputui.model.kernel_categories import category
 from gputui.model.naming import short_name
 from gputui.report.explain.analysis import Analysis
+from gputui.report.explain.leaves import USED_BY_ANOTHER, used_by_strangers
 from gputui.report.explain.time_tree import TimeTree
 from gputui.report.phases import PhaseRow
 from gputui.report.statistics import kernel_name, kernel_sums
@@ -87,6 +88,9 @@ class Roof:
     """Half of the 90 % interval of `tensor_active_percent`, in percent."""
     memory_error_percent: float | None = None
     """The same of `memory_peak_percent`."""
+    others_percent: float | None = None
+    """What processes that are not the run's used of the GPU, where that is so much that its
+    counters, which are the whole card's, say nothing of the run: then there is no other figure."""
 
     @property
     def flops_per_byte(self) -> float | None:
@@ -196,6 +200,8 @@ def _roof(session: Session, run: Run, scope: str, gpu: int, spans: list[Span]) -
         [moment_ns for moment_ns, _ in gpu_state.samples.history] if gpu_state is not None else []
     )
     samples = sum(1 for time_ns in moments if any(start <= time_ns <= end for start, end in spans))
+    if (others := others_percent(run, gpu)) is not None:
+        return Roof(scope, gpu, length_ns, samples, others_percent=others)
 
     def mean(field: str) -> float | None:
         series = readings.series(gpu, field)
@@ -233,6 +239,13 @@ def _roof(session: Session, run: Run, scope: str, gpu: int, spans: list[Span]) -
     )
 
 
+def others_percent(run: Run, gpu: int) -> float | None:
+    """What processes that are not the run's used of a GPU, in percent; None below
+    USED_BY_ANOTHER, and where the driver does not say it."""
+    share = used_by_strangers(run, gpu)
+    return 100 * share if share >= USED_BY_ANOTHER else None
+
+
 def peaks_of(facts: GpuFacts | None) -> tuple[float | None, float | None]:
     """Tensor operations and bytes a second at the highest clocks; memory moves twice a clock."""
     if facts is None:
@@ -256,10 +269,18 @@ def kernel_roofs(session: Session, run: Run) -> Iterator[Roof]:
         for row in counted.kernels:
             by_kernel.setdefault(row.kernel, []).append(row)
         facts = session.gpus[gpu].facts if gpu in session.gpus else None
+        others = others_percent(run, gpu)
         for number, rows in sorted(
             by_kernel.items(), key=lambda item: -sum(row.time_ns for row in item[1])
         ):
             name = kernel_name(session, number)
+            if others is not None:
+                time_ns = sum(row.time_ns for row in rows)
+                yield Roof(
+                    short_name(name), gpu, time_ns, counted.samples, kernel=number,
+                    others_percent=others,
+                )  # fmt: skip
+                continue
             yield _counted_roof(
                 short_name(name), gpu, number, counted, rows, facts, type_of_kernel(name)
             )

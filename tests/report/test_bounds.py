@@ -17,6 +17,7 @@ from gputui.model.events import (
     KernelDefined,
     KernelDelta,
     MachineSample,
+    ProcessSample,
     RangeDelta,
     RangeLeaf,
 )
@@ -26,7 +27,7 @@ from gputui.report.explain import Analysis
 from gputui.report.explain.time_tree import time_tree
 from gputui.report.phases import phase_rows
 from gputui.report.roofline import Roof, roofline, roofs_of_phase, steady_scope, tensor_type
-from gputui.report.tables.bounds import PhaseCauses, causes_of, phase_causes
+from gputui.report.tables.bounds import TARGETS, PhaseCauses, causes_of, phase_causes
 from gputui.tui.views.phases import phase_details
 from tests.conftest import DATA
 from tests.events_for_tests import defined, gpu, header, times
@@ -213,6 +214,40 @@ def test_a_card_without_counters_has_power_but_no_limit() -> None:
     assert (found.limit, found.peak_flops_per_s, found.flops_per_byte) == (None, None, None)
 
 
+@pytest.mark.parametrize("others", [0.0, 5.0, 40.0])
+def test_counters_of_a_card_that_others_use_are_not_the_runs(others: float) -> None:
+    readings = [
+        MachineSample(
+            time_ns=(1 + number) * STEP_NS,
+            host=HostSample(),
+            gpus=(GpuSample(index=0, power_watts=100.0, tensor_active_percent=70.0,
+                            fp32_active_percent=80.0),),
+            processes=(
+                ProcessSample(pid=5, gpu=0, sm_percent=50.0),
+                ProcessSample(pid=77, gpu=0, sm_percent=others),
+            ),
+        )
+        for number in range(5)
+    ]  # fmt: skip
+    used = DeviceDelta(
+        process=1, device=0, busy_ns=9, operations=1, first_start_ns=1, last_end_ns=2
+    )
+    steps = replace(delta({Leaf.MATMUL: 1.0}), devices=(used,))
+    session, run = a_run(header(gpu()), steps, *readings)
+    [row] = roofline(Analysis(session, run))
+    targets = {row.figure: row for row in TARGETS.rows(session, run)}
+    compute = targets["compute throughput"]
+    assert row.samples == compute.samples == 5
+    if others < 10:
+        assert (row.limit, row.others_percent) == ("compute", None)
+        assert (compute.value, compute.met) == (80.0, True)
+        assert compute.meaning.endswith("here fp32")
+    else:
+        assert (row.limit, row.watts, row.others_percent) == (None, None, 40.0)
+        assert (compute.value, compute.met) == (None, None)
+        assert "others used 40 %" in compute.meaning
+
+
 def test_nothing_read_is_nothing_shown() -> None:
     session, run = a_run(header(gpu()), delta({Leaf.MATMUL: 1.0}))
     assert roofline(Analysis(session, run)) == []
@@ -236,7 +271,8 @@ def test_the_checklists_figures_stand_beside_their_targets(
     rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
     by_figure = {row["Figure"]: row for row in rows}
     assert list(by_figure) == [
-        "kernel launch", "SM occupancy", "memory bandwidth", "tensor cores active",
+        "kernel launch", "SM occupancy", "memory bandwidth", "compute throughput",
+        "tensor cores active",
     ]  # fmt: skip
     # 5.88 µs a launch is under 10; decoding one sequence fills no GPU.
     launch = by_figure["kernel launch"]

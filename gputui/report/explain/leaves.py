@@ -229,7 +229,7 @@ def taken_by_others(run: Run, process: int, device: int) -> float:
     stretched = _stretched(run, process, device)
     if not stretched:
         return 0.0
-    used = max(_used_by_strangers(run, device), _used_by_siblings(run, process, device))
+    used = max(used_by_strangers(run, device), _used_by_siblings(run, process, device))
     return min(stretched, used) if used >= USED_BY_ANOTHER else 0.0
 
 
@@ -249,7 +249,7 @@ def _stretched(run: Run, process: int, device: int) -> float:
     )
 
 
-def _used_by_strangers(run: Run, device: int) -> float:
+def used_by_strangers(run: Run, device: int) -> float:
     """Of the device, by processes that are not the run's, as the driver counts. Where it does not
     name the run's own process, others cannot be told from it (containers)."""
     sharing = run.readings.sharing.get(device)

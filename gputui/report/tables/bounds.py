@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -14,7 +14,7 @@ from gputui.model.sketch import Totals
 from gputui.report.explain.analysis import Analysis
 from gputui.report.phase_tree import Phase, phase_tree, ranges_below
 from gputui.report.phases import PhaseRow, phase_rows
-from gputui.report.roofline import Roof, roofline
+from gputui.report.roofline import Roof, others_percent, roofline
 from gputui.report.schema import (
     REASON,
     ROWS,
@@ -237,7 +237,8 @@ ROOFLINE: TableSpec[Roof] = TableSpec(
     key="roofline",
     title="Roofline by the GPU's Counters",
     meaning="Power, activity and distance to the peaks, in steady steps and outermost phases, and "
-    "with --counters of each kernel while it ran.",
+    "with --counters of each kernel while it ran; none where others use the GPU too: counters are "
+    "the whole card's.",
     columns=(
         text("Scope", "scope", lambda row: row.scope,
              "Steady steps, an outermost phase or a kernel; where other turns of the loop or "
@@ -295,6 +296,9 @@ ROOFLINE: TableSpec[Roof] = TableSpec(
         percent("±Memory", "memory_error_percent", lambda row: row.memory_error_percent,
                 "Half of the 90 % interval of a kernel's Memory Peak", kind=float | None,
                 priority=4, seen=if_any),
+        percent("Others", "others_percent", lambda row: row.others_percent,
+                "What other processes used of the GPU: its counters are the whole card's, so that "
+                "from 10 % on none is the run's", kind=float | None, seen=if_any),
         rate("Memory Roof", "peak_bytes_per_s", lambda row: row.peak_bytes_per_s,
              "Bus width × twice the highest clock", kind=float | None, priority=5),
     ),
@@ -315,6 +319,7 @@ class Target(NamedTuple):
     unit: str
     target: float
     is_least: bool
+    samples: int | None
     meaning: str
 
     @property
@@ -328,20 +333,21 @@ class Target(NamedTuple):
 OCCUPANCY_TARGET = 50.0
 LAUNCH_TARGET_US = 10.0
 MEMORY_TARGET = 70.0
+COMPUTE_TARGET = 70.0
 TENSOR_TARGET = 50.0
-"""Of the usual checklist (occupancy above 50 %, launches under 10 µs); 70 % of the memory's rate
-and 50 % active tensor cores are where it calls a program memory- or compute-bound: a program that
-misses both is bound by something else."""
+"""Of the usual checklist: occupancy above 50 %, launches under 10 µs, 70 % of the memory's rate or
+of what the SMs can compute, from which a program is bound by it, and 50 % active tensor cores."""
 
 
 def _targets(session: Session, run: Run) -> list[Target]:
-    """The four figures, on each GPU that has counters; launches of all processes together."""
+    """The five figures, on each GPU that has counters; launches of all processes together."""
     launches = Totals[str]()
     for call in run.api.values():
         if is_launch(call.name):
             launches.add("", call.time)
     # A launch waits where the queue is full, and the first one loads its kernel: not the mean.
     median_us = next((times.median for times in launches.values()), None)
+    count = sum(times.count for times in launches.values())
     analysis = Analysis(session, run)
     tree = analysis.tree
     span = (
@@ -351,24 +357,62 @@ def _targets(session: Session, run: Run) -> list[Target]:
     )
     rows = [
         Target("kernel launch", None, None if median_us is None else median_us / 1e3, "µs",
-               LAUNCH_TARGET_US, False, "median of launch calls; a CUDA graph needs one")
+               LAUNCH_TARGET_US, False, count,
+               "median of the launch calls themselves; a CUDA graph needs one")
     ]  # fmt: skip
-    for gpu in sorted(run.devices):
-        for figure, name, target, meaning in _COUNTED:
-            series = run.readings.series(gpu, name)
-            value = None if series is None else series.mean(span)
-            rows.append(Target(figure, gpu, value, "%", target, True, meaning))
-    return rows
+    return [
+        *rows,
+        *(row for gpu in sorted(run.devices) for row in _counted(session, run, gpu, span)),
+    ]
+
+
+def _counted(session: Session, run: Run, gpu: int, span: tuple[int, int]) -> Iterator[Target]:
+    """The figures that are means of a GPU's counters."""
+    others = others_percent(run, gpu)
+    state = session.gpus.get(gpu)
+    history = state.samples.history if state is not None else ()
+    inside = [sample for time_ns, sample in history if span[0] <= time_ns <= span[1]]
+
+    def mean(name: str) -> float | None:
+        if others is not None:
+            return None
+        if (series := run.readings.series(gpu, name)) is not None:
+            return series.mean(span)
+        # Of pipes that no chart shows there are the readings that the session remembers.
+        values = [value for sample in inside if (value := getattr(sample, name)) is not None]
+        return sum(values) / len(values) if values else None
+
+    for figure, names, target, meaning in _COUNTED:
+        means = {name: value for name in names if (value := mean(name)) is not None}
+        busiest = max(means, key=lambda name: means[name], default=None)
+        if others is not None:
+            meaning = f"n/a: others used {others:.0f} % of this GPU; counters are the whole card's"
+        elif len(names) > 1 and busiest is not None:
+            meaning = f"{meaning}; here {busiest.split('_')[0]}"
+        value = None if busiest is None else means[busiest]
+        yield Target(figure, gpu, value, "%", target, True, len(inside), meaning)
 
 
 _COUNTED = (
-    ("SM occupancy", "sm_occupancy_percent", OCCUPANCY_TARGET,
+    ("SM occupancy", ("sm_occupancy_percent",), OCCUPANCY_TARGET,
      "warps of those the SMs can hold; more helps where memory is waited for"),
-    ("memory bandwidth", "memory_bandwidth_percent", MEMORY_TARGET,
+    ("memory bandwidth", ("memory_bandwidth_percent",), MEMORY_TARGET,
      "of the peak; above the target the program is memory-bound"),
-    ("tensor cores active", "tensor_active_percent", TENSOR_TARGET,
-     "cycles of the tensor pipes; above the target the program is compute-bound"),
+    ("compute throughput",
+     ("tensor_active_percent", "fp64_active_percent", "fp32_active_percent",
+      "fp16_active_percent", "integer_active_percent"), COMPUTE_TARGET,
+     "cycles of the SMs' busiest pipes; above the target the program is compute-bound"),
+    ("tensor cores active", ("tensor_active_percent",), TENSOR_TARGET,
+     "cycles of the tensor pipes; below the target products are small, or not on tensor cores"),
 )  # fmt: skip
+
+
+def _whose(run: Run, rows: Sequence[Target]) -> str:
+    """Counters are the card's: whether that is the run's alone."""
+    gpus = {row.gpu for row in rows if row.gpu is not None and row.value is not None}
+    if not gpus or gpus <= run.readings.sharing.keys():
+        return ""
+    return "counters of the whole card: the driver does not say here who else used it"
 
 
 def _value(row: Target) -> str | None:
@@ -378,7 +422,8 @@ def _value(row: Target) -> str | None:
 TARGETS: TableSpec[Target] = TableSpec(
     key="targets",
     title="Checklist: Figures beside Their Targets",
-    meaning="Occupancy, launches, bandwidth and tensor cores of the steady steps, with targets.",
+    meaning="Occupancy, launches, bandwidth, pipes and tensor cores of the steady steps, with "
+    "targets; by the card's counters, which say nothing of the program where others use it too.",
     columns=(
         text("Figure", "figure", lambda row: row.figure, "What was measured"),
         number("GPU", "gpu", lambda row: row.gpu, "The GPU's index", kind=int | None,
@@ -388,6 +433,8 @@ TARGETS: TableSpec[Target] = TableSpec(
         text("Target", "target",
              lambda row: f"{'>' if row.is_least else '<'} {row.target:g} {row.unit}",
              "What it should be", kind=float, document=lambda row: row.target),
+        number("Samples", "samples", lambda row: row.samples,
+               "Launches, or readings of the counters, that it is of", kind=int | None),
         text("Met", "met", lambda row: None if row.met is None else "yes" if row.met else "no",
              "Whether it is", kind=bool | None, document=lambda row: row.met),
         text("Meaning", "meaning", lambda row: row.meaning, "What the figure says"),
@@ -395,6 +442,7 @@ TARGETS: TableSpec[Target] = TableSpec(
     rows=_targets,
     order=47,
     in_summary=True,
+    note=_whose,
     unavailable=lambda _run, rows: (
         {} if any(row.value is not None for row in rows) else {ROWS: "nothing was launched"}
     ),
