@@ -5,8 +5,7 @@ summary.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from statistics import fmean
+from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 import msgspec
@@ -27,7 +26,13 @@ from gputui.report.explain import (
 from gputui.report.explain.pauses import gpu_works
 from gputui.report.explain.rank_waits import hosts
 from gputui.report.explain.time_tree import FEW_STEPS, TimeTree, time_tree
-from gputui.report.phases import LEAST_LEVEL, PhaseRow, phase_rows, share_of, shares_error_points
+from gputui.report.phases import (
+    LEAST_LEVEL,
+    PhaseRow,
+    main_step,
+    phase_rows,
+    shares_error_points,
+)
 from gputui.report.schema import why_unaccounted
 from gputui.report.scope import beside_benchmark, of_benchmark
 from gputui.report.statistics import category_rows
@@ -350,39 +355,63 @@ def _metrics(run: Run) -> str:
 
 
 def _phases(run: Run) -> str:
-    """Of a phase that several ranks have, their mean."""
-    rows = [row for row in phase_rows(run) if row.share_percent]
-    level = _level(rows)
-    if sum(row.share_percent or 0.0 for row in level) < LEAST_LEVEL:
+    """What the phases of a step have of the GPU's work, or without a GPU of the time on the thread
+    that they are on: a thread that waits in `load` for the step before has not loaded all the time.
+    Steps of all ranks and all rows of a benchmark are taken together."""
+    rows = phase_rows(run)
+    main = main_step(run, rows)
+    on_gpu = any(row.on_gpu and _gpu_ns(row) for row in rows)
+    whole_ns = 0.0
+    times: dict[tuple[str, ...], float] = {}
+    for row in rows:
+        names = row.key[2]
+        if main is not None:
+            outer = next((at for at, name in enumerate(names) if name == main.name), None)
+            if outer is None or row.domain != main.domain:
+                continue
+            names = names[outer + 1 :]
+        elif row.share_percent is None:
+            continue
+        time_ns = _gpu_ns(row) if on_gpu else row.cpu_total_ns
+        if names and not row.is_replayed:
+            times[names] = times.get(names, 0.0) + time_ns
+        if len(names) == (0 if main is not None else 1):
+            whole_ns += time_ns
+    if main is None and not on_gpu:
+        whole_ns = run.duration_ns
+    if not whole_ns:
         return ""
-    of_ranks: dict[tuple[str, str], list[PhaseRow]] = {}
-    for row in level:
-        of_ranks.setdefault((row.domain, row.path), []).append(row)
-    named = [
-        (rows[0].name, fmean(row.share_percent or 0.0 for row in rows))
-        for rows in of_ranks.values()
-    ]
-    named.sort(key=lambda name_and_share: -name_and_share[1])
-    shown = [f"{name} {units.percent(share)}" for name, share in named[:MOST_PHASES]]
+    shares = {names: 100.0 * ns / whole_ns for names, ns in times.items() if ns}
+    level = _level(shares)
+    if sum(level.values()) < LEAST_LEVEL:
+        return ""
+    named = sorted(level.items(), key=lambda names_and_share: -names_and_share[1])
+    shown = [f"{names[-1]} {units.percent(share)}" for names, share in named[:MOST_PHASES]]
     if len(named) > MOST_PHASES:
         shown.append(f"{len(named) - MOST_PHASES} more")
-    if not shown:
-        return ""
-    return f"{'   '.join(shown)}   {share_of(run, rows)}"
+    each = "the run" if main is None else f"each {main.name}"
+    what = "the GPU's work in" if on_gpu else "the wall time of"
+    return f"{'   '.join(shown)}   of {what} {each}"
 
 
-def _level(rows: Sequence[PhaseRow]) -> list[PhaseRow]:
+def _gpu_ns(row: PhaseRow) -> float:
+    estimate = row.gpu_estimate
+    return row.gpu_busy_ns if estimate is None else estimate.amount
+
+
+def _level(shares: Mapping[tuple[str, ...], float]) -> dict[tuple[str, ...], float]:
     """The outermost phases, or the parts of one that is nearly everything."""
-    inner = list(rows)
+    inner = dict(shares)
     while inner:
-        depth = min(row.depth for row in inner)
-        level = [row for row in inner if row.depth == depth]
-        largest = max(level, key=lambda row: row.share_percent or 0.0)
-        inner_rows = [row for row in inner if row.path.startswith(f"{largest.path}/")]
-        if (largest.share_percent or 0.0) < 100 * WHOLE or not inner_rows:
+        depth = min(map(len, inner))
+        level = {names: share for names, share in inner.items() if len(names) == depth}
+        largest = max(level, key=lambda names: level[names])
+        parts = {names: share for names, share in inner.items()
+                 if len(names) > depth and names[:depth] == largest}  # fmt: skip
+        if level[largest] < 100 * WHOLE or not parts:
             return level
-        inner = inner_rows
-    return []
+        inner = parts
+    return {}
 
 
 def _gpu(

@@ -78,7 +78,8 @@ def share_of(run: Run, rows: Sequence[PhaseRow]) -> str:
     if not any(row.share_percent for row in rows):
         return ""
     main = main_step(run, rows)
-    return "of the run" if main is None else f"of the wall time of each {main.name}"
+    each = "the run" if main is None else f"each {main.name}"
+    return f"of the wall time of {each} on the launching thread"
 
 
 # A process silent for longer than this has not changed: readers take less time to report it.

@@ -61,7 +61,7 @@ def test_the_page_holds_charts_and_every_table(h200: Session) -> None:
     # Of many phases the longest have bars.
     mlp = next(row for row in phase_rows(h200.run) if row.path == "decode/step/mlp")
     assert text.count(f">{percent(mlp.share_percent)}</span>") >= 1
-    assert "<h2>Phases by share of the wall time of each step</h2>" in text
+    assert "<h2>Phases by share of the wall time of each step on the launching thread</h2>" in text
     assert "24 more, smaller or outside the steps, are in the table of phases" in text
     # Nothing is loaded from anywhere, nothing runs.
     assert page.is_inert

@@ -278,7 +278,7 @@ async def test_shares_are_the_same_on_both_views_and_say_of_what(show: Show) -> 
         await shown.press("escape", "1", "1")
         await shown.click("Phases (NVTX")
         await shown.press("enter")
-        assert "share of the wall time of each step" in shown.text
+        assert "share of the wall time of each step on the launching thread" in shown.text
         words = [line.split() for line in shown.lines]
         assert [line[:4] for line in words if line[:1] == ["step"]] == [
             ["step", "default", pid, "100"] for pid in ("4000", "4712")
