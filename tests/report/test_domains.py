@@ -68,7 +68,8 @@ def test_phases_say_whose_they_are_to_programs_always_and_to_people_where_it_dif
         assert row["PID"].isdigit()
     assert run(["summary", report, "--table", "phases"]) == 0
     text = capsys.readouterr().out
-    assert "share of the wall time of each step on the launching thread" in text  # of the main step, in its domain
+    # Of the main step, in its domain.
+    assert "share of the wall time of each step on the launching thread" in text
     header, *lines = text.splitlines()[2:]
     assert header.split()[:2] == ["Phase", "Domain"]
     assert {line[header.index("Domain") :].split()[0] for line in lines} == {"default", "app"}
