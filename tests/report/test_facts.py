@@ -278,6 +278,25 @@ def test_steps_of_the_same_work_on_a_slower_cpu_do_not_grow(leaf: Leaf) -> None:
     assert "steps_grow" not in found(*slower)
 
 
+def test_a_warm_up_of_few_steps_in_many_blocks_is_no_growth() -> None:
+    """A decode by CUDA graphs: 73 of 921 steps warm up in a quarter of the blocks."""
+    lengths = [0.3, 0.5, 0.7, 0.8, 1.0, 1.1, 1.2, 1.3, 1.4, 1.5, 1.6, 1.65, 1.7, 1.75, 1.8, 1.85]
+    blocks = [delta(BUSY, count=18, length=length) for length in lengths]
+    later = [delta(BUSY, count=250, length=length) for length in (1.9, 1.92, 1.94)]
+    assert "steps_grow" not in found(*blocks, *later)
+
+
+def test_a_cache_is_advised_where_matrix_products_grow() -> None:
+    lengths = [1 + 0.02 * block for block in range(30)]
+    assert "KV cache" in found(*steps_of(lengths))["steps_grow"].advice
+    of_list = [
+        delta({Leaf.HOST: 1 - 0.2 / length, Leaf.MATMUL: 0.2 / length}, count=10, length=length)
+        for length in lengths
+    ]
+    advice = found(*of_list)["steps_grow"].advice
+    assert advice.startswith("look for a text, list or graph")
+
+
 def test_growing_steps_are_the_answer_where_no_leaf_is() -> None:
     session, run = a_run(header(DEVICE), *steps_of([1 + 0.02 * block for block in range(30)]))
     answer = conclusion(Analysis(session, run))

@@ -183,10 +183,16 @@ def _of_kernels(counts: Counter[_Kind]) -> str | None:
 
 
 def replays_graphs(analysis: Analysis) -> bool:
-    """Whether the steps replay CUDA graphs."""
-    steps = analysis.all_steps
+    """Whether the steps replay CUDA graphs: each of all, or those that are steady, with what most
+    of all kernels are of."""
+    steps, tree = analysis.all_steps, analysis.tree
     replays = sum(c.time.count for c in analysis.run.api.values() if "GraphLaunch" in c.name)
-    return steps > 0 and replays >= IN_USE * steps
+    if steps > 0 and replays >= IN_USE * steps:
+        return True
+    if tree is None or not tree.steps or replays < IN_USE * tree.steps:
+        return False
+    nodes = [node.launched for node in analysis.run.ranges.values()]
+    return sum(node.replayed for node in nodes) >= IN_USE * sum(node.kernels for node in nodes)
 
 
 _Kind = Literal["xla", "of a tensor", "norm", "optimizer", "backward", "other"]
