@@ -38,7 +38,8 @@ from gputui.store.places import default_folder
 
 _SELF_TEST = "import nvtx\nwith nvtx.annotate('gputui self-test'): pass"
 
-Status = Literal["ok", "warning", "missing"]
+Status = Literal["ok", "absent", "warning", "missing"]
+"""`absent` is what is not needed: no fault."""
 
 
 class Check(msgspec.Struct, frozen=True):
@@ -225,7 +226,7 @@ def _nsight() -> Iterator[Check]:
     for name, option, pattern, purpose in _NSIGHT:
         path = shutil.which(name)
         if path is None:
-            yield Check(name, "ok", f"not on the PATH: {purpose}")
+            yield Check(name, "absent", f"not on the PATH: {purpose}")
             continue
         try:
             done = subprocess.run(

@@ -310,7 +310,22 @@ def host_advice(analysis: Analysis) -> str:
         return FEW_SIZES + (advice or LESS)
     if advice is None and lines and _COMPUTES.search(lines[0].inside):
         return COMPUTE
+    if advice is None and not lines and _is_native(analysis):
+        return NATIVE
     return advice or CAUSES[Leaf.HOST].advice
+
+
+NATIVE = "do it less often, on the GPU, or on another thread while the GPU works"
+"""Of a program that has no DataLoader."""
+
+
+def _is_native(analysis: Analysis) -> bool:
+    """Whether what used GPUs are executables other than Python, which may be renamed, then
+    without a path (`ray::Worker`)."""
+    run = analysis.run
+    used = {run.processes[time.process].attached for time in run.leaf_times.values()}
+    programs = [process.command.split(" ", 1)[0] for process in used]
+    return bool(programs) and all("/" in name and "python" not in name for name in programs)
 
 
 def is_of_plans(advice: str) -> bool:
