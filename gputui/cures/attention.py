@@ -52,6 +52,58 @@ class Sdpa(Cure):
         return f"attention is {', '.join(map(str, ways))}" if made else "it makes no such model"
 
 
+_SDP = ("flash_sdp", "mem_efficient_sdp")
+
+
+class FusedSdpa(Cure):
+    """scaled_dot_product_attention by its fused kernels, where the program turned them off, for the
+    process or around a call (sdpa_kernel)."""
+
+    name = "fused_sdpa"
+    title = "scaled_dot_product_attention may use its fused kernels"
+    answers = (ANY, "busy.attention_unfused", "attention_fp32")
+    result = ROUNDING
+    change = "no enable_flash_sdp(False), no sdpa_kernel(SDPBackend.MATH)"
+    forecast = None
+
+    _is_on = _was_entered = _is_prepared = False
+
+    def prepare(self, torch: Any) -> None:
+        if self._is_prepared or not hasattr(torch.nn.attention, "sdpa_kernel"):
+            return
+        self._is_prepared = True
+        attention = torch.nn.attention
+        kernel, backend = attention.sdpa_kernel, attention.SDPBackend
+
+        @functools.wraps(kernel)
+        def sdpa_kernel(backends: Any, *args: Any, **kwargs: Any) -> Any:
+            given = backends if isinstance(backends, (list, tuple)) else [backends]
+            if not {backend.FLASH_ATTENTION, backend.EFFICIENT_ATTENTION} & {*given}:
+                self._was_entered = True
+                if self._is_on:
+                    backends = [*given, backend.FLASH_ATTENTION, backend.EFFICIENT_ATTENTION]
+            return kernel(backends, *args, **kwargs)
+
+        replaced((attention, "sdpa_kernel", sdpa_kernel))
+
+    def apply(self, torch: Any) -> Undo:
+        self.prepare(torch)
+        cuda = torch.backends.cuda
+        off = [name for name in _SDP if not getattr(cuda, f"{name}_enabled")()]
+        if not off and not self._was_entered:
+            raise CannotApply("its fused kernels are on")
+        for name in off:
+            getattr(cuda, f"enable_{name}")(True)
+        self._is_on = True
+
+        def undo() -> None:
+            self._is_on = False
+            for name in off:
+                getattr(cuda, f"enable_{name}")(False)
+
+        return undo
+
+
 class CudnnAttentionOff(Cure):
     """No attention of cuDNN, which makes a plan for each new length."""
 

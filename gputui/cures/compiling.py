@@ -8,7 +8,7 @@ import sys
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from . import EXACT, ROUNDING, CannotApply, Cure
-from .changing import before_first_calls, instances, replaced
+from .changing import before_first_calls, idle, instances, replaced
 
 if TYPE_CHECKING:
     from . import Undo
@@ -102,6 +102,32 @@ def _dynamic(function: Any) -> Any:
         return function(*args, **{**options, "dynamic": True})
 
     return called
+
+
+class CompileOff(Cure):
+    """What the program compiles runs as it is written: where each shape, or each step, is compiled
+    for anew, that costs more than it gains."""
+
+    name = "compile_off"
+    title = "torch.compile compiles nothing"
+    answers = ("idle.compile",)
+    result = ROUNDING
+    change = "no torch.compile, or only of what keeps its shapes"
+    in_one_run = False
+    forecast = None
+
+    def apply(self, torch: Any) -> Undo:
+        def compile(model: Any = None, **_options: Any) -> Any:
+            return (lambda model: model) if model is None else model
+
+        in_place = getattr(torch.nn.Module, "compile", None)
+        return replaced(
+            (torch, "compile", compile),
+            (torch.nn.Module, "compile", functools.wraps(in_place)(idle) if in_place else None),
+        )
+
+    def useless(self, torch: Any) -> str | None:
+        return CompileDynamic().useless(torch)
 
 
 class JaxFloatsTraced(Cure):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING, Any
 
-from . import ROUNDING, CannotApply, Cure
+from . import ANY, ROUNDING, CannotApply, Cure
 from .changing import before_first_calls, combined, instances
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ class CudnnBenchmark(Cure):
 
     name = "cudnn_benchmark"
     title = "cuDNN chooses algorithms by trying them"
-    answers = ("slow_kernels", "busy.matmul_simt")
+    answers = (ANY, "slow_kernels", "busy.matmul_simt")
     result = ROUNDING
     change = "torch.backends.cudnn.benchmark = True, where shapes stay the same"
     forecast = None

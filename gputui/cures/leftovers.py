@@ -71,6 +71,28 @@ class AnomalyOff(Cure):
         return undo
 
 
+class GradientsOff(Cure):
+    """No graph for gradients in a program that asks for none."""
+
+    name = "gradients_off"
+    title = "no graph for gradients is kept"
+    answers = (ANY,)
+    result = EXACT
+    change = "with torch.inference_mode(): around the loop"
+
+    def apply(self, torch: Any) -> Undo:
+        if not torch.is_grad_enabled():
+            raise CannotApply("gradients are off")
+        if instances(torch.optim.Optimizer) != [] or any(
+            each.grad is not None for each in instances(torch.nn.Parameter) or ()
+        ):
+            raise CannotApply("the program trains")
+        if not any(each.requires_grad for each in instances(torch.nn.Parameter) or ()):
+            raise CannotApply("no parameter has gradients")
+        torch.set_grad_enabled(False)
+        return functools.partial(torch.set_grad_enabled, True)
+
+
 class ProfilerOff(Cure):
     """torch.profiler off, where it was left in the loop."""
 

@@ -32,11 +32,18 @@ class Tf32(Cure):
         # workers.
         if torch.cuda.is_initialized() and torch.cuda.get_device_capability() < FIRST_WITH_TF32:
             raise CannotApply("this GPU has no TF32")
-        precision = torch.get_float32_matmul_precision()
-        if precision != "highest":
+        precision, cudnn = torch.get_float32_matmul_precision(), torch.backends.cudnn
+        of_cudnn = cudnn.allow_tf32
+        if precision != "highest" and of_cudnn:
             raise CannotApply(f"the precision of matrix products is {precision} already")
-        torch.set_float32_matmul_precision("high")
-        return functools.partial(torch.set_float32_matmul_precision, precision)
+        torch.set_float32_matmul_precision("high" if precision == "highest" else precision)
+        cudnn.allow_tf32 = True
+
+        def undo() -> None:
+            cudnn.allow_tf32 = of_cudnn
+            torch.set_float32_matmul_precision(precision)
+
+        return undo
 
 
 class Bf16Autocast(Cure):
@@ -104,10 +111,10 @@ _X64 = "jax_enable_x64"
 
 
 class Float32(Cure):
-    """FP32 where numbers became FP64 by accident: an array of NumPy, a Python number in it."""
+    """FP32 where numbers became FP64: an array of NumPy, a default, a model made double."""
 
     name = "float32"
-    title = "tensors made of FP64 arrays are FP32"
+    title = "tensors made of FP64 arrays, and models made double, are FP32"
     answers = (ANY, "fp64")
     result = ROUNDING
     change = "array.astype(numpy.float32), or torch.as_tensor(array, dtype=torch.float32)"
@@ -125,7 +132,17 @@ class Float32(Cure):
             return called
 
         names = ("from_numpy", "as_tensor", "tensor")
-        return replaced(*((torch, name, single(getattr(torch, name))) for name in names))
+        default, module = torch.set_default_dtype, torch.nn.Module
+
+        @functools.wraps(default)
+        def set_default_dtype(dtype: Any) -> None:
+            default(torch.float32 if dtype is torch.float64 else dtype)
+
+        return replaced(
+            *((torch, name, single(getattr(torch, name))) for name in names),
+            (torch, "set_default_dtype", set_default_dtype),
+            (module, "double", module.float),
+        )
 
     def useless(self, torch: Any) -> str | None:
         made = instances(torch.nn.Parameter)

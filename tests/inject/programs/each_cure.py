@@ -188,6 +188,26 @@ exec(
 
 
 @check
+def fused_sdpa():
+    cuda = torch.backends.cuda
+    with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH):
+        within = cuda.flash_sdp_enabled()
+    return within, cuda.flash_sdp_enabled(), cuda.mem_efficient_sdp_enabled()
+
+
+@check
+def gradients_off():
+    return BACKBONE(torch.ones(64)).requires_grad
+
+
+@check
+def compile_off():
+    model = torch.nn.Linear(1, 1)
+    model.compile()
+    return torch.compile(abs) is abs, torch.compile()(abs) is abs, model._compiled_call_impl is None
+
+
+@check
 def cudnn_attention_off():
     return torch.backends.cuda.cudnn_sdp_enabled()
 
@@ -200,18 +220,29 @@ def channels_last():
 
 
 WEIGHT = torch.nn.Parameter(torch.ones(4))
-OPTIMIZER = torch.optim.AdamW(iter([WEIGHT]), foreach=False)
-ODD = torch.optim.AdamW([torch.nn.Parameter(torch.ones(4, dtype=torch.complex64))])
+OPTIMIZERS = []
+
+
+def make_optimizers():
+    odd = torch.nn.Parameter(torch.ones(4, dtype=torch.complex64))
+    OPTIMIZERS[:] = torch.optim.AdamW([WEIGHT], foreach=False), torch.optim.AdamW([odd])
+
+
+def do_not_train():
+    OPTIMIZERS.clear()
+    for each in (WEIGHT, BACKBONE.weight, BACKBONE.bias):
+        each.grad = None
 
 
 @check
 def fused_optimizer():
-    assert not ODD.param_groups[0]["fused"], "not for parameters that no kernel takes"
+    optimizer, odd = OPTIMIZERS
+    assert not odd.param_groups[0]["fused"], "not for parameters that no kernel takes"
     before = WEIGHT[0].item()
     WEIGHT.grad = torch.ones(4)
-    OPTIMIZER.step()
+    optimizer.step()
     assert abs(before - WEIGHT[0].item()) > 1e-4, "it goes on"
-    return [OPTIMIZER.param_groups[0][name] for name in ("fused", "foreach")]
+    return [optimizer.param_groups[0][name] for name in ("fused", "foreach")]
 
 
 BACKBONE = torch.nn.Linear(64, 64)
@@ -454,7 +485,10 @@ BEFORE = {
     "one_thread": lambda: torch.set_num_threads(2),
     "all_threads": lambda: torch.set_num_threads(1),
     "launch_blocking_off": lambda: os.environ.update(CUDA_LAUNCH_BLOCKING="1"),
-    "unowned_gradients_off": unowned_gradients_off,
+    "fused_sdpa": lambda: torch.backends.cuda.enable_flash_sdp(False),
+    "fused_optimizer": make_optimizers,
+    "gradients_off": do_not_train,
+    "unowned_gradients_off": lambda: (make_optimizers(), unowned_gradients_off()),
 }
 LIBRARIES = {
     "torch": torch,
