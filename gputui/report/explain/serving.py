@@ -383,15 +383,16 @@ def put_back(analysis: MachineAnalysis) -> Iterator[Finding]:
     for server in _read(analysis):
         preemptions = server.sums.get("preemptions", 0)
         completed = server.sums.get("requests_completed", 0)
-        if not preemptions or preemptions < PUT_BACK * completed:
+        if not _puts_back(server):
             continue
         cache = server.gauges.get("kv_cache_percent")
+        who = "A request was" if preemptions == 1 else f"{preemptions:,} requests were"
         full = f", and the KV cache was up to {cache.maximum:.0f} % full" if cache else ""
         yield Finding(
             cause="preemptions",
             word="KV CACHE FULL",
             sentence=(
-                f"{preemptions:,} requests were put back for want of KV cache, beside "
+                f"{who} put back for want of KV cache, beside "
                 f"{completed:,} completed{full}: their prompts are computed again."
             ),
             advice=_CACHE_ADVICE,
@@ -443,7 +444,8 @@ def queue_beside_idle(analysis: Analysis) -> Iterator[Finding]:
     idle = tree.share(tree.idle_ns)
     for server in _read(analysis):
         cache = server.gauges.get("kv_cache_percent")
-        if idle < IDLE or not _waits(server) or (cache is not None and cache.maximum >= FULL):
+        is_full = _puts_back(server) or (cache is not None and cache.maximum >= FULL)
+        if idle < IDLE or not _waits(server) or is_full:
             continue
         waiting = server.gauges["requests_waiting"]
         queue = server.latencies.get("queue")
@@ -466,21 +468,27 @@ def queue_beside_idle(analysis: Analysis) -> Iterator[Finding]:
         )
 
 
-def unasked_seconds(analysis: MachineAnalysis) -> float | None:
-    """How long servers were read that nobody asked for anything; None where somebody did, or none
+def unasked(analysis: MachineAnalysis) -> str | None:
+    """That nobody asked the servers for anything, as a sentence; None where somebody did, or none
     was read."""
     servers = [*_read(analysis)]
     if not servers or any(
         server.busy_seconds or server.sums.get("output_tokens") for server in servers
     ):
         return None
-    return max(server.seconds for server in servers)
+    seconds = max(server.seconds for server in servers)
+    return f"No request came within {duration(round(1e9 * seconds))}: the GPU gets no work."
 
 
 def _read(analysis: MachineAnalysis) -> Iterator[Server]:
     for server in analysis.session.servers.values():
         if server.readings >= LEAST_READINGS:
             yield server
+
+
+def _puts_back(server: Server) -> bool:
+    preemptions = server.sums.get("preemptions", 0)
+    return preemptions > 0 and preemptions >= PUT_BACK * server.sums.get("requests_completed", 0)
 
 
 def _waits(server: Server) -> bool:

@@ -15,7 +15,6 @@ import msgspec
 
 from gputui.model.leaves import CAUSES, LEAVES, Cause, Leaf
 from gputui.model.peaks import has_tensor_cores
-from gputui.model.units import duration
 from gputui.report.explain.advice import better_advice, vector_share
 from gputui.report.explain.analysis import Analysis, RunRule, computed_once
 from gputui.report.explain.evidence import (
@@ -43,7 +42,7 @@ from gputui.report.explain.ranks import (
     Lateness,
     lack_of_cores,
 )
-from gputui.report.explain.serving import unasked_seconds
+from gputui.report.explain.serving import unasked
 from gputui.report.explain.time_tree import LAYER, TimeTree, in_words
 from gputui.report.schema import lost_share, why_lost
 from gputui.state import Run
@@ -89,10 +88,7 @@ def verdict(analysis: Analysis) -> Verdict | None:
     tree = analysis.tree
     if tree is None:
         return None
-    if (unasked_s := unasked_seconds(analysis)) is not None:
-        sentence = (
-            f"No request came within {duration(round(1e9 * unasked_s))}: the GPU gets no work."
-        )
+    if (sentence := unasked(analysis)) is not None:
         return Verdict("WAITS FOR WORK", sentence, tree=tree)
     paused = paused_share(tree)
     if paused >= WAITS_FOR_WORK and sleeps(tree) and threads_compute(analysis):

@@ -6,7 +6,7 @@ from gputui.base.sanitize import sanitize
 from gputui.model import units
 from gputui.report.explain import Finding, MachineAnalysis, findings, machine_findings
 from gputui.report.explain.analysis import Analysis
-from gputui.report.explain.serving import stages
+from gputui.report.explain.serving import stages, unasked
 from gputui.report.tables.serving import LATENCIES, STAGES, LatencyRow, latencies
 from gputui.state.readings import Server
 from gputui.tui.model import Model
@@ -45,6 +45,8 @@ class ServingView(View):
                 "that it runs or is attached to listens, or at --metrics URL.",
                 width - 2, "dim", "  ",
             )  # fmt: skip
+        if (sentence := unasked(MachineAnalysis(session))) is not None:
+            rows += wrap(f"WAITS FOR WORK  {sentence}", width - 2, "dim", " ")
         for finding in self._findings(analysis):
             rows += wrap(f"{finding.word}  {finding.sentence}", width - 2, "warn", " ")
             if width >= _WIDE:
