@@ -87,7 +87,7 @@ def _try(options: argparse.Namespace, command: Sequence[str], folder: Path | Non
         raise RefusedError(f"the program fails as it is: {diagnosis.failure}")
     candidates = named(options.cure, diagnosis.findings)
     if not candidates:
-        candidates = plan(diagnosis.findings, everything=options.all)
+        candidates = plan(diagnosis.findings, diagnosis.functions, everything=options.all)
     outcome = Trials(
         Request(
             tuple(command),

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import re
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -14,7 +15,9 @@ from gputui.base import WRONG_USAGE, GputuiError, did_you_mean
 from gputui.collect.live import Live, LiveOptions
 from gputui.collect.traced_run import RunRequest
 from gputui.cures import ANY, BOUND, DIFFERENT, EXACT, ROUNDING, Cure, answering, cures
+from gputui.cures.program import Skip
 from gputui.model import units
+from gputui.model.leaves import Leaf
 from gputui.report.explain import Analysis, Finding, conclusion, findings
 from gputui.report.explain.finding import Gain
 from gputui.state import Run, Session
@@ -44,6 +47,23 @@ class Diagnosis(NamedTuple):
     steps: int
     failure: str = ""
     """Why the program ended, where it failed."""
+    functions: tuple[str, ...] = ()
+    """Of the program, as FILE:FUNCTION, those that the CPU was in, or launched from, most."""
+
+
+MOST_FUNCTIONS, LEAST_SHARE = 3, 0.2
+"""Functions that are worth taking away, and the share of all readings that each has at least."""
+
+_READ = (None, Leaf.LAUNCH, Leaf.SYNC, Leaf.ALLOCATION)
+
+
+def _functions(analysis: Analysis) -> tuple[str, ...]:
+    counts = Counter[str]()
+    for leaf in _READ:
+        for line in analysis.lines(leaf):
+            counts[f"{line.file}:{line.caller}"] += line.seen
+    least = LEAST_SHARE * sum(counts.values())
+    return tuple(name for name, seen in counts.most_common(MOST_FUNCTIONS) if seen >= least)
 
 
 def diagnosis_of(session: Session, run: Run | None, recording: Path | None) -> Diagnosis:
@@ -53,6 +73,7 @@ def diagnosis_of(session: Session, run: Run | None, recording: Path | None) -> D
     analysis = Analysis(session, run)
     answer = conclusion(analysis)
     every = findings(analysis)
+    functions = _functions(analysis)
     steps = analysis.tree.program_steps if analysis.tree is not None else 0
     ended = run.ended
     failed = ended is not None and not ended.stopped and (ended.signal or ended.exit_code)
@@ -61,7 +82,7 @@ def diagnosis_of(session: Session, run: Run | None, recording: Path | None) -> D
         return Diagnosis(tuple(every), "", "nothing ran on a GPU", recording, steps, failure)
     named = {finding.cause for finding in answer.findings}
     both = (*answer.findings, *(finding for finding in every if finding.cause not in named))
-    return Diagnosis(both, answer.word, answer.headline, recording, steps, failure)
+    return Diagnosis(both, answer.word, answer.headline, recording, steps, failure, functions)
 
 
 def diagnose(
@@ -156,10 +177,13 @@ def _place_in_advice(finding: Finding, cure: type[Cure]) -> int | None:
 _PLACE = re.compile(r"(?P<file>[^/:\s]+\.py):\d+ (?:[\w<>]+\.)*(?P<function>\w+)")
 
 
-def plan(findings: Sequence[Finding], *, everything: bool = False) -> list[Candidate]:
+def plan(
+    findings: Sequence[Finding], functions: Sequence[str] = (), *, everything: bool = False
+) -> list[Candidate]:
     """The cures that answer these findings, and with `everything` all that leave results as they
     are, the largest forecast first; then those for faults that no finding shows; ablations last,
-    one for each finding that has one."""
+    one for each finding that has one, and of these functions of the program if there are
+    findings."""
     chosen: dict[str, Candidate] = {}
     known = cures()
     for finding in findings:
@@ -175,7 +199,7 @@ def plan(findings: Sequence[Finding], *, everything: bool = False) -> list[Candi
         if cure.result in (EXACT, ROUNDING) and (everything or ANY in cure.answers):
             chosen.setdefault(cure.name, Candidate(cure.name, cure))
     ordered = sorted(chosen.values(), key=lambda candidate: candidate.order)
-    return [*ordered, *_ablations(findings)]
+    return [*ordered, *_ablations(findings, functions)]
 
 
 def named(words: Iterable[str], findings: Sequence[Finding]) -> list[Candidate]:
@@ -199,8 +223,15 @@ def named(words: Iterable[str], findings: Sequence[Finding]) -> list[Candidate]:
     return candidates
 
 
-def _ablations(findings: Sequence[Finding]) -> list[Candidate]:
+_NOT_SKIPPED = ("module", "main")
+
+
+def _ablations(findings: Sequence[Finding], functions: Sequence[str]) -> list[Candidate]:
     chosen: dict[str, Candidate] = {}
+
+    def choose(name: str, cure: type[Cure], finding: Finding) -> None:
+        chosen.setdefault(name, Candidate(name, cure, finding, _forecast(finding, cure)))
+
     for finding in findings:
         for cure in answering(finding.cause):
             if cure.result != BOUND:
@@ -208,10 +239,13 @@ def _ablations(findings: Sequence[Finding]) -> list[Candidate]:
             name = cure.name
             if cure.argument:
                 place = _PLACE.search(finding.place)
-                if place is None or place["function"] in ("module", "main"):
+                if place is None or place["function"] in _NOT_SKIPPED:
                     continue
                 name = f"{cure.name}@{place['file']}:{place['function']}"
-            chosen.setdefault(name, Candidate(name, cure, finding, _forecast(finding, cure)))
+            choose(name, cure, finding)
+    for function in functions if findings else ():
+        if (name := function.rpartition(":")[2]).isidentifier() and name not in _NOT_SKIPPED:
+            choose(f"{Skip.name}@{function}", Skip, findings[0])
     return list(chosen.values())
 
 

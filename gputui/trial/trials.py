@@ -183,6 +183,8 @@ class Trials:
                 each.why = each.why or ("one run each" if one_each else "")
 
     def _ablate(self, group: list[_Measured]) -> None:
+        for each in group:
+            each.why = each.why or self._answered(each)
         self._switch(group, ("no_saves",))
 
     # --- in one run
@@ -265,6 +267,8 @@ class Trials:
         """A B B A C C ...: as it is, then each cure, a second time where the first shows something
         of it, so that what drifts drifts for both."""
         times = self._times
+        for each in group:
+            each.why = each.why or self._answered(each)
         group = [each for each in group if not each.why and not _is_decided(each)]
         if not group:
             return
@@ -286,6 +290,22 @@ class Trials:
             if len(times[""]) < 2 and self._left_s > 1.2 * self._longest_s():
                 self._plain_run()
                 each.off_ns = self._plain_ns(each)
+
+    def _answered(self, each: _Measured) -> str:
+        """Which proven gain is of the same finding, and what that promises at least; else empty."""
+        finding = each.candidate.finding
+        if finding is None or not finding.gains or each.gain is not None:
+            return ""
+        for other in self._measured:
+            if (
+                other.candidate.finding is not None
+                and other.candidate.finding.cause == finding.cause
+                and self._verdict(other) == "gain"
+                and other.gain is not None
+                and other.gain.middle >= finding.gains[0].low
+            ):
+                return f"{other.candidate.name} answers the same"
+        return ""
 
     def _is_promising(self, each: _Measured) -> bool:
         """Whether its runs so far show something of a gain."""
