@@ -495,13 +495,13 @@ _LEAST_TOLD = 0.9
 def _over_lengths(rates: Rates) -> Rates:
     """The rates of keys whatever their lengths, by time; errors as if all were one."""
     keys = np.where(rates.keys >= 0, rates.keys // _LENGTHS, rates.keys)
-    known = np.isfinite(rates.errors)
-    errors = np.where(known, rates.errors, 0.0)
+    is_finite = np.isfinite(rates.errors)
+    errors = np.where(is_finite, rates.errors, 0.0)
     merged = []
     for key in dict.fromkeys(keys.tolist()):
         of_key = keys == key
         time_ns = rates.time_ns[of_key]
-        told_ns = time_ns @ known[of_key]
+        told_ns = time_ns @ is_finite[of_key]
         is_told = (told_ns > 0) & (told_ns >= _LEAST_TOLD * time_ns.sum())
         share = np.maximum(told_ns, 1.0)
         merged.append(
@@ -510,7 +510,7 @@ def _over_lengths(rates: Rates) -> Rates:
                 time_ns.sum(),
                 rates.alone_ns[of_key].sum(),
                 time_ns.sum() / max(1e-9, (time_ns / np.maximum(1.0, rates.mean_ns[of_key])).sum()),
-                time_ns @ (rates.rates[of_key] * known[of_key]) / share,
+                time_ns @ (rates.rates[of_key] * is_finite[of_key]) / share,
                 np.where(is_told, time_ns @ errors[of_key] / share, np.inf),
             )
         )

@@ -182,7 +182,7 @@ class CounterSampler:
         at_end = self._read_pipe()
         try:
             for kind, body in self._messages():
-                self._take(kind, body, batches)
+                self._read_message(kind, body, batches)
         except ValueError:
             self._fail("the sampler sent what could not be read")
         if at_end and self._process is not None:
@@ -244,7 +244,7 @@ class CounterSampler:
             place += size
         self._pending = self._pending[place:]
 
-    def _take(self, kind: int, body: bytes, batches: list[CounterSamples]) -> None:
+    def _read_message(self, kind: int, body: bytes, batches: list[CounterSamples]) -> None:
         if kind == _READY:
             self.facts = _facts(body)
         elif kind == _SAMPLES and self.facts is not None:

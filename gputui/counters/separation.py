@@ -209,10 +209,10 @@ class Separation:
             self._columns = {key: place for place, key in enumerate(kept)}
 
     def _columns_of(self, operations: Operations) -> Int64s:
-        known, rows = np.unique(operations.keys, return_inverse=True)
-        time_ns = np.bincount(rows, operations.ends_ns - operations.starts_ns, len(known))
+        distinct, rows = np.unique(operations.keys, return_inverse=True)
+        time_ns = np.bincount(rows, operations.ends_ns - operations.starts_ns, len(distinct))
         shares = time_ns / max(1.0, time_ns.sum())
-        for key, share in zip(known.tolist(), shares.tolist(), strict=True):
+        for key, share in zip(distinct.tolist(), shares.tolist(), strict=True):
             if share >= (_WORTH_ANOTHER if key in self._dropped else _WORTH_A_COLUMN):
                 self._columns.setdefault(key, len(self._columns))
         more = len(self._columns) - self._sums.of_columns.shape[1]
@@ -221,7 +221,7 @@ class Separation:
         others = self._columns[OTHERS]
         # Kernels that hardly ran share the column of the others, and are not merged again and
         # again.
-        columns = np.array([self._columns.get(key, others) for key in known.tolist()], np.int64)
+        columns = np.array([self._columns.get(key, others) for key in distinct.tolist()], np.int64)
         return columns[rows]
 
     def _add(self, samples: CounterSamples, operations: Operations, columns: Int64s) -> None:
@@ -470,11 +470,11 @@ def fit_clock(
         step_ns = STEP_NS if reach_ns == REACHES_NS[0] else 2 * STEP_NS
         offsets = (near_ns or 0) + np.arange(-reach_ns, reach_ns + 1, step_ns)
         quick = _Residuals(few, operations, reach_ns + abs(near_ns or 0))
-        left = np.array([quick.at(offset) for offset in offsets.tolist()])
+        left = np.array([quick.residual(offset) for offset in offsets.tolist()])
         exact = _Residuals(samples, operations, reach_ns + abs(near_ns or 0))
         for place in _minima(left)[:_REFINED]:
             middle = int(offsets[place])
-            offset_ns, residual = _refined(exact.at, middle - step_ns, middle + step_ns)
+            offset_ns, residual = _refined(exact.residual, middle - step_ns, middle + step_ns)
             if best is None or 1.0 - residual > best.explained:
                 best = ClockFit(round(offset_ns), 1.0 - residual)
         if best is not None and best.explained >= WELL_EXPLAINED:
@@ -491,7 +491,7 @@ class _Residuals:
         self._operations = operations.during(first, last).in_order()
         self._columns, self._size = _kinds(self._operations)
 
-    def at(self, offset_ns: float) -> float:
+    def residual(self, offset_ns: float) -> float:
         """The share with samples moved by so much."""
         samples, operations = self._samples.moved(int(offset_ns)), self._operations
         rows = (operations.ends_ns > samples.starts_ns[0]) & (

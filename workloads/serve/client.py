@@ -110,18 +110,18 @@ def figures(results: Sequence[tuple[int, list[int], str]]) -> dict[str, object]:
         "itl": [(b - a) / 1e6 for _, moments in done for a, b in pairwise(moments)],
         "e2e": [(moments[-1] - due_ns) / 1e6 for due_ns, moments in done],
     }
-    found: dict[str, object] = {
+    latencies: dict[str, object] = {
         "completed": len(done),
         "failures": sorted({failure for _, _, failure in results if failure})[:5],
         "output_tokens": sum(len(moments) for _, moments in done),
     }
     for name, samples in values.items():
         ordered = sorted(samples)
-        found[f"{name}_mean_ms"] = sum(ordered) / len(ordered) if ordered else None
+        latencies[f"{name}_mean_ms"] = sum(ordered) / len(ordered) if ordered else None
         for percent in (50, 95, 99):
             place = -(-percent * len(ordered) // 100) - 1
-            found[f"{name}_p{percent}_ms"] = ordered[place] if ordered else None
-    return found
+            latencies[f"{name}_p{percent}_ms"] = ordered[place] if ordered else None
+    return latencies
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -101,7 +101,7 @@ class Routes:
         self._server.server_close()
         sys.setswitchinterval(self._switch_s)
 
-    def take(self, wait_s: float) -> list[Request]:
+    def wait_for_requests(self, wait_s: float) -> list[Request]:
         """What came; waits as long for the first."""
         came: list[Request] = []
         try:

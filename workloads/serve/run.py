@@ -228,12 +228,12 @@ class _Loop:
         assert self._routes is not None
         scheduler = self.scheduler
         if scheduler.running or scheduler.waiting:
-            came = self._routes.take(0.0)
+            came = self._routes.wait_for_requests(0.0)
         else:
             assert self._metrics is not None
             self._metrics.stand(0, 0, 100 * scheduler.used_pages / scheduler.pages)
             with WAIT:
-                came = self._routes.take(_LONGEST_NAP_S)
+                came = self._routes.wait_for_requests(_LONGEST_NAP_S)
         self.requests += came
         scheduler.add(came)
 
