@@ -280,9 +280,10 @@ def test_steps_of_the_same_work_on_a_slower_cpu_do_not_grow(leaf: Leaf) -> None:
 
 def test_a_warm_up_of_few_steps_in_many_blocks_is_no_growth() -> None:
     """A decode by CUDA graphs: 73 of 921 steps warm up in a quarter of the blocks."""
-    lengths = [0.3, 0.5, 0.7, 0.8, 1.0, 1.1, 1.2, 1.3, 1.4, 1.5, 1.6, 1.65, 1.7, 1.75, 1.8, 1.85]
+    lengths = [0.33, 0.80, 0.81, 1.68, 2.11, 2.06, 2.08, 2.07, 2.11, 2.09, 2.08, 2.28, 2.33, 2.28,
+               2.29, 2.35]  # fmt: skip
     blocks = [delta(BUSY, count=18, length=length) for length in lengths]
-    later = [delta(BUSY, count=250, length=length) for length in (1.9, 1.92, 1.94)]
+    later = [delta(BUSY, count=546, length=2.42), delta(BUSY, count=83, length=2.52)]
     assert "steps_grow" not in found(*blocks, *later)
 
 
