@@ -25,6 +25,7 @@ from gputui.report.explain.finding import (
     Finding,
     Gain,
     log_odds,
+    model_of,
 )
 from tests.conftest import DATA
 from tests.sessions_for_tests import loaded_once
@@ -86,14 +87,15 @@ def predicted(pair: Pair, finding: Finding | None, as_modelled: bool = False) ->
 
 
 def modelled(pair: Pair) -> tuple[str, Gain] | None:
-    """The cause of what a model said of a pair that it was not fitted to, where there is one, else
-    of what it says now, and its interval before it is widened; None where no gain was said."""
-    first = pair.first_modelled or pair.first
-    if first is not None:
-        return pair.first_cause, Gain(*first)
+    """What a model said of a pair that it was not fitted to, where there is one, else what it says
+    now, before it is widened, and which model that is; None where no gain was said."""
     finding = found(pair)
     gain = predicted(pair, finding, as_modelled=True)
-    return (finding.cause, gain) if finding is not None and gain is not None else None
+    model = model_of(finding, gain) if finding is not None and gain is not None else ""
+    first = pair.first_modelled or pair.first
+    if first is not None:
+        return (model if model.startswith(pair.first_cause) else pair.first_cause), Gain(*first)
+    return (model, gain) if gain is not None else None
 
 
 SURE = 1.5

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gputui.report.explain.finding import WIDENED, WIDENED_OTHERS
+from gputui.report.explain.finding import WIDENED, WIDENED_OTHERS, Gain
 from tests.report.gains import (
     FOLDER,
     PAGE,
@@ -63,3 +63,9 @@ def test_widening_keeps_the_middle_in_odds_of_what_goes() -> None:
                 assert (gain.low - 1) * (gain.high - 1) == pytest.approx(product)
                 factors[pair.name] = (gain.high - 1) / (modelled.high - 1)
     assert factors["credit_mlp"] < factors["curriculum_mlp"] < factors["lion_vit"]
+
+
+def test_of_a_very_wide_interval_the_low_end_is_said() -> None:
+    assert Gain(2.0, 11.9).text == "2.0 to 12× faster"
+    assert Gain(2.0, 41.0, "TF32").text == "TF32: at least 2.0× faster"
+    assert Gain(1.02, 9.0).text == "1.0 to 9.0× faster", "at least nothing would say less"

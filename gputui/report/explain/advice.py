@@ -118,6 +118,11 @@ def launch_advice(analysis: Analysis) -> str | None:
     return FEWER_WAITS + (advice or CAUSES[Leaf.LAUNCH].advice)
 
 
+def has_waits(advice: str | None) -> bool:
+    """Whether launch_advice says that waits come first."""
+    return advice is not None and advice.startswith(FEWER_WAITS)
+
+
 # Names of functions that go through all parameters.
 _UPDATES = re.compile(r"(^|_)(step|update|optimi[sz]er?|ema|clip|norms?)(_|$)", re.I)
 

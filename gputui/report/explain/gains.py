@@ -25,6 +25,7 @@ from gputui.report.explain.advice import (
     STRIDED,
     UNBLOCK,
     copies_only_back,
+    has_waits,
     launch_advice,
     optimizer_launches,
     product_share,
@@ -44,6 +45,8 @@ class GainForecast(NamedTuple):
 
     gains: tuple[Gain, ...] = ()
     unknown: str = ""
+    model: str = ""
+    """Which of several models of a cause this is; empty where it has one."""
 
 
 def forecast(analysis: Analysis, tree: TimeTree, leaf: Leaf, share: float) -> GainForecast:
@@ -128,6 +131,9 @@ FUSED_AWAY = 0.6
 """Part of such kernels' time that goes at most where few larger ones do their work."""
 
 
+_PRODUCTS = (Leaf.MATMUL, Leaf.MATMUL_SIMT, Leaf.MATMUL_UNALIGNED)
+
+
 class _Step:
     """A mean step of a run, in parts of its time from 0 to 1."""
 
@@ -164,6 +170,19 @@ class _Step:
         ns = sum(ns for _, ns in chosen)
         part = self.tree.kernels_share * ns / whole_ns if whole_ns else 0.0
         return sum(count for count, _ in chosen), part
+
+    @property
+    def small_products(self) -> float:
+        """Matrix products a step whose mean is up to SHORT_NS."""
+        names, sums = self.analysis.kernel_names, self.analysis.kernel_sums
+        count = sum(
+            count
+            for number, (count, ns) in sums.items()
+            if number in names
+            and ns <= SHORT_NS * count
+            and leaf_of_kernel(names[number].name) in _PRODUCTS
+        )
+        return count / max(1.0, self.tree.steps / max(1, self.tree.devices))
 
     @property
     def short_kernels(self) -> float:
@@ -256,6 +275,16 @@ def fused_elementwise(step: _Step) -> float:
     return max(0.6 * elementwise, FUSED_AWAY * step.short_kernels)
 
 
+SMALL_PRODUCTS = 300
+"""Matrix products of up to SHORT_NS a step from which one call may do what a loop does, such as a
+recurrent net's cell or experts one by one: 1,100 and 1,400 of them in two nets, 2,000 of a mixture
+of experts; 200 in a fine-tuned BERT."""
+
+ONE_CALL = "one call for the loop (cuDNN's RNN, torch.bmm)"
+ONE_CALL_BUSY = (0.2, 0.9)
+"""Part of the kernels' time that one call saves at least and at most: 0.7 in `char_gru`."""
+
+
 def _launch(step: _Step, share: float) -> GainForecast:
     """CUDA graphs, or fewer launches."""
     advice = launch_advice(step.analysis)
@@ -265,33 +294,39 @@ def _launch(step: _Step, share: float) -> GainForecast:
         operations = step.tree.operations / max(1, step.tree.steps)
         kernels = step.tree.kernels_share
         woken = [min(share, operations * ns / mean_ns) for ns in WAKING_NS]
-        return GainForecast(gain_of(0.8 * min(kernels, share) + woken[0], kernels + woken[1]))
+        gains = gain_of(0.8 * min(kernels, share) + woken[0], kernels + woken[1])
+        return GainForecast(gains, model="blocked")
     if advice == GRAPHS_IN_USE:
-        return GainForecast(gain_of(0.3 * share, share))
+        return GainForecast(gain_of(0.3 * share, share), model="replays")
     elementwise = step.share(Leaf.ELEMENTWISE, Leaf.ELEMENTWISE_CHAIN)
     if advice == ONE_BY_ONE:
         least, most = (min(part, 1.0) for part in optimizer_launches(step.analysis))
         of_least, of_most = (part * elementwise for part in OPTIMIZER_FUSED)
         others = step.share(Leaf.DEPENDENCY, Leaf.HOST)
-        return GainForecast(
-            gain_of(0.9 * least * share + of_least, most * share + of_most + FOLLOWS * others)
-        )
+        gains = gain_of(0.9 * least * share + of_least, most * share + of_most + FOLLOWS * others)
+        return GainForecast(gains, model="by tensor")
     least_gap, most_gap = step.gaps
     # A replay is one call: whatever the CPU did between launches goes, but for waits.
     calls = step.share(Leaf.HOST, Leaf.ALLOCATION, Leaf.CUDA, Leaf.DEPENDENCY)
     if advice == COMPILE_WHOLE:
         # One program in place of single operators: most of what they write goes, too.
         fused = max(elementwise, FUSED_AWAY * step.short_kernels)
-        return GainForecast(gain_of(share - most_gap, 0.98 * step.idle + 0.9 * fused))
+        gains = gain_of(share - most_gap, 0.98 * step.idle + 0.9 * fused)
+        return GainForecast(gains, model="operators")
     if (loop := share_of_loop(step.analysis)) is not None:
         # What other lines launch stays.
         also = FOLLOWS * step.share(Leaf.DEPENDENCY) + loop * (calls + fused_elementwise(step))
-        return GainForecast(gain_of(0.7 * loop * share, loop * share + also))
+        model = "waits" if has_waits(advice) else "by tensor"
+        return GainForecast(gain_of(0.7 * loop * share, loop * share + also), model=model)
     least = share + 0.5 * calls - most_gap - step.slower
     # What lies in many small kernels is less in few larger ones.
     fused = max(0.6 * elementwise, FUSED_AWAY * step.short_kernels)
-    most = share + calls + FOLLOWS * step.share(Leaf.SYNC) + fused - least_gap
-    return GainForecast(gain_of(least, most))
+    idle = share + calls + FOLLOWS * step.share(Leaf.SYNC)
+    gains = gain_of(least, idle + fused - least_gap)
+    if step.small_products >= SMALL_PRODUCTS:
+        few, many = (part * step.tree.kernels_share for part in ONE_CALL_BUSY)
+        gains += gain_of(share + 0.5 * calls + few, idle + many, ONE_CALL)
+    return GainForecast(gains, model="waits" if has_waits(advice) else "graph")
 
 
 _OF_CHECKS = (Leaf.SYNC, Leaf.LAUNCH, Leaf.HOST)

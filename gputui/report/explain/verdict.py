@@ -227,7 +227,7 @@ def _finding(
     scope, time = in_words(tree, [leaf])
     if leaf is Leaf.RANK:
         cause = _of_ranks(analysis.run, cause)
-    gains, unknown = forecast(analysis, tree, leaf, share)
+    gains, unknown, model = forecast(analysis, tree, leaf, share)
     sentence = cause.sentence.format(
         share=f"{100 * tree.share(ns):.0f} %",
         scope=scope,
@@ -248,6 +248,7 @@ def _finding(
         recoverable=recoverable,
         gains=gains,
         gain_unknown=unknown,
+        model=model,
         evidence=evidence(analysis, tree, leaf),
         place=place_of(analysis, leaf),
     )
