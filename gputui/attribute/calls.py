@@ -80,6 +80,7 @@ class _Run:
     calls: Slots
     correlations: UInt32s
     newest_ns: int
+    oldest_sequence: int
     has_driver_calls: bool
 
 
@@ -95,20 +96,21 @@ class CallWindow:
     @property
     def oldest_sequence(self) -> int:
         """Calls with a lower number have been dropped."""
-        return min((int(run.calls["sequence"].min()) for run in self._runs[:1]), default=0)
+        return self._runs[0].oldest_sequence if self._runs else 0
 
     def add(self, calls: Slots, now_ns: int) -> None:
         """Add calls, in order of arrival."""
         if not len(calls):
             return
-        self._push(calls, now_ns)
+        self._push(calls, now_ns, int(calls["sequence"][0]))
         while len(self._runs) > 1:
             older, newer = self._runs[-2], self._runs[-1]
             total = len(older.calls) + len(newer.calls)
             if len(older.calls) > 2 * len(newer.calls) or total > _RUN_CALLS:
                 break
             del self._runs[-2:]
-            self._push(stack((older.calls, newer.calls)), newer.newest_ns)
+            both = stack((older.calls, newer.calls))
+            self._push(both, newer.newest_ns, older.oldest_sequence)
         total = sum(len(run.calls) for run in self._runs)
         while self._runs and (total > WINDOW_CALLS or self._runs[0].newest_ns < now_ns - WINDOW_NS):
             total -= len(self._runs.pop(0).calls)
@@ -171,12 +173,13 @@ class CallWindow:
             yield run, places, rest[hit]
             rest = rest[~hit]
 
-    def _push(self, calls: Slots, now_ns: int) -> None:
+    def _push(self, calls: Slots, now_ns: int, oldest: int) -> None:
         correlations = calls["correlation"].copy()
         if (correlations[1:] < correlations[:-1]).any():
             order = np.argsort(correlations, kind="stable")
             calls, correlations = pick(calls, order), correlations.take(order)
-        self._runs.append(_Run(calls, correlations, now_ns, not calls["runtime"].all()))
+        has_driver_calls = not calls["runtime"].all()
+        self._runs.append(_Run(calls, correlations, now_ns, oldest, has_driver_calls))
 
 
 def _firsts(places: Int64s) -> tuple[Int64s, Int64s]:
@@ -203,14 +206,56 @@ MAX_NAMES = 4096
 MAX_SECONDARY = 500_000
 """Ranges of other domains kept around calls for operations still to come."""
 
-SECONDARY = np.dtype(
-    [("sequence", "i8"), ("instance", "i8"), ("node", "i8"), ("start_end", "?"),
-     ("only_start_end", "?"), ("repeated", "?")]
-)  # fmt: skip
+SECONDARY = np.dtype([
+    ("instance", "i8"), ("node", "i8"), ("start_end", "?"), ("only_start_end", "?"),
+    ("repeated", "?"),
+], align=True)  # fmt: skip
 """The innermost range of another domain around a call, or a Start/End range: then whether the call
 lies only in ranges of that style and this is the first, and whether an earlier one around it
 belongs to the same node.
 """
+
+
+class SecondaryRanges:
+    """The ranges around calls other than the one that each counts in, in order of the calls."""
+
+    def __init__(self) -> None:
+        self._sequences = np.empty(0, np.int64)
+        self._rows = np.empty(0, SECONDARY)
+        self._first = self._last = 0
+        """What is kept; behind it is room, for copying all of it with each batch was a twentieth of
+        the time that a report took."""
+
+    def __len__(self) -> int:
+        return self._last - self._first
+
+    def around(self, sequences: Int64s) -> tuple[Slots, Int64s]:
+        """The ranges around these calls, and which of `sequences` each belongs to."""
+        kept = self._sequences[self._first : self._last]
+        left = np.searchsorted(kept, sequences, side="left")
+        counts = np.searchsorted(kept, sequences, side="right") - left
+        rows = np.repeat(np.arange(len(sequences)), counts)
+        offsets = np.arange(len(rows)) - np.repeat(np.cumsum(counts) - counts, counts)
+        return pick(self._rows[self._first : self._last], np.repeat(left, counts) + offsets), rows
+
+    def add(self, sequences: Int64s, rows: Slots, oldest: int) -> None:
+        """Those of newer calls, in their order; what is around calls before `oldest` goes."""
+        kept = slice(self._first, self._last)
+        self._first += int(np.searchsorted(self._sequences[kept], oldest))
+        if self._last + len(rows) > len(self._rows):
+            kept = slice(max(self._first, self._last - MAX_SECONDARY), self._last)
+            count = kept.stop - kept.start
+            for name, dtype in (("_sequences", np.dtype(np.int64)), ("_rows", SECONDARY)):
+                old = getattr(self, name)
+                new = np.empty(2 * (count + len(rows)), dtype)
+                new[:count] = old[kept]
+                setattr(self, name, new)
+            self._first, self._last = 0, count
+        end = self._last + len(rows)
+        self._sequences[self._last : end] = sequences
+        self._rows[self._last : end] = rows
+        self._first, self._last = max(self._first, end - MAX_SECONDARY), end
+
 
 # A driver call that may have been made by a runtime call: when it was read, and how many flushes
 # had ended by then.
@@ -256,7 +301,7 @@ class CudaCalls:
         self.intervals = LaunchIntervals()
         self._sequence = 0
         self.window = CallWindow()
-        self.secondary = np.empty(0, SECONDARY)
+        self.secondary = SecondaryRanges()
         self._done = ValueSums()
         self._nested = np.empty(0, _NESTED)
 
@@ -342,16 +387,8 @@ class CudaCalls:
         own = np.flatnonzero(calls["awaits"] & ~calls["inherited"])
         self._instances.await_operations(calls["instance"][own], change)
         if len(self.secondary):
-            secondary, _ = self.secondary_of(calls["sequence"][calls["awaits"]])
+            secondary, _ = self.secondary.around(calls["sequence"][calls["awaits"]])
             self._instances.await_operations(secondary["instance"], change)
-
-    def secondary_of(self, sequences: Int64s) -> tuple[Slots, Int64s]:
-        """The ranges of `secondary` around calls, and which of `sequences` each belongs to."""
-        left = np.searchsorted(self.secondary["sequence"], sequences, side="left")
-        counts = np.searchsorted(self.secondary["sequence"], sequences, side="right") - left
-        rows = np.repeat(np.arange(len(sequences)), counts)
-        offsets = np.arange(len(rows)) - np.repeat(np.cumsum(counts) - counts, counts)
-        return pick(self.secondary, np.repeat(left, counts) + offsets), rows
 
     def answer(self, calls: Slots) -> None:
         """The first operation of each of these calls has arrived: their ranges stop expecting
@@ -424,10 +461,8 @@ class CudaCalls:
             return
         around = np.zeros(total, SECONDARY)
         domains, ranges = np.split(around, [len(placement.secondary)])
-        domains["sequence"] = calls["sequence"][placement.secondary]
         domains["instance"] = placement.secondary_instances
         domains["node"] = placement.secondary_nodes
-        ranges["sequence"] = calls["sequence"][rows]
         ranges["instance"] = instances
         ranges["node"] = nodes
         ranges["start_end"] = True
@@ -437,7 +472,8 @@ class CudaCalls:
         _, first = np.unique(np.stack((rows, nodes)), axis=1, return_index=True)
         ranges["repeated"][first] = False
         calls["outside"][rows] = False
-        around = around[np.concatenate((new[placement.secondary], new[rows]))]
-        around = around[np.argsort(around["sequence"], kind="stable")]
-        kept = self.secondary[self.secondary["sequence"] >= self.window.oldest_sequence]
-        self.secondary = np.concatenate((kept, around))[-MAX_SECONDARY:]
+        of_calls = np.concatenate((placement.secondary, rows))
+        kept = np.flatnonzero(new[of_calls])
+        kept = kept[np.argsort(of_calls[kept], kind="stable")]
+        sequences = calls["sequence"][of_calls[kept]]
+        self.secondary.add(sequences, pick(around, kept), self.window.oldest_sequence)

@@ -414,7 +414,7 @@ class GpuOperations:
     ) -> None:
         if not len(self._calls.secondary):
             return
-        secondary, rows = self._calls.secondary_of(sequences)
+        secondary, rows = self._calls.secondary.around(sequences)
         if not len(secondary):
             return
         instances, nodes = secondary["instance"].copy(), secondary["node"].copy()
