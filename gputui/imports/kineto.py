@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from gputui.attribute.arrays import LATEST_NS, Bools, Int64s, Slots, run_starts
+from gputui.attribute.arrays import LATEST_NS, Bools, Int64s, Slots, pick, run_starts
 from gputui.base import VERSION
 from gputui.base.sanitize import sanitize
 from gputui.imports.kineto_columns import (
@@ -130,6 +130,7 @@ class KinetoReading(ImportedReading):
     def __init__(
         self,
         records: Slots,
+        order: Int64s,
         rows: RangeRows,
         memory: AllocationEvents,
         clock: Clock,
@@ -141,12 +142,14 @@ class KinetoReading(ImportedReading):
         *,
         summed: bool,
     ) -> None:
-        """`records` are calls and operations, in order of time on the trace's clock."""
+        """`records` are calls and operations on the trace's clock, `order` the rows in order of
+        time. Of what a trace holds no second copy is made."""
         super().__init__(clock, texts, trace, shapes, summed=summed)
         self._ranges = RangeRecords(clock.base_ns)
-        self._rows = rows.pick(np.argsort(rows.start, kind="stable"))
+        self._rows, self._row_order = rows, np.argsort(rows.start, kind="stable")
         self._next_row = 0
-        self._records = records
+        self._records, self._order = records, order
+        self._starts = records["start"][order].astype(np.int64)
         self._memory = list(memory.devices())
         self._next = 0
         self._process = facts
@@ -156,17 +159,17 @@ class KinetoReading(ImportedReading):
         # A tick of 5.6 million ranges held 600,000 open instances until its end, and took 12 of 210
         # s.
         later = self._next + ROWS_AT_ONCE
-        return min(tick, int(self._records["start"][later])) if later < len(self._records) else tick
+        return min(tick, int(self._starts[later])) if later < len(self._starts) else tick
 
     def _records_until(self, until: int) -> Sequence[tuple[Slots, Int64s]]:
         first, self._next_row = (
             self._next_row,
-            int(np.searchsorted(self._rows.start, until, side="right")),
+            int(np.searchsorted(self._rows.start, until, "right", self._row_order)),
         )
-        begun = self._rows.pick(slice(first, self._next_row))
+        begun = self._rows.pick(self._row_order[first : self._next_row])
         ranges, _ = self._ranges.records_until(until, begun)
-        end = int(np.searchsorted(self._records["start"], until, side="right"))
-        records = self._records[self._next : end].copy()
+        end = int(np.searchsorted(self._starts, until, side="right"))
+        records = pick(self._records, self._order[self._next : end])
         self._next = end
         for side in ("start", "end"):
             moments = records[side].astype(np.int64) + self._clock.base_ns
@@ -202,10 +205,10 @@ class KinetoReading(ImportedReading):
 # memsets become the records the capture library would have written, and go through the same
 # attribution. Python functions, flows and the projections that Kineto computed are not read.
 
-# 2001: a trace that ends before has no date.
-ROWS_AT_ONCE = 1 << 17
+ROWS_AT_ONCE = 1 << 15
 """Calls and operations that become records of the library at once."""
 
+# 2001: a trace that ends before has no date.
 _LONG_AGO_NS = 10**18
 
 MAX_GPUS = 256
@@ -231,9 +234,10 @@ class KinetoTrace:
             events = TraceEvents(stream)
             self.damage = self._read(events)
         self.skipped = events.skipped + self._table.skipped
-        self._records, self._rows = self._table.records, as_rows(self._table.ranges)
+        self._records, self._order = self._table.take_records()
+        self._rows = as_rows(self._table.ranges)
         starts, ends = self._records["start"], self._records["end"]
-        moments = [int(starts[0]), int(ends.max())] if len(starts) else []
+        moments = [int(starts.min()), int(ends.max())] if len(starts) else []
         if len(self._rows.start):
             moments += [int(self._rows.start.min()), int(self._rows.end.max())]
         if not moments:
@@ -283,6 +287,7 @@ class KinetoTrace:
         )
         yield from KinetoReading(
             self._records,
+            self._order,
             self._rows,
             self._table.memory,
             self._clock,
@@ -324,8 +329,8 @@ class KinetoTrace:
 
     def _gpus(self, beside: TraceFacts) -> tuple[GpuFacts, ...]:
         """The devices that something ran on: traces list every one of the machine."""
-        operations = self._records[self._records["kind"] != RecordKind.API]
-        used = set(np.unique(operations["a"]).tolist())
+        devices = self._records["a"][self._records["kind"] != RecordKind.API]
+        used = set(np.unique(devices).tolist())
         return tuple(
             GpuFacts(
                 index=number(gpu.id),

@@ -9,12 +9,12 @@ from array import array
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from decimal import Decimal
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, BinaryIO, NamedTuple, cast
 
 import msgspec
 import numpy as np
 
-from gputui.attribute.arrays import Bools, Int64s, Slots, join
+from gputui.attribute.arrays import Bools, Int64s, Integers, Slots, join
 from gputui.base.decoding import json_decoder
 from gputui.base.sanitize import sanitize
 from gputui.imports.kineto_memory import OperatorMemory
@@ -440,14 +440,17 @@ class OperationTable:
             else:
                 self._records.append(self._as_records(kind, category == _DRIVER, of_category))
 
-    @property
-    def records(self) -> Slots:
-        """Calls and operations, in order of time; calls before what begins at once."""
-        records = join(self._records, SLOT)
-        self._records = []
-        order = np.lexsort((records["kind"] != RecordKind.API, records["start"]))
-        ordered: Slots = records[order]
-        return ordered
+    def take_records(self) -> tuple[Slots, Int64s]:
+        """Calls and operations as they came, and their order in time; calls before what begins at
+        once. They are not copied in that order: they are most of what is held of a trace."""
+        parts, self._records = self._records, []
+        records = np.empty(sum(map(len, parts)), SLOT)
+        last = len(records)
+        while parts:
+            part = parts.pop()
+            records[last - len(part) : last] = part
+            last -= len(part)
+        return records, np.lexsort((records["kind"] != RecordKind.API, records["start"]))
 
     @property
     def ranges(self) -> RangeEvents:
@@ -550,22 +553,24 @@ class OperationTable:
 class RangeEvents:
     """Ranges with both ends, as columns that grow."""
 
-    def __init__(self) -> None:
-        self._parts: list[tuple[Int64s, ...]] = [(np.empty(0, np.int64),) * 7]
+    # Start, end, thread, name, payload and its type, category: texts and threads fit into 32 bits.
+    _KINDS = (np.int64, np.int64, np.int32, np.int32, np.int64, np.int8, np.int32)
 
-    def __len__(self) -> int:
-        return sum(len(part[0]) for part in self._parts)
+    def __init__(self) -> None:
+        self._columns: list[list[Integers]] = [[] for _ in self._KINDS]
 
     def add(self, *columns: Int64s) -> None:
         """Add more: start, end, thread, name, payload and its type, and the number of the
         category's text or 0."""
-        self._parts.append(columns)
+        for parts, column, kind in zip(self._columns, columns, self._KINDS, strict=True):
+            parts.append(column.astype(kind))
 
     def columns(self) -> tuple[Int64s, ...]:
-        """Start, end, thread, name, payload and its type, category."""
-        if len(self._parts) > 1:
-            self._parts = [tuple(map(np.concatenate, zip(*self._parts, strict=True)))]
-        return self._parts[0]
+        """Start, end, thread, name, payload and its type, category; of integers that may be
+        narrower."""
+        for parts, kind in zip(self._columns, self._KINDS, strict=True):
+            parts[:] = [join(parts, kind)]
+        return cast("tuple[Int64s, ...]", tuple(parts[0] for parts in self._columns))
 
 
 class AllocationEvents:
