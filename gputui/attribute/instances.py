@@ -500,35 +500,44 @@ class RangeInstances:
         self.nesting.outgrown(join(self._closed[self._waiting :], np.int64))
         closed = join(self._closed, np.int64)
         everything = everything or self._closed_count > CLOSED_LIMIT
+        waited_ns = now_ns - self.closed_ns[self.rows(closed)]
+        # None can become ready in a later round that is not settled in the first: most still wait
+        # for the flushes after them.
+        left = np.flatnonzero(self._settled(closed, waited_ns, sees_gpu, everything))
         done: list[Int64s] = []
-        while len(closed):
-            rows = self.rows(closed)
-            ready = self.children[rows] <= 0
-            waited_ns = now_ns - self.closed_ns[rows]
-            if not everything and sees_gpu:
-                settled = (self.awaited[rows] <= 0) & (
-                    self.flushes - self.touched[rows] >= SETTLED_FLUSHES
-                )
-                ready &= settled | (waited_ns >= HORIZON_NS)
-            elif not everything:
-                ready &= waited_ns >= HOST_SETTLE_NS
+        while len(left):
+            ids, waits_ns = closed[left], waited_ns[left]
+            ready = self.children[self.rows(ids)] <= 0
+            ready &= self._settled(ids, waits_ns, sees_gpu, everything)
             if not ready.any():
                 # Inner ranges may never close if ranges of two domains cross.
-                forced = (waited_ns >= 2 * HORIZON_NS) | everything
+                forced = (waits_ns >= 2 * HORIZON_NS) | everything
                 if not forced.any():
                     break
-                levels = np.where(forced, self.level[rows], 0)
+                levels = np.where(forced, self.level[self.rows(ids)], 0)
                 ready = forced & (levels == levels.max())
-            ready &= self._placed(closed, ready, now_ns, everything)
+            ready &= self._placed(ids, ready, now_ns, everything)
             if not ready.any():
                 break
-            done.append(closed[ready])
-            self._give_to_parents(rows[ready])
-            closed = closed[~ready]
+            done.append(left[ready])
+            self._give_to_parents(self.rows(ids[ready]))
+            left = left[~ready]
+        finished = join(done, np.int64)
+        ids, closed = closed[finished], np.delete(closed, finished)
         self._closed = [closed] if len(closed) else []
         self._waiting = len(self._closed)
         self._closed_count = len(closed)
-        return self._release(join(done, np.int64))
+        return self._release(ids)
+
+    def _settled(self, ids: Int64s, waited_ns: Int64s, sees_gpu: bool, everything: bool) -> Bools:
+        """Of which instances no operation is waited for any longer."""
+        if everything:
+            return np.ones(len(ids), np.bool_)
+        if not sees_gpu:
+            return waited_ns >= HOST_SETTLE_NS
+        rows = self.rows(ids)
+        settled = self.flushes - self.touched[rows] >= SETTLED_FLUSHES
+        return (settled & (self.awaited[rows] <= 0)) | (waited_ns >= HORIZON_NS)
 
     def _placed(self, ids: Int64s, ready: Bools, now_ns: int, everything: bool) -> Bools:
         """Which of the ready instances have a settled place in the tree."""

@@ -222,7 +222,13 @@ class RangeRecords:
         phase = ~is_end | empty
         first = np.where(phase, -end, -start)
         second = np.where(is_end & ~empty, -number, 2 * number + is_end)
-        order = np.lexsort((second, first, phase, time))
+        order = np.argsort(time, kind="stable")
+        ordered = time[order]
+        is_same = np.flatnonzero(ordered[1:] == ordered[:-1])
+        ties = np.union1d(is_same, is_same + 1)
+        at_once = order[ties]
+        keys = (second[at_once], first[at_once], phase[at_once], time[at_once])
+        order[ties] = at_once[np.lexsort(keys)]
         return self._as_records(rows.pick(row[order]), time[order], is_end[order])
 
     def _as_records(self, rows: RangeRows, time: Int64s, is_end: Bools) -> tuple[Slots, Int64s]:

@@ -14,13 +14,14 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from gputui.attribute.arrays import LATEST_NS, Int64s, Slots
+from gputui.attribute.arrays import LATEST_NS, Int64s, KeyTable, Slots
 from gputui.attribute.records import NO_STRING
 from gputui.base.sanitize import sanitize
 from gputui.imports.nsys.database import Database, Selection, Stream
 from gputui.imports.nsys.table_pages import Rows
 from gputui.imports.reading import (
     ABSENT,
+    MAX_TEXTS,
     Clock,
     ImportedReading,
     LaunchShapes,
@@ -45,6 +46,7 @@ class Names(Texts):
         super().__init__()
         self._database = database
         self._of_ids: dict[int, int] = {}
+        self._ids = KeyTable(MAX_TEXTS)
 
     def of_id(self, identifier: int) -> int:
         """The number of the text with this id in StringIds."""
@@ -57,9 +59,9 @@ class Names(Texts):
 
     def of_ids(self, identifiers: Int64s) -> Int64s:
         """The numbers of the texts with these ids."""
-        different, inverse = np.unique(identifiers, return_inverse=True)
-        numbers = np.array([self.of_id(identifier) for identifier in different.tolist()], np.int64)
-        return numbers[inverse]
+        return self._ids.lookup(
+            identifiers, lambda identifier, _: self.of_id(identifier), lambda: MAX_TEXTS + 1
+        )
 
 
 # The ranges and marks of NVTX_EVENTS.
