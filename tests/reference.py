@@ -41,14 +41,9 @@ from gputui.render.prometheus import (
 )
 from gputui.render.traces import event_columns
 from gputui.report.schema import AnyColumn, TableSpec
-from gputui.report.summary_document import (
-    document_schema,
-    hosts_schema,
-    machine_schema,
-    summary_schema,
-)
 from gputui.report.tables import machine_tables, run_tables
 from gputui.trial.outcome import Outcome
+from tests.json_schemas import document_schema, hosts_schema, machine_schema, summary_schema
 
 DOCS = Path(gputui.__file__).parent / "docs"
 

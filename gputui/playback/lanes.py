@@ -186,20 +186,20 @@ class Lane:
             return []
         starts, ends = self.spans.starts, self.spans.ends
         long = first + np.flatnonzero(ends[first:last] - starts[first:last] >= least_ns)
-        found = [Box(row, 1, int(starts[row]), int(ends[row])) for row in long.tolist()]
-        at = int(np.searchsorted(self.runs, first, side="right")) - 1
+        boxes = [Box(row, 1, int(starts[row]), int(ends[row])) for row in long.tolist()]
+        succession = int(np.searchsorted(self.runs, first, side="right")) - 1
         until = int(np.searchsorted(self.runs, last, side="left"))
-        if at < 0 or until <= at:
-            return found
-        firsts = np.maximum(self.runs[at:until], first)
-        lasts = np.minimum(np.append(self.runs[at + 1 : until], last), last) - 1
+        if succession < 0 or until <= succession:
+            return boxes
+        firsts = np.maximum(self.runs[succession:until], first)
+        lasts = np.minimum(np.append(self.runs[succession + 1 : until], last), last) - 1
         several = (lasts > firsts) & (ends[lasts] - starts[firsts] >= least_ns)
         is_long = np.searchsorted(long, firsts) != np.searchsorted(long, lasts, side="right")
         for begin, end in zip(
             firsts[several & ~is_long].tolist(), lasts[several & ~is_long].tolist(), strict=True
         ):
-            found.append(Box(begin, end - begin + 1, int(starts[begin]), int(ends[end])))
-        return sorted(found, key=lambda box: box.start_ns)
+            boxes.append(Box(begin, end - begin + 1, int(starts[begin]), int(ends[end])))
+        return sorted(boxes, key=lambda box: box.start_ns)
 
     def row_at(self, moment_ns: float) -> int:
         """The row that goes on at a moment, else the nearest."""
@@ -310,15 +310,15 @@ def open_kept(session: Session, run: Run, step: KeptStep) -> TracedLanes:
         )
 
     made = _Lanes(session, run)
-    operations = [one for kept in run.step_operations.values() for one in kept if touches(one)]
+    operations = [kept for steps in run.step_operations.values() for kept in steps if touches(kept)]
     made.add_records(KeptTrace(operations), 0)
-    with_operations = {one.process for one in operations}
+    with_operations = {kept.process for kept in operations}
     for lanes in filter(touches, run.step_lanes):
         made.add_parts(lanes, with_streams=lanes.process not in with_operations)
     for timeline in filter(touches, run.steps.values()):
         if timeline.process not in with_operations:
             made.add_timeline(timeline)
-    return made.done(sum(one.left_out for one in operations), step)
+    return made.done(sum(kept.left_out for kept in operations), step)
 
 
 class _Columns:
@@ -358,7 +358,7 @@ def _merged(starts: Ints, ends: Ints) -> Spans:
 
 
 class _Lanes:
-    """Makes lanes of columns."""
+    """Makes lanes of columns of records, and of what is known of kept steps."""
 
     def __init__(self, session: Session, run: Run) -> None:
         self._session = session
@@ -410,8 +410,9 @@ class _Lanes:
             bounds = _bounds(step, max(1, len(ink)))
             starts, took = bounds[:-1], np.diff(bounds) * np.array([*ink, 0.0][: len(bounds) - 1])
             names = np.full(len(starts), self._number("work on the GPU", "other"))
-            lane = self._lane(LaneKind.BUSY, _of(starts, starts + took.astype(np.int64), names),
-                              np.flatnonzero(took > 0), process, number, device=device)  # fmt: skip
+            columns = _unnumbered(starts, starts + took.astype(np.int64), names)
+            lane = self._lane(LaneKind.BUSY, columns, np.flatnonzero(took > 0), process, number,
+                              device=device)  # fmt: skip
             if len(lane):
                 self._lanes.append(lane)
         for thread in step.threads:
@@ -436,8 +437,8 @@ class _Lanes:
                 words = _WORDS.get(leaf, LEAVES[leaf].label)
                 names.append(self._number(words + seen, LEAVES[leaf].key))
         if starts:
-            of = _of(np.array(starts), np.array(ends), np.array(names))
-            self._insert(self._lane(LaneKind.DOING, of, np.arange(len(starts)), *place))
+            spans = _unnumbered(np.array(starts), np.array(ends), np.array(names))
+            self._insert(self._lane(LaneKind.DOING, spans, np.arange(len(starts)), *place))
 
     def add_timeline(self, step: StepTimeline) -> None:
         """The ranges of a step, and what they launched."""
@@ -447,7 +448,7 @@ class _Lanes:
             if (node := self._run.ranges.get(span.range)) is not None
         ]
         starts = step.start_ns + np.array([min(span.start_ns, _LONG_NS) for span, _ in rows], int)
-        of = {
+        columns = {
             "start": starts,
             "end": starts + np.array([min(span.duration_ns, _LONG_NS) for span, _ in rows], int),
             "process": np.full(len(rows), step.process),
@@ -456,51 +457,44 @@ class _Lanes:
         is_gpu = np.array([span.lane == "gpu" for span, _ in rows], np.bool_)
         if is_gpu.any():
             names = [self._number(node.definition.name, "range") for _, node in rows]
-            lane = self._lane(LaneKind.PROJECTED, {**of, "name": np.array(names)},
+            lane = self._lane(LaneKind.PROJECTED, {**columns, "name": np.array(names)},
                               np.flatnonzero(is_gpu), step.process, 0)  # fmt: skip
             self._lanes.append(lane)
-        self.add_ranges({name: column[~is_gpu] for name, column in of.items()})
-
-    def _spans(
-        self, name: str, category_name: str, starts: Int64s, ends: Int64s
-    ) -> dict[str, Ints]:
-        names = np.full(len(starts), self._number(name, category_name))
-        return {"start": starts, "end": ends, "name": names, "range": np.zeros_like(names)}
+        self.add_ranges({name: column[~is_gpu] for name, column in columns.items()})
 
     def _insert(self, lane: Lane) -> None:
         """After what else is of its thread."""
         beside = [
-            at
-            for at, other in enumerate(self._lanes)
+            place
+            for place, other in enumerate(self._lanes)
             if other.kind in (LaneKind.RANGES, LaneKind.CALLS)
             and (other.process, other.number) == (lane.process, lane.number)
         ]
         self._lanes.insert(max(beside, default=len(self._lanes) - 1) + 1, lane)
 
-    def add_operations(self, of: Mapping[str, Ints]) -> None:
+    def add_operations(self, columns: Mapping[str, Ints]) -> None:
         """A lane for each stream of each device of each process."""
-        if not len(of["start"]):
+        if not len(columns["start"]):
             return
         # What an operation is, in one number: its kind, then a kernel's number, or what is copied.
-        what = of["name"].astype(np.int64)
-        is_memory = np.isin(of["kind"], _MEMORY)
-        what[is_memory] = (of["sub"].astype(np.int64) << 8 | of["destination_kind"])[is_memory]
-        what |= of["kind"].astype(np.int64) << 32
+        what = columns["name"].astype(np.int64)
+        is_memory = np.isin(columns["kind"], _MEMORY)
+        copied = columns["sub"].astype(np.int64) << 8 | columns["destination_kind"]
+        what[is_memory] = copied[is_memory]
+        what |= columns["kind"].astype(np.int64) << 32
         unique, inverse = np.unique(what, return_inverse=True)
-        names = np.array([self._operation(one) for one in unique.tolist()], np.int32)
-        of = {**of, "name": names[inverse.reshape(-1)]}
-        for (process, device), rows in _groups(of["process"], of["device"], of["start"]):
-            self._busy[process, device] = _merged(of["start"][rows], of["end"][rows])
+        names = np.array([self._operation(number) for number in unique.tolist()], np.int32)
+        columns = {**columns, "name": names[inverse.reshape(-1)]}
+        for (process, device), rows in _groups(columns, "process", "device"):
+            self._busy[process, device] = _merged(columns["start"][rows], columns["end"][rows])
         streams = [
-            self._lane(LaneKind.STREAM, of, rows, process, stream, device=device)
-            for (process, device, stream), rows in _groups(
-                of["process"], of["device"], of["stream"], of["start"]
-            )
+            self._lane(LaneKind.STREAM, columns, rows, process, stream, device=device)
+            for (process, device, stream), rows in _groups(columns, "process", "device", "stream")
         ]
         streams.sort(key=lambda lane: (lane.process, lane.device, -int(lane.spans.sums[-1])))
         self._lanes += streams
 
-    def add_ranges(self, of: Mapping[str, Ints]) -> None:
+    def add_ranges(self, columns: Mapping[str, Ints]) -> None:
         """A lane for each depth of each thread."""
         nodes = self._run.ranges
         most = max([0, *nodes]) + 1
@@ -512,23 +506,23 @@ class _Lanes:
                 threads[number], depths[number] = node.definition.thread, node.depth
                 names[number] = self._number(node.definition.name, "range")
                 is_known[number] = True
-        rows = np.flatnonzero((of["range"] < most) & is_known[np.minimum(of["range"], most - 1)])
-        of = {key: column[rows] for key, column in of.items()}
-        of |= {"thread": threads[of["range"]], "depth": depths[of["range"]],
-               "name": names[of["range"]]}  # fmt: skip
-        for (process, thread, depth), rows in _groups(
-            of["process"], of["thread"], of["depth"], of["start"]
-        ):
-            lane = self._lane(LaneKind.RANGES, of, rows, process, thread, depth=depth)
+        rows = np.flatnonzero(
+            (columns["range"] < most) & is_known[np.minimum(columns["range"], most - 1)]
+        )
+        columns = {key: column[rows] for key, column in columns.items()}
+        columns |= {"thread": threads[columns["range"]], "depth": depths[columns["range"]],
+               "name": names[columns["range"]]}  # fmt: skip
+        for (process, thread, depth), rows in _groups(columns, "process", "thread", "depth"):
+            lane = self._lane(LaneKind.RANGES, columns, rows, process, thread, depth=depth)
             self._lanes.append(lane)
 
-    def add_calls(self, of: Mapping[str, Ints], call_names: Mapping[int, str]) -> None:
+    def add_calls(self, columns: Mapping[str, Ints], call_names: Mapping[int, str]) -> None:
         """A lane for each thread, after its ranges."""
-        unique, inverse = np.unique(of["name"], return_inverse=True)
-        numbers = [self._number(call_names.get(one, "?"), "call") for one in unique.tolist()]
-        of = {**of, "name": np.array(numbers, np.int32)[inverse.reshape(-1)]}
-        for (process, thread), rows in _groups(of["process"], of["thread"], of["start"]):
-            self._insert(self._lane(LaneKind.CALLS, of, rows, process, thread))
+        unique, inverse = np.unique(columns["name"], return_inverse=True)
+        numbers = [self._number(call_names.get(number, "?"), "call") for number in unique.tolist()]
+        columns = {**columns, "name": np.array(numbers, np.int32)[inverse.reshape(-1)]}
+        for (process, thread), rows in _groups(columns, "process", "thread"):
+            self._insert(self._lane(LaneKind.CALLS, columns, rows, process, thread))
 
     def done(self, left_out: int, step: KeptStep | None = None) -> TracedLanes:
         """All of them, on one clock that begins with the first; of a step, with the first of its
@@ -547,9 +541,8 @@ class _Lanes:
             end = step.start_ns + min(step.duration_ns, _LONG_NS)
             end = max([end, *(last for _, last in its_own)])
         for lane in self._lanes:
-            for spans in {
-                id(one): one for one in (lane.spans, *lane.by_category.values())
-            }.values():
+            every = (lane.spans, *lane.by_category.values())
+            for spans in {id(spans): spans for spans in every}.values():
                 _move(spans, begin)
         for spans in self._busy.values():
             _move(spans, begin)
@@ -557,24 +550,24 @@ class _Lanes:
                            list(self._categories), self._category_of, self._busy,
                            left_out)  # fmt: skip
 
-    def _lane(self, kind: LaneKind, of: Mapping[str, Ints], rows: Int64s, process: int,
+    def _lane(self, kind: LaneKind, columns: Mapping[str, Ints], rows: Int64s, process: int,
               number: int, *, device: int = 0, depth: int = 0) -> Lane:  # fmt: skip
-        starts = of["start"][rows].astype(np.int64)
-        ends = np.maximum(starts, of["end"][rows].astype(np.int64))
-        names = of["name"][rows].astype(np.int32)
+        starts = columns["start"][rows].astype(np.int64)
+        ends = np.maximum(starts, columns["end"][rows].astype(np.int64))
+        names = columns["name"][rows].astype(np.int32)
         nothing = np.zeros(0, np.int64)
         lane = Lane(kind, process, number, device, depth, Spans(starts, ends), names,
-                    of["range"][rows].astype(np.int32),
-                    of["correlation"][rows] if "correlation" in of else nothing,
-                    of["bytes"][rows] if "bytes" in of else nothing)  # fmt: skip
+                    columns["range"][rows].astype(np.int32),
+                    columns["correlation"][rows] if "correlation" in columns else nothing,
+                    columns["bytes"][rows] if "bytes" in columns else nothing)  # fmt: skip
         categories = np.array(self._category_of, np.int16)[names]
         present = np.unique(np.array(self._category_of, np.int16)[np.unique(names)])
-        for one in present.tolist():
+        for present_category in present.tolist():
             if len(present) == 1:
-                lane.by_category[one] = lane.spans
+                lane.by_category[present_category] = lane.spans
             else:
-                chosen = categories == one
-                lane.by_category[one] = Spans(starts[chosen], ends[chosen])
+                chosen = categories == present_category
+                lane.by_category[present_category] = Spans(starts[chosen], ends[chosen])
         return lane
 
     def _operation(self, what: int) -> int:
@@ -588,24 +581,26 @@ class _Lanes:
         text = kernel.name if kernel is not None else "?"
         return self._number(text, category(text) if kernel is not None else "other")
 
-    def _number(self, name: str, of: str) -> int:
+    def _number(self, name: str, its_category: str) -> int:
         """The number of a name, which is of one category."""
         number = self._names.get(name)
         if number is None:
             number = self._names[name] = len(self._names)
-            self._category_of.append(self._categories.setdefault(of, len(self._categories)))
+            self._category_of.append(
+                self._categories.setdefault(its_category, len(self._categories))
+            )
         return number
 
 
-def _of(starts: Int64s, ends: Int64s, names: Ints) -> dict[str, Ints]:
+def _unnumbered(starts: Int64s, ends: Int64s, names: Ints) -> dict[str, Ints]:
     return {"start": starts, "end": ends, "name": names, "range": np.zeros_like(names)}
 
 
-def _bounds(step: StepLanes, parts: int) -> Int64s:
+def _bounds(step: StepLanes, count: int) -> Int64s:
     """Those of a step in equal parts; of a damaged file it may have any length."""
-    each, rest = divmod(min(step.duration_ns, _LONG_NS), parts)
-    numbers = np.arange(parts + 1, dtype=np.int64)
-    bounds: Int64s = step.start_ns + each * numbers + rest * numbers // parts
+    each, rest = divmod(min(step.duration_ns, _LONG_NS), count)
+    numbers = np.arange(count + 1, dtype=np.int64)
+    bounds: Int64s = step.start_ns + each * numbers + rest * numbers // count
     return bounds
 
 
@@ -623,12 +618,12 @@ def _move(spans: Spans, begin_ns: int) -> None:
     spans.ends -= begin_ns
 
 
-def _groups(*columns: Ints) -> list[tuple[tuple[int, ...], Int64s]]:
-    """Rows by all columns but the last, in its order."""
-    *keys, order_by = columns
-    if not len(order_by):
+def _groups(columns: Mapping[str, Ints], *names: str) -> list[tuple[tuple[int, ...], Int64s]]:
+    """Rows that are equal in the columns of these names, in the order of their starts."""
+    if not len(columns["start"]):
         return []
-    order = np.argsort(order_by, kind="stable")  # in order already, for the most part
+    keys = [columns[name] for name in names]
+    order = np.argsort(columns["start"], kind="stable")  # in order already, for the most part
     for column in reversed(keys):
         if (column != column[0]).any():
             order = order[np.argsort(column[order], kind="stable")]

@@ -14,9 +14,10 @@ from gputui.render import formats
 from gputui.report.comparable import Subject
 from gputui.report.compare import compare
 from gputui.report.machine_now import machine_document
-from gputui.report.summary_document import rows_schema, summary_document
+from gputui.report.summary_document import summary_document
 from gputui.report.tables import run_tables
 from gputui.state import Session
+from tests.json_schemas import rows_schema
 from tests.reference import DOCS, reference_files, schemas
 from tests.schemas_for_tests import check
 from tests.sessions_for_tests import loaded_once
