@@ -130,12 +130,12 @@ class KeptOperations:
         return kept
 
     def _begin(self, steps: Sequence[StepLanes], now_ns: int) -> None:
-        known = [step for step in steps if step.start_ns >= self._known_ns]
-        if not known:
+        whole = [step for step in steps if step.start_ns >= self._known_ns]
+        if not whole:
             return
-        chosen = {id(step): step for step in (known[-1], max(known, key=_length_ns))}
-        parts = list(self._parts)
-        begun = [each for step in chosen.values() if (each := _begun(step, parts)) is not None]
+        chosen = {id(step): step for step in (whole[-1], max(whole, key=_length_ns))}
+        held = list(self._parts)
+        begun = [each for step in chosen.values() if (each := _begun(step, held)) is not None]
         if begun:
             self._settling += begun
             self._open_ns = now_ns
@@ -150,13 +150,13 @@ class KeptOperations:
         self._due_ns = max(now_ns + at_least_ns, self._began_ns + allowed_ns)
 
 
-def _settled(of: _Settling, names: Mapping[int, str], now_ns: int) -> StepOperations:
-    ranges = np.concatenate(of.ranges)
+def _settled(step_kept: _Settling, names: Mapping[int, str], now_ns: int) -> StepOperations:
+    ranges = np.concatenate(step_kept.ranges)
     order = np.argsort(ranges["start"] - ranges["end"], kind="stable")
     chosen = ranges[order[:MOST_OF_A_KIND]]
-    left_out = of.left_out + len(ranges) - len(chosen)
-    records = np.concatenate((of.operations, of.calls, chosen))
-    return pack(replace(of.step, time_ns=now_ns), records, names, left_out)
+    left_out = step_kept.left_out + len(ranges) - len(chosen)
+    records = np.concatenate((step_kept.operations, step_kept.calls, chosen))
+    return pack(replace(step_kept.step, time_ns=now_ns), records, names, left_out)
 
 
 def _length_ns(step: StepLanes) -> int:
@@ -167,20 +167,20 @@ def _end_ns(step: StepLanes) -> int:
     return step.start_ns + step.duration_ns
 
 
-def _within(parts: Sequence[Slots], first_ns: int, end_ns: int) -> Slots:
-    """Records that went on between two moments; most parts lie beside them."""
+def _within(batches: Sequence[Slots], first_ns: int, end_ns: int) -> Slots:
+    """Records that went on between two moments; most batches lie beside them."""
     inside = [np.zeros(0, TRACE)]
-    for part in parts:
+    for part in batches:
         touches = (part["start"] < end_ns) & (part["end"] > first_ns)
         if touches.any():
             inside.append(part[touches])
     return np.concatenate(inside)
 
 
-def _begun(step: StepLanes, parts: Sequence[Slots]) -> _Settling | None:
+def _begun(step: StepLanes, batches: Sequence[Slots]) -> _Settling | None:
     """A step with its operations and their calls, which are here when it has been kept."""
-    of_devices = [part for part in parts if part["kind"][0] in _OPERATIONS]
-    of_threads = [part for part in parts if part["kind"][0] == TraceKind.CALL]
+    of_devices = [part for part in batches if part["kind"][0] in _OPERATIONS]
+    of_threads = [part for part in batches if part["kind"][0] == TraceKind.CALL]
     operations = _within(of_devices, step.start_ns, _end_ns(step))
     if not len(operations):
         return None

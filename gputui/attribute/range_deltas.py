@@ -109,8 +109,8 @@ class RangeDeltas:
         host = dict(self._durations.take(collection.exact_values))
         projected = dict(self._projected.take(collection.exact_values))
         # Without anything else, operations and children are not worth a delta.
-        told = [number for number, name in enumerate(_SUMS) if name in _TOLD]
-        nodes = {*host, *projected, *payloads, *np.flatnonzero(sums[told].any(axis=0)).tolist()}
+        kept = [number for number, name in enumerate(_SUMS) if name in _TOLD]
+        nodes = {*host, *projected, *payloads, *np.flatnonzero(sums[kept].any(axis=0)).tolist()}
         columns = dict(zip(_SUMS, sums.tolist(), strict=True))
         deltas = tuple(
             RangeDelta(
@@ -296,11 +296,11 @@ class KernelsOfRanges:
         self._generations = self._instances.generation[self._known >> _KERNEL_BITS]
 
 
-def _are_among(known: Int64s, rows: Int64s) -> Bools:
+def _are_among(members: Int64s, rows: Int64s) -> Bools:
     """Which of `rows` are among others that are sorted; `np.isin` would sort, or hash, all."""
-    if not len(known):
+    if not len(members):
         return np.zeros(len(rows), np.bool_)
-    among: Bools = known[np.minimum(np.searchsorted(known, rows), len(known) - 1)] == rows
+    among: Bools = members[np.minimum(np.searchsorted(members, rows), len(members) - 1)] == rows
     return among
 
 

@@ -400,7 +400,7 @@ class TracedProcess:
             self._trace,
             None
             if counted is None
-            else lambda found: counted(found._replace(ranges=nodes.number[found.ranges])),
+            else lambda those: counted(those._replace(ranges=nodes.number[those.ranges])),
         )
         self.threads = ThreadNames(number, strings, thread_name, thread_priority)
         self.resources = Resources(number, strings)

@@ -418,9 +418,9 @@ def _icicle(session: Session, run: Run) -> Iterator[str]:
             if size >= _LEAST_BOX:
                 pending.append((inside, depth + 1, left, size))
             left += size
-    of = f"a step, the mean of {units.count(steps)}" if steps > 1 else "all that was recorded"
+    time_of = f"a step, the mean of {units.count(steps)}" if steps > 1 else "all that was recorded"
     yield f"<h2>{escape(whole.name)} from above</h2><p class='note'>As wide as it took on the GPU, "
-    yield f"busy or idle (hatched): {escape(of)}.</p>"
+    yield f"busy or idle (hatched): {escape(time_of)}.</p>"
     yield f"<div class='icicle' style='height:{(deepest + 1) * _BOX_REM:.2f}rem'>"
     yield from boxes
     yield "</div>"

@@ -142,9 +142,9 @@ def _not_comparable(comparison: Comparison, index: int, changed: str) -> Change:
         if len(values) == 2 and values[0] is not None and values[1] is not None:
             length = units.duration(values[1].amount)
             sides.append(f"a step of {name} is {values[0].amount:,.0f} operations in {length}")
-    parts = f": {', '.join(sides)}" if sides else ""
+    both = f": {', '.join(sides)}" if sides else ""
     sentence = (
-        f"{reason}{parts}; they have no step, no count of items and no kernels of the same size in "
+        f"{reason}{both}; they have no step, no count of items and no kernels of the same size in "
         "common. Shares, power and memory can be compared."
     )
     return Change(other.label, NOT_COMPARABLE, sentence, "", changed, None, None)

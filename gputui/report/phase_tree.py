@@ -65,8 +65,8 @@ class PhaseTree:
     def _shaped(self, node: Range) -> tuple[str, str]:
         """A range's name, and the shapes behind it that were asked for: these are not numbering."""
         name = node.definition.name
-        at = name.find(" [[") if self._has_shapes else -1
-        return (name, "") if at < 0 else (name[:at], name[at:])
+        place = name.find(" [[") if self._has_shapes else -1
+        return (name, "") if place < 0 else (name[:place], name[place:])
 
     def _grouped(self, parent: Phase | None, nodes: list[Range], raw: bool) -> list[Phase]:
         """The phases directly inside `parent`."""

@@ -295,15 +295,15 @@ def mean_of_kernels(session: Session, run: Run) -> list[Roof]:
     means = []
     for gpu, roofs in by_gpu.items():
         whole_ns = sum(roof.length_ns for roof in roofs)
-        known = [
+        with_peaks = [
             (roof.length_ns, roof.tensor_peak_percent, roof.memory_peak_percent)
             for roof in roofs
             if roof.tensor_peak_percent is not None and roof.memory_peak_percent is not None
         ]
-        known_ns = sum(row[0] for row in known)
+        known_ns = sum(row[0] for row in with_peaks)
         if known_ns and known_ns >= _LEAST_TOLD * whole_ns:
-            tensor = sum(ns * (percent or 0.0) for ns, percent, _ in known) / known_ns
-            memory = sum(ns * (percent or 0.0) for ns, _, percent in known) / known_ns
+            tensor = sum(ns * (percent or 0.0) for ns, percent, _ in with_peaks) / known_ns
+            memory = sum(ns * (percent or 0.0) for ns, _, percent in with_peaks) / known_ns
             means.append(
                 Roof(
                     "kernels",
@@ -401,14 +401,14 @@ def _over_shapes(
 ) -> tuple[float, float] | None:
     """A counter's rate over several launch shapes of a kernel, by their time, and half of its
     interval as if all errors were one, in `unit`; None where too little of the time is known."""
-    whole = known = rate = error = 0.0
+    whole_ns = counted_ns = rate = error = 0.0
     for row in rows:
-        whole += row.time_ns
+        whole_ns += row.time_ns
         values = row.rates[place : place + 1] + row.errors[place : place + 1]
         if len(values) == 2 and all(value is not None and isfinite(value) for value in values):
-            known += row.time_ns
+            counted_ns += row.time_ns
             rate += row.time_ns * (values[0] or 0.0)
             error += row.time_ns * (values[1] or 0.0)
-    if not known or known < _LEAST_TOLD * whole:
+    if not counted_ns or counted_ns < _LEAST_TOLD * whole_ns:
         return None
-    return unit * rate / known, unit * error / known
+    return unit * rate / counted_ns, unit * error / counted_ns

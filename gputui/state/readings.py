@@ -410,7 +410,7 @@ class Server(msgspec.Struct, eq=False):
     """Those in which requests waited."""
 
     def add(self, sample: ServerSample) -> None:
-        """Add a reading."""
+        """Add a reading of the engine's page of metrics."""
         self.engine = sample.engine or self.engine
         self.pid = sample.pid or self.pid
         self.reason = sample.unavailable_reason

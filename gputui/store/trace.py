@@ -481,15 +481,15 @@ def pack(step: StepLanes, records: Slots, call_names: Mapping[int, str],
     rows["duration"] = np.maximum(0, records["end"] - starts)
     refers: list[ReferredTo] = []
 
-    def refer(column: str, of: npt.NDArray[np.bool_], numbers: Any,
+    def refer(column: str, chosen: npt.NDArray[np.bool_], numbers: Any,
               made: Callable[[int], ReferredTo]) -> None:  # fmt: skip
-        every, places = np.unique(numbers[of], return_inverse=True)
+        every, places = np.unique(numbers[chosen], return_inverse=True)
         given = np.zeros(len(every), np.uint16)
         for place, number in enumerate(every.tolist()):
             if number and len(refers) < 0xFFFF:
                 refers.append(made(number))
                 given[place] = len(refers)
-        rows[column][of] = given[places.reshape(-1)]
+        rows[column][chosen] = given[places.reshape(-1)]
 
     kinds = records["kind"]
     is_kernel = np.isin(kinds, (TraceKind.KERNEL, TraceKind.GRAPH))
@@ -521,10 +521,10 @@ class KeptTrace:
 
     def __init__(self, steps: Sequence[StepOperations]) -> None:
         self.call_names: dict[int, str] = {}
-        parts = [self._unpacked(step) for step in steps]
-        every = np.concatenate([np.zeros(0, TRACE), *parts])
+        of_steps = [self._unpacked(step) for step in steps]
+        every = np.concatenate([np.zeros(0, TRACE), *of_steps])
         # A call that launched operations of two steps was kept with both.
-        self._records = np.unique(every) if len(parts) > 1 else every
+        self._records = np.unique(every) if len(of_steps) > 1 else every
 
     def __len__(self) -> int:
         return len(self._records)
@@ -554,7 +554,7 @@ class KeptTrace:
         names = self._call_numbers(step)
         kinds = rows["kind"]
         is_kernel = np.isin(kinds, (TraceKind.KERNEL, TraceKind.GRAPH))
-        for column, of, numbers in (
+        for column, chosen, numbers in (
             ("range", np.ones(len(rows), np.bool_), [each.range for each in step.refers]),
             ("name", is_kernel, [each.kernel for each in step.refers]),
             ("bytes", is_kernel, [each.shape for each in step.refers]),
@@ -562,8 +562,8 @@ class KeptTrace:
         ):
             # Numbers are the session's; those of a hostile file may be any.
             table = np.array([0, *((number or 0) & 0xFFFFFFFF for number in numbers)], np.int64)
-            places = rows[column][of].astype(np.int64)
-            records[column][of] = table[np.where(places < len(table), places, 0)]
+            places = rows[column][chosen].astype(np.int64)
+            records[column][chosen] = table[np.where(places < len(table), places, 0)]
         return records
 
     def _call_numbers(self, step: StepOperations) -> list[int | None]:

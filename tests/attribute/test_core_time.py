@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from gputui.attribute.reader import CaptureReader, CoreTime
+from gputui.attribute.local_collectives import CoreTime
+from gputui.attribute.reader import CaptureReader
 from gputui.inject.environment import library_path
 from gputui.model.events import AnyEvent, CaptureDelta
 from tests.attribute.capture_program import START_NS, Program

@@ -22,12 +22,12 @@ class _ServerRow(NamedTuple):
     """That a program used, 0 where several servers may share them."""
 
     def mean(self, gauge: str) -> float | None:
-        """Weighted by time."""
+        """The mean of a gauge, weighted by time."""
         values = self.server.gauges.get(gauge)
         return None if values is None else values.mean
 
     def most(self, gauge: str) -> float | None:
-        """The largest reading."""
+        """The largest reading of a gauge."""
         values = self.server.gauges.get(gauge)
         return None if values is None else values.maximum
 

@@ -476,15 +476,15 @@ def icicle_of_step(run: Run, tree: TimeTree | None) -> tuple[IciclePart, int]:
     causes = IciclePart("step" if tree.has_steps else whole.name)
     _add(causes, tree.leaves)
     _sum(causes)
-    of = tree.steps * tree.of_processes if tree.has_steps else tree.devices
-    return causes, max(1, round(of))
+    times = tree.steps * tree.of_processes if tree.has_steps else tree.devices
+    return causes, max(1, round(times))
 
 
 def _add(part: IciclePart, leaves: Mapping[Leaf, int]) -> None:
-    known = {one.leaf: one for one in part.parts if one.leaf is not None}
+    by_leaf = {inner.leaf: inner for inner in part.parts if inner.leaf is not None}
     for leaf, ns in leaves.items():
-        if leaf in known:
-            known[leaf].ns += ns
+        if leaf in by_leaf:
+            by_leaf[leaf].ns += ns
         else:
             part.parts.append(IciclePart(LEAVES[leaf].label, ns, leaf=leaf))
 
@@ -496,10 +496,10 @@ def _sum(whole: IciclePart) -> None:
     for part in order:
         order += part.parts
     for part in reversed(order):
-        part.parts = [one for one in part.parts if one.ns > 0]
-        part.parts.sort(key=lambda one: (one.leaf is not None, -one.ns if one.leaf else 0))
+        part.parts = [inner for inner in part.parts if inner.ns > 0]
+        part.parts.sort(key=lambda inner: (inner.leaf is not None, -inner.ns if inner.leaf else 0))
         if part.leaf is None:
-            part.ns = sum(one.ns for one in part.parts)
+            part.ns = sum(inner.ns for inner in part.parts)
 
 
 TABLES = (TIME, SHARED_GPUS, STEP_PROFILE)
