@@ -225,6 +225,9 @@ class GputuiApp(Visits):
     CSS_PATH = Path(__file__).with_name("style.tcss")
     TITLE = "gputui"
     ENABLE_COMMAND_PALETTE = False
+    # Text is copied by `y` and by the terminal's own selection. Textual's begins at whatever its
+    # last layout had under the mouse: where that had just left the screen, a press ended gputui.
+    ALLOW_SELECT = False
     BINDINGS: ClassVar[list[BindingType]] = []
 
     def __init__(

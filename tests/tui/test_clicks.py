@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import pytest
+from textual.events import MouseDown
 from textual.widgets import DataTable
 
-from gputui.tui.dialogs.boxes import DetailsBox
+from gputui.tui.dialogs.boxes import DetailsBox, Frame
 from gputui.tui.views.phases import PhasesView
 from gputui.tui.views.steps import StepsView
+from gputui.tui.widgets.table import RecordTable
 from tests.conftest import DATA
 from tests.tui import scripted
 from tests.tui.conftest import Show
@@ -178,3 +181,29 @@ async def test_names_below_the_bar_lead_to_their_leaves(show: Show) -> None:
             await shown.pilot.click(view, offset=(view.drawn[y].index(text), y))
             await shown.settle()
             assert (shown.app.main.current, shown.app.main.view.cursor.key) == ("time", key)
+
+
+async def test_a_click_on_a_line_that_is_gone_does_nothing(show: Show) -> None:
+    """It ended the screen: phases closed between a click and its message."""
+    async with show([recorded(SLOW)], (120, 40)) as shown:
+        await shown.press("4")
+        view = shown.app.main.view
+        view.post_message(RecordTable.Chosen(1000, 0))
+        await shown.settle()
+        assert shown.app.main.current == "phases"
+
+
+async def test_a_press_on_what_has_just_left_the_screen_does_nothing(show: Show) -> None:
+    """Textual's selection of text asked for the parent of what its last layout had there."""
+    async with show([recorded(SLOW)], (120, 40)) as shown:
+        await shown.press("?")
+        frame = shown.app.screen.query_one(Frame)
+        x, y = frame.region.offset
+        removed = frame.remove()
+        for _ in range(100):  # until it has been taken out, and nothing was laid out since
+            if frame.parent is not None:
+                await asyncio.sleep(0)
+        assert frame.parent is None
+        await shown.app.on_event(MouseDown(None, x, y, 0, 0, 1, False, False, False))
+        await removed
+        await shown.settle()

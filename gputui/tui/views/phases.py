@@ -429,6 +429,8 @@ class PhasesView(TableView):
 
     def on_record_table_chosen(self, message: RecordTable.Chosen) -> None:
         """Its mark opens or closes a phase."""
+        if message.line >= len(self.listed):  # it went after it was clicked
+            return
         row = self.listed[message.line]
         if row.has_children and 0 <= message.x - 2 * row.depth < 2:
             message.prevent_default()
