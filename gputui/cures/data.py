@@ -238,7 +238,7 @@ class ModulesOnGpu(Cure):
     answers = ("idle.host", "idle.input")
     result = ROUNDING
     change = "transform.to(device), and transform(x.to(device, non_blocking=True))"
-    advice = "on the GPU"
+    advice = "compute it on the GPU"
 
     def apply(self, torch: Any) -> Undo:
         if not torch.cuda.is_initialized():

@@ -21,6 +21,7 @@ from gputui.trial.runs import ProgramResult, RunInFolder, RunPlan, Steps, run_on
 from gputui.trial.sameness import Sameness
 from gputui.trial.statistics import (
     LEAST_GAIN,
+    LOOKS,
     MeasuredGain,
     block_step_ns,
     gain_of_pairs,
@@ -60,7 +61,13 @@ PROVEN = 1.5
 """The weight of the proof of all gains together where the budget is divided: see `run`."""
 
 HOPELESS_PAIRS = 8
-"""Pairs after which a cure that shows no gain gets no more of them."""
+"""Pairs after which a cure that shows no gain gets no more of them,"""
+EARLY_PAIRS = 3
+"""or where none of so many shows any: each is worth a second of somebody's budget."""
+
+NEAR = 1.1
+"""A gain in the middle of a few pairs from which they are continued beyond their part of the
+budget, until there are enough."""
 
 
 class Request(NamedTuple):
@@ -147,10 +154,10 @@ class Trials:
             else:
                 (constant if is_forecast else constant_too).append(each)
         phases: list[tuple[float, list[_Measured], Callable[[list[_Measured]], None]]] = [
-            (3.0, switched, self._switch),
+            (9.0, switched, self._switch),
             (9.0, constant, self._run_each),
             (PROVEN, self._measured, self._prove_together),
-            (2.0, ablations, self._ablate),
+            (4.0, ablations, self._ablate),
             (1.0, switched_too, self._switch),
             (1.0, constant_too, self._run_each),
         ]
@@ -249,6 +256,8 @@ class Trials:
             each.off_ns += steps.step_times(name, False)
             each.on_ns += steps.step_times(name, True)
             each.gain = gain_of_pairs(each.ratios, len(group))
+            if each.gain is None and _show_nothing(each.ratios):
+                each.why = f"none of {len(each.ratios)} pairs showed a gain"
             if each.candidate.cure.result != BOUND:
                 each.same = sameness.within_a_run(steps, name, each.candidate.cure.result)
 
@@ -444,7 +453,7 @@ class Trials:
     def _verdict(self, each: _Measured) -> Verdict:
         gain = each.gain
         if gain is None or each.failed:
-            return "not tried"
+            return "nothing" if _show_nothing(each.ratios) and not each.failed else "not tried"
         if each.candidate.cure.result == BOUND:
             return "bound" if gain.is_claimed else _undecided(gain)
         if gain.is_claimed:
@@ -512,7 +521,9 @@ class _Alternation:
         if steps is None:
             return ""  # loading takes what it takes
         self._began_s = self._began_s or seconds
-        if seconds - self._began_s > self._limit_s:
+        if seconds - self._began_s > self._limit_s and not any(
+            _is_near(self._before[name] + steps.ratios(name)) for name in self._kept
+        ):
             return PART_SPENT
         if steps.over:
             return steps.over
@@ -521,7 +532,9 @@ class _Alternation:
         still = set()
         for name in self._before:
             gain = gain_of_pairs(self._before[name] + steps.ratios(name), self._cures)
-            over = gain is not None and (gain.is_decided or _is_hopeless(gain))
+            over = (gain is not None and (gain.is_decided or _is_hopeless(gain))) or _show_nothing(
+                self._before[name] + steps.ratios(name)
+            )
             if name not in run.reader.not_applied and not over:
                 still.add(name)
         if not still:
@@ -588,6 +601,15 @@ def _is_decided(each: _Measured) -> bool:
 
 def _is_hopeless(gain: MeasuredGain) -> bool:
     return gain.pairs >= HOPELESS_PAIRS and gain.middle < LEAST_GAIN
+
+
+def _show_nothing(ratios: Sequence[float]) -> bool:
+    return len(ratios) >= EARLY_PAIRS and max(ratios) < LEAST_GAIN
+
+
+def _is_near(ratios: Sequence[float]) -> bool:
+    """Whether pairs that are too few yet show a gain."""
+    return 1 < len(ratios) < LOOKS[0] and median(ratios) > NEAR
 
 
 def _undecided(gain: MeasuredGain) -> Verdict:

@@ -94,8 +94,11 @@ COUNTED_S, LONGER = (2.0, 10.0), 1.5
 """for how long what it has is counted at first and at most, and how many times as long each time
 that nothing came again and again."""
 LEAST_CALLS = 4
-LAST_S, LATE = 0.5, 8.0
-"""What comes again and again was there so long ago at most, or as many times as long as usual."""
+LAST_S, LATE = 3.0, 8.0
+"""What comes again and again was there so long ago at most, or as many times as long as usual:
+programs compile for seconds between steps,"""
+GONE_S = 10.0
+"""and is a step no more after so long."""
 _HOOK = os.path.dirname(os.path.abspath(__file__))
 _INSTALLED = re.compile(r"/(site|dist)-packages/|/lib/python\d|^<")
 
@@ -109,12 +112,12 @@ class _Recurring:
         self.count = 0
         self.first_s = self.last_s = time.monotonic()
 
-    def goes_on(self) -> bool:
+    def goes_on(self, last_s: float = LAST_S) -> bool:
         """Whether it came often, and comes still: a loop before the one that trains has ended."""
         if self.count < LEAST_CALLS:
             return False
         interval_s = (self.last_s - self.first_s) / (self.count - 1)
-        return time.monotonic() - self.last_s < max(LAST_S, LATE * interval_s)
+        return time.monotonic() - self.last_s < max(last_s, LATE * interval_s)
 
     @property
     def order(self) -> tuple[int, bool, int]:
@@ -207,7 +210,7 @@ class _Functions(threading.Thread):
             return None
 
         undo = self._report((code,), None if jump else ended, ended if jump else None)
-        while step.goes_on() and not trial.has_begun:
+        while step.goes_on(GONE_S) and not trial.has_begun:
             time.sleep(0.25)
         if not trial.has_begun:
             undo()  # it was another loop
@@ -503,7 +506,12 @@ class TrialInProgram:
             return
         losses, count = self._losses[:], len(self._losses)
         self._losses.clear()
-        values = [float(f"{float(loss):.9g}") for loss in losses]
+        try:
+            # One copy for all of them: each takes some 10 µs.
+            read = self._torch.stack([loss.reshape(()) for loss in losses]).tolist()
+        except Exception:  # of several types, or devices
+            read = [float(loss) for loss in losses]
+        values = [float(f"{value:.9g}") for value in read]
         self._say({"losses": [self._losses_before, *map(_finite, values)]})
         self._losses_before += count
 
