@@ -289,6 +289,10 @@ def _title(run: Run) -> str:
     return f"{run.started.name} · run {run.started.run} · {took}{why}"
 
 
+PAUSES_SAY = 1.02
+"""How much longer than a steady step one is with the loop's pauses from which that is said."""
+
+
 def _time(run: Run, tree: TimeTree) -> Group:
     lines: Group = []
     if tree.has_steps:
@@ -296,6 +300,9 @@ def _time(run: Run, tree: TimeTree) -> Group:
         figures = [f"{units.duration(tree.step_mean_ns)} mean, {middle} median"]
         figures[0] += f", {units.duration(tree.step_ns.percentile(99))} p99"
         figures.append(f"{tree.program_steps:,} steady steps")
+        with_pauses_ns = tree.step_with_pauses_ns
+        if with_pauses_ns > PAUSES_SAY * tree.step_mean_ns:
+            figures.append(f"{units.duration(with_pauses_ns)} with pauses")
         lines.append(Line("step", "; ".join(figures)))
         if meaning := beside_benchmark(run, tree):  # which stands above
             lines.append(Line("", meaning))

@@ -67,9 +67,14 @@ BAR_COVERS = 0.25
 SETTLED_MARKS = 8
 """Marks after which it is clear what the steps go by."""
 
+SETTLED_NS = 3_000_000_000
+"""How long something that a loop may call several times in a turn has to be marked for that."""
+
 LOOP_NS = HELD_NS // 3
 """Longest usual turn of a loop that others lie in: of a longer one, an epoch, the inner ones are
 steps. Three turns are seen before anything is decided."""
+LOOP_TURNS = 3
+AHEAD_TURNS = 64
 LOOP_ALIKE = 2.0
 """Turns of a loop that others lie in are steps where two of three are within this factor of the
 usual one."""
@@ -127,29 +132,44 @@ def _of_source(source: StepSource, moments: dict[Site, Int64s]) -> Site | None:
     return min(heavy, key=lambda site: (len(moments[site]), site != heaviest))
 
 
-def _of_loops(moments: dict[Site, Int64s], depths: dict[Site, int]) -> Site | None:
+def _of_loops(
+    moments: dict[Site, Int64s], depths: dict[Site, int], chosen: Site | None
+) -> Site | None:
     """The loop whose turns are the steps: the outermost one of those that go on and whose turns are
-    alike and short enough; None where none is."""
+    alike and short enough, which it then stays; None where none is."""
+    deepest = max(depths[site] for site in moments)
     for depth in sorted({depths[site] for site in moments}):
         sites = [site for site in moments if depths[site] == depth]
-        newest = max(sites, key=lambda site: int(moments[site][-1]))
-        now_ns = int(moments[newest][-1])
-        # One after the other, a warm-up and the steps: it is over once the next took as long.
-        going_on = [
-            site
-            for site in sites
-            if now_ns - moments[site][-1] <= moments[site][-1] - moments[site][0]
-        ]
+        going_on = [site for site in sites if not _is_over(site, sites, moments, depth)]
+        if chosen in going_on:
+            return chosen
         site = max(going_on, key=lambda site: int(moments[site][-1] - moments[site][0]))
-        lengths = np.diff(moments[site])
-        usual_ns = float(np.median(lengths))
-        is_innermost = depth == max(depths[site] for site in moments)
-        if is_innermost:
-            return site
-        alike = (lengths <= LOOP_ALIKE * usual_ns) & (lengths >= usual_ns / LOOP_ALIKE)
-        if len(lengths) > 1 and usual_ns <= LOOP_NS and alike.mean() >= 2 / 3:
+        if depth == deepest or _are_steps(moments[site]):
             return site
     return None
+
+
+def _is_over(site: Site, sites: list[Site], moments: dict[Site, Int64s], depth: int) -> bool:
+    """Whether another loop of those as deep has taken over, as the steps do after a warm-up: at the
+    program's top once it turned a few times, inside of another loop, where an evaluation comes and
+    goes, once it took as long as this one."""
+    its = moments[site]
+    newest = max(sites, key=lambda site: int(moments[site][-1]))
+    after = moments[newest][moments[newest] > its[-1]]
+    if not depth:
+        return len(after) >= LOOP_TURNS
+    return bool(len(after) and after[-1] - its[-1] > its[-1] - its[0])
+
+
+def _are_steps(moments: Int64s) -> bool:
+    lengths = np.diff(moments)
+    # The first ones fill the queue of launches, which takes next to nothing.
+    lengths = lengths[min(AHEAD_TURNS, len(lengths) // 4) :]
+    if len(lengths) < LOOP_TURNS - 1:
+        return False
+    usual_ns = float(np.median(lengths))
+    alike = (lengths <= LOOP_ALIKE * usual_ns) & (lengths >= usual_ns / LOOP_ALIKE)
+    return usual_ns <= LOOP_NS and bool(alike.mean() >= 2 / 3)
 
 
 def _is_silent(source: StepSource, moments: Int64s, launched_ns: int) -> bool:
@@ -163,17 +183,28 @@ def _is_silent(source: StepSource, moments: Int64s, launched_ns: int) -> bool:
     return launched_ns - int(moments[-1]) > max(least_ns, steps * usual_ns)
 
 
-def _holds_alike(outer: Site, inner: Site, moments: dict[Site, Int64s]) -> bool:
+UPDATES = 16
+"""Updates up to which a turn of a loop is a step, as in reinforcement learning: more are an
+epoch."""
+
+
+def _holds_alike(loop: Site, inner: Site, moments: dict[Site, Int64s]) -> bool:
     """Whether the turns of a loop hold as many marks of something else each, and several."""
-    counts = np.diff(np.searchsorted(moments[inner], moments[outer]))
-    usual = int(np.median(counts)) if len(counts) > 1 else 0
-    return usual > 1 and bool((counts == usual).mean() >= 0.9)
+    counts = np.diff(np.searchsorted(moments[inner], moments[loop]))
+    is_token = inner.source == "token"
+    if len(counts) < (LOOP_TURNS if is_token else SETTLED_MARKS) - 1:
+        return False
+    usual = int(np.median(counts))
+    return usual > 1 and (is_token or usual <= UPDATES) and bool((counts == usual).mean() >= 0.9)
 
 
 def _is_as_good(chosen: Site, other: Site, moments: dict[Site, Int64s]) -> bool:
     """Whether another site speaks of the same steps, so that there is no reason to change."""
     counts = len(moments[chosen]), len(moments[other])
-    return chosen.source == other.source and abs(counts[0] - counts[1]) <= 0.1 * max(counts) + 1
+    return (
+        chosen.source == other.source != "loop"
+        and abs(counts[0] - counts[1]) <= 0.1 * max(counts) + 1
+    )
 
 
 class ProgramSteps:
@@ -304,9 +335,14 @@ class ProgramSteps:
         if self.chosen is None:
             return False
         marks = self._sites[self.chosen]
-        if self.chosen.source == "loop" and marks.depth:
-            return False  # the loop that this one lies in may have turned too seldom so far
-        return len(self._moments(marks)) >= SETTLED_MARKS
+        moments = self._moments(marks)
+        # A loop may call this several times in a turn, and have turned too seldom so far.
+        is_inside = any(site.source == "loop" for site in self._sites)
+        if self.chosen.source == "loop":
+            is_inside = marks.depth > 0
+        if is_inside and moments[-1] - moments[0] < SETTLED_NS:
+            return False
+        return len(moments) >= SETTLED_MARKS
 
     @property
     def micro_batches(self) -> int | None:
@@ -347,7 +383,7 @@ class ProgramSteps:
         for source in {site.source for site in moments}:
             its = {site: moments[site] for site in moments if site.source == source}
             site = (
-                _of_loops(its, {site: self._sites[site].depth for site in its})
+                _of_loops(its, {site: self._sites[site].depth for site in its}, self.chosen)
                 if source == "loop"
                 else _of_source(source, its)
             )
@@ -355,12 +391,11 @@ class ProgramSteps:
                 best[source] = site
         if not best:
             return None
-        if (
-            "token" in best
-            and "loop" in best
-            and _holds_alike(best["loop"], best["token"], moments)
-        ):
-            del best["token"]
+        if (loop := best.get("loop")) is not None:
+            for source in ("optimizer", "accelerate", "token"):
+                inner = best.get(source)
+                if inner is not None and _holds_alike(loop, inner, moments):
+                    del best[source]
         rank = min(_RANKS[source] for source in best)
         first = {source: site for source, site in best.items() if _RANKS[source] == rank}
         if "tqdm" in first and len(first) > 1:

@@ -187,6 +187,13 @@ class TimeTree:
         """Mean length of a step."""
         return self.step_ns.total / self.step_ns.count if self.step_ns.count else 0.0
 
+    @property
+    def step_with_pauses_ns(self) -> float:
+        """Mean length of a step in which the loop's pauses, each a step itself, are shared out."""
+        whole_ns = self.wall_ns + (0 if self.with_pauses else sum(self.paused.values()))
+        count = self.steps + self.pauses
+        return whole_ns / (count * self.of_processes) if count else 0.0
+
     def share(self, ns: float) -> float:
         """Of the wall time, 0 to 1."""
         return ns / self.wall_ns if self.wall_ns else 0.0

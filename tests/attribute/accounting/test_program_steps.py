@@ -8,6 +8,7 @@ from collections import Counter
 import pytest
 
 from gputui.model.events import MARKED_LENGTHS, STEP_SOURCES, CaptureDelta, Scope, StepMarks
+from gputui.report.explain.time_tree import time_tree
 from gputui.ring.layout import RecordKind
 from gputui.state import Session
 from tests.attribute.capture_program import MAIN, START_NS, Program, Traced
@@ -237,6 +238,62 @@ def test_the_turn_of_the_outermost_loop_is_the_step_not_what_it_calls_four_times
     assert sum(loop.steps for loop in steady) >= 50
     mean_ns = sum(loop.step_ns.total for loop in steady) / sum(loop.steps for loop in steady)
     assert abs(mean_ns - 40 * MS) < 0.02 * 40 * MS
+
+
+def _mean_ns(run):
+    """Of the steady steps of the newest loop."""
+    steady = [each for each in run.loops.values() if each.scope == Scope.STEADY]
+    newest = max(steady, key=lambda each: each.loop)
+    return newest.source, newest.step_ns.total / newest.steps, newest.steps
+
+
+def test_turns_that_run_ahead_of_the_gpu_and_inner_ones_as_many_leave_the_outer_loop_the_step():
+    """A stencil in CuPy: 50 of 150 turns fill the queue of launches, the inner loop is marked 128
+    times."""
+    program = Program()
+    steps = []
+    for n in range(150):
+        called = n * MS if n < 50 else (n - 50) * 34 * MS
+        records = [*_launches(program, n * 34 * MS, 60)]
+        if n < 64:
+            records += [_turn(program, 2 * n + part + 1, called + part * MS // 2, "run.py:7", 1)
+                        for part in (0, 1)]  # fmt: skip
+        steps.append([*records, _turn(program, n + 1, called + MS - 1000, "run.py:30", 0)])
+    source, mean_ns, count = _mean_ns(_run(program, steps, 8))
+    assert source == "loop"
+    assert count > 60
+    assert mean_ns > 15 * MS
+
+
+def test_a_warm_up_that_takes_longer_than_the_loop_after_it_is_over_when_that_turns():
+    program = Program()
+    steps = [
+        [*_launches(program, n * 20 * MS, 90),
+         _turn(program, n + 1 if n < 64 else n - 63, (n * 20 + 19) * MS,
+               "run.py:7" if n < 64 else "run.py:30", 0)]
+        for n in range(120)
+    ]  # fmt: skip
+    run = _run(program, steps, 8)
+    assert _mean_ns(run)[2] in range(45, 57)
+    tree = time_tree(run)
+    assert tree is not None
+    assert tree.steps == _mean_ns(run)[2], "not the warm-up, which does the same"
+
+
+@pytest.mark.parametrize(("updates", "turns", "expected"), [(8, 30, "loop"), (20, 10, "optimizer")])
+def test_several_updates_are_a_step_and_many_are_an_epoch(updates, turns, expected):
+    program = Program()
+    steps = []
+    for n in range(updates * turns):
+        at = n * 8 * MS
+        records = [*_launches(program, at + 1000, 80), _mark(program, n + 1, at + 7 * MS)]
+        if n % updates == updates - 1:
+            records.append(_turn(program, n // updates + 1, at + 7 * MS + 1000, "ppo.py:9", 0))
+        steps.append(records)
+    source, mean_ns, _ = _mean_ns(_run(program, steps))
+    assert source == expected
+    each_ns = 8 * MS * (updates if expected == "loop" else 1)
+    assert abs(mean_ns - each_ns) < 0.02 * each_ns
 
 
 def test_a_loop_over_epochs_is_no_step_and_one_over_texts_of_any_length_is_none():
