@@ -57,7 +57,7 @@ async def test_every_view_is_words_drawn_at_keys_and_for_news(show: Show) -> Non
         assert shown.text == quiet  # a reading is no news
 
         await shown.give(batches[at:-1])
-        assert shown.app.main.bottom.drawn[0].strip()
+        assert shown.lines[-1].strip()
         await shown.press("1")
         for key in ("2", "3", "4", "5", "6", "6", "7", "h", "escape", "colon", "escape", "1"):
             await shown.press(key)
@@ -71,4 +71,4 @@ async def test_every_view_is_words_drawn_at_keys_and_for_news(show: Show) -> Non
         assert line[x - view.content_region.x :].strip().split()[0].isupper()  # the verdict's word
 
         await shown.give(batches[-1:])
-        assert "done" in shown.app.main.bottom.drawn[0]
+        assert "done" in shown.lines[-1]

@@ -86,12 +86,17 @@ class Replay:
         if self.app.screen is not self.app.main:
             return "\n".join(strip.text for strip in self.app.screen._compositor.render_strips())
         views = [view for view in self.app.screen.query(LineView) if view.is_on_screen]
-        return "\n".join(line for view in views for line in view.drawn)
+        return "\n".join([line for view in views for line in view.drawn] + [self.bottom])
 
     @property
     def top(self) -> str:
         """The top bar."""
         return self.app.main.top.drawn[0]
+
+    @property
+    def bottom(self) -> str:
+        """What the bottom line says."""
+        return str(self.app.main.message.content)
 
     @property
     def stage(self) -> str | None:
@@ -197,13 +202,13 @@ async def test_what_is_jumped_to_is_said() -> None:
         first = next(moment for moment in moments if moment.kind == "phase")
         await replay.press("n")
         await replay.until(lambda: replay.playback.position_s > 0)
-        assert first.text in replay.app.main.bottom.drawn[0]
+        assert first.text in replay.bottom
         await replay.go("100%")
         await replay.until(lambda: "run done" in replay.top)
         await replay.press("n")
-        assert "no later change of phase" in replay.app.main.bottom.drawn[0]
+        assert "no later change of phase" in replay.bottom
         await replay.press("N")
-        assert "no later start, exit, alert or trouble" in replay.app.main.bottom.drawn[0]
+        assert "no later start, exit, alert or trouble" in replay.bottom
 
 
 async def test_the_speed_has_its_bounds() -> None:

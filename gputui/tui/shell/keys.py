@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -21,6 +22,11 @@ class Key:
     help: str
     group: str
     label: str = ""
+
+    def offered(self) -> Binding:
+        """As the footer shows it."""
+        name = self.shown.split()[0]
+        return Binding(named(self.shown), self.action, self.label, key_display=name)
 
 
 VIEWS = "Views"
@@ -189,13 +195,15 @@ def keys_of(replays: bool) -> list[Key]:
 
 
 _NAMES = {"Enter": "enter", "Esc": "escape", "Tab": "tab", "←": "left", "→": "right",
-          "↑": "up", "↓": "down", "?": "question_mark", "/": "slash", ":": "colon"}  # fmt: skip
+          "↑": "up", "↓": "down", "/": "slash"}  # fmt: skip
 
 
 def named(shown: str) -> str:
     """The name of a key as it is drawn, pressed once or twice; what is no key stays as it is."""
     words = set(shown.split())
     key = words.pop() if len(words) == 1 else shown
+    if len(key) == 1 and not key.isalnum():
+        return _NAMES.get(key) or unicodedata.name(key, key).lower().replace(" ", "_")
     return _NAMES.get(key, key)
 
 

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, ClassVar
 
 from textual import events
 from textual.app import ComposeResult, ScreenStackError
-from textual.widgets import ContentSwitcher
+from textual.binding import ActiveBinding
+from textual.widgets import ContentSwitcher, Static
 
 from gputui.tui.model import Model
 from gputui.tui.shell.commands import Commands
@@ -62,8 +63,8 @@ class ViewKeys(Commands):
     def __init__(self, model: Model) -> None:
         super().__init__(model)
         self._copy_hint = _IN_TMUX if os.environ.get("TMUX") else ""
-        self._message: tuple[str, str] | None = None
-        """What the bottom line says until the next key, and in which role."""
+        self._message: tuple[str, bool] | None = None
+        """What the bottom line says until the next key, and whether it is of a failure."""
 
     @property
     def view(self) -> View:
@@ -269,7 +270,8 @@ class MainScreen(ViewKeys):
         self.current = first
         self.top = TopBar(id="top")
         self.caption = CaptionBar(id="caption")
-        self.bottom = KeyBar(id="bottom")
+        self.bottom = KeyBar()
+        self.message = Static(id="message", markup=False)
         self.views: dict[str, View] = {}
         self.trail: list[str] = []
         """The views that Enter led from, in order."""
@@ -284,6 +286,8 @@ class MainScreen(ViewKeys):
         with self.holder:
             yield self._make(self.current)
         yield self.log_pane
+        self.message.display = False
+        yield self.message
         yield self.bottom
 
     @property
@@ -297,7 +301,7 @@ class MainScreen(ViewKeys):
         self.view.draw()
         if is_too_small(self.app.size):
             self.top.show([])
-            self.bottom.show([])
+            self.bottom.update([])
             return
         self.top.update(self.model, self.current)
         if self.gputui.tour is not None:
@@ -308,7 +312,7 @@ class MainScreen(ViewKeys):
 
     def say(self, text: str, *, bad: bool = False) -> None:
         """One line at the bottom until the next key."""
-        self._message = (text, "error" if bad else "good")
+        self._message = (text, bad)
         if self._is_topmost:
             self._draw_bottom()
 
@@ -414,8 +418,8 @@ class MainScreen(ViewKeys):
 
         if not self.query(FilterField) and self.bottom.is_attached:
             field = FilterField(self.view.needle)
-            self.bottom.display = False
-            await self.mount(field, after=self.bottom)
+            self.message.display = self.bottom.display = False
+            await self.mount(field, before=self.bottom)
             field.focus()
 
     async def on_filter_field_typed(self, message: FilterField.Typed) -> None:
@@ -426,9 +430,9 @@ class MainScreen(ViewKeys):
         self.draw()
 
     async def _end_filter(self) -> None:
-        if not self.bottom.display:
-            self.bottom.display = True
-            await self.query("FilterField").remove()
+        if fields := self.query("FilterField"):
+            await fields.remove()
+            self._draw_bottom()
 
     def action_palette(self) -> None:
         """Every action and view by name, phases, kernels and runs."""
@@ -545,10 +549,24 @@ class MainScreen(ViewKeys):
         return view
 
     def _draw_bottom(self) -> None:
-        if self._message is not None:
-            self.bottom.say(((f" {self._message[0]}", self._message[1]),))
+        if self.query("FilterField"):
+            return
+        said = self._message
+        self.message.display, self.bottom.display = said is not None, said is None
+        if said is not None:
+            text, is_bad = said
+            self.message.set_class(is_bad, "bad")
+            self.message.update(text)
         else:
             self.bottom.update(hinted(self.model, self.view, self.current, self.trail))
+
+    @property
+    def active_bindings(self) -> dict[str, ActiveBinding]:
+        """First those that do something here, for the footer; others say what they lack."""
+        offered = {one.key: ActiveBinding(self, one, True, "") for one in self.bottom.bindings()}
+        return offered | {
+            key: one for key, one in super().active_bindings.items() if key not in offered
+        }
 
     def on_called(self, message: Called) -> None:
         message.then()

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from typing import Any
 
 from rich.cells import cell_len
 from textual import events
+from textual.binding import Binding
+from textual.screen import Screen
+from textual.widgets import Footer
 
 from gputui.state import lasting_alerts
 from gputui.tui.model import Model
@@ -14,7 +18,7 @@ from gputui.tui.shell.keys import KEYS, REPLAY_KEYS, VIEWS, Key
 from gputui.tui.shell.views import GROUP_OF, GROUPS, TABS, Group, tab_texts
 from gputui.tui.source import JobElsewhere, Playback
 from gputui.tui.times import clock_text
-from gputui.tui.widgets.canvas import Row, Span, clip, fit, row_width
+from gputui.tui.widgets.canvas import Row, Span, fit, row_width
 from gputui.tui.widgets.line_view import LineView
 from gputui.tui.widgets.run import MARK
 from gputui.tui.widgets.view import View
@@ -249,30 +253,37 @@ class CaptionBar(Bar):
         self.show([((" ◆ ", "warn"), (what, "title"), (f"{gap}{who} ", "dim"))])
 
 
-class KeyBar(Bar):
-    """The keys available here, or one message until the next key."""
+class KeyBar(Footer):
+    """Textual's footer: the keys that do something here, as many as have room, with help and quit
+    always among them."""
+
+    def __init__(self) -> None:
+        super().__init__(id="bottom", show_command_palette=False, compact=True)
+        self.keys: list[Key] = []
 
     def update(self, keys: list[Key]) -> None:
-        """Show key hints, only complete ones; help and quit whatever else has room."""
-        spans: list[Span] = [(" ", "text")]
-        self._places = []
-        used = 1
-        reserved = sum(_hint_width(key) for key in keys if key.action in _ALWAYS)
-        for key in keys:
-            first = key.shown.split()[0]
-            size = _hint_width(key)
-            reserved -= size if key.action in _ALWAYS else 0
-            if used + size + reserved > self.size.width:
-                continue
-            self._places.append((used, used + size - 2, key.action))
-            spans += [(f"{first} ", "key"), (f"{key.label}  ", "dim")]
-            used += size
-        self.show([tuple(spans)])
+        """Offer others."""
+        if keys != self.keys:
+            self.keys = keys
+            self.screen.refresh_bindings()
 
-    def say(self, row: Row) -> None:
-        """Show a message instead."""
-        self._places = []
-        self.show([clip(row, self.size.width)])
+    def bindings_changed(self, screen: Screen[Any]) -> None:
+        """Draw them, where they are not there already: the focus changes more often."""
+        if (shown := [*self.bindings()]) != self._shown:
+            self._shown = shown
+            super().bindings_changed(screen)
+
+    _shown: Sequence[Binding] = ()
+
+    def bindings(self) -> Iterator[Binding]:
+        """What is offered, as many as fit in the width there is."""
+        room = self.app.size.width - 1 - sum(map(_hint_width, self.keys[-2:]))
+        for key in self.keys:
+            is_last = key.action in _ALWAYS
+            size = 0 if is_last else _hint_width(key)
+            if size <= room:
+                room -= size
+                yield key.offered()
 
 
 def hints(actions: set[str]) -> list[Key]:
