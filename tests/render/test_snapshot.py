@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from gputui.cli.dispatch import run
 from gputui.state import Session
 from gputui.store.journal import JournalReader
 from gputui.store.library import delete, rename
@@ -28,36 +30,46 @@ def recorded(path: Path, content: str = "not a pickle", code: str = CODE) -> str
     return done.stderr
 
 
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """A recording with its snapshot beside it, and what was said of it on standard error."""
+    path = tmp_path_factory.mktemp("kept") / "x.gputui.gz"
+    return path, recorded(path)
+
+
 def log_of(path: Path) -> list[str]:
     session = Session.from_events(JournalReader.open(path))
     assert session.run is not None
     return [line.text for line in session.run.log]
 
 
-def test_what_a_program_leaves_is_kept_and_exported_as_it_is(tmp_path: Path) -> None:
-    path = tmp_path / "x.gputui.gz"
-    beside = tmp_path / "x.run1.gputui-snapshot"
-    assert f"gputui: memory snapshot {beside}\n" in recorded(path)
+def test_what_a_program_leaves_is_kept_and_exported_as_it_is(
+    kept: tuple[Path, str], tmp_path: Path
+) -> None:
+    path, told = kept
+    beside = path.with_name("x.run1.gputui-snapshot")
+    assert f"gputui: memory snapshot {beside}\n" in told
     assert f"gputui: the memory snapshot is {beside}" in log_of(path)
     assert beside.read_text() == "not a pickle"
     assert beside.stat().st_mode & 0o777 == 0o600
     out = tmp_path / "s.pickle"
     words = ["export", str(path), "--format", "snapshot", "-o"]
-    done = gputui(*words, str(out))
-    assert done.returncode == 0, done.stderr
+    assert run([*words, str(out)]) == 0
     assert out.read_text() == "not a pickle"
-    assert gputui(*words, str(beside)).returncode == 1
-    assert gputui("export", str(path), "--format", "snapshot").returncode == 2
+    assert run([*words, str(beside)]) == 1
+    assert run(["export", str(path), "--format", "snapshot"]) == 2
 
 
-def test_where_there_is_none_a_line_says_how_to_get_one(tmp_path: Path) -> None:
+def test_where_there_is_none_a_line_says_how_to_get_one(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     path = tmp_path / "x.gputui"
     recorded(path, code="pass")
-    done = gputui("export", str(path), "--format", "snapshot", "-o", str(tmp_path / "s"))
-    assert done.returncode == 1
-    assert "has no memory snapshot of run 1" in done.stderr
-    assert "-p snapshot=true" in done.stderr
-    assert done.stderr.count("\n") == 1
+    assert run(["export", str(path), "--format", "snapshot", "-o", str(tmp_path / "s")]) == 1
+    told = capsys.readouterr().err
+    assert "has no memory snapshot of run 1" in told
+    assert "-p snapshot=true" in told
+    assert told.count("\n") == 1
 
 
 def test_without_a_file_or_a_place_a_line_says_that_it_was_not_kept(tmp_path: Path) -> None:
@@ -78,22 +90,23 @@ def test_what_is_no_file_is_not_kept(tmp_path: Path, what: str) -> None:
     assert "gputui: the memory snapshot was not kept: it is not a file" in log_of(path)
 
 
-def test_it_goes_where_its_recording_goes(tmp_path: Path) -> None:
-    path = tmp_path / "x.gputui"
-    recorded(path)
+def test_it_goes_where_its_recording_goes(kept: tuple[Path, str], tmp_path: Path) -> None:
+    shutil.copytree(kept[0].parent, tmp_path, dirs_exist_ok=True)
+    path = tmp_path / "x.gputui.gz"
     (tmp_path / "x2.run1.gputui-snapshot").write_text("another's")
     renamed = rename(path, "y")
     assert {entry.name for entry in tmp_path.iterdir()} == {
-        "y.gputui", "y.run1.gputui-snapshot", "x2.run1.gputui-snapshot"
+        "y.gputui.gz", "y.run1.gputui-snapshot", "x2.run1.gputui-snapshot"
     }  # fmt: skip
     delete(renamed)
     assert [entry.name for entry in tmp_path.iterdir()] == ["x2.run1.gputui-snapshot"]
 
 
-def test_of_a_report_of_nsys_it_says_what_to_do(tmp_path: Path) -> None:
+def test_of_a_report_of_nsys_it_says_what_to_do(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     report = tmp_path / "r.sqlite"
     report.write_bytes(b"SQLite format 3\0")
     words = ["export", str(report), "--format", "snapshot", "-o", str(tmp_path / "x.pickle")]
-    told = gputui(*words)
-    assert told.returncode == 1
-    assert "which takes no memory snapshots: record the program" in told.stderr
+    assert run(words) == 1
+    assert "which takes no memory snapshots: record the program" in capsys.readouterr().err
