@@ -19,7 +19,7 @@ from gputui.cli.declaration import UsageError, count
 from gputui.cli.options import MAIN, has_hosts
 
 if TYPE_CHECKING:
-    from gputui.collect.hosts.pipe import FarRun
+    from gputui.collect.hosts import FarRun
 
 
 def run_attach(options: argparse.Namespace) -> int:
@@ -68,7 +68,7 @@ def _processes_of(options: argparse.Namespace) -> list[int]:
     """The processes, in the order of the hosts, each of which `options` names then. Raises
     UsageError, also in read-only mode.
     """
-    from gputui.collect.hosts.pipe import command_target, distinct
+    from gputui.collect.hosts import command_target, distinct
 
     typed = [word.rpartition(":")[::2] for word in options.pid]
     pids = [_process(options, pid) for _, pid in typed]
@@ -94,7 +94,7 @@ def _far_run(pids: list[int], options: argparse.Namespace) -> FarRun:
     from msgspec.structs import replace
 
     from gputui.cli.hosts import words_there
-    from gputui.collect.hosts.pipe import RECORDING, begun_now
+    from gputui.collect.hosts import RECORDING, begun_now
 
     attach = declared.command("attach") or MAIN
     words = words_there(attach, sys.argv[2:], leave_out=options.pid)

@@ -34,7 +34,7 @@ from gputui.inject.environment import (
 from gputui.model.events import SCHEMA_VERSION, RangeDefined
 from gputui.model.hub import Numbering
 from gputui.state import Session
-from gputui.store.places import default_folder
+from gputui.store import default_folder
 
 _SELF_TEST = "import nvtx\nwith nvtx.annotate('gputui self-test'): pass"
 

@@ -278,7 +278,7 @@ def _parameters(before: Sequence[str]) -> Iterator[tuple[str, str]]:
 
 def _recordings() -> Iterator[tuple[str, str]]:
     """Those in the folder where the screen records, the newest first."""
-    from gputui.store.places import default_folder
+    from gputui.store import default_folder
 
     try:
         paths = sorted(default_folder().glob("*.gputui*"), reverse=True)

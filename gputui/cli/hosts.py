@@ -29,9 +29,9 @@ from gputui.state.session import ClockOffset, HostNews, Link
 from gputui.store.journal import JournalWriter, default_path, make_folder
 
 if TYPE_CHECKING:
+    from gputui.collect.hosts import FarRun, HostTarget
     from gputui.collect.hosts.fleet import Fleet, Masters
     from gputui.collect.hosts.link import HostLink
-    from gputui.collect.hosts.pipe import FarRun, HostTarget
     from gputui.tui.source import Source
 
 
@@ -76,9 +76,9 @@ def connected(
         )
     if options.readonly and run is not None and not run.recording:
         raise UsageError(f"{options.set_by['readonly']} starts nothing, on other hosts neither")
+    from gputui.collect.hosts import FarOptions
     from gputui.collect.hosts.far_end import has_zstandard
     from gputui.collect.hosts.fleet import Fleet, Masters
-    from gputui.collect.hosts.pipe import FarOptions
 
     targets = targets_of(options)
     there = _there(options)
@@ -110,7 +110,7 @@ def far_run(
     options: argparse.Namespace, words: Sequence[str], program: Sequence[str] | None
 ) -> FarRun | None:
     """What to run there, or to follow, as `words` and `program` were typed; None for nothing."""
-    from gputui.collect.hosts.pipe import NODE, RECORDING, FarRun, begun_now
+    from gputui.collect.hosts import NODE, RECORDING, FarRun, begun_now
 
     if options.replay:
         return FarRun(recording=options.replay, is_of_all=NODE in options.replay)
@@ -151,7 +151,7 @@ def status_of(links: Sequence[HostLink], options: argparse.Namespace) -> int:
     goes on is printed.
     """
     from gputui.cli.record import exit_status
-    from gputui.collect.hosts.pipe import NODE
+    from gputui.collect.hosts import NODE
 
     ended = [(link.run_started, link.run_ended) for link in links]
     going = [link for link in links if link.run_goes_on]
@@ -206,7 +206,7 @@ def print_once(options: argparse.Namespace) -> int:
 
 def targets_of(options: argparse.Namespace) -> list[HostTarget]:
     """The hosts, in order, each with a name of its own. Raises TargetError."""
-    from gputui.collect.hosts.pipe import command_target, distinct, ssh_target
+    from gputui.collect.hosts import command_target, distinct, ssh_target
 
     return distinct([*map(ssh_target, options.host), *map(command_target, options.via)])
 
@@ -271,7 +271,7 @@ def _lacks(link: HostLink) -> bool:
 
 
 def _is_pythonless(link: HostLink) -> bool:
-    from gputui.collect.hosts.pipe import FailureKind
+    from gputui.collect.hosts import FailureKind
 
     return link.failure is not None and link.failure.kind is FailureKind.NO_PYTHON
 

@@ -104,7 +104,7 @@ def screen(watch: Watch) -> int:
 
     def connect(notify: Callable[[], None]) -> Source:
         # Imported behind the first frame: NVML, NumPy and psutil take longer than drawing it.
-        from gputui.collect.nvml.driver_calls import start_driver
+        from gputui.collect.nvml import start_driver
 
         nonlocal live
         notified.append(notify)
@@ -178,7 +178,7 @@ def _live_options(
     if options.trace:
         if path is None:
             raise UsageError("--trace needs a recording: give -o FILE")
-        from gputui.store.places import trace_path
+        from gputui.store import trace_path
         from gputui.store.trace import LEAST_LIMIT, TraceWriter
 
         if options.trace_limit < LEAST_LIMIT:

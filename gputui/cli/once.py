@@ -170,7 +170,7 @@ def _run_of_pipe(options: argparse.Namespace) -> int:
     try:
         return _followed(options)
     except GputuiError as error:  # the near end may not retry, nor take it for a cut
-        from gputui.collect.hosts.pipe import hello_line
+        from gputui.collect.hosts import hello_line
 
         os.write(1, hello_line(options.token, error=str(error)))
         return error.exit_status

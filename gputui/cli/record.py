@@ -29,9 +29,9 @@ from gputui.model import units
 from gputui.model.events import Alert, RunEnded
 from gputui.report.tables import metric_text
 from gputui.state import Gpu, Run, Session, remarks
+from gputui.store import snapshot_path
 from gputui.store.journal import JournalError, JournalWriter, Limits
 from gputui.store.journal.writer import RecordingWriter
-from gputui.store.places import snapshot_path
 
 if TYPE_CHECKING:
     from gputui.render.prometheus_server import Exporter

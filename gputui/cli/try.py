@@ -74,7 +74,7 @@ def run_try(options: argparse.Namespace) -> int:
 
 def _try(options: argparse.Namespace, command: Sequence[str], folder: Path | None) -> int:
     from gputui.base import JournalError
-    from gputui.store.places import trial_path
+    from gputui.store import trial_path
     from gputui.trial import calibration
     from gputui.trial.outcome import answer_lines, encode, write_beside
     from gputui.trial.planning import named, plan

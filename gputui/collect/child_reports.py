@@ -28,7 +28,7 @@ from gputui.model.events import (
     RunProgress,
     RunResult,
 )
-from gputui.store.places import snapshot_path
+from gputui.store import snapshot_path
 
 # Tables reported by a workload: untrusted lines of a pipe → bounded, sanitized records.
 

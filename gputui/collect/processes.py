@@ -18,7 +18,7 @@ import msgspec
 
 from gputui.base import GputuiError
 from gputui.base.sanitize import launcher_words, masked_words, sanitize
-from gputui.collect.nvml.driver_calls import GpuProcess, ProcessUse
+from gputui.collect.nvml import GpuProcess, ProcessUse
 from gputui.collect.nvml.reading import DeviceReading
 from gputui.model.events import LauncherSample, ProcessSample
 

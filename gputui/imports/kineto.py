@@ -41,9 +41,9 @@ from gputui.model.events import (
     RunStarted,
 )
 from gputui.ring.layout import RecordKind
+from gputui.store import open_regular
 from gputui.store.journal import JournalError
 from gputui.store.journal.files import CompressionError, expanded
-from gputui.store.places import open_regular
 from gputui.store.trace import TraceWriter
 
 # Ranges of threads as pushes and pops where they nest, as starts and ends where they do not.

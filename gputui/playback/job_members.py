@@ -29,8 +29,8 @@ from gputui.model.events import (
     ProcessSample,
     RunStarted,
 )
+from gputui.store import SUFFIXES
 from gputui.store.library import files
-from gputui.store.places import SUFFIXES
 
 if TYPE_CHECKING:
     from gputui.store.journal.reader import RecordingReader

@@ -41,9 +41,9 @@ from gputui.model.events import (
     RunStarted,
 )
 from gputui.playback.job_members import MAX_MEMBERS, Machines, Member, Open, members_of
+from gputui.store import SUFFIXES
 from gputui.store.journal import JournalReader, RotatedReader, open_journal
 from gputui.store.library import files
-from gputui.store.places import SUFFIXES
 
 if TYPE_CHECKING:
     from gputui.store.journal.reader import RecordingReader

@@ -23,8 +23,8 @@ from gputui.model.leaves import DOING, EIGHTHS, LEAVES, ROW_PARTS, Leaf, unpack
 from gputui.model.naming import COPY_KINDS, MEMORY_KINDS
 from gputui.playback.opening import open_import
 from gputui.state import Run, Session
+from gputui.store import trace_path
 from gputui.store.journal import JournalError
-from gputui.store.places import trace_path
 from gputui.store.trace import (
     TRACE,
     Bools,

@@ -29,10 +29,10 @@ from gputui.model.units import moment
 from gputui.playback.job_members import members_of
 from gputui.state import Run, Session
 from gputui.state.fold import gpu_of
+from gputui.store import open_regular
 from gputui.store.journal import JournalError, JournalReader, open_journal
 from gputui.store.journal.files import CompressionError, expanded, is_compressed
 from gputui.store.journal.reader import HEADER_BEGINS, RecordingReader
-from gputui.store.places import open_regular
 
 if TYPE_CHECKING:
     from gputui.imports.kineto import KinetoTrace

@@ -14,8 +14,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from gputui.base import WRONG_USAGE, GputuiError, name_taken
+from gputui.store import SNAPSHOT_SUFFIX, SUFFIXES, TRACE_SUFFIX
 from gputui.store.journal.reader import HEADER_BEGINS
-from gputui.store.places import SNAPSHOT_SUFFIX, SUFFIXES, TRACE_SUFFIX
 
 # Errors of exports, in words.
 

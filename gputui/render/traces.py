@@ -20,8 +20,8 @@ from gputui.playback.job_recording import JobRecording, MemberNumbers
 from gputui.playback.opening import Loaded, fold, load, open_import, open_recording
 from gputui.report.schema import AnyColumn, AnyTable, Cell, Column, Show, Table, count, text, time
 from gputui.state import Run, Session, gpu_of
+from gputui.store import trace_path
 from gputui.store.journal import JournalError
-from gputui.store.places import trace_path
 from gputui.store.trace import TRACE, Int64s, Slots, TraceKind, TraceReader, TraceWriter
 
 # Maximum disk space for the trace of an imported report while it is exported.

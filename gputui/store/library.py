@@ -16,8 +16,8 @@ import msgspec
 from gputui.base import JournalError, name_taken, reason
 from gputui.model.events import AnyEvent, Header, RunEnded, RunStarted
 from gputui.model.units import parameter
+from gputui.store import SQLITE_SUFFIX, SUFFIXES, snapshots, trace_path
 from gputui.store.journal.reader import LINE_LIMIT, JournalReader, decode, first_of, members
-from gputui.store.places import SQLITE_SUFFIX, SUFFIXES, snapshots, trace_path
 
 # What the beginning and the end of a recording reveal about its run; the middle is not read.
 

@@ -26,7 +26,7 @@ import numpy.typing as npt
 from gputui.base import JournalError, name_taken, reason
 from gputui.base.sanitize import sanitize
 from gputui.model.events import ReferredTo, StepLanes, StepOperations
-from gputui.store.places import open_regular
+from gputui.store import open_regular
 
 Bools = npt.NDArray[np.bool_]
 Int64s = npt.NDArray[np.int64]

@@ -15,7 +15,7 @@ import msgspec
 from gputui.base import JournalError
 from gputui.base.decoding import json_decoder
 from gputui.report.schema import Column, Table, count, text
-from gputui.store.places import default_folder, make_folder, open_regular
+from gputui.store import default_folder, make_folder, open_regular
 from gputui.trial.outcome import Outcome
 
 MOST_BYTES = 16 << 20

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from gputui.model.events import About, AnyEvent, HostUnavailable, MachineSample
 from gputui.state import Run, Session
 from gputui.state.session import HostNews, Hosts
-from gputui.store.places import trace_path
+from gputui.store import trace_path
 from gputui.tui.source import ManyHosts, Playback, Runner, Source
 
 if TYPE_CHECKING:

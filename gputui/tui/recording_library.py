@@ -14,8 +14,8 @@ from gputui.base import JournalError
 from gputui.base.decoding import json_decoder
 from gputui.report.common_unit import StepKind
 from gputui.report.statistics import Mean
+from gputui.store import default_folder
 from gputui.store.library import Found, LibraryEntry, describe, files
-from gputui.store.places import default_folder
 from gputui.tui.threads import Threads
 
 # What each recorded run did: read once, in the background, and kept in a small file.

@@ -25,8 +25,8 @@ from gputui.report.phases import phase_rows
 from gputui.report.tables import run_tables
 from gputui.ring.layout import SLOT, RecordKind
 from gputui.state import Session
+from gputui.store import trace_path
 from gputui.store.journal.files import Preamble
-from gputui.store.places import trace_path
 from gputui.store.trace import TraceReader, TraceWriter
 from tests.attribute.capture_program import MAIN, START_NS, Program, Traced
 from tests.imports.nsys_for_tests import PID, TASK, Export

@@ -22,8 +22,8 @@ os.environ.setdefault("TEXTUAL_ANIMATIONS", "none")
 import msgspec
 import psutil
 
+from gputui.collect.hosts import FarOptions, command_target, distinct
 from gputui.collect.hosts.fleet import Fleet
-from gputui.collect.hosts.pipe import FarOptions, command_target, distinct
 from gputui.state import Session
 from gputui.state.history import HISTORY_SAMPLES
 from gputui.tui.app import GputuiApp

@@ -63,8 +63,8 @@ CALLS = (
 sys.path[:0] = [str(ROOT), str(FAKE.parent)]
 
 from gputui.collect.machine_reader import MachineReader  # noqa: E402
+from gputui.collect.nvml import DriverError, Handle  # noqa: E402
 from gputui.collect.nvml.bindings import DriverLibrary  # noqa: E402
-from gputui.collect.nvml.driver_calls import DriverError, Handle  # noqa: E402
 from gputui.collect.nvml.reading import METRICS, Xids  # noqa: E402
 
 

@@ -44,8 +44,8 @@ from gputui.playback.index import SNAPSHOTS, Index
 from gputui.playback.player import Playback
 from gputui.render import formats
 from gputui.state import Session
+from gputui.store import trace_path
 from gputui.store.journal import JournalReader, JournalWriter
-from gputui.store.places import trace_path
 from gputui.store.trace import TRACE, TraceKind, TraceWriter
 from tests.events_for_tests import at, attached, defined, gpu, header, run_ended, run_started
 

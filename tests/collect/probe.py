@@ -14,7 +14,7 @@ from functools import partial
 
 import msgspec
 
-from gputui.collect.nvml.driver_calls import start_driver
+from gputui.collect.nvml import start_driver
 from gputui.collect.nvml.gpus import Nvml
 from gputui.collect.nvml.opening import glance
 from gputui.collect.sampler import Sampler, read_once

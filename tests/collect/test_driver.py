@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gputui.base.sanitize import sanitize
-from gputui.collect.nvml.driver_calls import DriverError
+from gputui.collect.nvml import DriverError
 from gputui.collect.nvml.opening import choose_devices
 from tests.collect.fake_machine import NOT_SUPPORTED, FakeMachine, Probe
 

@@ -16,8 +16,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gputui.collect.nvml import GpuProcess, ProcessUse
 from gputui.collect.nvml.device import LEAST_AGE_NS, MOST_AGE_NS, Turns
-from gputui.collect.nvml.driver_calls import GpuProcess, ProcessUse
 from gputui.collect.nvml.reading import DeviceReading
 from gputui.collect.processes import ProcessTable
 from gputui.model.events import GpuSample

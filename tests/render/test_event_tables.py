@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from gputui.cli.dispatch import run as gputui
-from gputui.store.places import trace_path
+from gputui.store import trace_path
 from gputui.store.trace import TraceWriter
 from tests.events_for_tests import header, run_started
 from tests.imports.nsys_for_tests import PID, REAL, TASK, Export

@@ -26,8 +26,8 @@ from gputui.report.statistics import api_rows, kernel_rows, memory_size_rows, me
 from gputui.report.tables.launches import shape_rows
 from gputui.report.tables.time import leaf_rows
 from gputui.state import Session
+from gputui.store import trace_path
 from gputui.store.journal import JournalError, JournalReader, JournalWriter
-from gputui.store.places import trace_path
 from gputui.store.trace import HEAD, RECORDS_AT, TRACE, TraceKind, TraceReader, TraceWriter
 from tests.events_for_tests import at, attached, defined, gpu, header, run_ended, run_started
 from tests.imports.kineto_for_tests import US, training

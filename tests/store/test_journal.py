@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 from gputui.cli.dispatch import run as gputui
 from gputui.model.events import AnyEvent, GpuUnavailable, KernelDefined, RunOutput
 from gputui.state import Session
+from gputui.store import numbered
 from gputui.store.journal import (
     JournalError,
     JournalReader,
@@ -29,7 +30,6 @@ from gputui.store.journal import (
     default_path,
     open_journal,
 )
-from gputui.store.places import numbered
 from tests.events_for_tests import at, attached, defined, gpu, header, run_ended, run_started
 from tests.sessions_for_tests import contents
 

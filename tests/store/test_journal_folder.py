@@ -12,9 +12,9 @@ import pytest
 from msgspec.structs import replace
 
 from gputui.model.events import AnyEvent, HostSample, MachineSample, RunOutput
+from gputui.store import snapshot_path, trace_path
 from gputui.store.journal import JournalError, JournalWriter, Limits, open_journal
 from gputui.store.library import LibraryEntry, belongings, delete, describe, files, rename
-from gputui.store.places import snapshot_path, trace_path
 from tests.events_for_tests import at, gpu, header, run_ended, run_started
 
 

@@ -12,8 +12,8 @@ from msgspec.structs import replace
 from textual import events
 
 from gputui.model.events import RunEnded, RunStarted
+from gputui.store import default_folder
 from gputui.store.journal import JournalReader, JournalWriter, Limits
-from gputui.store.places import default_folder
 from gputui.tui.source import Options
 from gputui.tui.views.sessions import SessionsView
 from tests.conftest import DATA

@@ -20,13 +20,13 @@ from queue import Empty, SimpleQueue
 import msgspec
 
 from gputui.base import GputuiError, reason
-from gputui.collect.hosts.pipe import RECORDING, STARTER, hello_line
+from gputui.collect.hosts import RECORDING, STARTER, hello_line
 from gputui.collect.sampler import Sampler
 from gputui.model.events import ClockRead
 from gputui.model.hub import Hub
+from gputui.store import default_folder, make_folder, open_regular, stamped
 from gputui.store.journal import JournalWriter
 from gputui.store.journal.files import Compressor, compressor_for
-from gputui.store.places import default_folder, make_folder, open_regular, stamped
 
 # The far end: this machine's events as a journal on standard output.
 #

@@ -31,9 +31,7 @@ import msgspec
 import gputui
 from gputui.base import GputuiError
 from gputui.base.sanitize import clean_output
-from gputui.collect.hosts import far_loader
-from gputui.collect.hosts.link import ASK_S, HANDSHAKES, HostLink
-from gputui.collect.hosts.pipe import (
+from gputui.collect.hosts import (
     RECORDING,
     SSH_OPTIONS,
     STARTER,
@@ -43,8 +41,10 @@ from gputui.collect.hosts.pipe import (
     SilentError,
     begun_now,
     ended_failure,
+    far_loader,
     read_line,
 )
+from gputui.collect.hosts.link import ASK_S, HANDSHAKES, HostLink
 from gputui.model.events import AnyEvent, MachineSample
 from gputui.state.session import HostNews
 

@@ -22,7 +22,7 @@ import msgspec
 
 from gputui.base import VERSION
 from gputui.base.sanitize import sanitize
-from gputui.collect.hosts.pipe import (
+from gputui.collect.hosts import (
     MOST_NOISE_BYTES,
     Failure,
     FailureKind,

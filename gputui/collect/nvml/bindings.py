@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import NamedTuple, NewType
 
 from gputui.base.sanitize import sanitize
-from gputui.collect.nvml.driver_calls import (
+from gputui.collect.nvml import (
     ARGUMENT_VERSION_MISMATCH,
     FUNCTION_NOT_FOUND,
     INVALID_ARGUMENT,

@@ -13,8 +13,7 @@ from typing import Any
 import msgspec
 
 from gputui.collect.host import memory_bytes
-from gputui.collect.nvml.bindings import DriverLibrary, GpuMemory
-from gputui.collect.nvml.driver_calls import (
+from gputui.collect.nvml import (
     GPU_IS_LOST,
     DriverError,
     GpuProcess,
@@ -22,6 +21,7 @@ from gputui.collect.nvml.driver_calls import (
     ProcessUse,
     profile,
 )
+from gputui.collect.nvml.bindings import DriverLibrary, GpuMemory
 from gputui.collect.nvml.reading import (
     FIELDS,
     HOST_MEMORY,

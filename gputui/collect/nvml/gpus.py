@@ -16,9 +16,9 @@ from typing import Generic, TypeVar
 
 import msgspec
 
+from gputui.collect.nvml import DriverError
 from gputui.collect.nvml.bindings import DriverLibrary
 from gputui.collect.nvml.device import Device
-from gputui.collect.nvml.driver_calls import DriverError
 from gputui.collect.nvml.opening import NO_GPU, ChosenGpus, Opened, open_library
 from gputui.collect.nvml.reading import DeviceReading, SlowReading, read_topology
 from gputui.model.events import GpuEnergy, GpuFacts, GpuStatus

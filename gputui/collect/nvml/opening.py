@@ -13,8 +13,8 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple, TypeVar
 
 from gputui.base.sanitize import sanitize
+from gputui.collect.nvml import DriverError, Handle
 from gputui.collect.nvml.bindings import DriverLibrary, GpuMemory
-from gputui.collect.nvml.driver_calls import DriverError, Handle
 from gputui.model.visible_devices import read_visible_devices
 
 # Which GPUs are shown: `--only`, else CUDA_VISIBLE_DEVICES, else all.

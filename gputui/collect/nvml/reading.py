@@ -14,8 +14,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from gputui.collect.nvml.bindings import DriverLibrary, XidWatch
-from gputui.collect.nvml.driver_calls import (
+from gputui.collect.nvml import (
     GPU_IS_LOST,
     INVALID_ARGUMENT,
     NOT_SUPPORTED,
@@ -25,6 +24,7 @@ from gputui.collect.nvml.driver_calls import (
     Handle,
     ProcessUse,
 )
+from gputui.collect.nvml.bindings import DriverLibrary, XidWatch
 from gputui.model.events import GpuEnergy, GpuFacts, GpuSample, GpuStatus
 
 # Rates from monotonic counters.

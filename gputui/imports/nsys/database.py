@@ -17,8 +17,8 @@ import numpy as np
 from gputui.attribute.arrays import LATEST_NS, Int64s
 from gputui.base.sanitize import sanitize
 from gputui.imports.nsys.table_pages import Rows, TablePages, UnusualTable
+from gputui.store import open_regular
 from gputui.store.journal import JournalError
-from gputui.store.places import open_regular
 
 ROWS_AT_ONCE = 1 << 15
 

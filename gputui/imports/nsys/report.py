@@ -54,9 +54,9 @@ from gputui.model.events import (
 )
 from gputui.model.hub import Numbering
 from gputui.model.naming import COPY_KINDS, MEMSET, api_name, copy_name, demangle
+from gputui.store import open_regular
 from gputui.store.journal import JournalError
 from gputui.store.journal.files import CompressionError, expanded
-from gputui.store.places import open_regular
 from gputui.store.trace import TraceWriter
 
 # A report written by `nsys export --type sqlite`, as the events of a session.

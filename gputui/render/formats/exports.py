@@ -108,7 +108,7 @@ def _write_snapshot(source: ExportSource, path: Path | None) -> Written:
 
     from gputui.playback.opening import import_kind, load
     from gputui.render.atomic_write import ExportError, atomic_write
-    from gputui.store.places import snapshot_path
+    from gputui.store import snapshot_path
 
     assert path is not None
     name = source.name

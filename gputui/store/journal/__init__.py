@@ -8,10 +8,10 @@ saying where; unknown events are skipped and counted. gputui/docs/recording.md d
 from __future__ import annotations
 
 from gputui.base import JournalError, TakenError
+from gputui.store import default_path, make_folder
 from gputui.store.journal.files import Limits
 from gputui.store.journal.reader import JournalReader, RotatedReader, open_journal
 from gputui.store.journal.writer import JournalWriter, RunRecorder
-from gputui.store.places import default_path, make_folder
 
 __all__ = [
     "JournalError", "JournalReader", "JournalWriter", "Limits", "RotatedReader", "RunRecorder",

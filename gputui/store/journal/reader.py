@@ -25,8 +25,8 @@ from gputui.model.events import (
     Header,
     RunEnded,
 )
+from gputui.store import SUFFIXES, numbered, open_regular
 from gputui.store.journal.files import CompressionError, Repeats, expanded, is_compressed
-from gputui.store.places import SUFFIXES, numbered, open_regular
 
 # Capture events held back, undecoded, until a sum makes them unnecessary.
 

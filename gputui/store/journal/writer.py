@@ -28,9 +28,9 @@ from gputui.model.events import (
     RunStarted,
 )
 from gputui.model.merge import merger_of
+from gputui.store import make_folder, numbered
 from gputui.store.journal.files import Compressor, Limits, Preamble, compressor_for
 from gputui.store.journal.reader import decoder
-from gputui.store.places import make_folder, numbered
 
 # Running totals written between capture events, so that a reader of the final state can skip the
 # events they cover.

@@ -12,8 +12,8 @@ from rich.cells import cell_len
 
 from gputui.base import JournalError
 from gputui.base.sanitize import sanitize
+from gputui.store import default_folder
 from gputui.store.library import LibraryEntry, belongings, delete, rename
-from gputui.store.places import default_folder
 from gputui.tui import tour
 from gputui.tui.dialogs.boxes import Prompt
 from gputui.tui.model import Model

@@ -16,8 +16,8 @@ from gputui.model.leaves import LEAVES
 from gputui.model.naming import command_key, operands
 from gputui.model.units import MISSING, duration, joules, percent, quantity, size
 from gputui.report.schema import Column
+from gputui.store import SUFFIXES
 from gputui.store.library import LibraryEntry
-from gputui.store.places import SUFFIXES
 from gputui.tui.recording_library import RunFacts, change_between
 from gputui.tui.widgets.canvas import Row, labelled
 from gputui.tui.widgets.table import column

@@ -16,18 +16,18 @@ from gputui.cli.declaration import UsageError
 from gputui.cli.dispatch import parse
 from gputui.cli.hosts import words_there
 from gputui.cli.options import MAIN, command
-from gputui.collect.hosts import far_end
-from gputui.collect.hosts.far_end import FarRunError
-from gputui.collect.hosts.fleet import Fleet
-from gputui.collect.hosts.pipe import (
+from gputui.collect.hosts import (
     RECORDING,
     FarOptions,
     FarRun,
     HostTarget,
     begun_now,
     command_target,
+    far_end,
     ssh_target,
 )
+from gputui.collect.hosts.far_end import FarRunError
+from gputui.collect.hosts.fleet import Fleet
 from gputui.model.events import AnyEvent
 from gputui.state.session import Hosts
 from gputui.store.journal import JournalReader

@@ -15,9 +15,7 @@ import pytest
 from gputui.cli import dispatch, record
 from gputui.cli.declaration import UsageError
 from gputui.cli.hosts import NoHostError
-from gputui.collect.hosts.fleet import Fleet
-from gputui.collect.hosts.link import ClockEstimate
-from gputui.collect.hosts.pipe import (
+from gputui.collect.hosts import (
     FailureKind,
     FarOptions,
     TargetError,
@@ -26,6 +24,8 @@ from gputui.collect.hosts.pipe import (
     ended_failure,
     ssh_target,
 )
+from gputui.collect.hosts.fleet import Fleet
+from gputui.collect.hosts.link import ClockEstimate
 from gputui.model.events import Alert, Header, HostSample, MachineSample
 from gputui.report.alerts import Alerts, parse
 from gputui.state.session import ClockOffset, HostNews, Hosts

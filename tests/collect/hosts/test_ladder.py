@@ -14,9 +14,15 @@ from pathlib import Path
 import pytest
 
 from gputui.cli import dispatch
-from gputui.collect.hosts import far_loader, link
+from gputui.collect.hosts import (
+    FailureKind,
+    FarOptions,
+    HostTarget,
+    command_target,
+    far_loader,
+    link,
+)
 from gputui.collect.hosts.fleet import Fleet, ShipError, bundle, misfit, ship
-from gputui.collect.hosts.pipe import FailureKind, FarOptions, HostTarget, command_target
 from gputui.model.events import Header, MachineSample
 from tests.collect.hosts.ssh_server import PATIENCE_S
 

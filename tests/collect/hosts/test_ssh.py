@@ -14,9 +14,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from gputui.collect.hosts import HELLO_S, FailureKind, FarOptions, HostTarget, ssh_target
 from gputui.collect.hosts.fleet import Fleet, Masters
 from gputui.collect.hosts.link import HANDSHAKES
-from gputui.collect.hosts.pipe import HELLO_S, FailureKind, FarOptions, HostTarget, ssh_target
 from tests.collect.hosts.conftest import PATIENCE_S, Server
 from tests.collect.hosts.ssh_server import SshServer
 from tests.collect.hosts.test_hosts import MISBEHAVING
