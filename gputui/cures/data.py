@@ -240,12 +240,14 @@ class ModulesOnGpu(Cure):
     change = "transform.to(device), and transform(x.to(device, non_blocking=True))"
     advice = "compute it on the GPU"
 
-    def apply(self, torch: Any) -> Undo:
-        if not torch.cuda.is_initialized():
-            raise CannotApply("the program does not use a GPU")
-        kind, device = torch.nn.Module, torch.device("cuda", torch.cuda.current_device())
-        call, inside, moved = kind.__call__, [False], []
-        own = os.getpid(), threading.get_ident()
+    _device: Any = None
+    """Where they go while it is on."""
+
+    def prepare(self, torch: Any) -> None:
+        # Before steps are marked at the calls of classes of modules, which keep what they called.
+        call, own = torch.nn.Module.__call__, (os.getpid(), threading.get_ident())
+        inside = [False]
+        self._moved: list[Any] = []
 
         def is_on_cpu(value: Any) -> bool:
             return isinstance(value, torch.Tensor) and value.device.type == "cpu"
@@ -256,15 +258,16 @@ class ModulesOnGpu(Cure):
 
         @functools.wraps(call)
         def called(module: Any, *args: Any, **kwargs: Any) -> Any:
+            device = self._device
             # Those of a loader's workers stay where they are.
-            if inside[0] or own != (os.getpid(), threading.get_ident()):
+            if device is None or inside[0] or own != (os.getpid(), threading.get_ident()):
                 return call(module, *args, **kwargs)
             inside[0] = True
             try:
                 is_worth = any(is_on_cpu(each) and each.numel() >= LEAST_BYTES for each in args)
-                if is_worth and (module in moved or may_move(module)):
-                    if module not in moved:
-                        moved.append(module.to(device))
+                if is_worth and (module in self._moved or may_move(module)):
+                    if module not in self._moved:
+                        self._moved.append(module.to(device))
                     args = tuple(
                         each.to(device, non_blocking=True) if is_on_cpu(each) else each
                         for each in args
@@ -273,11 +276,19 @@ class ModulesOnGpu(Cure):
             finally:
                 inside[0] = False
 
-        def back() -> None:
-            for module in moved:
-                module.to("cpu")
+        replaced((torch.nn.Module, "__call__", called))
 
-        return combined(back, replaced((kind, "__call__", called)))
+    def apply(self, torch: Any) -> Undo:
+        if not torch.cuda.is_initialized():
+            raise CannotApply("the program does not use a GPU")
+        self._device = torch.device("cuda", torch.cuda.current_device())
+
+        def back() -> None:
+            self._device = None
+            while self._moved:
+                self._moved.pop().to("cpu")
+
+        return back
 
 
 # As timm, torch and most programs call them: ModelEmaV3, AveragedModel.
