@@ -69,73 +69,86 @@ class Placed(NamedTuple):
     payload: int
 
 
-_CALL_COLUMNS = np.dtype([("correlation", "u4"), ("thread", "i8"), ("start", "i8")])
+_CALL_COLUMNS = np.dtype([("correlation", "u4"), ("thread", "u4"), ("start", "i8")])
 _OPERATION_COLUMNS = np.dtype(
-    [("correlation", "u4"), ("device", "i8"), ("stream", "i8"), ("start", "i8"), ("end", "i8")]
+    [("start", "i8"), ("end", "i8"), ("correlation", "u4"), ("stream", "u4"), ("device", "u4")]
 )
 _INSTANCE_COLUMNS = np.dtype(
-    [("range", "i8"), ("start", "i8"), ("end", "i8"), ("source_kind", "u1"), ("bytes", "u8")]
-)
+    [("start", "i8"), ("end", "i8"), ("bytes", "u8"), ("number", "u4"), ("range", "u4"),
+     ("source_kind", "u1")]
+)  # fmt: skip
 
 
 class OnStreams:
     """Collects what the first pass over a trace sees; then places the instances."""
 
-    def __init__(self) -> None:
-        self._calls: list[Slots] = []
-        self._operations: list[Slots] = []
-        self._instances: list[Slots] = []
+    def __init__(self, threads: dict[int, int]) -> None:
+        """`threads` are the ranges whose instances are placed, each with the thread it is of."""
+        self._threads = threads
+        self._ranges = np.array(sorted(threads), np.uint32)
+        self._calls = [np.zeros(0, _CALL_COLUMNS)]
+        self._operations = [np.zeros(0, _OPERATION_COLUMNS)]
+        self._instances = [np.zeros(0, _INSTANCE_COLUMNS)]
+        self._count = 0
 
     def add(self, records: Slots) -> None:
         """Add records of one process."""
         kinds = records["kind"]
         on_gpu = (kinds >= TraceKind.KERNEL) & (kinds != TraceKind.MARK)
+        instances = np.flatnonzero(kinds == TraceKind.RANGE)
+        shown = np.isin(records["range"][instances], self._ranges)
         for rows, kept, where in (
-            (self._calls, _CALL_COLUMNS, kinds == TraceKind.CALL),
-            (self._operations, _OPERATION_COLUMNS, on_gpu & (records["start"] > 0)),
-            (self._instances, _INSTANCE_COLUMNS, kinds == TraceKind.RANGE),
-        ):
-            columns = np.zeros(int(np.count_nonzero(where)), kept)
+            (self._calls, _CALL_COLUMNS, np.flatnonzero(kinds == TraceKind.CALL)),
+            (self._operations, _OPERATION_COLUMNS,
+             np.flatnonzero(on_gpu & (records["start"] > 0))),
+            (self._instances, _INSTANCE_COLUMNS, instances[shown]),
+        ):  # fmt: skip
+            columns = np.zeros(len(where), kept)
             for name in kept.names or ():
-                columns[name] = records[name][where]
+                if name != "number":
+                    columns[name] = records[name][where]
             rows.append(columns)
+        self._instances[-1]["number"] = self._count + 1 + np.flatnonzero(shown)
+        self._count += len(instances)
 
-    def placed(self, joined: UInt32s, threads: dict[int, int]) -> Iterator[Placed]:
-        """The instances of the ranges in `threads` (range → the thread it is of), with what calls
-        with a correlation in `joined` launched."""
-        calls = np.concatenate([np.zeros(0, _CALL_COLUMNS), *self._calls])
-        operations = np.concatenate([np.zeros(0, _OPERATION_COLUMNS), *self._operations])
-        instances = np.concatenate([np.zeros(0, _INSTANCE_COLUMNS), *self._instances])
-        numbers = np.arange(1, len(instances) + 1)
+    def placed(self, joined: UInt32s) -> Iterator[Placed]:
+        """The instances, with what calls with a correlation in `joined` launched; once."""
+        calls, operations, instances = map(_taken, (self._calls, self._operations, self._instances))
         calls = calls[np.isin(calls["correlation"], joined)]
         calls = calls[np.argsort(calls["correlation"], kind="stable")]
         if not len(calls):
             return
-        places = np.searchsorted(calls["correlation"], operations["correlation"])
+        correlations = calls["correlation"].copy()
+        places = np.searchsorted(correlations, operations["correlation"])
         places = np.minimum(places, len(calls) - 1)
-        has_call = calls["correlation"][places] == operations["correlation"]
+        has_call = correlations[places] == operations["correlation"]
         operations, calls = operations[has_call], calls[places[has_call]]
         thread_of_instance = np.array(
-            [threads.get(on_thread, -1) for on_thread in instances["range"].tolist()], np.int64
+            [self._threads[on_thread] for on_thread in instances["range"].tolist()], np.int64
         )
         for thread in np.unique(calls["thread"]).tolist():
             on_thread = thread_of_instance == thread
             theirs = calls["thread"] == thread
             for device, stream in _distinct(operations[theirs]):
                 there = theirs & (operations["device"] == device) & (operations["stream"] == stream)
-                yield from _placed(
-                    device, stream, instances[on_thread], numbers[on_thread], operations[there],
-                    calls["start"][there],
-                )  # fmt: skip
+                called = calls["start"][there]
+                yield from _placed(device, stream, instances[on_thread], operations[there], called)
+
+
+def _taken(parts: list[Slots]) -> Slots:
+    """All of them in one, of which no second copy is kept."""
+    rows = np.concatenate(parts)
+    parts.clear()
+    return rows
 
 
 def _distinct(operations: Slots) -> list[tuple[int, int]]:
-    keys = np.unique(operations["device"] << 32 | operations["stream"])
+    keys = np.unique(operations["device"].astype(np.int64) << 32 | operations["stream"])
     return [(key >> 32, key & 0xFFFF_FFFF) for key in keys.tolist()]
 
 
 def _placed(
-    device: int, stream: int, instances: Slots, numbers: Int64s, operations: Slots, called: Int64s
+    device: int, stream: int, instances: Slots, operations: Slots, called: Int64s
 ) -> Iterator[Placed]:
     order = np.argsort(called, kind="stable")
     called, starts, ends = called[order], operations["start"][order], operations["end"][order]
@@ -144,7 +157,7 @@ def _placed(
     some = np.flatnonzero(after > first)
     chosen = instances[some]
     columns = (
-        numbers[some], chosen["range"], starts[first[some]], ends[after[some] - 1],
+        chosen["number"], chosen["range"], starts[first[some]], ends[after[some] - 1],
         chosen["source_kind"], chosen["bytes"],
     )  # fmt: skip
     for number, node, start_ns, end_ns, kind, payload in zip(
@@ -178,17 +191,17 @@ class Survey:
         return joined
 
 
-def survey(trace: TraceReader, process: int) -> Survey:
-    """Read the whole trace for one process."""
+def survey(trace: TraceReader, process: int, threads: dict[int, int]) -> Survey:
+    """Read the whole trace for one process; `threads` as OnStreams takes them."""
     first_ns: int | None = None
     last_ns = 0
     calls: list[UInt32s] = [np.empty(0, np.uint32)]
     operations: list[UInt32s] = [np.empty(0, np.uint32)]
     devices: set[int] = set()
     highest = 0
-    on_streams = OnStreams()
+    on_streams = OnStreams(threads)
     for portion in trace.portions():
-        mine = portion[portion["process"] == process]
+        mine = _of_process(portion, process)
         if not len(mine):
             continue
         least = int(mine["start"].min())
@@ -204,6 +217,12 @@ def survey(trace: TraceReader, process: int) -> Survey:
     joined = np.intersect1d(np.concatenate(calls), np.concatenate(operations))
     joined = joined[joined > 0]
     return Survey(first_ns or 0, last_ns, joined, sorted(devices), highest, on_streams)
+
+
+def _of_process(portion: Slots, process: int) -> Slots:
+    """Its records; as a rule, all: copying them took as long as reading them."""
+    mine = portion["process"] == process
+    return portion if mine.all() else portion[mine]
 
 
 def processes_of(trace: TraceReader) -> list[int]:
@@ -358,14 +377,6 @@ class Annotations:
         }
         self._spans = 0
         self._instances = 0
-
-    def threads(self, process: int) -> dict[int, int]:
-        """Range → thread, of those whose time on the GPU is shown: not of operators."""
-        return {
-            number: node.definition.thread
-            for number, node in self._run.ranges.items()
-            if node.definition.process == process and number not in self._operators
-        }
 
     def range(self, node: int, start: int, end: int, payload_kind: int, payload: int) -> str:
         """An instance of a range on the thread that opened it."""
@@ -623,7 +634,12 @@ def write_chrome(
 
     Reads the trace twice, a portion at a time: the first pass finds which calls have operations.
     """
-    surveyed = survey(trace, process)
+    threads = {
+        number: node.definition.thread
+        for number, node in run.ranges.items()
+        if node.definition.process == process and not _is_operator(node.definition)
+    }
+    surveyed = survey(trace, process, threads)
     base_ns = surveyed.first_ns
     metadata = Metadata(session, run, process, surveyed.devices)
     annotations = Annotations(run, metadata.pid, base_ns)
@@ -636,10 +652,10 @@ def write_chrome(
     )
     count = 0
     for portion in trace.portions():
-        mine = portion[portion["process"] == process]
+        mine = _of_process(portion, process)
         count += len(mine)
         out.writelines(_lines(mine, surveyed, annotations, operations))
-    for placed in surveyed.on_streams.placed(surveyed.joined, annotations.threads(process)):
+    for placed in surveyed.on_streams.placed(surveyed.joined):
         out.write(annotations.on_stream(placed))
     out.writelines(counter_lines(run, base_ns, samples, process))
     # Every event ends in a comma; a final one without closes the list.

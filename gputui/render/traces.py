@@ -86,7 +86,7 @@ def _written(
                 loaded = fold(job, number)
                 loaded.needed_run()
                 return loaded, write_job_trace(job, writer, folder), True
-    imported = open_import(path, writer)
+    imported = open_import(path, writer, summed=True)
     if imported is None:
         return None
     with closing(imported):
@@ -206,11 +206,11 @@ def all_events(
     kind = EVENT_TABLES[name]
     reader = _Reader(traced)
     events = reader.all(kind.kinds)
-    events = events[np.argsort(events["start"], kind="stable")]
+    order = np.argsort(events["start"], kind="stable")
 
     def rows() -> Iterator[tuple[Cell, ...]]:
         for first in range(0, len(events), 1 << 14):
-            yield from kind.rows(reader, events[first : first + (1 << 14)])
+            yield from kind.rows(reader, events[order[first : first + (1 << 14)]])
 
     return kind.columns, rows()
 
@@ -264,16 +264,18 @@ def _keys(records: Slots) -> npt.NDArray[np.uint64]:
 
 def _call_rows(reader: _Reader, events: Slots) -> Iterator[tuple[Cell, ...]]:
     names = reader.trace.call_names
-    for event in events:
-        process = reader.run.processes[int(event["process"])]
-        thread = int(event["thread"])
+    columns = ("process", "thread", "start", "end", "name", "bytes", "sub", "correlation")
+    for number, thread, start_ns, end_ns, name, result, has_result, correlation in zip(
+        *(events[column].tolist() for column in columns), strict=True
+    ):
+        process = reader.run.processes[number]
         named = process.threads.get(thread)
         yield (
-            int(event["start"]) - reader.base_ns,
-            int(event["end"]) - int(event["start"]),
-            names.get(int(event["name"]), names[0]),
-            int(event["bytes"]) if event["sub"] else None,
-            int(event["correlation"]),
+            start_ns - reader.base_ns,
+            end_ns - start_ns,
+            names.get(name, names[0]),
+            result if has_result else None,
+            correlation,
             process.attached.pid,
             thread,
             named.priority if named else None,
@@ -385,7 +387,7 @@ def write_job_trace(job: JobRecording, writer: TraceWriter, folder: Path) -> int
 
 def _trace_of(path: Path, place: Path, limit_bytes: int) -> TraceReader:
     with closing(TraceWriter(place, limit_bytes)) as writer:
-        imported = open_import(path, writer)
+        imported = open_import(path, writer, summed=True)
         if imported is not None:
             with closing(imported):
                 for _ in imported:
