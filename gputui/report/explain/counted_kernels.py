@@ -29,6 +29,9 @@ FEW = 50.0
 FEW_WARPS = 15.0
 """Occupancy in percent below which waits for memory cannot be hidden by other warps."""
 
+_DOUBLES = re.compile(r"<double|lambda\(double")
+"""In names of kernels of doubles: an addition of them is a percent of the FP64 pipes' cycles."""
+
 FP64 = 5.0
 """Percent of the cycles of the FP64 pipes from which a kernel computes in FP64: 22 in an exp of
 doubles, which the memory binds, under 0.1 in 16 kernels without (H200)."""
@@ -47,6 +50,13 @@ COMPUTES = {"tensor_active_percent": 5.0, "fma_issue_percent": 20.0, "issue_perc
 _SCATTER = re.compile(
     r"scatter|index_?(add|put|func|reduce)|indexing_backward|grad_weight|embedding.*backward", re.I
 )
+
+
+def _scatters(name: str) -> bool:
+    """Whether a kernel's name says that it adds or writes at indices. PyTorch's kernel of both has
+    a template parameter that says whether it scatters."""
+    return _SCATTER.search(name) is not None and "scatter_gather_internal_kernel<false" not in name
+
 
 _SERIAL = (
     "a serial scatter",
@@ -107,7 +117,7 @@ def idle_kernels(analysis: Analysis) -> Iterator[Finding]:
             ),
             kernel=kernel,
             leads=True,
-            explains=("few_blocks",) if _SCATTER.search(kernel) else (),
+            explains=("few_blocks",) if _scatters(kernel) else (),
         )
         return
 
@@ -221,7 +231,7 @@ def _needed_reads(name: str) -> tuple[float, str]:
     """Bytes to read for each that is written, at most, by a kernel's name: 0 of one that may well
     need more, as a sum. Indices have 8 bytes; elements that the name does not tell, 2. A copy may
     convert doubles to halves."""
-    if _SCATTER.search(name):
+    if _scatters(name):
         return 0.0, ""
     if _GATHERS.search(name):
         element = _ELEMENT.search(name)
@@ -236,12 +246,10 @@ _IN_ORDER = 1.5
 
 def in_fp64(analysis: Analysis) -> Iterator[Finding]:
     """Kernels that keep the FP64 pipes at work, together."""
-    rows = [
-        (roof, share, kernel)
-        for roof, share, kernel in _counted(analysis)
-        if (roof.fp64_active_percent or 0.0) >= FP64
-    ]
-    share = sum(row[1] for row in rows)
+    counted = [*_counted(analysis)]
+    rows = [row for row in counted if (row[0].fp64_active_percent or 0.0) >= FP64]
+    of_doubles = [row for row in counted if row not in rows and _DOUBLES.search(row[2])]
+    share = sum(row[1] for row in (*rows, *of_doubles))
     # FP32 has twice the rate of FP64 and half its bytes on the cards that have most of it.
     free = share / 2
     tree = analysis.tree
@@ -253,8 +261,8 @@ def in_fp64(analysis: Analysis) -> Iterator[Finding]:
         view="kernels",
         word="computes in FP64",
         sentence=(
-            f"Kernels whose FP64 pipes are active take {of_scope(tree, share)}; in {roof.scope} "
-            f"these are {percent(roof.fp64_active_percent or 0.0)} of its cycles."
+            f"Kernels in FP64 take {of_scope(tree, share)}; in {roof.scope} the FP64 pipes are "
+            f"active in {percent(roof.fp64_active_percent or 0.0)} of its cycles."
         ),
         advice=(
             "float32 (or bf16 for products) where double precision is not needed: a NumPy array or "
@@ -313,7 +321,7 @@ L2_OVER_MEMORY = 1.7
 
 def _kind(roof: Roof, name: str) -> tuple[str, str]:
     """What kind of kernel leaves the GPU idle like that, and what to do."""
-    if _SCATTER.search(name):
+    if _scatters(name):
         return _SERIAL
     if (roof.sm_active_percent or 0.0) < FEW:
         return _TOO_FEW
