@@ -6,7 +6,7 @@ torch.utils.flop_counter, which the tests check on the meta device.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 # Backward over forward if the score matrix is kept: each product has two gradients.
 _ATTENTION_BACKWARD = 2.0
@@ -136,12 +136,28 @@ def gpus_needed(
     return None
 
 
-def sharding_advice(ways: Mapping[str, int | None]) -> str:
-    """ "it fits on 8 such GPUs with tensor parallelism, on 4 with ZeRO-3": of `gpus_needed` by the
-    way to divide; "" where none fits.
+GPU_BYTES = 80 * 10**9
+"""Of an H100 or A100: what a model that is too large for a CPU is divided among."""
+
+
+def sharding_advice(
+    free_bytes: int, device: str, ways: Callable[[int], Mapping[str, int | None]]
+) -> str:
+    """ "; it fits on 8 such GPUs with tensor parallelism, on 4 with ZeRO-3": of `gpus_needed` by
+    the way to divide, which `ways` gives for the bytes of a GPU: those free on `device`, for the
+    CPU GPU_BYTES. "" where none fits.
     """
-    words = [f"on {gpus} with {way}" for way, gpus in ways.items() if gpus is not None]
+    on_cpu = device == "cpu"
+    fitting = {
+        way: gpus
+        for way, gpus in ways(GPU_BYTES if on_cpu else free_bytes).items()
+        if gpus is not None
+    }
+    words = [f"on {gpus} with {way}" for way, gpus in fitting.items()]
     if not words:
         return ""
-    words[0] = words[0].replace(" with", " such GPUs with", 1)
-    return "it fits " + ", ".join(words)
+    if set(fitting.values()) == {1}:
+        return "; it fits on one GPU of 80 GB"
+    gpus = "GPUs of 80 GB" if on_cpu else "such GPUs"
+    words[0] = words[0].replace(" with", f" {gpus} with", 1)
+    return f"; it fits {', '.join(words)}"

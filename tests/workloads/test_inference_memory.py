@@ -70,7 +70,7 @@ def test_a_refusal_says_how_many_gpus_would_do() -> None:
     # 3.75 GiB over four; 3.5 GiB over eight with 0.25 on each: over four it is 1.125.
     ways = "it fits on 4 such GPUs with tensor parallelism, on 8 with a pipeline"
     assert str(refusal.value).endswith(ways)
-    with pytest.raises(CannotRun, match=r"prompt or tokens$"):
+    with pytest.raises(CannotRun, match=r"prompt or tokens; it fits on one GPU of 80 GB$"):
         footprint.refuse_unless_fits(2**30, "cpu")
 
 

@@ -147,22 +147,20 @@ class Footprint:
             f"+ activations {self.activation_bytes / size:.1f}; "
             f"{device} has {free_bytes / size:.1f} {unit} free; "
             "use a smaller size, batch, prompt or tokens"
-            + (f"; {shards}" if device != "cpu" and (shards := self._shards(free_bytes)) else "")
+            + sharding_advice(free_bytes, device, self._shards)
         )
 
-    def _shards(self, free_bytes: int) -> str:
+    def _shards(self, free_bytes: int) -> dict[str, int | None]:
         """On how many GPUs it would fit: tensor parallelism divides weights, KV cache and
         activations by heads, a pipeline weights and KV cache by layers.
         """
-        return sharding_advice(
-            {
-                "tensor parallelism": gpus_needed(
-                    free_bytes, divided=self.total_bytes, divides=self.kv_heads
-                ),
-                "a pipeline": gpus_needed(
-                    free_bytes,
-                    divided=self.weight_bytes + self.kv_cache_bytes,
-                    kept=self.activation_bytes,
-                ),
-            }
-        )
+        return {
+            "tensor parallelism": gpus_needed(
+                free_bytes, divided=self.total_bytes, divides=self.kv_heads
+            ),
+            "a pipeline": gpus_needed(
+                free_bytes,
+                divided=self.weight_bytes + self.kv_cache_bytes,
+                kept=self.activation_bytes,
+            ),
+        }

@@ -121,20 +121,18 @@ class Footprint:
             f"+ the larger of gradients {self.gradient_bytes / _GIB:.1f} and activations "
             f"{self.activation_bytes / _GIB:.1f}; {device} has {free_bytes / _GIB:.1f} GiB free; "
             "use a smaller size, batch or ctx, or checkpoint"
-            + (f"; {shards}" if device != "cpu" and (shards := self._shards(free_bytes)) else "")
+            + sharding_advice(free_bytes, device, self._shards)
         )
 
-    def _shards(self, free_bytes: int) -> str:
+    def _shards(self, free_bytes: int) -> dict[str, int | None]:
         """On how many GPUs it would fit, by the ways of `parallel` that divide the model: tensor
         parallelism divides all, sequence parallelism included; ZeRO-3 the state and not the
         activations, whose batch each rank has.
         """
         state = self.model_bytes + self.optimizer_bytes + self.gradient_bytes
-        return sharding_advice(
-            {
-                "tensor parallelism": gpus_needed(
-                    free_bytes, divided=self.peak_bytes, divides=self.heads
-                ),
-                "ZeRO-3": gpus_needed(free_bytes, divided=state, kept=self.activation_bytes),
-            }
-        )
+        return {
+            "tensor parallelism": gpus_needed(
+                free_bytes, divided=self.peak_bytes, divides=self.heads
+            ),
+            "ZeRO-3": gpus_needed(free_bytes, divided=state, kept=self.activation_bytes),
+        }
