@@ -30,7 +30,13 @@ from gputui.model.steps import PAUSE, PAUSE_NS, SLOW, StepBlocks
 from gputui.model.units import count, duration
 from gputui.report.explain.finding import rank_names
 from gputui.report.explain.rank_waits import matched, rank_processes
-from gputui.report.explain.time_tree import LAYER, TimeTree, device_trees, main_loops
+from gputui.report.explain.time_tree import (
+    LAYER,
+    TimeTree,
+    benchmark_rows,
+    device_trees,
+    main_loops,
+)
 from gputui.report.phases import is_step_name
 from gputui.state import Run
 from gputui.state.history import History
@@ -361,7 +367,14 @@ def of_benchmark(run: Run, tree: TimeTree) -> str:
     if not tree.benchmark_rows:
         return ""
     tables = run.result.tables if run.result is not None else ()
-    each = f", which --table {tables[0].name} has one by one" if tables else ""
+    # Each part's table is the first that has as many rows.
+    names = dict.fromkeys(
+        next((table.name for table in tables if len(table.rows) == rows), None)
+        for rows in benchmark_rows(run)
+    )
+    named = [name for name in names if name is not None] or [table.name for table in tables[:1]]
+    have = "has" if len(named) == 1 else "have"
+    each = f", which --table {' and '.join(named)} {have} one by one" if named else ""
     return f"These are steps of {tree.benchmark_rows} rows of different work{each}."
 
 

@@ -49,7 +49,9 @@ def test_no_recording_names_a_machine_or_a_folder(name: str) -> None:
             assert set(gpu["uuid"]) <= set("GPU-0")
 
 
-@pytest.mark.parametrize(("name", "rows"), [("gemm", 28), ("fusion", 2), ("bandwidth", 16)])
+@pytest.mark.parametrize(
+    ("name", "rows"), [("gemm", 28), ("fusion", 2), ("bandwidth", 16), ("precision", 10)]
+)
 def test_the_answer_of_a_benchmark_says_that_its_steps_are_of_rows(name: str, rows: int) -> None:
     """None is slow beside another's, and they do not grow: each row does other work."""
     session, run = run_of(name)

@@ -109,7 +109,7 @@ class TimeTree:
     """The devices' time over that of all processes on them, which is more where several share
     one."""
     benchmark_rows: int = 0
-    """Rows of a benchmark that the steps are of (`count_benchmark_rows`), 0 without such: each does
+    """Rows of a benchmark that the steps are of (`benchmark_rows`), 0 without such: each does
     other work, so that no step is slow beside another's, and what lies between rows is no pause."""
 
     @property
@@ -255,7 +255,7 @@ def tree_of(run: Run, trees: Mapping[Place, TimeTree], gpu: int | None = None) -
         apart=apart,
         marked_by=next((tree.marked_by for tree in trees.values() if tree.marked_by), ""),
         of_processes=wall_ns / seen_ns,
-        benchmark_rows=count_benchmark_rows(run),
+        benchmark_rows=sum(benchmark_rows(run)),
     )
 
 
@@ -263,23 +263,30 @@ WARM_UP = "warmup"
 """The range in which workloads warm up: its steps are no row of their tables."""
 
 
-def count_benchmark_rows(run: Run) -> int:
-    """How many outermost ranges hold the steps which a workload declares: the rows of its table,
-    which do different work. 0 where all steps are in one range or in none, warm-up and the first
-    one (a prefill) left out."""
+def benchmark_rows(run: Run) -> tuple[int, ...]:
+    """How many rows of its tables the steps which a workload declares are of, which do different
+    work: the outermost ranges that hold steps, or where no table has as many rows, but tables do
+    for each of these, the ranges inside each. Empty where all steps are in one range or in none,
+    warm-up and the first one (a prefill) left out."""
     if run.started.step_range is None:
-        return 0
-    rows = Counter[str]()
+        return ()
+    steps = Counter[str]()
+    inside: dict[str, set[str]] = defaultdict(set)
     for each in run.ranges.values():
         if each.definition.name == run.started.step_range:
-            outer = each
+            outer = inner = each
             while outer.definition.parent in run.ranges:
-                outer = run.ranges[outer.definition.parent]
-            if outer is not each and outer.definition.name != WARM_UP:
-                rows[outer.definition.name] += each.cpu.count
-    several = sum(steps > 1 for steps in rows.values()) > 1
+                inner, outer = outer, run.ranges[outer.definition.parent]
+            name = outer.definition.name
+            if outer is not each and name != WARM_UP:
+                steps[name] += each.cpu.count
+                inside[name].add(inner.definition.name)
     # One phase of many steps is no row of a benchmark, nor is a prefill.
-    return len(rows) if several else 0
+    if sum(count > 1 for count in steps.values()) <= 1:
+        return ()
+    lengths = {len(table.rows) for table in run.result.tables} if run.result is not None else set()
+    parts = tuple(len(names) for names in inside.values())
+    return parts if len(steps) not in lengths and set(parts) <= lengths else (len(steps),)
 
 
 def steps_of_program(run: Run, steps: Mapping[Place, LoopSteps]) -> int:
