@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 import gputui
 from gputui.playback.opening import Loaded, load
 from gputui.report.scope import of_phase
+from gputui.report.tables.bounds import TARGETS
 from gputui.report.tables.time import ProfileRow, step_profile
 from gputui.state import Run, Session
 from tests.conftest import DATA
@@ -105,9 +106,14 @@ def command_of(name: str) -> str:
         for key, value in pairwise(given)
         if key.startswith("--") and not value.startswith("--")
     ]
-    card = str(results(name).get("device_name", "")).removeprefix("NVIDIA ")
+    cards = [session.gpus[gpu].facts.name for gpu in sorted(run.devices) if gpu in session.gpus]
+    card = str(results(name).get("device_name") or header.gpus[0].name).removeprefix("NVIDIA ")
+    how_many = {2: "two", 4: "four"}.get(len(cards), "one")
     day = _day(header.time_ns)
-    return f"`gputui --record --workload {run.started.name}{''.join(words)}`, one {card}, {day}"
+    return (
+        f"`gputui --record --workload {run.started.name}{''.join(words)}`, {how_many} "
+        f"{card}{'s' if how_many != 'one' else ''}, {day}"
+    )
 
 
 def _day(time_ns: int) -> str:
@@ -549,7 +555,8 @@ def _ms(ns: float | None) -> float | None:
 
 def _gpt2() -> list[str]:
     theirs = {"model": "1.2 GB", "gradients": "1.2 GB", "optimizer": "2.5 GB",
-              "activations": "9.8 GB", "peak": "19.0 GB"}  # fmt: skip
+              "activations": "9.8 GB"}  # fmt: skip
+    theirs |= {"peak allocated": "19.0 GB"}
     body = [
         (str(row["what"]), theirs.get(str(row["what"]), ""), gib(row["expected_bytes"]),
          gib(row["measured_bytes"]))
@@ -617,6 +624,68 @@ def _fusion() -> list[str]:
     return table(("part of a forward pass", "GPU, ms"), body)
 
 
+def _convolution() -> list[str]:
+    """By layer: cuDNN's heuristics, its search, and deterministic algorithms only."""
+    by_layer: dict[str, dict[tuple[bool, bool], Cells]] = {}
+    for row in rows("convolution", "convolution"):
+        by_layer.setdefault(row["layer"], {})[row["benchmark"], row["deterministic"]] = row
+    body = []
+    for layer, its in by_layer.items():
+        plain, searched, repeatable = its[False, False], its[True, False], its[False, True]
+        body.append((
+            layer, figure(plain["gpu_ms"], "ms"), figure(searched["gpu_ms"], "ms"),
+            figure(searched["first_ms"], "ms"), figure(repeatable["gpu_ms"], "ms"),
+            "yes" if repeatable["same_bits"] else "no", str(plain.get("algorithm") or ""),
+            str(searched.get("algorithm") or ""),
+        ))  # fmt: skip
+    return table(
+        ("layer of ResNet-50", "as it is", "with benchmark", "its first pass", "deterministic",
+         "same bits", "kernels of a pass", "with benchmark"),
+        body,
+    )  # fmt: skip
+
+
+def _collectives() -> list[str]:
+    its = rows("comm", "comm")
+    sizes = sorted({row["size_bytes"] for row in its})
+    by_operation: dict[str, dict[int, Cells]] = {}
+    for row in its:
+        by_operation.setdefault(row["operation"], {})[row["size_bytes"]] = row
+    return table(
+        ("GB/s of bus bandwidth", *(f"{size // _MIB} MiB" for size in sizes)),
+        (
+            (name, *(figure(cells.get(size, {}).get("bus_bytes_per_s", 0) / 1e9) for size in sizes))
+            for name, cells in by_operation.items()
+        ),
+    )
+
+
+def _engines() -> list[str]:
+    return table(
+        ("engine", "tokens/s", "strong", "weak", "bubble", "by the formula", "sent a step",
+         "by the formula", "state a rank", "peak"),
+        (
+            (
+                row["engine"], figure(row["tokens_per_s"]), figure(row["strong_percent"], "%"),
+                figure(row["weak_percent"], "%"), figure(row["bubble_percent"], "%"),
+                figure(row["bubble_formula_percent"], "%"), gib(row["sent_bytes"]),
+                gib(row["formula_bytes"]), gib(row["state_bytes"]), gib(row["peak_bytes"]),
+            )
+            for row in rows("parallel", "parallel") if row["status"] == "ok"
+        ),
+    )  # fmt: skip
+
+
+def _launch_us(name: str) -> str:
+    """The host's time for a kernel of the chain, and the launch call in it."""
+    session, run = run_of(name)
+    call = next(row for row in TARGETS.rows(session, run) if row.figure == "kernel launch")
+    return (
+        f"{figure(call.value, 'µs')} the call (median); "
+        f"{figure(results(name)['host_us_per_launch'], 'µs')} with PyTorch's operation around it"
+    )
+
+
 def _others() -> list[str]:
     streams = {row["way"]: row["wall_ms"] for row in rows("streams", "streams")}
     graphs = {(row["work"], row["mode"]): row for row in rows("graphs", "graphs")}
@@ -659,7 +728,7 @@ def _others() -> list[str]:
         ("overlap: copies and products",
          ", ".join(f"{way} {figure(ms)}" for way, ms in streams.items()) + " ms", "streams"),
         ("launch latency (theirs: under 10 µs)",
-         figure(results("graphs")["host_us_per_launch"], "µs"), "graphs"),
+         _launch_us("graphs"), "graphs"),
         ("a decode step, eager and as a CUDA graph",
          f"{figure(decode[0]['wall_ms'])}, {figure(decode[1]['wall_ms'])} ms", "graphs"),
         ("cuDNN's benchmark, deterministic (no figures theirs)",
@@ -700,6 +769,9 @@ BLOCKS: dict[str, tuple[str, Callable[[], list[str]]]] = {
     "checkpointing": ("checkpointing", _checkpointing),
     "traffic": ("seed-003", _traffic),
     "fusion": ("fusion", _fusion),
+    "convolution": ("convolution", _convolution),
+    "engines": ("parallel", _engines),
+    "collectives": ("comm", _collectives),
     "others": ("", _others),
     "steps": ("", _steps),
 }

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import ctypes
 import re
 import tempfile
 import time
-import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -115,25 +115,29 @@ def _measure(layer: str, run: Runner, cells: Cells) -> Counter[str]:
     return kernels
 
 
+_VERBOSE = 1  # CU_GRAPH_DEBUG_DOT_FLAGS_VERBOSE
+
 # A kernel's node in CUDA's drawing of a graph: its name, before its launch shape.
 _KERNEL_NODE = re.compile(r"\|\s*([A-Za-z_$][\w$]*)\s*\\?<\\?<\\?<")
 
 
 def _kernels_of(once: Callable[[], object]) -> Counter[str]:
     """The kernels that a pass launches, by their linkage names: cuDNN does not say which algorithm
-    it took, but a CUDA graph can be drawn, without a profiler. Empty where it cannot be captured.
+    it took, but the driver draws a CUDA graph, without a profiler. Empty where the pass cannot be
+    captured, and before torch 2.8, which shows no graph.
     """
-    graph = torch.cuda.CUDAGraph()
-    graph.enable_debug_mode()
     try:
+        graph = torch.cuda.CUDAGraph(keep_graph=True)
         with torch.cuda.graph(graph):
             once()
-        with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # torch warns that it draws
+        driver = ctypes.CDLL("libcuda.so.1")
+        with tempfile.TemporaryDirectory() as folder:
             path = Path(folder, "graph.dot")
-            graph.debug_dump(str(path))
+            handle = ctypes.c_void_p(graph.raw_cuda_graph())
+            if driver.cuGraphDebugDotPrint(handle, str(path).encode(), _VERBOSE):
+                return Counter()
             drawn = path.read_text(encoding="utf-8", errors="replace")
-    except (RuntimeError, OSError):
+    except (RuntimeError, OSError, AttributeError, TypeError):
         return Counter()
     return Counter(_KERNEL_NODE.findall(drawn))
 

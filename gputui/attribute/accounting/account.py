@@ -169,7 +169,10 @@ class Accounting:
         self.collectives.add_kernels(timed)
         operations = columns(records, timed, self._kernels)
         if self._declares_step:
-            self._launched.append((operations.called_ns, operations.ends))
+            # One whose call is not known is of no step's launches: as the first of all, the replay
+            # of a graph had every step before it end with it.
+            has_call = operations.called_ns > 0
+            self._launched.append((operations.called_ns[has_call], operations.ends[has_call]))
         present = distinct(timed.devices).tolist()
         for device in present:
             if device not in self.devices:

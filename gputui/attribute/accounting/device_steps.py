@@ -165,6 +165,10 @@ Part = LeafTime | LineSamples | LoopDelta | StepBlock
 HELD_INTERVALS = 1 << 18
 """How much of the time axis waits for steps to be found in it, for HELD_NS at most."""
 
+STEPS_ARRIVE_NS = 3_000_000_000
+"""How much of it may be of steps whose ranges have not come: of 20 steps after 30 s of compiling 5
+to 15 were in none."""
+
 # Chosen, not measured.
 NEWEST_STEPS = 16
 """Lengths of the newest steps that a delta carries one by one."""
@@ -252,8 +256,10 @@ class DeviceSteps:
         deltas: list[Part] = []
         if ended or not may_wait or self._held() > 1:
             deltas += self._take_steps()
-        if ended or self._held() > 1:
-            deltas += self._give_up(ended)
+        if ended or len(self.time.tracks) > HELD_INTERVALS:
+            deltas += self._give_up(self.time.accounted_ns, ended)
+        elif self._held() > 1:
+            deltas += self._give_up(self.time.accounted_ns - STEPS_ARRIVE_NS, ended)
         if ended:
             deltas += self._sum_up(self._scopes.end())
         return deltas
@@ -314,7 +320,9 @@ class DeviceSteps:
         if began_ns is None:
             # Up to the first boundary: loading, set-up, whatever came before the loop.
             if rows[0].any():
-                deltas += self._without_steps(Scope.SETUP, rows[0], int(counts[0]))
+                deltas += self._without_steps(
+                    Scope.SETUP, rows[0], int(counts[0]), self.time.accounted_ns
+                )
             began_ns, moments, rows, counts = int(moments[0]), moments[1:], rows[1:], counts[1:]
         if not len(moments):
             return deltas
@@ -354,24 +362,25 @@ class DeviceSteps:
             one_by_one = one_by_one[len(before) :]
         return deltas + self._sum_up(classified + self._scopes.add(one_by_one))
 
-    def _give_up(self, ended: bool) -> list[Part]:
-        """Sum up what waited for steps outside of any, except a last step that ended with the
-        program."""
+    def _give_up(self, end_ns: int, ended: bool) -> list[Part]:
+        """Sum up what waited for steps up to `end_ns` outside of any, except a last step that ended
+        with the program."""
         if not len(self.time.tracks):
             return []
-        began_ns, end_ns, self._open_ns = self._open_ns, self.time.accounted_ns, None
-        count = int(self.time.take_starts(np.array([end_ns], np.int64))[0])
-        times = self.time.tracks.take_all()
+        began_ns, self._open_ns = self._open_ns, None
+        moments = np.array([end_ns], np.int64)
+        count = int(self.time.take_starts(moments)[0])
+        times = self.time.tracks.take_up_to(moments)[0]
         if began_ns is None:
             is_set_up = self.awaits_declared and not ended and not self._scopes.has_begun
             scope = Scope.SETUP if is_set_up else Scope.UNSTEPPED
-            return self._without_steps(scope, times, count)
+            return self._without_steps(scope, times, count, end_ns)
         holed = self.time.holes.touch(np.array([began_ns]), np.array([end_ns])).any()
         if began_ns in self._gaps:
-            return self._without_steps(Scope.TAIL, times, count)
+            return self._without_steps(Scope.TAIL, times, count, end_ns)
         if ended and self._scopes.is_whole(count) and not holed:
             return self._sum_up(self._scopes.add([Step(began_ns, end_ns, count, times)]))
-        return self._without_steps(Scope.TAIL, times, count)
+        return self._without_steps(Scope.TAIL, times, count, end_ns)
 
     def _between(self, gaps: StepColumns) -> list[Part]:
         """What lies between the end of a step and the next one."""
@@ -484,9 +493,8 @@ class DeviceSteps:
         ]
 
     def _without_steps(
-        self, scope: Scope, leaves: npt.NDArray[np.int64], operations: int
+        self, scope: Scope, leaves: npt.NDArray[np.int64], operations: int, end_ns: int
     ) -> list[Part]:
-        end_ns = self.time.accounted_ns
         start_ns = max(0, end_ns - int(leaves[:LEAVES].sum()))
         loop = self._scopes.loop
         lines: list[Part] = []

@@ -72,9 +72,8 @@ static int enable_calls(int driver, const char *const *wanted)
                                                  : "cudaLaunchKernel_v7000";
         names[call] = ASCII(name);
         call_off[driver][call] = (uint8_t)trace_sampling.budget; /* until its first window */
-        /* Maybe in one of the runtime's, unseen. Of a captured part all: one that is made for the
-         * first time outside of it would be recorded there. */
-        call_made[driver][call] |= (uint8_t)(by_callback || trace_sampling.captures);
+        /* Maybe in one of the runtime's, unseen; of a captured part before it begins. */
+        call_made[driver][call] |= (uint8_t)by_callback;
         enabled += trace_sampling.budget || enable_call(driver, call, 1) == CUPTI_SUCCESS;
     }
     if (!by_callback && cupti_enable_call[driver] == NULL &&

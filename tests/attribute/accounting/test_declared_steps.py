@@ -113,6 +113,55 @@ def test_a_row_begins_with_what_its_first_step_does_on_the_cpu(waits: bool, tick
     assert found.step_mean_ns == pytest.approx(each, rel=0.02)
 
 
+def rows_with_more_between(
+    program: Program, waits: bool, pause_ns: int, between: Callable[[int], Iterator[np.void]]
+) -> Iterator[np.void]:
+    """Two rows of 20 passes of 10 ms, and after each what runs `between` from a moment on."""
+    clock = free = 1_000_000_000
+    for row in range(2):
+        yield program.push(clock, f"row {row}")
+        for number in range(1, 21):
+            correlation = 100 * row + number
+            yield program.push(clock, "step")
+            yield program.call(clock, clock + 3 * US, correlation)
+            start = max(free, clock + 6 * US)
+            free = start + 10 * MS
+            yield program.kernel(start, free, correlation)
+            clock = free + 5 * US if waits else clock + 40 * US
+            yield program.pop(clock)
+            clock += 2 * US
+        yield from between(free)
+        clock = free = free + pause_ns
+        yield program.pop(clock)
+
+
+@pytest.mark.parametrize("waits", [True, False])
+def test_what_was_called_nobody_knows_when_is_in_no_step(waits: bool) -> None:
+    def made(program: Program, waits: bool) -> Iterator[np.void]:
+        def replayed(since_ns: int) -> Iterator[np.void]:
+            yield program.kernel(since_ns + 50 * MS, since_ns + 900 * MS, since_ns // MS)
+
+        return rows_with_more_between(program, waits, 2_000 * MS, replayed)
+
+    found = tree_of(waits, 20, made)
+    assert (found.program_steps, found.step_mean_ns) == (40, pytest.approx(10 * MS, rel=0.01))
+
+
+@pytest.mark.parametrize("pause_ns", [30_500 * MS, 31_000 * MS, 32_000 * MS])
+def test_a_row_after_a_long_time_without_steps_has_all_of_its_own(pause_ns: int) -> None:
+    def made(program: Program, waits: bool) -> Iterator[np.void]:
+        def compiling(since_ns: int) -> Iterator[np.void]:
+            for number in range(150):
+                moment = since_ns + (number + 1) * 200 * MS
+                yield program.call(moment, moment + 3 * US, 10_000 + number)
+                yield program.kernel(moment + 6 * US, moment + MS, 10_000 + number)
+
+        return rows_with_more_between(program, waits, pause_ns, compiling)
+
+    found = tree_of(True, 60, made)
+    assert (found.program_steps, found.step_mean_ns) == (40, pytest.approx(10 * MS, rel=0.01))
+
+
 def test_steps_that_launch_nothing_are_counted() -> None:
     """As of a server that computes on the CPU, or whose first turns only wait."""
     program = Program()
