@@ -104,12 +104,12 @@ _INSTALLED = re.compile(r"/(site|dist)-packages/|/lib/python\d|^<")
 
 
 class _Recurring:
-    """What a program comes to again and again: the end of a function, or of an iteration of a loop
-    in it (`jump`: from where to where)."""
+    """What a program comes to again and again: the end of a function, or with `start` the beginning
+    of a loop in it, which is gone back to from several places."""
 
-    def __init__(self, code: Any, jump: tuple[int, int] | None, depth: int) -> None:
-        self.code, self.jump, self.depth = code, jump, depth
-        self.count = 0
+    def __init__(self, code: Any, start: int | None, depth: int) -> None:
+        self.code, self.start, self.depth = code, start, depth
+        self.count = self.width = 0
         self.first_s = self.last_s = time.monotonic()
 
     def goes_on(self, last_s: float = LAST_S) -> bool:
@@ -122,7 +122,7 @@ class _Recurring:
     @property
     def order(self) -> tuple[int, bool, int]:
         """The outermost first: a function, a wide loop in it, a loop in that."""
-        return self.depth, self.jump is not None, self.jump[1] - self.jump[0] if self.jump else 0
+        return self.depth, self.start is not None, -self.width
 
 
 class _Functions(threading.Thread):
@@ -172,44 +172,44 @@ class _Functions(threading.Thread):
         call it is, the function."""
         ends: dict[Any, _Recurring] = {}
 
-        def ended(code: Any, *jump: Any) -> None:
-            place = jump if len(jump) == 2 else None
-            if place is None or place[1] < place[0]:
-                end = ends.setdefault((code, place), _Recurring(code, place, seen[code]))
-                end.count += 1
-                end.last_s = time.monotonic()
+        def ended(code: Any, start: int | None = None, width: int = 0) -> None:
+            end = ends.setdefault((code, start), _Recurring(code, start, seen[code]))
+            end.count, end.width = end.count + 1, max(end.width, width)
+            end.last_s = time.monotonic()
 
-        undo = self._report(
-            seen, lambda code, *_: ended(code), lambda code, *jump: ended(code, *jump)
-        )
+        def jumped(code: Any, place: int, start: int) -> None:
+            if start < place:
+                ended(code, start, place - start)
+
+        undo = self._report(seen, lambda code, *_: ended(code), jumped)
         time.sleep(seconds)
         undo()
         often = [end for end in ends.values() if end.goes_on()]
         first = min(often, key=lambda end: end.order, default=None)
-        if first is None or first.jump is None:
+        if first is None or first.start is None:
             return first
         calls = [
             end for end in often
-            if end.jump is None and end.depth == first.depth + 1
+            if end.start is None and end.depth == first.depth + 1
             and abs(end.count - first.count) <= 1
         ]  # fmt: skip
         return calls[0] if len(calls) == 1 else first
 
     def _mark(self, step: _Recurring) -> None:
-        code, jump = step.code, step.jump
+        code, start = step.code, step.start
         name = f"{os.path.basename(code.co_filename)}:{code.co_name}"
-        trial, site = self._trial, self._trial.site("loop" if jump else "function", name)
+        trial, site = self._trial, self._trial.site("function" if start is None else "loop", name)
         main = threading.main_thread().ident
 
         def ended(_code: Any, *where: Any) -> Any:
-            if jump is not None and where != jump:
+            if start is not None and not where[1] == start < where[0]:
                 return sys.monitoring.DISABLE  # type: ignore[attr-defined] # of this jump
             if threading.get_ident() == main:
                 step.count, step.last_s = step.count + 1, time.monotonic()
                 trial.step(site, 0, 0)
             return None
 
-        undo = self._report((code,), None if jump else ended, ended if jump else None)
+        undo = self._report((code,), *((ended, None) if start is None else (None, ended)))
         while step.goes_on(GONE_S) and not trial.has_begun:
             time.sleep(0.25)
         if not trial.has_begun:
