@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -214,6 +215,33 @@ def test_the_outermost_module_is_marked_and_none_inside_it(tmp_path):
     assert ordinals in ([1, 2], [1, 2, 3]), "all after the one in which it was found"
     items = outcome.trace.of(RecordKind.STEP)["end"].tolist()
     assert set(items) == {4}, "the samples of a batch"
+
+
+def test_gradients_that_no_optimizer_uses_are_told_once_with_the_line_of_the_call(tmp_path):
+    program = tmp_path / "train.py"
+    program.write_text(
+        TRAINING + WAIT_FOR_LOOK + "slow, head = Slow(), nn.Linear(8, 8)\n"
+        "whole = nn.Sequential(slow, head)\noptimizer = torch.optim.SGD(head.parameters())\n"
+        "for n in range(24):\n"
+        "    whole(torch.randn(4, 8)).sum().backward()\n"
+        "    optimizer.step()\n    optimizer.zero_grad()\n"
+        "    time.sleep = (lambda seconds: None) if n else time.sleep\n"
+        "import threading\nthreading.Event().wait(0.3)\n"
+    )
+    lines = {"GPUTUI_LINES": "20"}
+    outcome = run([sys.executable, str(program)], tmp_path, lines, step_marks=True)
+    assert outcome.status == 0, outcome.output
+    [file] = tmp_path.glob("lines-*")
+    rows = [row.split() for row in file.read_text().splitlines()]
+    places = {row[1]: row[2] for row in rows if row[0] == "d"}
+    facts = {row[1]: (places[row[2]], row[3], int(row[4])) for row in rows if row[0] == "c"
+             and row[1].startswith("gradients")}  # fmt: skip
+    at = next(str(number) for number, line in enumerate(program.read_text().splitlines(), 1)
+              if line.startswith("    whole("))  # fmt: skip
+    assert facts == {
+        "gradients.used": (at, "1", 4 * 8 * 9),
+        "gradients.unused": (at, "1", 4 * (8 * 16 + 16 + 16 * 8 + 8)),
+    }
 
 
 def test_a_text_that_grows_by_one_from_call_to_call_is_marked_so(tmp_path):

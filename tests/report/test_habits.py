@@ -4,6 +4,7 @@ from the events that such a program makes."""
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
 from gputui.model.events import (
     AnyEvent,
@@ -173,6 +174,30 @@ def test_graphs_that_each_step_captures_are_found() -> None:
                    cudaGraphInstantiate=(STEPS, 4 * STEP_NS))  # fmt: skip
     for each in (once, many, before):
         assert finding_of(analysis_of(steps, each), "graphs_captured_anew") is None
+
+
+@pytest.mark.parametrize(("unused_mib", "is_found"), [(300, True), (10, False)])
+def test_gradients_without_an_optimizer_are_found_where_they_are_many(
+    unused_mib: int, is_found: bool
+) -> None:
+    line = LineDefined(time_ns=0, process=1, line=3, path="/u/t.py", number=7, function="train")
+    steps = replace(
+        delta({Leaf.MATMUL: 0.97, Leaf.DEPENDENCY: 0.03}),
+        line_calls=(
+            LineCalls(3, "gradients.used", 1, 100 << 20, ""),
+            LineCalls(3, "gradients.unused", 1, unused_mib << 20, ""),
+        ),
+    )
+    outcome = concluded(line, steps)
+    if not is_found:
+        assert outcome.word == "HEALTHY"
+        return
+    [finding] = outcome.findings
+    assert finding.cause == "unused_gradients"
+    assert finding.value == pytest.approx(75)
+    assert "300 MiB of parameters that no optimizer updates" in finding.sentence
+    assert finding.evidence == ("The model is called at t.py:7 train",)
+    assert finding.modelled[0].high == pytest.approx(1 / (1 - 0.7 * 0.75))
 
 
 def test_allocating_in_launch_gaps_is_found_and_comes_before_graphs() -> None:

@@ -63,7 +63,7 @@ class Facts:
         self._program_frame = program_frame
         self._began_ns = 0
         self._collections: dict[tuple[int, Any, int], list[int]] = {}
-        self._sites: dict[tuple[int, int], list[Any]] = {}
+        self._sites: dict[tuple[int, int | str], list[Any]] = {}
         self._names: dict[int, str] = {}
         self._kept: list[Any] = []
         """What the numbers of functions stand for: so that no other gets one of them."""
@@ -174,6 +174,13 @@ class Facts:
         # The code is kept, so that no other gets its number.
         site = self._sites[id(code), offset] = [0, 0, "-", name, *where, code]
         return site
+
+    def note(self, name: str, frame: Any, size: int) -> None:
+        """Have something written once, with the program's line that a frame is called from."""
+        frame = self._program_frame(frame)
+        if frame is not None and len(self._sites) < MOST_SITES:
+            key = id(frame.f_code), name
+            self._sites[key] = [1, size, "-", name, frame.f_code, frame.f_lineno, frame.f_code]
 
     def write(self, number: Callable[[Any, int], int], write: Write) -> None:
         """Write what is new; `number` gives the number of a line of a code object."""

@@ -108,6 +108,8 @@ class _AfterLibraries(importlib.abc.MetaPathFinder):
                 if not self._sampling:
                     self._sampling = True
                     self._facts = _sample_lines()
+                if self._marks is not None and self._facts is not None:
+                    self._marks.note = self._facts.note
 
 
 def _sample_lines() -> Any:

@@ -71,6 +71,9 @@ class Marks:
         self.free_tool: Callable[[], int | None] = lambda: None
         """Takes a number for `sys.monitoring`, by which the turns of loops are seen."""
         self.sees_loops = False
+        self.note: Callable[[str, Any, int], Any] | None = None
+        """Writes a fact of the program: its name, a frame that it is at, and bytes."""
+        self.optimizers: Any = weakref.WeakSet()
 
     def site(self, source: str, name: str, begins: bool = True) -> Site | None:
         """A place where steps are marked; with `begins` the process is captured for it alone."""
@@ -152,6 +155,7 @@ def _mark_optimizers(marks: Marks, torch: Any) -> None:
             if len(sites) < MOST_OPTIMIZERS:
                 site = marks.site("optimizer", name if number == 1 else f"{name} {number}")
             sites[optimizer] = site
+            marks.optimizers.add(optimizer)
         items, marks.items = marks.items, 0
         step(site, items, marks.unit if items else 0)
 
@@ -229,10 +233,11 @@ class _OutermostModules(threading.Thread):
         step, learns = marks.step, self._learns
         site = marks.site("module", kind.__name__)
         newest = 0  # the length of the newest text or sequence
+        learned = 0
 
         def marked(module: Any, *args: Any, **kwargs: Any) -> Any:
             # A compiler that traces through here sees only the call.
-            nonlocal newest
+            nonlocal newest, learned
             if is_compiling() or getattr(inside, "any", False):
                 return call(module, *args, **kwargs)
             inside.any = True
@@ -241,6 +246,9 @@ class _OutermostModules(threading.Thread):
                 if items and learns():
                     marks.items += items
                     marks.unit = unit
+                    learned += 1
+                    if learned == LEARNING_CALLS:
+                        _note_gradients(marks, module, sys._getframe(1))
                 if length and length == newest + 1:
                     items, unit = items * (1 if unit == TOKENS else length), TOKENS | GROWN
                 newest = length
@@ -252,6 +260,33 @@ class _OutermostModules(threading.Thread):
         functools.update_wrapper(marked, call)
         self._marked = marked.__code__
         return marked
+
+
+LEARNING_CALLS = 16
+"""Calls of a module after which its gradients are looked at, once."""
+
+
+def _note_gradients(marks: Marks, module: Any, frame: Any) -> None:
+    """Write how many bytes of a module's parameters an optimizer updates, and how many have a
+    gradient that none uses: as of a backbone that is only left out of the optimizer."""
+    with contextlib.suppress(Exception):
+        owned = {
+            id(each): each.numel() * each.element_size()
+            for optimizer in list(marks.optimizers)
+            for group in optimizer.param_groups
+            for each in group["params"]
+        }
+        used = unused = 0
+        for each in module.parameters():
+            if id(each) in owned:
+                used += owned[id(each)]
+            elif each.requires_grad and each.grad is not None:
+                unused += each.numel() * each.element_size()
+        # Optimizers with copies of the parameters, in another type or in one piece, own others.
+        copies = sum(owned.values()) - used
+        if marks.note is not None and used and unused and copies < 0.5 * unused:
+            marks.note("gradients.used", frame, used)
+            marks.note("gradients.unused", frame, unused)
 
 
 def _items_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[int, int, int]:

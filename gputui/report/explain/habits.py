@@ -443,7 +443,60 @@ OLDEST = 2
 """The generation of all objects."""
 
 
+# Gradients that no optimizer uses.
+
+UNUSED = 0.3
+"""Part of the parameters that have a gradient from which gradients without an optimizer are a
+finding."""
+
+OF_BACKWARD = (0.25, 0.7)
+"""Part of a step that goes with them at least and at most, for all parameters: where what is
+trained lies before them, only the gradients of their weights, a third of the products; else all of
+their backward pass (0.69 in `histology_probe`)."""
+
+FREEZE_BACKBONE = (
+    "torch.no_grad() around the part that is not trained, or requires_grad_(False) for its "
+    "parameters: leaving them out of the optimizer keeps their backward pass"
+)
+
+
+def unused_gradients(analysis: Analysis) -> Iterator[Finding]:
+    """Gradients of parameters that no optimizer has: their backward pass is for nothing."""
+    tree, run = analysis.tree, analysis.run
+    sizes = Counter[str]()
+    for seen in run.line_calls.values():
+        if seen.call in ("gradients.used", "gradients.unused"):
+            sizes[seen.call] = max(sizes[seen.call], seen.tensor_bytes)
+    whole = sizes.total()
+    share = sizes["gradients.unused"] / whole if whole else 0.0
+    if tree is None or share < UNUSED:
+        return
+    unused, used = (units.size(sizes[f"gradients.{kind}"]) for kind in ("unused", "used"))
+    lines = called_lines(run, ("gradients.unused",))
+    at = lines[0].where if lines else ""
+    least, most = (part * share for part in OF_BACKWARD)
+    yield Finding(
+        cause="unused_gradients",
+        view="timeline",
+        word=f"unused gradients of {100 * share:.0f} % of the parameters",
+        sentence=(
+            f"Backward computes gradients for {unused} of parameters that no optimizer updates; "
+            f"those that are updated have {used}."
+        ),
+        advice=FREEZE_BACKBONE,
+        value=100 * share,
+        threshold=100 * UNUSED,
+        source="gradients of the module that no other calls, and the optimizers' parameters",
+        recoverable=most,
+        gains=gain_of(least, most),
+        evidence=(f"The model is called at {at}",) if at else (),
+        place=at,
+        leads=True,
+    )
+
+
 RULES = (
+    RunRule(15, unused_gradients),
     RunRule(16, serial_scatter),
     RunRule(16, deterministic),
     RunRule(16, garbage),
