@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from itertools import takewhile
 from pathlib import Path
 from typing import cast
 
@@ -329,9 +330,12 @@ async def test_the_kernels_say_how_many_are_shown(show: Show, size: tuple[int, i
     slow = Path(__file__).parents[2] / "gputui" / "demo" / "slow.gputui.gz"
     async with show([recorded(slow)], size) as shown:
         await shown.press("1")
-        found = re.search(r"─ Kernels .*? (\d+) of \d+", shown.text)
+        y = next(y for y, line in enumerate(shown.lines) if "─ Kernels " in line)
+        found = re.search(r"─ Kernels .*? (\d+) of \d+", shown.lines[y])
         assert found is not None
-        assert sum(line.count(" × ") + line.endswith(" ×") for line in shown.lines) == int(found[1])
+        below = [line[found.start() : found.end()] for line in shown.lines[y + 1 :]]
+        rows = takewhile(lambda text: re.search(r" %  +[\d.]+", text), below)
+        assert len(list(rows)) == int(found[1])
 
 
 async def test_the_palette_where_nothing_of_it_is_visible(show: Show) -> None:

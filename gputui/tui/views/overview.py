@@ -150,6 +150,7 @@ FEW = 4
 
 TWO_COLUMNS, THREE_COLUMNS = 100, 160
 _NARROW_PHASES = 4
+_LEAST_DISTRIBUTION = 9
 _FEWEST_ROWS = 4
 """A table of phases with fewer says less than a row of them."""
 
@@ -173,6 +174,12 @@ class Read:
     """Where phases and kernels are from."""
     main: PhaseRow | None
     """The step that the program's own ranges name."""
+
+    @property
+    def lead(self) -> Leaf | None:
+        """The leaf that the verdict is about."""
+        findings = self.found.findings if self.found is not None else ()
+        return LEAF_OF_KEY.get(findings[0].cause) if findings else None
 
 
 def fill(
@@ -207,7 +214,8 @@ def fill(
     elif on_cpu and model.session.host is not None:
         first.append(partial(host_panel, model))
     if tree is not None:
-        second.append(partial(short.causes, tree, min(max(4, left - low - 3), 14), chosen))
+        most = min(max(4, left - low - 3), 14)
+        second.append(partial(short.causes, tree, most, chosen, read.lead))
     if read.steps:
         second.append(partial(short.phases, read.steps, 12, chosen, run.is_active))
     if read.kernels:
@@ -230,12 +238,14 @@ def fill(
         room = height - len(layout.rows) - (1 if number else 0)
         if room < 4:
             break
+        if number and room < _LEAST_DISTRIBUTION:  # of which the first classes say nothing
+            band = [make for make in band if getattr(make, "func", None) is not distribution]
         widths = columns_of(width, len(band))
         panels = [make(each) for make, each in zip(band, widths, strict=True)]
         for panel in panels:
             _name_scope(panel, read.tables)
         most = max(len(panel.rows) for panel in panels) + 1
-        size = min(most, room if number == len(bands) - 1 else max(4, min(most, room - 4)))
+        size = min(most, room if number == len(bands) - 1 else max(4, min(most, room - 5)))
         if number:
             layout.add([()])
         layout.band(panels, widths, size)
@@ -249,8 +259,8 @@ def _stack(
     width = layout.width
     panels: list[tuple[Panel, int]] = []
     if tree is not None:
-        most = max(3, min(8, left - 9))
-        panels.append((short.causes(tree, most, chosen, width), most + 1))
+        most = max(3, min(8, left - 7))
+        panels.append((short.causes(tree, most, chosen, read.lead, width), most + 1))
         if tree.has_steps and len(short.step_points(tree)[0]) >= FEW:
             panels.append((short.steps(tree, 1, width), 2))
     if model.session.gpus:
@@ -489,7 +499,7 @@ class OverviewView(View):
             act = partial(self._click, Chosen(FINDING, 0))
             self.places.append(Place(y, 0, width, act))
         if tree is not None:
-            self._bar(layout, tree)
+            self._bar(layout, tree, read.lead)
         if sure := how_sure(found):
             layout.add(paragraph(" Sure  ", sure, width, "dim"))
         if read.meaning:
@@ -507,7 +517,7 @@ class OverviewView(View):
         text += f"; then {', '.join(more)}." if more else "."
         return paragraph(" PHASES  ", text, width, "value", "title")
 
-    def _bar(self, layout: Layout, tree: TimeTree) -> None:
+    def _bar(self, layout: Layout, tree: TimeTree, lead: Leaf | None = None) -> None:
         """All of the time in one bar, each part of which leads to its leaf, as its name below
         does."""
         width = layout.width - 2
@@ -515,7 +525,7 @@ class OverviewView(View):
         for start, end, leaf in leaves:
             go = partial(self._go, Lead("time", LEAVES[leaf].key))
             self.places.append(Place(len(layout.rows), start + 1, end + 1, go))
-        names: Row = ((" ", "text"), *legend(tree, width))
+        names: Row = ((" ", "text"), *legend(tree, width, lead))
         x = 0
         keys = {LEAVES[leaf].label: LEAVES[leaf].key for leaf in tree.leaves} | {"busy": "busy"}
         for text, _ in names:

@@ -93,11 +93,17 @@ def hundred_bar(tree: TimeTree, width: int) -> tuple[Row, list[tuple[int, int, L
     return tuple(spans), places
 
 
-def legend(tree: TimeTree, width: int) -> Row:
-    """What the 100 % bar shows: busy, then the idle leaves by size; those without room are one."""
+def legend(tree: TimeTree, width: int, lead: Leaf | None = None) -> Row:
+    """What the 100 % bar shows: busy, and of it the leaf that the verdict is about, then the idle
+    leaves by size; those without room are one."""
     known = sums(tree)
     role = look(known.busy[0]).role if known.busy else "dim"
-    items: list[Row] = [(("█ ", role), (f"busy {known.text(known.busy)}", "value"))]
+    busy: Row = (("█ ", role), (f"busy {known.text(known.busy)}", "value"))
+    if lead in known.busy[1:]:
+        texture, role = look(lead)
+        own = (f"{LEAVES[lead].label} ", "text"), (known.text([lead]), "value")
+        busy = (*busy, (", of it ", "dim"), (f"{texture} ", role), *own)
+    items: list[Row] = [busy]
     for leaf in known.idle:
         texture, role = look(leaf)
         name = (f"{LEAVES[leaf].label} ", "text")
@@ -113,15 +119,20 @@ def legend(tree: TimeTree, width: int) -> Row:
 
 
 def cause_rows(
-    tree: TimeTree, width: int, height: int, chosen: Leaf | None = None
+    tree: TimeTree, width: int, height: int, chosen: Leaf | None = None, lead: Leaf | None = None
 ) -> tuple[list[Row], list[Leaf]]:
-    """A row a leaf, the largest first, and the leaves shown. What has no room, or no tenth of a
-    percent, is one row. All bars have one scale, on which the largest leaf is the longest."""
+    """A row a leaf, the largest first, and the leaves shown, `lead` always. What has no room, or no
+    tenth of a percent, is one row. All bars have one scale, on which the largest leaf is the
+    longest."""
     known = sums(tree)
     shown = [leaf for leaf in known.leaves if known.tenths([leaf])]
     if len(shown) + (len(shown) < len(known.leaves)) > height:
-        shown = shown[: max(0, height - 1)]
-    rest = known.leaves[len(shown) :]
+        room = max(0, height - 1)
+        cut = shown[room:]
+        shown = shown[:room]
+        if lead is not None and lead in cut and room:
+            shown[-1] = lead
+    rest = [leaf for leaf in known.leaves if leaf not in shown]
     label = max((len(LEAVES[leaf].label) for leaf in shown), default=8)
     room = width - label - 28
     largest = max((tree.leaves[leaf] for leaf in shown), default=1) or 1

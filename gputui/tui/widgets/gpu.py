@@ -43,8 +43,8 @@ from gputui.tui.widgets.table import column, table_rows
 
 _SPARK_S = 60
 _WITH_LONG_NAMES = 50
-_SCALE = 11
-"""Cells of " to 50 GiB"."""
+_SCALE = 12
+"""Cells of " to 79.6 GiB"."""
 
 _LOW = 4
 """Rows up to which the energy is in the heading."""

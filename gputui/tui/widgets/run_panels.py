@@ -215,10 +215,12 @@ class Chosen:
     key: Hashable
 
 
-def causes(tree: TimeTree, height: int, chosen: Chosen | None, width: int) -> Panel:
-    """Where each step goes."""
+def causes(
+    tree: TimeTree, height: int, chosen: Chosen | None, lead: Leaf | None, width: int
+) -> Panel:
+    """Where each step goes, the leaf that the verdict is about among what is shown."""
     leaf = chosen.key if chosen is not None and chosen.kind == "leaf" else None
-    rows, shown = cause_rows(tree, width, height, leaf if isinstance(leaf, Leaf) else None)
+    rows, shown = cause_rows(tree, width, height, leaf if isinstance(leaf, Leaf) else None, lead)
     title = "Where each step goes" if tree.has_steps else "Where the time goes"
     items: dict[int, Hashable] = {n: Chosen("leaf", leaf) for n, leaf in enumerate(shown)}
     return Panel(title, rows, of_scope(tree), items, "time")
@@ -327,21 +329,18 @@ def _busy_a_step(row: PhaseRow) -> float:
     return row.gpu_busy_ns * row.per_step_ns / row.cpu.total
 
 
-def kernels(
-    rows: Sequence[TableRow], height: int, chosen: Chosen | None, width: int
-) -> Panel:  # fmt: skip
+def kernels(rows: Sequence[TableRow], height: int, chosen: Chosen | None, width: int) -> Panel:
     """The kernels that took most."""
     ranked = list(rows[:height])
-    names = short_names([row.name for row in ranked], max(16, width - 34))
+    room = max(16, width - 18)
+    names = short_names([row.name for row in ranked], room)
     whole = sum(row.total for row in rows) or 1
     found: list[Row] = []
     for row, name in zip(ranked, names, strict=True):
-        room = max(16, width - 34)
         line: Row = (
             (f" {fit(name, room)} ", "text"),
             (f"{percent(100 * row.total / whole):>6}", "value"),
             (f" {duration(row.total):>9}", "text"),
-            (f" {count(row.instances):>8} ×", "dim"),
         )
         if chosen == Chosen("kernel", row.name):
             line = chosen_row(line, width)
