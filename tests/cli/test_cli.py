@@ -407,7 +407,7 @@ def test_recording_the_machine_ends_after_its_duration(tmp_path: Path) -> None:
     ("duration_s", "words"),
     [
         (0.001, ["--", "sleep", "300"]),
-        (3, ["--", "sh", "-c", "trap 'exit 9' TERM; sleep 300 & wait"]),
+        (1, ["--", "sh", "-c", "trap 'exit 9' TERM; sleep 300 & wait"]),
         (3, ["--workload", "train", "-p", "size=tiny", "-p", "steps=100000", "-p", "device=cpu"]),
     ],
 )
