@@ -6,9 +6,6 @@ ring, `imports` from a file. Here are also the parts that only it needs.
 
 from __future__ import annotations
 
-import contextlib
-import ctypes
-import functools
 from collections import Counter
 from collections.abc import Callable
 from typing import Literal
@@ -17,7 +14,15 @@ import numpy as np
 
 from gputui.attribute.accounting.account import Accounting
 from gputui.attribute.accounting.program_steps import ProgramSteps
-from gputui.attribute.arrays import Bools, Holes, Int64s, Slots, run_starts, times_ns
+from gputui.attribute.arrays import (
+    Bools,
+    Holes,
+    Int64s,
+    Slots,
+    keep_freed_memory,
+    run_starts,
+    times_ns,
+)
 from gputui.attribute.calls import NESTED_NS, CudaCalls
 from gputui.attribute.collection import (
     Collection,
@@ -61,28 +66,6 @@ from gputui.model.sketch import EXACT_VALUES
 from gputui.ring.layout import REFUSED_DEFERRED, SLOT
 from gputui.ring.reader import NO_RING, RingHealth
 from gputui.store.trace import TraceWriter
-
-# --- Keep memory that arrays give back: without this, a third of reading is page faults.
-
-KEPT_BYTES = 128 << 20
-"""Free memory that stays with the process; glibc hands back from 128 KiB on, and every array of a
-batch would be new pages."""
-
-MAPPED_BYTES = 32 << 20
-"""Larger arrays still are pages of their own, which go back at once; the most that glibc takes."""
-
-# malloc.h of glibc
-_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
-
-
-@functools.cache
-def keep_freed_memory() -> None:
-    """For the rest of the process. Other C libraries than glibc are left alone."""
-    with contextlib.suppress(OSError, AttributeError):
-        mallopt = ctypes.CDLL(None).mallopt
-        mallopt(_TRIM_THRESHOLD, KEPT_BYTES)
-        mallopt(_MMAP_THRESHOLD, MAPPED_BYTES)
-
 
 # --- What was lost of a process, by cause.
 
