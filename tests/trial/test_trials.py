@@ -203,7 +203,7 @@ def test_what_is_done_again_and_again_is_the_step_where_nothing_marks_one(
     result = run_once(command, RunPlan((cure,), block_s=0.05, warm_s=0.1), until)
     steps = steps_of(result)
     assert (steps.source, steps.site) == (source, site)
-    assert min(steps.ratios(cure)) > 1.5
+    assert min(steps.ratios(cure)) > 2.0
 
 
 def test_a_program_without_steps_is_told_from_one_with() -> None:
