@@ -13,11 +13,14 @@ from gputui.counters.counted_run import (
     OTHERS_USE_IT,
     CountedOperations,
     CountedProcess,
+    KernelSums,
     RunCounters,
 )
 from gputui.counters.sampler import CLOSED
+from gputui.counters.separation import Operations
 from gputui.model.events import AnyEvent, GpuCounters, SampledCounters
 from tests.counters.schedule import RATES, A, B, kernels_between
+from tests.counters.test_separation import counted as counted_amounts
 
 PHASES = {A: 7, B: 8}
 SECONDS = 2.5
@@ -172,3 +175,22 @@ def test_what_cannot_be_sampled_is_said_once_and_the_run_goes_on(gpu, monkeypatc
     [last] = counters.collect(now_ns + 2, [CountedProcess(1, None, never)], ended=True)
     assert last.unavailable_reason == CLOSED
     counters.close()
+
+
+def test_a_kernel_that_does_other_things_after_another_one_takes_nothing_from_its_neighbours():
+    """As a product whose matrix is in the L2 cache after the one, and is not after the other."""
+    rng = np.random.default_rng(5)
+    kernels = np.tile([1, 3, 2, 3], 5000)
+    took = np.where(kernels == 3, 15_000, 40_000) * rng.normal(1, 0.05, len(kernels))
+    moved = np.tile([4e7, 5.2e7, 9e7, 1.5e7], 5000)
+    starts = np.cumsum(took + rng.exponential(2000, len(took))) - took
+    ran = Operations(starts.astype(int), (starts + took).astype(int), np.arange(len(took)))
+    samples = counted_amounts(ran, moved / took, 200_000, 0.0)
+    samples = samples._replace(amounts=samples.amounts[:, :1])
+    sums = KernelSums(("memory_read_bytes",), {})
+    unknown = np.zeros(len(samples.starts_ns), np.bool_)
+    sums.add(samples, unknown, ran._replace(keys=kernels << 32), kernels * 0)
+    rates = {row.kernel: row.rates[0] for row in sums.rows()[0]}
+    assert rates[1] == pytest.approx(4e7 / 40_000, rel=0.01)
+    assert rates[2] == pytest.approx(9e7 / 40_000, rel=0.01)
+    assert rates[3] == pytest.approx((5.2e7 + 1.5e7) / 2 / 15_000, rel=0.01)

@@ -71,6 +71,23 @@ def test_rates_are_found_and_their_intervals_hold(interval_us):
     assert np.mean(held) >= 0.9
 
 
+def test_what_each_launch_moves_is_told_however_long_it_takes():
+    """The one counter by time, the other by launch, of which each moves as much."""
+    operations, true = program(3)
+    took = operations.ends_ns - operations.starts_ns
+    usual = np.bincount(operations.keys, took) / np.bincount(operations.keys)
+    every = operations._replace(keys=np.arange(len(took)))
+    moved = counted(every, (true * usual)[operations.keys] / took, 200_000, 0.0)
+    by_time = counted(operations, true, 200_000, 0.0)
+    amounts = np.stack((by_time.amounts[:, 0], moved.amounts[:, 0]), 1)
+    separation = Separation(2, [False, True])
+    separation.add(by_time._replace(amounts=amounts), operations)
+    rates = separation.rates()
+    for key, of_key in zip(rates.keys.tolist(), rates.rates, strict=True):
+        if key >= 0:
+            assert of_key == pytest.approx(true[key], rel=0.005)
+
+
 def test_two_that_always_run_together_are_not_told_apart():
     starts = np.arange(0, 10**9, 100_000)
     pair = np.concatenate((starts, starts + 20_000))

@@ -205,6 +205,10 @@ def test_memory_out_of_order_shows_in_the_l2_cache(changed, speaks):
 
 
 GATHER = "index_elementwise_kernel<128, 4, gpu_index_kernel<index_kernel_impl<OpaqueType<4> > > >"
+TORCH_GATHER = (
+    "_scatter_gather_elementwise_kernel<128, 8, "
+    "_cuda_scatter_gather_internal_kernel<false, OpaqueType<4>, long>::operator()<TensorAssign>"
+)
 COPY = "elementwise_kernel<128, 2, gpu_kernel_impl_nocast<direct_copy_kernel_cuda>>"
 READS = IDLING | {
     "sm_active_percent": 99.0,
@@ -227,6 +231,8 @@ READS = IDLING | {
         (COPY, {"memory_write_bytes": 0.4e12}, None),
         (OTHER, {}, None),  # may well be a sum
         (SCATTER, {}, None),
+        (TORCH_GATHER, {}, "uncoalesced gather"),
+        (TORCH_GATHER.replace("<false", "<true"), {}, None),
     ],
 )
 def test_reads_that_nobody_needs(name, changed, word):
