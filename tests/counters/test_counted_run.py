@@ -180,9 +180,9 @@ def test_what_cannot_be_sampled_is_said_once_and_the_run_goes_on(gpu, monkeypatc
 def test_a_kernel_that_does_other_things_after_another_one_takes_nothing_from_its_neighbours():
     """As a product whose matrix is in the L2 cache after the one, and is not after the other."""
     rng = np.random.default_rng(5)
-    kernels = np.tile([1, 3, 2, 3], 5000)
+    kernels = np.tile([1, 3, 4, 2, 3, 4], 4000)
     took = np.where(kernels == 3, 15_000, 40_000) * rng.normal(1, 0.05, len(kernels))
-    moved = np.tile([4e7, 5.2e7, 9e7, 1.5e7], 5000)
+    moved = np.tile([4e7, 5.2e7, 1e6, 9e7, 1.5e7, 1e6], 4000)
     starts = np.cumsum(took + rng.exponential(2000, len(took))) - took
     ran = Operations(starts.astype(int), (starts + took).astype(int), np.arange(len(took)))
     samples = counted_amounts(ran, moved / took, 200_000, 0.0)
