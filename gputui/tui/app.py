@@ -131,20 +131,12 @@ _LONGEST = 1000
 
 
 class Remarks:
-    """Adds them to the model; `say` shows a line at the bottom of the screen, which `unsay` takes
-    back, `notify` has the terminal notify of it."""
+    """Adds them to the model, says them on the screen, and has the terminal `notify` of alerts."""
 
-    def __init__(
-        self,
-        model: Model,
-        say: Callable[[str], None],
-        unsay: Callable[[str], None],
-        notify: Callable[[str], None],
-    ) -> None:
+    def __init__(self, model: Model, main: MainScreen, notify: Callable[[str], None]) -> None:
         self._notify = notify
         self._model = model
-        self._say = say
-        self._unsay = unsay
+        self._main = main
         self._told = 0
         self._told_home = False
 
@@ -154,7 +146,7 @@ class Remarks:
         for event in events:
             if isinstance(event, Alert):
                 text = f"{where}{alert_text(event)}"
-                self._say(text)
+                self._main.tell(text, bad=event.raised)
                 if event.raised:
                     self._notify(text)
 
@@ -169,20 +161,20 @@ class Remarks:
         self._note(recording.failure or "", False)
         if len(recording.notices) > self._told:
             self._told = len(recording.notices)
-            self._say(sanitize(recording.notices[-1]))
+            self._main.tell(sanitize(recording.notices[-1]))
 
     def of_home(self, recording: RecordingWriter) -> None:
         """Why the background recording stopped: reported once; the screen shows another source."""
         if recording.failure is not None and not self._told_home:
             self._told_home = True
-            self._say(sanitize(recording.failure, _LONGEST))
+            self._main.tell(sanitize(recording.failure, _LONGEST), bad=True)
 
     def _note(self, text: str, lost_end: bool) -> None:
         remark, before = sanitize(text, _LONGEST), self._model.remark
         if self._model.note(remark, lost_end=lost_end):
-            self._say(remark)
+            self._main.refuse(remark)
         elif before and not remark:
-            self._unsay(before)
+            self._main.unsay(before)
 
 
 # What a screen reader says between keys: a new run, the end of a run, a new verdict.
@@ -263,7 +255,7 @@ class GputuiApp(Visits):
         first = "overview" if self.options.shows_run else "devices"
         self.main = MainScreen(self.model, "hosts" if self.options.shows_hosts else first)
         main = self.main
-        self._remarks = Remarks(self.model, main.refuse, main.unsay, self._notify_of)
+        self._remarks = Remarks(self.model, main, self._notify_of)
 
     def get_default_screen(self) -> MainScreen:
         return self.main
@@ -365,7 +357,7 @@ class GputuiApp(Visits):
         if wait_s and self._due is None:
             self._due = self.set_timer(wait_s, self._draw_late)
         if self._pace.is_slow and not was_slow:
-            self.main.say("drawing takes over 100 ms of CPU: from here on every 2 s, and at keys")
+            self.main.tell("drawing takes over 100 ms of CPU: from here on every 2 s, and at keys")
 
     def _draw_late(self) -> None:
         self._due = None

@@ -118,7 +118,7 @@ def show() -> Show:
             return made[0]
 
         app = GputuiApp(connect, Session(), options)
-        async with app.run_test(size=size) as pilot:
+        async with app.run_test(size=size, notifications=True) as pilot:
             await wait_until(pilot, lambda: app.model.source is not None)
             shown = Shown(app, pilot, made[0])
             await shown.give(batches)

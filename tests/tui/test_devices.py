@@ -223,7 +223,7 @@ async def test_an_alert_has_a_line_and_a_mark_and_is_heard_of_while_paused(show:
         shown.app._driver.write = written.append  # type: ignore[method-assign]
         await shown.press("space")
         await shown.give([[alert(21, raised=True)]])
-        assert "ALERT gpu1.power_watts > 650 for 10s: 660 W" in shown.lines[-1]
+        await shown.until(lambda: "ALERT gpu1.power_watts > 650 for 10s: 660 W" in shown.text)
         assert written == ["\x07"]
         await shown.press("space")
         assert "▲ 1 alert " in shown.lines[0]
@@ -234,6 +234,7 @@ async def test_an_alert_has_a_line_and_a_mark_and_is_heard_of_while_paused(show:
         await shown.settle()
         assert "▲ alert" in line_with(shown.lines, "  1  ")
         await shown.give([[alert(40, raised=False)]])
-        assert "alert over: gpu1.power_watts > 650 for 10s: 689 W" in shown.lines[-1]
+        over = "alert over: gpu1.power_watts > 650 for 10s: 689 W"
+        await shown.until(lambda: over in shown.text)
         await shown.press("left")
         assert "▲" not in shown.text

@@ -95,7 +95,7 @@ async def shown_hosts(
         return source
 
     app = GputuiApp(connect, Session(), Options(shows_hosts=True))
-    async with app.run_test(size=size) as pilot:
+    async with app.run_test(size=size, notifications=True) as pilot:
         await wait_until(pilot, lambda: app.model.source is not None)
         shown = Shown(app, pilot, source)  # type: ignore[arg-type]
         await shown.settle()
@@ -118,8 +118,8 @@ async def test_many_hosts_fit_one_screen(size: tuple[int, int]) -> None:
         assert "1 not seen, 1 in trouble, 58 busy" in shown.text
         [alert] = Alerts([parse("gpu3.utilization_percent > 1", "--alert")]).see([hot])
         source.give("node-09", None, [alert])
-        await shown.settle()
-        assert "node-09: ALERT gpu3.utilization_percent > 1: " in shown.lines[-1]
+        told = "node-09: ALERT gpu3.utilization_percent > 1: "
+        await shown.until(lambda: told in shown.text)
         lost, throttled = (
             next(n for n, line in enumerate(shown.lines) if f" {name} " in line)
             for name in ("node-07", "node-09")

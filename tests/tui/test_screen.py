@@ -21,7 +21,7 @@ from gputui.model.events import Alert, AnyEvent, MachineSample, RunEnded, RunOut
 from gputui.render import formats
 from gputui.state import Session
 from gputui.tui.app import GputuiApp
-from gputui.tui.dialogs.boxes import DetailsBox
+from gputui.tui.dialogs.boxes import Answer, DetailsBox, Question
 from gputui.tui.dialogs.workloads import Field, Target, needs_row
 from gputui.tui.shell.keys import KEYS, MACHINE, MOVE
 from gputui.tui.shell.main import MainScreen
@@ -616,7 +616,7 @@ async def test_a_recording_that_stops_is_said_to_and_so_is_what_it_lost(show: Sh
     async with show(scripted.gpu_session(1, quiet=3, ended=False), (120, 40)) as shown:
         shown.source.recording.notices.append("x.2.gputui was removed to keep its size")
         await shown.give([[scripted.machine(200, 1)]])
-        assert "x.2.gputui was removed" in shown.lines[-1]
+        await shown.until(lambda: "x.2.gputui was removed" in shown.text)
         shown.source.recording.failure = "the recording x.gputui stopped: no space left"
         await shown.give([[scripted.machine(201, 1)]])
         assert "stopped: no space left" in shown.lines[-1]
@@ -667,3 +667,12 @@ async def test_a_question_outlives_a_terminal_without_room_for_its_keys(show: Sh
         for size in ((12, 10), (1, 1), (120, 40)):
             await shown.pilot.resize_terminal(*size)
         assert "Quit?" in shown.text
+
+
+async def test_a_question_has_all_its_answers_in_sight_in_ten_columns(show: Show) -> None:
+    async with show((), (10, 24)) as shown:
+        title = "End it and quit?"
+        shown.app.push_screen(Question(title, [((title, "text"),)], Answer("y", "yes, end it")))
+        await shown.settle()
+        first = [line.strip("│ ").split() for line in shown.cells()]
+        assert [words[0] for words in first if words and words[0] in ("n", "y")] == ["n", "y"]

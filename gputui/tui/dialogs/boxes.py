@@ -49,6 +49,7 @@ class Dialog(Resized, ModalScreen[ResultT | None]):
     """
 
     is_read_only = False
+    HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (60, "-wide")]  # noqa: RUF012
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "cancel", "close", show=False),
         Binding("ctrl+c,ctrl+q", "leave", "quit at once", show=False, priority=True),

@@ -14,12 +14,18 @@ from gputui.tui.shell.keys import does
 from gputui.tui.source import Attacher, JobElsewhere, ManyHosts, Moment, Playback, Runner
 from gputui.tui.textual_internals import Narrow
 from gputui.tui.times import clock_text, parse_moment
+from gputui.tui.widgets.line_view import FOR_READERS
 
 if TYPE_CHECKING:
+    from textual.notifications import SeverityLevel
+
     from gputui.report.tables.processes import ProcessRow
     from gputui.tui.app import GputuiApp
     from gputui.tui.dialogs.boxes import ExportRequest
     from gputui.tui.dialogs.workloads import StartRequest, Target
+
+
+_TOLD_S = 8.0
 
 
 # Keys that move through a recording, and those that open and close one.
@@ -41,6 +47,14 @@ class ReplayKeys(Narrow):
     def refuse(self, why: str) -> None:
         """Say why something is not done, or has failed."""
         self.say(why, bad=True)
+
+    def tell(self, text: str, *, bad: bool = False) -> None:
+        """Say what came by itself: it stays for some seconds, whatever is pressed meanwhile."""
+        if self.app.has_class(FOR_READERS):
+            self.say(text, bad=bad)
+            return
+        severity: SeverityLevel = "error" if bad else "information"
+        self.app.notify(text, severity=severity, timeout=_TOLD_S, markup=False)
 
     def ask(self, title: str, text: str, yes: str, then: Callable[[], None]) -> None:
         """Ask a question, and do `then` where the answer is yes."""
