@@ -148,6 +148,7 @@ class LineClassifier:
 _LAST_NS = 2**63 - 1
 # Bytes of lines that are indexed before they are announced: each announcement takes a lock.
 _BATCH_BYTES = 1 << 20
+_FEW_BYTES = 1 << 16  # of another tool's file: its events take long to make
 _READ_BYTES = 1 << 20
 # Files of a rotated recording kept open; lines of further files are copied.
 _MOST_FILES = 64
@@ -363,6 +364,9 @@ class LineIndex:
         self._parts.append(_Part(len(self._times), line_number, piece, file or self._spool))
         self._firsts.append(len(self._times))
         unpublished = 0
+        most = self._batch_bytes
+        if not isinstance(piece, JournalReader):
+            most = min(most, _FEW_BYTES)
         for line in piece.lines():
             if file is None:
                 self._spool.write(line)
@@ -373,7 +377,7 @@ class LineIndex:
                 break
             offset += len(line)
             unpublished += len(line)
-            if unpublished > self._batch_bytes:
+            if unpublished > most:
                 self._publish()
                 unpublished = 0
             if self._closing or place in self._ended:

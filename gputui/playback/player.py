@@ -188,6 +188,10 @@ _BATCH_NS = 20_000_000
 _WAIT_S = 0.5
 _AGAIN_S = 0.05
 
+LOOK_S = 0.5
+"""How long a recording has been read that opens at its end before what there is of it is shown; and
+how often again, a look taking a fifth of the time at most."""
+
 
 class Emitter:
     """Where in the recording playback is, and the thread that goes on from there as asked."""
@@ -209,6 +213,9 @@ class Emitter:
         """Whether every event was emitted."""
         self.is_rough = False
         """Whether the state shown lacks samples, until a complete one follows."""
+        self._has_arrived = False
+        """Whether it has got to where it opens: after that it shows what it is asked for."""
+        self._looks_at = time.monotonic() + LOOK_S
 
     def take(self) -> tuple[Session | None, list[AnyEvent]]:
         """What is new: after a jump the state to continue from, returned once and owned by the
@@ -263,9 +270,21 @@ class Emitter:
             if place is not None:
                 if self._asked.accept(target, place):
                     self._jump_to(place.number)
+                    self._has_arrived = True
                 return
+            if not self._has_arrived:
+                self._look()
         # Not read or folded that far yet; tried again when more is.
         self._asked.wait_for_other(target, _AGAIN_S)
+
+    def _look(self) -> None:
+        """Show what there is so far of a recording that takes long to read: a report of 0.7 million
+        rows stayed dark for as long as `summary` took four times over."""
+        before = time.monotonic()
+        if before >= self._looks_at:
+            self._jump_to(len(self._line_index))
+            after = time.monotonic()
+            self._looks_at = after + max(LOOK_S, 4 * (after - before))
 
     def _jump_to(self, number: int) -> None:
         number = min(number, len(self._line_index))
@@ -300,6 +319,7 @@ class Emitter:
 
     def _play(self) -> bool:
         """Emit what is due next, when it is due; False if nothing more is there."""
+        self._has_arrived = True
         if self.number >= len(self._line_index):
             return False
         if self._asked.follows:
@@ -488,6 +508,21 @@ class Playback:
     def is_read(self) -> bool:
         """Whether the recording has been read to its end, so that its length is known."""
         return self._line_index.is_complete
+
+    @property
+    def share_read(self) -> float | None:
+        """How much of it has been read, from 0 to 1; None where its file does not say."""
+        share: float | None = getattr(self._recording, "share_read", None)
+        return share
+
+    def stop_reading(self) -> bool:
+        """Read no further; whether that is possible, and not at its end anyway. What was read
+        stays, and a remark says where it ends."""
+        stop = getattr(self._recording, "stop", None)
+        if stop is None or self.is_read:
+            return False
+        stop()
+        return True
 
     @property
     def is_indexed(self) -> bool:

@@ -149,6 +149,13 @@ class Playback(Source, Protocol, metaclass=_ByClass):
         """Whether the recording has been read to its end."""
 
     @property
+    def share_read(self) -> float | None:
+        """How much of it has been read, from 0 to 1; None where its file does not say."""
+
+    def stop_reading(self) -> bool:
+        """Read no further; whether that is possible."""
+
+    @property
     def is_indexed(self) -> bool:
         """Whether every moment to jump to is known; of a recording still being written, every one
         so far.

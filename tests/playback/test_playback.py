@@ -11,6 +11,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from gputui.imports.nsys.report import NsysReport
 from gputui.model.events import (
     AnyEvent,
     CaptureDelta,
@@ -498,6 +499,57 @@ def test_a_replay_that_is_closed_lets_go_of_everything(path: Path) -> None:
     visit()
     assert gone.wait(LONG_S)
     assert open_files() <= before
+
+
+class HeldBack(NsysReport):
+    """A report of which the second half comes when it is let go."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self.go_on = threading.Event()
+
+    def __iter__(self) -> Iterator[AnyEvent]:
+        for event in super().__iter__():
+            if self.share_read >= 0.5:
+                assert self.go_on.wait(LONG_S)
+            yield event
+
+
+def test_what_was_read_so_far_is_shown_and_can_be_left_at_that(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a report that takes long to read and opens at its end."""
+    monkeypatch.setattr("gputui.playback.line_index._FEW_BYTES", 1)
+    monkeypatch.setattr("gputui.playback.player.LOOK_S", 0.0)
+    export = Export()
+    for i in range(100):
+        export.range("step", 100_000_000 * i, 100_000_000 * i + 90_000_000)
+    report = HeldBack(export.write(tmp_path / "r.sqlite"))
+    view = View()
+    playback = view.playback = Playback(report, view.notify, start_s=1e9)
+    playback.start()
+
+    def shows(least: int) -> Callable[[], bool]:
+        def reached() -> bool:
+            view.take()
+            run = view.session.run
+            rows = run.ranges.values() if run is not None else ()
+            return any(row.cpu is not None and row.cpu.count >= least for row in rows)
+
+        return reached
+
+    with view.changed:
+        assert view.changed.wait_for(shows(40), LONG_S)
+        assert not playback.is_read
+        assert playback.share_read == pytest.approx(0.5, abs=0.02)
+        assert playback.stop_reading()
+        report.go_on.set()
+        assert view.changed.wait_for(lambda: bool(playback.remarks), LONG_S)
+    assert "reading was stopped at 5" in " ".join(playback.remarks)
+    assert not playback.stop_reading()
+    with view.changed:
+        assert view.changed.wait_for(lambda: shows(40)() and playback.has_ended, LONG_S)
+    playback.close()
 
 
 def test_steps_and_skips_pass_over_sums_of_captures(

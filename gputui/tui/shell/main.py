@@ -461,6 +461,9 @@ class MainScreen(ViewKeys):
             await self.action_view(self.view.LEADS_BACK_TO)
         elif self.gputui.tour is not None:
             self.gputui.tour.hand_back()
+        elif isinstance(source := self.model.source, Playback) and source.stop_reading():
+            self.say("no more of it is read: what was read stays")
+            return
         elif self.follow():
             return
         self.draw()

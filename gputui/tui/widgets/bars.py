@@ -237,6 +237,9 @@ def _place(playback: Playback) -> str:
     """
     place = f"{clock_text(playback.position_s)}/{clock_text(playback.length_s)}"
     more = "" if playback.is_read else "+"
+    share = None if playback.is_read else playback.share_read
+    if share is not None:
+        return f"{place}{more} reading {share:.0%}, Esc stops"
     if playback.has_ended and playback.is_read and playback.is_exact:
         return place
     return f"{place}{more} ×{playback.speed:g}{'' if playback.is_exact else ' reading…'}"
