@@ -127,7 +127,9 @@ def _diagnosis(
 
         loaded = load_run(options.recording, options.run)
         place = Path(options.recording)
-        return diagnosis_of(loaded.session, loaded.run, place if place.is_file() else None)
+        recorded = diagnosis_of(loaded.session, loaded.run, place if place.is_file() else None)
+        _check_memory(recorded.memory_bytes)
+        return recorded
     if options.cure:
         return Diagnosis((), "", "", None, 0)
     _tell("under capture: what is slow")
@@ -149,6 +151,24 @@ def _check_room(options: argparse.Namespace) -> None:
         raise RefusedError(
             f"GPU {first.gpu} is in use by {what} (PID {first.pid}): times would be wrong, and it "
             "would be slowed; wait, choose another GPU by CUDA_VISIBLE_DEVICES, or give --shared"
+        )
+
+
+def _check_memory(needed_bytes: int) -> None:
+    """Raises RefusedError where no GPU has as much free as the program once had of one."""
+    from gputui.collect.sampler import read_once
+    from gputui.state import Session
+
+    samples = [gpu.sample for gpu in Session.from_events(read_once()).gpus.values()]
+    free = [
+        each.memory_total_bytes - each.memory_used_bytes
+        for each in samples
+        if each and each.memory_total_bytes is not None and each.memory_used_bytes is not None
+    ]
+    if free and needed_bytes > max(free):
+        raise RefusedError(
+            f"the program had {units.size(needed_bytes)} of a GPU's memory in the recording, and "
+            f"{units.size(max(free))} are free: end what holds the rest, or take a larger GPU"
         )
 
 

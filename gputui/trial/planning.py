@@ -49,10 +49,22 @@ class Diagnosis(NamedTuple):
     """Why the program ended, where it failed."""
     functions: tuple[str, ...] = ()
     """Of the program, as FILE:FUNCTION, those that the CPU was in, or launched from, most."""
+    memory_bytes: int = 0
+    """The most that its processes had of one GPU together; 0 where the driver did not say."""
 
 
 MOST_FUNCTIONS, LEAST_SHARE = 3, 0.2
 """Functions that are worth taking away, and the share of all readings that each has at least."""
+
+
+def _memory_bytes(run: Run) -> int:
+    own = {process.attached.pid for process in run.processes.values()}
+    peaks = Counter[int]()
+    for occupant in run.readings.occupants.values():
+        if occupant.newest.pid in own:
+            peaks[occupant.newest.gpu] += occupant.peak_memory_bytes or 0
+    return max(peaks.values(), default=0)
+
 
 _READ = (None, Leaf.LAUNCH, Leaf.SYNC, Leaf.ALLOCATION)
 
@@ -82,7 +94,9 @@ def diagnosis_of(session: Session, run: Run | None, recording: Path | None) -> D
         return Diagnosis(tuple(every), "", "nothing ran on a GPU", recording, steps, failure)
     named = {finding.cause for finding in answer.findings}
     both = (*answer.findings, *(finding for finding in every if finding.cause not in named))
-    return Diagnosis(both, answer.word, answer.headline, recording, steps, failure, functions)
+    return Diagnosis(
+        both, answer.word, answer.headline, recording, steps, failure, functions, _memory_bytes(run)
+    )
 
 
 def diagnose(
