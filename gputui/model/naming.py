@@ -1,7 +1,7 @@
-"""Names of CUDA calls, kernels, copies and NVTX domains: made readable, and what they reveal.
+"""Names of calls, kernels, copies, NVTX domains and ranges: made readable, and what they reveal.
 
 For the attribution, which names what it has captured, and for importers, which must arrive at the
-same names.
+same names. The first frame waits for this module: it imports nothing that is heavy.
 """
 
 from __future__ import annotations
@@ -12,12 +12,11 @@ import functools
 import re
 import zlib
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Iterable, Sequence
-from functools import lru_cache
-from typing import NamedTuple
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from functools import cache, lru_cache
+from typing import Literal, NamedTuple
 
 from gputui.base.sanitize import sanitize
-from gputui.model.steps import read_engine_range
 
 # Readable names: demangled kernels; calls and memory operations as nsys names them.
 
@@ -367,3 +366,235 @@ def sibling_names(ranges: Iterable[tuple[Hashable, str]]) -> dict[tuple[Hashable
                 for (kind, raw), name in names.items()
             }
     return names
+
+
+# --- Names of the ranges that serving engines and training frameworks put around their work: which
+# is a step, which is prefill, decode or both, and the figures in a name, which are no phases.
+#
+# Each rule says where its names are made: repository and file, read in 2026. The continuous
+# batching of transformers and torchtitan make no ranges: gputui's own hook names the turns of the
+# one, and what modules do in both.
+
+Stage = Literal[
+    "prefill", "decode", "mixed", "denoise", "forward", "backward", "optimizer", "scheduler",
+    "sampling", "tokenizer",
+]  # fmt: skip
+
+STAGES: tuple[Stage, ...] = (
+    "prefill", "decode", "mixed", "denoise", "forward", "backward", "optimizer", "scheduler",
+    "sampling", "tokenizer",
+)  # fmt: skip
+"""In the order in which tables show them: what computes before what the host does for it."""
+
+
+class EngineRange(NamedTuple):
+    """What a range's name says. `figures` are by `requests`, `tokens`, `context_requests`,
+    `context_tokens`, `generation_requests`, `generation_tokens`, `step` and `timestep`, where the
+    name has them."""
+
+    engine: str
+    stage: Stage | None
+    """None where it is not known from the name: of an outer range, or of an empty batch."""
+    name: str
+    """Without its figures: ranges that share it are one phase."""
+    step_rank: int | None
+    """0 for the range that is one step of the engine, 1 for what stands for it where there is none
+    of those; None for all others."""
+    figures: Mapping[str, int]
+
+
+class _Rule(NamedTuple):
+    engine: str
+    pattern: str
+    stage: Stage | None | Callable[[re.Match[str]], Stage | None]
+    source: str
+    name: str = ""
+    """How it is called without figures; "{stage}" stands for the stage. "": as it is."""
+    step_rank: int | None = None
+
+
+def _by_requests(match: re.Match[str]) -> Stage | None:
+    """The stage by how many requests are in their prompts, and how many beyond."""
+    groups = match.groupdict()
+    if stage := groups.get("folded"):
+        return _of_word(stage)
+    context, generation = (
+        int(groups.get(f"{kind}_requests") or 0) for kind in ("context", "generation")
+    )
+    if context:
+        return "mixed" if generation else "prefill"
+    return "decode" if generation else None
+
+
+# SGLang's ForwardMode; what verifies drafts is a decode step of several tokens.
+_MODES: Mapping[str, Stage] = {
+    "extend": "prefill", "split_prefill": "prefill", "prebuilt": "prefill", "prefill": "prefill",
+    "decode": "decode", "verify": "decode", "target_verify": "decode", "draft_extend": "decode",
+    "draft_extend_v2": "decode", "mixed": "mixed",
+}  # fmt: skip
+
+
+def _of_word(word: str) -> Stage | None:
+    return _MODES.get(word.lower())
+
+
+def _by_mode(match: re.Match[str]) -> Stage | None:
+    return _of_word(match["mode"])
+
+
+_FOLDED = r"\[(?P<folded>prefill|decode|mixed|empty)\]"
+# Sums over requests: q new tokens, k tokens seen, and their products. The number before them counts
+# the batch's tokens too.
+_SUMS = r"sq(?P<{0}_tokens>\d+)sk\d+sqsq\d*sq?sk\d+"
+
+_VLLM = "vLLM"
+_SGLANG = "SGLang"
+_DIFFUSION = "SGLang diffusion"
+_TRTLLM = "TensorRT-LLM"
+_DYNAMO = "Dynamo"
+_DEEPSPEED = "DeepSpeed"
+_LIGHTNING = "Lightning"
+
+_WORKER = "vllm-project/vllm: vllm/v1/worker/gpu_worker.py"
+_RUNNER = "vllm-project/vllm: vllm/v1/worker/gpu_model_runner.py"
+_SCHEDULER = "vllm-project/vllm: vllm/v1/core/sched/scheduler.py"
+_HOOK = "gputui/inject/hook/torch_ranges.py"
+_PROFILE = "sgl-project/sglang: python/sglang/srt/utils/profile_utils.py"
+_EXECUTOR = "NVIDIA/TensorRT-LLM: tensorrt_llm/_torch/pyexecutor/py_executor.py"
+_PL = "Lightning-AI/pytorch-lightning: src/lightning/pytorch/profilers/pytorch.py"
+
+
+RULES: tuple[_Rule, ...] = (
+    _Rule(_VLLM, r"execute_context_(?P<context_requests>\d+)\((?P<context_tokens>\d+)\)"
+          r"_generation_(?P<generation_requests>\d+)\((?P<generation_tokens>\d+)\)",
+          _by_requests, _WORKER, "execute [{stage}]", 0),
+    _Rule(_VLLM, r"execute_\d+(?:_context_(?P<context_requests>\d+)"
+          rf"\({_SUMS.format('context')}\))?(?:_generation_(?P<generation_requests>\d+)"
+          rf"\({_SUMS.format('generation')}\))?",
+          _by_requests, f"{_WORKER}; AMD-AGI/TraceLens: tests", "execute [{stage}]", 0),
+    _Rule(_VLLM, rf"execute {_FOLDED}", _by_requests, "as those above are shown", "", 0),
+    _Rule(_VLLM, r"gpu_model_runner: forward", None, _RUNNER, "", 1),
+    _Rule(_VLLM, r"gpu_model_runner: (?:sample|draft)", "sampling", _RUNNER),
+    _Rule(_VLLM, r"gpu_model_runner: (?:preprocess|postprocess|bookkeep|eplb|ModelRunnerOutput"
+          r"|AsyncModelRunnerOutput|set_async_sampled_token_ids)", "scheduler", _RUNNER),
+    _Rule(_VLLM, r"schedule: (?:allocate_slots|get_num_common_prefix_blocks|make_\w+"
+          r"|update_after_schedule|build_\w+)", "scheduler", _SCHEDULER),
+    _Rule(_VLLM, r"llm_engine step: \w+", "scheduler",
+          "vllm-project/vllm: vllm/v1/engine/llm_engine.py"),
+    _Rule(_SGLANG, r"step\[(?P<mode>EXTEND|DECODE|MIXED|VERIFY|TARGET_VERIFY|DRAFT_EXTEND"
+          r"|DRAFT_EXTEND_V2|SPLIT_PREFILL|PREBUILT)(?: (?!\])[^\]]*)?\]",
+          _by_mode, _PROFILE, "step[{mode}]", 0),
+    _Rule(_SGLANG, r"step\[(?:IDLE|DUMMY_FIRST)[^\]]*\]", None, _PROFILE, "step[IDLE]"),
+    _Rule(_SGLANG, r"scheduler\.(?:run_batch\w*|get_(?:next|new)_batch\w+|process_batch_result\w*"
+          r"|process_input_requests|recv_requests|update_running_batch|handle_generate_request"
+          r"|add_request_to_queue|prefetch_kvcache|event_loop_\w+)", "scheduler",
+          "sgl-project/sglang: python/sglang/srt/managers/scheduler.py"),
+    _Rule("ATOM", r"(?P<mode>prefill|decode|mixed)\[(?:bs|tok)=[^\]]*\]", _by_mode,
+          "ROCm/ATOM: atom/model_engine", "{mode}[]", 0),
+    _Rule("ATOM", r"(?P<mode>prefill|decode|mixed)\[\]", _by_mode, "as those above are shown", "",
+          0),
+    _Rule(_DIFFUSION, r"denoising_step_(?P<step>\d+)(?:_t(?P<timestep>\d+)(?:\.\d+)?)?", "denoise",
+          "sgl-project/sglang: python/sglang/multimodal_gen/runtime/pipelines_core/stages/"
+          "denoising.py", "denoising_step_#", 0),
+    _Rule(_DIFFUSION, r"denoising_step_#", "denoise", "as those above are shown", "", 0),
+    _Rule(_DIFFUSION, r"denoising_loop", "denoise", "as denoising_step"),
+    _Rule(_TRTLLM, r"\[Executor\] _forward_step(?: (?P<step>\d+))?: "
+          r"(?P<context_requests>\d+) ctx reqs, (?:(?P<context_tokens>\d+) ctx tokens, )?"
+          r"(?P<generation_requests>\d+) gen reqs(?:, (?P<generation_tokens>\d+) gen tokens)?",
+          _by_requests, _EXECUTOR, "[Executor] _forward_step [{stage}]", 0),
+    _Rule(_TRTLLM, rf"\[Executor\] _forward_step {_FOLDED}", _by_requests,
+          "as those above are shown", "", 0),
+    _Rule(_TRTLLM, r"_sample_async|_update_requests_single_beam_single_step", "sampling",
+          _EXECUTOR),
+    _Rule(_TRTLLM, r"_schedule|_fetch_new_requests|_broadcast_new_requests|broadcast_requests"
+          r"|_process_requests|_handle_responses|_update_requests|_forward_step_inter_pp"
+          r"|_prepare_tp_inputs|_handle_canceled_requests|_merge_tp_requests", "scheduler",
+          _EXECUTOR),
+    _Rule(_DYNAMO, r"preprocess\.(?:template|tokenize)|detokenize", "tokenizer",
+          "ai-dynamo/dynamo: lib/llm/src/{preprocessor,backend}.rs"),
+    _Rule(_DYNAMO, r"route\.select_worker|transport\.tcp\.send", "scheduler",
+          "ai-dynamo/dynamo: lib/runtime/src/pipeline/network/egress"),
+    _Rule(_DEEPSPEED, r"(?:DeepSpeed|Pipeline)Engine\.(?:train_batch|eval_batch)", None,
+          "deepspeedai/DeepSpeed: deepspeed/runtime/pipe/engine.py", "", 0),
+    _Rule(_DEEPSPEED, r"DeepSpeedEngine\.forward", "forward",
+          "deepspeedai/DeepSpeed: deepspeed/runtime/engine.py"),
+    _Rule(_DEEPSPEED, r"DeepSpeedEngine\.(?:backward|_backward_prologue|_backward_epilogue"
+          r"|allreduce_gradients)", "backward",
+          "deepspeedai/DeepSpeed: deepspeed/runtime/engine.py"),
+    _Rule(_DEEPSPEED, r"DeepSpeedEngine\.(?:step|_take_model_step)"
+          r"|DeepSpeedZeroOptimizer(?:_Stage3)?\.step", "optimizer",
+          "deepspeedai/DeepSpeed: deepspeed/runtime/engine.py"),
+    _Rule("transformers", rf"continuous_batching {_FOLDED}", _by_requests, _HOOK, "", 0),
+    _Rule("transformers", r"continuous_batching: (?:schedule|update)", "scheduler", _HOOK),
+    _Rule("Megatron Bridge", r"training_step_(?:(?P<step>\d+)|#)", None,
+          "NVIDIA-NeMo/Megatron-Bridge: src/megatron/bridge/training/train.py",
+          "training_step_#", 0),
+    _Rule(_LIGHTNING, r"\[pl\]\[profile\](?:\[_TrainingEpochLoop\]\.)?run_training_batch", None,
+          _PL, "", 0),
+    _Rule(_LIGHTNING, r"\[pl\]\[profile\]\[Strategy\]\w+\.(?:training_step|validation_step"
+          r"|test_step|predict_step)", "forward", _PL),
+    _Rule(_LIGHTNING, r"\[pl\]\[profile\]\[Strategy\]\w+\.backward", "backward", _PL),
+    _Rule(_LIGHTNING, r"\[pl\]\[profile\]\[LightningModule\]\w+\.(?:optimizer_step"
+          r"|optimizer_zero_grad|configure_gradient_clipping)", "optimizer", _PL),
+)  # fmt: skip
+
+BESIDE_PREFILL: Mapping[str, Stage] = {
+    "prefill": "prefill", "decode": "decode", "mixed": "mixed", "schedule": "scheduler",
+    "sample": "sampling", "tokenize": "tokenizer", "detokenize": "tokenizer",
+}  # fmt: skip
+"""Plain words. "decode" alone may be of a picture: these count only in a program that has a range
+called `prefill`, as gputui's workload `serve` has, or `decode` beside other words of an engine."""
+
+MOST_READ = 1024
+"""Longer names are no engine's."""
+
+_FIGURES = re.compile(r"\b(?P<key>bs|toks?|[cgd]|[cg]_sq)=(?P<value>\d{1,12})\b")
+_FIGURE_NAMES = {
+    "bs": "requests", "tok": "tokens", "toks": "tokens", "c": "context_requests",
+    "g": "generation_requests", "d": "generation_requests", "c_sq": "context_tokens",
+    "g_sq": "generation_tokens",
+}  # fmt: skip
+
+
+@cache
+def _patterns() -> tuple[re.Pattern[str], ...]:
+    """Those of the rules; not while the module is imported, where they took 3 ms of each start."""
+    return tuple(re.compile(rule.pattern) for rule in RULES)
+
+
+@lru_cache(maxsize=1 << 14)
+def read_engine_range(name: str) -> EngineRange | None:
+    """What a range's name says if an engine made it; None for all other names."""
+    if len(name) > MOST_READ:
+        return None
+    for rule, pattern in zip(RULES, _patterns(), strict=True):
+        match = pattern.fullmatch(name)
+        if match is None:
+            continue
+        stage = rule.stage(match) if callable(rule.stage) else rule.stage
+        groups = match.groupdict()
+        figures = {
+            key: int(value)
+            for key, value in groups.items()
+            if value is not None and value.isdecimal() and len(value) <= 12
+        }
+        if "mode" in groups:
+            figures |= {
+                _FIGURE_NAMES[figure["key"]]: int(figure["value"])
+                for figure in _FIGURES.finditer(name)
+            }
+        for total in ("requests", "tokens"):
+            counts = [figures.get(f"{kind}_{total}") for kind in ("context", "generation")]
+            if total not in figures and None not in counts:
+                figures[total] = sum(filter(None, counts))
+        shown = rule.name.format(stage=stage or "empty", mode=groups.get("mode")) or name
+        return EngineRange(rule.engine, stage, shown, rule.step_rank, figures)
+    return None
+
+
+def stage_of_name(name: str, beside_prefill: bool) -> Stage | None:
+    """The stage that a range's name says; with `beside_prefill`, plain words count too."""
+    read = read_engine_range(name)
+    if read is not None:
+        return read.stage
+    return BESIDE_PREFILL.get(name) if beside_prefill else None

@@ -10,8 +10,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gputui.model.naming import NOT_A_STEP, sibling_names, step_rank, without_numbers
-from gputui.model.steps import MAX_NAME, RULES, read_engine_range, stage_of_name
+from gputui.model.naming import (
+    MOST_READ,
+    NOT_A_STEP,
+    RULES,
+    read_engine_range,
+    sibling_names,
+    stage_of_name,
+    step_rank,
+    without_numbers,
+)
 from gputui.report.phases import is_step_name
 
 _V = "vLLM"
@@ -318,4 +326,4 @@ def test_a_folded_name_keeps_its_meaning(row):
 
 def test_long_names_are_nobody_s():
     """They are not even tried."""
-    assert read_engine_range("step[DECODE bs=" + "1" * MAX_NAME + "]") is None
+    assert read_engine_range("step[DECODE bs=" + "1" * MOST_READ + "]") is None

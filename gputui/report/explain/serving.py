@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from gputui.model.leaves import CAUSES, LEAVES, Leaf, idle_sum, leaf_of_number
-from gputui.model.steps import (
+from gputui.model.naming import (
     BESIDE_PREFILL,
     STAGES,
     EngineRange,
