@@ -58,13 +58,23 @@ else:
     for _ in tqdm(range(200_000), disable=True):
         pass
     costs["tqdm"] = (time.perf_counter_ns() - began) / 200_000
+def turns(count):
+    began = time.perf_counter_ns()
+    for _ in range(count):
+        pass
+    return (time.perf_counter_ns() - began) / count
+
+if sys.version_info >= (3, 12):  # marked for so many turns, until it is clear that none is a step
+    costs["loop"] = turns(2000)
 print("COST", json.dumps(costs))
 """
 
 
 def costs(folder: Path, marked: bool) -> dict[str, float]:
     """Nanoseconds of each action in a child of its own."""
-    outcome = run([sys.executable, "-c", CHILD], folder, step_marks=marked)
+    child = folder / "child.py"  # its loops are those of a program, by where it lies
+    child.write_text(CHILD)
+    outcome = run([sys.executable, str(child)], folder, step_marks=marked)
     line = next(line for line in outcome.output.splitlines() if line.startswith("COST "))
     return json.loads(line.removeprefix("COST "))
 
