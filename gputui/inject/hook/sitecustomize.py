@@ -99,7 +99,7 @@ class _AfterLibraries(importlib.abc.MetaPathFinder):
                     else:
                         library = os.environ["GPUTUI_CAPTURE_LIBRARY"]
                         self._marks = self._steps.from_library(library)
-                        self._marks.free_tool = _beside("python_facts").free_tool
+                        self._marks.watch_loops = self._watch_loops
                 self._marks.mark(name, module)
         if name in _USE_GPUS:
             with contextlib.suppress(Exception):
@@ -110,6 +110,9 @@ class _AfterLibraries(importlib.abc.MetaPathFinder):
                     self._facts = _sample_lines()
                 if self._marks is not None and self._facts is not None:
                     self._marks.note = self._facts.note
+
+    def _watch_loops(self) -> None:
+        _beside("loop_marks").start(self._marks, _beside("python_facts").free_tool())
 
 
 def _sample_lines() -> Any:

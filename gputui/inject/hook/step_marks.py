@@ -3,24 +3,21 @@ step, at the call of a module that no other calls, at each token of transformers
 iterations of tqdm, at the ends of batches in Lightning, Trainer, accelerate and Keras, and at each
 turn of the program's own loops.
 
-One mark a step, about 1 µs (tests/bench/bench_steps.py), straight to the capture library. Runs in
-traced programs: loaded by the start-up hook (sitecustomize), and contained in the capture library
-for programs that it is attached to (attached). Which of several sources is the step is decided by
-the reader, which sees what each of them spans. Python 3.8 and later; nothing of gputui is imported,
-because the program may use another interpreter.
+The program's loops are seen by loop_marks. One mark a step, about 1 µs
+(tests/bench/bench_steps.py), straight to the capture library. Runs in traced programs, loaded by
+the start-up hook (sitecustomize). Which of several sources is the step is decided by the reader,
+which sees what each of them spans. Python 3.8 and later; nothing of gputui is imported, because the
+program may use another interpreter.
 """
 
 from __future__ import annotations
 
 import contextlib
 import ctypes
-import dis
 import functools
 import os
-import re
 import sys
 import threading
-import time
 import weakref
 from typing import Any, Callable, Iterator  # noqa: UP035
 
@@ -44,8 +41,6 @@ EARLY_S, EARLY_LOOKS, LATE_S = 0.02, 1500, 0.25
 """Between two looks for a module that no other calls: 50 a second at first, which takes 0.2 % of a
 core, and 4 later and once there is one: what is called from then on is rarely new."""
 
-_JUMP_BACKWARD = dis.opmap.get("JUMP_BACKWARD", -1)
-
 # The unit of progress bars that count bytes: downloads, no steps.
 _LOADING = "B"
 
@@ -68,9 +63,8 @@ class Marks:
         """Of the calls of modules since the last optimizer's step, which learns from them."""
         self.unit = 0
         self._done: set[str] = set()
-        self.free_tool: Callable[[], int | None] = lambda: None
-        """Takes a number for `sys.monitoring`, by which the turns of loops are seen."""
-        self.sees_loops = False
+        self.watch_loops: Callable[[], Any] | None = None
+        """Begins to mark the program's own loops (loop_marks); None where that is not wanted."""
         self.note: Callable[[str, Any, int], Any] | None = None
         """Writes a fact of the program: its name, a frame that it is at, and bytes."""
         self.optimizers: Any = weakref.WeakSet()
@@ -461,210 +455,10 @@ def _mark_tqdm(marks: Marks, std: Any) -> None:
     marks.replace(std.tqdm, "update", make_update)
 
 
-# --- The program's own loops.
-
-MOST_LOOPS = 256
-MOST_CODES = 20_000
-DEEPEST = 2
-"""Loops around one that is marked, at most."""
-
-LOOK = 32
-"""Turns from one look at a loop to the next: how fast it turns, and inside of which others."""
-FAST_NS, OUTERMOST_FAST_NS = 250_000, 100_000
-"""Turns that are faster are no steps. A mark takes about 1 µs."""
-FAST_LOOKS = 64
-"""Looks at an outermost loop that is fast: of a loop of graphs that take 10 ms each, a thousand
-launches were made within 10 ms, as many as the driver queues."""
-SETTLED_TURNS = 64
-"""Turns of an outermost loop after which what turns inside of it is marked no more."""
-
-_LIBRARIES = re.compile(
-    r"/(site|dist)-packages/|/lib/python3[.\d]*/|^<|"
-    + re.escape(os.path.dirname(os.path.abspath(__file__)).replace("\\", "/") + "/")
-)
-
-
-def _is_own(code: Any) -> bool:
-    return not _LIBRARIES.search(code.co_filename.replace("\\", "/"))
-
-
-class _Loop:
-    """A loop of the program, from its first turn on."""
-
-    __slots__ = ("begin", "code", "depth", "end", "looks", "seen_ns", "site", "turns")
-
-    def __init__(self, code: Any, begin: int, end: int) -> None:
-        self.code, self.begin, self.end = code, begin, end
-        self.site: Site | None = None
-        self.turns = self.looks = self.depth = 0
-        self.seen_ns = time.perf_counter_ns()
-
-
-class _Loops:
-    """Marks the turns of loops in the program's own code, on its main thread, as `items` how many
-    loops each lies in.
-
-    `sys.monitoring` reports the jumps in code that has loops, those back to a loop's head as long
-    as the loop may be the step: no loop that turns too fast, lies too deep, or inside of one that
-    has turned often. Loops of libraries count where the program called them.
-    """
-
-    def __init__(self, marks: Marks, tool: int) -> None:
-        self._marks, self._tool = marks, tool
-        self._monitoring: Any = getattr(sys, "monitoring")  # noqa: B009
-        self._loops: dict[tuple[int, int], _Loop | None] = {}
-        self._heads: dict[int, tuple[list[tuple[int, int]], bool, Any]] = {}
-        """The first and last instruction of each loop of a code object, whether it is the
-        program's, and the code object, so that no other gets its number."""
-        self._pid = os.getpid()
-
-    def start(self) -> None:
-        monitoring, tool = self._monitoring, self._tool
-        events = monitoring.events
-        monitoring.register_callback(tool, events.JUMP, self._callback())
-        monitoring.register_callback(tool, events.PY_START, self._started)
-        monitoring.set_events(tool, events.PY_START)
-        frame: Any = sys._getframe(1)
-        while frame is not None:  # a loop at the program's top level may have begun already
-            self._started(frame.f_code, 0)
-            frame = frame.f_back
-
-    def stop(self) -> None:
-        monitoring, tool = self._monitoring, self._tool
-        monitoring.set_events(tool, 0)
-        for *_, code in list(self._heads.values()):
-            monitoring.set_local_events(tool, code, 0)
-        monitoring.register_callback(tool, monitoring.events.JUMP, None)
-        monitoring.register_callback(tool, monitoring.events.PY_START, None)
-        monitoring.free_tool_id(tool)
-
-    def _started(self, code: Any, _offset: int) -> Any:
-        with contextlib.suppress(Exception):
-            # Code that is made anew in each step is kept only where it has loops.
-            if _is_own(code) and _JUMP_BACKWARD in code.co_code[::2] and self._of(code)[0]:
-                self._monitoring.set_local_events(self._tool, code, self._monitoring.events.JUMP)
-        return self._monitoring.DISABLE
-
-    def _callback(self) -> Callable[[Any, int, int], Any]:
-        loops, step, off = self._loops, self._marks.step, self._monitoring.DISABLE
-
-        def jumped(code: Any, origin: int, target: int) -> Any:
-            if target > origin:
-                return off
-            try:
-                loop = loops[id(code), target]
-            except KeyError:
-                loop = self._new(code, origin, target)
-            try:
-                if loop is None:
-                    return off
-                if loop.turns % LOOK == 0 and not self._is_worth(loop, sys._getframe(1)):
-                    for key in [key for key, its in loops.items() if its is loop]:
-                        loops[key] = None
-                    return off
-                loop.turns += 1
-                step(loop.site, loop.depth, 0)
-            except Exception:
-                return off
-            return None
-
-        return jumped
-
-    def _of(self, code: Any) -> tuple[list[tuple[int, int]], bool]:
-        """The loops of a code object, by their first and last instruction, in order; and whether it
-        is the program's own."""
-        known = self._heads.get(id(code))
-        if known is None:
-            ends: dict[int, int] = {}
-            if _JUMP_BACKWARD in code.co_code[::2]:
-                for each in dis.get_instructions(code):
-                    if each.opname == "JUMP_BACKWARD":
-                        ends[each.argval] = max(each.offset, ends.get(each.argval, 0))
-            loops: list[tuple[int, int]] = []
-            for begin, end in sorted(ends.items()):
-                # A `continue` jumps to the test of a loop, its end to what follows the test.
-                if loops and loops[-1][1] < end and begin <= loops[-1][1]:
-                    begin, _ = loops.pop()
-                loops.append((begin, end))
-            known = loops, _is_own(code), code
-            if len(self._heads) < MOST_CODES:
-                self._heads[id(code)] = known
-        return known[:2]
-
-    def _new(self, code: Any, origin: int, target: int) -> _Loop | None:
-        """The loop of a jump; None for what is not marked."""
-        loop = None
-        with contextlib.suppress(Exception):
-            around = [(a, b) for a, b in self._of(code)[0] if a <= target and origin <= b]
-            begin, end = max(around)
-            loop = self._loops.get((id(code), begin))
-            is_main = threading.current_thread() is threading.main_thread()
-            if loop is None and is_main and len(self._loops) < MOST_LOOPS:
-                loop = _Loop(code, begin, end)
-                self._loops[id(code), begin] = loop
-        self._loops[id(code), target] = loop
-        return loop
-
-    def _is_worth(self, loop: _Loop, frame: Any) -> bool:
-        """Whether a loop may be the step, as it is now."""
-        now_ns = time.perf_counter_ns()
-        if os.getpid() != self._pid:
-            return False
-        loop.depth, outermost = self._place(loop, frame)
-        if loop.site is None:
-            places = [
-                line
-                for a, b, line in loop.code.co_lines()
-                if line and (a <= loop.begin < b or a <= loop.end < b)
-            ]
-            line = min(places, default=0)  # a `while` is tested at its end
-            name = f"{os.path.basename(loop.code.co_filename)}:{line}"
-            # Nothing is captured before CUDA begins, and set-up has loops, too.
-            loop.site = self._marks.site("loop", name, begins=False)
-        loop.looks += 1
-        turn_ns = (now_ns - loop.seen_ns) / LOOK if loop.turns else FAST_NS
-        loop.seen_ns = now_ns
-        if loop.depth == 0:
-            return turn_ns >= OUTERMOST_FAST_NS or loop.looks < FAST_LOOKS
-        if loop.depth > DEEPEST or turn_ns < FAST_NS:
-            return loop.turns == 0
-        return outermost is None or outermost.turns < SETTLED_TURNS
-
-    def _place(self, loop: _Loop, frame: Any) -> tuple[int, _Loop | None]:
-        """In how many loops a loop lies, of the program and of what it calls; and the outermost of
-        them, where that is marked."""
-        inside = [
-            (loop.code, begin)
-            for begin, end in self._of(loop.code)[0]
-            if begin <= loop.begin and loop.end <= end and (begin, end) != (loop.begin, loop.end)
-        ]
-        its = inside[::-1]
-        pending: list[tuple[Any, int]] = []
-        for _ in range(MOST_FRAMES):
-            frame = frame.f_back
-            if frame is None:
-                break
-            code, at = frame.f_code, frame.f_lasti
-            loops, is_own = self._of(code)
-            if loops:  # the innermost of them is the last
-                pending += [(code, a) for a, b in reversed(loops) if a <= at <= b]
-            if is_own and pending:
-                # What runs a notebook or a test loops around the program.
-                its += pending
-                pending = []
-        if not its:
-            return 0, None
-        code, begin = its[-1]
-        return len(its), self._loops.get((id(code), begin))
-
-
 def _mark_loops(marks: Marks, _library: Any) -> None:
-    tool = None if marks.sees_loops else marks.free_tool()
-    if tool is not None:
-        marks.sees_loops = True
-        loops = _Loops(marks, tool)
-        marks.when_undone(loops.stop)
-        loops.start()
+    watch, marks.watch_loops = marks.watch_loops, None
+    if watch is not None:
+        watch()
 
 
 PLACES: dict[str, Callable[[Marks, Any], None]] = {
