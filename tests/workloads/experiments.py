@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import math
 import re
 import sys
 from collections.abc import Callable, Iterable, Mapping
@@ -19,7 +20,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import gputui
+from gputui.model.events import Distribution
+from gputui.model.statistics import FINE
 from gputui.playback.opening import Loaded, load
+from gputui.report.answer import answer
 from gputui.report.scope import of_phase
 from gputui.report.tables.bounds import TARGETS
 from gputui.report.tables.time import ProfileRow, step_profile
@@ -28,39 +32,44 @@ from tests.conftest import DATA
 from tests.workloads.beside_answers import Work, steps_of, work_of
 
 FOLDER = DATA / "experiments"
+ANSWERS = FOLDER / "answers.json"
+"""What the whole recordings answer, by the name of the small one: see `answered`."""
 PAGE = Path(gputui.__file__).parent / "docs" / "experiments.md"
 
 Cells = dict[str, Any]
 """A row of a workload's table, by its columns."""
 
-WHOLE = ("bandwidth", "gemm", "convolution", "seed-004-profile", "fusion")
-"""Recordings of which kernels and ranges are kept, not results and steps alone."""
+EXACT = ("bandwidth", "gemm", "convolution", "seed-004-profile", "fusion")
+"""Recordings whose kernels are compared with the workload's rows, by each of their times."""
 
-RESULTS = (
+OTHERS = (
     "precision", "seed-004", "memory-by-context", "attention-grid", "attention-tf32",
     "gpt2-medium", "checkpointing", "optimizers", "seed-003", "streams", "graphs", "checkpoint",
-    "quantized", "compile", "train", "attention", "inference", "finetune", "speculative", "serve",
+    "quantized", "compile", "train", "inference", "finetune", "speculative", "serve",
     "memory", "faults", "comm", "parallel", "cuda", "bandwidth-two",
 )  # fmt: skip
 
 STEPS = (
-    "attention", "bandwidth", "faults", "finetune", "graphs", "inference", "memory", "parallel",
-    "precision", "serve", "streams", "train", "fusion", "seed-003", "seed-004", "seed-004-profile",
-    "gpt2-medium", "checkpointing", "optimizers", "memory-by-context",
+    "bandwidth", "checkpoint", "convolution", "faults", "finetune", "gemm", "graphs",
+    "inference", "parallel", "quantized", "serve",
+    "speculative", "streams", "train", "fusion", "seed-003", "seed-004", "seed-004-profile",
+    "attention-grid", "gpt2-medium", "optimizers", "memory-by-context",
 )  # fmt: skip
 """Recordings whose own step is compared with the answer's: first those of every workload that has
 steps, with the defaults."""
 
-_OF_RESULTS = {
-    "header", "run_started", "run_result", "run_ended", "process_attached", "range_defined",
-    "capture",
+ANSWERED = ("step", "busy", "idle", "by phase", "BENCHMARK")
+"""Lines of an answer that a small recording has word for word as the whole one has them, beside
+the verdict: the others name a machine's GPUs, or say what single calls did."""
+
+_LEFT_OUT = {
+    "gpu_status", "step_lanes", "step", "step_operations", "run_output", "run_progress",
+    "run_metrics", "processes", "gpu_unavailable", "launch_shape",
 }  # fmt: skip
-_OF_STEPS = {"event", "time_ns", "process", "loops", "leaf_times", "step_blocks", "ranges"}
-"""Of a capture, what the answer's step is worked out of."""
-_OF_MACHINE = {
-    "sample", "gpu_energy", "gpu_status", "step_lanes", "line_defined", "run_output",
-    "run_progress", "run_metrics", "processes", "gpu_unavailable",
-}  # fmt: skip
+_FIELDS_LEFT_OUT = ("launches", "streams", "launching_threads", "shapes", "line_launches")
+_OF_SAMPLE = ("event", "time_ns", "host", "gpus", "processes")
+_OF_STEPS = ("loops", "step_blocks")
+"""Of a capture, what keeps all of its times."""
 _GIB, _MIB = 2**30, 2**20
 
 # --- recordings
@@ -106,9 +115,8 @@ def command_of(name: str) -> str:
         for key, value in pairwise(given)
         if key.startswith("--") and not value.startswith("--")
     ]
-    cards = [session.gpus[gpu].facts.name for gpu in sorted(run.devices) if gpu in session.gpus]
     card = str(results(name).get("device_name") or header.gpus[0].name).removeprefix("NVIDIA ")
-    how_many = {2: "two", 4: "four"}.get(len(cards), "one")
+    how_many = {2: "two", 4: "four"}.get(len(run.devices), "one")
     day = _day(header.time_ns)
     return (
         f"`gputui --record --workload {run.started.name}{''.join(words)}`, {how_many} "
@@ -125,7 +133,8 @@ def _day(time_ns: int) -> str:
 def keep(folder: Path) -> None:
     """Take over the recordings of a folder that the page is made from."""
     FOLDER.mkdir(exist_ok=True)
-    for name in (*WHOLE, *RESULTS):
+    answers = {}
+    for name in (*EXACT, *OTHERS):
         for path in (folder / f"{name}.gputui", folder / f"{name}.gputui.gz"):
             if not path.exists():
                 continue
@@ -135,18 +144,48 @@ def keep(folder: Path) -> None:
             packed = gzip.compress(b"\n".join(lines) + b"\n", 9, mtime=0)
             (FOLDER / f"{name}.gputui.gz").write_bytes(packed)
             print(f"{name}: {len(packed) // 1024} KiB")
+            whole = load(str(path))
+            if whole.run is not None:
+                answers[name] = answered(whole.session, whole.run)
+    before = json.loads(ANSWERS.read_text(encoding="utf-8")) if ANSWERS.exists() else {}
+    merged = json.dumps(before | answers, indent=1, ensure_ascii=False, sort_keys=True)
+    ANSWERS.write_text(f"{merged}\n", encoding="utf-8")
+
+
+def answered(session: Session, run: Run) -> dict[str, str]:
+    """The lines of the answer that ANSWERED names, and the verdict's word."""
+    lines = [line for group in answer(session, run) for line in group]
+    kept = {
+        name: line.text
+        for line in lines
+        for name in ANSWERED
+        if line.label.startswith(name) and line.text
+    }
+    kept |= {name: f"{line.label} {line.text}" for name in ("busy", "idle") for line in lines
+             if line.label.startswith(name)}  # fmt: skip
+    words = (line.label for line in lines if line.label.isupper() and line.label != "BENCHMARK")
+    return kept | {"verdict": next(words, "")}
 
 
 def _kept(name: str) -> Callable[[bytes], bytes]:
     def clean(line: bytes) -> bytes:
         event = json.loads(line)
         kind = event["event"]
-        if kind in _OF_MACHINE or (name in RESULTS and kind not in _OF_RESULTS):
+        if kind in _LEFT_OUT:
             return b""
-        if kind == "capture" and name in RESULTS:
-            event = {field: value for field, value in event.items() if field in _OF_STEPS}
-            if event.keys() <= {"event", "time_ns", "process"}:
-                return b""
+        if kind in ("capture", "capture_sum"):
+            event = {
+                field: value if name in EXACT or field in _OF_STEPS else _of_sums(value)
+                for field, value in event.items()
+                if field not in _FIELDS_LEFT_OUT
+            }
+        if kind == "sample":
+            # Whole: names of processes and commands of launchers are others' own.
+            event = {name: event[name] for name in _OF_SAMPLE if name in event}
+            event["processes"] = [
+                {key: value for key, value in each.items() if key in ("pid", "gpu", "sm_percent")}
+                for each in event.get("processes", ())
+            ]
         if kind == "header":
             event["arguments"] = ["gputui", "--record"]
             event["host"] = {
@@ -156,14 +195,44 @@ def _kept(name: str) -> Callable[[bytes], bytes]:
             for gpu in event["gpus"]:
                 gpu["uuid"] = "GPU-00000000-0000-0000-0000-000000000000"
                 gpu["pci_bus_id"] = "00000000:00:00.0"
-        for field in ("arguments", "command"):
-            if isinstance(event.get(field), list):
-                event[field] = [re.sub(r".*/", "", word) for word in event[field]]
-            elif isinstance(event.get(field), str):
-                event[field] = re.sub(r"\S*/", "", event[field])
+        if kind in ("process_attached", "line_defined", "run_started", "run_result"):
+            event = _without_folders(event)
+        if not re.fullmatch(r"[\d,]+", event.get("visible_devices") or ""):
+            event.pop("visible_devices", None)
         return json.dumps(event, separators=(",", ":")).encode()
 
     return clean
+
+
+def _without_folders(value: Any) -> Any:
+    """The same with the last name of every absolute path."""
+    if isinstance(value, dict):
+        return {key: _without_folders(each) for key, each in value.items()}
+    if isinstance(value, list):
+        return [_without_folders(each) for each in value]
+    return re.sub(r'(?<![^\s"])/[^\s"]*/', "", value) if isinstance(value, str) else value
+
+
+def _of_sums(value: Any) -> Any:
+    """The same with each distribution's median for all of its values."""
+    if not isinstance(value, list):
+        return value
+    match value:
+        case [int(count), _, _, _, _, list(values), bool(), list(buckets)]:
+            middle = [_median_bucket(values, buckets), count] if count else []
+            return [*value[:5], [], False, middle]
+    return [_of_sums(each) for each in value]
+
+
+def _median_bucket(values: list[int], buckets: list[int]) -> int:
+    distribution = Distribution(1, 0, 0.0, 0, 0, tuple(values), not buckets, tuple(buckets))
+    pairs = distribution.counted()
+    half, seen = sum(count for _, count in pairs) / 2, 0
+    for value, count in pairs:
+        seen += count
+        if seen >= half:
+            return math.ceil(math.log(max(1, value)) / FINE.log_gamma)
+    return 0
 
 
 # --- tables
