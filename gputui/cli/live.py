@@ -485,7 +485,7 @@ def show_first(options: argparse.Namespace) -> Shown | None:
 
     def frame(width: int, height: int) -> str:
         from gputui.collect.nvml.opening import glance
-        from gputui.tui.first_frame import first_frame
+        from gputui.tui.early import first_frame
 
         return first_frame(*glance(options.only or None), width, height)
 

@@ -27,8 +27,8 @@ from gputui.report.common_unit import StepKind
 from gputui.report.comparable import Subject
 from gputui.report.compare import Comparison, Condition, compare
 from gputui.report.statistics import Mean, mean_of_blocks, noise
-from gputui.tui.recording_library import RunFacts, change_between
 from gputui.tui.views.compare import comparison_columns
+from gputui.tui.widgets.recordings import RunFacts, change_between
 from tests.conftest import DATA
 from tests.events_for_tests import times
 from tests.report.test_verdict import STEP_NS, a_run, delta

@@ -33,7 +33,7 @@ import os, signal, sys
 from gputui.collect.nvml.opening import Glance
 from gputui.collect.nvml.bindings import GpuMemory
 from gputui.tui.early import Shown
-from gputui.tui.first_frame import first_frame
+from gputui.tui.early import first_frame
 from gputui.tui.running import run_app
 from tests.tui import scripted
 

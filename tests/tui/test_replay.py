@@ -21,7 +21,7 @@ from gputui.tui.app import GputuiApp
 from gputui.tui.model import Model
 from gputui.tui.shell.keys import REPLAY_KEYS
 from gputui.tui.shell.main import MainScreen
-from gputui.tui.times import clock_text
+from gputui.tui.source import clock_text
 from gputui.tui.widgets.line_view import LineView
 from gputui.tui.widgets.run import no_run
 from tests.conftest import DATA

@@ -27,8 +27,8 @@ from gputui.collect.catalogue import (
 )
 from gputui.model import units
 from gputui.tui.dialogs.boxes import Dialog, Frame, Line, Options
-from gputui.tui.recording_library import RecordingLibrary
 from gputui.tui.widgets.canvas import Row
+from gputui.tui.widgets.recordings import RecordingLibrary
 
 if TYPE_CHECKING:
     from gputui.state import Session

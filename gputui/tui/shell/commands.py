@@ -11,9 +11,17 @@ from gputui.report.tables.processes import OUTSIDE
 from gputui.state.remarks import CUPTI_STAYS
 from gputui.tui.model import Model
 from gputui.tui.shell.keys import does
-from gputui.tui.source import Attacher, JobElsewhere, ManyHosts, Moment, Playback, Runner
+from gputui.tui.source import (
+    Attacher,
+    JobElsewhere,
+    ManyHosts,
+    Moment,
+    Playback,
+    Runner,
+    clock_text,
+    parse_moment,
+)
 from gputui.tui.textual_internals import Narrow
-from gputui.tui.times import clock_text, parse_moment
 from gputui.tui.widgets.line_view import FOR_READERS
 
 if TYPE_CHECKING:

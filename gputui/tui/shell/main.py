@@ -37,7 +37,7 @@ from gputui.tui.widgets.view import (
 if TYPE_CHECKING:
     from gputui.report.tables.processes import ProcessRow
     from gputui.tui.dialogs.boxes import FilterField
-    from gputui.tui.recording_library import RecordingLibrary
+    from gputui.tui.widgets.recordings import RecordingLibrary
 
 
 # Keys that the shown view answers, and the message where it has no answer.
@@ -444,7 +444,7 @@ class MainScreen(ViewKeys):
     @cached_property
     def recorded(self) -> RecordingLibrary:
         """The recorded runs, which the palette offers as they are read, in a thread."""
-        from gputui.tui.recording_library import RecordingLibrary
+        from gputui.tui.widgets.recordings import RecordingLibrary
 
         return RecordingLibrary(self.gputui, lambda: None, self.gputui.options.folder)
 

@@ -20,8 +20,7 @@ from gputui.tui.model import Model
 from gputui.tui.widgets.canvas import Row, labelled, short_names, wrap
 from gputui.tui.widgets.recordings import recording_name
 from gputui.tui.widgets.table import column
-from gputui.tui.widgets.table_view import NO_MATCH, TableView
-from gputui.tui.widgets.view import Details
+from gputui.tui.widgets.view import NO_MATCH, Details, TableView
 
 if TYPE_CHECKING:
     from gputui.tui.app import GputuiApp

@@ -39,14 +39,15 @@ from gputui.tui.widgets.canvas import (
 )
 from gputui.tui.widgets.run import no_run, scope_rows, why_empty
 from gputui.tui.widgets.table import column
-from gputui.tui.widgets.table_view import (
+from gputui.tui.widgets.view import (
     NO_MATCH,
+    Details,
+    Lead,
     TableView,
     call_columns,
     kernel_columns,
     operation_columns,
 )
-from gputui.tui.widgets.view import Details, Lead
 
 _MOST_NAMED = 200
 """Kernels, the longest, whose names are made different."""

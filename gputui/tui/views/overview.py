@@ -22,7 +22,6 @@ from gputui.state import Run
 from gputui.store.library import LibraryEntry
 from gputui.tui import tour
 from gputui.tui.model import Model, Tables
-from gputui.tui.recording_library import RecordingLibrary, RunIndex
 from gputui.tui.source import ManyHosts, Playback
 from gputui.tui.threads import Threads
 from gputui.tui.views.hosts import short_hosts
@@ -32,6 +31,8 @@ from gputui.tui.widgets.causes import hundred_bar, legend
 from gputui.tui.widgets.gpu import gpu_panel, host_panel
 from gputui.tui.widgets.lanes import newest_step_panel
 from gputui.tui.widgets.recordings import (
+    RecordingLibrary,
+    RunIndex,
     command_of,
     date_text,
     run_before,

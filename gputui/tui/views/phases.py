@@ -28,7 +28,6 @@ from gputui.tui.widgets.marks import newest_rows
 from gputui.tui.widgets.run import metric_rows, no_run, problems, run_row, scope_rows
 from gputui.tui.widgets.run_panels import telling
 from gputui.tui.widgets.table import Move, RecordTable, column, declared, table_rows
-from gputui.tui.widgets.table_view import TableView, time_rows
 from gputui.tui.widgets.tree import (
     SORT_OF_TITLE,
     SORTS,
@@ -42,7 +41,7 @@ from gputui.tui.widgets.tree import (
     visible_rows,
     waiting,
 )
-from gputui.tui.widgets.view import Details, Lead, Notice
+from gputui.tui.widgets.view import Details, Lead, Notice, TableView, time_rows
 
 # What is known of one phase, in rows.
 

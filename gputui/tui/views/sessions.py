@@ -17,13 +17,14 @@ from gputui.store.library import LibraryEntry, belongings, delete, rename
 from gputui.tui import tour
 from gputui.tui.dialogs.boxes import Prompt
 from gputui.tui.model import Model
-from gputui.tui.recording_library import RecordingLibrary, RunIndex
 from gputui.tui.source import Runner
 from gputui.tui.widgets.canvas import Row, heading, wrap
 from gputui.tui.widgets.recordings import (
     FIGURES,
     FROM_LEAST,
     SORTS,
+    RecordingLibrary,
+    RunIndex,
     folder_text,
     matching,
     ordered,
@@ -34,9 +35,10 @@ from gputui.tui.widgets.recordings import (
     what_changed,
 )
 from gputui.tui.widgets.table import Move
-from gputui.tui.widgets.table_view import NO_MATCH, TableView
 from gputui.tui.widgets.view import (
+    NO_MATCH,
     Details,
+    TableView,
 )
 
 if TYPE_CHECKING:

@@ -20,8 +20,7 @@ from gputui.tui.model import WHOLE, Model
 from gputui.tui.widgets.canvas import Row, fit, heading, labelled, wrap
 from gputui.tui.widgets.run import no_run, problems, run_row, scope_rows, state
 from gputui.tui.widgets.table import Move, column
-from gputui.tui.widgets.table_view import NO_MATCH, TableView
-from gputui.tui.widgets.view import Details
+from gputui.tui.widgets.view import NO_MATCH, Details, TableView
 
 _LEAST_TEXT = 12
 _LONGEST_TITLE = 26

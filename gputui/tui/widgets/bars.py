@@ -16,8 +16,7 @@ from gputui.state import lasting_alerts
 from gputui.tui.model import Model
 from gputui.tui.shell.keys import KEYS, REPLAY_KEYS, VIEWS, Key
 from gputui.tui.shell.views import GROUP_OF, GROUPS, TABS, Group, tab_texts
-from gputui.tui.source import JobElsewhere, Playback
-from gputui.tui.times import clock_text
+from gputui.tui.source import JobElsewhere, Playback, clock_text
 from gputui.tui.widgets.canvas import Row, Span, fit, row_width
 from gputui.tui.widgets.line_view import LineView
 from gputui.tui.widgets.run import MARK

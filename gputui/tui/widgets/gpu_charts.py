@@ -15,8 +15,7 @@ from gputui.model.metrics import charted, metrics_of
 from gputui.model.units import MISSING, percent, rate, size, watts, whole_percent
 from gputui.state import Gpu, Session, Track
 from gputui.tui.model import Model
-from gputui.tui.source import Playback
-from gputui.tui.times import clock_text
+from gputui.tui.source import Playback, clock_text
 from gputui.tui.views.hosts import link_text
 from gputui.tui.widgets.canvas import Row, beside, clip, labelled
 from gputui.tui.widgets.chart import NOW, USUAL, Chart, Look, TimeAxis, chart_rows, label_width

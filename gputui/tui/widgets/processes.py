@@ -23,7 +23,7 @@ from gputui.report.tables.processes import (
 from gputui.state import Session
 from gputui.tui.model import Model
 from gputui.tui.widgets.canvas import Row
-from gputui.tui.widgets.table_view import TableView
+from gputui.tui.widgets.view import TableView
 
 _LAYOUT = (
     ("pid", 0, 7),
