@@ -417,10 +417,27 @@ def _named_step(run: Run, tree: TimeTree) -> str:
     if micro_batches := _micro_batches(run, tree):
         of_one = f"{operations / micro_batches:,.0f} operations"
         return f"A step here is {micro_batches} micro-batches of some {of_one}, by their losses."
-    if operations > LAYER:
+    main = _main_loops(tree)
+    sources = {each.source for each in run.loops.values() if (each.device, each.loop) in main}
+    if "loop" in sources and (line := _line_of_loop(run, tree)):
+        return f"A step here is a turn of the program's loop at {line}."
+    if operations > LAYER or sources - {"repetition", None}:
         return ""
     what = "1 operation" if round(operations) <= 1 else f"{operations:.0f} operations"
     return f"A step here is {what}, repeated: yours may hold many of them."
+
+
+def _line_of_loop(run: Run, tree: TimeTree) -> str:
+    """Where the loop stands whose turns are the steps: the last one of those that are as long as
+    they are; empty where none is."""
+    step_ns = tree.step_with_pauses_ns
+    alike = [
+        marks
+        for marks in run.marked_steps.values()
+        if marks.source == "loop" and step_ns / ANOTHER < (marks.mean_ns or 0) < step_ns * ANOTHER
+    ]
+    last = max(alike, key=lambda marks: marks.last_ns, default=None)
+    return last.site if last is not None else ""
 
 
 def _main_loops(tree: TimeTree) -> set[tuple[int, int]]:

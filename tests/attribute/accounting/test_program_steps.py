@@ -9,6 +9,7 @@ import pytest
 
 from gputui.model.events import MARKED_LENGTHS, STEP_SOURCES, CaptureDelta, Scope, StepMarks
 from gputui.report.explain.time_tree import time_tree
+from gputui.report.scope import beside_benchmark
 from gputui.ring.layout import RecordKind
 from gputui.state import Session
 from tests.attribute.capture_program import MAIN, START_NS, Program, Traced
@@ -278,6 +279,8 @@ def test_a_warm_up_that_takes_longer_than_the_loop_after_it_is_over_when_that_tu
     tree = time_tree(run)
     assert tree is not None
     assert tree.steps == _mean_ns(run)[2], "not the warm-up, which does the same"
+    said = beside_benchmark(run, tree)
+    assert said == "A step here is a turn of the program's loop at run.py:30."
 
 
 @pytest.mark.parametrize(("updates", "turns", "expected"), [(8, 30, "loop"), (20, 10, "optimizer")])
