@@ -15,7 +15,7 @@ import pytest
 
 from gputui.cli.dispatch import run
 from gputui.cli.options import MAIN
-from gputui.imports import kineto_memory
+from gputui.imports import kineto_columns
 from tests.conftest import DATA
 
 ROOT = Path(__file__).parents[1]
@@ -105,7 +105,7 @@ def test_every_table_named_exists() -> None:
     known = set(re.findall(r"[\w:]+", listed.partition("known: ")[2]))
     named = set(re.findall(r"--table[ `\n]+([a-z]\w+)", TEXT))
     assert {"processes", "cuda_gpu_kern_sum"} <= named
-    assert named - known - {kineto_memory.TABLE} == set()  # of some imported traces only
+    assert named - known - {kineto_columns.TABLE} == set()  # of some imported traces only
 
 
 def test_every_file_named_exists() -> None:

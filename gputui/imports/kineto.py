@@ -14,11 +14,10 @@ from gputui.imports.kineto_columns import (
     AllocationEvents,
     OperationTable,
     RangeEvents,
-    TraceEvents,
-    TraceFacts,
     amount,
     number,
 )
+from gputui.imports.kineto_events import TraceEvents, TraceFacts
 from gputui.imports.reading import (
     ABSENT,
     Clock,

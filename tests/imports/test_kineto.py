@@ -16,9 +16,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import gputui
-from gputui.imports import kineto_columns
+from gputui.imports import kineto_events
 from gputui.imports.kineto import as_rows
-from gputui.imports.kineto_columns import OperationTable, RangeEvents, TraceEvents
+from gputui.imports.kineto_columns import OperationTable, RangeEvents
+from gputui.imports.kineto_events import TraceEvents
 from gputui.model.events import Payload
 from gputui.model.payloads import NO_PAYLOAD
 from gputui.playback.opening import open_recording
@@ -216,7 +217,7 @@ def test_portions_do_not_matter(
     session, run = read_whole(tmp_path / "trace.json")
     whole = (run.ranges, kernel_rows(session, run))
     assert 'quotes \\" and }{][ \\\\' in {row.name for row in phase_rows(run)}
-    monkeypatch.setattr(kineto_columns, "PORTION_BYTES", portion)
+    monkeypatch.setattr(kineto_events, "PORTION_BYTES", portion)
     session, run = read_whole(tmp_path / "trace.json")
     assert (run.ranges, kernel_rows(session, run)) == whole
     assert next(iter(session.gpus.values())).facts.name == 'a "traceEvents": [ \\" GPU'
