@@ -88,6 +88,9 @@ class Cure:
         no use for it."""
         raise NotImplementedError
 
+    def say(self, _note: str) -> None:
+        """Told what it has done so far, where it is not switched off before the program ends."""
+
     def note(self) -> str:
         """What it has done, once it is off: the calls it made idle. Empty where there is nothing to
         say."""
@@ -151,7 +154,9 @@ class Application:
         for name in names:
             kind, _, given = name.partition("@")
             if kind in cures():
-                self._cures.setdefault(name, cures()[kind](given))
+                if name not in self._cures:
+                    cure = self._cures[name] = cures()[kind](given)
+                    cure.say = functools.partial(self._note, name)  # type: ignore[method-assign]
                 existing.append(name)
             else:
                 self._report(name, "there is no such cure")
@@ -212,8 +217,11 @@ class Application:
             return False
         note = self._cures[name].note()
         if note:
-            self._write({"cure": name, "applied": True, "note": note[:500]})
+            self._note(name, note)
         return True
+
+    def _note(self, name: str, note: str) -> None:
+        self._write({"cure": name, "applied": True, "note": note[:500]})
 
     def _apply(self, name: str) -> bool:
         cure = self._cures[name]

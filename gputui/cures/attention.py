@@ -6,9 +6,11 @@ import functools
 from typing import TYPE_CHECKING, Any
 
 from . import ANY, ROUNDING, CannotApply, Cure
-from .changing import instances, replaced
+from .changing import Redirected, combined, instances, replaced
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from . import Undo
 
 _FUSED = ("sdpa", "flash_attention_2", "flash_attention_3", "flex_attention")
@@ -55,7 +57,7 @@ class Sdpa(Cure):
 _SDP = ("flash_sdp", "mem_efficient_sdp")
 
 
-class FusedSdpa(Cure):
+class FusedSdpa(Redirected):
     """scaled_dot_product_attention by its fused kernels, where the program turned them off, for the
     process or around a call (sdpa_kernel)."""
 
@@ -66,42 +68,27 @@ class FusedSdpa(Cure):
     change = "no enable_flash_sdp(False), no sdpa_kernel(SDPBackend.MATH)"
     forecast = None
 
-    _is_on = _was_entered = _is_prepared = False
+    def places(self, torch: Any) -> tuple[tuple[Any, str], ...]:
+        self._backend = torch.nn.attention.SDPBackend
+        return ((torch.nn.attention, "sdpa_kernel"),)
 
-    def prepare(self, torch: Any) -> None:
-        if self._is_prepared or not hasattr(torch.nn.attention, "sdpa_kernel"):
-            return
-        self._is_prepared = True
-        attention = torch.nn.attention
-        kernel, backend = attention.sdpa_kernel, attention.SDPBackend
-
-        @functools.wraps(kernel)
-        def sdpa_kernel(backends: Any, *args: Any, **kwargs: Any) -> Any:
-            given = backends if isinstance(backends, (list, tuple)) else [backends]
-            if not {backend.FLASH_ATTENTION, backend.EFFICIENT_ATTENTION} & {*given}:
-                self._was_entered = True
-                if self._is_on:
-                    backends = [*given, backend.FLASH_ATTENTION, backend.EFFICIENT_ATTENTION]
-            return kernel(backends, *args, **kwargs)
-
-        replaced((attention, "sdpa_kernel", sdpa_kernel))
+    def instead(self, function: Any, args: Any, kwargs: Any) -> Callable[[], Any] | None:
+        given = args[0] if args and isinstance(args[0], (list, tuple)) else args[:1]
+        fused = [self._backend.FLASH_ATTENTION, self._backend.EFFICIENT_ATTENTION]
+        if {*fused} & {*given}:
+            return None
+        return functools.partial(function, [*given, *fused], *args[1:], **kwargs)
 
     def apply(self, torch: Any) -> Undo:
-        self.prepare(torch)
         cuda = torch.backends.cuda
         off = [name for name in _SDP if not getattr(cuda, f"{name}_enabled")()]
-        if not off and not self._was_entered:
-            raise CannotApply("its fused kernels are on")
+        self._calls += len(off)
+        undo = super().apply(torch)
         for name in off:
             getattr(cuda, f"enable_{name}")(True)
-        self._is_on = True
-
-        def undo() -> None:
-            self._is_on = False
-            for name in off:
-                getattr(cuda, f"enable_{name}")(False)
-
-        return undo
+        return combined(
+            undo, *(functools.partial(getattr(cuda, f"enable_{name}"), False) for name in off)
+        )
 
 
 class CudnnAttentionOff(Cure):
@@ -122,7 +109,7 @@ class CudnnAttentionOff(Cure):
         return functools.partial(cuda.enable_cudnn_sdp, True)
 
 
-class KvCache(Cure):
+class KvCache(Redirected):
     """A KV cache for a generate() that was told to use none, and so computes the whole sequence
     anew for each token."""
 
@@ -134,31 +121,14 @@ class KvCache(Cure):
     library = "transformers.generation.utils"
     advice = "use_cache"
 
-    _is_on = _was_without = _is_prepared = False
+    def places(self, utils: Any) -> tuple[tuple[Any, str], ...]:
+        return ((utils.GenerationMixin, "generate"),)
 
-    def prepare(self, utils: Any) -> None:
-        if self._is_prepared:
-            return
-        self._is_prepared = True
-        generate = utils.GenerationMixin.generate
-
-        @functools.wraps(generate)
-        def cached(model: Any, *args: Any, **kwargs: Any) -> Any:
-            usual = getattr(getattr(model, "generation_config", None), "use_cache", True)
-            if kwargs.get("use_cache", usual) is False:
-                self._was_without = True
-                if self._is_on:
-                    kwargs["use_cache"] = True
-            return generate(model, *args, **kwargs)
-
-        replaced((utils.GenerationMixin, "generate", cached))
-
-    def apply(self, utils: Any) -> Undo:
-        self.prepare(utils)
-        if not self._was_without:
-            raise CannotApply("generate(use_cache=False) was not called until now")
-        self._is_on = True
-        return functools.partial(setattr, self, "_is_on", False)
+    def instead(self, function: Any, args: Any, kwargs: Any) -> Callable[[], Any] | None:
+        usual = getattr(getattr(args[0], "generation_config", None), "use_cache", True)
+        if kwargs.get("use_cache", usual) is not False:
+            return None
+        return functools.partial(function, *args, **{**kwargs, "use_cache": True})
 
 
 class StaticCache(Cure):

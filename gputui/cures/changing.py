@@ -49,24 +49,25 @@ def combined(*undos: Undo) -> Undo:
     return undo
 
 
-LEAST_CALLS = 3
+class Redirected(Cure):
+    """Calls of the program that go another way while the cure is on. `prepare` puts in the place of
+    what they call what counts those that it is about, and passes all on."""
 
-
-class Idled(Cure):
-    """A call in the loop that is made idle: `prepare` puts in its place what counts its calls and
-    passes them on."""
-
-    value: Any = None
-    """What it returns while idle."""
+    least_calls = 1
+    """Of those that it is about, before anything is switched: else it has nothing to do."""
 
     def __init__(self, given: str = "") -> None:
         super().__init__(given)
         self._calls = 0
-        self._is_prepared = self._is_idle = False
+        self._is_prepared = self._is_on = False
 
     def places(self, library: Any) -> tuple[tuple[Any, str], ...]:
         """Where the function is, as (owner, attribute): also what it calls itself, because a
         program may have it under a name of its own."""
+        raise NotImplementedError
+
+    def instead(self, function: Any, args: Any, kwargs: Any) -> Callable[[], Any] | None:
+        """What is called instead of a call; None for one that it is not about."""
         raise NotImplementedError
 
     def prepare(self, library: Any) -> None:
@@ -80,23 +81,34 @@ class Idled(Cure):
     def _standing_in(self, function: Any) -> Any:
         @functools.wraps(function)
         def called(*args: Any, **kwargs: Any) -> Any:
-            if self._is_idle and not _is_of_compiler(sys._getframe(1)):
-                return self.value
-            self._calls += 1
+            other = self.instead(function, args, kwargs)
+            if other is not None and self._is_on:
+                return other()
+            self._calls += other is not None
             return function(*args, **kwargs)
 
         return called
 
     def apply(self, library: Any) -> Undo:
-        """Make it idle. Raises CannotApply where nobody called it before it is switched."""
+        """Send the calls the other way. Raises CannotApply where there were none before it is
+        switched."""
         self.prepare(library)
-        # One or two were around the loop.
-        if self.in_one_run and self._calls < LEAST_CALLS:
-            raise CannotApply(
-                f"{self.title.partition(' does')[0]} was not called in the loop until now"
-            )
-        self._is_idle = True
-        return functools.partial(setattr, self, "_is_idle", False)
+        if self.in_one_run and self._calls < self.least_calls:
+            raise CannotApply("there is no such call in the loop")
+        self._is_on = True
+        return functools.partial(setattr, self, "_is_on", False)
+
+
+class Idled(Redirected):
+    """A call in the loop that is made idle."""
+
+    least_calls = 3  # one or two are around the loop
+    value: Any = None
+    """What it returns while idle."""
+
+    def instead(self, _function: Any, _args: Any, _kwargs: Any) -> Callable[[], Any] | None:
+        """Nothing, and its value."""
+        return None if _is_of_compiler(sys._getframe(2)) else lambda: self.value
 
 
 def _is_of_compiler(frame: Any) -> bool:

@@ -7,9 +7,11 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from . import ANY, EXACT, ROUNDING, CannotApply, Cure
-from .changing import combined, instances, replaced
+from .changing import Redirected, combined, instances, replaced
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from . import Undo
 
 OPTIMIZERS = ("Adam", "AdamW", "SGD")
@@ -162,7 +164,7 @@ class CompileOptimizer(Cure):
         return None
 
 
-class ForeachClip(Cure):
+class ForeachClip(Redirected):
     """Norms of all gradients at once where they are clipped."""
 
     name = "foreach_clip"
@@ -172,31 +174,11 @@ class ForeachClip(Cure):
     change = "torch.nn.utils.clip_grad_norm_(parameters, limit), without foreach=False"
     advice = "clip_grad_norm_"
 
-    _is_on = _was_called = _is_prepared = False
-
-    def prepare(self, torch: Any) -> None:
-        if self._is_prepared:
-            return
-        self._is_prepared = True
+    def places(self, torch: Any) -> tuple[tuple[Any, str], ...]:
         utils = torch.nn.utils
-        clip = utils.clip_grad_norm_
+        return (utils, "clip_grad_norm_"), (utils.clip_grad, "clip_grad_norm_")
 
-        @functools.wraps(clip)
-        def clip_grad_norm_(*args: Any, **kwargs: Any) -> Any:
-            if kwargs.get("foreach") is False:
-                self._was_called = True
-                if self._is_on:
-                    kwargs["foreach"] = None
-            return clip(*args, **kwargs)
-
-        replaced(
-            (utils, "clip_grad_norm_", clip_grad_norm_),
-            (utils.clip_grad, "clip_grad_norm_", clip_grad_norm_),
-        )
-
-    def apply(self, torch: Any) -> Undo:
-        self.prepare(torch)
-        if not self._was_called:
-            raise CannotApply("clip_grad_norm_(foreach=False) was not called until now")
-        self._is_on = True
-        return functools.partial(setattr, self, "_is_on", False)
+    def instead(self, function: Any, args: Any, kwargs: Any) -> Callable[[], Any] | None:
+        if kwargs.get("foreach") is not False:
+            return None
+        return functools.partial(function, *args, **{**kwargs, "foreach": None})

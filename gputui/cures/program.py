@@ -162,6 +162,8 @@ class NoSaves(Cure):
 
     def _counted(self, *_args: Any, **_kwargs: Any) -> None:
         self._saves += 1
+        if not self._saves & (self._saves - 1):  # 1, 2, 4, ...
+            self.say(f"at least {self._saves} saves were left out")
 
     def note(self) -> str:
         return f"{self._saves} saves were left out" if self._saves else "nothing was saved in it"

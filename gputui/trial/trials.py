@@ -214,6 +214,7 @@ class Trials:
             self._request.tell(f"in one run: {', '.join(names)}")
             result = self._run(plan, _Alternation(group, before, left_s).look)
             self._take(open_ones, before, result)
+            self._remarks += [result.notes[each] for each in constant_now if each in result.notes]
             if all(name in result.not_applied for name in names) and not constant_now:
                 self._keep_plain(result)  # nothing was switched in it
                 break
