@@ -26,16 +26,18 @@ from gputui.report.explain.evidence import (
 )
 from gputui.report.explain.finding import Finding, calibrated, capital, gain_of
 from gputui.report.explain.gains import forecast, moved_by_doubles
-from gputui.report.explain.habits import lock_held, threads_compute, waits_for_requests
-from gputui.report.explain.leaves import MANY_WAITS, waits_a_step, waits_among_launches
-from gputui.report.explain.pauses import (
+from gputui.report.explain.habits import (
     WAITS_FOR_WORK,
     gpu_works,
+    lock_held,
     other_work,
     paused_share,
     sleeps,
+    threads_compute,
+    waits_for_requests,
     with_pauses,
 )
+from gputui.report.explain.leaves import MANY_WAITS, waits_a_step, waits_among_launches
 from gputui.report.explain.rank_causes import LEAST_LATE
 from gputui.report.explain.rank_waits import all_ranks_seen
 from gputui.report.explain.ranks import (
