@@ -117,7 +117,7 @@ def joined_samples(batches: Sequence[CounterSamples], counters: int) -> CounterS
 
 
 def joined_operations(batches: Sequence[Operations]) -> Operations:
-    """Batches as one."""
+    """The operations of all batches, in their order, as one batch."""
     nothing: Int64s = np.empty(0, np.int64)
     starts, ends, keys = zip(*batches, (nothing, nothing, nothing), strict=True)
     return Operations(np.concatenate(starts), np.concatenate(ends), np.concatenate(keys))

@@ -40,7 +40,7 @@ class Entry(msgspec.Struct, frozen=True):
 
     @property
     def is_within(self) -> bool:
-        """Whether both intervals meet."""
+        """Whether the intervals of the forecast and of the measured gain meet."""
         return self.gain_low <= self.forecast_high and self.gain_high >= self.forecast_low
 
 

@@ -104,7 +104,7 @@ def _forecast(trial: Trial) -> str:
 
 
 def measured_text(trial: Trial) -> str:
-    """ "2.08× (1.97 to 2.13)"."""
+    """The gain with its interval, as "2.08× (1.97 to 2.13)"."""
     if trial.gain is None:
         return units.MISSING
     if trial.gain_low is None or trial.gain_high is None:
@@ -202,7 +202,7 @@ def _after(outcome: Outcome, claimed: Sequence[Trial]) -> list[str]:
 
 
 def encode(outcome: Outcome) -> str:
-    """The outcome as JSON."""
+    """The outcome as JSON, indented, with a line feed at its end."""
     return msgspec.json.format(msgspec.json.encode(outcome), indent=2).decode() + "\n"
 
 

@@ -241,7 +241,7 @@ class RunPlan(NamedTuple):
     warm_s: float = 2.0
 
     def encode(self) -> str:
-        """For the program's environment."""
+        """As JSON, for a variable of the program's environment."""
         return json.dumps(
             {
                 "cures": self.switched,

@@ -233,7 +233,7 @@ class Metrics:
         self._queue = _Histogram("vllm:request_queue_time_seconds", REQUEST_BOUNDS_S)
 
     def stand(self, running: int, waiting: int, kv_percent: float) -> None:
-        """How things stand now."""
+        """Set the gauges: requests that run and wait, and the share of the KV cache in use."""
         with self._lock:
             self._gauges["num_requests_running"] = running
             self._gauges["num_requests_waiting"] = waiting

@@ -96,7 +96,7 @@ class Routes:
         self._thread.start()
 
     def close(self) -> None:
-        """Take no more requests."""
+        """Take no more requests, close the port, and switch threads as often as before."""
         self._server.shutdown()
         self._server.server_close()
         sys.setswitchinterval(self._switch_s)
@@ -130,7 +130,7 @@ class Routes:
         return request
 
     def now_ns(self) -> int:
-        """The loop's clock."""
+        """The time in ns by the clock of the engine's loop."""
         return self._now_ns()
 
     def _tokens(self, body: dict[str, Any]) -> list[int]:

@@ -299,7 +299,7 @@ class Stream:
     """Rows in order of time, read as they are needed."""
 
     def __init__(self, blocks: Iterator[TimedBlock], width: int) -> None:
-        """`blocks` have `width` columns."""
+        """`blocks` come in order of time, and have `width` columns each."""
         self._blocks = blocks
         self._rows = np.empty((0, width), np.int64)
         self._is_complete = False

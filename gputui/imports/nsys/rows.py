@@ -169,7 +169,7 @@ def range_selection(database: Database, names: Names) -> Selection | None:
 
 
 def _ranges_and_marks(rows: Rows) -> Rows:
-    """The same as IS_RANGE_OR_MARK."""
+    """Rows of NVTX_EVENTS that are whole ranges or marks: what IS_RANGE_OR_MARK says in SQL."""
     chosen = np.isin(rows.integers("eventType"), list(_KINDS))
     for name in ("start", "globalTid"):
         chosen &= rows.integers(name, ABSENT) != ABSENT

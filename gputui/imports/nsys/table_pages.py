@@ -75,7 +75,7 @@ class Rows:
         return len(self.starts)
 
     def pick(self, rows: Bools) -> Rows:
-        """Some of them."""
+        """The rows that are chosen, in their order."""
         if rows.all():
             return self
         return Rows(

@@ -141,12 +141,12 @@ class _Step:
         self.analysis, self.tree = analysis, tree
 
     def share(self, *leaves: Leaf) -> float:
-        """Of these leaves together."""
+        """The share of the wall time, 0 to 1, that these leaves have together."""
         return self.tree.share(sum(self.tree.leaves.get(leaf, 0) for leaf in leaves))
 
     @property
     def idle(self) -> float:
-        """Nothing ran."""
+        """The share of the wall time, 0 to 1, in which nothing ran on the GPU."""
         return self.tree.share(self.tree.idle_ns)
 
     @property

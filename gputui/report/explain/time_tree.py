@@ -164,7 +164,7 @@ class TimeTree:
 
     @property
     def slow_program_steps(self) -> int:
-        """Slow ones among `program_steps`."""
+        """How many of the `program_steps` are slow, as model.steps.SLOW has it."""
         return round(self.of_program(self.slow_steps))
 
     @property
