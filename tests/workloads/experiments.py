@@ -51,9 +51,9 @@ OTHERS = (
 
 STEPS = (
     "bandwidth", "checkpoint", "convolution", "faults", "finetune", "gemm", "graphs",
-    "inference", "parallel", "quantized", "serve",
+    "inference", "parallel", "precision", "quantized", "serve",
     "speculative", "streams", "train", "fusion", "seed-003", "seed-004", "seed-004-profile",
-    "attention-grid", "gpt2-medium", "optimizers", "memory-by-context",
+    "attention-grid", "gpt2-medium", "checkpointing", "optimizers", "memory-by-context",
 )  # fmt: skip
 """Recordings whose own step is compared with the answer's: first those of every workload that has
 steps, with the defaults."""

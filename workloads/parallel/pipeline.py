@@ -33,7 +33,7 @@ class Pipeline(Trainer):
                 for index in stage_indices
             ]
         self.model = nn.ModuleList(self.modules)
-        busy = self.busy = Busy(on_gpu=rank.on_gpu)
+        busy = self.busy = Busy(on_gpu=rank.on_gpu, sleeps=sleep_s > 0)
         stages = [
             TimedStage(busy, module, index, total, rank.device)
             for module, index in zip(self.modules, stage_indices, strict=True)
@@ -77,10 +77,12 @@ def scheduled(trainer: Trainer, schedule: Any, x: Tensor | None, y: Tensor | Non
 
 class Busy:
     """How long a rank computes for its stages. What it waits for comes before each part: on a GPU
-    the events of a part are recorded after the wait for what was sent."""
+    the events of a part are recorded after the wait for what was sent. Where the host sleeps
+    instead, it waits itself: else it would sleep while the GPU does."""
 
-    def __init__(self, *, on_gpu: bool) -> None:
-        self._on_gpu = on_gpu
+    def __init__(self, *, on_gpu: bool, sleeps: bool) -> None:
+        self._by_events = on_gpu and not sleeps
+        self._waits = on_gpu and sleeps
         self._seconds = 0.0
         self._events: list[tuple[torch.cuda.Event, torch.cuda.Event]] = []
 
@@ -88,9 +90,11 @@ class Busy:
         """`compute`, whose time is counted."""
 
         def timed(*arguments: Any, **named: Any) -> Any:
+            if self._waits:
+                torch.cuda.current_stream().synchronize()
             began = time.perf_counter()
             before = after = None
-            if self._on_gpu:
+            if self._by_events:
                 before, after = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
                 before.record()
             result = compute(*arguments, **named)
