@@ -9,7 +9,6 @@ import enum
 import itertools
 import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -21,10 +20,8 @@ from gputui.model.events import StepLanes, StepOperations, StepTimeline, ThreadL
 from gputui.model.kernel_categories import category
 from gputui.model.leaves import DOING, EIGHTHS, LEAVES, ROW_PARTS, Leaf, unpack
 from gputui.model.naming import COPY_KINDS, MEMORY_KINDS
-from gputui.playback.opening import open_import
+from gputui.playback.opening import trace_of
 from gputui.state import Run, Session
-from gputui.store import trace_path
-from gputui.store.journal import JournalError
 from gputui.store.trace import (
     TRACE,
     Bools,
@@ -33,17 +30,13 @@ from gputui.store.trace import (
     Slots,
     TraceKind,
     TraceReader,
-    TraceWriter,
 )
 
 MOST_RECORDS = 6_000_000
 """Records that are held, the newest: 60 bytes of memory each."""
 
-# Disk space for the trace of another tool's file while it is read.
 MOST_LANES = 512
 """Streams, depths of threads and their calls that are held: files are untrusted."""
-
-_TEMPORARY_LIMIT = 8 << 30
 
 _LONG_NS = 1 << 60
 """Lengths of hostile files are cut to it."""
@@ -272,20 +265,8 @@ class TracedLanes:
 def open_lanes(path: Path, session: Session, run: Run) -> TracedLanes:
     """The lanes of a run of the recording, or the other tool's file, at `path`. Raises
     JournalError, one line, where there is no trace."""
-    beside = trace_path(path)
-    if beside.exists():
-        return read_lanes(TraceReader(beside), session, run)
     with tempfile.TemporaryDirectory(prefix="gputui-") as folder:
-        with closing(TraceWriter(Path(folder, "trace"), _TEMPORARY_LIMIT)) as writer:
-            imported = open_import(path, writer)
-            if imported is None:
-                raise JournalError(
-                    f"{path.name} has no trace beside it: record with --trace for single kernels"
-                )
-            with closing(imported):
-                for _ in imported:
-                    pass
-        return read_lanes(TraceReader(writer.path), session, run)
+        return read_lanes(trace_of(path, Path(folder, "trace")), session, run)
 
 
 KeptStep = StepOperations | StepLanes | StepTimeline

@@ -29,7 +29,7 @@ from gputui.model.units import moment
 from gputui.playback.job_members import members_of
 from gputui.state import Run, Session
 from gputui.state.fold import gpu_of
-from gputui.store import open_regular
+from gputui.store import open_regular, trace_path
 from gputui.store.journal import JournalError, JournalReader, open_journal
 from gputui.store.journal.files import CompressionError, expanded, is_compressed
 from gputui.store.journal.reader import HEADER_BEGINS, RecordingReader
@@ -124,6 +124,34 @@ def open_import(
 
         return KinetoTrace(path, trace, summed=summed)
     return None
+
+
+TEMPORARY_BYTES = 8 << 30
+"""Disk space for the trace of another tool's file while it is read."""
+
+
+def trace_of(path: Path, place: Path, most_bytes: int = TEMPORARY_BYTES) -> TraceReader:
+    """The trace beside a recording, or that of another tool's file, which is written to `place`.
+    Raises JournalError, one line, where there is none."""
+    from gputui.store.trace import TraceReader, TraceWriter
+
+    with closing(TraceWriter(place, most_bytes)) as writer:
+        imported = open_import(path, writer, summed=True)
+        if imported is not None:
+            with closing(imported):
+                for _ in imported:
+                    pass
+    if imported is not None:
+        if writer.failure:
+            raise JournalError(writer.failure)
+        return TraceReader(place)
+    place.unlink()
+    beside = trace_path(path)
+    if not beside.exists():
+        raise JournalError(
+            f"{path} has no trace beside it ({beside.name}): record with --trace for this"
+        )
+    return TraceReader(beside)
 
 
 def remarks(recording: RecordingReader) -> tuple[str, ...]:

@@ -17,15 +17,20 @@ from gputui.model import units
 from gputui.model.events import MachineSample, Numbered, SampledCounters
 from gputui.model.naming import MEMORY_KINDS, MEMSET, copy_name
 from gputui.playback.job_recording import JobRecording, MemberNumbers
-from gputui.playback.opening import Loaded, fold, load, open_import, open_recording
+from gputui.playback.opening import (
+    TEMPORARY_BYTES,
+    Loaded,
+    fold,
+    load,
+    open_import,
+    open_recording,
+    trace_of,
+)
 from gputui.report.schema import AnyColumn, AnyTable, Cell, Column, Show, Table, count, text, time
 from gputui.state import Run, Session, gpu_of
 from gputui.store import trace_path
 from gputui.store.journal import JournalError
 from gputui.store.trace import TRACE, Int64s, Slots, TraceKind, TraceReader, TraceWriter
-
-# Maximum disk space for the trace of an imported report while it is exported.
-_TEMPORARY_LIMIT = 8 << 30
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +63,7 @@ def open_traced(name: str, number: int | None = None) -> Iterator[Traced]:
     Raises JournalError, one line, if it has none.
     """
     with tempfile.TemporaryDirectory(prefix="gputui-") as folder:
-        with closing(TraceWriter(Path(folder, "trace"), _TEMPORARY_LIMIT)) as writer:
+        with closing(TraceWriter(Path(folder, "trace"), TEMPORARY_BYTES)) as writer:
             written = None if name == "-" else _written(Path(name), number, writer, Path(folder))
         if written is None:
             loaded, trace = _recorded(name, number)
@@ -376,33 +381,13 @@ def write_job_trace(job: JobRecording, writer: TraceWriter, folder: Path) -> int
     """
     dropped = 0
     for place, (member, numbers) in enumerate(zip(job.members, job.numbers, strict=True)):
-        reader = _trace_of(member.path, folder / f"member-{place}", writer.limit_bytes)
+        reader = trace_of(member.path, folder / f"member-{place}", writer.limit_bytes)
         calls = {number: writer.name(text) for number, text in reader.call_names.items() if number}
         tables = _Tables(numbers, calls)
         for portion in reader.portions():
             writer.append(tables.renumbered(portion))
         dropped += reader.dropped
     return dropped
-
-
-def _trace_of(path: Path, place: Path, limit_bytes: int) -> TraceReader:
-    with closing(TraceWriter(place, limit_bytes)) as writer:
-        imported = open_import(path, writer, summed=True)
-        if imported is not None:
-            with closing(imported):
-                for _ in imported:
-                    pass
-    if imported is not None:
-        if writer.failure:
-            raise JournalError(writer.failure)
-        return TraceReader(place)
-    place.unlink()
-    beside = trace_path(path)
-    if not beside.exists():
-        raise JournalError(
-            f"{path} has no trace beside it ({beside.name}): record with --trace for this"
-        )
-    return TraceReader(beside)
 
 
 class _Tables:
