@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from textual import events
 
+from gputui.tui.dialogs.boxes import DetailsBox
 from gputui.tui.dialogs.palette import Palette
 from tests.tui import scripted
 from tests.tui.conftest import Show
@@ -27,3 +28,14 @@ async def test_a_click_outside_of_all_closes_the_palette(show: Show) -> None:
         )
         await shown.settle()
         assert not isinstance(shown.app.screen, Palette)
+
+
+async def test_a_page_of_the_manual_is_found_by_its_title_and_read(show: Show) -> None:
+    async with show(scripted.gpu_session(1, quiet=3), (80, 24)) as shown:
+        await shown.press("colon", *"costs")
+        await shown.until(lambda: "manual: What it costs" in shown.text)
+        await shown.press("enter")
+        await shown.until(lambda: isinstance(shown.app.screen, DetailsBox))
+        assert "What it costs" in shown.text
+        await shown.press("escape")
+        assert shown.app.screen is shown.app.main

@@ -405,15 +405,21 @@ class Prompt(Dialog[str]):
         self._error.update("")
 
 
+MANUAL = Path(__file__).parents[2] / "docs"
+"""The pages of the manual, which are installed with the program."""
+
+
 class DetailsBox(Dialog[None]):
     """Details of something, to be read."""
 
     is_read_only = True
     BINDINGS: ClassVar[list[BindingType]] = [Binding("enter,q,backspace", "cancel", show=False)]
 
-    def __init__(self, details: Details) -> None:
+    def __init__(self, details: Details, page: Path | None = None) -> None:
+        """`page` is one of the manual, in place of the details' rows."""
         super().__init__()
         self._details = details
+        self._page = page
         self._more: tuple[Row, ...] = ()
 
     def compose(self) -> ComposeResult:
@@ -433,6 +439,12 @@ class DetailsBox(Dialog[None]):
         self.add(((), ((f"! {reason}", "warn"),)))
 
     def _text(self) -> Group:
+        if self._page is not None:
+            # Textual's own view of Markdown makes a widget of each block: 11 s of CPU for the
+            # longest page, 0.4 here. The parser takes 50 ms to load.
+            from rich.markdown import Markdown
+
+            return Group(Markdown(self._page.read_text(encoding="utf-8")))
         return self.drawn((*self._details.rows, *self._more))
 
 

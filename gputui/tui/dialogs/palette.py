@@ -22,14 +22,14 @@ from textual.widget import Widget
 from textual.widgets import OptionList
 from textual.worker import Worker
 
-from gputui.tui.dialogs.boxes import Options
+from gputui.tui.dialogs.boxes import MANUAL, DetailsBox, Options
 from gputui.tui.shell.keys import MOVE, keys_of
 from gputui.tui.shell.views import GROUPS
 from gputui.tui.source import Runner
 from gputui.tui.textual_internals import Resized
 from gputui.tui.themes import NAMES
 from gputui.tui.widgets.canvas import short_names
-from gputui.tui.widgets.view import Lead
+from gputui.tui.widgets.view import Details, Lead
 
 if TYPE_CHECKING:
     from gputui.tui.app import GputuiApp
@@ -148,6 +148,23 @@ class Settings(_Provider):
                 yield Entry(text, "setting", partial(choose, seconds))
 
 
+class Pages(_Provider):
+    """The manual."""
+
+    def entries(self) -> Sequence[Entry]:
+        """Each page by its title."""
+
+        def read(title: str, page: Path) -> object:
+            return self.app.push_screen(DetailsBox(Details(title, ()), page))
+
+        found = []
+        for page in sorted(MANUAL.glob("*.md")):
+            with page.open(encoding="utf-8") as file:
+                title = file.readline().strip("# \n")
+            found.append(Entry(f"manual: {title}", "page", partial(read, page.name, page)))
+        return found
+
+
 class Places(_Provider):
     """The phases and the kernels of the run."""
 
@@ -225,7 +242,8 @@ class Palette(Resized, CommandPalette):
 
     def __init__(self) -> None:
         super().__init__(
-            [Actions, Settings, Places, Runs], placeholder="a view, an action, a kernel, a run…"
+            [Actions, Settings, Pages, Places, Runs],
+            placeholder="a view, an action, a kernel, a run, a page of the manual…",
         )
         self._is_closed = False
         self._closes_at_once = False
