@@ -62,7 +62,8 @@ def test_widening_keeps_the_middle_in_odds_of_what_goes() -> None:
                 product = (modelled.low - 1) * (modelled.high - 1)
                 assert (gain.low - 1) * (gain.high - 1) == pytest.approx(product)
                 factors[pair.name] = (gain.high - 1) / (modelled.high - 1)
-    assert factors["credit_mlp"] < factors["curriculum_mlp"] < factors["lion_vit"]
+    sure = max(factors["credit_mlp"], factors["curriculum_mlp"])
+    assert sure < factors["lion_vit"] < factors["whale_triplets"]
 
 
 def test_of_a_very_wide_interval_the_low_end_is_said() -> None:
