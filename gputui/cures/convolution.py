@@ -70,3 +70,21 @@ class CudnnBenchmark(Cure):
             raise CannotApply("there are no convolutions")
         cudnn.benchmark = True
         return functools.partial(setattr, cudnn, "benchmark", False)
+
+
+class CudnnBenchmarkOff(Cure):
+    """cuDNN takes the algorithm that it expects to be fast, where sizes vary."""
+
+    name = "cudnn_benchmark_off"
+    title = "cuDNN does not try its algorithms for each new size"
+    answers = ("idle.host", "idle.cuda", "idle.alloc")
+    result = ROUNDING
+    change = "torch.backends.cudnn.benchmark = False, where sizes vary"
+    advice = r"cudnn\.benchmark = False|cuDNN chooses"
+
+    def apply(self, torch: Any) -> Undo:
+        cudnn = torch.backends.cudnn
+        if not cudnn.benchmark:
+            raise CannotApply("torch.backends.cudnn.benchmark is off")
+        cudnn.benchmark = False
+        return functools.partial(setattr, cudnn, "benchmark", True)

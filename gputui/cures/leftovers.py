@@ -7,9 +7,11 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from . import ANY, EXACT, CannotApply, Cure
-from .changing import Idled, idle, instances, replaced
+from .changing import Idled, Redirected, idle, instances, replaced
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from . import Undo
 
 
@@ -117,6 +119,26 @@ class ProfilerOff(Cure):
 
     def useless(self, profiler: Any) -> str | None:
         return "torch.profiler is not in use" if instances(profiler.profile) == [] else None
+
+
+class DistributionChecksOff(Redirected):
+    """torch.distributions without the checks of each argument and sample, which read their result
+    from the GPU."""
+
+    name = "distribution_checks_off"
+    title = "torch.distributions does not validate arguments"
+    answers = (ANY, "idle.launch", "idle.sync")
+    result = EXACT
+    change = "torch.distributions.Distribution.set_default_validate_args(False)"
+    forecast = None
+
+    def places(self, torch: Any) -> tuple[tuple[Any, str], ...]:
+        return ((torch.distributions.Distribution, "__init__"),)
+
+    def instead(self, function: Any, args: Any, kwargs: Any) -> Callable[[], Any] | None:
+        if len(args) > 3 or kwargs.get("validate_args") is not None:
+            return None
+        return functools.partial(function, *args, **{**kwargs, "validate_args": False})
 
 
 _BLOCKING = "CUDA_LAUNCH_BLOCKING"

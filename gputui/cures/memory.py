@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from typing import TYPE_CHECKING, Any
 
 from . import EXACT, CannotApply, Cure
-from .changing import Idled, replaced
+from .changing import Idled, idle, replaced
 
 if TYPE_CHECKING:
     from . import Undo
@@ -30,6 +31,38 @@ class EmptyCacheIdle(Idled):
         return (
             (cuda, "empty_cache"), (cuda.memory, "empty_cache"), (torch._C, "_cuda_emptyCache")
         )  # fmt: skip
+
+
+class CupyPoolKept(Cure):
+    """No free_all_blocks() of CuPy's memory pools, which gives their blocks back to the driver."""
+
+    name = "cupy_pool_kept"
+    title = "CuPy's memory pools keep their blocks"
+    answers = ("idle.alloc", "allocator_thrash")
+    result = EXACT
+    change = "no free_all_blocks() in the loop"
+    library = "cupy"
+    in_one_run = False
+
+    def apply(self, cupy: Any) -> Undo:
+        def kept(get_pool: Any) -> Any:
+            @functools.wraps(get_pool)
+            def called() -> Any:
+                return _KeptPool(get_pool())
+
+            return called
+
+        names = ("get_default_memory_pool", "get_default_pinned_memory_pool")
+        return replaced(*((cupy, name, kept(getattr(cupy, name))) for name in names))
+
+
+class _KeptPool:
+    def __init__(self, pool: Any) -> None:
+        self._pool = pool
+        self.free_all_blocks = idle
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._pool, name)
 
 
 _VARIABLES = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")

@@ -163,6 +163,36 @@ def cudnn_benchmark():
 
 
 @check
+def cudnn_benchmark_off():
+    return torch.backends.cudnn.benchmark
+
+
+@check
+def distribution_checks_off():
+    try:
+        torch.distributions.Categorical(probs=torch.tensor([2.0, -1.0]))
+    except ValueError:
+        return "checked"
+    return "taken"
+
+
+@check
+def cupy_pool_kept():
+    pool = cupy.get_default_memory_pool()
+    return pool.free_all_blocks(), pool.used_bytes()
+
+
+cupy = types.ModuleType("cupy")
+exec(
+    "class Pool:\n"
+    "    def free_all_blocks(self): return 'freed'\n"
+    "    def used_bytes(self): return 5\n"
+    "get_default_memory_pool = get_default_pinned_memory_pool = Pool\n",
+    vars(cupy),
+)
+
+
+@check
 def profiler_off():
     with torch.profiler.profile() as profile:
         torch.ones(2) + 1
@@ -485,6 +515,11 @@ BEFORE = {
     "one_thread": lambda: torch.set_num_threads(2),
     "all_threads": lambda: torch.set_num_threads(1),
     "launch_blocking_off": lambda: os.environ.update(CUDA_LAUNCH_BLOCKING="1"),
+    "cudnn_benchmark_off": lambda: setattr(torch.backends.cudnn, "benchmark", True),
+    # Importing torch._dynamo turns them off.
+    "distribution_checks_off": lambda: (
+        torch.distributions.Distribution.set_default_validate_args(True)
+    ),
     "fused_sdpa": lambda: torch.backends.cuda.enable_flash_sdp(False),
     "fused_optimizer": make_optimizers,
     "gradients_off": do_not_train,
@@ -500,6 +535,7 @@ LIBRARIES = {
     "torch.utils.tensorboard.writer": tensorboard,
     "transformers.generation.utils": generation,
     "jax": jax,
+    "cupy": cupy,
     None: None,
 }
 
