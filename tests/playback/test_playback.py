@@ -506,11 +506,13 @@ class HeldBack(NsysReport):
 
     def __init__(self, path: Path) -> None:
         super().__init__(path)
+        self.holds = threading.Event()
         self.go_on = threading.Event()
 
     def __iter__(self) -> Iterator[AnyEvent]:
         for event in super().__iter__():
             if self.share_read >= 0.5:
+                self.holds.set()
                 assert self.go_on.wait(LONG_S)
             yield event
 
@@ -540,10 +542,12 @@ def test_what_was_read_so_far_is_shown_and_can_be_left_at_that(
 
     with view.changed:
         assert view.changed.wait_for(shows(40), LONG_S)
-        assert not playback.is_read
-        assert playback.share_read == pytest.approx(0.5, abs=0.02)
-        assert playback.stop_reading()
-        report.go_on.set()
+    assert report.holds.wait(LONG_S)
+    assert not playback.is_read
+    assert playback.share_read == pytest.approx(0.5, abs=0.02)
+    assert playback.stop_reading()
+    report.go_on.set()
+    with view.changed:
         assert view.changed.wait_for(lambda: bool(playback.remarks), LONG_S)
     assert "reading was stopped at 5" in " ".join(playback.remarks)
     assert not playback.stop_reading()
