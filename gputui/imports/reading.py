@@ -367,9 +367,9 @@ class _Defined:
             more[: len(self._are)] = self._are
             self._are = more
         new = numbers[~self._are.take(numbers, mode="clip")]
-        found = [number for number in distinct(new).tolist() if number <= count]
-        self._are[found] = True
-        return found
+        asked = [number for number in distinct(new).tolist() if number <= count]
+        self._are[asked] = True
+        return asked
 
 
 class ImportedReading(ABC):

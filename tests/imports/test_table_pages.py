@@ -54,7 +54,7 @@ def _bits(value: object) -> int:
 
 
 @given(ROWS, st.sampled_from((512, 4096)), st.sampled_from(("UTF-8", "UTF-16le")))
-@settings(max_examples=30)
+@settings(max_examples=20)
 def test_every_column_is_as_sqlite_reads_it(
     tmp_path_factory: pytest.TempPathFactory,
     rows: list[tuple[object, ...]],
@@ -123,7 +123,7 @@ def test_a_column_that_was_added_later_is_left_to_sqlite(tmp_path: Path) -> None
 
 
 @given(st.data())
-@settings(max_examples=40)
+@settings(max_examples=25)
 def test_no_damage_is_read_beyond_the_pages(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
 ) -> None:

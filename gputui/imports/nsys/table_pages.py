@@ -221,10 +221,10 @@ class TablePages:
         for begin, end in zip(begins.tolist(), ends.tolist(), strict=True):
             place = (int(pages[begin]) - 1) * size
             try:
-                got = os.preadv(self._file.fileno(), [view[begin * size : end * size]], place)
+                count = os.preadv(self._file.fileno(), [view[begin * size : end * size]], place)
             except OSError:
                 raise UnusualTable from None
-            _demand(got == (end - begin) * size)
+            _demand(count == (end - begin) * size)
         return data
 
     def _rows(self, pages: Int64s) -> Rows:
@@ -258,18 +258,18 @@ class TablePages:
         hashes = np.zeros(len(starts), np.uint64)
         for word in words:
             hashes = (hashes ^ (hashes >> np.uint64(29))) * _SPREAD + word.view(np.uint64)
-        found: list[int] = []
+        firsts: list[int] = []
 
         def define(_key: int, first: int) -> int:
-            found.append(first)
-            return len(self.layouts.lengths) + len(found) - 1
+            firsts.append(first)
+            return len(self.layouts.lengths) + len(firsts) - 1
 
         layout = self._keys.lookup(hashes.view(np.int64), define, _too_many)
-        if found:
-            ends = (starts + sizes)[found].tolist()
-            self._add([bytes(data[at:end]) for at, end in zip(starts[found], ends, strict=True)])
-            headers = np.zeros((len(found), self._headers.shape[1]), np.int64)
-            headers[:, : len(words)] = np.transpose([word[found] for word in words])
+        if firsts:
+            ends = (starts + sizes)[firsts].tolist()
+            self._add([bytes(data[at:end]) for at, end in zip(starts[firsts], ends, strict=True)])
+            headers = np.zeros((len(firsts), self._headers.shape[1]), np.int64)
+            headers[:, : len(words)] = np.transpose([word[firsts] for word in words])
             self._headers = np.concatenate((self._headers, headers))
         for place, word in enumerate(words):  # two headers may have one hash
             _demand((self._headers[:, place].take(layout) == word).all())
