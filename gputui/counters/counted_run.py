@@ -26,6 +26,7 @@ from gputui.counters.separation import (
     FEWEST_SAMPLES,
     MOST_SAMPLES,
     NOTHING_RAN,
+    OTHERS,
     CounterSamples,
     Int64s,
     Operations,
@@ -463,15 +464,18 @@ class KernelSums:
     def _kind(self, key: int, of_length: int, before: int, is_worth: bool) -> int:
         """The number of a kind; of what is hardly there that of the same key most like it, as what
         it does would else be taken for that of all other operations."""
-        of_key = self._kinds.setdefault(key, {})
+        of_key = self._kinds.get(key, {})
         kind = of_key.get((of_length, before))
         if kind is not None:
             return kind
-        if of_key and (not is_worth or len(self._key_of_kind) >= _MOST_KEYS):
+        is_full = len(self._key_of_kind) >= _MOST_KEYS
+        if of_key and (not is_worth or is_full):
             return of_key[min(of_key, key=lambda other: abs(other[0] - of_length))]
-        of_key[of_length, before] = kind = len(self._key_of_kind)
+        if is_full:
+            return OTHERS
+        self._kinds[key] = of_key | {(of_length, before): len(self._key_of_kind)}
         self._key_of_kind.append(key)
-        return kind
+        return len(self._key_of_kind) - 1
 
     def _see_nothing(self, samples: CounterSamples, operations: Operations) -> Bools:
         """Which samples saw the SMs work while no operation is known to have run."""

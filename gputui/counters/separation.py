@@ -227,7 +227,8 @@ class Separation:
         for place, key in enumerate(distinct.tolist()):
             if shares[place] >= (_WORTH_ANOTHER if key in self._dropped else _WORTH_A_COLUMN):
                 self._columns.setdefault(key, len(self._columns))
-                self._usual_ns.setdefault(key, float(means_ns[place]))
+                if key >= 0:
+                    self._usual_ns.setdefault(key, float(means_ns[place]))
         more = len(self._columns) - self._sums.of_columns.shape[1]
         if more:
             self._sums = self._sums.widened(more)
