@@ -514,9 +514,9 @@ class KernelSums:
         return float(rates.rates[idle, place] - rates.errors[idle, place])
 
 
-# Classes of lengths, each a half longer than the one before, and keys whose usual one is kept.
+# Classes of lengths, each a quarter longer than the one before, and keys whose usual one is kept.
 _LENGTHS = 16
-_LENGTH_STEP = math.log(1.5)
+_LENGTH_STEP = math.log(1.25)
 _MOST_KEYS = 1 << 14
 
 # Times that operations in samples may be longer or shorter than all of their key.
