@@ -470,7 +470,7 @@ class KernelSums:
             return kind
         is_full = len(self._key_of_kind) >= _MOST_KEYS
         if of_key and (not is_worth or is_full):
-            return of_key[min(of_key, key=lambda other: abs(other[0] - of_length))]
+            return of_key[min(of_key, key=lambda k: (k[1] != before, abs(k[0] - of_length)))]
         if is_full:
             return OTHERS
         self._kinds[key] = of_key | {(of_length, before): len(self._key_of_kind)}
