@@ -79,7 +79,7 @@ class Frame:
 
 FRAMES = (
     Frame(0, lasts_s=3.0),
-    *(Frame(1, at_s) for at_s in (9.6, 10.6, 11.2)),
+    *(Frame(1, at_s) for at_s in (4.0, 4.6, 5.2)),
     Frame(1, lasts_s=2.0),
     Frame(1, actions=("activate",), lasts_s=3.0),
     Frame(1, actions=("activate", "activate"), lasts_s=3.0),

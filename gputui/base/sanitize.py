@@ -22,12 +22,23 @@ _PAIRS = {
     "─│┤└├┬┴┼╭╮╰╯┌┐┘━┃": "-||+|---........-|",
     "▾▸●▶■✓✗›‹↑↓←→▼▲…×·•µ°±≤≥–—◆❚−": "v>*>#+x><^v<>v^~x.*u'~<>--*|-",
 }
+_LINES = (0x09, 0x12, 0x24, 0xC0)
+"""The bits of a braille cell's dots, from the top line."""
+
+
+def _likeness_of_dots(bits: int) -> str:
+    """A stroke at the height of a braille cell's highest dot; upright where most lines have one."""
+    used = [number for number, line in enumerate(_LINES) if bits & line]
+    return "|" if len(used) > 2 else "'-._"[used[0]]
+
+
 LIKENESS = str.maketrans(
     {
         special: plain
         for specials, plains in _PAIRS.items()
         for special, plain in zip(specials, plains, strict=False)
     }
+    | {chr(0x2800 + bits): _likeness_of_dots(bits) for bits in range(1, 256)}
 )
 """For `str.translate`: one ASCII character for each that gputui draws with."""
 

@@ -50,16 +50,16 @@ class Scene:
 
 
 SCENES = (
-    Scene("healthy: GPT-2 medium trains", ("healthy",), 9.0, start_s=15.0),
+    Scene("healthy: GPT-2 medium trains", ("healthy",), 9.0, start_s=8.0),
     Scene(
         "slow: GPT-2 decodes, launch by launch",
         ("slow",),
         18.0,
-        start_s=5.4,
+        start_s=4.6,
         speed=SLOWED,
         turns=(Turn(6.0, "activate"), Turn(10.0, "activate"), Turn(14.0, "move('up')")),
     ),
-    Scene("fixed: the same with CUDA graphs", ("graphs",), 8.0, start_s=9.9, speed=SLOWED),
+    Scene("fixed: the same with CUDA graphs", ("graphs",), 8.0, start_s=8.6, speed=SLOWED),
     Scene("slow and fixed, compared", ("slow", "graphs"), 10.0),
 )
 """The first seconds of each recording, in which its program loads libraries, are left out."""

@@ -96,7 +96,7 @@ async def test_the_pictures_are_current() -> None:
 
 @pytest.mark.parametrize(
     ("name", "word"),
-    [("healthy", "HEALTHY"), ("slow", "LAUNCH-BOUND"), ("graphs", "SYNC-BOUND")],
+    [("healthy", "HEALTHY"), ("slow", "LAUNCH-BOUND"), ("graphs", "LAUNCH-BOUND")],
 )
 def test_the_recordings_say_what_they_are_shown_for(name: str, word: str) -> None:
     """Graphs that are captured before the steps are no fault of these, nor is warming up a row of

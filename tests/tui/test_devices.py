@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import math
 import re
 
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from gputui.model.events import Alert, GpuUnavailable, MachineSample
 from gputui.tui.source import Options
-from gputui.tui.widgets.chart import TimeAxis
+from gputui.tui.widgets.chart import TimeAxis, braille_rows
 from tests.tui import scripted
 from tests.tui.conftest import Show
 from tests.tui.scripted import SECOND_NS, START_NS, Batch
@@ -139,9 +142,9 @@ async def test_charts_zoom_from_half_a_minute_to_a_day(show: Show) -> None:
         assert "-12h" in shown.text
         assert "charts show 24 h" in shown.text
         axis = line_with(shown.lines, "now")
-        plots = [line for line in shown.lines if "█" in line]
+        drawn = {x for line in shown.lines for x, c in enumerate(line) if "\u2800" < c < "\u2900"}
         assert axis.count("now") == 2
-        assert any(line.count("█") > 60 for line in plots)  # the whole day is there
+        assert len(drawn) > 90  # the whole day is there
         await shown.press(*["plus"] * 9)
         assert "charts show 30 s" in shown.text
 
@@ -238,3 +241,48 @@ async def test_an_alert_has_a_line_and_a_mark_and_is_heard_of_while_paused(show:
         await shown.until(lambda: over in shown.text)
         await shown.press("left")
         assert "▲" not in shown.text
+
+
+_VALUE = st.none() | st.floats(0, 1.5)
+
+
+@given(st.lists(st.tuples(_VALUE, _VALUE), max_size=12), st.integers(1, 6))
+def test_a_line_of_dots_is_at_its_values_and_whole(
+    pairs: list[tuple[float | None, float | None]], height: int
+) -> None:
+    """Each value has its own dot; what lies between two joins them; nothing else is drawn."""
+    values = [value for pair in pairs for value in pair]
+    rows = braille_rows(values, 1.0, height)
+    lit = {
+        (2 * x + right, 4 * (height - 1 - y) + up)
+        for y, row in enumerate(rows)
+        for x, cell in enumerate(row)
+        for right, bits in enumerate(((0x40, 0x04, 0x02, 0x01), (0x80, 0x20, 0x10, 0x08)))
+        for up, bit in enumerate(bits)
+        if cell != " " and (ord(cell) - 0x2800) & bit
+    }
+    for x, value in enumerate(values):
+        column = sorted(level for column, level in lit if column == x)
+        if value is None:
+            assert column == []
+            continue
+        own = min(4 * height - 1, math.floor(value * 4 * height))
+        assert own in (column[0], column[-1])
+        assert column == list(range(column[0], column[-1] + 1))
+        if x and values[x - 1] is not None:
+            left = [level for column, level in lit if column == x - 1]
+            assert min(abs(a - b) for a in left for b in column) <= 1
+        else:
+            assert column == [own]
+
+
+async def test_charts_of_the_console_of_linux_are_blocks(
+    show: Show, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its font has no braille."""
+    monkeypatch.setenv("TERM", "linux")
+    batches: list[Batch] = [[scripted.header(1)]]
+    batches.append([scripted.machine(tick, 1) for tick in range(30)])
+    async with show(batches, (120, 40)) as shown:
+        assert "█" in shown.text
+        assert not any("\u2800" < c < "\u2900" for c in shown.text)

@@ -167,8 +167,7 @@ async def test_a_live_run_has_named_kernels_of_its_newest_kept_step(
         for label in ("whole step", "GPU 0 busy", "idle because", "stream 0", "thread 100"):
             assert f" {label} " in shown.text
         assert "▏decode_step" in shown.text
-        await shown.press(*["plus"] * 6)
-        assert "▏kernel" in shown.text  # by name
+        assert re.search(r"▏ker(nel|…)", shown.text)  # by name, with no key
         await shown.press("L")
         assert "launched" in shown.text
         await shown.press("g")

@@ -54,6 +54,9 @@ _HEAD, _ABOUT = 4, 4
 """Rows above the lanes, and of the words about the cursor below them."""
 _LEAST_NS = 1_000
 """The shortest window."""
+
+_RECORD_CELLS = 8
+"""Cells for each record of a step, call and range, in the window that is shown first."""
 _GAP_CELLS = 1.0
 """A gap that is jumped to takes at least so many cells."""
 _AT_ONCE = 5_000
@@ -182,7 +185,16 @@ class TimelineView(DraggedView):
             starts, ends = self._steps
             usual_at = np.argsort(ends - starts)[len(starts) // 2]
             self._low, self._high = float(starts[usual_at]), float(ends[usual_at])
-        self._put_near((self._low + self._high) / 2)
+        middle = (self._low + self._high) / 2
+        self._put_near(middle)
+        # All of a step is in the strip above: the lanes begin where boxes have room for names.
+        few = 1.0
+        if isinstance(self._step, StepOperations):
+            few = self._cells / _RECORD_CELLS / max(1, self._step.records)
+        if few < 1:
+            half = (self._high - self._low) * few / 2
+            self._low, self._high = middle - half, middle + half
+            self._put_near(middle)
 
     def _instances(self, run: Run, lanes: TracedLanes) -> tuple[Int64s, Int64s] | None:
         """When the steps of the program began and ended, where it names them."""
@@ -214,12 +226,12 @@ class TimelineView(DraggedView):
         run = self.model.run
         if run is None:
             return no_run(self.model, width, height)
+        self._cells = max(10, width - LABEL - FIGURE - 1)
         self._load(run)
         lanes = self._lanes
         if lanes is None or not lanes.lanes:
             text = self._failure or "reading every operation of the run…"
             return [heading("Timeline", width), *wrap(text, width - 2, "text", "  ")]
-        self._cells = max(10, width - LABEL - FIGURE - 1)
         if self._leaf is not None:
             leaf, self._leaf = self._leaf, None
             self._to_cause(run, lanes, leaf)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 from itertools import groupby
@@ -249,6 +250,34 @@ def _cells(base: int, full: int) -> str:
     return "".join(_BLOCKS[min(8, max(0, level - base))] for level in range(full + 1))
 
 
+_DOTS = ((0x40, 0x04, 0x02, 0x01), (0x80, 0x20, 0x10, 0x08))
+"""The bits of a braille cell's dots, from below, in its left and in its right column."""
+
+
+def has_braille() -> bool:
+    """Whether the terminal's font has it: the console of Linux has 512 glyphs, none of them
+    braille."""
+    return os.environ.get("TERM") != "linux"
+
+
+def braille_rows(values: Sequence[float | None], maximum: float, height: int) -> list[str]:
+    """A line through `values`, two to a cell and four dots to a row, top row first. What lies
+    between two values is drawn in the column of the later one; None is blank."""
+    top = 4 * height - 1
+    cells = [[0] * (len(values) // 2) for _ in range(height)]
+    before: int | None = None
+    for column, value in enumerate(values):
+        if value is None or not maximum > 0:
+            before = None
+            continue
+        level = min(top, max(0, int(value / maximum * (top + 1))))
+        start = level if before is None else before + (level > before) - (level < before)
+        for dot in range(min(start, level), max(start, level) + 1):
+            cells[height - 1 - dot // 4][column // 2] |= _DOTS[column % 2][dot % 4]
+        before = level
+    return ["".join(chr(0x2800 + bits) if bits else " " for bits in row) for row in cells]
+
+
 class Chart(msgspec.Struct, frozen=True):
     """The content of one chart. `maximum` is None if the scale is unknown.
 
@@ -321,7 +350,14 @@ def chart_rows(
             (fit(f" {text}", count), "dim"),
         )
     else:
-        for y, text in enumerate(block_rows(columns, maximum, plot_height)):
+        if has_braille():
+            # Half columns of the same axis.
+            half = TimeAxis(axis.end_ns, axis.column_ns // 2, axis.interval_ns)
+            fine = half.columns(chart.series.samples(half.column_ns), 2 * count)
+            lines: Sequence[str] = braille_rows(fine, maximum, plot_height)
+        else:
+            lines = block_rows(columns, maximum, plot_height)
+        for y, text in enumerate(lines):
             label = fit(top, labels, right=True) + "┤" if y == 0 else " " * labels + "│"
             if y == 1 and enlarged >= 1.05:
                 by = f"×{enlarged:.{int(enlarged < 10)}f}"
