@@ -261,3 +261,20 @@ def test_the_lectures_foo_is_fused_into_one_kernel() -> None:
     assert kernel["kernel"] == "cpp_fused_add_mul_0"
     assert "cpp_fused_add_mul_0" in Path(str(kernel["source"])).read_text(encoding="utf-8")
     assert float(row["compile_s"] or 0) > 0
+
+
+def test_the_algorithms_of_a_pass_are_told_by_its_kernels() -> None:
+    """Names that cuDNN 9 launched on an H200."""
+    from workloads.convolution.run import algorithm
+
+    layout = "_ZN5cudnn19engines_precompiled16nchwToNhwcKernelI13__nv_bfloat16S2_fLb0E"
+    of_library = {
+        layout: 6,
+        "_ZN17cutlass__5x_cudnn6KernelINS_4conv6kernel23ImplicitGemmConvolutionINS1_": 1,
+        "sm90_xmma_dgrad_implicit_gemm_bf16bf16_bf16f32_f32_nhwckrsc_nhwc_tilesize128x128x64": 2,
+        "_ZN2at6native29vectorized_elementwise_kernelILi8ENS0_11FillFunctor": 1,
+    }
+    assert algorithm(of_library) == "layout 6, implicit GEMM 3"
+    products = {"nvjet_sm90_tst_320x64_64x4_2x1_v_ssched_bz_NTT": 3}
+    assert algorithm(products | {"_ZN5cudnn3cnn24reduce_wgrad_nchw_helper": 1}) == "sums 1, GEMM 3"
+    assert algorithm({}) is None
