@@ -190,7 +190,7 @@ class Monkey:
             if self.seen.rfind(b"\x1b[?" + mode + b"h") > self.seen.rfind(b"\x1b[?" + mode + b"l"):
                 raise Fault(f"mode {mode.decode()} of the terminal is left on")
         if self.seen.rfind(b"\x1b[?25l") > self.seen.rfind(b"\x1b[?25h"):
-            raise Fault("the cursor is left hidden")
+            raise Fault(f"the cursor is left hidden: {bytes(self.seen[-600:])!r}")
 
     def close(self) -> None:
         if self.status is None:
