@@ -75,6 +75,8 @@ LOOP_NS = HELD_NS // 3
 steps. Three turns are seen before anything is decided."""
 LOOP_TURNS = 3
 AHEAD_TURNS = 64
+OVER = 0.1
+"""Part of a loop's time for which the next one has turned once it has taken over."""
 LOOP_ALIKE = 2.0
 """Turns of a loop that others lie in are steps where two of three are within this factor of the
 usual one."""
@@ -156,9 +158,10 @@ def _is_over(site: Site, sites: list[Site], moments: dict[Site, Int64s], depth: 
     its = moments[site]
     newest = max(sites, key=lambda site: int(moments[site][-1]))
     after = moments[newest][moments[newest] > its[-1]]
-    if not depth:
-        return len(after) >= LOOP_TURNS
-    return bool(len(after) and after[-1] - its[-1] > its[-1] - its[0])
+    taken_ns = after[-1] - its[-1] if len(after) else 0
+    if not depth:  # a few turns of something at the program's end take next to nothing
+        return len(after) >= LOOP_TURNS and bool(taken_ns >= OVER * (its[-1] - its[0]))
+    return bool(taken_ns > its[-1] - its[0])
 
 
 def _are_steps(moments: Int64s) -> bool:

@@ -283,6 +283,23 @@ def test_a_warm_up_that_takes_longer_than_the_loop_after_it_is_over_when_that_tu
     assert said == "A step here is a turn of the program's loop at run.py:30."
 
 
+def test_a_loop_that_sums_up_at_the_end_takes_no_step_from_the_one_before():
+    """All records of a short program may come at once."""
+    program = Program()
+    steps = [
+        [
+            *_launches(program, n * 20 * MS, 90),
+            _turn(program, n + 1, (n * 20 + 19) * MS, "a.py:3", 0),
+        ]
+        for n in range(60)
+    ]
+    steps[-1] += [_turn(program, n + 1, 1199_500_000 + n * 10_000, "a.py:9", 0) for n in range(5)]
+    source, mean_ns, count = _mean_ns(_run(program, steps, 60))
+    assert source == "loop"
+    assert count in (58, 59)
+    assert abs(mean_ns - 20 * MS) < 0.02 * 20 * MS
+
+
 @pytest.mark.parametrize(("updates", "turns", "expected"), [(8, 30, "loop"), (20, 10, "optimizer")])
 def test_several_updates_are_a_step_and_many_are_an_epoch(updates, turns, expected):
     program = Program()
