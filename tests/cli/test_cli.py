@@ -532,7 +532,7 @@ def test_recording_a_machine_loads_neither_numpy_nor_an_exporter(tmp_path: Path)
         # What draws the screen's first frame needs neither of these, which take longer than it.
         "from gputui.cli import live\n"
         "from gputui.collect.nvml import opening\n"
-        "from gputui.tui import early, first_frame\n"
+        "from gputui.tui.early import first_frame\n"
         "early = {'msgspec', 'psutil'} & {*sys.modules}\n"
         f"status = run({words!r})\n"
         "print(status, *early, sorted({'numpy', 'pyarrow', 'textual', 'gputui.attribute.reader',\n"

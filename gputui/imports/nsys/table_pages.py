@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gputui.attribute.arrays import Bools, Int64s, KeyTable
+from gputui.base import GputuiError
 from gputui.imports.reading import number_distinct
 
 Bytes = npt.NDArray[np.uint8]
@@ -41,7 +42,7 @@ _SIZES = np.array([0, 1, 2, 3, 4, 6, 8, 8, 0, 0])
 _BLOB, _TEXT = 12, 13
 
 
-class UnusualTable(Exception):
+class UnusualTable(GputuiError):
     """What SQLite reads and this does not: large rows, columns added later, damage."""
 
 
