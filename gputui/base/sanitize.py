@@ -82,9 +82,10 @@ def sanitize(text: str, limit: int = 4096) -> str:
 
 
 def sanitize_document(value: Any) -> Any:
-    """A decoded JSON value, with every string in it sanitized."""
+    """A decoded JSON value, with every string in it sanitized that is not printable ASCII."""
     if isinstance(value, str):
-        return sanitize(value)
+        # Packed bytes are such strings, which a length that fits names would cut.
+        return value if value.isascii() and value.isprintable() else sanitize(value)
     if isinstance(value, list):
         return [sanitize_document(item) for item in value]
     if isinstance(value, dict):

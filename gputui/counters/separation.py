@@ -57,7 +57,7 @@ EDGE_NS = 500.0
 _NEIGHBOUR = 0.02
 
 # Operations of so many ns, and at least this share of the time, are taken in parts: those of
-# shorter ones are not told apart, and of long ones beginning and end are little.
+# shorter ones are not distinguished, and of long ones beginning and end are little.
 _PARTS = 3
 _PARTED_NS = 12_000, 400_000
 _WORTH_PARTS = 0.01

@@ -18,7 +18,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gputui.cli.dispatch import run as gputui
-from gputui.model.events import AnyEvent, GpuUnavailable, KernelDefined, RunOutput
+from gputui.model.events import (
+    AnyEvent,
+    GpuUnavailable,
+    KernelDefined,
+    ReferredTo,
+    RunOutput,
+    StepOperations,
+)
 from gputui.state import Session
 from gputui.store import numbered
 from gputui.store.journal import (
@@ -185,6 +192,16 @@ def test_strings_from_a_file_carry_no_control_characters(text: str) -> None:
         assert ord(character) >= 32
         assert not 0x7F <= ord(character) < 0xA0
         assert character != "\u202e"
+
+
+def test_packed_bytes_are_whole_beside_names_beyond_ascii() -> None:
+    """They were cut as a name is, and the recording was damaged from there on."""
+    step = StepOperations(
+        time_ns=at(1), process=1, start_ns=1, duration_ns=1, records=0,
+        refers=(ReferredTo(call="cuLaunch\N{LATIN SMALL LETTER E WITH ACUTE}"),),
+        packed=random.Random(1).randbytes(9000),
+    )  # fmt: skip
+    assert read(lines_of(header(), step, run_ended()))[0] == [header(), step, run_ended()]
 
 
 def test_a_full_disk_is_said_and_survived(tmp_path: Path) -> None:
