@@ -154,7 +154,10 @@ class Monkey:
         for lines, columns in ((23, 79), (41, 121), (40, 120)):  # all others than LINES, COLUMNS
             drawn = partial(self.seen.find, b"\x1b[%d;" % lines, len(self.seen))
             self._resize(lines, columns)
-            self.until(lambda drawn=drawn: self.has_ended() or drawn() >= 0)
+            self.until(
+                lambda drawn=drawn: self.has_ended() or drawn() >= 0,
+                f"line {lines} of {columns} columns is drawn",
+            )
 
     def settle(self) -> None:
         """Until it has read what was sent."""
@@ -164,14 +167,14 @@ class Monkey:
             fcntl.ioctl(self.terminal, termios.TIOCOUTQ, waiting)
             return struct.unpack("i", waiting) == (0,) or self.has_ended()
 
-        self.until(has_read)
+        self.until(has_read, "it has read its keys")
 
     def end(self) -> None:
         """End it by a signal. Raises Fault where it does not, or leaves its terminal otherwise than
         it was, or has said that something failed."""
         if not self.has_ended():
             os.kill(self.pid, signal.SIGTERM)
-            self.until(self.has_ended)
+            self.until(self.has_ended, "it ends")
         with suppress(OSError):  # a Ctrl-S among the last keys stops its last words, as in `until`
             os.write(self.terminal, b"\x11")
         self._read(0.1)
@@ -209,12 +212,12 @@ class Monkey:
                 self.status = os.waitstatus_to_exitcode(how)
         return self.status is not None
 
-    def until(self, holds: Callable[[], bool]) -> None:
+    def until(self, holds: Callable[[], bool], what: str = "it is ready") -> None:
         """Read what is drawn until something holds. Raises Fault where it does not in time."""
         deadline = time.monotonic() + HANGS_S
         while not holds():
             if time.monotonic() > deadline:
-                raise Fault(f"it hangs: {self._where_it_is()}")
+                raise Fault(f"it hangs until {what}: {self._where_it_is()}")
             self._read(0.02)
             is_raw = not termios.tcgetattr(self.terminal)[3] & termios.ICANON
             self._was_raw |= is_raw
@@ -350,7 +353,8 @@ def _play_once(
             monkey.until(
                 lambda: (
                     monkey.has_ended() or marks.stat().st_size > before or monkey.may_have_agreed()
-                )
+                ),
+                "the run leaves a mark",
             )
             if monkey.has_ended() and not monkey.may_have_agreed():
                 raise Fault(f"the run was ended: {bytes(monkey.seen[-1000:])!r}")
