@@ -260,6 +260,8 @@ class StepsView(StretchView):
         self.first = max(0, min(at - shown // 2, whole - shown))
         self.draw()
         seen = self._columns[self.first : self.first + shown]
+        if not seen:  # drawing found fewer steps, as those of another run
+            return ""
         (first, _), (last, steps) = seen[0].own, seen[-1].own
         return f"steps {count(first)} to {count(last + max(1, steps) - 1)}"
 
