@@ -11,10 +11,9 @@ import subprocess
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
-from pathlib import Path
 
-import gputui
 from gputui.base import GputuiError, did_you_mean
+from gputui.base.manual import pages
 from gputui.base.sanitize import sanitize
 from gputui.base.standard_streams import say
 from gputui.cli import options as declared
@@ -22,7 +21,6 @@ from gputui.cli.declaration import Completes, Option, UsageError
 from gputui.cli.dispatch import parser_of, print_json
 from gputui.cli.options import COMMANDS, MAIN, command
 
-_DOCS = Path(gputui.__file__).with_name("docs")
 _PAGER = "less -FR"
 
 
@@ -35,15 +33,9 @@ def run_help(options: argparse.Namespace) -> int:
     return 0
 
 
-def pages() -> dict[str, Path]:
-    """The pages by their names, in order of these."""
-    paths = {str(path.relative_to(_DOCS).with_suffix("")): path for path in _DOCS.rglob("*.md")}
-    return dict(sorted(paths.items(), key=lambda item: (item[0].count("/"), item[0])))
-
-
 def listing() -> str:
     """Every topic and what it is about."""
-    topics = {name: _title(path) for name, path in pages().items()}
+    topics = {name: page.title for name, page in pages().items()}
     commands = {command.name: command.help for command in declared.COMMANDS}
     width = max(map(len, (*topics, *commands)))
 
@@ -61,7 +53,7 @@ def text_of(topic: str) -> str:
     by_name = pages()
     for name in (topic, f"recipes/{topic}"):
         if name in by_name:
-            return by_name[name].read_text(encoding="utf-8")
+            return by_name[name].read()
     command = declared.command(topic)
     if command is not None:
         return parser_of(command).format_help()
@@ -69,11 +61,6 @@ def text_of(topic: str) -> str:
     raise UsageError(
         f"there is no topic {topic!r}{did_you_mean(topic, names)}; known: {', '.join(names)}"
     )
-
-
-def _title(page: Path) -> str:
-    with page.open(encoding="utf-8") as lines:
-        return next((line.lstrip("# ").rstrip() for line in lines if line.startswith("# ")), "")
 
 
 def _show(text: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -11,9 +12,10 @@ from pathlib import Path
 
 import pytest
 
+from gputui.base.manual import pages
 from gputui.cli.declaration import Command
 from gputui.cli.dispatch import parser_of
-from gputui.cli.help import FILES, candidates, listing, pages, text_of
+from gputui.cli.help import FILES, candidates, listing, text_of
 from gputui.cli.options import COMMANDS, MAIN, MODES
 from tests.reference import manual
 
@@ -62,6 +64,8 @@ def test_the_manual_page_is_sound_roff() -> None:
 
 def test_help_lists_and_prints_pages_and_commands() -> None:
     assert {"recipes/option", "usage"} <= set(pages())
+    # The title of SKILL was taken for "---", the line above what agents read of it.
+    assert all(re.search(r"\w", page.title) for page in pages().values())
     for name in (*pages(), *(command.name for command in COMMANDS)):
         assert f"  {name} " in listing()
         assert text_of(name)

@@ -32,6 +32,7 @@ from gputui.tui.widgets.line_view import role_style
 from gputui.tui.widgets.view import Details
 
 if TYPE_CHECKING:
+    from gputui.base.manual import Page
     from gputui.tui.app import GputuiApp
 
 
@@ -405,17 +406,13 @@ class Prompt(Dialog[str]):
         self._error.update("")
 
 
-MANUAL = Path(__file__).parents[2] / "docs"
-"""The pages of the manual, which are installed with the program."""
-
-
 class DetailsBox(Dialog[None]):
     """Details of something, to be read."""
 
     is_read_only = True
     BINDINGS: ClassVar[list[BindingType]] = [Binding("enter,q,backspace", "cancel", show=False)]
 
-    def __init__(self, details: Details, page: Path | None = None) -> None:
+    def __init__(self, details: Details, page: Page | None = None) -> None:
         """`page` is one of the manual, in place of the details' rows."""
         super().__init__()
         self._details = details
@@ -444,7 +441,7 @@ class DetailsBox(Dialog[None]):
             # longest page, 0.4 here. The parser takes 50 ms to load.
             from rich.markdown import Markdown
 
-            return Group(Markdown(self._page.read_text(encoding="utf-8")))
+            return Group(Markdown(self._page.read()))
         return self.drawn((*self._details.rows, *self._more))
 
 

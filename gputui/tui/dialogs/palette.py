@@ -22,7 +22,8 @@ from textual.widget import Widget
 from textual.widgets import OptionList
 from textual.worker import Worker
 
-from gputui.tui.dialogs.boxes import MANUAL, DetailsBox, Options
+from gputui.base.manual import Page, pages
+from gputui.tui.dialogs.boxes import DetailsBox, Options
 from gputui.tui.shell.keys import MOVE, keys_of
 from gputui.tui.shell.views import GROUPS
 from gputui.tui.source import Runner
@@ -149,20 +150,19 @@ class Settings(_Provider):
 
 
 class Pages(_Provider):
-    """The manual."""
+    """The pages of the manual, each of which opens in a box."""
 
     def entries(self) -> Sequence[Entry]:
-        """Each page by its title."""
+        """Each page by its title, without the recipes for those who change gputui."""
 
-        def read(title: str, page: Path) -> object:
-            return self.app.push_screen(DetailsBox(Details(title, ()), page))
+        def read(page: Page) -> object:
+            return self.app.push_screen(DetailsBox(Details(page.path.name, ()), page))
 
-        found = []
-        for page in sorted(MANUAL.glob("*.md")):
-            with page.open(encoding="utf-8") as file:
-                title = file.readline().strip("# \n")
-            found.append(Entry(f"manual: {title}", "page", partial(read, page.name, page)))
-        return found
+        return [
+            Entry(f"manual: {page.title}", "page", partial(read, page))
+            for name, page in pages().items()
+            if "/" not in name
+        ]
 
 
 class Places(_Provider):
