@@ -240,7 +240,7 @@ class Separation:
         is_worth &= (means_ns <= _PARTED_NS[1]) & (keys >= 0) & self._by_launch.any()
         is_parted = np.array(
             [
-                self._is_parted.setdefault(key, bool(worth)) if self._by_launch.any() else False
+                self._is_parted.setdefault(key, worth)
                 for key, worth in zip(keys.tolist(), is_worth.tolist(), strict=True)
             ],
             np.bool_,
@@ -263,8 +263,8 @@ class Separation:
         time_ns = np.bincount(rows, lengths_ns, len(distinct))
         means_ns = time_ns / np.bincount(rows, minlength=len(distinct))
         whole = np.where(distinct >= 0, distinct // _CODES, distinct)
-        together = np.bincount(np.unique(whole, return_inverse=True)[1], time_ns)
-        shares = together[np.unique(whole, return_inverse=True)[1]] / max(1.0, time_ns.sum())
+        wholes = np.unique(whole, return_inverse=True)[1]
+        shares = np.bincount(wholes, time_ns)[wholes] / max(1.0, time_ns.sum())
         for place, key in enumerate(distinct.tolist()):
             if shares[place] >= (_WORTH_ANOTHER if key in self._dropped else _WORTH_A_COLUMN):
                 self._columns.setdefault(key, len(self._columns))

@@ -107,7 +107,7 @@ class Idled(Redirected):
     """What it returns while idle."""
 
     def instead(self, _function: Any, _args: Any, _kwargs: Any) -> Callable[[], Any] | None:
-        """Nothing, and its value."""
+        """A call that does nothing and gives `value`; None for calls of torch's compiler."""
         return None if _is_of_compiler(sys._getframe(2)) else lambda: self.value
 
 

@@ -398,7 +398,7 @@ MOST_LETTERS = 200
 OUTSIDE = "(no operator)"
 
 _CPU = 0
-"""c10's DeviceType."""
+"""The CPU among the devices that torch numbers (DeviceType of c10/core/DeviceType.h)."""
 
 
 class OperatorMemory:

@@ -407,7 +407,7 @@ def host_unavailable(session: Session, event: HostUnavailable) -> None:
 
 
 MAX_ALERTS = 1000
-"""Alerts kept, the newest."""
+"""How many alerts are kept, the newest; earlier ones go."""
 
 
 @folds(Alert)

@@ -206,7 +206,7 @@ class Terminal(LinuxDriver):
         app.terminal = self
 
     def start_application_mode(self) -> None:
-        """Switch the terminal over."""
+        """Switch the terminal to the other screen, and have it send raw keys and the mouse."""
         self.is_entered = True
         super().start_application_mode()  # type: ignore[no-untyped-call]
 
@@ -358,7 +358,7 @@ class FullUpdate(LayoutUpdate):
 
 
 class NarrowCompositor(Compositor):
-    """Textual's, with such updates."""
+    """Textual's compositor, whose updates hold the cells that changed and no others."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -275,7 +275,7 @@ class Hello(msgspec.Struct, frozen=True):
     recording: str = ""
     """The file there whose bytes follow; "" for readings of now."""
     error: str = ""
-    """Why nothing follows."""
+    """Why no readings or bytes follow this line; "" where they do."""
 
 
 def hello_line(token: str, recording: str = "", error: str = "") -> bytes:

@@ -68,7 +68,7 @@ class Rows:
     table: TablePages
     bytes_: Bytes
     numbers: Int64s
-    """Their rowids."""
+    """SQLite's number of each row (rowid), by which rows are in order."""
     starts: Int64s
     layout: Int64s
 
