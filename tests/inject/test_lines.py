@@ -61,14 +61,14 @@ from gputui.inject.hook import python_lines
 folder, aside = sys.argv[1:]
 rows = [{"a": i, "b": [i] * 4} for i in range(100_000)]
 assert python_lines.start(folder)
-def held():
-    return any(":l:" in path.read_text() for path in Path(folder).glob("lines-*"))
 def dump():
     for _ in range(100):
         json.dumps(rows)
         time.sleep(0.01)
-        if held():
-            return
+        # In a function of its own it was at times where the thread was once the sampler could look.
+        for path in Path(folder).glob("lines-*"):
+            if ":l:" in path.read_text():
+                return
 if aside == "aside":
     other = threading.Thread(target=dump)
     other.start()
