@@ -3,17 +3,22 @@ description (ggml/docs/gguf.md)."""
 
 from __future__ import annotations
 
+import io
+import math
 import struct
 from contextlib import suppress
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from workloads.declaration import Value
 from workloads.errors import CannotRun
-from workloads.inference.checkpoint import Folder
 from workloads.inference.gguf import is_gguf, read_gguf
+from workloads.inference.run import run
+from workloads.report import Report
 
 MIB = 2**20
 
@@ -66,11 +71,52 @@ def test_weights_by_type_and_the_cache_by_formula(tmp_path: Path) -> None:
     assert file.kv_bytes_per_token * 1024 == 36 * MIB  # the lecture's 72 are of fp32
 
 
-def test_the_workload_says_what_it_is_and_who_runs_it(tmp_path: Path) -> None:
-    path = tmp_path / "gpt2.gguf"
-    path.write_bytes(gpt2())
-    with pytest.raises(CannotRun, match=r"gpt2, 3 tensors, .*KV cache 36\.0 MiB.*llama\.cpp"):
-        Folder(str(path))
+def tiny_llama() -> bytes:
+    """A whole model of two layers that llama.cpp runs, its weights zero but for the words'."""
+    width, inner, words = 32, 64, 40
+    facts = [
+        entry("general.architecture", 8, text("llama")),
+        entry("tokenizer.ggml.model", 8, text("no_vocab")),
+        entry("llama.attention.layer_norm_rms_epsilon", 6, struct.pack("<f", 1e-5)),
+        number("llama.vocab_size", words), number("llama.context_length", 64),
+        number("llama.embedding_length", width), number("llama.block_count", 2),
+        number("llama.feed_forward_length", inner), number("llama.rope.dimension_count", 8),
+        number("llama.attention.head_count", 4), number("llama.attention.head_count_kv", 2),
+    ]  # fmt: skip
+    shapes = {"token_embd": (width, words), "output_norm": (width,), "output": (width, words)}
+    for layer in range(2):
+        shapes |= {f"blk.{layer}.{name}": shape for name, shape in {
+            "attn_norm": (width,), "attn_q": (width, width), "attn_k": (width, width // 2),
+            "attn_v": (width, width // 2), "attn_output": (width, width), "ffn_norm": (width,),
+            "ffn_gate": (width, inner), "ffn_up": (width, inner), "ffn_down": (inner, width),
+        }.items()}  # fmt: skip
+    headers, weights = [], b""
+    for name, shape in shapes.items():
+        lengths = struct.pack(f"<I{len(shape)}Q", len(shape), *shape)
+        headers.append(text(f"{name}.weight") + lengths + struct.pack("<IQ", 0, len(weights)))
+        ones = name.startswith(("token_embd", "output"))
+        weights += struct.pack("<f", ones) * math.prod(shape)  # each a multiple of 32 bytes
+    head = b"GGUF" + struct.pack("<IQQ", 3, len(headers), len(facts))
+    head += b"".join(facts) + b"".join(headers)
+    return head + bytes(-len(head) % 32) + weights
+
+
+def test_llama_cpp_answers_a_prompt_where_it_is_installed(tmp_path: Path) -> None:
+    path = tmp_path / "tiny.gguf"
+    path.write_bytes(tiny_llama())
+    asked: dict[str, Value] = {"model": str(path), "prompt": 9, "tokens": 5, "device": "cpu"}
+    if find_spec("llama_cpp") is None:
+        with pytest.raises(CannotRun, match=r"llama, 21 tensors, .*pip install llama-cpp-python"):
+            run(asked, Report(None, io.StringIO()))
+        return
+    results = run(asked, Report(None, io.StringIO())).results
+    assert (results["output_tokens"], results["effective_precision"]) == (5, "F32 (GGUF)")
+    weights = 4 * int(results["parameter_count"] or 0)
+    looked_up = 4 * 32 * 40
+    assert results["weight_bytes"] == weights
+    assert results["kv_cache_bytes"] == 2 * 2 * 2 * 16 * 256
+    assert results["model_bytes_per_step"] == weights - looked_up + 2 * 2 * 2 * 16 * 11.5
+    assert results["peak_memory_allocated_bytes"] is None
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,8 @@ Ranges, and how often each is met with L layers, T tokens asked for and W warm-u
     lm_head 1, sample 1, copy_back 1
 
 With graphs a decode step is `replay` and `copy_back`, and the parts are inside `replay`, as the
-capture had them; compiled, it has no ranges of the parts.
+capture had them; compiled, it has no ranges of the parts. A GGUF file's step is `eval` and
+`sample`.
 Everything the GPU is given lies inside one of `load` and the ranges inside a step. A step is
 4 L + 1 matrix products (qkv_proj, out_proj, two in mlp, lm_head), attention's own apart, in both
 families: keys and values are one product with the queries, and so are the SwiGLU's two inputs. A
@@ -77,10 +78,11 @@ INFERENCE = Workload(
             "text",
             "",
             "a folder in Hugging Face's layout (config.json, *.safetensors) with a GPT-2, Llama, "
-            "Mistral, Mixtral, Qwen2 or Qwen3 model, in place of size",
+            "Mistral, Mixtral, Qwen2 or Qwen3 model, in place of size; or a GGUF file, which "
+            "llama.cpp runs where llama-cpp-python is installed",
         ),
         Parameter("text", "text", "",
-                  "a prompt as text, for a model whose folder has a tokenizer.json"),
+                  "a prompt as text, for a GGUF file or a model whose folder has a tokenizer.json"),
         whole("batch", 1, 1, 65536, "sequences answered together", unit="sequences"),
         whole("prompt", 128, 1, MOST_TOKENS,
               f"length of the prompt; with tokens, at most the context: {CONTEXT} of GPT-2",
@@ -114,7 +116,7 @@ INFERENCE = Workload(
                {"batch": 8, "prompt": 960, "tokens": 64}),
     ),
     phases=(*("load", "warmup", "prefill", "decode", "step"), *PARTS,
-            *("sample", "capture", "replay", "copy_back")),
+            *("sample", "capture", "replay", "copy_back", "eval")),
     step_range="step",
     results=(
         DEVICE_NAME,

@@ -18,7 +18,6 @@ from torch import Tensor
 
 from ..errors import CannotRun
 from .configuration import shape_of
-from .gguf import is_gguf, read_gguf
 from .llama import Layer, Weights
 from .model import Model
 
@@ -33,11 +32,6 @@ class Folder:
 
     def __init__(self, name: str) -> None:
         self.path = Path(name).expanduser()
-        if is_gguf(self.path):
-            raise CannotRun(
-                f"model: {self.path.name[:100]!r} is a GGUF file ({read_gguf(self.path).words}), "
-                "which llama.cpp runs; name a folder with a config.json"
-            )
         if not self.path.is_dir():
             raise CannotRun(f"model: {name[:200]!r} is not a folder; name one with a config.json")
         self.config = self._json("config.json")

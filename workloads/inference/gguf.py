@@ -1,5 +1,5 @@
 """What a GGUF file of llama.cpp's holds: the bytes of its weights by type, and what its KV cache
-takes. It is read, not run: that is llama.cpp's.
+takes. It is read here; `gguf_run` has llama.cpp run it.
 
 The format: ggml/docs/gguf.md. The file is untrusted: sizes are checked before anything is read.
 """
@@ -43,7 +43,10 @@ class GgufFile:
 
     architecture: str
     tensors: int
+    parameter_count: int
     bytes_by_type: Counter[str]
+    multiplied_bytes: int
+    """Of the weights that each token multiplies with: all but a table that is only looked up."""
     context: int | None
     kv_bytes_per_token: int | None
     """Of all layers, in fp16; None where the file does not say its heads."""
@@ -99,9 +102,9 @@ def _read(file: BinaryIO) -> GgufFile:
         value = _value(file, int(kind), 0)
         if isinstance(value, int | str):
             facts[name] = value
-    sizes = Counter[str]()
+    sizes, by_tensor, parameter_count = Counter[str](), Counter[str](), 0
     for _ in range(tensors):
-        _text(file)
+        tensor = _text(file)
         (dimensions,) = _values(file, "<I")
         if dimensions > _MOST_DIMENSIONS:
             raise ValueError(f"a tensor has {dimensions} dimensions")
@@ -111,6 +114,8 @@ def _read(file: BinaryIO) -> GgufFile:
         kind, _offset = _values(file, "<IQ")
         name, block, size = _TYPES.get(int(kind), (f"type {kind}", 1, 0))
         sizes[name] += -(-count // block) * size
+        by_tensor[tensor] = -(-count // block) * size
+        parameter_count += count
     architecture = str(facts.get("general.architecture", "unknown"))[:40]
 
     def fact(name: str) -> int | None:
@@ -123,7 +128,12 @@ def _read(file: BinaryIO) -> GgufFile:
     return GgufFile(
         architecture=architecture,
         tensors=tensors,
+        parameter_count=parameter_count,
         bytes_by_type=sizes,
+        # A head of its own is `output.weight`; without one the words' table is it.
+        multiplied_bytes=sizes.total()
+        - (by_tensor["token_embd.weight"] if by_tensor["output.weight"] else 0)
+        - by_tensor["position_embd.weight"],
         context=fact("context_length"),
         kv_bytes_per_token=2 * 2 * layers * kv_heads * each
         if layers and kv_heads and each

@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import nvtx
@@ -24,6 +25,8 @@ from . import INFERENCE
 from .checkpoint import Folder, gpt2_into, llama_weights
 from .forecast import refuse_what_does_not_fit
 from .generation import Generator
+from .gguf import is_gguf
+from .gguf_run import GgufGenerator
 from .memory import Footprint, decode_step_bytes, forward_flops, parameter_count
 from .model import Model
 from .network import Forward, make_network
@@ -37,6 +40,7 @@ PREFILL = nvtx.annotate("prefill")
 DECODE = nvtx.annotate("decode")
 
 _TEXT_LIMIT = 400
+_NO_TEXT = "without a text to answer, tokens are only numbers"
 
 
 @dataclass(frozen=True)
@@ -77,6 +81,8 @@ def run(given: Mapping[str, Value], report: Report) -> Outcome:
     place = Place.find(given)
     device = place.device
     settings = Settings.from_values(INFERENCE.fill(given, on_cpu=not place.on_gpu), device)
+    if settings.model and is_gguf(Path(settings.model).expanduser()):
+        return _run_gguf(GgufGenerator(settings, place), place, report)
     subject = Subject.read(settings)
     shape = subject.shape
     settings = replace(settings, prompt=subject.prompt.shape[1])
@@ -117,7 +123,45 @@ def run(given: Mapping[str, Value], report: Report) -> Outcome:
     figures, unavailable = _derived(latency, settings, shape, precision.dtype, place)
     figures_so_far["output_text"] = _text_of(generator, subject.tokenizer)
     if figures_so_far["output_text"] is None:
-        unavailable["output_text"] = "without a text to answer, tokens are only numbers"
+        unavailable["output_text"] = _NO_TEXT
+    return Outcome(
+        parameters=asdict(settings),
+        results={**figures_so_far, **latency.figures(), **figures},
+        unavailable=unavailable,
+        stopped_by=stopped_by,
+    )
+
+
+def _run_gguf(generator: GgufGenerator, place: Place, report: Report) -> Outcome:
+    """The same answer by llama.cpp. Raises CannotRun for what it cannot load."""
+    settings = generator.settings
+    figures_so_far: dict[str, FigureValue] = {
+        "device_name": place.name,
+        "effective_precision": generator.precision,
+        "parameter_count": generator.file.parameter_count,
+        "weight_bytes": generator.weight_bytes,
+        "kv_cache_bytes": generator.kv_cache_bytes,
+    }
+    report.metrics(figures_so_far)
+    report.say(
+        f"inference: {generator.file.words}, by llama.cpp on {place.name} ({settings.device})"
+    )
+    report.progress("load", 0, 1, "model")
+    started_ns = time.perf_counter_ns()
+    with LOAD:
+        generator.load()
+    figures_so_far["load_ms"] = (time.perf_counter_ns() - started_ns) / 1e6
+    report.progress("load", 1, 1, "model")
+    figures_so_far["prepare_ms"] = _warm_up(generator, settings, report)
+    _prefill(generator, report)
+    stopped_by = _decode(generator, settings, report)
+    latency = Latency.from_times(generator.started_ns, generator.arrived_ns, 1)
+    figures, unavailable = generator.derived(latency)
+    figures_so_far["output_text"] = (generator.text() or "")[:_TEXT_LIMIT] or None
+    if figures_so_far["output_text"] is None:
+        unavailable["output_text"] = _NO_TEXT
+    if figures_so_far["kv_cache_bytes"] is None:
+        unavailable["kv_cache_bytes"] = "the file does not say its heads"
     return Outcome(
         parameters=asdict(settings),
         results={**figures_so_far, **latency.figures(), **figures},
@@ -182,7 +226,7 @@ def _text_of(generator: Generator, tokenizer: Any | None) -> str | None:
     return str(tokenizer.decode(generator.text[0].tolist()))[:_TEXT_LIMIT]
 
 
-def _warm_up(generator: Generator, settings: Settings, report: Report) -> float:
+def _warm_up(generator: Generator | GgufGenerator, settings: Settings, report: Report) -> float:
     """Let libraries load their kernels and torch its memory before anything is timed; compile and
     capture as configured. Returns the milliseconds it took.
     """
@@ -199,19 +243,19 @@ def _warm_up(generator: Generator, settings: Settings, report: Report) -> float:
                 for _ in range(min(settings.tokens - 1, 2 if settings.compile else 1)):
                     generator.decode_step(counted=False)
                 report.progress("warmup", done, rounds, "rounds")
-            if settings.graphs:
+            if settings.graphs and isinstance(generator, Generator):
                 generator.capture()
     return (time.perf_counter_ns() - started_ns) / 1e6
 
 
-def _prefill(generator: Generator, report: Report) -> None:
+def _prefill(generator: Generator | GgufGenerator, report: Report) -> None:
     report.progress("prefill", 0, 1, "prompt")
     with PREFILL:
         generator.prefill()
     report.progress("prefill", 1, 1, "prompt")
 
 
-def _decode(generator: Generator, settings: Settings, report: Report) -> int | None:
+def _decode(generator: Generator | GgufGenerator, settings: Settings, report: Report) -> int | None:
     """Generate the tokens after the first. Returns the signal that ended it early, or None."""
     arrived_ns, total = generator.arrived_ns, settings.tokens
     if total == 1:
