@@ -327,17 +327,23 @@ class Accounting:
         """Whether the program marks its steps. A step begins with the first operation that is
         launched after its mark, so a mark waits until that has arrived."""
         steps = self._program_steps
-        moments = steps.take_moments(self._launches.newest_ns)
+        newest_ns = self._launches.newest_ns
+        moments = steps.take_moments(self._launches.first_ns, newest_ns)
         if steps.chosen is None:
             return False  # nothing speaks, or not any more: what repeats from here on is sought
+        rest = steps.rest_ns
+        if rest is not None and len(rest):
+            begins = self._launches.starts_after(rest)
+            for device in self.devices.values():
+                device.mark(begins, renewed=False)
         for device in self.devices.values():
             device.micro_batches = steps.micro_batches
-            if steps.is_new:
+            if steps.is_new and rest is None:
                 device.forget_boundaries()
         if len(moments):
             begins = self._launches.starts_after(moments)
             for device in self.devices.values():
-                device.mark(begins, renewed=steps.is_new)
+                device.mark(begins, renewed=steps.is_new, another=rest is not None)
         return True
 
     def collect(self, until_ns: int | None, source: StepSource) -> DeltaParts:

@@ -222,12 +222,15 @@ class DeviceSteps:
         """Steps go by something else from here on: none that was only supposed is one."""
         self._boundaries = np.empty(0, np.int64)
 
-    def mark(self, boundaries: Sequence[int] | Int64s, renewed: bool) -> None:
-        """Moments at which steps begin; `renewed` ones stand for those known from there on."""
+    def mark(
+        self, boundaries: Sequence[int] | Int64s, renewed: bool, another: bool = False
+    ) -> None:
+        """Moments at which steps begin; `renewed` ones stand for those known from there on, those
+        of `another` loop for it, whatever has been seen of the one before."""
         if not len(boundaries):
             return
         boundaries_before, new = self._boundaries, np.asarray(boundaries, np.int64)
-        if renewed and (self._open_ns is not None or self._scopes.has_begun):
+        if renewed and (another or self._open_ns is not None or self._scopes.has_begun):
             self._restarts_ns = int(new[0])
             boundaries_before = boundaries_before[boundaries_before < new[0]]
         if self._open_ns is not None:

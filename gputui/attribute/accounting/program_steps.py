@@ -77,6 +77,9 @@ LOOP_TURNS = 3
 AHEAD_TURNS = 64
 OVER = 0.1
 """Part of a loop's time for which the next one has turned once it has taken over."""
+OF_TIME = 0.02
+"""Part of the time that its usual turns take: a list of 24 layers that is made once a request turns
+24 times in a few µs."""
 LOOP_ALIKE = 2.0
 """Turns of a loop that others lie in are steps where two of three are within this factor of the
 usual one."""
@@ -139,6 +142,9 @@ def _of_loops(
 ) -> Site | None:
     """The loop whose turns are the steps: the outermost one of those that go on and whose turns are
     alike and short enough, which it then stays; None where none is."""
+    moments = {site: its for site, its in moments.items() if not _is_left(its, moments)}
+    if not moments:
+        return None
     deepest = max(depths[site] for site in moments)
     for depth in sorted({depths[site] for site in moments}):
         sites = [site for site in moments if depths[site] == depth]
@@ -164,6 +170,19 @@ def _is_over(site: Site, sites: list[Site], moments: dict[Site, Int64s], depth: 
     return bool(taken_ns > its[-1] - its[0])
 
 
+def _is_left(moments: Int64s, others: dict[Site, Int64s]) -> bool:
+    """Whether a loop turns no more, whatever the depths are said to be: another one goes on for
+    longer than this one ever turned and than a hundred of its turns take, which would lie in one
+    of them. A loop of 40 launches that was called twice before the one that calls it in each turn
+    was the step to the end (CuPy)."""
+    last_ns = int(moments[-1])
+    least_ns = max(int(last_ns - moments[0]), SILENT_STEPS * float(np.median(np.diff(moments))))
+    return any(
+        its[-1] - last_ns > least_ns and np.count_nonzero(its > last_ns) >= LOOP_TURNS
+        for its in others.values()
+    )
+
+
 def _are_steps(moments: Int64s) -> bool:
     lengths = np.diff(moments)
     # The first ones fill the queue of launches, which takes next to nothing.
@@ -172,6 +191,8 @@ def _are_steps(moments: Int64s) -> bool:
         return False
     usual_ns = float(np.median(lengths))
     alike = (lengths <= LOOP_ALIKE * usual_ns) & (lengths >= usual_ns / LOOP_ALIKE)
+    if lengths[alike].sum() < OF_TIME * lengths.sum():
+        return False
     return usual_ns <= LOOP_NS and bool(alike.mean() >= 2 / 3)
 
 
@@ -224,6 +245,9 @@ class ProgramSteps:
         self._given_ns = 0
         self.is_new = False
         """Whether the steps go by it since the last call of `take_moments`."""
+        self.rest_ns: Int64s | None = None
+        """Where it is then a loop that began once another one was over: the moments of that one
+        that were not taken."""
 
     def feed(self, records: Slots, now_ns: int) -> None:
         """Add STEP records, none later than `now_ns`. Unknown sources are ignored."""
@@ -317,12 +341,18 @@ class ProgramSteps:
             recent = np.concatenate((marks.recent_ns, moments))
             marks.recent_ns = recent[recent >= recent[-1] - HELD_NS][-MOST_RECENT:]
 
-    def take_moments(self, until_ns: int) -> Int64s:
+    def take_moments(self, first_ns: int, until_ns: int) -> Int64s:
         """Moments up to `until_ns` at which steps begin, since the last call; where the steps go by
-        something else than before, all that are remembered of that."""
-        chosen = self._choose(until_ns)
+        something else than before, all that are remembered of that. Before `first_ns` nothing was
+        launched: loops of before are none of steps."""
+        chosen = self._choose(first_ns, until_ns)
         self.is_new = chosen != self.chosen
+        self.rest_ns = None
         if self.is_new:
+            if self.chosen and chosen and self.chosen.source == chosen.source == "loop":
+                over_ns, began_ns = (self._moments(self._sites[s]) for s in (self.chosen, chosen))
+                if began_ns[0] >= over_ns[-1]:
+                    self.rest_ns = over_ns[over_ns > self._given_ns]
             self.chosen, self._given_ns = chosen, 0
         if chosen is None:
             return _NO_MOMENTS
@@ -369,10 +399,14 @@ class ProgramSteps:
     def _moments(marks: _Marks) -> Int64s:
         return np.concatenate((marks.recent_ns, *marks.new_ns))
 
-    def _choose(self, launched_ns: int) -> Site | None:
+    def _choose(self, first_ns: int, launched_ns: int) -> Site | None:
         """The site that the steps go by, now that something was launched at `launched_ns`. One that
         is silent for long gives way to another, or to none."""
         moments = {site: self._moments(marks) for site, marks in self._sites.items()}
+        moments = {
+            site: its[its >= first_ns] if site.source == "loop" else its
+            for site, its in moments.items()
+        }
         moments = {
             site: its
             for site, its in moments.items()

@@ -129,6 +129,8 @@ class LaunchOrder:
         self._main = MainStream()
         self._last_moment_ns: int | None = None
         self._newest_ns = 0
+        self.first_ns = 0
+        """When the first launch of all was called; 0 before it."""
         self._parts = [_NOTHING]
         self._new: list[OrderedLaunches] = []
 
@@ -248,6 +250,7 @@ class LaunchOrder:
         if 4 * len(self._parts[-1].starts) < sum(len(part.starts) for part in new):
             new.insert(0, self._parts.pop())  # little is left, as a rule
         part = _joined(new)
+        self.first_ns = self.first_ns or int(part.called_ns.min())
         if (part.called_ns[1:] < part.called_ns[:-1]).any():
             part = part.pick(np.argsort(part.called_ns, kind="stable"))
         if self._parts and part.called_ns[0] < self._parts[-1].called_ns[-1]:

@@ -281,6 +281,8 @@ def test_a_warm_up_that_takes_longer_than_the_loop_after_it_is_over_when_that_tu
     assert tree.steps == _mean_ns(run)[2], "not the warm-up, which does the same"
     said = beside_benchmark(run, tree)
     assert said == "A step here is a turn of the program's loop at run.py:30."
+    warm_up = max((loop for loop in run.loops.values() if loop.loop == 0), key=lambda it: it.steps)
+    assert warm_up.step_ns.maximum < 30 * MS, "its last turns are no one step"
 
 
 def test_a_loop_that_sums_up_at_the_end_takes_no_step_from_the_one_before():
@@ -297,6 +299,38 @@ def test_a_loop_that_sums_up_at_the_end_takes_no_step_from_the_one_before():
     source, mean_ns, count = _mean_ns(_run(program, steps, 60))
     assert source == "loop"
     assert count in (58, 59)
+    assert abs(mean_ns - 20 * MS) < 0.02 * 20 * MS
+
+
+@pytest.mark.parametrize("depths", [(0, 1), (1, 1), (1, 0)])
+def test_a_loop_that_turned_before_the_steps_and_within_them_is_none(depths):
+    """As of a stencil in CuPy, whose set-up loops before anything is launched."""
+    program, (inner, outer) = Program(), depths
+    set_up = [_turn(program, n + 1, n * 80 * MS, "run.py:58", 0) for n in range(12)]
+    steps, begin = [], 1000 * MS
+    for n in range(128):
+        at = begin + n * MS // 2
+        steps.append([*_launches(program, at, 5), _turn(program, n + 1, at, "run.py:7", inner)])
+    for n in range(60):
+        at = begin + (70 + n * 34) * MS
+        steps.append([*_launches(program, at, 60), _turn(program, n + 1, at, "run.py:30", outer)])
+    steps[0] = [*set_up, *steps[0]]
+    source, mean_ns, count = _mean_ns(_run(program, steps, 8))
+    assert (source, count) == ("loop", 60)
+    assert abs(mean_ns - 34 * MS) < 0.02 * 34 * MS
+
+
+def test_a_list_that_is_made_once_a_request_is_no_step():
+    program, steps = Program(), []
+    for n in range(200):
+        at = n * 20 * MS
+        step = [*_launches(program, at, 60), _turn(program, n + 1, at, "run.py:103", 1)]
+        if not n % 64:
+            step += [_turn(program, n + k, at + k * 1000, "run.py:89", 0) for k in range(24)]
+        steps.append(step)
+    source, mean_ns, count = _mean_ns(_run(program, steps, 8))
+    assert source == "loop"
+    assert count > 180
     assert abs(mean_ns - 20 * MS) < 0.02 * 20 * MS
 
 
