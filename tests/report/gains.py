@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import math
+from functools import cache
 from pathlib import Path
 from statistics import fmean, median
 from typing import Any, NamedTuple
@@ -17,7 +18,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 import gputui
-from gputui.report.explain import Analysis, findings
+from gputui.report.explain import Analysis, conclusion, findings
 from gputui.report.explain.finding import (
     GIVEN_WIDTH,
     WIDENED,
@@ -70,12 +71,24 @@ def pairs() -> list[Pair]:
     return [msgspec.convert(row, Pair) for row in rows]
 
 
+@cache
+def analysis_of(name: str) -> Analysis:
+    """Of a pair's recording."""
+    loaded = loaded_once(str(FOLDER / f"{name}.gputui.gz"))
+    assert loaded.run is not None
+    return Analysis(loaded.session, loaded.run)
+
+
 def found(pair: Pair) -> Finding | None:
     """The first finding that the pair's cure answers; None where there is none."""
-    loaded = loaded_once(str(FOLDER / f"{pair.name}.gputui.gz"))
-    assert loaded.run is not None
-    every = findings(Analysis(loaded.session, loaded.run))
+    every = findings(analysis_of(pair.name))
     return next((finding for finding in every if finding.cause in pair.answers), None)
+
+
+def comes_first(pair: Pair) -> bool:
+    """Whether a finding that the pair's cure answers is the first one, by the rules as they are."""
+    outcome = conclusion(analysis_of(pair.name))
+    return bool(outcome and outcome.findings and outcome.findings[0].cause in pair.answers)
 
 
 def predicted(pair: Pair, finding: Finding | None, as_modelled: bool = False) -> Gain | None:
@@ -240,7 +253,11 @@ def today(chosen: list[Pair]) -> str:
     """What pairs that were held out are predicted by the rules as they are."""
     gains = [(pair, gain) for pair in chosen if (gain := predicted(pair, found(pair)))]
     inside = sum(gain.low <= pair.measured <= gain.high for pair, gain in gains)
-    return f"a gain in {len(gains)}, the measured one inside in {inside}."
+    first = sum(map(comes_first, chosen))
+    return (
+        f"a finding of the fault comes first in {first}; a gain in {len(gains)}, the measured one "
+        f"inside in {inside}."
+    )
 
 
 def page() -> str:
@@ -277,6 +294,8 @@ def page() -> str:
             table.append(cells)
             results.append((pair, gain, cause))
         lines += ["", f"## {title}", "", text, "", summary(results), ""]
+        if group not in HELD_OUT:
+            lines += [f"A finding of the fault comes first in {sum(map(comes_first, chosen))}.", ""]
         if group in HELD_OUT:
             lines += [f"With the rules as they are now, mended on these: {today(chosen)}", ""]
         lines += [

@@ -404,6 +404,26 @@ def test_garbage_collections_are_found_where_the_gpu_waits_for_them(
     assert gain.low < 1 / 0.7 < gain.high
 
 
+@pytest.mark.parametrize(
+    ("total_ms", "launch", "first"),
+    [(410, 0.42, "garbage_collection"), (250, 0.42, "idle.launch"), (80, 0.05, None)],
+)
+def test_collections_come_before_what_takes_about_as_long_and_not_where_they_take_little(
+    total_ms: int, launch: float, first: str | None
+) -> None:
+    """What calls of their own time is surer than what is read off gaps; 8 % lead nothing."""
+    host = min(0.38, total_ms / 1000)
+    shares = {Leaf.LAUNCH: launch, Leaf.HOST: host, Leaf.MATMUL: 1.0 - launch - host}
+    seen = CaptureDelta(
+        time_ns=1,
+        process=1,
+        garbage_collections=(GarbageCollections(2, 8, 5, total_ms * 1_000_000, 50_000_000, 9),),
+    )
+    outcome = conclusion(analysis_of(delta(shares), *LINES, seen))
+    assert outcome is not None
+    assert next((finding.cause for finding in outcome.findings), None) == first
+
+
 @pytest.mark.parametrize(("grown", "is_found"), [(96, True), (49, False), (0, False)])
 def test_a_text_gone_through_again_for_each_token_is_found_before_steps_grow(
     grown: int, is_found: bool

@@ -27,7 +27,7 @@ from gputui.report.explain.analysis import (
     computed_once,
 )
 from gputui.report.explain.finding import Finding, calibrated
-from gputui.report.explain.verdict import Verdict, verdict
+from gputui.report.explain.verdict import SPEAKS, Verdict, verdict
 
 __all__ = [
     "Analysis",
@@ -98,7 +98,8 @@ def _without_consequences(every: list[Finding]) -> list[Finding]:
 
 
 def _leading(every: Sequence[Finding]) -> tuple[Finding, ...]:
-    """The facts that are the answer rather than the leaves among these."""
+    """The facts that are the answer rather than the leaves among these. What saves less than a leaf
+    has to is none: collections of 7 and 8 % of the time stood first where nothing else did."""
     explained = {cause for finding in every if finding.leads for cause in finding.explains}
     leaves = [
         finding
@@ -115,15 +116,20 @@ def _leading(every: Sequence[Finding]) -> tuple[Finding, ...]:
         and (
             finding.ends_run
             or finding.urgent
-            or most is None
-            or finding.recoverable >= most + LARGER
+            or (most is None and not 0.0 < finding.recoverable < SPEAKS)
+            or (most is not None and finding.recoverable >= most + _margin(finding))
         )
     )
 
 
 LARGER = 0.05
 """How much more of the time a fact has to save than a leaf to lead: of two that save as much, the
-one that the tree shows does."""
+one that the tree shows does, but where the fact was timed itself. Fitted on one server: collections
+of 41 %, of which the tree shows 38 as CPU code, beside launches of 42."""
+
+
+def _margin(finding: Finding) -> float:
+    return -LARGER if finding.is_timed else LARGER
 
 
 Rule = TypeVar("Rule", RunRule, MachineRule)

@@ -56,7 +56,7 @@ def forecast(analysis: Analysis, tree: TimeTree, leaf: Leaf, share: float) -> Ga
     if leaf in _OF_CHECKS and checks_gradients(analysis):
         return _checks(step)
     is_away = LEAVES[leaf].is_idle and leaf is not Leaf.LAUNCH
-    if is_away and in_few_steps(tree, tree.leaves[leaf]) is not None:
+    if is_away and in_few_steps(tree, [leaf]) is not None:
         return GainForecast(gain_of((1.0 - STAYS) * share, max(share, beyond_usual(tree))))
     if model is not None:
         return model(step, share)

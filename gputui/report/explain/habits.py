@@ -353,6 +353,9 @@ def lock_held(analysis: Analysis, share: float) -> Finding:
         value=percent,
         threshold=COMPUTES_PERCENT,
         source="psutil.Process.cpu_times and sleep between the steps",
+        share_percent=100 * share,
+        with_pauses=True,
+        recoverable=share,
         gain_unknown="it depends on what the launching thread has to do meanwhile",
         evidence=tuple(f"It sleeps at {line.where}" for line in lines),
     )
@@ -436,6 +439,7 @@ def garbage(analysis: Analysis) -> Iterator[Finding]:
         evidence=(f"Most of them begin at {at}",) if at else (),
         place=at,
         leads=True,
+        is_timed=True,
         explains=(LEAVES[Leaf.HOST].key,) if 2 * gained >= of_host else (),
     )
 
@@ -532,12 +536,14 @@ def _share_paused(tree: TimeTree) -> float:
 
 def _are_habit(tree: TimeTree) -> bool:
     """Whether each device has enough of them, or a few that take longer than the steps: ranks that
-    all set up again pause once each, or some times and not for long. Where a rank does something by
-    itself, the pauses of the others are for it."""
+    all set up again pause once each, or some times and not for long; where the program says where
+    steps begin, a pause is one of them, and one is enough. Where a rank does something by itself,
+    the pauses of the others are for it."""
     if tree.apart or tree.benchmark_rows:
         return False
     each = tree.pauses / max(1, tree.devices)
-    return each >= LEAST_PAUSES or (each >= LEAST_TURNS and _share_paused(tree) >= FEW_PAUSES)
+    few = 1 if tree.is_marked else LEAST_TURNS
+    return each >= LEAST_PAUSES or (each >= few and _share_paused(tree) >= FEW_PAUSES)
 
 
 def gpu_works(tree: TimeTree) -> bool:
