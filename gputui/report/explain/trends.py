@@ -15,6 +15,7 @@ from gputui.model.leaves import CAUSES, LEAVES, Leaf, idle_sum
 from gputui.model.units import duration
 from gputui.report.explain.advice import is_of_plans
 from gputui.report.explain.analysis import Analysis, RunRule
+from gputui.report.explain.evidence import place_of, where
 from gputui.report.explain.finding import Finding, gain_of
 from gputui.report.explain.gains import OF_COMPILING, as_launched
 from gputui.report.explain.time_tree import TimeTree
@@ -435,6 +436,8 @@ def compiles_between(analysis: Analysis) -> Iterator[Finding]:
         source="lines of the compiler in the pauses of the loop",
         recoverable=share,
         gains=gain_of(0.97 * least, 0.98 * idle),
+        evidence=tuple(filter(None, [where(analysis, Leaf.COMPILE)])),
+        place=place_of(analysis, Leaf.COMPILE),
         leads=True,
         explains=(LEAVES[Leaf.LAUNCH].key,),
     )

@@ -39,6 +39,7 @@ from gputui.tui.widgets.recordings import (
     what_changed,
 )
 from gputui.tui.widgets.run import (
+    MOST_SEEN,
     NO_VERDICT,
     alert_rows,
     evidence,
@@ -294,6 +295,9 @@ def _name_scope(panel: Panel, tables: Tables) -> None:
 _STEP_ROWS = 8
 """Of the last step: its axis, the GPU and why it idled, a stream or two, ranges."""
 
+_HIGH = 30
+"""Rows from which there is room for what was seen of where a cause is."""
+
 FINDING = "finding"
 _MOST_ALSO = 2
 """Lines of a further finding; a longer one is cut to a single line, whole at Enter."""
@@ -343,8 +347,8 @@ class OverviewView(View):
         layout.add([run_row(run, width, lost_end=self.model.lost_end)])
         layout.add(scope_rows(self.model, width))
         layout.add(alert_rows(self.model.session, width))
-        layout.add(problems(run, width, self.model.remark, max(1, height // 4)))
-        self._answer(layout, run, read)
+        layout.add(problems(run, width, self.model.remark, max(2, height // 12)))
+        self._answer(layout, run, read, height)
         if run.metrics:
             layout.add(metric_rows(run, width, 1))
         also = self._also(read, width, height)
@@ -477,7 +481,7 @@ class OverviewView(View):
             )
         return self._read
 
-    def _answer(self, layout: Layout, run: Run, read: Read) -> None:
+    def _answer(self, layout: Layout, run: Run, read: Read, height: int) -> None:
         """The verdict's word, its sentence, what to try, and all of the time in one bar."""
         width, found, tree = layout.width, read.found, read.tree
         if tree is None and found is None:
@@ -495,7 +499,9 @@ class OverviewView(View):
         is_chosen = self._chosen is None or self._chosen == Chosen(FINDING, 0)
         top = len(layout.rows)
         self._keys.append(Chosen(FINDING, 0))
-        layout.add(verdict_rows(found, width, is_chosen=is_chosen))
+        is_placed = bool(found.findings) and (found.findings[0].placed or "?") in found.headline
+        seen = MOST_SEEN if height >= _HIGH else 0 if is_placed else 2
+        layout.add(verdict_rows(found, width, is_chosen=is_chosen, most_seen=seen))
         for y in range(top, len(layout.rows)):
             act = partial(self._click, Chosen(FINDING, 0))
             self.places.append(Place(y, 0, width, act))

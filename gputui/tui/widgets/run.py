@@ -25,9 +25,15 @@ from gputui.tui.widgets.view import Details, Lead
 
 _WHERE = "Enter shows where"
 
+MOST_SEEN = 3
+"""Rows of what was seen of a cause, where a screen is high."""
 
-def verdict_rows(found: Verdict, width: int, *, is_chosen: bool) -> list[Row]:
-    """The answer: all of it, however low the screen: what stands below gives way."""
+
+def verdict_rows(
+    found: Verdict, width: int, *, is_chosen: bool, most_seen: int = MOST_SEEN
+) -> list[Row]:
+    """The answer: all of it, however low the screen: what stands below gives way. What was seen of
+    where it is takes `most_seen` rows at most."""
     badge = "verdict" if found.findings else "verdict-good"
     word: Row = ((f" {found.word} ", badge if is_chosen else "title"), ("  ", "text"))
     lead = len(found.word) + 4
@@ -40,19 +46,37 @@ def verdict_rows(found: Verdict, width: int, *, is_chosen: bool) -> list[Row]:
         rows[0] = (*rows[0], (" " * room, "text"), (_WHERE, "dim"))
     if found.findings:
         best = found.findings[0]
+        rows += _seen(best, width, most_seen)
         rows += paragraph(" Try   ", f"{best.advice}. {best.gain_text}".rstrip(), width)
     if found.speed:
         rows += paragraph(" Speed ", found.speed, width)
     return rows
 
 
+def _seen(finding: Finding, width: int, most: int) -> list[Row]:
+    """As many sentences of what was seen of it as there is room for, the first ones first."""
+    for shown in range(len(finding.evidence), 0, -1):
+        rows = paragraph(" Seen  ", " ".join(f"{one}." for one in finding.evidence[:shown]), width)
+        if len(rows) <= most:
+            return rows
+    return []
+
+
 def how_sure(found: Verdict) -> str:
     """Of how many steps the verdict is, and the 95 % intervals of the cause and of a step, from
-    blocks of them; empty where that is not known."""
+    blocks of them; where no steps were seen, of what time it is."""
     tree = found.tree
-    if tree is None or not tree.has_steps or not found.findings:
+    if tree is None:
         return ""
-    leaf = LEAF_OF_KEY.get(found.findings[0].cause)
+    if not tree.has_steps:
+        return (
+            f"no steps were told apart: shares are of the {duration(tree.wall_ns)} since the "
+            "first kernel, without an interval"
+        )
+    best = found.findings[0] if found.findings else None
+    # Of pauses, and of several leaves together, the leaf's own time a step says nothing.
+    is_of_leaf = best is not None and best.step_ns and not (best.with_pauses or best.covers)
+    leaf = LEAF_OF_KEY.get(best.cause) if best is not None and is_of_leaf else None
     means = [tree.leaf_mean(leaf) if leaf is not None else None, tree.step_mean]
     intervals = [
         f"{duration(mean.amount)} ± {duration(half_ns)}"

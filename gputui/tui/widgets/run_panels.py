@@ -332,14 +332,14 @@ def _busy_a_step(row: PhaseRow) -> float:
 def kernels(rows: Sequence[TableRow], height: int, chosen: Chosen | None, width: int) -> Panel:
     """The kernels that took most."""
     ranked = list(rows[:height])
-    room = max(16, width - 18)
+    room = max(16, width - 19)
     names = short_names([row.name for row in ranked], room)
     whole = sum(row.total for row in rows) or 1
     found: list[Row] = []
     for row, name in zip(ranked, names, strict=True):
         line: Row = (
             (f" {fit(name, room)} ", "text"),
-            (f"{percent(100 * row.total / whole):>6}", "value"),
+            (f"{percent(100 * row.total / whole):>7}", "value"),
             (f" {duration(row.total):>9}", "text"),
         )
         if chosen == Chosen("kernel", row.name):
