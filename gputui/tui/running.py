@@ -182,10 +182,11 @@ def _terminal_keeper() -> Callable[[GputuiApp], None]:
             return
         with suppress(Exception):
             driver.disable_input()  # its thread would go on reading
-        with suppress(OSError, termios.error):
+        with suppress(OSError):
+            os.write(1, _LEAVES)
+        with suppress(termios.error):
             if modes is not None:
                 termios.tcsetattr(0, termios.TCSANOW, modes)
-            os.write(1, _LEAVES)
         for number in (signal.SIGTSTP, signal.SIGCONT, signal.SIGWINCH):
             signal.signal(number, signal.SIG_DFL)
         driver.is_entered = False

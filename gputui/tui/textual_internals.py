@@ -27,6 +27,7 @@ import os
 import selectors
 import signal
 import sys
+import termios
 import threading
 from functools import partial
 from pathlib import Path
@@ -217,13 +218,24 @@ class Terminal(LinuxDriver):
         self._suspends = False
 
     def stop_application_mode(self) -> None:
-        """Put the terminal back. At the end a Ctrl-Z or another size means nothing to the screen
-        any more: Textual's handlers would draw by a loop that has ended."""
+        """Put the terminal back, its modes last: with them keys are echoed, once in a million amid
+        a sequence, and the cursor stayed hidden. At the end a Ctrl-Z or another size means nothing
+        to the screen any more: Textual's handlers would draw by a loop that has ended."""
+        modes, self.attrs_before = self.attrs_before, None
         if threading.current_thread() is threading.main_thread() and not self._suspends:
             for number in (signal.SIGTSTP, signal.SIGCONT, signal.SIGWINCH):
                 signal.signal(number, signal.SIG_DFL)
         super().stop_application_mode()
+        self.close()  # once all of it is out
         self.is_entered = False
+        if modes is not None:
+            with contextlib.suppress(termios.error):
+                termios.tcsetattr(self.fileno, termios.TCSANOW, modes)
+
+    def write(self, data: str) -> None:
+        """Write to the terminal, unless it was put back."""
+        if self.is_entered:
+            super().write(data)
 
     def _get_terminal_size(self) -> tuple[int, int]:
         """The terminal's own: exported COLUMNS and LINES, which Textual prefers, do not change

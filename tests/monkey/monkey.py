@@ -191,7 +191,8 @@ class Monkey:
             raise Fault("the terminal is left in raw mode")
         for mode in (b"1049", b"1000", b"1002", b"1006", b"2004", b"1004"):
             if self.seen.rfind(b"\x1b[?" + mode + b"h") > self.seen.rfind(b"\x1b[?" + mode + b"l"):
-                raise Fault(f"mode {mode.decode()} of the terminal is left on")
+                drawn = bytes(self.seen[-600:])
+                raise Fault(f"mode {mode.decode()} of the terminal is left on: {drawn!r}")
         if self.seen.rfind(b"\x1b[?25l") > self.seen.rfind(b"\x1b[?25h"):
             raise Fault(f"the cursor is left hidden: {bytes(self.seen[-600:])!r}")
 
@@ -219,6 +220,8 @@ class Monkey:
             if time.monotonic() > deadline:
                 raise Fault(f"it hangs until {what}: {self._where_it_is()}")
             self._read(0.02)
+            if (failed := self.seen.find(b"internal error")) >= 0:  # a live run goes on without it
+                raise Fault(f"the screen failed: {bytes(self.seen[failed : failed + 300])!r}")
             is_raw = not termios.tcgetattr(self.terminal)[3] & termios.ICANON
             self._was_raw |= is_raw
             if self._was_raw and not is_raw:
@@ -231,8 +234,6 @@ class Monkey:
         """What it drew last, the state of its signals, and what its threads do: the handler that
         Python has for SIGSEGV prints them, and this ends it."""
         drawn = bytes(self.seen[-300:])
-        if (at := self.seen.find(b"internal error")) >= 0:  # what goes on without a screen
-            drawn = bytes(self.seen[at : at + 300]) + b" ... " + drawn
         with suppress(OSError):
             status = Path(f"/proc/{self.pid}/status").read_text()
             signals = re.findall(r"^(?:State|Sig\w+|ShdPnd):.*$", status, re.MULTILINE)

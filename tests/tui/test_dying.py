@@ -29,7 +29,7 @@ RESTORED = (
 )
 
 PROGRAM = """
-import os, signal, sys
+import os, signal, sys, termios
 from gputui.collect.nvml.opening import Glance
 from gputui.collect.nvml.bindings import GpuMemory
 from gputui.tui.early import Shown
@@ -54,6 +54,19 @@ def frame(width, height):
     gpu = Glance(0, "NVIDIA H200", 97.0, memory, 612.3, None, 54.0, None)
     return first_frame([gpu], None, width, height)
 
+class Watched:
+    def __init__(self, file):
+        self.file = file
+    def write(self, text):
+        if "1004l" in text:
+            is_cooked = termios.tcgetattr(0)[3] & termios.ICANON
+            open(sys.argv[2], "a").write("cooked " if is_cooked else "raw ")
+        return self.file.write(text)
+    def __getattr__(self, name):
+        return getattr(self.file, name)
+
+if sys.argv[2:] and os.path.isabs(sys.argv[2]):
+    sys.__stdout__ = Watched(sys.__stdout__)
 shown = Shown(frame) if "early" in sys.argv else None
 if "held" in sys.argv:
     signal.pause()
@@ -202,12 +215,14 @@ def test_standard_error_may_be_a_file(tmp_path: Path) -> None:
     assert errors.read_bytes() == b""
 
 
-def test_ctrl_c_quits(tmp_path: Path) -> None:
-    screen = Screen(tmp_path / "note")
+def test_ctrl_c_quits_and_echoes_nothing_amid_the_last_sequences(tmp_path: Path) -> None:
+    modes = tmp_path / "modes"
+    screen = Screen(tmp_path / "note", str(modes))
     screen.read_until(b"H200")
     os.write(screen.master, b"\x03")
     assert screen.ended() == 0
-    assert LEAVES_ALTERNATE_SCREEN in screen.seen
+    assert screen.is_restored()
+    assert modes.read_text() == "raw "  # when the last sequence was written
 
 
 def test_a_resize_or_a_continuation_after_the_last_frame_means_nothing(tmp_path: Path) -> None:

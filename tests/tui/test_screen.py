@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import threading
 from collections.abc import Callable
@@ -336,6 +337,15 @@ async def test_quit_asks_while_a_run_is_active(show: Show) -> None:
         assert "Quit?" in shown.text
         await shown.press("n")
         assert shown.app.is_running
+
+
+async def test_a_view_that_is_asked_for_may_come_as_the_screen_ends(show: Show) -> None:
+    """Textual mounted it a turn of the loop after it was looked whether that could be."""
+    async with show() as shown:
+        asked = asyncio.create_task(shown.app.main.action_view("phases"))
+        await asyncio.sleep(0)
+        shown.app.exit()
+        await asked
 
 
 async def test_quit_asks_while_a_run_is_starting(show: Show) -> None:

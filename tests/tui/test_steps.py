@@ -21,6 +21,7 @@ from gputui.model.leaves import DOING, EIGHTHS, ROW_PARTS, Leaf, pack, unpack
 from gputui.model.sketch import Accumulator
 from gputui.playback.opening import open_recording
 from gputui.report.explain.time_tree import TimeTree
+from gputui.state import Session
 from gputui.tui.views.steps import StepsView
 from gputui.tui.widgets.step_columns import (
     Column,
@@ -33,6 +34,7 @@ from gputui.tui.widgets.step_columns import (
     together,
 )
 from tests.conftest import DATA
+from tests.tui import scripted
 from tests.tui.conftest import Show
 from tests.tui.test_recorded import recorded
 
@@ -169,6 +171,11 @@ async def test_the_wheel_zooms_what_is_under_it(show: Show) -> None:
         await wheel(MouseScrollDown, 14 + 90, steps)
         await wheel(MouseScrollDown, 14 + 90, steps)
         assert view.shown is None
+        # A replay may have gone to where there are no steps, and nothing was drawn since.
+        before = Session()
+        before.apply([event for batch in scripted.cpu_session() for event in batch])
+        shown.app.model.show(before)
+        assert view.zoom(-1) == ""
 
 
 async def test_a_live_timeline_stays_where_it_was_zoomed(show: Show) -> None:

@@ -88,6 +88,18 @@ async def test_a_long_table_is_there_to_its_end(show: Show) -> None:
         assert "大" not in shown.text
 
 
+async def test_enter_opens_a_line_of_the_table_that_was_gone_to_unseen(show: Show) -> None:
+    """The terminal too small, Enter paired the titles of a table with a line of the one before,
+    and the screen failed."""
+    async with show(with_result(), (120, 40)) as shown:
+        await opened(shown, "Training steps")
+        await shown.pilot.resize_terminal(120, 5)
+        await shown.press("left", "enter")
+        await shown.pilot.resize_terminal(120, 40)
+        await shown.settle()
+        assert "figure0_ms" not in shown.text
+
+
 async def test_rows_of_a_wrong_length_are_shown_as_far_as_they_go(show: Show) -> None:
     columns = (ResultColumn(name="size"), ResultColumn(name="wall_ms", unit="ms"))
     tables = (

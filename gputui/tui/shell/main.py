@@ -381,7 +381,11 @@ class MainScreen(ViewKeys):
             self.view.is_stale = True
             self.holder.current = name
         else:
-            await self.holder.add_content(self._make(name), set_current=True)
+            with self.app.batch_update():
+                # At once: `add_content` mounts in a task of its own, before which a key may quit.
+                mounted = self.holder.mount(self._make(name))
+                self.holder.current = name
+                await mounted
         self.set_focus(self.view if self.view.can_focus else None)
         self.call_after_refresh(self.draw)
 

@@ -27,7 +27,7 @@ from gputui.tui.widgets.lanes import step_rows
 from gputui.tui.widgets.marks import newest_rows
 from gputui.tui.widgets.run import metric_rows, no_run, problems, run_row, scope_rows
 from gputui.tui.widgets.run_panels import telling
-from gputui.tui.widgets.table import Move, RecordTable, column, declared, table_rows
+from gputui.tui.widgets.table import Move, column, declared, table_rows
 from gputui.tui.widgets.tree import (
     SORT_OF_TITLE,
     SORTS,
@@ -426,14 +426,13 @@ class PhasesView(TableView):
         row = self._chosen()
         return row.path if row is not None else super().copied
 
-    def on_record_table_chosen(self, message: RecordTable.Chosen) -> None:
-        """Its mark opens or closes a phase."""
-        if message.line >= len(self.listed):  # it went after it was clicked
-            return
-        row = self.listed[message.line]
-        if row.has_children and 0 <= message.x - 2 * row.depth < 2:
-            message.prevent_default()
+    def click_mark(self, line: int, x: int) -> bool:
+        """That of a phase opens or closes it."""
+        row = self.listed[line]
+        is_mark = row.has_children and 0 <= x - 2 * row.depth < 2
+        if is_mark:
             self._turn(row.key)
+        return is_mark
 
     def _turn(self, key: PhaseKey) -> None:
         self.turned ^= {key}

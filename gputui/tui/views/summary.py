@@ -110,12 +110,11 @@ class SummaryView(TableView):
         self._read: tuple[int, list[Listed]] = (-1, [])
         self._tables: list[Listed] = []
         """Those that match the filter."""
-        self._lines: list[Line] = []
 
     def rows(self, width: int, height: int) -> list[Row]:
         """What the run is, then its tables or one of them."""
         model, run = self.model, self.model.run
-        self._tables, self._lines = [], []
+        self._tables = []
         if run is None:
             text = "A run's tables appear here, during the run and after it."
             return no_run(model, width, height, text)
@@ -132,12 +131,12 @@ class SummaryView(TableView):
         opened = self._table
         if opened is None:
             return [*rows, *self._list(width, height - len(rows), len(rows))]
-        self._lines = self._ordered(opened)
+        lines = self._ordered(opened)
         notes = (self.filter_note, opened.note, "Esc all tables, ← → others")
         rows.append(heading(opened.title, width, "  ".join(filter(None, notes))))
-        keys = [line.number for line in self._lines]
+        keys = [line.number for line in lines]
         return rows + self.table(
-            opened.columns, self._lines, keys, width, height - len(rows), len(rows),
+            opened.columns, lines, keys, width, height - len(rows), len(rows),
             sorted_by=self._sorted_by, ascending=self._is_ascending(opened),
         )  # fmt: skip
 
@@ -176,7 +175,8 @@ class SummaryView(TableView):
             if self._tables:
                 self._open(str(self.cursor.key))
             return None
-        line = next((line for line in self._lines if line.number == self.cursor.key), None)
+        # Of the table itself: where the terminal is too small, that which was drawn is another.
+        line = next((line for line in opened.lines if line.number == self.cursor.key), None)
         if line is None:
             self.nothing_chosen()
             return None

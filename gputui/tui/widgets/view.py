@@ -487,12 +487,19 @@ class TableView(View):
         return ["".join(text for text, _ in row) for row in self.painted]
 
     def on_record_table_chosen(self, message: RecordTable.Chosen) -> None:
-        """A line was clicked: choose it; if it is chosen already, as Enter."""
+        """A line was clicked, and is there still: choose it; if it is chosen already, as Enter."""
+        if message.line >= len(self.cursor.keys) or self.click_mark(message.line, message.x):
+            return
         if message.line == self.cursor.index and self.is_choosing:
             self.ask("activate")
         self.cursor.choose(message.line)
         self.chosen_by_hand()
         self.draw()
+
+    def click_mark(self, line: int, x: int) -> bool:
+        """Do what a mark in this cell of a line is for; whether one stands there."""
+        del line, x
+        return False
 
     def on_record_table_title_clicked(self, message: RecordTable.TitleClicked) -> None:
         self.sort_by(message.title)
