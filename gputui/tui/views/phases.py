@@ -19,12 +19,12 @@ from gputui.report.statistics import kernel_rows
 from gputui.report.tables.bounds import PhaseCauses, causes_of
 from gputui.report.tables.energy import joules_per_kernel_ns
 from gputui.report.tables.nsys import KERNELS
+from gputui.report.tables.phases import newest_marks
 from gputui.state import Run, Session
 from gputui.tui.model import Model, Tables
-from gputui.tui.widgets.canvas import Row, heading, labelled, short_names, wrap
+from gputui.tui.widgets.canvas import Row, clip, flow, heading, labelled, short_names, wrap
 from gputui.tui.widgets.chart import spark
 from gputui.tui.widgets.lanes import step_rows
-from gputui.tui.widgets.marks import newest_rows
 from gputui.tui.widgets.run import metric_rows, no_run, problems, run_row, scope_rows
 from gputui.tui.widgets.run_panels import telling
 from gputui.tui.widgets.table import Move, column, declared, table_rows
@@ -285,7 +285,7 @@ class PhasesView(TableView):
         rows = [run_row(run, width, lost_end=lost_end)]
         rows += scope_rows(self.model, width, tables.instead)
         rows += metric_rows(run, width, 1 if height < _TALL else 2)
-        rows += newest_rows(run, width, 1 if height < _TALL else 2, libraries=self.libraries)
+        rows += mark_rows(run, width, 1 if height < _TALL else 2, libraries=self.libraries)
         rows += problems(run, width, self.model.remark)
         live, run = run, self._named(tables.run)
         self._everything = everything = phase_rows(run, library_domains=self.libraries)
@@ -527,3 +527,31 @@ class PhasesView(TableView):
 
 def _on_gpu(run: Run) -> bool:
     return any(device.busy_ns for device in run.devices.values())
+
+
+# NVTX marks, as a line of the newest.
+
+
+_MOST_NEWEST = 6
+"""Names a line; they are cut at _LONGEST_MARK where all have not room for more."""
+
+_LONGEST_MARK = 40
+
+
+def mark_rows(run: Run, width: int, lines: int, *, libraries: bool) -> list[Row]:
+    """The names that marks had last: how often each came, its payload, and when, since the run's
+    start."""
+    marks = newest_marks(run, _MOST_NEWEST * lines, library_domains=libraries)
+    items: list[Row] = []
+    longest = max(_LONGEST_MARK, (width - 8) * lines // max(1, len(marks)) - 2)
+    for mark in marks:
+        domain = f"{mark.domain}:" if mark.domain else ""
+        parts = [
+            (f"{domain}{mark.name}", "text"),
+            (f" ×{count(mark.count)}", "value"),
+            (f" at {duration(mark.last_ns)}", "dim"),
+        ]
+        if mark.payload:
+            parts.insert(1, (f" {payload_text(mark.payload)}", "value"))
+        items.append(clip(tuple(parts), longest))
+    return flow([(("Marks", "label"),), *items], width, lines) if items else []

@@ -18,7 +18,6 @@ from gputui.tui.model import Model
 from gputui.tui.widgets.canvas import Row, Span, apportion, clip, heading, wrap
 from gputui.tui.widgets.causes import leaf_named
 from gputui.tui.widgets.chart import block_rows
-from gputui.tui.widgets.dragged import DraggedView
 from gputui.tui.widgets.lanes import LABEL
 from gputui.tui.widgets.run import dimmed, no_run, scope_rows, unaccounted
 from gputui.tui.widgets.run_panels import cpu_step_times, distribution
@@ -41,6 +40,7 @@ from gputui.tui.widgets.step_columns import (
 from gputui.tui.widgets.table import Move
 from gputui.tui.widgets.view import (
     Details,
+    DraggedView,
     Lead,
     Notice,
     Place,

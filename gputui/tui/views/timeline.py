@@ -33,7 +33,6 @@ from gputui.tui.source import Runner
 from gputui.tui.widgets.canvas import Row, clip, cut_middle, fit, heading, wrap
 from gputui.tui.widgets.causes import leaf_named
 from gputui.tui.widgets.chart import block_rows
-from gputui.tui.widgets.dragged import DraggedView
 from gputui.tui.widgets.lanes import (
     FIGURE,
     LABEL,
@@ -43,7 +42,7 @@ from gputui.tui.widgets.lanes import (
 )
 from gputui.tui.widgets.run import no_run
 from gputui.tui.widgets.table import Move
-from gputui.tui.widgets.view import Details, Lead, Notice, Place
+from gputui.tui.widgets.view import Details, DraggedView, Lead, Notice, Place
 
 if TYPE_CHECKING:
     from gputui.tui.app import GputuiApp

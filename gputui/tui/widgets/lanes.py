@@ -6,22 +6,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import groupby
+from itertools import groupby, pairwise
 from typing import NamedTuple
 
 import numpy as np
 from rich.cells import cell_len
 
-from gputui.model.events import StepLanes
+from gputui.model.events import StepLanes, StepOperations, StepTimeline
 from gputui.model.leaves import LEAF_OF_KEY, LEAVES, Leaf
-from gputui.model.naming import short_name
+from gputui.model.naming import is_library_domain, short_name
 from gputui.model.units import count, duration, percent
 from gputui.playback.lanes import KeptStep, Lane, LaneKind, TracedLanes, kept_steps, open_kept
 from gputui.state import Run, Session
 from gputui.tui.widgets.canvas import Row, Span, bar, cut_middle, fit, heading, short_names
 from gputui.tui.widgets.causes import look
 from gputui.tui.widgets.chart import block_rows
-from gputui.tui.widgets.marks import step_marks
 from gputui.tui.widgets.run_panels import Panel
 from gputui.tui.widgets.tree import phase_colors
 
@@ -418,3 +417,30 @@ def newest_step_panel(session: Session, run: Run, width: int, height: int) -> Pa
         return None
     title = f"Timeline  the last step kept, {duration(steps[-1].duration_ns)}"
     return Panel(title, rows, "lanes with names: 3", view="timeline")
+
+
+_LEAST_MARK = 5
+"""Cells that a part of a name takes at least."""
+
+
+def step_marks(
+    step: StepTimeline | StepLanes | StepOperations, run: Run, columns: int, *, libraries: bool
+) -> str:
+    """The kept marks of the step's process between its start and its end, each in its place and
+    with its name where there is room; empty where there are none."""
+    places: dict[int, str] = {}
+    for mark in run.newest_marks:
+        offset = mark.time_ns - step.start_ns
+        if (
+            mark.process == step.process
+            and 0 <= offset <= step.duration_ns
+            and (libraries or not is_library_domain(mark.domain))
+        ):
+            places[min(columns - 1, offset * columns // step.duration_ns)] = mark.name
+    line = ""
+    for place, end in pairwise([*sorted(places), columns]):
+        room = end - place - 1
+        name = places[place]
+        is_told = room >= min(cell_len(name), _LEAST_MARK)
+        line = f"{fit(line, place)}▾{fit(name, min(room, cell_len(name))) if is_told else ''}"
+    return line
