@@ -350,12 +350,13 @@ COMMANDS = (
                      "captured first", "at most one", completes="recording"),
         ),
         (
-            Option("cure", "only this one; --list has their names", "NAME", many=True),
+            Option("cure", "only these; --list has their names", "NAME[,NAME]", many=True),
             Option("all", "all that leave results as they are, findings or not"),
             Option("list", "list the cures"),
             Option("budget", "how long it may take in all", "TIME", parse=seconds, default="10m"),
             Option("yes", "do not ask before anything runs"),
-            Option("scratch", "run in a copy of the folder, which goes afterwards"),
+            Option("scratch", "run in a copy of the folder, which goes afterwards; absolute paths "
+                   "escape it"),
             Option("shared", "although another program computes on the GPU"),
             Option("with_tracking", "leave W&B, MLflow and others on"),
             Option("seed", "of the order in which cures are on and off", "N", parse=count,

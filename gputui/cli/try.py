@@ -29,6 +29,9 @@ DIAGNOSIS = 0.3
 LEAST_FOR_TRIALS = 0.4
 """Part of the budget that is left for trials, however long that took."""
 
+FREED_S = 5.0
+"""How long the driver may take to free what a program had that has ended."""
+
 MOST_SCRATCH_BYTES = 2 << 30
 MOST_SCRATCH_FILES = 100_000
 
@@ -57,7 +60,9 @@ def run_try(options: argparse.Namespace) -> int:
     if (refused := refusal(command[0])) is not None:
         say(refused[1])
         return refused[0]
-    named(options.cure, ())  # wrong names are said before anything runs
+    # Wrong names are said before anything runs.
+    options.cure = [name for words in options.cure for name in words.split(",")]
+    named(options.cure, ())
     _check_room(options)
     if not options.yes:
         _ask(options, command)
@@ -65,7 +70,7 @@ def run_try(options: argparse.Namespace) -> int:
 
     tracking = nullcontext() if options.with_tracking else trackers_off()
     try:
-        with ended_by_signals(), tracking, _scratch(options) as folder:
+        with ended_by_signals(), tracking, _scratch(options, command) as folder:
             return _try(options, command, folder)
     except Ended:
         say("ended by a signal: all that was started has ended")
@@ -84,7 +89,10 @@ def _try(options: argparse.Namespace, command: Sequence[str], folder: Path | Non
     diagnosis = _diagnosis(options, command, folder)
     spent_s = time.monotonic() - began_s
     if diagnosis.failure:
+        for line in diagnosis.last_lines:
+            say(f"it said: {sanitize(line, 300)}")
         raise RefusedError(f"the program fails as it is: {diagnosis.failure}")
+    _check_memory(diagnosis.memory_bytes)
     candidates = named(options.cure, diagnosis.findings)
     if not candidates:
         candidates = plan(diagnosis.findings, diagnosis.functions, everything=options.all)
@@ -114,7 +122,10 @@ def _try(options: argparse.Namespace, command: Sequence[str], folder: Path | Non
     except (GputuiError, JournalError) as error:
         say(str(error))
     ran = any(trial.verdict != "not tried" for trial in outcome.trials)
-    return FAILED if outcome.trials and outcome.remarks and not ran else 0
+    if ran or not outcome.remarks:
+        return 0
+    say(outcome.remarks[0])
+    return FAILED
 
 
 def _diagnosis(
@@ -127,9 +138,7 @@ def _diagnosis(
 
         loaded = load_run(options.recording, options.run)
         place = Path(options.recording)
-        recorded = diagnosis_of(loaded.session, loaded.run, place if place.is_file() else None)
-        _check_memory(recorded.memory_bytes)
-        return recorded
+        return diagnosis_of(loaded.session, loaded.run, place if place.is_file() else None)
     if options.cure:
         return Diagnosis((), "", "", None, 0)
     _tell("under capture: what is slow")
@@ -155,21 +164,29 @@ def _check_room(options: argparse.Namespace) -> None:
 
 
 def _check_memory(needed_bytes: int) -> None:
-    """Raises RefusedError where no GPU has as much free as the program once had of one."""
+    """Raises RefusedError where no GPU has as much free as the program has had of one, FREED_S
+    after it ended here."""
+    until_s = time.monotonic() + FREED_S
+    while (free := _free_bytes()) and needed_bytes > max(free):
+        if time.monotonic() > until_s:
+            raise RefusedError(
+                f"the program had {units.size(needed_bytes)} of a GPU's memory, and "
+                f"{units.size(max(free))} are free: end what holds the rest, or take a larger GPU"
+            )
+        time.sleep(FREED_S / 10)
+
+
+def _free_bytes() -> list[int]:
+    """The memory that is free of each GPU whose driver says so."""
     from gputui.collect.sampler import read_once
     from gputui.state import Session
 
     samples = [gpu.sample for gpu in Session.from_events(read_once()).gpus.values()]
-    free = [
+    return [
         each.memory_total_bytes - each.memory_used_bytes
         for each in samples
         if each and each.memory_total_bytes is not None and each.memory_used_bytes is not None
     ]
-    if free and needed_bytes > max(free):
-        raise RefusedError(
-            f"the program had {units.size(needed_bytes)} of a GPU's memory in the recording, and "
-            f"{units.size(max(free))} are free: end what holds the rest, or take a larger GPU"
-        )
 
 
 def _ask(options: argparse.Namespace, command: Sequence[str]) -> None:
@@ -205,7 +222,7 @@ def _most_runs(options: argparse.Namespace) -> int:
 
 
 @contextmanager
-def _scratch(options: argparse.Namespace) -> Iterator[Path | None]:
+def _scratch(options: argparse.Namespace, command: Sequence[str]) -> Iterator[Path | None]:
     """A copy of the folder with `--scratch`, which goes afterwards; else None. Raises
     RefusedError where that is too large."""
     if not options.scratch:
@@ -227,7 +244,15 @@ def _scratch(options: argparse.Namespace) -> Iterator[Path | None]:
     with tempfile.TemporaryDirectory(prefix="gputui-try-") as place:
         copy = Path(place, os.path.basename(os.getcwd()) or "folder")
         shutil.copytree(".", copy, symlinks=True)
+        say(f"in a copy of this folder: absolute paths{_absolute(command)} escape it")
         yield copy
+
+
+def _absolute(command: Sequence[str]) -> str:
+    """Those of the command's words that lead into the folder which is copied."""
+    here = os.path.join(os.getcwd(), "")
+    words = [word for word in command[1:] if here in word]
+    return sanitize(f", such as {shlex.join(words)},", 300) if words else ""
 
 
 def _tell(text: str) -> None:

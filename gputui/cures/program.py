@@ -7,6 +7,7 @@ import functools
 import gc
 import inspect
 import os
+import stat
 import sys
 import types
 import warnings
@@ -139,7 +140,8 @@ def _skipped_within(function: Any) -> Undo:
 
 
 class NoSaves(Cure):
-    """Nothing is saved: torch.save, and safetensors, pickles and Orbax where they are imported."""
+    """Nothing is saved to files: torch.save, and safetensors, pickles and Orbax where they are
+    imported, whatever module has them under whatever name."""
 
     name = "no_saves"
     title = "nothing is saved"
@@ -150,26 +152,52 @@ class NoSaves(Cure):
 
     _saves = 0
 
-    def apply(self, torch: Any) -> Undo:
-        places = [(torch, "save"), (torch.serialization, "save")]
+    def apply(self, _torch: Any) -> Undo:
+        places, counted = [], {}
         for module, *names in _SAVING:
             owner: Any = sys.modules.get(module)
             for name in names[:-1]:
                 owner = getattr(owner, name, None)
-            if owner is not None:
-                places.append((owner, names[-1]))
-        return replaced(*((owner, name, self._counted) for owner, name in places))
+            save = getattr(owner, names[-1], None)
+            if save is not None:
+                counted[id(save)] = self._counted(save)
+                if isinstance(owner, type):
+                    places.append((owner, names[-1], counted[id(save)]))
+        for holder in list(sys.modules.values()):
+            for name, value in list(getattr(holder, "__dict__", {}).items()):
+                if id(value) in counted:
+                    places.append((holder, name, counted[id(value)]))
+        return replaced(*places)
 
-    def _counted(self, *_args: Any, **_kwargs: Any) -> None:
-        self._saves += 1
-        if not self._saves & (self._saves - 1):  # 1, 2, 4, ...
-            self.say(f"at least {self._saves} saves were left out")
+    def _counted(self, save: Any) -> Any:
+        @functools.wraps(save)
+        def left_out(*args: Any, **kwargs: Any) -> Any:
+            if any(map(_is_no_file, (*args, *kwargs.values()))):
+                return save(*args, **kwargs)
+            self._saves += 1
+            if not self._saves & (self._saves - 1):  # 1, 2, 4, ...
+                self.say(f"at least {self._saves} saves were left out")
+            return None
+
+        return left_out
 
     def note(self) -> str:
         return f"{self._saves} saves were left out" if self._saves else "nothing was saved in it"
 
 
+def _is_no_file(value: Any) -> bool:
+    """Whether it is written to, and in memory or another process: it is read again then."""
+    if not hasattr(value, "write"):
+        return False
+    try:
+        return not stat.S_ISREG(os.fstat(value.fileno()).st_mode)
+    except (AttributeError, OSError, TypeError, ValueError):
+        return True
+
+
 _SAVING = (
+    ("torch", "save"),
+    ("torch.distributed.checkpoint", "save"),
     ("safetensors.torch", "save_file"),
     ("safetensors.numpy", "save_file"),
     ("transformers.modeling_utils", "PreTrainedModel", "save_pretrained"),
@@ -177,10 +205,11 @@ _SAVING = (
     ("joblib", "dump"),
     ("numpy", "save"),
     ("numpy", "savez"),
+    ("numpy", "savez_compressed"),
     ("orbax.checkpoint", "CheckpointManager", "save"),
     ("orbax.checkpoint", "PyTreeCheckpointer", "save"),
 )
-"""Where else programs save: modules, and names within."""
+"""How programs save: modules, and names within."""
 
 
 class NoTensorboard(Cure):

@@ -156,25 +156,30 @@ def answer_lines(outcome: Outcome, width: int | None) -> list[str]:
         lines.append(cut_to_width(said, width or 400))
     claimed = [trial for trial in outcome.trials if trial.verdict == "gain"]
     after = _after(outcome, claimed)
-    was_named = outcome.recording is None
+    # Without a recording they were named; else most of them are for faults that it has not.
+    is_named = outcome.recording is None
     shown = [
-        trial
-        for trial in outcome.trials
-        if trial.verdict != "not tried" or trial.cause or was_named
+        trial for trial in outcome.trials if trial.verdict != "not tried" or trial.cause or is_named
     ]
     rows = sorted(
-        shown or outcome.trials,
+        shown,
         key=lambda trial: (_ORDER.index(trial.verdict), -(trial.gain or 0.0)),
     )
-    room = MOST_LINES - len(lines) - len(after) - 4
-    left = len(rows) - room
+    room = MOST_LINES - len(lines) - _rows_of(after, width) - 4
+    left = len(outcome.trials) - min(room, len(rows))
+    runs = "1 run" if outcome.runs == 1 else f"{outcome.runs} runs"
     table = Table(
-        "trials", f"Tried in {outcome.runs} runs, {outcome.seconds:.0f} s", COLUMNS,
-        rows[:room] if left > 0 else rows,
-        f"{left} more in --json" if left > 0 else "",
+        "trials", f"Tried in {runs}, {outcome.seconds:.0f} s", COLUMNS, rows[: max(0, room)],
+        f"{left} more in --json" if left else "",
     )  # fmt: skip
-    lines += ["", *to_text(table, width).rstrip("\n").split("\n")]
+    if rows:
+        lines += ["", *to_text(table, width).rstrip("\n").split("\n")]
     return [*lines, *after][:MOST_LINES]
+
+
+def _rows_of(lines: Sequence[str], width: int | None) -> int:
+    """How many rows of a terminal they take."""
+    return sum(-(-max(1, len(line)) // (width or 400)) for line in lines)
 
 
 def _after(outcome: Outcome, claimed: Sequence[Trial]) -> list[str]:
@@ -190,13 +195,16 @@ def _after(outcome: Outcome, claimed: Sequence[Trial]) -> list[str]:
                 f"All of them: {measured_text(outcome.together)}; {outcome.together.same}."
             )
     elif outcome.trials:
-        lines = ["", "No gain is proven."]
-        if any(
+        is_measured = any(trial.verdict != "not tried" for trial in outcome.trials)
+        lines = ["", "No gain is proven." if is_measured else "No cure was measured."]
+        if not is_measured:
+            pass
+        elif any(
             trial.verdict == "unclear" and (trial.gain or 0.0) > 1.05 for trial in outcome.trials
         ):
             lines[-1] += " A longer --budget may prove what is unclear."
         elif outcome.recording is not None and not any(trial.cause for trial in outcome.trials):
-            lines[-1] += " No finding calls for a cure: --all tries all of the first two classes."
+            lines[-1] += " No finding calls for a cure: --all tries all that keep results."
     lines += [sanitize(remark, 300) for remark in outcome.remarks[:2]]
     return lines
 

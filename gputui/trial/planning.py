@@ -8,6 +8,7 @@ import re
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
@@ -22,7 +23,7 @@ from gputui.report.explain import Analysis, Finding, conclusion, findings
 from gputui.report.explain.finding import Gain
 from gputui.state import Run, Session
 from gputui.store.journal import JournalWriter, default_path, make_folder
-from gputui.trial.runs import in_folder
+from gputui.trial.runs import LAST_LINES, in_folder
 
 # The first run.
 
@@ -51,6 +52,8 @@ class Diagnosis(NamedTuple):
     """Of the program, as FILE:FUNCTION, those that the CPU was in, or launched from, most."""
     memory_bytes: int = 0
     """The most that its processes had of one GPU together; 0 where the driver did not say."""
+    last_lines: tuple[str, ...] = ()
+    """What it printed last."""
 
 
 MOST_FUNCTIONS, LEAST_SHARE = 3, 0.2
@@ -85,18 +88,24 @@ def diagnosis_of(session: Session, run: Run | None, recording: Path | None) -> D
     analysis = Analysis(session, run)
     answer = conclusion(analysis)
     every = findings(analysis)
+    printed = (line.text for line in reversed(run.log) if line.stream != "gputui")
+    last = tuple(islice(filter(None, map(str.strip, printed)), LAST_LINES))[::-1]
     functions = _functions(analysis)
     steps = analysis.tree.program_steps if analysis.tree is not None else 0
     ended = run.ended
     failed = ended is not None and not ended.stopped and (ended.signal or ended.exit_code)
     failure = ended.reason if ended is not None and failed else ""
     if answer is None:
-        return Diagnosis(tuple(every), "", "nothing ran on a GPU", recording, steps, failure)
+        return Diagnosis(
+            tuple(every), "", run.started.capture_unavailable_reason or "nothing ran on a GPU",
+            recording, steps, failure, last_lines=last,
+        )  # fmt: skip
     named = {finding.cause for finding in answer.findings}
     both = (*answer.findings, *(finding for finding in every if finding.cause not in named))
     return Diagnosis(
-        both, answer.word, answer.headline, recording, steps, failure, functions, _memory_bytes(run)
-    )
+        both, answer.word, answer.headline, recording, steps, failure, functions,
+        _memory_bytes(run), last,
+    )  # fmt: skip
 
 
 def diagnose(
@@ -127,22 +136,28 @@ def _watch(live: Live, session: Session, limit_s: float, tell: Callable[[str], N
     began_s = time.monotonic()
     causes: list[str] = []
     since_s: float | None = None
-    has_steps = False
+    is_loading = True
     while live.has_run:
         seconds = time.monotonic() - began_s
         # A program that loads long has no steps until then.
-        if seconds > (limit_s if has_steps else max(limit_s, LOADING_S)):
+        if seconds > (max(limit_s, LOADING_S) if is_loading else limit_s):
             return
         time.sleep(LOOK_S)
         session.apply(live.hub.drain())
         run = session.run
         if run is None:
             continue
+        if run.cuda_since_ns is None and any(
+            site.marks > 1 and site.last_ns - site.first_ns > STEADY_S * 1e9
+            for site in run.marked_steps.values()
+        ):
+            return  # its steps use no GPU
+        is_loading = is_loading and not run.started.capture_unavailable_reason
         analysis = Analysis(session, run)
         tree, answer = analysis.tree, conclusion(analysis)
         if tree is None or answer is None or not tree.has_steps:
             continue
-        has_steps = True
+        is_loading = False
         tell(f"{answer.word}, {units.duration(tree.step_ns.median)} a step")
         causes.append(answer.findings[0].cause if answer.findings else "")
         if len(causes) > 1 and causes[-1] != causes[-2]:

@@ -63,6 +63,7 @@ class _Row(msgspec.Struct):
     switch: str = ""
     pair: int | None = None
     losses: list[float | None] | None = None
+    seen: _Count = 0
     over: str = ""
 
 
@@ -84,6 +85,8 @@ class Steps:
     blocks: list[Block] = field(default_factory=list)
     losses: list[float | None] = field(default_factory=list)
     over: str = ""
+    seen: int = 0
+    """Marks of steps that there were at least, of the site that had most, before one was chosen."""
     first: int = 0
     """How many losses there were before anything was tried."""
     switched: str = ""
@@ -168,6 +171,8 @@ class BlockReader:
             first, *values = row.losses
             if first == len(steps.losses):
                 steps.losses += values
+        elif row.seen:
+            steps.seen = max(steps.seen, row.seen)
         elif row.site:
             steps.site, steps.source = sanitize(row.site, 200), sanitize(row.source, 40)
             steps.first = max(0, row.first)
@@ -271,6 +276,13 @@ class ProgramResult(NamedTuple):
     last_lines: tuple[str, ...]
     lines: tuple[str, ...] = ()
     """What it printed, at most MOST_LINES lines."""
+    seen: int = 0
+    """Steps that were marked at least, of the process that marked most."""
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether it came to its own end, and well."""
+        return not self.ended_by and self.ending.exit_code == 0
 
     @property
     def failure(self) -> str:
@@ -366,6 +378,7 @@ def run_once(
             first_block_s,
             tuple(lines)[-LAST_LINES:],
             tuple(lines),
+            max((steps.seen for steps in reader.processes.values()), default=0),
         )
 
 

@@ -21,6 +21,14 @@ TOLERANCE = {EXACT: 1e-3, ROUNDING: 1e-2, DIFFERENT: 5e-2, BOUND: math.inf}
 before. Kernels that add up in another order each time differ by up to 1e-3 after some hundred
 steps, TF32 and bf16 products by up to 1e-2."""
 
+AS = {
+    EXACT: "as sums in another order do",
+    ROUNDING: "as rounding does",
+    DIFFERENT: "as fewer bits do",
+    BOUND: "as an ablation does",
+}
+"""What such a difference is like, by the class."""
+
 STRAYS = 5.0
 """How many times as much may a step differ, where the mean of all does not."""
 
@@ -69,7 +77,7 @@ def of_runs(reference: Sequence[float | None], tried: Sequence[float | None], re
         return Sameness("same", f"the same in {len(after)} steps", 0.0)
     if typical <= TOLERANCE[result]:
         how: Kind = "rounding" if typical > REPRODUCIBLE else "same"
-        return Sameness(how, f"differs by {_percent(typical)}", typical)
+        return Sameness(how, f"differs by {_percent(typical)}, {AS[result]}", typical)
     means = _by_means(reference[:count], tried[:count], result)
     begins_alike = median(after[:LEAST_STEPS]) <= TOLERANCE[result] and math.isfinite(max(after))
     if (typical <= STRAYS * TOLERANCE[result] or begins_alike) and means.kind == "same":
@@ -116,7 +124,7 @@ def of_prints(reference: Iterable[str], tried: Iterable[str], result: str) -> Sa
     if max(map(max, differences)) <= REPRODUCIBLE:
         return Sameness("same", f"{count} are the same", 0.0)
     if typical <= TOLERANCE[result]:
-        return Sameness("rounding", f"{count} differ by {_percent(typical)}", typical)
+        return Sameness("rounding", f"{count} differ by {_percent(typical)}, {AS[result]}", typical)
     # Few values of what may draw its own random numbers: they say that something differs only.
     kind: Kind = "other" if typical > STRAYS * TOLERANCE[result] else "unknown"
     return Sameness(kind, f"{count} differ by {_percent(typical)}", typical)

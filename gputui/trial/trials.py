@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from gputui.base.sanitize import masked_words, sanitize
 from gputui.cures import ANY, BOUND
+from gputui.cures.program import NoSaves
 from gputui.trial import sameness
 from gputui.trial.outcome import Outcome, Trial, Verdict, Way, with_gain
 from gputui.trial.planning import Candidate, Diagnosis
@@ -54,8 +55,16 @@ LEAST_S = 10.0
 AGAIN = 3
 """Runs of a program that ends before its pairs are enough."""
 
+BRIEF_WARM_S, BRIEF_BLOCK_S = 0.2, 0.05
+"""The warm-up and a block of a program that has ended before it could be timed as others are,"""
+LEAST_STEPS = 8
+"""if it has so many steps."""
+
 PROMISING = 1.01
 """A gain of a single run from which a second one is worth its time."""
+
+READY_S = 3.0
+"""A start that a cure makes longer by so much is said beside its gain: it compiles, or tunes."""
 
 PROVEN = 1.5
 """The weight of the proof of all gains together where the budget is divided: see `run`."""
@@ -100,6 +109,8 @@ class _Measured:
     failed: bool = False
     note: str = ""
     ready_s: float | None = None
+    first_step: int = 0
+    """The first step that was timed, of its first run."""
 
 
 class Trials:
@@ -121,6 +132,14 @@ class Trials:
         self._proven: set[str] = set()
         """What was measured together."""
         self._together: Trial | None = None
+        self._is_brief = False
+        """Whether the program ends before it can be timed as others are."""
+        self._whole: ProgramResult | None = None
+        """A run that came to the program's own end."""
+        self._short: dict[str, list[str]] = {}
+        """Cures that were not tried to the end, by why."""
+        self._no_trials = ""
+        """Why nothing can be tried on this program."""
 
     @property
     def _all_left_s(self) -> float:
@@ -168,6 +187,8 @@ class Trials:
                 self._until_s = time.monotonic() + self._all_left_s * weight / whole
                 make(group)
                 self._judge()
+                if self._no_trials:
+                    return self._outcome()
             # What one phase leaves of its time is another's.
             if self._all_left_s < max(LEAST_S, 1.2 * self._longest_s()):
                 break
@@ -192,41 +213,53 @@ class Trials:
     def _ablate(self, group: list[_Measured]) -> None:
         for each in group:
             each.why = each.why or self._answered(each)
-        self._switch(group, ("no_saves",))
+        saves = [each for each in group if each.candidate.cure is NoSaves]
+        self._switch(saves)
+        # What the others have spoilt is not saved, in their blocks or after them.
+        self._switch([each for each in group if each not in saves], (NoSaves.name,))
 
     # --- in one run
 
-    def _switch(self, group: list[_Measured], constant: tuple[str, ...] = ()) -> None:
+    def _switch(self, group: list[_Measured], held: tuple[str, ...] = ()) -> None:
+        seconds = 0.0
         for attempt in range(AGAIN):
             open_ones = [each for each in group if not each.why and not _is_decided(each)]
-            left_s = self._left_s
-            if not open_ones or left_s < (LEAST_S if attempt else 0.0):
+            # As long as nothing was timed, all of the budget is for that.
+            left_s = self._all_left_s if self._is_brief and not self._plain else self._left_s
+            if not open_ones or left_s < min(LEAST_S, 1.2 * seconds):
                 break
             names = tuple(each.candidate.name for each in open_ones)
-            constant_now = tuple(name for name in constant if name not in names)
-            plan = RunPlan(
-                names,
-                constant=constant_now,
-                asked=self._asked(),
-                seed=self._request.seed + attempt,
-            )
+            seed = self._request.seed + attempt
+            plan = RunPlan(names, held=held, asked=self._asked(), seed=seed)
             before = {each.candidate.name: list(each.ratios) for each in open_ones}
             self._request.tell(f"in one run: {', '.join(names)}")
             result = self._run(plan, _Alternation(group, before, left_s).look)
             self._take(open_ones, before, result)
-            self._remarks += [result.notes[each] for each in constant_now if each in result.notes]
-            if all(name in result.not_applied for name in names) and not constant_now:
-                self._keep_plain(result)  # nothing was switched in it
-                break
+            seconds = result.seconds
+            self._remarks += [result.notes[each] for each in held if each in result.notes]
             if result.steps is None or not result.steps.blocks:
-                why = _failed(result) or f"no steps of it were seen in {result.seconds:.0f} s"
-                for each in open_ones:
-                    each.why = each.why or why
+                if self._cannot_time(result):
+                    break
+                continue
+            if all(name in result.not_applied for name in names) and not held:
+                self._keep_plain(result)  # nothing was switched in it
                 break
             if result.ended_by.startswith("no step"):
                 self._blame(open_ones, result, result.ended_by)
             elif result.failure:
                 self._blame(open_ones, result, f"the program fails with it: {_last(result)}")
+
+    def _cannot_time(self, result: ProgramResult) -> bool:
+        """Of a run without a timed step: whether another one would be as bad, and says why."""
+        if result.has_ended and not self._is_brief and result.seen >= LEAST_STEPS:
+            self._is_brief = True
+            return False
+        over = "" if result.has_ended else f"{result.ended_by}; "
+        whole = result if result.has_ended else self._whole or result
+        seen = f"{whole.seen} steps or more" if whole.seen else "no step"
+        self._no_trials = _failed(result) or f"{over}{seen} in {whole.seconds:.0f} s"
+        self._remarks.append(f"Nothing could be timed: {self._no_trials}.")
+        return True
 
     def _asked(self) -> tuple[str, ...]:
         """Those that need runs of their own, which the first run may spare them."""
@@ -290,7 +323,7 @@ class Trials:
             # What promises most is tried even if nothing is left for others.
             left_s = self._left_s if any(other.on_runs for other in group) else self._all_left_s
             if not self._plain or left_s < 1.1 * self._longest_s():
-                each.why = NO_TIME
+                each.why = self._no_trials or NO_TIME
                 continue
             self._constant_run(each, times)
             if not self._is_promising(each):
@@ -325,12 +358,11 @@ class Trials:
 
     def _plain_run(self) -> None:
         self._request.tell("as it is")
-        result = self._run(RunPlan(asked=self._asked()), self._until_measured)
-        self._hear(result)
-        if not self._keep_plain(result):
-            self._remarks.append(
-                f"as it is: {_failed(result) or result.ended_by or 'no steps were seen'}"
-            )
+        for _ in range(2):
+            result = self._run(RunPlan(asked=self._asked()), self._until_measured)
+            self._hear(result)
+            if self._keep_plain(result) or self._cannot_time(result):
+                break
 
     def _keep_plain(self, result: ProgramResult) -> bool:
         """Takes it as a run of the program as it is, if its steps were timed."""
@@ -362,7 +394,8 @@ class Trials:
             times.setdefault(name, []).append(step_ns)
             each.on_runs = each.on_ns = times[name]
             each.off_ns = self._plain_ns(each)
-            each.ready_s = result.first_block_s
+            if len(each.on_runs) == 1 and result.steps is not None:
+                each.ready_s, each.first_step = result.first_block_s, result.steps.first
             if self._plain and result.steps is not None and self._plain[0].steps is not None:
                 each.same = _same(self._plain[0], result, each.candidate.cure.result)
 
@@ -437,13 +470,17 @@ class Trials:
     def _run(self, plan: RunPlan, until: Callable[[RunInFolder, float], str]) -> ProgramResult:
         self._runs += 1
         stalls = _Stall()
+        if self._is_brief:
+            plan = plan._replace(warm_s=BRIEF_WARM_S, block_s=BRIEF_BLOCK_S)
 
         def over(run: RunInFolder, seconds: float) -> str:
             if self._all_left_s <= 0:
                 return "the budget is spent"
             return until(run, seconds) or stalls.look(run, seconds)
 
-        return run_once(self._request.command, plan, over, folder=self._request.folder)
+        result = run_once(self._request.command, plan, over, folder=self._request.folder)
+        self._whole = result if result.has_ended else self._whole
+        return result
 
     def _until_measured(self, run: RunInFolder, _seconds: float) -> str:
         has_pauses = any(map(_is_of_pauses, self._measured))
@@ -465,7 +502,7 @@ class Trials:
         candidate = each.candidate
         verdict = self._verdict(each)
         if verdict == "not tried" and not each.why:
-            each.why = "the program ended, or the budget, before there were enough pairs"
+            each.why = self._no_trials or self._too_few(each)
         forecast = candidate.forecast
         trial = Trial(
             cure=candidate.name,
@@ -478,16 +515,35 @@ class Trials:
             same=each.same.text if each.same.kind != "unknown" else "",
             ready_s=each.ready_s,
             change=candidate.cure.change,
-            why=sanitize(each.why or each.note, 300),
+            why=sanitize("; ".join(filter(None, (each.why or each.note, self._ready(each)))), 300),
             forecast_low=forecast.low if forecast is not None else None,
             forecast_high=forecast.high if forecast is not None else None,
         )
         return with_gain(trial, each.gain)
 
+    def _ready(self, each: _Measured) -> str:
+        """From when on its steps are as fast, where compiling or tuning takes longer than the
+        program's own start does."""
+        plain_s = min((run.first_block_s or 0.0 for run in self._plain), default=0.0)
+        if each.ready_s is None or each.gain is None or each.ready_s < plain_s + READY_S:
+            return ""
+        step = f"from step {each.first_step} on, " if each.first_step else ""
+        return f"{step}{each.ready_s:.0f} s after its start ({plain_s:.0f} s without it)"
+
+    def _too_few(self, each: _Measured) -> str:
+        why = "the program ended" if self._whole is not None else "its time was over"
+        if each.candidate.cure.in_one_run:
+            why += f" after {len(each.ratios)} of the {LOOKS[0]} pairs that it takes"
+        self._short.setdefault(why, []).append(each.candidate.name)
+        return why
+
     def _outcome(self) -> Outcome:
         request = self._request
         offs = [ns for each in self._measured for ns in each.off_ns]
         plain = [ns for result in self._plain if (ns := _run_step_ns(result)) is not None]
+        trials = tuple(map(self._trial, self._measured))
+        for why, (first, *others) in self._short.items():
+            self._remarks.append(f"{first}{f' and {len(others)} more' if others else ''}: {why}")
         return Outcome(
             command=tuple(sanitize(word) for word in masked_words(request.command)),
             folder=sanitize(str(request.folder or os.getcwd()), 1000),
@@ -497,7 +553,7 @@ class Trials:
             headline=request.diagnosis.headline,
             step_source=self._source,
             step_ns=median(plain or offs) if plain or offs else None,
-            trials=tuple(self._trial(each) for each in self._measured),
+            trials=trials,
             together=self._together,
             runs=self._runs,
             seconds=time.monotonic() - self._began_s,

@@ -21,7 +21,7 @@ def test_equal_losses_are_the_same() -> None:
 def test_rounding_is_told_from_another_result_by_the_class() -> None:
     near = [value * (1 + 3e-3 * (n > 20)) for n, value in enumerate(FALLING)]
     assert of_runs(FALLING, near, ROUNDING).kind == "rounding"
-    assert of_runs(FALLING, near, ROUNDING).text == "differs by 0.3 %"
+    assert of_runs(FALLING, near, ROUNDING).text == "differs by 0.3 %, as rounding does"
     assert of_runs(FALLING, near, EXACT).kind == "other"
     far = [value * (1 + 0.2 * (n > 20)) for n, value in enumerate(FALLING)]
     assert of_runs(FALLING, far, ROUNDING, alike_until=20).kind == "other"

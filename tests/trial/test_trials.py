@@ -206,13 +206,34 @@ def test_what_is_done_again_and_again_is_the_step_where_nothing_marks_one(
     assert min(steps.ratios(cure)) > 2.0
 
 
-def test_a_program_without_steps_is_told_from_one_with() -> None:
+FEW = """
+import os
+from tqdm import tqdm
+
+def steps(count):
+    for _ in tqdm(range(count)):
+        pass
+
+steps({before})
+if not os.fork():
+    steps(40)
+    os._exit(0)
+os.wait()
+"""
+
+
+@pytest.mark.parametrize(("before", "seen"), [(9, 8), (0, 32)])
+def test_the_steps_of_a_program_that_ends_too_soon_are_counted(before: int, seen: int) -> None:
+    """Those of a fork where its parent has none, which waits for it."""
+    pytest.importorskip("tqdm")
+
     def until(_run: RunInFolder, seconds: float) -> str:
         return "too long" if seconds > 60 else ""
 
-    result = run_once((sys.executable, "-c", "print('done')"), RunPlan(), until)
+    result = run_once((sys.executable, "-c", FEW.format(before=before)), RunPlan(), until)
     assert result.steps is None
-    assert (result.ended_by, result.failure) == ("", "")
+    assert result.has_ended
+    assert (result.seen, result.failure) == (seen, "")
 
 
 # --- the command

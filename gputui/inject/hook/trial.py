@@ -10,6 +10,7 @@ is.
 Written to the run's private folder as lines of JSON, `trial-PID` (0600, at most MOST_BYTES), read
 by gputui.trial.runs:
 
+    {"seen": marks of a site, "source": source}          at its first mark, the second, 4th, 8th ...
     {"site": name, "source": source, "steps": of a block, "first": losses before it}   first
     {"switch": cure}                                                    when one goes on
     {"pair": n, "cure": name, "on": bool, "ns": time, "steps": n, "first": ordinal}    a block
@@ -289,6 +290,12 @@ class TrialInProgram:
         self._leads = rank == "0" and ranks != "1"
         self._start: dict[str, Any] | None = None
 
+    def forked(self) -> None:
+        """In a fork of the program: it is timed by itself where its steps are all in it, and left
+        alone where the program had some before."""
+        self._over = self._over or self.has_begun or self.has_marks
+        self._pid, self._file = os.getpid(), None
+
     # --- what step_marks.Marks takes
 
     def define(self, source: int, name: bytes, _begins: int) -> StepSite | None:
@@ -322,6 +329,9 @@ class TrialInProgram:
         if site is None or self._over:
             return
         site.count += 1
+        if not site.count & (site.count - 1) and self._site is None:
+            with self._guarded():
+                self._say({"seen": site.count, "source": site.source})
         if site is self._site:
             if site.count < self._until:
                 return
@@ -458,9 +468,6 @@ class TrialInProgram:
         block = self._block
         self._wait_for_gpu()
         now_ns = time.perf_counter_ns()
-        if os.getpid() != self._pid:
-            self._over = True  # a fork of the program, which is not timed
-            return
         if block is not None and block.pair is not None:
             self._say(
                 {"pair": block.pair, "cure": block.cure, "on": block.on, "steps": block.steps,
@@ -519,7 +526,8 @@ class TrialInProgram:
 
     def _end(self, why: str) -> None:
         if self._cures is not None:
-            for name in (*self._plan.cures, *self._plan.held):
+            # Those that are held stay: what an ablation has spoilt is not saved at the end either.
+            for name in self._plan.cures:
                 self._cures.switch(name, False)
         with contextlib.suppress(Exception):
             self._say({"over": why[:500]})
@@ -565,6 +573,7 @@ def begin(text: str, cures: Any, sources: Any) -> TrialInProgram | None:
     if not folder or sys.version_info < (3, 8):
         return None
     trial = TrialInProgram(Plan(text), folder, cures, sources)
+    os.register_at_fork(after_in_child=trial.forked)
     if hasattr(sys, "monitoring"):
         _Functions(trial).start()
     return trial
