@@ -289,6 +289,8 @@ class AllocationEvents:
 
 def ns(time_us: Decimal | float | None, most_us: int = _LATEST_US) -> int:
     """A time of the trace in ns; whatever is no time becomes 0."""
+    if isinstance(time_us, Decimal) and time_us.is_nan():  # one of these cannot be compared
+        return 0
     if time_us is None or not 0 <= time_us <= most_us:
         return 0
     return int(time_us * 1000) if isinstance(time_us, Decimal) else int(_whole_ns(time_us))

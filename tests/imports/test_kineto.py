@@ -274,7 +274,9 @@ def test_events_that_are_none_are_skipped(tmp_path: Path) -> None:
     assert whole
 
 
-@pytest.mark.parametrize("number", ["1e999999999", "-5", "1e30", "99999999999999999999999"])
+@pytest.mark.parametrize(
+    "number", ["1e999999999", "-5", "1e30", "99999999999999999999999", '"NaN"', '"sNaN"']
+)
 @pytest.mark.parametrize("field", ["ts", "dur", "correlation", "bytes", "stream", "device"])
 def test_numbers_of_any_size_are_read(tmp_path: Path, field: str, number: str) -> None:
     trace = training()
