@@ -51,6 +51,25 @@ class GainForecast(NamedTuple):
 
 def forecast(analysis: Analysis, tree: TimeTree, leaf: Leaf, share: float) -> GainForecast:
     """What curing a leaf gains, of which `share` of the time, 0 to 1, is to blame."""
+    gain = _forecast(analysis, tree, leaf, share)
+    return gain._replace(gains=with_one_more(tree, gain.gains)) if tree.with_pauses else gain
+
+
+def with_one_more(tree: TimeTree, gains: tuple[Gain, ...]) -> tuple[Gain, ...]:
+    """Gains of what the pauses of a loop take, where a recording that begins and ends anywhere may
+    have seen one too few: of a checkpoint every 10 updates it had one in 24."""
+    each = tree.pauses / max(1, tree.devices)
+    if not each:
+        return gains
+    paused_ns = sum(ns for leaf, ns in tree.paused.items() if leaf is not Leaf.WAIT)
+    paused = paused_ns / (tree.wall_ns + (0 if tree.with_pauses else paused_ns))
+    return tuple(
+        Gain(gain.low, gain.high * (1.0 + min(1.0 - 1.0 / gain.high, paused) / each), gain.cure)
+        for gain in gains
+    )
+
+
+def _forecast(analysis: Analysis, tree: TimeTree, leaf: Leaf, share: float) -> GainForecast:
     step = _Step(analysis, tree)
     model = _MODELS.get(leaf)
     if leaf in _OF_CHECKS and checks_gradients(analysis):
@@ -104,7 +123,8 @@ def as_launched(
 
 def freed_at_one_line(analysis: Analysis, tree: TimeTree, share: float) -> tuple[Gain, ...]:
     """What goes with all that is at one line of the program, of several leaves."""
-    return _Step(analysis, tree).freed(share, share)
+    gains = _Step(analysis, tree).freed(share, share)
+    return with_one_more(tree, gains) if tree.with_pauses else gains
 
 
 SLOWER = 0.10

@@ -17,7 +17,7 @@ from gputui.report.explain.advice import is_of_plans
 from gputui.report.explain.analysis import Analysis, RunRule
 from gputui.report.explain.evidence import place_of, where
 from gputui.report.explain.finding import Finding, gain_of
-from gputui.report.explain.gains import OF_COMPILING, as_launched
+from gputui.report.explain.gains import OF_COMPILING, as_launched, with_one_more
 from gputui.report.explain.time_tree import TimeTree
 from gputui.report.explain.verdict import verdict
 from gputui.state.run import MarkedSteps
@@ -435,7 +435,7 @@ def compiles_between(analysis: Analysis) -> Iterator[Finding]:
         threshold=100 * COMPILES,
         source="lines of the compiler in the pauses of the loop",
         recoverable=share,
-        gains=gain_of(0.97 * least, 0.98 * idle),
+        gains=with_one_more(tree, gain_of(0.97 * least, 0.98 * idle)),
         evidence=tuple(filter(None, [where(analysis, Leaf.COMPILE)])),
         place=place_of(analysis, Leaf.COMPILE),
         leads=True,
