@@ -25,7 +25,7 @@ from textual.widgets.option_list import Option
 from gputui.model.units import size
 from gputui.render.formats import Format
 from gputui.report.tables.processes import OUTSIDE, ProcessRow
-from gputui.tui.shell.keys import keys_of
+from gputui.tui.shell.keys import Key, keys_of
 from gputui.tui.textual_internals import Resized
 from gputui.tui.widgets.canvas import Row
 from gputui.tui.widgets.line_view import role_style
@@ -450,7 +450,8 @@ _WITH_GROUPS = 100
 
 
 class Help(Dialog[str]):
-    """Every key; what is typed filters them, and Enter does what the chosen one does."""
+    """Every key, those of the view that is shown first; what is typed filters them, and Enter does
+    what the chosen one does."""
 
     is_read_only = True
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -458,9 +459,10 @@ class Help(Dialog[str]):
         Binding("up,down,pageup,pagedown", "to_keys", show=False),
     ]
 
-    def __init__(self, *, replays: bool) -> None:
+    def __init__(self, *, replays: bool, own: Sequence[Key]) -> None:
         super().__init__()
-        self._keys = keys_of(replays)
+        taken = {name for key in own for name in key.keys}
+        self._keys = [*own, *(key for key in keys_of(replays) if not taken.issuperset(key.keys))]
         self._table: DataTable[Text] = DataTable(show_header=False, cursor_type="row")
         self._none = Line("no key does that", classes="dim")
 

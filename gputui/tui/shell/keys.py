@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from textual.binding import Binding, BindingType
+from textual.widget import Widget
 
 from gputui.tui.shell.views import GROUPS
 
@@ -192,6 +193,15 @@ def keys_of(replays: bool) -> list[Key]:
         return list(KEYS)
     taken = {name for key in REPLAY_KEYS for name in key.keys}
     return [*(key for key in KEYS if not taken & set(key.keys)), *REPLAY_KEYS]
+
+
+def own_keys(widget: type[Widget]) -> list[Key]:
+    """The keys that a view alone has, which come before those of the screen."""
+    return [
+        Key((each.key,), each.key_display or each.key, f"focused.{each.action}", each.description,
+            "Here")
+        for each in widget.BINDINGS if isinstance(each, Binding)
+    ]  # fmt: skip
 
 
 _NAMES = {"Enter": "enter", "Esc": "escape", "Tab": "tab", "←": "left", "→": "right",

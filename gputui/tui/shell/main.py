@@ -16,7 +16,7 @@ from textual.widgets import ContentSwitcher, Static
 
 from gputui.tui.model import Model
 from gputui.tui.shell.commands import Commands
-from gputui.tui.shell.keys import bindings, is_key
+from gputui.tui.shell.keys import bindings, is_key, own_keys
 from gputui.tui.shell.views import GROUPS, TABS
 from gputui.tui.source import Playback
 from gputui.tui.threads import Called
@@ -500,7 +500,7 @@ class MainScreen(ViewKeys):
             if action is not None:
                 await self.run_action(action)
 
-        self.app.push_screen(Help(replays=self.replays), chosen)
+        self.app.push_screen(Help(replays=self.replays, own=own_keys(type(self.view))), chosen)
 
     # --- what the keys lead to
 

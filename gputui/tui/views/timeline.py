@@ -39,6 +39,7 @@ from gputui.tui.widgets.lanes import (
     LaneLine,
     LaneWindow,
     Operation,
+    moment_text,
 )
 from gputui.tui.widgets.run import no_run
 from gputui.tui.widgets.table import Move
@@ -72,8 +73,8 @@ class TimelineView(DraggedView):
         Binding("g", "gap", "next gap", show=False),
         Binding("L", "longest", "the longest kernel in sight, then the next one", show=False),
         Binding("l", "launch", "from a launch to its kernel, and back", show=False),
-        Binding("left_square_bracket", "measure(0)", "measure from here", show=False),
-        Binding("right_square_bracket", "measure(1)", "measure to here", show=False),
+        Binding("left_square_bracket", "measure(0)", "measure from here", False, "["),
+        Binding("right_square_bracket", "measure(1)", "measure to here", False, "]"),
     ]
     HINTS: ClassVar[tuple[tuple[str, str, str], ...]] = (
         ("g", "next gap", "focused.gap"),
@@ -254,7 +255,9 @@ class TimelineView(DraggedView):
 
     def _title(self, run: Run, lanes: TracedLanes, width: int) -> Row:
         length = duration(self._high - self._low)
-        window = f"{duration(self._low)} to {duration(self._high)}: {length}"
+        tenth_ns = (self._high - self._low) / 10
+        low, high = (moment_text(end, tenth_ns) for end in (self._low, self._high))
+        window = f"{low} to {high}: {length}" if width >= _WIDE else f"{length} from {low} on"
         note = f"{count(lanes.left_out)} records left out" if lanes.left_out else ""
         if self._step is None:
             share = percent(100 * (self._high - self._low) / max(1, lanes.end_ns))
@@ -316,7 +319,8 @@ class TimelineView(DraggedView):
         start, end = int(lane.spans.starts[row]), int(lane.spans.ends[row])
         name = lanes.names[int(lane.names[row])]
         usual, times = lanes.usual_ns(lane, row)
-        facts = [f"{duration(end - start)}, from {duration(start)} on"]
+        since = moment_text(start, (window.high_ns - window.low_ns) / self._cells)
+        facts = [f"{duration(end - start)}, from {since} on"]
         facts.append(f"one of {count(times)}, usually {duration(usual)}" if times > 1 else "once")
         node = run.ranges.get(int(lane.ranges[row]))
         if node is not None and lane.kind is not LaneKind.RANGES:

@@ -4,6 +4,7 @@ they have room, and why a device idled.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby, pairwise
@@ -81,6 +82,19 @@ class LaneLine(NamedTuple):
         )  # fmt: skip
 
 
+_UNITS = ((1e9, "s"), (1e6, "ms"), (1e3, "µs"), (1.0, "ns"))
+_MINUTES_NS = 60e9
+
+
+def moment_text(ns: float, step_ns: float) -> str:
+    """A moment, so precisely that the one `step_ns` later reads otherwise."""
+    if step_ns >= _MINUTES_NS or ns < 1:
+        return duration(ns)
+    unit_ns, name = next(unit for unit in _UNITS if ns >= unit[0])
+    digits = max(0, math.ceil(math.log10(unit_ns / max(1.0, step_ns))))
+    return f"{ns / unit_ns:.{digits}f} {name}"
+
+
 @dataclass
 class LaneWindow:
     """Lanes between two moments, in ns as `TracedLanes` counts them, in so many cells."""
@@ -109,7 +123,8 @@ class LaneWindow:
         line = [" "] * self.cells
         ticks = max(1, self.cells // 18)
         for tick in range(ticks):
-            text = f"┊{duration(self.low_ns + (self.high_ns - self.low_ns) * tick / ticks)}"
+            step_ns = (self.high_ns - self.low_ns) / ticks
+            text = f"┊{moment_text(self.low_ns + step_ns * tick, step_ns)}"
             first = self.cells * tick // ticks
             line[first : first + len(text)] = text
         for moment, mark in zip(measured, "[]", strict=True):
