@@ -80,8 +80,7 @@ def run_try(options: argparse.Namespace) -> int:
 def _try(options: argparse.Namespace, command: Sequence[str], folder: Path | None) -> int:
     from gputui.base import JournalError
     from gputui.store import trial_path
-    from gputui.trial import calibration
-    from gputui.trial.outcome import answer_lines, encode, write_beside
+    from gputui.trial.outcome import answer_lines, encode, keep_forecasts, write_beside
     from gputui.trial.planning import named, plan
     from gputui.trial.trials import Request, Trials
 
@@ -114,7 +113,7 @@ def _try(options: argparse.Namespace, command: Sequence[str], folder: Path | Non
         print("\n".join(answer_lines(outcome, columns(sys.stdout))))
     sys.stdout.flush()
     try:
-        calibration.keep(outcome)
+        keep_forecasts(outcome)
         if diagnosis.recording is not None:
             path = trial_path(diagnosis.recording)
             write_beside(outcome, path)
@@ -291,7 +290,7 @@ def _print_list(as_json: bool) -> None:
 
 def _print_calibration(as_json: bool) -> None:
     from gputui.render.text_tables import to_json, to_text
-    from gputui.trial import calibration
+    from gputui.trial.outcome import calibration_table
 
-    table = calibration.table()
+    table = calibration_table()
     sys.stdout.write(to_json(table) if as_json else to_text(table, columns(sys.stdout)))

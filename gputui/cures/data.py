@@ -1,16 +1,14 @@
-"""Data on its way to the GPU and back: loaders, copies, and values that are read."""
+"""Data on its way to the GPU: loaders, copies, and what is computed on the CPU."""
 
 from __future__ import annotations
 
 import functools
 import os
 import re
-import sys
 import threading
 from typing import TYPE_CHECKING, Any
 
-from . import ANY, BOUND, EXACT, ROUNDING, CannotApply, Cure
-from .changing import combined, instances, replaced
+from . import ANY, EXACT, ROUNDING, CannotApply, Cure, combined, instances, replaced
 
 if TYPE_CHECKING:
     from . import Undo
@@ -83,29 +81,6 @@ def _may_have_more(data: Any, dataset: Any, given: int) -> bool:
         return True
     iterate = getattr(type(dataset).__iter__, "__code__", None)
     return "get_worker_info" in getattr(iterate, "co_names", ())
-
-
-class RepeatBatch(Cure):
-    """Ablation: a DataLoader gives its last batch again."""
-
-    name = "repeat_batch"
-    title = "the loader gives its last batch again"
-    answers = ("idle.input",)
-    result = BOUND
-    change = "cheaper loading: read whole batches, decode beforehand, more workers"
-    library = "torch.utils.data.dataloader"
-
-    def apply(self, loaders: Any) -> Undo:
-        iterator = loaders._BaseDataLoaderIter
-        following = iterator.__next__
-
-        @functools.wraps(following)
-        def again(self: Any) -> Any:
-            if not hasattr(self, "_gputui_batch"):
-                self._gputui_batch = following(self)
-            return self._gputui_batch
-
-        return replaced((iterator, "__next__", again))
 
 
 LEAST_BYTES = 1 << 16
@@ -329,72 +304,3 @@ class AveragesOnGpu(Cure):
                     undos.append(functools.partial(setattr, each, name, vars(each)[name]))
                     setattr(each, name, value)
         return combined(*undos)
-
-
-class KeepCopies(Cure):
-    """Ablation: a copy from one device to another gives what was copied last at its line."""
-
-    name = "keep_copies"
-    title = "what is copied to the GPU is what was copied there last"
-    answers = ("busy.copy_pageable", "busy.copy_pinned", "slow_link")
-    result = BOUND
-    change = "copy less, smaller types, or ahead of its use on another stream"
-
-    def apply(self, torch: Any) -> Undo:
-        copies: dict[Any, Any] = {}
-
-        def kept(move: Any) -> Any:
-            @functools.wraps(move)
-            def moved(self: Any, *args: Any, **kwargs: Any) -> Any:
-                frame = sys._getframe(1)
-                key = frame.f_code, frame.f_lasti, self.shape, self.dtype
-                if self.device.type == "cpu" and key in copies:
-                    return copies[key]
-                made = move(self, *args, **kwargs)
-                if made.device.type != self.device.type == "cpu" and len(copies) < MOST_LINES:
-                    copies[key] = made
-                return made
-
-            return moved
-
-        return replaced(
-            *((torch.Tensor, name, kept(getattr(torch.Tensor, name))) for name in ("to", "cuda"))
-        )
-
-
-READS = ("item", "cpu", "tolist", "__float__", "__int__", "__bool__")
-MOST_LINES = 1000
-"""Lines whose values are kept."""
-
-
-class LastValues(Cure):
-    """Ablation: .item(), .cpu(), .tolist() and the like of what is on the GPU give the last value
-    that was read at the line."""
-
-    name = "last_values"
-    title = "values read from the GPU are those read last at the line"
-    answers = ("idle.sync", "busy.copy_pageable")
-    result = BOUND
-    change = "keep values on the GPU, read them every N steps"
-    advice = r"\.item\(\)"
-
-    def apply(self, torch: Any) -> Undo:
-        return combined(*(_of_last(torch.Tensor, name) for name in READS))
-
-
-def _of_last(tensor: Any, name: str) -> Undo:
-    read = getattr(tensor, name)
-    values: dict[Any, Any] = {}
-
-    @functools.wraps(read)
-    def last(self: Any, *args: Any, **kwargs: Any) -> Any:
-        frame = sys._getframe(1)
-        key = frame.f_code, frame.f_lasti, self.shape
-        if key in values:
-            return values[key]
-        value = read(self, *args, **kwargs)
-        if len(values) < MOST_LINES:
-            values[key] = value
-        return value
-
-    return replaced((tensor, name, last))

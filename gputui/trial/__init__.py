@@ -2,7 +2,6 @@
 outside, and what each brings.
 
 `planning` chooses them, `runs` starts the program with them and reads what it says of its steps,
-`statistics` what that proves, `sameness` whether the results stayed the same, and `outcome` is the
-answer. `trials` does all of it in turn. What runs in the program is in gputui/cures and
-gputui/inject/hook/trial.py.
+`proof` what that proves and whether results stayed the same, and `outcome` is the answer. `trials`
+does all of it in turn. What runs in the program is in gputui/cures and gputui/inject/hook/trial.py.
 """

@@ -16,7 +16,7 @@ from gputui.base import WRONG_USAGE, GputuiError, did_you_mean
 from gputui.collect.live import Live, LiveOptions
 from gputui.collect.traced_run import RunRequest
 from gputui.cures import ANY, BOUND, DIFFERENT, EXACT, ROUNDING, Cure, answering, cures
-from gputui.cures.program import Skip
+from gputui.cures.ablations import Skip
 from gputui.model import units
 from gputui.model.leaves import Leaf
 from gputui.report.explain import Analysis, Finding, conclusion, findings
@@ -34,8 +34,8 @@ STEADY_S = 6.0
 """A verdict holds where it was the same for so long of steady steps."""
 
 LOADING_S = 60.0
-"""Until the first steps at most, where the limit is shorter: models are loaded meanwhile, and
-without steps there is no verdict."""
+"""Until the first steps at most, or twice the limit, where that is shorter: models are loaded
+meanwhile, and without steps there is no verdict."""
 
 
 class Diagnosis(NamedTuple):
@@ -140,7 +140,7 @@ def _watch(live: Live, session: Session, limit_s: float, tell: Callable[[str], N
     while live.has_run:
         seconds = time.monotonic() - began_s
         # A program that loads long has no steps until then.
-        if seconds > (max(limit_s, LOADING_S) if is_loading else limit_s):
+        if seconds > (max(limit_s, min(LOADING_S, 2.0 * limit_s)) if is_loading else limit_s):
             return
         time.sleep(LOOK_S)
         session.apply(live.hub.drain())

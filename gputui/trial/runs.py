@@ -18,6 +18,7 @@ from collections import defaultdict, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from statistics import median
 from types import FrameType
 from typing import Annotated, NamedTuple
 
@@ -380,6 +381,64 @@ def run_once(
             tuple(lines),
             max((steps.seen for steps in reader.processes.values()), default=0),
         )
+
+
+# When a run is over, and what a step of it took.
+
+STALL_S = 60.0
+"""Without a block for so long, and for STALL_BLOCKS times as long as blocks took, a run has
+stopped: an ablation may have taken away what its steps wait for."""
+STALL_BLOCKS = 30
+
+WARM_S = 180.0
+"""Until the first block at most: models are loaded and compiled meanwhile."""
+
+MEASURED_S = 4.0
+MEASURED_BLOCKS = 12
+"""How long a run of its own is timed, at least,"""
+WITH_PAUSES_S = 12.0
+"""or where the program pauses between steps."""
+
+
+class Stall:
+    """Says when a run makes no steps any more."""
+
+    def __init__(self) -> None:
+        self._blocks = 0
+        self._at_s = 0.0
+        self._longest_s = 0.0
+
+    def look(self, run: RunInFolder, seconds: float) -> str:
+        """Why it is over, after so many seconds; empty while its steps go on."""
+        blocks = len(run.reader.steps.blocks) if run.reader.steps is not None else 0
+        if blocks != self._blocks:
+            if self._blocks:
+                self._longest_s = max(self._longest_s, seconds - self._at_s)
+            self._blocks, self._at_s = blocks, seconds
+        limit_s = max(STALL_S, STALL_BLOCKS * self._longest_s) if blocks else WARM_S
+        return f"no step in {limit_s:.0f} s" if seconds - self._at_s > limit_s else ""
+
+
+def is_measured(run: RunInFolder, least_s: float) -> str:
+    """Why a run of its own is over, once it was timed for so long; else empty."""
+    steps = run.reader.steps
+    if steps is None:
+        return ""
+    timed_s = sum(block.ns for block in steps.blocks) / 1e9
+    if len(steps.blocks) >= MEASURED_BLOCKS and timed_s >= least_s:
+        return "it was timed"
+    return steps.over
+
+
+def run_step_ns(result: ProgramResult, *, with_pauses: bool = False) -> float | None:
+    """A step of a run that was timed: of its second half, when what is tuned and prefetched is
+    steady; with pauses the mean of all of it."""
+    if result.steps is None or len(result.steps.blocks) < 2 or result.failure:
+        return None
+    blocks = result.steps.blocks
+    if with_pauses:
+        return sum(block.ns for block in blocks) / sum(block.steps for block in blocks)
+    return median(block.step_ns for block in blocks[len(blocks) // 2 :])
 
 
 def in_folder(command: Sequence[str], folder: Path | None) -> tuple[str, ...]:

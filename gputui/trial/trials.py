@@ -14,34 +14,37 @@ from typing import NamedTuple
 
 from gputui.base.sanitize import masked_words, sanitize
 from gputui.cures import ANY, BOUND
-from gputui.cures.program import NoSaves
-from gputui.trial import sameness
+from gputui.cures.ablations import NoSaves
 from gputui.trial.outcome import Outcome, Trial, Verdict, Way, with_gain
 from gputui.trial.planning import Candidate, Diagnosis
-from gputui.trial.runs import ProgramResult, RunInFolder, RunPlan, Steps, run_once
-from gputui.trial.sameness import Sameness
-from gputui.trial.statistics import (
+from gputui.trial.proof import (
+    EARLY_PAIRS,
     LEAST_GAIN,
     LOOKS,
+    UNKNOWN,
     MeasuredGain,
-    block_step_ns,
+    Sameness,
     gain_of_pairs,
     gain_of_runs,
+    is_hopeless,
+    is_near,
+    sameness_of_prints,
+    sameness_of_runs,
+    sameness_within_a_run,
+    show_nothing,
 )
-
-STALL_S = 60.0
-"""Without a block for so long, and for STALL_BLOCKS times as long as blocks took, a run has
-stopped: an ablation may have taken away what its steps wait for."""
-STALL_BLOCKS = 30
-
-WARM_S = 180.0
-"""Until the first timed step at most: models are loaded and compiled meanwhile."""
-
-MEASURED_S = 4.0
-MEASURED_BLOCKS = 12
-"""How long a run of its own is timed, at least,"""
-WITH_PAUSES_S = 12.0
-"""or where the program pauses between steps."""
+from gputui.trial.runs import (
+    MEASURED_S,
+    WITH_PAUSES_S,
+    ProgramResult,
+    RunInFolder,
+    RunPlan,
+    Stall,
+    Steps,
+    is_measured,
+    run_once,
+    run_step_ns,
+)
 
 ROUNDS = 3
 """How often the phases are gone through, each time with what is left of the budget."""
@@ -69,15 +72,6 @@ READY_S = 3.0
 PROVEN = 1.5
 """The weight of the proof of all gains together where the budget is divided: see `run`."""
 
-HOPELESS_PAIRS = 8
-"""Pairs after which a cure that shows no gain gets no more of them,"""
-EARLY_PAIRS = 3
-"""or where none of so many shows any: each is worth a second of somebody's budget."""
-
-NEAR = 1.1
-"""A gain in the middle of a few pairs from which they are continued beyond their part of the
-budget, until there are enough."""
-
 
 class Request(NamedTuple):
     """What to try, and for how long in all."""
@@ -103,7 +97,7 @@ class _Measured:
     on_ns: list[float] = field(default_factory=list)
     on_runs: list[float] = field(default_factory=list)
     gain: MeasuredGain | None = None
-    same: Sameness = sameness.UNKNOWN
+    same: Sameness = UNKNOWN
     way: Way = ""
     why: str = ""
     failed: bool = False
@@ -290,10 +284,10 @@ class Trials:
             each.off_ns += steps.step_times(name, False)
             each.on_ns += steps.step_times(name, True)
             each.gain = gain_of_pairs(each.ratios, len(group))
-            if each.gain is None and _show_nothing(each.ratios):
+            if each.gain is None and show_nothing(each.ratios):
                 each.why = f"none of {len(each.ratios)} pairs showed a gain"
             if each.candidate.cure.result != BOUND:
-                each.same = sameness.within_a_run(steps, name, each.candidate.cure.result)
+                each.same = sameness_within_a_run(steps, name, each.candidate.cure.result)
 
     def _blame(self, group: list[_Measured], result: ProgramResult, why: str) -> None:
         """The cure that was on last is not tried again."""
@@ -366,7 +360,7 @@ class Trials:
 
     def _keep_plain(self, result: ProgramResult) -> bool:
         """Takes it as a run of the program as it is, if its steps were timed."""
-        step_ns = _run_step_ns(result)
+        step_ns = run_step_ns(result)
         if step_ns is None:
             return False
         self._times[""].append(step_ns)
@@ -380,7 +374,7 @@ class Trials:
         self._request.tell(f"with {name}")
         result = self._run(RunPlan(constant=(name,)), self._until_measured)
         each.way = "a run each"
-        step_ns = _run_step_ns(result, with_pauses=_is_of_pauses(each))
+        step_ns = run_step_ns(result, with_pauses=_is_of_pauses(each))
         if name in result.not_applied:
             each.why = result.not_applied[name]
         elif name not in result.applied:
@@ -401,7 +395,7 @@ class Trials:
 
     def _plain_ns(self, each: _Measured) -> list[float]:
         """A step of each run of the program as it is, to compare with those of a cure."""
-        runs = (_run_step_ns(run, with_pauses=_is_of_pauses(each)) for run in self._plain)
+        runs = (run_step_ns(run, with_pauses=_is_of_pauses(each)) for run in self._plain)
         return [ns for ns in runs if ns is not None]
 
     def _longest_s(self) -> float:
@@ -429,7 +423,7 @@ class Trials:
         names = (*held, *constant)
         self._request.tell(f"together: {', '.join(names)}")
         result = self._run(RunPlan(held=held, constant=constant), self._until_measured)
-        step_ns = _run_step_ns(result)
+        step_ns = run_step_ns(result)
         reference = self._plain[0].steps
         if step_ns is None or result.steps is None or reference is None or not times[""]:
             self._remarks.append(f"together: {result.failure or result.ended_by or 'no steps'}")
@@ -447,7 +441,7 @@ class Trials:
         together.append(step_ns)
         if self._left_s > 1.2 * self._longest_s():
             again = self._run(RunPlan(held=held, constant=constant), self._until_measured)
-            together += filter(None, [_run_step_ns(again)])
+            together += filter(None, [run_step_ns(again)])
         if len(times[""]) < 2 and self._left_s > 1.2 * self._longest_s():
             self._plain_run()
         others = [times[name] for name in times if name not in ("", "all")]
@@ -469,7 +463,7 @@ class Trials:
 
     def _run(self, plan: RunPlan, until: Callable[[RunInFolder, float], str]) -> ProgramResult:
         self._runs += 1
-        stalls = _Stall()
+        stalls = Stall()
         if self._is_brief:
             plan = plan._replace(warm_s=BRIEF_WARM_S, block_s=BRIEF_BLOCK_S)
 
@@ -484,14 +478,14 @@ class Trials:
 
     def _until_measured(self, run: RunInFolder, _seconds: float) -> str:
         has_pauses = any(map(_is_of_pauses, self._measured))
-        return _is_measured(run, WITH_PAUSES_S if has_pauses else MEASURED_S)
+        return is_measured(run, WITH_PAUSES_S if has_pauses else MEASURED_S)
 
     # --- the outcome
 
     def _verdict(self, each: _Measured) -> Verdict:
         gain = each.gain
         if gain is None or each.failed:
-            return "nothing" if _show_nothing(each.ratios) and not each.failed else "not tried"
+            return "nothing" if show_nothing(each.ratios) and not each.failed else "not tried"
         if each.candidate.cure.result == BOUND:
             return "bound" if gain.is_claimed else _undecided(gain)
         if gain.is_claimed:
@@ -512,6 +506,7 @@ class Trials:
             off_ns=median(each.off_ns) if each.off_ns else None,
             on_ns=median(each.on_ns) if each.on_ns else None,
             way=each.way if verdict != "not tried" else "",
+            pairs=len(each.ratios),
             same=each.same.text if each.same.kind != "unknown" else "",
             ready_s=each.ready_s,
             change=candidate.cure.change,
@@ -531,16 +526,19 @@ class Trials:
         return f"{step}{each.ready_s:.0f} s after its start ({plain_s:.0f} s without it)"
 
     def _too_few(self, each: _Measured) -> str:
-        why = "the program ended" if self._whole is not None else "its time was over"
-        if each.candidate.cure.in_one_run:
-            why += f" after {len(each.ratios)} of the {LOOKS[0]} pairs that it takes"
+        over = "the program ended" if self._whole is not None else "its time was over (--budget)"
+        if not each.candidate.cure.in_one_run:
+            return over
+        why = f"{over} after {len(each.ratios)} of the {LOOKS[0]} pairs that it takes"
+        if len(each.ratios) >= EARLY_PAIRS:
+            why += f": {median(each.ratios):.2f}× in the middle of them, not proven"
         self._short.setdefault(why, []).append(each.candidate.name)
         return why
 
     def _outcome(self) -> Outcome:
         request = self._request
         offs = [ns for each in self._measured for ns in each.off_ns]
-        plain = [ns for result in self._plain if (ns := _run_step_ns(result)) is not None]
+        plain = [ns for result in self._plain if (ns := run_step_ns(result)) is not None]
         trials = tuple(map(self._trial, self._measured))
         for why, (first, *others) in self._short.items():
             self._remarks.append(f"{first}{f' and {len(others)} more' if others else ''}: {why}")
@@ -579,17 +577,17 @@ class _Alternation:
             return ""  # loading takes what it takes
         self._began_s = self._began_s or seconds
         if seconds - self._began_s > self._limit_s and not any(
-            _is_near(self._before[name] + steps.ratios(name)) for name in self._kept
+            is_near(self._before[name] + steps.ratios(name)) for name in self._kept
         ):
             return PART_SPENT
         if steps.over:
             return steps.over
         if all(name in run.reader.not_applied for name in self._before):
-            return _is_measured(run, MEASURED_S)
+            return is_measured(run, MEASURED_S)
         still = set()
         for name in self._before:
             gain = gain_of_pairs(self._before[name] + steps.ratios(name), self._cures)
-            over = (gain is not None and (gain.is_decided or _is_hopeless(gain))) or _show_nothing(
+            over = (gain is not None and (gain.is_decided or is_hopeless(gain))) or show_nothing(
                 self._before[name] + steps.ratios(name)
             )
             if name not in run.reader.not_applied and not over:
@@ -603,49 +601,6 @@ class _Alternation:
         return ""
 
 
-class _Stall:
-    """Says when a run makes no steps any more."""
-
-    def __init__(self) -> None:
-        self._blocks = 0
-        self._at_s = 0.0
-        self._longest_s = 0.0
-
-    def look(self, run: RunInFolder, seconds: float) -> str:
-        steps = run.reader.steps
-        if steps is None:
-            return f"no step in {WARM_S:.0f} s" if seconds > WARM_S else ""
-        if len(steps.blocks) != self._blocks:
-            if self._blocks:
-                self._longest_s = max(self._longest_s, seconds - self._at_s)
-            self._blocks, self._at_s = len(steps.blocks), seconds
-        limit_s = max(STALL_S, STALL_BLOCKS * self._longest_s)
-        if self._blocks and seconds - self._at_s > limit_s:
-            return f"no step in {limit_s:.0f} s"
-        return ""
-
-
-def _is_measured(run: RunInFolder, least_s: float) -> str:
-    steps = run.reader.steps
-    if steps is None:
-        return ""
-    timed_s = sum(block.ns for block in steps.blocks) / 1e9
-    if len(steps.blocks) >= MEASURED_BLOCKS and timed_s >= least_s:
-        return "it was timed"
-    return steps.over
-
-
-def _run_step_ns(result: ProgramResult, *, with_pauses: bool = False) -> float | None:
-    """A step of a run that was timed: of its second half, when what is tuned and prefetched is
-    steady; with pauses the mean of all of it."""
-    if result.steps is None or len(result.steps.blocks) < 2 or result.failure:
-        return None
-    blocks = result.steps.blocks
-    if with_pauses:
-        return sum(block.ns for block in blocks) / sum(block.steps for block in blocks)
-    return block_step_ns([block.step_ns for block in blocks[len(blocks) // 2 :]])
-
-
 def _is_of_pauses(each: _Measured) -> bool:
     """Whether it answers pauses between steps, of which the middle of all blocks shows nothing: its
     finding says so, or where it was named without one, what it is for at first."""
@@ -654,20 +609,7 @@ def _is_of_pauses(each: _Measured) -> bool:
 
 
 def _is_decided(each: _Measured) -> bool:
-    return each.gain is not None and (each.gain.is_decided or _is_hopeless(each.gain))
-
-
-def _is_hopeless(gain: MeasuredGain) -> bool:
-    return gain.pairs >= HOPELESS_PAIRS and gain.middle < LEAST_GAIN
-
-
-def _show_nothing(ratios: Sequence[float]) -> bool:
-    return len(ratios) >= EARLY_PAIRS and max(ratios) < LEAST_GAIN
-
-
-def _is_near(ratios: Sequence[float]) -> bool:
-    """Whether pairs that are too few yet show a gain."""
-    return 1 < len(ratios) < LOOKS[0] and median(ratios) > NEAR
+    return each.gain is not None and (each.gain.is_decided or is_hopeless(each.gain))
 
 
 def _undecided(gain: MeasuredGain) -> Verdict:
@@ -690,10 +632,10 @@ def _compatible(group: Sequence[_Measured]) -> tuple[str, ...]:
 def _same(reference: ProgramResult, tried: ProgramResult, result: str, alike: int = 0) -> Sameness:
     """By the losses of two runs, or by what they print where they have none."""
     if reference.steps is None or tried.steps is None:
-        return sameness.UNKNOWN
-    same = sameness.of_runs(reference.steps.losses, tried.steps.losses, result, alike)
+        return UNKNOWN
+    same = sameness_of_runs(reference.steps.losses, tried.steps.losses, result, alike)
     if same.kind == "unknown":
-        return sameness.of_prints(reference.lines, tried.lines, result)
+        return sameness_of_prints(reference.lines, tried.lines, result)
     return same
 
 

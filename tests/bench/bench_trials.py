@@ -22,8 +22,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
+from gputui.trial.proof import LOOKS, MeasuredGain, gain_of_pairs
 from gputui.trial.runs import ProgramResult, RunInFolder, RunPlan, run_once
-from gputui.trial.statistics import LOOKS, MeasuredGain, gain_of_pairs
 
 PROGRAM = """
 import statistics, sys, time, torch

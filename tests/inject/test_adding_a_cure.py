@@ -51,14 +51,15 @@ with tempfile.TemporaryDirectory() as folder:
 
 def test_a_cure_is_a_class_in_one_file(tmp_path: Path) -> None:
     """In the module of its family, with what that imports already."""
-    family = copy_package(tmp_path) / "cures" / "leftovers.py"
+    family = copy_package(tmp_path) / "cures" / "runtime.py"
     family.write_text(family.read_text(encoding="utf-8") + _CURE, encoding="utf-8")
     check_copy(tmp_path, _CHECK)
 
 
 def test_a_family_is_one_file(tmp_path: Path) -> None:
-    head = "from __future__ import annotations\n\nfrom . import EXACT, CannotApply, Cure\n"
-    head += "from .changing import replaced\n"
+    head = (
+        "from __future__ import annotations\n\nfrom . import EXACT, CannotApply, Cure, replaced\n"
+    )
     family = copy_package(tmp_path) / "cures" / "rows.py"
     family.write_text(head + _CURE, encoding="utf-8")
     check_copy(tmp_path, _CHECK)

@@ -15,8 +15,17 @@ from hypothesis import strategies as st
 from gputui.cures import BOUND, DIFFERENT, cures
 from gputui.model.leaves import CAUSES, LEAF_OF_KEY
 from gputui.report.explain.finding import Finding, Gain
-from gputui.trial import calibration
-from gputui.trial.outcome import MOST_LINES, Outcome, Trial, answer_lines, encode, write_beside
+from gputui.trial.outcome import (
+    MOST_LINES,
+    Outcome,
+    Trial,
+    answer_lines,
+    calibration_path,
+    calibration_table,
+    encode,
+    keep_forecasts,
+    write_beside,
+)
 from gputui.trial.planning import PlanError, named, plan
 from gputui.trial.runs import BlockReader
 from tests.schemas_for_tests import check
@@ -110,16 +119,16 @@ def test_it_is_kept_private_and_forecasts_are_counted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
-    assert calibration.table().rows == []
+    assert calibration_table().rows == []
     good = trial(1, cause="idle.launch", forecast_low=1.5, forecast_high=2.5)
     off = msgspec.structs.replace(good, gain=4.0, gain_low=3.9, gain_high=4.1)
-    calibration.keep(outcome(good, off, trial(2)))
-    assert stat.S_IMODE(os.stat(calibration.path()).st_mode) == 0o600
-    (row,) = calibration.table().rows
+    keep_forecasts(outcome(good, off, trial(2)))
+    assert stat.S_IMODE(os.stat(calibration_path()).st_mode) == 0o600
+    (row,) = calibration_table().rows
     assert (row.cause, row.cure, row.trials, row.within) == ("idle.launch", "cure1", 2, 1)
-    with calibration.path().open("a") as file:
+    with calibration_path().open("a") as file:
         file.write('no entry\n{"time": 1}\n')
-    assert calibration.table().rows == [row]
+    assert calibration_table().rows == [row]
     write_beside(outcome(good), tmp_path / "x.gputui-try.json")
     assert stat.S_IMODE(os.stat(tmp_path / "x.gputui-try.json").st_mode) == 0o600
 

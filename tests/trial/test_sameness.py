@@ -8,8 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gputui.cures import DIFFERENT, EXACT, ROUNDING
+from gputui.trial.proof import printed_values
+from gputui.trial.proof import sameness_of_prints as of_prints
+from gputui.trial.proof import sameness_of_runs as of_runs
+from gputui.trial.proof import sameness_within_a_run as within_a_run
 from gputui.trial.runs import Block, Steps
-from gputui.trial.sameness import of_prints, of_runs, printed_values, within_a_run
 
 FALLING = [2.0 * 0.99**n for n in range(100)]
 

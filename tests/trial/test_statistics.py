@@ -9,8 +9,8 @@ from collections.abc import Callable
 
 import pytest
 
-from gputui.trial import statistics
-from gputui.trial.statistics import (
+from gputui.trial import proof
+from gputui.trial.proof import (
     LOOKS,
     MeasuredGain,
     gain_of_pairs,
@@ -58,7 +58,7 @@ FAMILIES = [_normal, _noisy, _laplace, _interrupted]
 @pytest.fixture(autouse=True, scope="module")
 def quantiles_once() -> object:
     patch = pytest.MonkeyPatch()
-    patch.setattr(statistics, "student", functools.cache(statistics.student))
+    patch.setattr(proof, "student", functools.cache(proof.student))
     yield
     patch.undo()
 

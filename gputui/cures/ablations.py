@@ -1,5 +1,5 @@
-"""Ablations of what a program does itself: a function at a finding's line, what it saves, and what
-it writes for trackers."""
+"""Ablations: a function at a finding's line, a batch, a copy, a value that is read, other threads,
+and saves are taken away, to measure what each costs."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import inspect
 import os
 import stat
 import sys
+import threading
 import types
 import warnings
 from typing import TYPE_CHECKING, Any
 
-from . import ANY, BOUND, CannotApply, Cure
-from .changing import combined, idle, replaced
+from . import ANY, BOUND, CannotApply, Cure, combined, idle, replaced
 
 if TYPE_CHECKING:
     from . import Undo
@@ -153,7 +153,8 @@ class NoSaves(Cure):
     _saves = 0
 
     def apply(self, _torch: Any) -> Undo:
-        places, counted = [], {}
+        places: list[tuple[Any, str, Any]] = []
+        counted: dict[int, Any] = {}
         for module, *names in _SAVING:
             owner: Any = sys.modules.get(module)
             for name in names[:-1]:
@@ -239,3 +240,135 @@ class _FileWriter:
 
     def __getattr__(self, _name: str) -> Any:
         return idle
+
+
+class RepeatBatch(Cure):
+    """Ablation: a DataLoader gives its last batch again."""
+
+    name = "repeat_batch"
+    title = "the loader gives its last batch again"
+    answers = ("idle.input",)
+    result = BOUND
+    change = "cheaper loading: read whole batches, decode beforehand, more workers"
+    library = "torch.utils.data.dataloader"
+
+    def apply(self, loaders: Any) -> Undo:
+        iterator = loaders._BaseDataLoaderIter
+        following = iterator.__next__
+
+        @functools.wraps(following)
+        def again(self: Any) -> Any:
+            if not hasattr(self, "_gputui_batch"):
+                self._gputui_batch = following(self)
+            return self._gputui_batch
+
+        return replaced((iterator, "__next__", again))
+
+
+class KeepCopies(Cure):
+    """Ablation: a copy from one device to another gives what was copied last at its line."""
+
+    name = "keep_copies"
+    title = "what is copied to the GPU is what was copied there last"
+    answers = ("busy.copy_pageable", "busy.copy_pinned", "slow_link")
+    result = BOUND
+    change = "copy less, smaller types, or ahead of its use on another stream"
+
+    def apply(self, torch: Any) -> Undo:
+        copies: dict[Any, Any] = {}
+
+        def kept(move: Any) -> Any:
+            @functools.wraps(move)
+            def moved(self: Any, *args: Any, **kwargs: Any) -> Any:
+                frame = sys._getframe(1)
+                key = frame.f_code, frame.f_lasti, self.shape, self.dtype
+                if self.device.type == "cpu" and key in copies:
+                    return copies[key]
+                made = move(self, *args, **kwargs)
+                if made.device.type != self.device.type == "cpu" and len(copies) < MOST_LINES:
+                    copies[key] = made
+                return made
+
+            return moved
+
+        return replaced(
+            *((torch.Tensor, name, kept(getattr(torch.Tensor, name))) for name in ("to", "cuda"))
+        )
+
+
+READS = ("item", "cpu", "tolist", "__float__", "__int__", "__bool__")
+MOST_LINES = 1000
+"""Lines whose values are kept."""
+
+
+class LastValues(Cure):
+    """Ablation: .item(), .cpu(), .tolist() and the like of what is on the GPU give the last value
+    that was read at the line."""
+
+    name = "last_values"
+    title = "values read from the GPU are those read last at the line"
+    answers = ("idle.sync", "busy.copy_pageable")
+    result = BOUND
+    change = "keep values on the GPU, read them every N steps"
+    advice = r"\.item\(\)"
+
+    def apply(self, torch: Any) -> Undo:
+        return combined(*(_of_last(torch.Tensor, name) for name in READS))
+
+
+def _of_last(tensor: Any, name: str) -> Undo:
+    read = getattr(tensor, name)
+    values: dict[Any, Any] = {}
+
+    @functools.wraps(read)
+    def last(self: Any, *args: Any, **kwargs: Any) -> Any:
+        frame = sys._getframe(1)
+        key = frame.f_code, frame.f_lasti, self.shape
+        if key in values:
+            return values[key]
+        value = read(self, *args, **kwargs)
+        if len(values) < MOST_LINES:
+            values[key] = value
+        return value
+
+    return replaced((tensor, name, last))
+
+
+HELD_S = 1.0
+"""How long a thread is held at a call: one that the program waits for goes on after that."""
+
+_LOADING = os.path.join("torch", "utils", "data")
+
+
+class HoldThreads(Cure):
+    """Ablation: other threads of Python wait at their next call, which leaves the interpreter's
+    lock to the one that takes the steps. Those of loaders go on."""
+
+    name = "hold_threads"
+    title = "other Python threads wait"
+    answers = ("lock_held", "idle.wait")
+    result = BOUND
+    change = "another process instead of a thread, or a library that lets the lock go"
+    library = None
+
+    def apply(self, _library: object) -> Undo:
+        profile = getattr(threading, "setprofile_all_threads", None)
+        if profile is None:
+            raise CannotApply("threads can be held from Python 3.12 on")
+        own = threading.get_ident()
+        if all(thread.ident == own for thread in threading.enumerate()):
+            raise CannotApply("the program has no other Python thread")
+        released = threading.Event()
+
+        def hold(frame: Any, *_event: Any) -> None:
+            if threading.get_ident() != own and _LOADING not in frame.f_code.co_filename:
+                released.wait(HELD_S)
+
+        profile(hold)
+        sys.setprofile(None)
+
+        def undo() -> None:
+            profile(None)
+            released.set()
+
+        return undo

@@ -1,0 +1,447 @@
+"""What kernels compute with: precision and determinism, attention and what it keeps, convolutions'
+layout and algorithms."""
+
+from __future__ import annotations
+
+import functools
+import sys
+from typing import TYPE_CHECKING, Any
+
+from . import (
+    ANY,
+    DIFFERENT,
+    ROUNDING,
+    CannotApply,
+    Cure,
+    Redirected,
+    before_first_calls,
+    combined,
+    instances,
+    replaced,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from . import Undo
+
+FIRST_WITH_TF32 = (8, 0)
+"""Compute capability from which tensor cores take TF32: Ampere (CUDA C++ Programming Guide)."""
+
+
+class Tf32(Cure):
+    """TF32 for FP32 matrix products in PyTorch."""
+
+    name = "tf32"
+    title = "FP32 matrix products run as TF32 on tensor cores"
+    answers = ("busy.matmul_simt",)
+    result = ROUNDING
+    change = 'torch.set_float32_matmul_precision("high")'
+    forecast = "TF32"
+    advice = "set_float32_matmul_precision"
+
+    def apply(self, torch: Any) -> Undo:
+        # Asking for the capability initializes CUDA, after which a program may not fork its
+        # workers.
+        if torch.cuda.is_initialized() and torch.cuda.get_device_capability() < FIRST_WITH_TF32:
+            raise CannotApply("this GPU has no TF32")
+        precision, cudnn = torch.get_float32_matmul_precision(), torch.backends.cudnn
+        of_cudnn = cudnn.allow_tf32
+        if precision != "highest" and of_cudnn:
+            raise CannotApply(f"the precision of matrix products is {precision} already")
+        torch.set_float32_matmul_precision("high" if precision == "highest" else precision)
+        cudnn.allow_tf32 = True
+
+        def undo() -> None:
+            cudnn.allow_tf32 = of_cudnn
+            torch.set_float32_matmul_precision(precision)
+
+        return undo
+
+
+class Bf16Autocast(Cure):
+    """bf16 autocast of all that runs, as `with torch.autocast("cuda", torch.bfloat16)` around
+    it."""
+
+    name = "bf16_autocast"
+    title = "forward passes run in bf16 autocast"
+    answers = ("busy.matmul_simt", "attention_fp32", "busy.attention_unfused")
+    result = DIFFERENT
+    change = 'with torch.autocast("cuda", torch.bfloat16): around the forward pass and the loss'
+    forecast = "bf16"
+    advice = "autocast"
+
+    def apply(self, torch: Any) -> Undo:
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+        was_on, dtype = torch.is_autocast_enabled(device), torch.get_autocast_dtype(device)
+        torch.set_autocast_enabled(device, True)
+        torch.set_autocast_dtype(device, torch.bfloat16)
+        # Cast weights are kept until autocast ends, which a step of the optimizer makes stale.
+        optimizers = sys.modules["torch.optim.optimizer"]  # torch.optim deletes its attribute
+
+        def stepped(*_arguments: Any) -> None:
+            torch.clear_autocast_cache()
+
+        hook = optimizers.register_optimizer_step_post_hook(stepped)
+
+        def undo() -> None:
+            hook.remove()
+            torch.set_autocast_enabled(device, was_on)
+            torch.set_autocast_dtype(device, dtype)
+            torch.clear_autocast_cache()
+
+        return undo
+
+
+class JaxX64Off(Cure):
+    """FP32 in JAX although the program asks for FP64, which NumPy's arrays are then."""
+
+    name = "jax_x64_off"
+    title = "JAX computes in FP32, as it does unless jax_enable_x64 is on"
+    answers = ("busy.matmul_simt", "fp64", "slow_kernels")
+    result = ROUNDING
+    change = 'no jax.config.update("jax_enable_x64", True), no JAX_ENABLE_X64'
+    library = "jax"
+    in_one_run = False
+    forecast = "FP32"
+
+    def apply(self, jax: Any) -> Undo:
+        jax.config.update(_X64, False)
+        kind = type(jax.config)
+        update = kind.update
+
+        @functools.wraps(update)
+        def without(self: Any, name: str, value: Any) -> Any:
+            return None if name == _X64 else update(self, name, value)
+
+        return replaced((kind, "update", without))
+
+    def useless(self, jax: Any) -> str | None:
+        return None if jax.config.jax_enable_x64 else f"{_X64} is off"
+
+
+_X64 = "jax_enable_x64"
+
+
+class Float32(Cure):
+    """FP32 where numbers became FP64: an array of NumPy, a default, a model made double."""
+
+    name = "float32"
+    title = "tensors made of FP64 arrays, and models made double, are FP32"
+    answers = (ANY, "fp64")
+    result = ROUNDING
+    change = "array.astype(numpy.float32), or torch.as_tensor(array, dtype=torch.float32)"
+    in_one_run = False
+    forecast = None
+
+    def apply(self, torch: Any) -> Undo:
+        def single(function: Any) -> Any:
+            @functools.wraps(function)
+            def called(*args: Any, **kwargs: Any) -> Any:
+                made = function(*args, **kwargs)
+                is_wanted = kwargs.get("dtype") is not None
+                return made.float() if made.dtype is torch.float64 and not is_wanted else made
+
+            return called
+
+        names = ("from_numpy", "as_tensor", "tensor")
+        default, module = torch.set_default_dtype, torch.nn.Module
+
+        @functools.wraps(default)
+        def set_default_dtype(dtype: Any) -> None:
+            default(torch.float32 if dtype is torch.float64 else dtype)
+
+        return replaced(
+            *((torch, name, single(getattr(torch, name))) for name in names),
+            (torch, "set_default_dtype", set_default_dtype),
+            (module, "double", module.float),
+        )
+
+    def useless(self, torch: Any) -> str | None:
+        made = instances(torch.nn.Parameter)
+        if made is not None and not any(each.dtype is torch.float64 for each in made):
+            return "no parameter is FP64"
+        return None
+
+
+MULTIPLE = 64
+"""Dimensions of such numbers are aligned for tensor cores in every type (NVIDIA, "Matrix
+Multiplication Background", 2.2)."""
+
+LEAST_PADDED = 1 << 20
+"""Elements of a weight that is padded at least."""
+
+
+class PaddedProducts(Cure):
+    """Weights of linear layers padded with zeros for their products, which gives the same numbers:
+    what a vocabulary of 50,257 rows costs beside one of 50,304."""
+
+    name = "padded_products"
+    title = f"linear layers compute with dimensions padded to a multiple of {MULTIPLE}"
+    answers = ("busy.matmul_unaligned",)
+    result = ROUNDING
+    change = "a vocabulary, or width, of math.ceil(n / 64) * 64, of which n are used"
+
+    def apply(self, torch: Any) -> Undo:
+        linear, functional = torch.nn.Linear.forward, torch.nn.functional
+
+        @functools.wraps(linear)
+        def padded(self: Any, x: Any) -> Any:
+            rows, columns = self.weight.shape
+            more_rows, more_columns = -rows % MULTIPLE, -columns % MULTIPLE
+            if rows * columns < LEAST_PADDED or not (rows % 8 or columns % 8):
+                return linear(self, x)
+            weight = functional.pad(self.weight, (0, more_columns, 0, more_rows))
+            bias = None if self.bias is None else functional.pad(self.bias, (0, more_rows))
+            if more_columns:
+                x = functional.pad(x, (0, more_columns))
+            return functional.linear(x, weight, bias)[..., :rows]
+
+        return replaced((torch.nn.Linear, "forward", padded))
+
+
+class DeterministicOff(Cure):
+    """Deterministic algorithms off, which add up in order what others add up at once."""
+
+    name = "deterministic_off"
+    title = "algorithms need not give the same bits each time"
+    answers = (ANY, "serial_scatter")
+    result = ROUNDING
+    change = "torch.use_deterministic_algorithms(False), torch.backends.cudnn.deterministic = False"
+    advice = "use_deterministic_algorithms"
+
+    def apply(self, torch: Any) -> Undo:
+        cudnn = torch.backends.cudnn
+        was_on = torch.are_deterministic_algorithms_enabled()
+        warns = torch.is_deterministic_algorithms_warn_only_enabled()
+        of_cudnn = cudnn.deterministic
+        if not was_on and not of_cudnn:
+            raise CannotApply("deterministic algorithms are not asked for")
+        torch.use_deterministic_algorithms(False)
+        cudnn.deterministic = False
+
+        def undo() -> None:
+            torch.use_deterministic_algorithms(was_on, warn_only=warns)
+            cudnn.deterministic = of_cudnn
+
+        return undo
+
+
+_FUSED = ("sdpa", "flash_attention_2", "flash_attention_3", "flex_attention")
+
+
+class Sdpa(Cure):
+    """Fused attention in models of Hugging Face transformers."""
+
+    name = "sdpa"
+    title = "models of transformers use scaled_dot_product_attention"
+    answers = ("busy.attention_unfused",)
+    result = ROUNDING
+    change = 'from_pretrained(..., attn_implementation="sdpa")'
+    library = "transformers.modeling_utils"
+    in_one_run = False
+    advice = "scaled_dot_product_attention"
+
+    def apply(self, modeling: Any) -> Undo:
+        model = modeling.PreTrainedModel
+        init = model.__init__
+        if not hasattr(model, "_supports_sdpa"):
+            raise CannotApply("this transformers has no SDPA")
+
+        @functools.wraps(init)
+        def changed(self: Any, config: Any, *args: Any, **kwargs: Any) -> None:
+            if getattr(type(self), "_supports_sdpa", False) and (
+                getattr(config, "_attn_implementation", None) not in _FUSED
+            ):
+                config._attn_implementation = "sdpa"
+            init(self, config, *args, **kwargs)
+
+        return replaced((model, "__init__", changed))
+
+    def useless(self, modeling: Any) -> str | None:
+        made = instances(modeling.PreTrainedModel)
+        if made is None:
+            return None
+        ways = {getattr(model.config, "_attn_implementation", None) for model in made}
+        if made and not ways <= {*_FUSED}:
+            return None
+        return f"attention is {', '.join(map(str, ways))}" if made else "it makes no such model"
+
+
+_SDP = ("flash_sdp", "mem_efficient_sdp")
+
+
+class FusedSdpa(Redirected):
+    """scaled_dot_product_attention by its fused kernels, where the program turned them off, for the
+    process or around a call (sdpa_kernel)."""
+
+    name = "fused_sdpa"
+    title = "scaled_dot_product_attention may use its fused kernels"
+    answers = (ANY, "busy.attention_unfused", "attention_fp32")
+    result = ROUNDING
+    change = "no enable_flash_sdp(False), no sdpa_kernel(SDPBackend.MATH)"
+    forecast = None
+
+    def places(self, torch: Any) -> tuple[tuple[Any, str], ...]:
+        self._backend = torch.nn.attention.SDPBackend
+        return ((torch.nn.attention, "sdpa_kernel"),)
+
+    def instead(self, function: Any, args: Any, kwargs: Any) -> Callable[[], Any] | None:
+        given = args[0] if args and isinstance(args[0], (list, tuple)) else args[:1]
+        fused = [self._backend.FLASH_ATTENTION, self._backend.EFFICIENT_ATTENTION]
+        if {*fused} & {*given}:
+            return None
+        return functools.partial(function, [*given, *fused], *args[1:], **kwargs)
+
+    def apply(self, torch: Any) -> Undo:
+        cuda = torch.backends.cuda
+        off = [name for name in _SDP if not getattr(cuda, f"{name}_enabled")()]
+        self._calls += len(off)
+        undo = super().apply(torch)
+        for name in off:
+            getattr(cuda, f"enable_{name}")(True)
+        return combined(
+            undo, *(functools.partial(getattr(cuda, f"enable_{name}"), False) for name in off)
+        )
+
+
+class CudnnAttentionOff(Cure):
+    """No attention of cuDNN, which makes a plan for each new length."""
+
+    name = "cudnn_attention_off"
+    title = "attention is not cuDNN's, which plans anew for each length"
+    answers = ("idle.host", "idle.cuda", "idle.compile")
+    result = ROUNDING
+    change = "torch.backends.cuda.enable_cudnn_sdp(False)"
+    advice = "enable_cudnn_sdp"
+
+    def apply(self, torch: Any) -> Undo:
+        cuda = torch.backends.cuda
+        if not hasattr(cuda, "cudnn_sdp_enabled") or not cuda.cudnn_sdp_enabled():
+            raise CannotApply("torch does not use cuDNN's attention")
+        cuda.enable_cudnn_sdp(False)
+        return functools.partial(cuda.enable_cudnn_sdp, True)
+
+
+class KvCache(Redirected):
+    """A KV cache for a generate() that was told to use none, and so computes the whole sequence
+    anew for each token."""
+
+    name = "kv_cache"
+    title = "generate() keeps keys and values of the tokens before"
+    answers = (ANY, "steps_grow")
+    result = ROUNDING
+    change = "model.generate(..., use_cache=True)"
+    library = "transformers.generation.utils"
+    advice = "use_cache"
+
+    def places(self, utils: Any) -> tuple[tuple[Any, str], ...]:
+        return ((utils.GenerationMixin, "generate"),)
+
+    def instead(self, function: Any, args: Any, kwargs: Any) -> Callable[[], Any] | None:
+        usual = getattr(getattr(args[0], "generation_config", None), "use_cache", True)
+        if kwargs.get("use_cache", usual) is not False:
+            return None
+        return functools.partial(function, *args, **{**kwargs, "use_cache": True})
+
+
+class StaticCache(Cure):
+    """A KV cache of a fixed size in transformers' generate, which then compiles its forward
+    pass."""
+
+    name = "static_cache"
+    title = "generate() has a KV cache of a fixed size"
+    answers = ("idle.launch", "idle.host")
+    result = ROUNDING
+    change = 'model.generate(..., cache_implementation="static")'
+    library = "transformers.generation.utils"
+    in_one_run = False
+    forecast = None
+
+    def apply(self, utils: Any) -> Undo:
+        generate = utils.GenerationMixin.generate
+
+        @functools.wraps(generate)
+        def changed(self: Any, *args: Any, **kwargs: Any) -> Any:
+            kwargs.update(use_cache=True, cache_implementation="static")
+            return generate(self, *args, **kwargs)
+
+        return replaced((utils.GenerationMixin, "generate", changed))
+
+
+class ChannelsLast(Cure):
+    """Images and convolutions with their channels last, as tensor cores take them."""
+
+    name = "channels_last"
+    title = "convolutions and their input have channels last"
+    answers = ("layout", "slow_kernels", "busy.matmul_simt")
+    result = ROUNDING
+    change = "model = model.to(memory_format=torch.channels_last), the same for its input"
+    in_one_run = False
+    advice = "channels_last"
+
+    def apply(self, torch: Any) -> Undo:
+        last = torch.channels_last
+        hooks: list[Any] = []
+
+        def is_image(value: Any) -> bool:
+            is_tensor = isinstance(value, torch.Tensor)
+            return is_tensor and value.dim() == 4 and value.is_floating_point()
+
+        def converted(value: Any) -> Any:
+            return value.contiguous(memory_format=last) if is_image(value) else value
+
+        def before(_module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+            return tuple(map(converted, args)), {name: converted(kwargs[name]) for name in kwargs}
+
+        def change(module: Any) -> None:
+            if any(isinstance(part, torch.nn.Conv2d) for part in module.modules()):
+                module.to(memory_format=last)
+                hooks.append(module.register_forward_pre_hook(before, with_kwargs=True))
+
+        def remove() -> None:
+            for hook in hooks:
+                hook.remove()
+
+        return combined(before_first_calls(torch, change), remove)
+
+    def useless(self, torch: Any) -> str | None:
+        return "there are no convolutions" if instances(torch.nn.Conv2d) == [] else None
+
+
+class CudnnBenchmark(Cure):
+    """cuDNN tries its algorithms for each new shape, and keeps the fastest."""
+
+    name = "cudnn_benchmark"
+    title = "cuDNN chooses algorithms by trying them"
+    answers = (ANY, "slow_kernels", "busy.matmul_simt")
+    result = ROUNDING
+    change = "torch.backends.cudnn.benchmark = True, where shapes stay the same"
+    forecast = None
+
+    def apply(self, torch: Any) -> Undo:
+        cudnn = torch.backends.cudnn
+        if cudnn.benchmark:
+            raise CannotApply("torch.backends.cudnn.benchmark is on")
+        if instances(torch.nn.Conv1d, torch.nn.Conv2d, torch.nn.Conv3d) == []:
+            raise CannotApply("there are no convolutions")
+        cudnn.benchmark = True
+        return functools.partial(setattr, cudnn, "benchmark", False)
+
+
+class CudnnBenchmarkOff(Cure):
+    """cuDNN takes the algorithm that it expects to be fast, where sizes vary."""
+
+    name = "cudnn_benchmark_off"
+    title = "cuDNN does not try its algorithms for each new size"
+    answers = ("idle.host", "idle.cuda", "idle.alloc")
+    result = ROUNDING
+    change = "torch.backends.cudnn.benchmark = False, where sizes vary"
+    advice = r"cudnn\.benchmark = False|cuDNN chooses"
+
+    def apply(self, torch: Any) -> Undo:
+        cudnn = torch.backends.cudnn
+        if not cudnn.benchmark:
+            raise CannotApply("torch.backends.cudnn.benchmark is off")
+        cudnn.benchmark = False
+        return functools.partial(setattr, cudnn, "benchmark", True)

@@ -1,0 +1,430 @@
+"""What the process does beside its work: waits, checks and records left on after debugging, the
+allocator, garbage collection, and the threads and cores of the CPU."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import gc
+import os
+from typing import TYPE_CHECKING, Any
+
+from . import ANY, EXACT, CannotApply, Cure, Idled, Redirected, idle, instances, replaced
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from . import Undo
+
+
+class SynchronizeIdle(Idled):
+    """No torch.cuda.synchronize(), which has the CPU wait for all that the GPU has to do."""
+
+    name = "synchronize_idle"
+    title = "torch.cuda.synchronize() does nothing"
+    answers = (ANY, "idle.sync", "idle.launch")
+    result = EXACT
+    change = "no torch.cuda.synchronize() in the loop"
+    advice = r"synchronize\(\)"
+
+    def places(self, torch: Any) -> tuple[tuple[Any, str], ...]:
+        return (torch.cuda, "synchronize"), (torch._C, "_cuda_synchronize")
+
+
+class AnomalyOff(Cure):
+    """Autograd's anomaly mode off, which compares each gradient with NaN and reads the result."""
+
+    name = "anomaly_off"
+    title = "autograd's anomaly mode is off"
+    answers = (ANY, "idle.sync", "idle.launch", "idle.host")
+    result = EXACT
+    change = "torch.autograd.set_detect_anomaly(False)"
+    advice = "set_detect_anomaly"
+
+    _was_entered = False
+    """Whether the program enters it, as it may do in each step, and leaves it."""
+
+    def prepare(self, torch: Any) -> None:
+        real = torch.set_anomaly_enabled
+
+        def set_anomaly_enabled(enabled: bool, check_nan: bool = True) -> None:
+            self._was_entered = self._was_entered or enabled
+            real(enabled, check_nan)
+
+        torch.set_anomaly_enabled = set_anomaly_enabled
+
+    def apply(self, torch: Any) -> Undo:
+        wanted = [torch.is_anomaly_enabled(), torch.is_anomaly_check_nan_enabled()]
+        real = torch.set_anomaly_enabled
+        if not wanted[0] and not self._was_entered:
+            raise CannotApply("the program is not in anomaly mode")
+
+        def off(mode: bool, check_nan: bool = True) -> None:
+            wanted[:] = [mode, check_nan]
+
+        undo_calls = replaced(
+            (torch, "set_anomaly_enabled", off),
+            (torch.autograd.anomaly_mode.torch, "set_anomaly_enabled", off),
+        )
+        real(False)
+
+        def undo() -> None:
+            undo_calls()
+            real(*wanted)
+
+        return undo
+
+
+class GradientsOff(Cure):
+    """No graph for gradients in a program that asks for none."""
+
+    name = "gradients_off"
+    title = "no graph for gradients is kept"
+    answers = (ANY,)
+    result = EXACT
+    change = "with torch.inference_mode(): around the loop"
+
+    def apply(self, torch: Any) -> Undo:
+        if not torch.is_grad_enabled():
+            raise CannotApply("gradients are off")
+        if instances(torch.optim.Optimizer) != [] or any(
+            each.grad is not None for each in instances(torch.nn.Parameter) or ()
+        ):
+            raise CannotApply("the program trains")
+        if not any(each.requires_grad for each in instances(torch.nn.Parameter) or ()):
+            raise CannotApply("no parameter has gradients")
+        torch.set_grad_enabled(False)
+        return functools.partial(torch.set_grad_enabled, True)
+
+
+class ProfilerOff(Cure):
+    """torch.profiler off, where it was left in the loop."""
+
+    name = "profiler_off"
+    title = "torch.profiler records nothing"
+    answers = ("idle.host", "idle.launch", "idle.cuda")
+    result = EXACT
+    change = "no torch.profiler around the loop, or of a few steps only (schedule)"
+    library = "torch.profiler"
+    in_one_run = False
+    forecast = None
+
+    def apply(self, profiler: Any) -> Undo:
+        def entered(self: Any) -> Any:
+            return self
+
+        others = ("__exit__", "start", "step", "stop")
+        return replaced(
+            (profiler.profile, "__enter__", entered),
+            *((profiler.profile, name, idle) for name in others),
+        )
+
+    def useless(self, profiler: Any) -> str | None:
+        return "torch.profiler is not in use" if instances(profiler.profile) == [] else None
+
+
+class DistributionChecksOff(Redirected):
+    """torch.distributions without the checks of each argument and sample, which read their result
+    from the GPU."""
+
+    name = "distribution_checks_off"
+    title = "torch.distributions does not validate arguments"
+    answers = (ANY, "idle.launch", "idle.sync")
+    result = EXACT
+    change = "torch.distributions.Distribution.set_default_validate_args(False)"
+    forecast = None
+
+    def places(self, torch: Any) -> tuple[tuple[Any, str], ...]:
+        return ((torch.distributions.Distribution, "__init__"),)
+
+    def instead(self, function: Any, args: Any, kwargs: Any) -> Callable[[], Any] | None:
+        if len(args) > 3 or kwargs.get("validate_args") is not None:
+            return None
+        return functools.partial(function, *args, **{**kwargs, "validate_args": False})
+
+
+_BLOCKING = "CUDA_LAUNCH_BLOCKING"
+
+
+class LaunchBlockingOff(Cure):
+    """No CUDA_LAUNCH_BLOCKING, by which each launch waits for its kernel. The driver reads it once,
+    at CUDA's first use; until then the program may set it."""
+
+    name = "launch_blocking_off"
+    title = "launches do not wait for their kernels"
+    answers = ("idle.launch", "idle.sync")
+    result = EXACT
+    change = "unset CUDA_LAUNCH_BLOCKING"
+    in_one_run = False
+    advice = "CUDA_LAUNCH_BLOCKING"
+
+    def apply(self, torch: Any) -> Undo:
+        if torch.cuda.is_initialized():
+            raise CannotApply("CUDA has read it before this")
+        before = os.environ.pop(_BLOCKING, None)
+        initialize = torch.cuda._lazy_init
+
+        @functools.wraps(initialize)
+        def without(*args: Any, **kwargs: Any) -> Any:
+            os.environ.pop(_BLOCKING, None)
+            return initialize(*args, **kwargs)
+
+        restore = replaced((torch.cuda, "_lazy_init", without))
+
+        def undo() -> None:
+            restore()
+            if before is not None:
+                os.environ[_BLOCKING] = before
+
+        return undo
+
+    def useless(self, _torch: Any) -> str | None:
+        return None if os.environ.get(_BLOCKING, "0") != "0" else f"{_BLOCKING} is not set"
+
+
+class EmptyCacheIdle(Idled):
+    """No torch.cuda.empty_cache(), which gives the allocator's blocks back to the driver."""
+
+    name = "empty_cache_idle"
+    title = "torch.cuda.empty_cache() does nothing"
+    answers = ("idle.alloc", "allocator_thrash")
+    result = EXACT
+    change = "no torch.cuda.empty_cache() in the loop"
+    # What the allocator keeps is a state: switched in one run it gained 2.36, in runs of its own
+    # 1.96, in the source 1.8 (H200).
+    in_one_run = False
+    advice = "empty_cache"
+
+    def places(self, torch: Any) -> tuple[tuple[Any, str], ...]:
+        cuda = torch.cuda
+        return (
+            (cuda, "empty_cache"), (cuda.memory, "empty_cache"), (torch._C, "_cuda_emptyCache")
+        )  # fmt: skip
+
+
+class CupyPoolKept(Cure):
+    """No free_all_blocks() of CuPy's memory pools, which gives their blocks back to the driver."""
+
+    name = "cupy_pool_kept"
+    title = "CuPy's memory pools keep their blocks"
+    answers = ("idle.alloc", "allocator_thrash")
+    result = EXACT
+    change = "no free_all_blocks() in the loop"
+    library = "cupy"
+    in_one_run = False
+
+    def apply(self, cupy: Any) -> Undo:
+        def kept(get_pool: Any) -> Any:
+            @functools.wraps(get_pool)
+            def called() -> Any:
+                return _KeptPool(get_pool())
+
+            return called
+
+        names = ("get_default_memory_pool", "get_default_pinned_memory_pool")
+        return replaced(*((cupy, name, kept(getattr(cupy, name))) for name in names))
+
+
+class _KeptPool:
+    def __init__(self, pool: Any) -> None:
+        self._pool = pool
+        self.free_all_blocks = idle
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._pool, name)
+
+
+_VARIABLES = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")
+_OPTION = "expandable_segments"
+
+
+class ExpandableSegments(Cure):
+    """An allocator whose segments grow, where sizes vary."""
+
+    name = "expandable_segments"
+    title = "the allocator's segments grow instead of being freed"
+    answers = ("idle.alloc", "allocator_thrash")
+    result = EXACT
+    change = "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True"
+    library = None
+    in_one_run = False
+    forecast = None
+    advice = "expandable_segments"
+
+    def apply(self, _library: object) -> Undo:
+        name = next((name for name in _VARIABLES if os.environ.get(name)), _VARIABLES[1])
+        before = os.environ.get(name)
+        if before and _OPTION in before:
+            raise CannotApply(f"{name} says already what segments are")
+        os.environ[name] = f"{before},{_OPTION}:True" if before else f"{_OPTION}:True"
+
+        def undo() -> None:
+            if before is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = before
+
+        return undo
+
+
+_OPTIONS_OF_CHECKPOINT = (
+    "use_reentrant", "context_fn", "determinism_check", "debug", "early_stop",
+    "preserve_rng_state",
+)  # fmt: skip
+
+
+def _direct(function: Any, *args: Any, **kwargs: Any) -> Any:
+    own = {name: kwargs[name] for name in kwargs if name not in _OPTIONS_OF_CHECKPOINT}
+    return function(*args, **own)
+
+
+class CheckpointingOff(Cure):
+    """Activations are kept instead of computed again."""
+
+    name = "checkpointing_off"
+    title = "activations are kept, none is computed again"
+    answers = ("recomputation",)
+    result = EXACT
+    change = "no gradient checkpointing, or of fewer layers: it needs more memory"
+    library = "torch.utils.checkpoint"
+    in_one_run = False
+
+    def apply(self, checkpoint: Any) -> Undo:
+        return replaced((checkpoint, "checkpoint", _direct))
+
+
+class GcOff(Cure):
+    """Python's garbage collector off, which stops the program for each full collection."""
+
+    name = "gc_off"
+    title = "Python's garbage collector is off"
+    answers = ("garbage_collection",)
+    result = EXACT
+    change = "gc.freeze() once the model is built, or gc.disable() and gc.collect() every N steps"
+    library = None
+    forecast = None
+
+    def apply(self, _library: object) -> Undo:
+        was_on = gc.isenabled()
+        gc.disable()
+        return gc.enable if was_on else gc.disable
+
+
+class GcFreeze(Cure):
+    """What exists by now is left out of Python's garbage collections."""
+
+    name = "gc_freeze"
+    title = "garbage collections leave out what was made before the loop"
+    answers = ("garbage_collection",)
+    result = EXACT
+    change = "gc.collect(); gc.freeze() once the model is built"
+    library = None
+    advice = r"gc\.freeze"
+
+    def apply(self, _library: object) -> Undo:
+        gc.collect()
+        gc.freeze()
+        return gc.unfreeze
+
+
+class GcCollectIdle(Idled):
+    """No gc.collect(), which goes through all that the program holds, in the loop."""
+
+    name = "gc_collect_idle"
+    title = "gc.collect() does nothing"
+    answers = (ANY, "garbage_collection", "idle.host", "idle.alloc")
+    result = EXACT
+    change = "no gc.collect() in the loop"
+    library = None
+    advice = r"gc\.collect"
+    value = 0
+
+    def places(self, _library: object) -> tuple[tuple[Any, str], ...]:
+        return ((gc, "collect"),)
+
+
+def _with_threads(torch: Any, count: int) -> Undo:
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    return functools.partial(torch.set_num_threads, before)
+
+
+class OneThread(Cure):
+    """One thread for torch's operators on the CPU."""
+
+    name = "one_thread"
+    title = "operators on the CPU use one thread"
+    answers = ("idle.scheduler", "idle.host")
+    result = EXACT
+    change = "torch.set_num_threads(1), or OMP_NUM_THREADS=1"
+    forecast = None
+
+    def apply(self, torch: Any) -> Undo:
+        if torch.get_num_threads() == 1:
+            raise CannotApply("torch uses one thread")
+        return _with_threads(torch, 1)
+
+
+class AllThreads(Cure):
+    """A thread for each core for torch's operators on the CPU."""
+
+    name = "all_threads"
+    title = "operators on the CPU use all cores"
+    answers = ("idle.host",)
+    result = EXACT
+    change = "torch.set_num_threads(cores), or a larger OMP_NUM_THREADS"
+    forecast = None
+
+    def apply(self, torch: Any) -> Undo:
+        before, cores = torch.get_num_threads(), len(os.sched_getaffinity(0))
+        if before >= cores:
+            raise CannotApply(f"torch uses {before} threads on {cores} cores")
+        return _with_threads(torch, cores)
+
+
+class NumaAffinity(Cure):
+    """The program's threads on the cores that are next to its GPU."""
+
+    name = "numa_affinity"
+    title = "the program stays on the cores next to its GPU"
+    answers = ("idle.launch", "busy.copy_pageable", "busy.copy_pinned", "slow_link")
+    result = EXACT
+    change = "numactl --cpunodebind=NODE --membind=NODE, of the GPU's node (nvidia-smi topo -m)"
+    forecast = None
+
+    def apply(self, torch: Any) -> Undo:
+        near, before = _near_cores(torch), {}
+        for thread in map(int, os.listdir("/proc/self/task")):
+            with contextlib.suppress(OSError):  # it has ended
+                before[thread] = os.sched_getaffinity(thread)
+                os.sched_setaffinity(thread, near)
+
+        def undo() -> None:
+            for thread, cores in before.items():
+                with contextlib.suppress(OSError):
+                    os.sched_setaffinity(thread, cores)
+
+        return undo
+
+
+def _near_cores(torch: Any) -> set[int]:
+    """The cores of the NUMA node of the current GPU, by sysfs, of those that are allowed."""
+    if not torch.cuda.is_available() or not torch.cuda.is_initialized():
+        raise CannotApply("the program does not use a GPU")
+    card = torch.cuda.get_device_properties(torch.cuda.current_device())
+    if not hasattr(card, "pci_bus_id"):
+        raise CannotApply("this torch does not say where the GPU is")
+    place = f"{card.pci_domain_id:04x}:{card.pci_bus_id:02x}:{card.pci_device_id:02x}.0"
+    try:
+        with open(f"/sys/bus/pci/devices/{place}/local_cpulist") as file:
+            text = file.read().strip()
+    except OSError:
+        raise CannotApply("the system does not say which cores are next to the GPU") from None
+    near: set[int] = set()
+    for part in filter(None, text.split(",")):
+        first, _, last = part.partition("-")
+        near.update(range(int(first), int(last or first) + 1))
+    allowed = os.sched_getaffinity(0)
+    if not near & allowed or near >= allowed:
+        raise CannotApply("all cores that the program may use are next to its GPU, or none is")
+    return near & allowed

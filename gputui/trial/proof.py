@@ -1,0 +1,397 @@
+"""What pairs of measurements prove: a gain, its interval, and when there are enough of them; and
+whether a program computes the same with a cure, by the values that `backward` is called of.
+
+Gains are of logarithms of ratios, because gains multiply. A pair is two blocks of one run next
+to one another, one with the cure and one without, in a random order: what drifts, drifts as often
+for as against. Of the pairs the middle counts (a mean of what is left when a fifth is cut off at
+each end), with Yuen's interval, so that a checkpoint or an evaluation within a block does little
+(Yuen, "The two-sample trimmed t for unequal population variances", Biometrika 61, 1974; for one
+sample: Wilcox, "Introduction to Robust Estimation", 2.4).
+
+One looks after certain numbers of pairs only (LOOKS), each time at a level that is so much stricter
+that the interval at whichever look one stops still holds in LEVEL of all trials (Pocock, "Group
+sequential methods", Biometrika 64, 1977). `tests/trial/test_statistics.py` simulates it.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
+from statistics import fmean, median, stdev
+from typing import Literal, NamedTuple
+
+from gputui.cures import BOUND, DIFFERENT, EXACT, ROUNDING
+from gputui.trial.runs import Steps
+
+LOOKS = (6, 8, 11, 15, 20, 27, 36, 48)
+"""Numbers of pairs after which one looks, each a third more than the one before."""
+
+LEVEL = 0.95
+"""Of the interval that is printed."""
+
+AT_A_LOOK = 0.45
+"""Part of the error allowed in all that is allowed at each look. Pocock's is 0.21 for eight looks
+at one mean of normal values; the ends of few pairs, and looks that stop at once where all is plain,
+leave more."""
+
+CLAIM_ERROR = 0.005
+"""How often a gain may be claimed where there is none, for all cures of a trial together."""
+
+LEAST_GAIN = 1.02
+"""A gain is claimed where the lower end is over this."""
+
+TRIMMED = 0.2
+"""Part of the pairs that is cut off at each end."""
+
+
+class MeasuredGain(NamedTuple):
+    """How many times faster a step is with the cure: between `low` and `high`, most likely
+    `middle`; `claimed` is the lower end at the level at which gains are claimed."""
+
+    middle: float
+    low: float
+    high: float
+    claimed: float
+    pairs: int
+
+    @property
+    def is_claimed(self) -> bool:
+        return self.claimed > LEAST_GAIN
+
+    @property
+    def is_decided(self) -> bool:
+        """Whether more pairs would change nothing: a gain is proven, or none worth having is
+        possible."""
+        width = self.high / self.low
+        if self.is_claimed:
+            return bool(width < max(PRECISE, self.middle**PART))
+        # A large gain need not be known as precisely as a small one: nobody needs more pairs for
+        # it.
+        return self.high < LEAST_GAIN and (self.high > 1.0 / LEAST_GAIN or width < PRECISE)
+
+
+PRECISE = 1.06
+"""The interval of a gain is narrow enough where its ends are this factor apart: ±3 %,"""
+PART = 0.15
+"""or this power of the gain: 1.9 to 2.1 for 2.0, 5.2 to 6.9 for 6."""
+
+
+def gain_of_pairs(ratios: Sequence[float], cures: int) -> MeasuredGain | None:
+    """The gain by pairs, each the step's time without the cure over that with it, for one of
+    `cures` that are tried; None for fewer than the first look."""
+    count = max((look for look in LOOKS if look <= len(ratios)), default=0)
+    if not count:
+        return None
+    logs = sorted(math.log(ratio) for ratio in ratios[:count])
+    cut = int(TRIMMED * count)
+    kept = logs[cut : count - cut]
+    middle = fmean(kept)
+    # Those cut off count as the last that are kept.
+    winsorized = [kept[0]] * cut + kept + [kept[-1]] * cut
+    mean = fmean(winsorized)
+    variance = sum((value - mean) ** 2 for value in winsorized) / (count - 1)
+    error = math.sqrt(variance / count) / (1.0 - 2.0 * cut / count)
+    freedom = len(kept) - 1
+    width = error * student(1.0 - AT_A_LOOK * (1.0 - LEVEL) / 2.0, freedom)
+    claim = error * student(1.0 - AT_A_LOOK * CLAIM_ERROR / max(1, cures), freedom)
+    return MeasuredGain(
+        math.exp(middle), math.exp(middle - width), math.exp(middle + width),
+        math.exp(middle - claim), count,
+    )  # fmt: skip
+
+
+HOPELESS_PAIRS = 8
+"""Pairs after which a cure that shows no gain gets no more of them,"""
+EARLY_PAIRS = 3
+"""or where none of so many shows any: each is worth a second of somebody's budget."""
+
+NEAR = 1.1
+"""A gain in the middle of a few pairs from which they are continued beyond their part of the
+budget, until there are enough."""
+
+
+def is_hopeless(gain: MeasuredGain) -> bool:
+    return gain.pairs >= HOPELESS_PAIRS and gain.middle < LEAST_GAIN
+
+
+def show_nothing(ratios: Sequence[float]) -> bool:
+    return len(ratios) >= EARLY_PAIRS and max(ratios) < LEAST_GAIN
+
+
+def is_near(ratios: Sequence[float]) -> bool:
+    """Whether pairs that are too few yet show a gain."""
+    return 1 < len(ratios) < LOOKS[0] and median(ratios) > NEAR
+
+
+def gain_of_runs(
+    off: Sequence[float], on: Sequence[float], cures: int, spread: Sequence[Sequence[float]] = ()
+) -> MeasuredGain | None:
+    """The gain by runs of their own: mean times of a step of runs without and with the cure. How
+    much runs differ is taken from all that were made alike, `spread` among them (several runs of
+    each), at least LEAST_SPREAD; where no two were, ASSUMED_SPREAD. None where a run is missing."""
+    groups = [[math.log(value) for value in group] for group in (off, on, *spread) if group]
+    freedom = sum(len(group) - 1 for group in groups)
+    if not off or not on:
+        return None
+    squares = sum((value - fmean(group)) ** 2 for group in groups for value in group)
+    if freedom < 1:
+        squares, freedom = ASSUMED_FREEDOM * ASSUMED_SPREAD**2, ASSUMED_FREEDOM
+    sigma = max(math.sqrt(squares / freedom), LEAST_SPREAD)
+    middle = fmean(map(math.log, off)) - fmean(map(math.log, on))
+    error = sigma * math.sqrt(1.0 / len(off) + 1.0 / len(on))
+    width = error * student(1.0 - (1.0 - LEVEL) / 2.0, freedom)
+    claim = error * student(1.0 - CLAIM_ERROR / max(1, cures), freedom)
+    return MeasuredGain(
+        math.exp(middle), math.exp(middle - width), math.exp(middle + width),
+        math.exp(middle - claim), min(len(off), len(on)),
+    )  # fmt: skip
+
+
+LEAST_SPREAD = 0.005
+"""Standard deviation of a run's logarithm that is assumed at least: runs on a GPU of their own were
+within 1 % of one another, and two that happen to be equal prove nothing."""
+
+
+ASSUMED_SPREAD, ASSUMED_FREEDOM = 0.07, 6
+"""The same of one run each, as if it were known from seven: so a gain is claimed from 1.5 on, or
+1.8 for one of six cures; runs that differ by 10 % show that in three of a thousand trials."""
+
+
+# Student's t.
+
+
+def student(probability: float, freedom: float) -> float:
+    """The quantile of Student's t distribution, by bisection of its distribution function."""
+    low, high = 0.0, 1e8
+    for _ in range(200):
+        middle = math.sqrt(low * high) if low > 1.0 else (low + high) / 2.0
+        if _below(middle, freedom) < probability:
+            low = middle
+        else:
+            high = middle
+        if high - low <= 1e-9 * max(1.0, high):
+            break
+    return high
+
+
+def _below(t: float, freedom: float) -> float:
+    """P(T <= t), t >= 0: 1 - I(n / (n + t²); n / 2, 1 / 2) / 2 (Abramowitz and Stegun 26.7.1)."""
+    return 1.0 - _beta(freedom / (freedom + t * t), freedom / 2.0, 0.5) / 2.0
+
+
+def _beta(x: float, a: float, b: float) -> float:
+    """The regularized incomplete beta function, by its continued fraction (26.5.8)."""
+    if x <= 0.0 or x >= 1.0:
+        return max(0.0, min(1.0, x))
+    if x > (a + 1.0) / (a + b + 2.0):
+        return 1.0 - _beta(1.0 - x, b, a)
+    front = math.exp(
+        math.lgamma(a + b) - math.lgamma(a) - math.lgamma(b)
+        + a * math.log(x) + b * math.log1p(-x)
+    ) / a  # fmt: skip
+    # Lentz's method; even and odd terms in turn.
+    result = c = 1.0
+    d = 0.0
+    for index in range(400):
+        m = index // 2
+        if index == 0:
+            term = 1.0
+        elif index % 2 == 0:
+            term = m * (b - m) * x / ((a + 2 * m - 1) * (a + 2 * m))
+        else:
+            term = -(a + m) * (a + b + m) * x / ((a + 2 * m) * (a + 2 * m + 1))
+        d = 1.0 / _nonzero(1.0 + term * d)
+        c = _nonzero(1.0 + term / c)
+        result *= c * d
+        if abs(c * d - 1.0) < 1e-14:
+            break
+    return front * (result - 1.0)
+
+
+def _nonzero(value: float) -> float:
+    return value if abs(value) > 1e-300 else 1e-300
+
+
+# Whether the results are the same.
+
+Kind = Literal["same", "rounding", "other", "unknown"]
+
+TOLERANCE = {EXACT: 1e-3, ROUNDING: 1e-2, DIFFERENT: 5e-2, BOUND: math.inf}
+"""By which share losses may differ, by the class of the cure, once each step has built on the one
+before. Kernels that add up in another order each time differ by up to 1e-3 after some hundred
+steps, TF32 and bf16 products by up to 1e-2."""
+
+AS = {
+    EXACT: "as sums in another order do",
+    ROUNDING: "as rounding does",
+    DIFFERENT: "as fewer bits do",
+    BOUND: "as an ablation does",
+}
+"""What such a difference is like, by the class."""
+
+STRAYS = 5.0
+"""How many times as much may a step differ, where the mean of all does not."""
+
+REPRODUCIBLE = 1e-5
+"""Two runs of a program are alike where their losses differ by less before anything is tried."""
+
+LEAST_STEPS = 8
+"""Values from which something is said."""
+
+IDENTICAL = 1e-7
+"""Losses are kept with nine digits."""
+
+
+class Sameness(NamedTuple):
+    """What was seen, and in a clause for people."""
+
+    kind: Kind
+    text: str
+    difference: float | None = None
+    """The share by which the losses differ, in the middle step or of the means."""
+
+
+UNKNOWN = Sameness("unknown", "no loss was seen")
+
+
+def sameness_of_runs(
+    reference: Sequence[float | None],
+    tried: Sequence[float | None],
+    result: str,
+    alike_until: int = 0,
+) -> Sameness:
+    """Step by step, of two runs from the same beginning. The cure was on from `alike_until` on:
+    before that they show whether the program repeats itself."""
+    count = min(len(reference), len(tried))
+    if count < LEAST_STEPS:
+        return UNKNOWN
+    differences = [_difference(reference[n], tried[n]) for n in range(count)]
+    before = differences[:alike_until]
+    if before and max(before) > REPRODUCIBLE:
+        return _by_means(reference[:count], tried[:count], result)
+    after = differences[alike_until:]
+    if len(after) < LEAST_STEPS:
+        return UNKNOWN
+    # A program without a seed, or with one for each worker, differs from its first step on.
+    if not before and after[0] > TOLERANCE[result]:
+        return _by_means(reference[:count], tried[:count], result)
+    # Rounding grows step by step; the middle of them does not depend on how long it was seen.
+    typical = median(after)
+    if max(after) <= IDENTICAL:
+        return Sameness("same", f"the same in {len(after)} steps", 0.0)
+    if typical <= TOLERANCE[result]:
+        how: Kind = "rounding" if typical > REPRODUCIBLE else "same"
+        return Sameness(how, f"differs by {_percent(typical)}, {AS[result]}", typical)
+    means = _by_means(reference[:count], tried[:count], result)
+    begins_alike = median(after[:LEAST_STEPS]) <= TOLERANCE[result] and math.isfinite(max(after))
+    if (typical <= STRAYS * TOLERANCE[result] or begins_alike) and means.kind == "same":
+        # Other random numbers (dropout), or rounding that has grown: kernels that add up in another
+        # order each time had a program's losses 0.5 % from its own after some hundred steps.
+        return Sameness("rounding", f"differs by {_percent(typical)}, not in the mean", typical)
+    return Sameness("other", f"another result: differs by {_percent(typical)}", typical)
+
+
+LEAST_PRINTED = 3
+"""Printed values that are compared at least, of a program that calls no backward."""
+
+# What programs call their results; times and rates differ anyway.
+_RESULT = re.compile(
+    r"\b(?P<name>[\w/.-]{0,40}?(?:loss|acc|accuracy|ppl|perplexity|reward|error|rmse|mse|mae|f1|auc"
+    r"|iou|dice|psnr|ssim|bleu|rouge|wer|nll|elbo|entropy|likelihood|residual|checksum))\b"
+    r"[\"']?\s?[:=]?\s?(?P<value>[-+]?\d+(?:\.\d+)?(?:e[-+]?\d+)?)(?![\w.])(?!\s?(?:m|u|n)?s\b)",
+    re.I,
+)
+
+
+def printed_values(lines: Iterable[str]) -> dict[str, list[float]]:
+    """The results that a program prints, by their names in its lines: `loss 2.31`, `acc=0.9`."""
+    values: dict[str, list[float]] = defaultdict(list)
+    for line in lines:
+        for match in _RESULT.finditer(line[:500]):
+            values[match["name"].lower()].append(float(match["value"]))
+    return values
+
+
+def sameness_of_prints(reference: Iterable[str], tried: Iterable[str], result: str) -> Sameness:
+    """Of two runs from the same beginning by what they print, each value with the one in its
+    place."""
+    before, after = printed_values(reference), printed_values(tried)
+    differences = [
+        [_difference(a, b) for a, b in zip(before[name], after[name], strict=False)]
+        for name in before.keys() & after.keys()
+    ]
+    number = sum(map(len, differences))
+    if number < LEAST_PRINTED:
+        return UNKNOWN
+    typical = max(map(median, differences))  # of the value that differs most
+    count = f"{number} printed values"
+    if max(map(max, differences)) <= REPRODUCIBLE:
+        return Sameness("same", f"{count} are the same", 0.0)
+    if typical <= TOLERANCE[result]:
+        return Sameness("rounding", f"{count} differ by {_percent(typical)}, {AS[result]}", typical)
+    # Few values of what may draw its own random numbers: they say that something differs only.
+    kind: Kind = "other" if typical > STRAYS * TOLERANCE[result] else "unknown"
+    return Sameness(kind, f"{count} differ by {_percent(typical)}", typical)
+
+
+def _by_means(
+    reference: Sequence[float | None], tried: Sequence[float | None], result: str
+) -> Sameness:
+    """A program that draws its own random numbers: whether the losses are as they may be."""
+    pairs = [
+        (a, b) for a, b in zip(reference, tried, strict=True) if a is not None and b is not None
+    ]
+    if len(pairs) < LEAST_STEPS:
+        return UNKNOWN
+    scale = fmean(abs(a) for a, _ in pairs) or 1.0
+    changes = [(b - a) / scale for a, b in pairs]
+    mean = fmean(changes)
+    error = stdev(changes) / math.sqrt(len(changes))
+    if abs(mean) <= max(TOLERANCE[result], 4.0 * error):
+        return Sameness(
+            "same", f"no difference beyond its own {_percent(stdev(changes))}", abs(mean)
+        )
+    return Sameness("other", f"another result: differs by {_percent(abs(mean))}", abs(mean))
+
+
+def sameness_within_a_run(steps: Steps, cure: str, result: str) -> Sameness:
+    """Of the blocks with and without the cure in one run: whether losses go on as before. It finds
+    what goes wrong, not what differs by less than losses do from batch to batch."""
+    means: dict[int, dict[bool, float]] = {}
+    for block, following in pairwise([*steps.blocks, None]):
+        if block is None or block.cure != cure:
+            continue
+        last = following.first if following is not None else len(steps.losses)
+        seen = steps.losses[block.first : max(block.first, min(last, block.first + block.steps))]
+        if any(value is None for value in seen):
+            if block.on:
+                return Sameness("other", "another result: the loss is no number")
+            return UNKNOWN
+        values = [value for value in seen if value is not None]
+        if values:
+            means.setdefault(block.pair, {})[block.on] = fmean(values)
+    both = [(pair[False], pair[True]) for pair in means.values() if len(pair) == 2]
+    if len(both) < 4:
+        return UNKNOWN
+    scale = fmean(abs(off) for off, _ in both) or 1.0
+    changes = [(on - off) / scale for off, on in both]
+    error = stdev(changes) / math.sqrt(len(changes))
+    mean, width = fmean(changes), error * student(0.999, len(changes) - 1)
+    if abs(mean) - width > TOLERANCE[result]:
+        return Sameness("other", f"another result: differs by {_percent(abs(mean))}", abs(mean))
+    return Sameness("same", f"no difference seen (±{_percent(abs(mean) + width)})", abs(mean))
+
+
+def _difference(reference: float | None, tried: float | None) -> float:
+    if reference is None or tried is None:
+        return 0.0 if reference is tried else math.inf
+    return abs(tried - reference) / max(abs(reference), 1e-12)
+
+
+def _percent(share: float) -> str:
+    if not math.isfinite(share):
+        return "more than can be said"
+    return f"{100 * share:.2g} %"
