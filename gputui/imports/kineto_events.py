@@ -121,6 +121,9 @@ class _BareExact(_Bare, gc=False):
 PRECISE_US = float(1 << 33)
 """2.4 hours: up to here the last digit of a time, a ns, is well above what a float rounds."""
 
+_UNDECODABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+"""What decoders raise. A text that is no UTF-8 is no DecodeError."""
+
 _quick_list = json_decoder(list[_Quick])
 
 _event_list = json_decoder(list[TraceEvent])
@@ -200,8 +203,8 @@ class TraceEvents:
                 self.damage = f"an event is longer than {EVENT_BYTES >> 20} MiB; read until there"
                 return
         if before.lstrip(_SPACES).startswith(b"{"):
-            after = held[held.index(b"]") :] + self._stream.read(BESIDE_BYTES)
-            self._keep(before + after)
+            after = held[max(0, held.find(b"]")) :]  # the array may end in another bracket
+            self._keep(before + after + self._stream.read(BESIDE_BYTES))
 
     def _find_events(self) -> tuple[bytes, bytes]:
         """What stands before the events, up to the bracket that opens them, and what was read
@@ -226,7 +229,7 @@ class TraceEvents:
         for start, end in structure.events:
             try:
                 events.append(_decoded_alone(held[start:end]))
-            except (msgspec.DecodeError, RecursionError):
+            except _UNDECODABLE:
                 self.skipped += 1
         return events
 
@@ -240,14 +243,14 @@ class TraceEvents:
                 if not self._is_late:
                     return quick
             return _event_list.decode(b"[" + data + b"]")
-        except (msgspec.DecodeError, RecursionError):
+        except _UNDECODABLE:
             return None
 
     def _keep(self, document: bytes) -> None:
         """Read what stands beside the events, each part for itself."""
         try:
             fields = json_decoder(dict[str, msgspec.Raw]).decode(document)
-        except (msgspec.DecodeError, RecursionError):
+        except _UNDECODABLE:
             self.damage = "what follows the events is not JSON"
             return
         for field in msgspec.structs.fields(TraceFacts):
@@ -255,7 +258,7 @@ class TraceEvents:
             if raw is not None:
                 try:
                     value = json_decoder(field.type).decode(raw)
-                except (msgspec.DecodeError, RecursionError):
+                except _UNDECODABLE:
                     self.skipped += 1
                 else:
                     setattr(self.beside, field.name, value)

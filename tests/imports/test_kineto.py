@@ -254,21 +254,30 @@ def test_a_trace_that_is_cut_off_is_read_to_there(tmp_path: Path) -> None:
     assert phase_rows(session.run)
 
 
+def test_events_may_end_in_any_bracket(tmp_path: Path) -> None:
+    path = tmp_path / "trace.json"
+    path.write_text(training().text().rpartition("]")[0] + "}")
+    recording = open_recording(str(path))
+    assert Session.from_events(recording).run is not None
+    assert recording.damage == f"{path}: what follows the events is not JSON"
+
+
 def test_events_that_are_none_are_skipped(tmp_path: Path) -> None:
     trace = training()
     whole = len(trace.events)
     trace.events[3:3] = [
         {"ph": 5}, {"ph": "X", "cat": "cpu_op", "name": None, "ts": "now"},
         {"ph": "X", "cat": "kernel", "name": "k", "ts": 1, "dur": [], "args": {}},
+        {"ph": "X", "cat": "cpu_op", "name": "no UTF-8: \xe9", "ts": 1, "dur": 1},
     ]  # fmt: skip
     # Arguments of another form are left out, not the event.
     trace.add("cpu_op", "odd", 950 * US, 960 * US, args={"grid": "wide", "correlation": {}})
     text = trace.text().replace('"ts": 3.', '"ts": 1e999999999, "was": 3.')
     path = tmp_path / "trace.json"
-    path.write_text(text)
+    path.write_bytes(text.encode().replace(rb"\u00e9", b"\xe9"))
     recording = open_recording(str(path))
     session = Session.from_events(recording)
-    assert recording.skipped == 3
+    assert recording.skipped == 4
     assert session.run is not None
     assert "odd" in {row.name for row in phase_rows(session.run)}
     assert whole

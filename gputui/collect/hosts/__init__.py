@@ -297,7 +297,7 @@ def read_line(stream: BinaryIO, token: str, kind: type[T], patience_s: float) ->
         if marker:
             try:
                 return json_decoder(kind).decode(document)
-            except msgspec.MsgspecError:
+            except (msgspec.MsgspecError, UnicodeError, RecursionError):
                 return None
         if time.monotonic() > deadline_s:
             raise SilentError

@@ -54,6 +54,8 @@ elif kind == "old":
     end("gputui: there is no command 'stream' (did you mean --trace?)", 2)
 elif kind == "newer":
     hello(schema=99)
+elif kind == "latin":
+    hello(more=b',"error":"\xe9"')
 elif kind == "killed":
     hello()
     put(HEADER)

@@ -135,6 +135,7 @@ def test_every_way_to_misbehave_has_its_own_reason(fleet: Callable[..., Fleet]) 
         "no-python": (FailureKind.NO_PYTHON, "Python is missing there"),
         "old": (FailureKind.WRONG_VERSION, "too old for --host"),
         "newer": (FailureKind.WRONG_VERSION, "schema 99"),
+        "latin": (FailureKind.NO_JOURNAL, "64 KiB"),
         "noisy": (FailureKind.NO_JOURNAL, "64 KiB"),
         "other": (FailureKind.NO_JOURNAL, "not a recording"),
     }
