@@ -1,15 +1,14 @@
 """What every package may use and what knows nothing of GPUs: safe text, standard streams, and here
-the version and the errors: the one class that all of the program's derive from, and those of
-recordings. The version is not in the package's face, whose names come from the library: every layer
-writes it into its files."""
+the version, the errors (the one class that all of the program's derive from, and those of
+recordings) and the manual. The version is not in gputui's own face, whose names come from the
+library: every layer writes it into its files."""
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, ClassVar
-
-if TYPE_CHECKING:
-    from pathlib import Path
+from pathlib import Path
+from typing import ClassVar, NamedTuple
 
 VERSION = "0.1.0"
 
@@ -52,3 +51,33 @@ def name_taken(path: Path) -> str:
 def reason(error: OSError) -> str:
     """The system's own error message."""
     return (error.strerror or str(error)).lower()
+
+
+# The pages of the manual, installed with the program: for `gputui help` and the palette.
+
+_DOCS = Path(__file__).parents[1] / "docs"
+
+
+class ManualPage(NamedTuple):
+    """A page: its first heading, and the file in Markdown."""
+
+    title: str
+    path: Path
+
+    def read(self) -> str:
+        """The whole page as it was written, in Markdown."""
+        return self.path.read_text(encoding="utf-8")
+
+
+@functools.cache
+def manual_pages() -> dict[str, ManualPage]:
+    """The pages by their names, in order of these, those of folders last. Read once: the palette
+    asks at each key."""
+    paths = {str(path.relative_to(_DOCS).with_suffix("")): path for path in _DOCS.rglob("*.md")}
+    ordered = sorted(paths.items(), key=lambda item: (item[0].count("/"), item[0]))
+    return {name: ManualPage(_title(path), path) for name, path in ordered}
+
+
+def _title(path: Path) -> str:
+    with path.open(encoding="utf-8") as lines:
+        return next((line.lstrip("# ").rstrip() for line in lines if line.startswith("# ")), "")

@@ -12,8 +12,7 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 
-from gputui.base import GputuiError, did_you_mean
-from gputui.base.manual import pages
+from gputui.base import GputuiError, did_you_mean, manual_pages
 from gputui.base.sanitize import sanitize
 from gputui.base.standard_streams import say
 from gputui.cli import options as declared
@@ -35,7 +34,7 @@ def run_help(options: argparse.Namespace) -> int:
 
 def listing() -> str:
     """Every topic and what it is about."""
-    topics = {name: page.title for name, page in pages().items()}
+    topics = {name: page.title for name, page in manual_pages().items()}
     commands = {command.name: command.help for command in declared.COMMANDS}
     width = max(map(len, (*topics, *commands)))
 
@@ -50,7 +49,7 @@ def listing() -> str:
 
 def text_of(topic: str) -> str:
     """A page, or the help of a command. Raises UsageError where there is no such topic."""
-    by_name = pages()
+    by_name = manual_pages()
     for name in (topic, f"recipes/{topic}"):
         if name in by_name:
             return by_name[name].read()
@@ -212,7 +211,8 @@ def candidates(before: Sequence[str], current: str) -> Iterator[tuple[str, str]]
         yield from ((one_command.name, one_command.help) for one_command in COMMANDS if not before)
     elif chosen.name == "help":
         yield from (
-            (name, "") for name in (*pages(), *(one_command.name for one_command in COMMANDS))
+            (name, "")
+            for name in (*manual_pages(), *(one_command.name for one_command in COMMANDS))
         )
     elif chosen.arguments:
         argument = chosen.arguments[-1]

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from gputui.base.manual import pages
+from gputui.base import manual_pages
 from gputui.cli.declaration import Command
 from gputui.cli.dispatch import parser_of
 from gputui.cli.help import FILES, candidates, listing, text_of
@@ -63,10 +63,10 @@ def test_the_manual_page_is_sound_roff() -> None:
 
 
 def test_help_lists_and_prints_pages_and_commands() -> None:
-    assert {"recipes/option", "usage"} <= set(pages())
+    assert {"recipes/option", "usage"} <= set(manual_pages())
     # The title of SKILL was taken for "---", the line above what agents read of it.
-    assert all(re.search(r"\w", page.title) for page in pages().values())
-    for name in (*pages(), *(command.name for command in COMMANDS)):
+    assert all(re.search(r"\w", page.title) for page in manual_pages().values())
+    for name in (*manual_pages(), *(command.name for command in COMMANDS)):
         assert f"  {name} " in listing()
         assert text_of(name)
 

@@ -32,7 +32,7 @@ from gputui.tui.widgets.line_view import role_style
 from gputui.tui.widgets.view import Details
 
 if TYPE_CHECKING:
-    from gputui.base.manual import Page
+    from gputui.base import ManualPage
     from gputui.tui.app import GputuiApp
 
 
@@ -412,7 +412,7 @@ class DetailsBox(Dialog[None]):
     is_read_only = True
     BINDINGS: ClassVar[list[BindingType]] = [Binding("enter,q,backspace", "cancel", show=False)]
 
-    def __init__(self, details: Details, page: Page | None = None) -> None:
+    def __init__(self, details: Details, page: ManualPage | None = None) -> None:
         """`page` is one of the manual, in place of the details' rows."""
         super().__init__()
         self._details = details

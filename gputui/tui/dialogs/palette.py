@@ -22,7 +22,7 @@ from textual.widget import Widget
 from textual.widgets import OptionList
 from textual.worker import Worker
 
-from gputui.base.manual import Page, pages
+from gputui.base import ManualPage, manual_pages
 from gputui.tui.dialogs.boxes import DetailsBox, Options
 from gputui.tui.shell.keys import MOVE, keys_of
 from gputui.tui.shell.views import GROUPS
@@ -155,12 +155,12 @@ class Pages(_Provider):
     def entries(self) -> Sequence[Entry]:
         """Each page by its title, without the recipes for those who change gputui."""
 
-        def read(page: Page) -> object:
+        def read(page: ManualPage) -> object:
             return self.app.push_screen(DetailsBox(Details(page.path.name, ()), page))
 
         return [
             Entry(f"manual: {page.title}", "page", partial(read, page))
-            for name, page in pages().items()
+            for name, page in manual_pages().items()
             if "/" not in name
         ]
 
