@@ -12,12 +12,18 @@ from dataclasses import dataclass
 import numpy as np
 
 from gputui.attribute.accounting.account import Accounting
-from gputui.attribute.arrays import (
+from gputui.attribute.collection import Collection, DeltaParts
+from gputui.attribute.distributions import ValueSums
+from gputui.attribute.instances import NO_INSTANCE, SETTLED_FLUSHES, RangeInstances
+from gputui.attribute.range_stacks import NO_NODE, Placement, RangeStacks, place
+from gputui.attribute.ranges import StartEndRanges
+from gputui.attribute.records import (
     LATEST_NS,
     Bools,
     Int64s,
     KeyTable,
     Slots,
+    Strings,
     UInt32s,
     durations_ns,
     pick,
@@ -25,12 +31,6 @@ from gputui.attribute.arrays import (
     times_ns,
     whole,
 )
-from gputui.attribute.collection import Collection, DeltaParts
-from gputui.attribute.distributions import ValueSums
-from gputui.attribute.instances import NO_INSTANCE, SETTLED_FLUSHES, RangeInstances
-from gputui.attribute.range_stacks import NO_NODE, Placement, RangeStacks, place
-from gputui.attribute.ranges import StartEndRanges
-from gputui.attribute.records import Strings
 from gputui.attribute.streams import LaunchIntervals
 from gputui.model.events import ApiDelta
 from gputui.model.naming import api_name, is_kernel_launch, is_launch, launches_one_kernel

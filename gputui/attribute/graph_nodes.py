@@ -12,9 +12,17 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from gputui.attribute.arrays import Bools, Int64s, KeyTable, Slots, UInt32s, pick, times_ns
 from gputui.attribute.range_stacks import NO_NODE, Nodes, RangeStacks, place
-from gputui.attribute.records import Attributes
+from gputui.attribute.records import (
+    Attributes,
+    Bools,
+    Int64s,
+    KeyTable,
+    Slots,
+    UInt32s,
+    pick,
+    times_ns,
+)
 from gputui.ring.layout import GraphPart, RecordKind
 
 MAX_NODES = 1 << 20

@@ -13,9 +13,16 @@ from typing import NamedTuple
 
 import numpy as np
 
-from gputui.attribute.arrays import Int64s, KeyTable, Slots, distinct, times_ns
 from gputui.attribute.collection import DeltaParts
-from gputui.attribute.records import Strings, TimedOperations
+from gputui.attribute.records import (
+    Int64s,
+    KeyTable,
+    Slots,
+    Strings,
+    TimedOperations,
+    distinct,
+    times_ns,
+)
 from gputui.model.kernel_categories import OTHER, kind_of, kind_of_kernel
 from gputui.model.payloads import PayloadType
 from gputui.ring.layout import FLAG_COMMUNICATOR, FLAG_PAYLOAD, RecordKind

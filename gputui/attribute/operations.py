@@ -11,18 +11,6 @@ from collections.abc import Callable
 import numpy as np
 
 from gputui.attribute.accounting.account import Accounting
-from gputui.attribute.arrays import (
-    Bools,
-    Int64s,
-    Slots,
-    UInt32s,
-    durations_ns,
-    pick,
-    sorted_columns,
-    stack,
-    take_rows,
-    times_ns,
-)
 from gputui.attribute.calls import NO_CALL, CudaCalls, MatchedCalls
 from gputui.attribute.collection import Collection, Collector, DeltaParts, TraceSink
 from gputui.attribute.definitions import KernelNames, Shapes
@@ -32,12 +20,22 @@ from gputui.attribute.operation_sums import KernelSums, LaunchSums, MemorySums, 
 from gputui.attribute.range_deltas import GpuTime, StartEndKernels
 from gputui.attribute.records import (
     NO_KERNEL,
+    Bools,
+    Int64s,
     LaunchedOperations,
     Ran,
+    Slots,
     TimedOperations,
+    UInt32s,
     are_kernels,
+    durations_ns,
     move_by_themselves,
+    pick,
+    sorted_columns,
+    stack,
+    take_rows,
     timed,
+    times_ns,
 )
 from gputui.attribute.streams import Streams
 from gputui.counters.counted_run import CountedOperations

@@ -11,21 +11,22 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from gputui.attribute.arrays import (
+from gputui.attribute.collection import Collection, DeltaParts
+from gputui.attribute.distributions import ValueSums, grouped
+from gputui.attribute.instances import Finalised, RangeInstances
+from gputui.attribute.range_stacks import NO_NODE, Nodes
+from gputui.attribute.records import (
+    NO_KERNEL,
     Bools,
     Holes,
     Int64s,
+    LaunchedOperations,
     Unions,
     distinct,
     durations_ns,
     join,
     run_starts,
 )
-from gputui.attribute.collection import Collection, DeltaParts
-from gputui.attribute.distributions import ValueSums, grouped
-from gputui.attribute.instances import Finalised, RangeInstances
-from gputui.attribute.range_stacks import NO_NODE, Nodes
-from gputui.attribute.records import NO_KERNEL, LaunchedOperations
 from gputui.model.events import KernelDelta, Payload, RangeDelta, RangeKernels
 from gputui.model.payloads import payload_of
 from gputui.model.sketch import Accumulator

@@ -13,9 +13,17 @@ from typing import Literal
 
 import numpy as np
 
-from gputui.attribute.arrays import Bools, Int64s, KeyTable, Slots, join, run_starts
 from gputui.attribute.instances import NO_INSTANCE
-from gputui.attribute.records import Attributes, Strings
+from gputui.attribute.records import (
+    Attributes,
+    Bools,
+    Int64s,
+    KeyTable,
+    Slots,
+    Strings,
+    join,
+    run_starts,
+)
 from gputui.model.events import RangeDefined
 from gputui.model.hub import Numbering
 from gputui.model.naming import NOT_A_STEP, is_library_domain, step_rank, without_numbers

@@ -12,22 +12,23 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gputui.attribute.arrays import (
+from gputui.attribute.collection import Collection, DeltaParts
+from gputui.attribute.instances import NO_INSTANCE, RangeInstances
+from gputui.attribute.range_stacks import NO_NODE, NO_STACK, Nodes, RangeStack, RangeStacks
+from gputui.attribute.records import (
     LATEST_NS,
+    Attributes,
     Bools,
     Int64s,
     KeyTable,
     Slots,
+    Strings,
     durations_ns,
     join,
     pick,
     run_starts,
     times_ns,
 )
-from gputui.attribute.collection import Collection, DeltaParts
-from gputui.attribute.instances import NO_INSTANCE, RangeInstances
-from gputui.attribute.range_stacks import NO_NODE, NO_STACK, Nodes, RangeStack, RangeStacks
-from gputui.attribute.records import Attributes, Strings
 from gputui.model.events import OpenRange
 from gputui.ring.layout import RecordKind
 

@@ -27,9 +27,9 @@ from gputui.attribute.accounting.thread_readings import (
     PythonLines,
     ThreadStates,
 )
-from gputui.attribute.arrays import Slots, stack
 from gputui.attribute.local_collectives import CoreTime
 from gputui.attribute.matched_collectives import Matching
+from gputui.attribute.records import Slots, stack
 from gputui.attribute.traced_process import BATCH_RECORDS, TracedProcess
 from gputui.base.sanitize import masked_line, sanitize
 from gputui.counters.counted_run import CountedOperations, CountedProcess, RunCounters

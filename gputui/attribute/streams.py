@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import numpy as np
 
-from gputui.attribute.arrays import (
+from gputui.attribute.collection import Collection, DeltaParts
+from gputui.attribute.distributions import coarse_distributions
+from gputui.attribute.records import (
     LONGEST_NS,
     Covered,
     Holes,
     Int64s,
     KeyTable,
+    Ran,
     UInt32s,
     Unions,
     join,
     sorted_columns,
 )
-from gputui.attribute.collection import Collection, DeltaParts
-from gputui.attribute.distributions import coarse_distributions
-from gputui.attribute.records import Ran
 from gputui.model.events import (
     OTHER_STREAMS,
     DeviceDelta,

@@ -14,15 +14,6 @@ import numpy as np
 
 from gputui.attribute.accounting.account import Accounting
 from gputui.attribute.accounting.program_steps import ProgramSteps
-from gputui.attribute.arrays import (
-    Bools,
-    Holes,
-    Int64s,
-    Slots,
-    keep_freed_memory,
-    run_starts,
-    times_ns,
-)
 from gputui.attribute.calls import NESTED_NS, CudaCalls
 from gputui.attribute.collection import (
     Collection,
@@ -48,7 +39,19 @@ from gputui.attribute.operations import GpuOperations
 from gputui.attribute.range_deltas import KernelsOfRanges, RangeDeltas
 from gputui.attribute.range_stacks import Nodes
 from gputui.attribute.ranges import PushPopRanges
-from gputui.attribute.records import LaunchedOperations, RecordsByUse, Strings, separate_by_use
+from gputui.attribute.records import (
+    Bools,
+    Holes,
+    Int64s,
+    LaunchedOperations,
+    RecordsByUse,
+    Slots,
+    Strings,
+    keep_freed_memory,
+    run_starts,
+    separate_by_use,
+    times_ns,
+)
 from gputui.attribute.streams import Streams
 from gputui.attribute.windows import Windows
 from gputui.counters.counted_run import CountedOperations

@@ -13,11 +13,19 @@ from typing import NamedTuple
 
 import numpy as np
 
-from gputui.attribute.arrays import LATEST_NS, Bools, Holes, Int64s, Slots, durations_ns, times_ns
 from gputui.attribute.collection import Collection, DeltaParts
 from gputui.attribute.instances import Finalised
 from gputui.attribute.range_stacks import NO_NODE, Nodes
-from gputui.attribute.records import LaunchedOperations
+from gputui.attribute.records import (
+    LATEST_NS,
+    Bools,
+    Holes,
+    Int64s,
+    LaunchedOperations,
+    Slots,
+    durations_ns,
+    times_ns,
+)
 from gputui.inject.options import FIRST_EXCESS_NS, WINDOW_NS
 from gputui.model.events import WINDOW_GROUPS, WindowCost, WindowWork
 from gputui.model.naming import NOT_A_STEP

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from gputui.attribute.arrays import (
+from gputui.attribute.records import (
     LATEST_NS,
     Bools,
     Int64s,

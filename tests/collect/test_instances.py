@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gputui.attribute.arrays import LATEST_NS
 from gputui.attribute.instances import (
     CLOSED_LIMIT,
     HORIZON_NS,
@@ -17,6 +16,7 @@ from gputui.attribute.instances import (
     Finalised,
     RangeInstances,
 )
+from gputui.attribute.records import LATEST_NS
 
 
 def ints(*values: int) -> np.ndarray:

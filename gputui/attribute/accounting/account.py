@@ -19,11 +19,20 @@ from gputui.attribute.accounting.operations import Kernels, columns
 from gputui.attribute.accounting.program_steps import ProgramSteps
 from gputui.attribute.accounting.thread_readings import LineHit, LineReading
 from gputui.attribute.accounting.tracker import FIRST_TRY, WINDOW, LaunchOrder, StepTracker
-from gputui.attribute.arrays import LATEST_NS, NEVER, Busy, Holes, Int64s, Slots, distinct, union
 from gputui.attribute.collection import Collection, DeltaParts
 from gputui.attribute.local_collectives import LocalCollectives
 from gputui.attribute.range_stacks import RangeStacks
-from gputui.attribute.records import TimedOperations
+from gputui.attribute.records import (
+    LATEST_NS,
+    NEVER,
+    Busy,
+    Holes,
+    Int64s,
+    Slots,
+    TimedOperations,
+    distinct,
+    union,
+)
 from gputui.attribute.streams import STREAM
 from gputui.model.events import (
     BESIDE_RUNNING,

@@ -15,10 +15,12 @@ from gputui.attribute.accounting.gaps import Blame, Causes, Gaps, OperationSampl
 from gputui.attribute.accounting.host_threads import Doing, HostThreads, Rows, spread
 from gputui.attribute.accounting.operations import Columns, Kernels, refine
 from gputui.attribute.accounting.step_rows import StreamOperations, thread_lanes, within_bytes
-from gputui.attribute.arrays import (
+from gputui.attribute.range_stacks import NO_NODE, RangeStack, RangeStacks
+from gputui.attribute.records import (
     Busy,
     Holes,
     Int64s,
+    Strings,
     UInt32s,
     differences,
     distinct,
@@ -28,8 +30,6 @@ from gputui.attribute.arrays import (
     take_rows,
     union,
 )
-from gputui.attribute.range_stacks import NO_NODE, RangeStack, RangeStacks
-from gputui.attribute.records import Strings
 from gputui.model.events import StreamLane, ThreadLane
 from gputui.model.leaves import Leaf
 

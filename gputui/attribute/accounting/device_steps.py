@@ -25,8 +25,8 @@ from gputui.attribute.accounting.steps import (
     longest_parts,
 )
 from gputui.attribute.accounting.thread_readings import InsideFunctions
-from gputui.attribute.arrays import Bools, Int64s, distinct, median
 from gputui.attribute.distributions import grouped, in_buckets
+from gputui.attribute.records import Bools, Int64s, distinct, median
 from gputui.model.events import (
     OUTSIDE_STEPS,
     Distribution,

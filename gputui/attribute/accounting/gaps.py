@@ -14,8 +14,8 @@ import numpy.typing as npt
 from gputui.attribute.accounting.host_threads import LEAF_OF_CALL, Doing, HostThreads, Pieces, Rows
 from gputui.attribute.accounting.operations import FIRST_KERNEL, Columns
 from gputui.attribute.accounting.thread_readings import AWAY_LEAVES, COLUMN, LineHit
-from gputui.attribute.arrays import Int64s, rows_of, run_starts, take_rows
 from gputui.attribute.distributions import sorted_pairs
+from gputui.attribute.records import Int64s, rows_of, run_starts, take_rows
 from gputui.model.events import BESIDE_ASLEEP, BESIDE_RUNNING
 from gputui.model.leaves import Leaf
 

@@ -14,8 +14,7 @@ import numpy.typing as npt
 
 from gputui.attribute.accounting.host_threads import Rows
 from gputui.attribute.accounting.repetition import cue_of, family
-from gputui.attribute.arrays import Bools, Int64s, Slots, pick
-from gputui.attribute.records import NO_KERNEL, TimedOperations
+from gputui.attribute.records import NO_KERNEL, Bools, Int64s, Slots, TimedOperations, pick
 from gputui.model.leaves import CHANGES_LAYOUT, Leaf, leaf_of_kernel
 from gputui.ring.layout import RecordKind
 

@@ -17,8 +17,15 @@ import numpy.typing as npt
 
 from gputui.attribute.accounting.operations import FIRST_KERNEL, Columns, Kernels
 from gputui.attribute.accounting.repetition import GRAM, Cues, Level, Places, Tokens, find_step
-from gputui.attribute.arrays import Bools, Int64s, Slots, differences, distinct, median
-from gputui.attribute.records import TimedOperations
+from gputui.attribute.records import (
+    Bools,
+    Int64s,
+    Slots,
+    TimedOperations,
+    differences,
+    distinct,
+    median,
+)
 from gputui.model.leaves import Leaf
 from gputui.model.steps import HELD_NS
 

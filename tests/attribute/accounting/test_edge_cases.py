@@ -15,10 +15,9 @@ from gputui.attribute.accounting.host_threads import SHORT_NS, Doing, HostThread
 from gputui.attribute.accounting.operations import FIRST_KERNEL, Columns, Kernels, columns, refine
 from gputui.attribute.accounting.program_steps import ProgramSteps
 from gputui.attribute.accounting.thread_readings import LineReading
-from gputui.attribute.arrays import Busy
 from gputui.attribute.calls import CALL
 from gputui.attribute.range_stacks import RangeStacks
-from gputui.attribute.records import Strings, timed
+from gputui.attribute.records import Busy, Strings, timed
 from gputui.model.events import (
     BESIDE_ASLEEP,
     BESIDE_RUNNING,

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from gputui.attribute.accounting.account import GpuSharing, SharingProcess
-from gputui.attribute.arrays import Slots
+from gputui.attribute.records import Slots
 from gputui.attribute.traced_process import TracedProcess
 from gputui.model.events import ProcessAttached, RunStarted
 from gputui.model.hub import Numbering
