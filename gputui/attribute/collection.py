@@ -1,27 +1,219 @@
-"""What one collection of a process covers, and how the parts that its collectors return become the
-fields of one CaptureDelta.
+"""What one collection of a process covers, how the parts that its collectors return become the
+fields of one CaptureDelta, and what the reader passes on: to the trace, and of single steps to the
+recording.
 
 For `traced_process`, which runs the collectors, and for every collector. It is a module of its own
-because collectors must not import the process that runs them.
-"""
+because collectors must not import the process that runs them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
+from msgspec.structs import replace
 
 from gputui.attribute.distributions import DELTA_VALUES
 from gputui.attribute.instances import Finalised
-from gputui.attribute.kept_operations import KeptOperations
 from gputui.attribute.range_stacks import Nodes
 from gputui.attribute.records import LaunchedOperations
+from gputui.model.events import StepLanes, StepOperations
 from gputui.ring.layout import RecordKind, payload_types
 from gputui.ring.reader import RingHealth
-from gputui.store.trace import TRACE, Bools, Int64s, Slots, TraceKind, TraceWriter
+from gputui.store.trace import TRACE, Bools, Int64s, Slots, TraceKind, TraceWriter, pack
+
+# --- Single operations, calls and ranges of some of the steps that are kept in parts.
+#
+# For `traced_process`. Records are held only while a step is due, so that a program whose steps
+# were kept for now costs the reader nothing here.
+
+MOST_HELD = 100_000
+"""Records held at most, of 64 bytes, while a step is awaited: the newest."""
+
+MOST_OF_A_KIND = 20_000
+"""Operations, calls and ranges of a step that are kept: the first of each, the longest ranges."""
+
+EARLY_NS = 10_000_000_000
+"""So long a step is kept at each collection: a run of seconds, of which the first steps are others
+than most, has some that say something."""
+
+LEAST_PAUSE_NS, MOST_PAUSE_NS = 2_000_000_000, 60_000_000_000
+"""Between two kept steps after that, at least and at most, where `BYTES_A_SECOND` allows it: in
+between a quarter of the time that the process has been seen."""
+
+FIRST_BYTES, BYTES_A_SECOND = 256 << 10, 250
+"""What kept steps may take of a recording, packed: at once, and on average after that."""
+
+AWAITED_NS = 10_000_000_000
+"""After so long without a step that ended no records are held until the next pause is over."""
+
+SETTLING = 2
+"""Collections after which the ranges of a step are complete: they wait for what they launched."""
+
+_KEPT_OPERATIONS = (TraceKind.KERNEL, TraceKind.COPY, TraceKind.SET, TraceKind.GRAPH)
+_WANTED = (TraceKind.RANGE, TraceKind.CALL, *_KEPT_OPERATIONS)
+
+
+@dataclass(slots=True, eq=False)
+class _Settling:
+    """A step whose ranges are not complete."""
+
+    step: StepLanes
+    first_ns: int
+    """When the first of its operations was launched: from then on ranges belong to it."""
+    operations: Slots
+    calls: Slots
+    left_out: int
+    ranges: list[Slots]
+    collections: int = SETTLING
+    """How many more it waits for its ranges."""
+
+
+class KeptOperations:
+    """Records of one process in, some steps with all of theirs out. A writer of trace records
+    (attribute.collection.TraceSink) as long as it `is_open`."""
+
+    def __init__(self) -> None:
+        self._parts: deque[Slots] = deque()
+        self._new: list[Slots] = []
+        """Those since the last collection."""
+        self._held = 0
+        self._names: dict[str, int] = {}
+        self._began_ns = 0
+        self._due_ns = 0
+        self._open_ns: int | None = 0
+        """Since when it takes records, or when it kept a step last; None while it takes none."""
+        self._known_ns = 0
+        """From when on it holds every record: older ones were let go."""
+        self._spent = 0
+        self._settling: list[_Settling] = []
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it takes records now; between two steps that it keeps it takes none."""
+        return self._open_ns is not None
+
+    def name(self, text: str) -> int:
+        """The number of a call's name."""
+        return self._names.setdefault(text, len(self._names) + 1)
+
+    def append(self, records: Slots) -> None:
+        """Hold records, operations or such of one kind; beyond the limit the oldest are let go."""
+        if not len(records) or records["kind"][0] not in _WANTED:
+            return
+        self._parts.append(records)
+        self._new.append(records)
+        self._held += len(records)
+        while self._held > MOST_HELD and len(self._parts) > 1:
+            first = self._parts.popleft()
+            self._held -= len(first)
+            if first["kind"][0] in _KEPT_OPERATIONS:
+                self._known_ns = max(self._known_ns, int(first["end"].max()))
+
+    def collect(self, steps: Sequence[StepLanes], now_ns: int, ended: bool) -> list[StepOperations]:
+        """Of the steps that were kept in parts now, a usual one last, those whose operations are to
+        be kept; they come some collections later."""
+        if not self._began_ns:
+            self._began_ns = self._open_ns = now_ns
+        if self._open_ns is None:
+            if now_ns >= self._due_ns and not ended:
+                self._open_ns = self._known_ns = now_ns
+            return []
+        if now_ns >= self._due_ns or ended:
+            self._begin(steps, now_ns)
+        ranges = [part for part in self._new if part["kind"][0] == TraceKind.RANGE]
+        self._new = []
+        for each in self._settling:
+            each.ranges.append(_within(ranges, each.first_ns, _end_ns(each.step)))
+            each.collections -= 1
+        done = [each for each in self._settling if ended or each.collections < 0]
+        self._settling = [each for each in self._settling if each not in done]
+        names = {number: text for text, number in self._names.items()}
+        kept = [_settled(each, names, now_ns) for each in done]
+        self._spent += sum(len(event.packed) for event in kept)
+        if kept:
+            self._wait(now_ns)
+        elif now_ns >= self._due_ns and now_ns - self._open_ns > AWAITED_NS:
+            self._wait(now_ns, at_least_ns=LEAST_PAUSE_NS)
+        if not self._settling and now_ns < self._due_ns:
+            self._parts.clear()
+            self._held, self._open_ns = 0, None
+        return kept
+
+    def _begin(self, steps: Sequence[StepLanes], now_ns: int) -> None:
+        whole = [step for step in steps if step.start_ns >= self._known_ns]
+        if not whole:
+            return
+        chosen = {id(step): step for step in (whole[-1], max(whole, key=_length_ns))}
+        held = list(self._parts)
+        begun = [each for step in chosen.values() if (each := _begun(step, held)) is not None]
+        if begun:
+            self._settling += begun
+            self._open_ns = now_ns
+            self._wait(now_ns)
+
+    def _wait(self, now_ns: int, at_least_ns: int = 0) -> None:
+        """Until when no further step is kept."""
+        seen_ns = now_ns - self._began_ns
+        if seen_ns >= EARLY_NS:
+            at_least_ns = min(max(LEAST_PAUSE_NS, seen_ns // 4), MOST_PAUSE_NS)
+        allowed_ns = (self._spent - FIRST_BYTES) * 1_000_000_000 // BYTES_A_SECOND
+        self._due_ns = max(now_ns + at_least_ns, self._began_ns + allowed_ns)
+
+
+def _settled(step_kept: _Settling, names: Mapping[int, str], now_ns: int) -> StepOperations:
+    ranges = np.concatenate(step_kept.ranges)
+    order = np.argsort(ranges["start"] - ranges["end"], kind="stable")
+    chosen = ranges[order[:MOST_OF_A_KIND]]
+    left_out = step_kept.left_out + len(ranges) - len(chosen)
+    records = np.concatenate((step_kept.operations, step_kept.calls, chosen))
+    return pack(replace(step_kept.step, time_ns=now_ns), records, names, left_out)
+
+
+def _length_ns(step: StepLanes) -> int:
+    return step.duration_ns
+
+
+def _end_ns(step: StepLanes) -> int:
+    return step.start_ns + step.duration_ns
+
+
+def _within(batches: Sequence[Slots], first_ns: int, end_ns: int) -> Slots:
+    """Records that went on between two moments; most batches lie beside them."""
+    inside = [np.zeros(0, TRACE)]
+    for part in batches:
+        touches = (part["start"] < end_ns) & (part["end"] > first_ns)
+        if touches.any():
+            inside.append(part[touches])
+    return np.concatenate(inside)
+
+
+def _begun(step: StepLanes, batches: Sequence[Slots]) -> _Settling | None:
+    """A step with its operations and their calls, which are here when it has been kept."""
+    of_devices = [part for part in batches if part["kind"][0] in _KEPT_OPERATIONS]
+    of_threads = [part for part in batches if part["kind"][0] == TraceKind.CALL]
+    operations = _within(of_devices, step.start_ns, _end_ns(step))
+    if not len(operations):
+        return None
+    launched = np.unique(operations["correlation"][operations["correlation"] > 0])
+    launches = [np.zeros(0, TRACE)]
+    for part in of_threads:
+        is_launch = np.isin(part["correlation"], launched)
+        if is_launch.any():
+            launches.append(part[is_launch])
+    calls = np.concatenate(launches)
+    others = _within(of_threads, step.start_ns, _end_ns(step))
+    calls = np.concatenate((calls, others[~np.isin(others["correlation"], launched)]))
+    left_out = sum(max(0, len(some) - MOST_OF_A_KIND) for some in (operations, calls))
+    operations = operations[np.argsort(operations["start"], kind="stable")]
+    first_ns = min([step.start_ns, *calls["start"].tolist()])
+    return _Settling(
+        step, first_ns, operations[:MOST_OF_A_KIND], calls[:MOST_OF_A_KIND], left_out, []
+    )
+
 
 DeltaParts = dict[str, Any]
 """Fields of a CaptureDelta by name: tuples of rows, or numbers to add."""

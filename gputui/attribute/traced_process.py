@@ -19,6 +19,7 @@ from gputui.attribute.collection import (
     Collection,
     Collector,
     DeltaParts,
+    KeptOperations,
     TraceSink,
     has_news,
     merge_parts,
@@ -34,7 +35,6 @@ from gputui.attribute.definitions import (
 from gputui.attribute.distributions import DELTA_VALUES
 from gputui.attribute.graph_nodes import GraphNodes
 from gputui.attribute.instances import Finalised, RangeInstances
-from gputui.attribute.kept_operations import KeptOperations
 from gputui.attribute.operations import GpuOperations
 from gputui.attribute.range_deltas import KernelsOfRanges, RangeDeltas
 from gputui.attribute.range_stacks import Nodes

@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from gputui.attribute import kept_operations
-from gputui.attribute.kept_operations import KeptOperations
+from gputui.attribute.collection import KeptOperations
 from gputui.attribute.traced_process import TracedProcess
 from gputui.model.events import (
     AnyEvent,
