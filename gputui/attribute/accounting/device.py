@@ -11,9 +11,16 @@ from collections.abc import Iterable, Iterator, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from gputui.attribute.accounting.gaps import Blame, Causes, Gaps, OperationSamples
 from gputui.attribute.accounting.host_threads import Doing, HostThreads, Rows, spread
-from gputui.attribute.accounting.operations import Columns, Kernels, refine
+from gputui.attribute.accounting.operations import (
+    Blame,
+    Causes,
+    Columns,
+    Gaps,
+    Kernels,
+    OperationSamples,
+    refine,
+)
 from gputui.attribute.accounting.step_rows import StreamOperations, thread_lanes, within_bytes
 from gputui.attribute.range_stacks import NO_NODE, RangeStack, RangeStacks
 from gputui.attribute.records import (

@@ -9,9 +9,8 @@ from hypothesis import strategies as st
 
 from gputui.attribute.accounting.device import LEAVES, WAITED, DeviceTime
 from gputui.attribute.accounting.device_steps import DeviceSteps
-from gputui.attribute.accounting.gaps import LATENCY_NS, RESTART_NS, stretch
 from gputui.attribute.accounting.host_threads import SHORT_NS, Doing, HostThreads
-from gputui.attribute.accounting.operations import Columns
+from gputui.attribute.accounting.operations import LATENCY_NS, RESTART_NS, Columns, stretch
 from gputui.attribute.accounting.step_rows import bounds_of, thread_lanes, within_bytes
 from gputui.attribute.accounting.thread_readings import LineReading
 from gputui.model import leaves

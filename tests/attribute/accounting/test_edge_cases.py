@@ -10,9 +10,15 @@ import pytest
 from gputui.attribute.accounting.account import Accounting
 from gputui.attribute.accounting.device import DeviceTime
 from gputui.attribute.accounting.device_steps import DeviceSteps
-from gputui.attribute.accounting.gaps import LATENCY_NS
 from gputui.attribute.accounting.host_threads import SHORT_NS, Doing, HostThreads, kind_of_call
-from gputui.attribute.accounting.operations import FIRST_KERNEL, Columns, Kernels, columns, refine
+from gputui.attribute.accounting.operations import (
+    FIRST_KERNEL,
+    LATENCY_NS,
+    Columns,
+    Kernels,
+    columns,
+    refine,
+)
 from gputui.attribute.accounting.program_steps import ProgramSteps
 from gputui.attribute.accounting.thread_readings import LineReading
 from gputui.attribute.calls import CALL
