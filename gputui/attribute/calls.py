@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gputui.attribute.accounting.account import Accounting
+from gputui.attribute.accounting import Accounting
 from gputui.attribute.collection import Collection, DeltaParts
 from gputui.attribute.distributions import ValueSums
 from gputui.attribute.instances import NO_INSTANCE, SETTLED_FLUSHES, RangeInstances

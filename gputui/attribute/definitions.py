@@ -15,7 +15,7 @@ from typing import Literal
 
 import numpy as np
 
-from gputui.attribute.accounting.account import Accounting
+from gputui.attribute.accounting import Accounting
 from gputui.attribute.collection import Collection, DeltaParts, TraceSink
 from gputui.attribute.range_deltas import KernelsOfRanges
 from gputui.attribute.records import (

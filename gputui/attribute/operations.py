@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from gputui.attribute.accounting.account import Accounting
+from gputui.attribute.accounting import Accounting
 from gputui.attribute.calls import NO_CALL, CudaCalls, MatchedCalls
 from gputui.attribute.collection import Collection, Collector, DeltaParts, TraceSink
 from gputui.attribute.definitions import KernelNames, Shapes

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
-from gputui.attribute.accounting.account import GpuSharing, SharingProcess
+from gputui.attribute.accounting import GpuSharing, SharingProcess
 from gputui.attribute.accounting.thread_readings import (
     FETCHES,
     HOLDS_LOCK,

@@ -12,7 +12,7 @@ from typing import Literal
 
 import numpy as np
 
-from gputui.attribute.accounting.account import Accounting
+from gputui.attribute.accounting import Accounting
 from gputui.attribute.accounting.program_steps import ProgramSteps
 from gputui.attribute.calls import NESTED_NS, CudaCalls
 from gputui.attribute.collection import (

@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 
 from gputui.attribute import traced_process
-from gputui.attribute.accounting.account import Accounting
+from gputui.attribute.accounting import Accounting
 from gputui.attribute.collection import DeltaParts
 from gputui.attribute.reader import UNCOLLECTED_RECORDS
 from gputui.attribute.traced_process import TracedProcess

@@ -7,7 +7,7 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from gputui.attribute.accounting.account import Accounting
+from gputui.attribute.accounting import Accounting
 from gputui.attribute.accounting.device import DeviceTime
 from gputui.attribute.accounting.device_steps import DeviceSteps
 from gputui.attribute.accounting.host_threads import SHORT_NS, Doing, HostThreads, kind_of_call

@@ -17,8 +17,7 @@ import numpy as np
 import pytest
 import torch
 
-from gputui.attribute.accounting import host_threads
-from gputui.attribute.accounting.account import Accounting
+from gputui.attribute.accounting import Accounting, host_threads
 from gputui.attribute.accounting.host_threads import SHORT_MOST_NS, SHORT_NS, _short
 from gputui.attribute.accounting.program_steps import ProgramSteps
 from gputui.attribute.accounting.thread_readings import PythonLines, Sample, ThreadStates
