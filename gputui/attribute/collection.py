@@ -21,7 +21,7 @@ from gputui.attribute.instances import Finalised
 from gputui.attribute.range_stacks import Nodes
 from gputui.attribute.records import LaunchedOperations
 from gputui.model.events import StepLanes, StepOperations
-from gputui.ring.layout import RecordKind, payload_types
+from gputui.ring import RecordKind, payload_types
 from gputui.ring.reader import RingHealth
 from gputui.store.trace import TRACE, Bools, Int64s, Slots, TraceKind, TraceWriter, pack
 

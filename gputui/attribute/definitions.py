@@ -47,7 +47,7 @@ from gputui.model.hub import Geometry, Numbering
 from gputui.model.merge import merge
 from gputui.model.naming import demangle, short_name
 from gputui.model.payloads import NO_PAYLOAD, payload_of
-from gputui.ring.layout import NAMED_BY_SYSTEM, UNKNOWN_DEVICE, RecordKind, Resource, payload_types
+from gputui.ring import NAMED_BY_SYSTEM, UNKNOWN_DEVICE, RecordKind, Resource, payload_types
 
 # --- Thread names: from the program through NVTX, or from the system.
 

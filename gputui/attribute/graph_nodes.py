@@ -23,7 +23,7 @@ from gputui.attribute.records import (
     pick,
     times_ns,
 )
-from gputui.ring.layout import GraphPart, RecordKind
+from gputui.ring import GraphPart, RecordKind
 
 MAX_NODES = 1 << 20
 """Graph nodes that are remembered; then those of destroyed graphs make room, then those that were

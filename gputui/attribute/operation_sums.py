@@ -24,7 +24,7 @@ from gputui.model.events import (
 )
 from gputui.model.naming import COPY_KINDS, MEMORY_KINDS, MEMSET, copy_name
 from gputui.model.sketch import EXACT_VALUES
-from gputui.ring.layout import RecordKind
+from gputui.ring import RecordKind
 
 # --- Sums of kernels, copies and memsets by range, device and whether the range was inherited.
 

@@ -39,7 +39,7 @@ from gputui.attribute.records import (
 )
 from gputui.attribute.streams import Streams
 from gputui.counters.counted_run import CountedOperations
-from gputui.ring.layout import SLOT, RecordKind
+from gputui.ring import SLOT, RecordKind
 
 # --- Which times of operations can be meant.
 #

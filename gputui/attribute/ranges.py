@@ -30,7 +30,7 @@ from gputui.attribute.records import (
     times_ns,
 )
 from gputui.model.events import OpenRange
-from gputui.ring.layout import RecordKind
+from gputui.ring import RecordKind
 
 # --- Pushes and pops by the level they state, with dropped ones filled in.
 

@@ -45,7 +45,7 @@ from gputui.model.events import (
 )
 from gputui.model.hub import Numbering
 from gputui.model.visible_devices import entry_of
-from gputui.ring.layout import SLOT, RecordKind, WindowEdge
+from gputui.ring import SLOT, RecordKind, WindowEdge
 from gputui.ring.reader import (
     NO_RING,
     RingError,

@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from gputui.base.sanitize import sanitize
 from gputui.model.naming import NO_NAME, UNIFIED_COPIES
-from gputui.ring.layout import FLAG_COLORED, RecordKind
+from gputui.ring import FLAG_COLORED, RecordKind
 
 # --- Arrays: their types, intervals of time, and distributions, for every part of the reader.
 #

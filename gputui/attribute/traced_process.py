@@ -66,7 +66,7 @@ from gputui.model.events import (
 from gputui.model.hub import Numbering
 from gputui.model.naming import NOT_A_STEP
 from gputui.model.sketch import EXACT_VALUES
-from gputui.ring.layout import REFUSED_DEFERRED, SLOT
+from gputui.ring import REFUSED_DEFERRED, SLOT
 from gputui.ring.reader import NO_RING, RingHealth
 from gputui.store.trace import TraceWriter
 

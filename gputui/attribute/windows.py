@@ -29,7 +29,7 @@ from gputui.attribute.records import (
 from gputui.inject.options import FIRST_EXCESS_NS, WINDOW_NS
 from gputui.model.events import WINDOW_GROUPS, WindowCost, WindowWork
 from gputui.model.naming import NOT_A_STEP
-from gputui.ring.layout import WindowEdge
+from gputui.ring import WindowEdge
 
 # --- What windows of tracing cost the program, and how often one may be opened.
 #

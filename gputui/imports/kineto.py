@@ -39,7 +39,7 @@ from gputui.model.events import (
     RunResult,
     RunStarted,
 )
-from gputui.ring.layout import RecordKind
+from gputui.ring import RecordKind
 from gputui.store import open_regular
 from gputui.store.journal import JournalError
 from gputui.store.journal.files import CompressionError, expanded

@@ -20,7 +20,7 @@ from gputui.imports.reading import THREAD, LaunchShapes, RangeRows, Texts
 from gputui.model.events import ResultColumn, ResultTable
 from gputui.model.naming import OPERATOR_CATEGORY, PROFILER_STEP
 from gputui.model.payloads import NO_PAYLOAD, PayloadType
-from gputui.ring.layout import SLOT, RecordKind
+from gputui.ring import SLOT, RecordKind
 
 MAX_EVENTS = 50_000_000
 """Events kept of one trace; any further ones are skipped."""

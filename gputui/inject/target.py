@@ -34,7 +34,7 @@ WORD_MAGIC = 0x475550574F524431
 WORD_VERSION = 2
 WORD_BYTES = 4096
 LAYOUT_VERSION = 2
-"""Of the ring (src/layout.h, gputui.ring.layout), which a library of another gputui might write in
+"""Of the ring (src/layout.h, gputui.ring), which a library of another gputui might write in
 its own way. Here because this package cannot import gputui.ring; a test compares it with the C."""
 
 PYTHON_NONE, PYTHON_WAITS, PYTHON_HOOKED, PYTHON_FAILED = range(4)

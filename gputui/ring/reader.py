@@ -28,7 +28,7 @@ from gputui.base.sanitize import sanitize
 from gputui.inject.build import RING
 from gputui.inject.environment import library_path, missing_library_reason
 from gputui.inject.target import LAYOUT_VERSION
-from gputui.ring.layout import (
+from gputui.ring import (
     HEADER,
     HEADER_BYTES,
     MAGIC,

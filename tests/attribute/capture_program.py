@@ -12,7 +12,7 @@ import numpy as np
 from gputui.attribute.traced_process import TracedProcess
 from gputui.model.events import LAUNCH_UNKNOWN, AnyEvent, ProcessAttached, RunStarted
 from gputui.model.hub import Numbering
-from gputui.ring.layout import FLAG_COLORED, SLOT, GraphPart, RecordKind
+from gputui.ring import FLAG_COLORED, SLOT, GraphPart, RecordKind
 from gputui.state import Run, Session
 from gputui.store.trace import TraceWriter
 

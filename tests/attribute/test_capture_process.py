@@ -25,7 +25,7 @@ from gputui.report.explain.time_tree import time_tree
 from gputui.report.phases import phase_rows
 from gputui.report.tables import run_tables
 from gputui.report.tables.launches import shape_rows
-from gputui.ring.layout import FLAG_PAYLOAD, SLOT, RecordKind, WindowEdge
+from gputui.ring import FLAG_PAYLOAD, SLOT, RecordKind, WindowEdge
 from gputui.state.remarks import remarks
 from tests.attribute.capture_program import MAIN, START_NS, Program, Traced
 

@@ -18,7 +18,7 @@ from gputui.inject.environment import capture_environment, library_path
 from gputui.inject.target import LAYOUT_VERSION
 from gputui.model.events import AnyEvent, ProcessAttached, ProcessDetached, RunOutput, RunStarted
 from gputui.model.hub import Numbering
-from gputui.ring.layout import (
+from gputui.ring import (
     HEADER,
     HEADER_BYTES,
     MAGIC,

@@ -17,7 +17,7 @@ from gputui.attribute.range_stacks import (
 )
 from gputui.attribute.records import Strings
 from gputui.model.naming import is_library_domain
-from gputui.ring.layout import SLOT
+from gputui.ring import SLOT
 
 DOMAINS = {1: "mine", 2: "NCCL", 3: "CUB", 4: "yours", 5: "mine"}
 """Two handles of one name are one domain."""

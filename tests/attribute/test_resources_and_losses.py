@@ -18,7 +18,7 @@ from gputui.report.explain import Analysis, findings
 from gputui.report.schema import lost_count, why_lost
 from gputui.report.tables import run_tables
 from gputui.report.tables.timing import timing_of
-from gputui.ring.layout import REFUSED_DEFERRED, UNKNOWN_DEVICE, RecordKind, Resource
+from gputui.ring import REFUSED_DEFERRED, UNKNOWN_DEVICE, RecordKind, Resource
 from gputui.ring.reader import RingHealth
 from gputui.state import Session
 from gputui.store import trace_path

@@ -23,7 +23,7 @@ from gputui.render.chrome import write_chrome
 from gputui.render.text_tables import to_csv
 from gputui.report.phases import phase_rows
 from gputui.report.tables import run_tables
-from gputui.ring.layout import SLOT, RecordKind
+from gputui.ring import SLOT, RecordKind
 from gputui.state import Session
 from gputui.store import trace_path
 from gputui.store.journal.files import Preamble

@@ -7,7 +7,7 @@ from gputui.model.events import Scope
 from gputui.report.explain.time_tree import time_tree
 from gputui.report.phases import phase_rows
 from gputui.report.tables.phases import PHASES
-from gputui.ring.layout import RecordKind, WindowEdge
+from gputui.ring import RecordKind, WindowEdge
 from tests.attribute.capture_program import MAIN, Program, Traced
 
 STEP_NS, BUSY_NS = 10_000_000, 8_000_000

@@ -22,7 +22,7 @@ sys.path.insert(0, str(CAPTURE))
 
 from traced import environment, run  # noqa: E402
 
-from gputui.ring.layout import RecordKind  # noqa: E402
+from gputui.ring import RecordKind  # noqa: E402
 from gputui.ring.reader import RingFolder, StringDefinitions  # noqa: E402
 
 PAIRS = 100_000

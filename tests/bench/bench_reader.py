@@ -25,7 +25,7 @@ from gputui.attribute.reader import UNCOLLECTED_RECORDS
 from gputui.attribute.traced_process import TracedProcess
 from gputui.model.events import ProcessAttached, RunStarted
 from gputui.model.hub import Numbering
-from gputui.ring.layout import SLOT, RecordKind
+from gputui.ring import SLOT, RecordKind
 from gputui.state import Session
 
 TOKEN_NS = 3_000_000

@@ -26,7 +26,7 @@ from gputui.playback.opening import open_recording
 from gputui.report.explain.time_tree import time_tree
 from gputui.report.phases import phase_rows
 from gputui.report.statistics import api_rows, kernel_rows, memory_size_rows
-from gputui.ring.layout import RecordKind
+from gputui.ring import RecordKind
 from gputui.state import Session
 from gputui.store.journal import JournalError
 from tests.imports.kineto_for_tests import EPOCH_NS, PID, US, training

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gputui.imports.reading import ABSENT, RangeRecords, RangeRows, number_distinct
-from gputui.ring.layout import RecordKind
+from gputui.ring import RecordKind
 
 INTEGERS = st.integers(-(1 << 63), (1 << 63) - 1)
 

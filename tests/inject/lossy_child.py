@@ -10,7 +10,7 @@ import os
 import sys
 from pathlib import Path
 
-from gputui.ring.layout import RecordKind
+from gputui.ring import RecordKind
 from gputui.ring.reader import RingReader
 
 

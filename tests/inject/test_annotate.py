@@ -12,7 +12,7 @@ import pytest
 
 from gputui.inject.environment import HOOK, capture_environment
 from gputui.inject.hook import torch_ranges
-from gputui.ring.layout import RecordKind
+from gputui.ring import RecordKind
 from tests.inject.recorded import recorded
 from tests.inject.traced import environment, run
 

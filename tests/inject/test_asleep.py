@@ -22,7 +22,7 @@ from gputui.inject.options import CaptureOptions
 from gputui.inject.target import AttachError, Word, WordError, open_word
 from gputui.model.events import AnyEvent, ProcessAttached
 from gputui.model.hub import Numbering
-from gputui.ring.layout import CudaState, RecordKind
+from gputui.ring import CudaState, RecordKind
 from gputui.ring.reader import RingFolder
 from gputui.state import Session, remarks
 from gputui.state.remarks import CUPTI_STAYS

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from gputui.inject.build import CAPTURE, INJECTOR, RING, build
-from gputui.ring.layout import CudaState, RecordKind
+from gputui.ring import CudaState, RecordKind
 from tests.inject.conftest import PROGRAMS
 from tests.inject.traced import Outcome, run
 

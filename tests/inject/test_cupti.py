@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gputui.ring.layout import (
+from gputui.ring import (
     UNKNOWN_DEVICE,
     CudaState,
     GraphPart,

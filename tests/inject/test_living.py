@@ -7,7 +7,7 @@ import sys
 import numpy as np
 import pytest
 
-from gputui.ring.layout import RecordKind
+from gputui.ring import RecordKind
 from tests.inject.traced import run, run_python
 
 pytestmark = pytest.mark.usefixtures("library")

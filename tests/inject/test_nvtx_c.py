@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from gputui.model.payloads import PayloadType
-from gputui.ring.layout import (
+from gputui.ring import (
     FLAG_COLORED,
     FLAG_COMMUNICATOR,
     FLAG_PAYLOAD,

@@ -7,7 +7,7 @@ import sys
 import numpy as np
 import pytest
 
-from gputui.ring.layout import FLAG_COLORED, FLAG_PAYLOAD, RecordKind
+from gputui.ring import FLAG_COLORED, FLAG_PAYLOAD, RecordKind
 from tests.inject.traced import run, run_python
 
 pytestmark = pytest.mark.usefixtures("library")

@@ -12,7 +12,7 @@ import pytest
 
 from gputui.inject.build import CAPTURE
 from gputui.model.events import ITEM_UNITS, STEP_SOURCES
-from gputui.ring.layout import GROWN, RecordKind
+from gputui.ring import GROWN, RecordKind
 from tests.inject.traced import run, run_python
 
 pytestmark = pytest.mark.usefixtures("library")

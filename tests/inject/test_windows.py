@@ -7,7 +7,7 @@ import re
 import numpy as np
 import pytest
 
-from gputui.ring.layout import RecordKind, WindowEdge
+from gputui.ring import RecordKind, WindowEdge
 from tests.inject.test_cupti import cupti, driver, run_cuda  # noqa: F401
 
 SAMPLING = "budget 150000000 200000000 step"

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from gputui.inject.environment import capture_environment
-from gputui.ring.layout import SLOT, RecordKind
+from gputui.ring import SLOT, RecordKind
 from gputui.ring.reader import (
     Records,
     RingFacts,

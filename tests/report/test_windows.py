@@ -23,7 +23,7 @@ from gputui.report.compare import compare
 from gputui.report.phases import phase_rows, shares_error_points
 from gputui.report.tables.phases import PHASES
 from gputui.report.windows import tracing_cost, tracing_line
-from gputui.ring.layout import SLOT, RecordKind, WindowEdge
+from gputui.ring import SLOT, RecordKind, WindowEdge
 from gputui.ring.reader import NO_RING
 from gputui.state import Run, Session
 from gputui.tui.widgets.run import problems

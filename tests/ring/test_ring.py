@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gputui.inject.target import LAYOUT_VERSION
-from gputui.ring.layout import (
+from gputui.ring import (
     HEADER,
     HEADER_BYTES,
     MAGIC,

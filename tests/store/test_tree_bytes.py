@@ -15,7 +15,7 @@ from gputui.model.events import AnyEvent, CaptureDelta, Scope
 from gputui.model.hub import Numbering
 from gputui.model.sketch import Accumulator
 from gputui.model.steps import SLOW, blocks_of
-from gputui.ring.layout import SLOT, RecordKind
+from gputui.ring import SLOT, RecordKind
 from gputui.store.journal import JournalWriter
 from tests.events_for_tests import header
 

@@ -29,7 +29,7 @@ from gputui.attribute.records import (
 )
 from gputui.model.events import BESIDE_ASLEEP, BESIDE_RUNNING
 from gputui.model.leaves import CHANGES_LAYOUT, Leaf, leaf_of_kernel
-from gputui.ring.layout import RecordKind
+from gputui.ring import RecordKind
 
 # --- Operations of a device as the accounting sees them: when, from which call, under which leaf.
 

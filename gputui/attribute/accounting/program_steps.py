@@ -16,7 +16,7 @@ import numpy as np
 from gputui.attribute.records import Int64s, Slots, Strings, times_ns
 from gputui.model.events import ITEM_UNITS, MARKED_LENGTHS, STEP_SOURCES, StepMarks, StepSource
 from gputui.model.steps import BELIEVED, HELD_NS
-from gputui.ring.layout import GROWN, RecordKind
+from gputui.ring import GROWN, RecordKind
 
 MOST_SITES = 256
 """Threads and sites of a process whose marks are reported; those of further ones are left out."""

@@ -32,7 +32,7 @@ from gputui.imports.reading import (
 )
 from gputui.model.events import AnyEvent, KernelDefined
 from gputui.model.payloads import NO_PAYLOAD, PayloadType
-from gputui.ring.layout import SLOT, RecordKind
+from gputui.ring import SLOT, RecordKind
 from gputui.store.trace import TraceWriter
 
 # Strings of a report by the report's own string ids.

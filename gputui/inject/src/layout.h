@@ -1,4 +1,4 @@
-/* The ring's layout, for both libraries; mirrors gputui/ring/layout.py. */
+/* The ring's layout, for both libraries; mirrors gputui/ring/__init__.py. */
 
 #pragma once
 

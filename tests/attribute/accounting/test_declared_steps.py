@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from gputui.report.explain.time_tree import TimeTree, time_tree
-from gputui.ring.layout import RecordKind
+from gputui.ring import RecordKind
 from tests.attribute.capture_program import Program, Traced
 
 US = 1_000

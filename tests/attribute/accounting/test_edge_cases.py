@@ -36,7 +36,7 @@ from gputui.model.events import (
     Scope,
 )
 from gputui.model.leaves import LEAVES, Leaf, leaf_of_kernel
-from gputui.ring.layout import SLOT, RecordKind
+from gputui.ring import SLOT, RecordKind
 from tests.attribute.accounting.test_device import MAIN, START, by_leaf, device, operations
 
 WORKER = 8

@@ -10,7 +10,7 @@ import pytest
 from gputui.model.events import MARKED_LENGTHS, STEP_SOURCES, CaptureDelta, Scope, StepMarks
 from gputui.report.explain.time_tree import time_tree
 from gputui.report.scope import beside_benchmark
-from gputui.ring.layout import RecordKind
+from gputui.ring import RecordKind
 from gputui.state import Session
 from tests.attribute.capture_program import MAIN, START_NS, Program, Traced
 from tests.events_for_tests import attached, run_started

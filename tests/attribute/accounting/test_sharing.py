@@ -12,7 +12,7 @@ from gputui.model.events import ProcessAttached, RunStarted
 from gputui.model.hub import Numbering
 from gputui.model.leaves import LEAVES, Leaf
 from gputui.report.explain.time_tree import shared_gpus, time_tree
-from gputui.ring.layout import SLOT, RecordKind
+from gputui.ring import SLOT, RecordKind
 from gputui.state import Run, Session
 from tests.sessions_for_tests import analysed
 
