@@ -19,7 +19,7 @@ from gputui.base import VERSION
 from gputui.model.events import MAX_SHAPES, MarkDefined, RangeDefined
 from gputui.model.naming import COPY_KINDS, MEMORY_KINDS, NO_NAME, short_name
 from gputui.model.payloads import NAMES, NO_PAYLOAD, PayloadType, payload_number
-from gputui.render.atomic_write import atomic_write
+from gputui.render import atomic_write
 from gputui.state import Run, Session
 from gputui.store.trace import Int64s, Slots, TraceKind, TraceReader
 

@@ -13,7 +13,7 @@ from textwrap import wrap
 from gputui.base.sanitize import sanitize
 from gputui.model import units
 from gputui.model.units import moment
-from gputui.render.atomic_write import NoRunError, UnknownNameError
+from gputui.render import NoRunError, UnknownNameError
 from gputui.report.answer import Group, Line, answer, clocks_line, job_of
 from gputui.report.phases import shares_error_points
 from gputui.report.schema import AnyTable

@@ -19,7 +19,7 @@ from gputui.base.decoding import json_decoder
 from gputui.base.sanitize import cut_to_width, sanitize
 from gputui.model import units
 from gputui.model.events import SCHEMA_VERSION
-from gputui.render.atomic_write import write_whole
+from gputui.render import write_whole
 from gputui.render.text_tables import to_text
 from gputui.report.schema import Column, Table, count, text
 from gputui.store import default_folder, make_folder, open_regular

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from gputui.cli.dispatch import run
-from gputui.render.atomic_write import ExportError, atomic_write
+from gputui.render import ExportError, atomic_write
 from tests.conftest import DATA
 
 RECORDING = DATA / "h200-inference.gputui"

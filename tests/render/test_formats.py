@@ -16,8 +16,7 @@ import pytest
 import gputui
 from gputui.cli.dispatch import run as main
 from gputui.model.events import ResultColumn, ResultTable, RunResult
-from gputui.render import formats
-from gputui.render.atomic_write import ExportError
+from gputui.render import ExportError, formats
 from gputui.render.columnar import typed_columns
 from tests.conftest import DATA
 from tests.events_for_tests import at, header, run_started

@@ -17,8 +17,7 @@ from gputui.cli.dispatch import run as gputui
 from gputui.imports.nsys import NsysReport
 from gputui.model.events import GpuSample, HostSample, MachineSample
 from gputui.playback.opening import load, open_recording
-from gputui.render import formats
-from gputui.render.atomic_write import ExportError
+from gputui.render import ExportError, formats
 from gputui.render.chrome import write_chrome
 from gputui.render.traces import open_traced
 from gputui.report.phases import phase_rows

@@ -7,8 +7,7 @@ import json
 import pytest
 
 from gputui.model.events import ResultColumn, ResultTable, RunResult
-from gputui.render import formats
-from gputui.render.atomic_write import ExportError
+from gputui.render import ExportError, formats
 from gputui.render.summary import one_table
 from gputui.report.summary_document import summary_document
 from gputui.report.tables import summary_tables, table_names

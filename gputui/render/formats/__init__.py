@@ -19,7 +19,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, TextIO, TypeVar
 
-from gputui.render.atomic_write import ExportError, UnknownNameError
+from gputui.render import ExportError, UnknownNameError
 
 if TYPE_CHECKING:
     from gputui.playback.opening import Loaded
@@ -186,7 +186,7 @@ def _written(text: str, path: Path | None, remarks: Sequence[str]) -> Written:
     if path is None:
         sys.stdout.write(text)
         return Written((), remarks)
-    from gputui.render.atomic_write import write_whole
+    from gputui.render import write_whole
 
     write_whole(path, text)
     return Written((path,), remarks)

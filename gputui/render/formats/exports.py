@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 def _write_chrome(source: ExportSource, path: Path | None) -> Written:
     """Several processes become a file each, `-rankN` or `-pidN` before the suffix; one whose name
     ends in `.gz` is compressed."""
-    from gputui.render.atomic_write import ExportError
+    from gputui.render import ExportError
     from gputui.render.chrome import processes_of, write_chrome
     from gputui.render.traces import open_traced
 
@@ -60,7 +60,7 @@ def _file_of_process(out: Path, run: Run, process: int) -> Path:
 @contextlib.contextmanager
 def _gzipped_where_named(path: Path) -> Iterator[TextIO]:
     """A text file that takes its name once it is complete."""
-    from gputui.render.atomic_write import atomic_write
+    from gputui.render import atomic_write
 
     with atomic_write(path) as place, place.open("wb") as raw:
         if path.suffix == ".gz":
@@ -107,7 +107,7 @@ def _write_snapshot(source: ExportSource, path: Path | None) -> Written:
     import shutil
 
     from gputui.playback.opening import import_kind, load
-    from gputui.render.atomic_write import ExportError, atomic_write
+    from gputui.render import ExportError, atomic_write
     from gputui.store import snapshot_path
 
     assert path is not None
@@ -211,7 +211,7 @@ _SPEEDSCOPE = Format(
 
 def _write_openmetrics(source: ExportSource, path: Path | None) -> Written:
     from gputui.playback.opening import open_recording, remarks
-    from gputui.render.atomic_write import atomic_write
+    from gputui.render import atomic_write
     from gputui.render.columnar import span_of
     from gputui.render.prometheus import write_openmetrics
 

@@ -60,7 +60,7 @@ def _csv_summary(session: Session, run: Run | None, _width: int | None) -> str:
 
 
 def _csv_folder(source: ExportSource, path: Path) -> Written:
-    from gputui.render.atomic_write import atomic_folder, file_names
+    from gputui.render import atomic_folder, file_names
     from gputui.render.summary import tables_with_rows
     from gputui.render.text_tables import to_csv
 

@@ -304,8 +304,7 @@ class CompareView(TableView):
         if comparison is None:
             self._gputui.main.refuse("nothing is compared yet")
             return True
-        from gputui.render import formats
-        from gputui.render.atomic_write import write_whole
+        from gputui.render import formats, write_whole
         from gputui.tui.dialogs.boxes import ExportDialog
 
         def answered(request: ExportRequest | None) -> None:
