@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from itertools import islice
 
 from gputui.model.events import GpuSample, GpuStatus
-from gputui.model.metrics import metrics_of
 from gputui.model.peaks import HARMLESS_THROTTLING
 from gputui.model.units import (
     MISSING,
     celsius,
     duration,
+    metrics_of,
     percent,
     quantity,
     rate,
