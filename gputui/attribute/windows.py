@@ -26,7 +26,7 @@ from gputui.attribute.records import (
     durations_ns,
     times_ns,
 )
-from gputui.inject.options import FIRST_EXCESS_NS, WINDOW_NS
+from gputui.inject.environment import FIRST_EXCESS_NS, WINDOW_NS
 from gputui.model.events import WINDOW_GROUPS, WindowCost, WindowWork
 from gputui.model.naming import NOT_A_STEP
 from gputui.ring import WindowEdge

@@ -22,16 +22,14 @@ from gputui.collect.child_reports import RunReports
 from gputui.collect.supervisor import is_alive
 from gputui.inject.attach import attach, shared_memory_of
 from gputui.inject.environment import (
-    SHARED_MEMORY,
-    capture_environment,
-    create_capture_folder,
-    library_path,
-)
-from gputui.inject.options import (
     ATTACH_COST_PERCENT,
+    SHARED_MEMORY,
     Annotate,
     CaptureOptions,
     TraceSampling,
+    capture_environment,
+    create_capture_folder,
+    library_path,
     within_cost,
 )
 from gputui.inject.target import PYTHON_FAILED, AttachError, Word, WordError

@@ -17,8 +17,7 @@ from gputui.cli.dispatch import run as gputui
 from gputui.collect.traced_run import AttachedRun, request_of_pid
 from gputui.inject.attach import Detached, attach, detach
 from gputui.inject.build import CAPTURE
-from gputui.inject.environment import create_capture_folder
-from gputui.inject.options import CaptureOptions
+from gputui.inject.environment import CaptureOptions, create_capture_folder
 from gputui.inject.target import AttachError, Word, WordError, open_word
 from gputui.model.events import AnyEvent, ProcessAttached
 from gputui.model.hub import Numbering
