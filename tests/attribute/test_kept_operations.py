@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
-from gputui.attribute import kept_operations
+from gputui.attribute import collection
 from gputui.attribute.collection import KeptOperations
 from gputui.attribute.traced_process import TracedProcess
 from gputui.model.events import (
@@ -123,13 +123,13 @@ def test_pauses_grow_and_what_they_cost_is_bounded() -> None:
             spent += len(event.packed)
             moments.append(second)
     pauses = np.diff(moments)
-    early = kept_operations.EARLY_NS // SECOND
+    early = collection.EARLY_NS // SECOND
     assert set(pauses[: early - 2]) == {1}  # of a run of seconds each collection has one
     assert len(moments) > 20
     assert pauses[-1] > 50
-    most = kept_operations.FIRST_BYTES + 3600 * kept_operations.BYTES_A_SECOND
+    most = collection.FIRST_BYTES + 3600 * collection.BYTES_A_SECOND
     # What is on its way when the limit is met comes yet.
-    assert spent <= most + kept_operations.SETTLING * spent / len(moments)
+    assert spent <= most + collection.SETTLING * spent / len(moments)
 
 
 def test_what_is_held_while_no_step_ends_is_bounded() -> None:
@@ -138,9 +138,9 @@ def test_what_is_held_while_no_step_ends_is_bounded() -> None:
         records = np.zeros(10_000, TRACE)
         records["kind"], records["start"], records["end"] = TraceKind.KERNEL, number, number + 1
         process.append(records)
-        assert process._held <= kept_operations.MOST_HELD + 10_000
+        assert process._held <= collection.MOST_HELD + 10_000
     process.collect([], BEGAN_NS, ended=False)
     assert process.is_open
-    process.collect([], BEGAN_NS + kept_operations.AWAITED_NS + 1, ended=False)
+    process.collect([], BEGAN_NS + collection.AWAITED_NS + 1, ended=False)
     assert not process.is_open
     assert not process._held

@@ -1,4 +1,4 @@
-"""The C library and layout.py describe the same ring."""
+"""The C library and gputui/ring describe the same ring."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ import subprocess
 
 import pytest
 
+from gputui import ring
 from gputui.inject.build import CALLS, CAPTURE, RING, Library, build
 from gputui.inject.target import LAYOUT_VERSION
 from gputui.model.payloads import PayloadType
-from gputui.ring import layout
 from gputui.ring.reader import FUNCTIONS
 
 
@@ -22,7 +22,7 @@ def described() -> dict[str, str]:
     return dict(line.split("=") for line in out.value.decode().splitlines())
 
 
-@pytest.mark.parametrize(("struct", "dtype"), [("Slot", layout.SLOT), ("Header", layout.HEADER)])
+@pytest.mark.parametrize(("struct", "dtype"), [("Slot", ring.SLOT), ("Header", ring.HEADER)])
 def test_fields_stand_where_python_reads_them(described, struct, dtype):
     in_c = {name: where for name, where in described.items() if name.startswith(struct + ".")}
     in_python = {
@@ -35,28 +35,28 @@ def test_fields_stand_where_python_reads_them(described, struct, dtype):
 def test_numbers_are_the_same(described):
     numbers = {name: int(value) for name, value in described.items() if "." not in name}
     expected = {
-        "RING_MAGIC": layout.MAGIC,
+        "RING_MAGIC": ring.MAGIC,
         "LAYOUT_VERSION": LAYOUT_VERSION,
-        "HEADER_BYTES": layout.HEADER_BYTES,
-        "SLOT_BYTES": layout.SLOT_BYTES,
-        "STRING_BYTES_PER_SLOT": layout.STRING_BYTES_PER_SLOT,
-        "STRING_BYTES_MAX": layout.STRING_BYTES_MAX,
-        "SAMPLE_EVERY": layout.SAMPLE_EVERY,
-        "SAMPLE_NS_MAX": layout.SAMPLE_NS_MAX,
-        "FLAG_COLORED": layout.FLAG_COLORED,
-        "FLAG_PAYLOAD": layout.FLAG_PAYLOAD,
-        "FLAG_COMMUNICATOR": layout.FLAG_COMMUNICATOR,
-        "UNKNOWN_DEVICE": layout.UNKNOWN_DEVICE,
-        "NAMED_BY_SYSTEM": layout.NAMED_BY_SYSTEM,
-        "REFUSED_DEFERRED": layout.REFUSED_DEFERRED,
+        "HEADER_BYTES": ring.HEADER_BYTES,
+        "SLOT_BYTES": ring.SLOT_BYTES,
+        "STRING_BYTES_PER_SLOT": ring.STRING_BYTES_PER_SLOT,
+        "STRING_BYTES_MAX": ring.STRING_BYTES_MAX,
+        "SAMPLE_EVERY": ring.SAMPLE_EVERY,
+        "SAMPLE_NS_MAX": ring.SAMPLE_NS_MAX,
+        "FLAG_COLORED": ring.FLAG_COLORED,
+        "FLAG_PAYLOAD": ring.FLAG_PAYLOAD,
+        "FLAG_COMMUNICATOR": ring.FLAG_COMMUNICATOR,
+        "UNKNOWN_DEVICE": ring.UNKNOWN_DEVICE,
+        "NAMED_BY_SYSTEM": ring.NAMED_BY_SYSTEM,
+        "REFUSED_DEFERRED": ring.REFUSED_DEFERRED,
     }
     for prefix, values in [
-        ("KIND", layout.RecordKind),
+        ("KIND", ring.RecordKind),
         ("PAYLOAD", PayloadType),
-        ("CUDA", layout.CudaState),
-        ("WINDOW", layout.WindowEdge),
-        ("RESOURCE", layout.Resource),
-        ("PART", layout.GraphPart),
+        ("CUDA", ring.CudaState),
+        ("WINDOW", ring.WindowEdge),
+        ("RESOURCE", ring.Resource),
+        ("PART", ring.GraphPart),
     ]:
         expected |= {f"{prefix}_{value.name}": value.value for value in values}
     assert numbers == expected
