@@ -33,6 +33,7 @@ from gputui.attribute.records import Slots, stack
 from gputui.attribute.traced_process import BATCH_RECORDS, TracedProcess
 from gputui.base.sanitize import masked_line, sanitize
 from gputui.counters.counted_run import CountedOperations, CountedProcess, RunCounters
+from gputui.model.cards import entry_of
 from gputui.model.events import (
     AnyEvent,
     CaptureDelta,
@@ -44,7 +45,6 @@ from gputui.model.events import (
     RunOutput,
 )
 from gputui.model.hub import Numbering
-from gputui.model.visible_devices import entry_of
 from gputui.ring import SLOT, RecordKind, WindowEdge
 from gputui.ring.reader import (
     NO_RING,

@@ -21,6 +21,7 @@ from typing import Any, Literal
 import msgspec
 
 from gputui.base.decoding import decode_msgpack, json_decoder
+from gputui.model.cards import HARMLESS_THROTTLING
 from gputui.model.events import (
     Alert,
     AnyEvent,
@@ -34,7 +35,6 @@ from gputui.model.events import (
     RunProgress,
     RunStarted,
 )
-from gputui.model.peaks import HARMLESS_THROTTLING
 from gputui.playback.line_index import LineIndex, LineKind
 from gputui.state import HISTORY_SAMPLES, Readings, Session
 from gputui.state.history import History

@@ -14,6 +14,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from gputui.model.cards import read_visible_devices
 from gputui.model.events import (
     MAX_KERNELS,
     OTHER_KERNELS,
@@ -53,7 +54,6 @@ from gputui.model.events import (
 from gputui.model.merge import declared, merger_of
 from gputui.model.naming import is_kernel_launch
 from gputui.model.steps import StepBlocks, blocks_of
-from gputui.model.visible_devices import read_visible_devices
 from gputui.state.run import (
     MARKED_SITES,
     STEP_LANES,

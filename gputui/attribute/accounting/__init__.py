@@ -30,6 +30,7 @@ from gputui.attribute.records import (
     union,
 )
 from gputui.attribute.streams import STREAM
+from gputui.model.cards import entry_of
 from gputui.model.events import (
     BESIDE_RUNNING,
     RECOMPUTING,
@@ -43,7 +44,6 @@ from gputui.model.events import (
 )
 from gputui.model.leaves import Leaf
 from gputui.model.naming import NOT_A_STEP
-from gputui.model.visible_devices import entry_of
 
 # --- The time of traced processes: the account of each one, and what those on one GPU know of each
 # other.

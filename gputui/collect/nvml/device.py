@@ -40,8 +40,8 @@ from gputui.collect.nvml.reading import (
     read_pcie,
     read_status,
 )
+from gputui.model.cards import throttle_reasons
 from gputui.model.events import GpuFacts, GpuSample, MigFacts, MigSample
-from gputui.model.peaks import throttle_reasons
 
 # Taking turns, where reading every GPU in one tick would be too slow.
 

@@ -15,7 +15,7 @@ from typing import NamedTuple, TypeVar
 from gputui.base.sanitize import sanitize
 from gputui.collect.nvml import DriverError, Handle
 from gputui.collect.nvml.bindings import DriverLibrary, GpuMemory
-from gputui.model.visible_devices import read_visible_devices
+from gputui.model.cards import read_visible_devices
 
 # Which GPUs are shown: `--only`, else CUDA_VISIBLE_DEVICES, else all.
 

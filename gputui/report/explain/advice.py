@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Literal
 
+from gputui.model.cards import product_rates
 from gputui.model.leaves import (
     CAUSES,
     IS_DOUBLE,
@@ -19,7 +20,6 @@ from gputui.model.leaves import (
     is_kernel,
     leaf_of_kernel,
 )
-from gputui.model.peaks import product_rates
 from gputui.report.explain.analysis import Analysis
 from gputui.report.explain.habits import (
     ANOMALY,

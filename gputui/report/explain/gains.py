@@ -15,8 +15,8 @@ from collections import Counter
 from collections.abc import Callable
 from typing import NamedTuple
 
+from gputui.model.cards import link_bytes_per_s, product_rates
 from gputui.model.leaves import IS_DOUBLE, LEAVES, Leaf, leaf_of_kernel
-from gputui.model.peaks import link_bytes_per_s, product_rates
 from gputui.report.explain.advice import (
     COMPILE_WHOLE,
     GRAPHS_IN_USE,

@@ -9,9 +9,9 @@ from itertools import pairwise
 from statistics import median
 
 from gputui.model import units
+from gputui.model.cards import HARMLESS_THROTTLING
 from gputui.model.events import GpuSample
 from gputui.model.leaves import LEAVES, Leaf
-from gputui.model.peaks import HARMLESS_THROTTLING
 from gputui.report.explain.analysis import Analysis, MachineAnalysis, MachineRule, RunRule
 from gputui.report.explain.finding import (
     Finding,

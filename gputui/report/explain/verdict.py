@@ -13,8 +13,8 @@ from typing import Literal
 
 import msgspec
 
+from gputui.model.cards import has_tensor_cores
 from gputui.model.leaves import CAUSES, LEAVES, Cause, Leaf
-from gputui.model.peaks import has_tensor_cores
 from gputui.report.explain.advice import better_advice, vector_share
 from gputui.report.explain.analysis import Analysis, RunRule, computed_once
 from gputui.report.explain.evidence import (

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import islice
 
+from gputui.model.cards import HARMLESS_THROTTLING
 from gputui.model.events import GpuSample, GpuStatus
-from gputui.model.peaks import HARMLESS_THROTTLING
 from gputui.model.units import (
     MISSING,
     celsius,

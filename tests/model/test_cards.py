@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gputui.model.visible_devices import read_visible_devices
+from gputui.model.cards import read_visible_devices
 
 INSTANCES = {"MIG-1111-a": 1, "MIG-3333-c": 3}
 GPUS = {0: "GPU-aaaa-1", 1: "GPU-aabb-2", 2: "GPU-bbbb-3", 3: "GPU-cccc-4"}
