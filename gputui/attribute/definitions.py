@@ -29,6 +29,7 @@ from gputui.attribute.records import (
 )
 from gputui.base.sanitize import sanitize
 from gputui.model.events import (
+    NO_PAYLOAD,
     OTHER_KERNELS,
     DeviceDefined,
     GarbageCollections,
@@ -42,11 +43,11 @@ from gputui.model.events import (
     ResourceNamed,
     ShapeLaunches,
     ThreadNamed,
+    payload_of,
 )
 from gputui.model.hub import Geometry, Numbering
 from gputui.model.merge import merge
 from gputui.model.naming import demangle, short_name
-from gputui.model.payloads import NO_PAYLOAD, payload_of
 from gputui.ring import NAMED_BY_SYSTEM, UNKNOWN_DEVICE, RecordKind, Resource, payload_types
 
 # --- Thread names: from the program through NVTX, or from the system.

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gputui.attribute.records import LATEST_NS, Bools, Int64s, Slots, join, run_starts
-from gputui.model.payloads import NO_PAYLOAD
+from gputui.model.events import NO_PAYLOAD
 from gputui.ring import payload_types
 
 # --- Which range lies in which, where ranges of several stacks (or of none) overlap on a thread.

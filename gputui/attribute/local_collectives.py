@@ -23,8 +23,8 @@ from gputui.attribute.records import (
     distinct,
     times_ns,
 )
+from gputui.model.events import PayloadType
 from gputui.model.kernel_categories import OTHER, kind_of, kind_of_kernel
-from gputui.model.payloads import PayloadType
 from gputui.ring import FLAG_COMMUNICATOR, FLAG_PAYLOAD, RecordKind
 
 # --- What a process did together with other ranks, as it is found in its records.

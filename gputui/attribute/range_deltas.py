@@ -27,8 +27,7 @@ from gputui.attribute.records import (
     join,
     run_starts,
 )
-from gputui.model.events import KernelDelta, Payload, RangeDelta, RangeKernels
-from gputui.model.payloads import payload_of
+from gputui.model.events import KernelDelta, Payload, RangeDelta, RangeKernels, payload_of
 from gputui.model.sketch import Accumulator
 
 # --- How long the GPU worked for each range, including the ranges inside it.

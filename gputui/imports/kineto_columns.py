@@ -17,9 +17,8 @@ from gputui.attribute.records import Int64s, Integers, Slots, join
 from gputui.base.sanitize import sanitize
 from gputui.imports.kineto_events import AnyTraceEvent, TraceEvent
 from gputui.imports.reading import THREAD, LaunchShapes, RangeRows, Texts
-from gputui.model.events import ResultColumn, ResultTable
+from gputui.model.events import NO_PAYLOAD, PayloadType, ResultColumn, ResultTable
 from gputui.model.naming import OPERATOR_CATEGORY, PROFILER_STEP
-from gputui.model.payloads import NO_PAYLOAD, PayloadType
 from gputui.ring import SLOT, RecordKind
 
 MAX_EVENTS = 50_000_000

@@ -23,9 +23,8 @@ from gputui.attribute.records import (
     pick,
     stack,
 )
-from gputui.model.events import AnyEvent, ProcessAttached, ProcessDetached
+from gputui.model.events import NO_PAYLOAD, AnyEvent, ProcessAttached, ProcessDetached
 from gputui.model.hub import Numbering
-from gputui.model.payloads import NO_PAYLOAD
 from gputui.ring import FLAG_COLORED, FLAG_PAYLOAD, SLOT, STRING_BYTES_MAX, RecordKind
 from gputui.store.journal import JournalError
 from gputui.store.trace import TraceWriter

@@ -21,6 +21,7 @@ import numpy as np
 
 from gputui.base.sanitize import sanitize
 from gputui.model.events import (
+    NO_PAYLOAD,
     GpuSample,
     LaunchShape,
     MachineSample,
@@ -28,9 +29,9 @@ from gputui.model.events import (
     ProcessAttached,
     RangeDefined,
     SampledCounters,
+    payload_of,
 )
 from gputui.model.naming import COPY_KINDS, MEMORY_KINDS, OPERATOR_CATEGORY, PROFILER_STEP
-from gputui.model.payloads import NO_PAYLOAD, payload_of
 from gputui.model.units import metrics_of
 from gputui.state import Run, Session
 from gputui.store.trace import Bools, Int64s, Slots, TraceKind, TraceReader, UInt32s

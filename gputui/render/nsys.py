@@ -16,9 +16,16 @@ from typing import Any
 import numpy as np
 
 from gputui.base import VERSION
-from gputui.model.events import MAX_SHAPES, MarkDefined, RangeDefined
+from gputui.model.events import (
+    MAX_SHAPES,
+    NO_PAYLOAD,
+    PAYLOAD_NAMES,
+    MarkDefined,
+    PayloadType,
+    RangeDefined,
+    payload_number,
+)
 from gputui.model.naming import COPY_KINDS, MEMORY_KINDS, NO_NAME, short_name
-from gputui.model.payloads import NAMES, NO_PAYLOAD, PayloadType, payload_number
 from gputui.render import atomic_write
 from gputui.state import Run, Session
 from gputui.store.trace import Int64s, Slots, TraceKind, TraceReader
@@ -308,7 +315,9 @@ def _shape_columns(session: Session) -> Int64s:
 
 
 # Types of payloads, and the column of each.
-_PAYLOADS = {kind: f"{name}Value" for kind, name in NAMES.items() if kind != PayloadType.BYTES}
+_PAYLOADS = {
+    kind: f"{name}Value" for kind, name in PAYLOAD_NAMES.items() if kind != PayloadType.BYTES
+}
 
 _DESCRIPTION = "textId domainId color category"
 _EVENT = f"start end eventType globalTid endGlobalTid {_DESCRIPTION} {' '.join(_PAYLOADS.values())}"

@@ -12,7 +12,7 @@ import enum
 import numpy as np
 import numpy.typing as npt
 
-from gputui.model.payloads import NO_PAYLOAD
+from gputui.model.events import NO_PAYLOAD
 
 # "GUPRING1" as a number: of another byte order it would not match.
 MAGIC = 0x4755_5052_494E_4731

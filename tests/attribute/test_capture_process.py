@@ -17,10 +17,9 @@ from gputui.attribute.operations import MARGIN_NS
 from gputui.attribute.range_stacks import MAX_FOLDED, MAX_NODES, MAX_STACKS, OWN_BRANCHES, TOO_MANY
 from gputui.attribute.ranges import LOST, MAX_LEVEL
 from gputui.attribute.traced_process import TracedProcess
-from gputui.model.events import WRITTEN_KINDS, CaptureDelta, Mark, StepTimeline
+from gputui.model.events import PAYLOAD_NAMES, WRITTEN_KINDS, CaptureDelta, Mark, StepTimeline
 from gputui.model.hub import Numbering
 from gputui.model.naming import api_name, demangle, is_library_domain, step_rank
-from gputui.model.payloads import NAMES as PAYLOAD_NAMES
 from gputui.report.explain.time_tree import time_tree
 from gputui.report.phases import phase_rows
 from gputui.report.tables import run_tables

@@ -8,7 +8,7 @@ import pytest
 from gputui.attribute.local_collectives import Collective, LocalCollectives
 from gputui.attribute.matched_collectives import Matching
 from gputui.attribute.records import Strings
-from gputui.model.payloads import PayloadType
+from gputui.model.events import PayloadType
 from gputui.ring import FLAG_COMMUNICATOR, FLAG_PAYLOAD, SLOT, RecordKind
 from tests.attribute.capture_program import MAIN, START_NS, Program, Traced
 

@@ -20,8 +20,7 @@ from gputui.imports import kineto_events
 from gputui.imports.kineto import as_rows
 from gputui.imports.kineto_columns import OperationTable, RangeEvents
 from gputui.imports.kineto_events import TraceEvents
-from gputui.model.events import Payload
-from gputui.model.payloads import NO_PAYLOAD
+from gputui.model.events import NO_PAYLOAD, Payload
 from gputui.playback.opening import open_recording
 from gputui.report.explain.time_tree import time_tree
 from gputui.report.phases import phase_rows

@@ -9,7 +9,7 @@ import subprocess
 import numpy as np
 import pytest
 
-from gputui.model.payloads import PayloadType
+from gputui.model.events import PayloadType
 from gputui.ring import (
     FLAG_COLORED,
     FLAG_COMMUNICATOR,

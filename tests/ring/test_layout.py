@@ -10,7 +10,7 @@ import pytest
 from gputui import ring
 from gputui.inject.build import CALLS, CAPTURE, RING, Library, build
 from gputui.inject.target import LAYOUT_VERSION
-from gputui.model.payloads import PayloadType
+from gputui.model.events import PayloadType
 from gputui.ring.reader import FUNCTIONS
 
 

@@ -30,8 +30,7 @@ from gputui.imports.reading import (
     Texts,
     number_distinct,
 )
-from gputui.model.events import AnyEvent, KernelDefined
-from gputui.model.payloads import NO_PAYLOAD, PayloadType
+from gputui.model.events import NO_PAYLOAD, AnyEvent, KernelDefined, PayloadType
 from gputui.ring import SLOT, RecordKind
 from gputui.store.trace import TraceWriter
 

@@ -20,6 +20,7 @@ from gputui.model.events.base import (
     Moment,
     Newest,
     OfProcess,
+    Payload,
     ProcessNumber,
     RangeNumber,
     ShapeNumber,
@@ -102,17 +103,6 @@ class Distribution(Statistics, msgspec.Struct, frozen=True, array_like=True, gc=
             elif pairs:
                 pairs[-1] = value, -step
         return pairs
-
-
-class Payload(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """The value a program attached to a range or a mark, by its NVTX type.
-
-    JSON has no NaN and no infinity: those are text. For "bytes", the program's own data, the value
-    is the number of bytes.
-    """
-
-    type: Literal["uint64", "int64", "double", "uint32", "int32", "float", "bytes"]
-    value: int | float | Literal["nan", "inf", "-inf"]
 
 
 class RangeDelta(msgspec.Struct, frozen=True, kw_only=True, array_like=True, gc=False):

@@ -7,9 +7,8 @@ from dataclasses import dataclass
 
 import msgspec
 
-from gputui.model.events import Mark, Payload
+from gputui.model.events import Mark, Payload, payload_text
 from gputui.model.naming import is_library_domain
-from gputui.model.payloads import payload_text
 from gputui.model.units import percent as show
 from gputui.report.phases import PhaseRow, missing_estimates, phase_rows, phases_note
 from gputui.report.schema import (

@@ -6,10 +6,9 @@ from collections.abc import Hashable, Sequence, Set
 
 from msgspec.structs import replace
 
-from gputui.model.events import StepTimeline
+from gputui.model.events import StepTimeline, payload_text
 from gputui.model.leaves import LEAVES
 from gputui.model.naming import is_library_domain
-from gputui.model.payloads import payload_text
 from gputui.model.units import count, duration, joules, percent, quantity, watts
 from gputui.report.phase_tree import PhaseKey, ranges_below
 from gputui.report.phases import PhaseRow, is_inside, main_step, phase_rows
