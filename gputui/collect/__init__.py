@@ -7,3 +7,24 @@ Written = tuple[int | None, int | None]
 beside it; None for what is not written. Here because the sampler imports nothing that is heavy."""
 
 NOTHING_WRITTEN: Written = (None, None)
+
+
+def memory_bytes() -> tuple[int, int]:
+    """(all, used) of the host. Raises OSError, ValueError or LookupError."""
+    memory = memory_by_name()
+    return memory["MemTotal"], used_bytes(memory)
+
+
+def used_bytes(memory: dict[str, int]) -> int:
+    """Of the sizes by name. In containers what is available may be the host's."""
+    return max(0, memory["MemTotal"] - memory["MemAvailable"])
+
+
+def memory_by_name() -> dict[str, int]:
+    """Bytes by the name in /proc/meminfo."""
+    sizes_bytes = {}
+    with open("/proc/meminfo", encoding="ascii", errors="replace") as file:
+        for line in file:
+            name, _, rest = line.partition(":")
+            sizes_bytes[name] = int(rest.split()[0]) * 1024
+    return sizes_bytes

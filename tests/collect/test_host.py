@@ -9,7 +9,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from gputui.collect.host import HostReader, InfiniBandReader, host_facts
+from gputui.collect.machine_reader import HostReader, InfiniBandReader, host_facts
 
 
 def test_the_facts_of_this_host() -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from gputui.collect.host import memory_bytes
+from gputui.collect import memory_bytes
 from gputui.collect.nvml import (
     GPU_IS_LOST,
     DriverError,
