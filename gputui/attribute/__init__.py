@@ -1,4 +1,621 @@
-"""Attribution and statistics of traced processes: what the capture library saw, as events.
+"""Records become ranges, kernels, idle time and its causes. Here is what all of the package shares:
+Records as they come from a ring or a file: separated by use, with their strings, and operations as
+columns; before them the arrays that all of the reader is made of.
 
-`reader.CaptureReader` is the way in.
-"""
+For every collector. Nothing here knows what came before: what is joined across batches is in the
+collectors' own modules."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import functools
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from gputui.base.sanitize import sanitize
+from gputui.model.naming import NO_NAME, UNIFIED_COPIES
+from gputui.ring import FLAG_COLORED, RecordKind
+
+# --- Arrays: their types, intervals of time, and distributions, for every part of the reader.
+#
+# Nothing here knows of records, ranges or steps.
+
+Bools = npt.NDArray[np.bool_]
+Int64s = npt.NDArray[np.int64]
+UInt32s = npt.NDArray[np.uint32]
+Integers = npt.NDArray[np.integer[Any]]
+Slots = npt.NDArray[np.void]
+"""Rows of `ring.layout.SLOT` or of another structured type."""
+
+AnyInteger = TypeVar("AnyInteger", bound=np.integer[Any])
+
+LATEST_NS = 1 << 62
+"""Later times (after the year 2116) are clamped to this: a record can hold anything."""
+
+LONGEST_NS = 1 << 50
+"""Longer durations (13 days) are clamped to this, so that sums stay within 64 bits."""
+
+
+def times_ns(values: npt.NDArray[np.uint64]) -> Int64s:
+    """Timestamps of a record as signed integers."""
+    return np.minimum(values, np.uint64(LATEST_NS)).astype(np.int64)
+
+
+def durations_ns(starts: Int64s, ends: Int64s) -> Int64s:
+    """End minus start, never negative."""
+    durations: Int64s = np.clip(ends - starts, 0, LONGEST_NS)
+    return durations
+
+
+def run_starts(values: Integers) -> Int64s:
+    """The rows at which a new value begins in a sorted array, which is not empty."""
+    return np.flatnonzero(np.concatenate(([True], values[1:] != values[:-1])))
+
+
+def differences(values: Int64s, before: int | np.int64 = 0) -> Int64s:
+    """Each minus the one before, the first minus `before`. `np.diff` takes five times as long to
+    prepend a value."""
+    steps = values.copy()
+    steps[1:] -= values[:-1]
+    steps[:1] -= before
+    return steps
+
+
+def distinct(values: npt.NDArray[AnyInteger]) -> npt.NDArray[AnyInteger]:
+    """The distinct values, sorted. `np.unique` hashes, which is slower on sorted input."""
+    if len(values) and (values == values[0]).all():  # one device, one thread
+        return values[:1]
+    values = np.sort(values)
+    return values[run_starts(values)] if len(values) else values
+
+
+def median(values: Int64s) -> float:
+    """The median of a few values: np.median takes ten times as long."""
+    ranked = np.sort(values)
+    return float(ranked[(len(ranked) - 1) // 2] + ranked[len(ranked) // 2]) / 2
+
+
+def present(codes: npt.NDArray[np.uint8] | npt.NDArray[np.int8], limit: int) -> list[int]:
+    """Which codes below `limit`, itself at most 128, occur. Counting them takes four times as
+    long."""
+    occur = codes.tobytes()
+    return [code for code in range(limit) if code in occur]
+
+
+def take_rows(column: npt.NDArray[Any], rows: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """The column at rows that are distinct and in order, not copied where they are all of it."""
+    return column if len(rows) == len(column) else column.take(rows)
+
+
+def join(arrays: list[npt.NDArray[Any]], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
+    """`parts` end to end; an empty array when there are none."""
+    if len(arrays) == 1:
+        return arrays[0]
+    return np.concatenate(arrays) if arrays else np.empty(0, dtype)
+
+
+def sorted_columns(
+    pieces: Sequence[tuple[npt.NDArray[Any], ...]], kinds: tuple[type, ...]
+) -> list[npt.NDArray[Any]]:
+    """The columns of all parts, in order of the first."""
+    columns = [join([part[index] for part in pieces], kind) for index, kind in enumerate(kinds)]
+    if (columns[0][1:] >= columns[0][:-1]).all():
+        return columns
+    order = np.argsort(columns[0], kind="stable")
+    return [column[order] for column in columns]
+
+
+def pick(rows: Slots, where: Int64s | Bools) -> Slots:
+    """`rows[where]`, 20 times faster: NumPy copies structured rows field by field."""
+    if where.dtype == np.bool_:
+        where = np.flatnonzero(where)
+    return whole(rows).take(where).view(rows.dtype)
+
+
+def stack(pieces: Sequence[Slots]) -> Slots:
+    """Structured rows end to end, copied in one block as in `pick`; one part is not copied."""
+    if len(pieces) == 1:
+        return pieces[0]
+    return np.concatenate([whole(part) for part in pieces]).view(pieces[0].dtype)
+
+
+def whole(rows: Slots) -> Slots:
+    """Structured rows viewed as opaque ones, which NumPy copies quickly."""
+    return np.ascontiguousarray(rows).view(np.dtype((np.void, rows.dtype.itemsize)))
+
+
+def rows_of(where: Bools | Int64s) -> npt.NDArray[np.intp]:
+    """The rows at which it is true, or other than 0; as a rule, all. Not to be written to."""
+    return _every_row(len(where)) if where.all() else np.flatnonzero(where)
+
+
+def _every_row(count: int) -> npt.NDArray[np.intp]:
+    return _NUMBERS[:count] if count <= len(_NUMBERS) else np.arange(count)
+
+
+_NUMBERS = np.arange(1 << 17)
+_NUMBERS.flags.writeable = False
+
+
+class KeyTable:
+    """64-bit keys → small numbers; each new key is defined once. Keeps at most `limit` keys."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._keys = np.empty(0, np.int64)
+        self._values = np.empty(0, np.int64)
+
+    def __len__(self) -> int:
+        return len(self._keys)
+
+    def lookup(
+        self, keys: Int64s, define: Callable[[int, int], int], overflow: Callable[[], int]
+    ) -> Int64s:
+        """The number of each key.
+
+        `define(key, first)` numbers a new key; `first` is its first position in `keys`. Keys over
+        the limit get the result of `overflow()`.
+        """
+        if not len(keys):
+            return np.empty(0, np.int64)
+        if not len(self._keys):
+            self._define(keys, np.arange(len(keys)), define)
+        has_number, places = self._find(keys)
+        if not has_number.all():
+            missing = np.flatnonzero(~has_number)
+            self._define(keys[missing], missing, define)
+            has_number, places = self._find(keys)
+            if not has_number.all():
+                return np.where(has_number, self._values[places], overflow())
+        return self._values[places]
+
+    def keep(self, wanted: Callable[[Int64s], Bools]) -> None:
+        """Drop the keys whose numbers are not `wanted`."""
+        mask = wanted(self._values)
+        self._keys = self._keys[mask]
+        self._values = self._values[mask]
+
+    def _find(self, keys: Int64s) -> tuple[Bools, Int64s]:
+        places = np.searchsorted(self._keys, keys)
+        np.minimum(places, len(self._keys) - 1, out=places)
+        return self._keys[places] == keys, places
+
+    def _define(self, keys: Int64s, indices: Int64s, define: Callable[[int, int], int]) -> None:
+        _, first = np.unique(keys, return_index=True)
+        # In order of arrival, so that numbers follow the program's own order.
+        room = np.sort(first)[: self._limit - len(self._keys)]
+        chosen = keys[room]
+        values = [
+            define(int(key), int(indices[place])) for key, place in zip(chosen, room, strict=True)
+        ]
+        merged = np.concatenate((self._keys, chosen))
+        order = np.argsort(merged)
+        self._keys = merged[order]
+        self._values = np.concatenate((self._values, np.array(values, np.int64)))[order]
+
+
+# --- Intervals in order of their starts: what each covers alone, and what lies before a moment.
+
+
+def exclusive(starts: Int64s, ends: Int64s) -> tuple[Int64s, Int64s, Int64s]:
+    """What each interval covers beyond those that began before it: rows, starts, ends."""
+    reach = np.maximum.accumulate(ends)
+    begins = starts.copy()
+    begins[1:] = np.maximum(starts[1:], reach[:-1])
+    rows = np.flatnonzero(ends > begins)
+    return rows, begins[rows], ends[rows]
+
+
+def covered_before(moments: Int64s, starts: Int64s, ends: Int64s) -> Int64s:
+    """How much of disjoint intervals, in order, lies before each moment."""
+    if not len(starts):
+        return np.zeros(len(moments), np.int64)
+    sums = np.concatenate(([0], np.cumsum(ends - starts)))
+    place = np.searchsorted(starts, moments, side="right") - 1
+    inside = np.maximum(place, 0)
+    covered: Int64s = sums[inside] + np.clip(
+        moments - starts[inside], 0, ends[inside] - starts[inside]
+    )
+    return np.where(place < 0, 0, covered)
+
+
+MOST_INTERVALS = 1 << 18
+"""Kept of one process on one GPU: those that nobody else's gap reaches back to."""
+
+
+class Busy(NamedTuple):
+    """When something ran: disjoint intervals in order."""
+
+    starts: Int64s
+    ends: Int64s
+
+    def after(self, moment_ns: int) -> Busy:
+        """Those that go on after a moment, the newest ones where they are too many."""
+        first = max(int(np.searchsorted(self.ends, moment_ns)), len(self.ends) - MOST_INTERVALS)
+        return Busy(self.starts[first:], self.ends[first:])
+
+    def covered(self, starts: Int64s, ends: Int64s) -> Int64s:
+        """How much of each interval it takes."""
+        return covered_before(ends, *self) - covered_before(starts, *self)
+
+
+NEVER = Busy(np.empty(0, np.int64), np.empty(0, np.int64))
+
+
+def union(many: Iterable[Busy]) -> Busy:
+    """When any of them ran something."""
+    starts, ends = (np.concatenate(column) for column in zip(*many, strict=True))
+    order = np.argsort(starts, kind="stable")
+    _, starts, ends = exclusive(starts[order], ends[order])
+    return Busy(starts, ends)
+
+
+# --- Time covered by at least one of many intervals, per key, in order of arrival.
+
+# 46 bits are 19 hours of ns: longer than any batch, and 17 bits are left for the keys beside them.
+_SPAN_BITS = 46
+# Intervals further than 10 hours from the middle one of a call are clamped to that distance.
+_SPAN = (1 << _SPAN_BITS) - 1
+
+
+@dataclass(slots=True)
+class Covered:
+    """For each key: the time newly covered, the sum of durations, count, first start, last end.
+
+    `gap_rows` index the intervals that began after a time in which nothing of their key was
+    covered, and `gaps_ns` give the length of that time.
+    """
+
+    keys: Int64s
+    busy_ns: Int64s
+    total_ns: Int64s
+    counts: Int64s
+    first_ns: Int64s
+    last_ns: Int64s
+    gap_rows: Int64s
+    gaps_ns: Int64s
+
+
+class Unions:
+    """Keeps, for each key under 65,536, the end of the covered time.
+
+    Of later intervals that begin before that end, only the part beyond it counts: exact if
+    intervals arrive in order of time.
+    """
+
+    def __init__(self) -> None:
+        self._reach_ns = np.zeros(256, np.int64)
+
+    def add(self, keys: Int64s, starts_ns: Int64s, ends_ns: Int64s) -> Covered:
+        """Intervals sorted by start, at least one."""
+        while int(keys.max()) >= len(self._reach_ns):
+            self._reach_ns = np.concatenate((self._reach_ns, np.zeros_like(self._reach_ns)))
+        base = int(starts_ns[len(starts_ns) // 2]) - (_SPAN >> 1)
+        order = None
+        if (keys != keys[0]).any():
+            order = np.argsort(keys.astype(np.uint16), kind="stable")
+            keys, starts_ns, ends_ns = keys[order], starts_ns[order], ends_ns[order]
+        firsts = run_starts(keys)
+        present = keys[firsts]
+        counts = np.diff(np.append(firsts, len(keys)))
+        # Each key's intervals are shifted to a range of numbers of its own, so that one running
+        # maximum serves all.
+        shift = np.repeat(np.arange(len(firsts)) << _SPAN_BITS, counts)
+        starts = np.clip(starts_ns - base, 0, _SPAN) + shift
+        ends = np.clip(ends_ns - base, 0, _SPAN) + shift
+        reached = np.clip(self._reach_ns[present] - base, 0, _SPAN) + shift[firsts]
+        candidates = ends.copy()
+        candidates[firsts] = np.maximum(candidates[firsts], reached)
+        reach = np.maximum.accumulate(candidates)
+        before = np.empty_like(reach)
+        before[1:] = reach[:-1]
+        before[firsts] = reached
+        busy = np.maximum(0, ends - np.maximum(starts, before))
+        gap = starts > before
+        gap[firsts] &= self._reach_ns[present] > 0
+        gaps = np.flatnonzero(gap)
+        last_ns = np.maximum.reduceat(ends_ns, firsts)
+        self._reach_ns[present] = np.maximum(self._reach_ns[present], last_ns)
+        return Covered(
+            keys=present,
+            busy_ns=np.add.reduceat(busy, firsts),
+            total_ns=np.add.reduceat(durations_ns(starts_ns, ends_ns), firsts),
+            counts=counts,
+            first_ns=starts_ns[firsts],
+            last_ns=last_ns,
+            gap_rows=gaps if order is None else order[gaps],
+            gaps_ns=starts[gaps] - before[gaps],
+        )
+
+
+# --- Where nothing is known of the GPU: between windows of tracing, and where records were lost.
+
+MOST_HOLES = 4096
+"""Holes remembered, the newest: what is accounted for is seconds behind at most."""
+
+
+class Holes:
+    """Intervals of time, in the order of their ends."""
+
+    def __init__(self) -> None:
+        self._starts = np.empty(0, np.int64)
+        self._ends = np.empty(0, np.int64)
+        self._open_ns: int | None = None
+
+    def begin(self, moment_ns: int) -> None:
+        """From here on nothing is known, until `end`."""
+        if self._open_ns is None:
+            self._open_ns = moment_ns
+
+    def end(self, moment_ns: int) -> None:
+        """Here the one that was begun ends, if there is one."""
+        if self._open_ns is not None:
+            self.add(self._open_ns, moment_ns)
+            self._open_ns = None
+
+    def add(self, start_ns: int, end_ns: int) -> None:
+        """A whole one, which ends after those before."""
+        if len(self._ends) and end_ns < self._ends[-1]:
+            return  # a clock that was set back
+        place = int(np.searchsorted(self._ends, start_ns))
+        if place < len(self._starts):
+            start_ns = min(start_ns, int(self._starts[place]))
+        self._starts = np.append(self._starts[:place], start_ns)[-MOST_HOLES:]
+        self._ends = np.append(self._ends[:place], end_ns)[-MOST_HOLES:]
+
+    def touch(self, starts_ns: Int64s, ends_ns: Int64s) -> Bools:
+        """Which of these intervals share time with one."""
+        touched = np.zeros(len(starts_ns), np.bool_)
+        if len(self._starts):
+            places = np.searchsorted(self._ends, starts_ns, side="right")
+            starts = self._starts[np.minimum(places, len(self._starts) - 1)]
+            touched = (places < len(self._starts)) & (starts < ends_ns)
+        if self._open_ns is not None:
+            touched |= ends_ns > self._open_ns
+        return touched
+
+
+# --- Keep memory that arrays give back: without this, a third of reading is page faults.
+
+KEPT_BYTES = 128 << 20
+"""Free memory that stays with the process; glibc hands back from 128 KiB on, and every array of a
+batch would be new pages."""
+
+MAPPED_BYTES = 32 << 20
+"""Larger arrays still are pages of their own, which go back at once; the most that glibc takes."""
+
+# malloc.h of glibc
+_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
+
+
+@functools.cache
+def keep_freed_memory() -> None:
+    """For the rest of the process. Other C libraries than glibc are left alone."""
+    with contextlib.suppress(OSError, AttributeError):
+        mallopt = ctypes.CDLL(None).mallopt
+        mallopt(_TRIM_THRESHOLD, KEPT_BYTES)
+        mallopt(_MMAP_THRESHOLD, MAPPED_BYTES)
+
+
+# --- The records of a batch, separated by use.
+
+
+class RecordsByUse(NamedTuple):
+    """The records of each use, in order of arrival."""
+
+    ranges: Slots
+    start_ends: Slots
+    marks: Slots
+    operations: Slots
+    calls: Slots
+    flushes: Slots
+    shapes: Slots
+    threads: Slots
+    resources: Slots
+    devices: Slots
+    refused: Slots
+    graphs: Slots
+    windows: Slots
+    lost: Slots
+    steps: Slots
+    others: Slots
+    """Records unknown to this gputui, or not needed."""
+
+
+_KINDS = {
+    "ranges": (RecordKind.RANGE_PUSH, RecordKind.RANGE_POP),
+    "start_ends": (RecordKind.RANGE_START, RecordKind.RANGE_END),
+    "marks": (RecordKind.MARK,),
+    "operations": (
+        RecordKind.KERNEL, RecordKind.MEMCPY, RecordKind.MEMSET, RecordKind.GRAPH,
+    ),
+    "calls": (RecordKind.API,),
+    "flushes": (RecordKind.FLUSH,),
+    "shapes": (RecordKind.LAUNCH_SHAPE,),
+    "threads": (RecordKind.THREAD_NAME,),
+    "resources": (RecordKind.RESOURCE_NAME,),
+    "devices": (RecordKind.DEVICE,),
+    "refused": (RecordKind.REFUSED,),
+    "graphs": (RecordKind.GRAPH_PART,),
+    "windows": (RecordKind.WINDOW,),
+    "lost": (RecordKind.LOST,),
+    "steps": (RecordKind.STEP,),
+}  # fmt: skip
+
+# NumPy compares with an enum three times as slowly.
+_KERNEL, _MEMCPY, _GRAPH = map(int, (RecordKind.KERNEL, RecordKind.MEMCPY, RecordKind.GRAPH))
+
+_USES = np.full(256, RecordsByUse._fields.index("others"), np.uint8)
+for _use, _kinds in _KINDS.items():
+    _USES[list(_kinds)] = RecordsByUse._fields.index(_use)
+
+
+def separate_by_use(records: Slots) -> RecordsByUse:
+    """A batch of records of any kind, separated by what takes them in."""
+    uses = _USES[records["kind"]]
+    records = pick(records, np.argsort(uses, kind="stable"))
+    ends = np.cumsum(np.bincount(uses, minlength=len(RecordsByUse._fields)))
+    return RecordsByUse(*np.split(records, ends[:-1]))
+
+
+def are_kernels(records: Slots) -> Bools:
+    """Which operations are kernels or graph launches."""
+    kinds = records["kind"]
+    are: Bools = (kinds == _KERNEL) | (kinds == _GRAPH)
+    return are
+
+
+def move_by_themselves(records: Slots) -> Bools:
+    """Which operations are copies of unified memory, which no call launches."""
+    moves: Bools = (records["kind"] == _MEMCPY) & (records["sub"] >= UNIFIED_COPIES)
+    return moves
+
+
+# --- The strings a process defined, by the ids its records use.
+
+# Strings are kept for the life of a process: a program that makes names without end must not fill
+# the reader's memory.
+MAX_STRINGS = 500_000
+MAX_CHARACTERS = 64_000_000
+"""Strings kept per process, and their total length."""
+
+# Names of domains, categories and threads: longer ones do not fit any table.
+MAX_LABEL = 256
+
+NO_STRING = 0
+
+LOST_NAME = "(name lost)"
+"""Stands for a string that never arrived (the ring was full) or exceeded the limit."""
+
+
+class Attributes(NamedTuple):
+    """The attributes of a range or mark. `category_id` is the program's number of the category,
+    which may have no name.
+    """
+
+    name: str
+    color: int | None = None
+    category: str | None = None
+    category_id: int | None = None
+
+
+class Strings:
+    """Id → text: NO_NAME for the empty one, LOST_NAME for a lost one."""
+
+    def __init__(self) -> None:
+        self._texts: dict[int, str] = {}
+        self._room = MAX_CHARACTERS
+
+    def add(self, texts: dict[int, str]) -> None:
+        """Add the strings a batch defined."""
+        for number, text in texts.items():
+            if len(self._texts) < MAX_STRINGS and len(text) <= self._room:
+                self._room -= len(text)
+                self._texts[number] = text
+
+    def raw(self, number: int) -> str:
+        """The text as the process wrote it."""
+        return self._texts.get(number, LOST_NAME if number != NO_STRING else NO_NAME)
+
+    def label(self, number: int) -> str:
+        """The text sanitized, and cut to what a table can show."""
+        return sanitize(self.raw(number), MAX_LABEL)
+
+    def number(self, label: str) -> int:
+        """The first id of a label; NO_STRING if there is none."""
+        matches = (number for number in self._texts if self.label(number) == label)
+        return next(matches, NO_STRING)
+
+    def domain(self, number: int) -> str:
+        """The name of a domain; id 0 is the default domain, whose name is empty."""
+        return self.label(number) if number != NO_STRING else ""
+
+    def range_attributes(self, record: np.void) -> Attributes:
+        """The attributes in the record of a range or mark."""
+        colored = int(record["sub"]) & FLAG_COLORED
+        category = int(record["b"])
+        return Attributes(
+            self.label(int(record["name"])),
+            int(record["c"]) & 0xFFFFFF if colored else None,
+            self.label(category) if category != NO_STRING else None,
+            int(record["e"]) or None,
+        )
+
+
+# --- Operations with their calls as columns: records are wide, and each fact is read of them once.
+
+NO_KERNEL = -1
+"""The kernel of an operation that is none."""
+
+MAX_DEVICE = 255
+"""Higher device numbers are clamped to this."""
+
+
+class TimedOperations(NamedTuple):
+    """Operations, a column a fact.
+
+    `kernels` numbers those that are kernels or graphs as a whole, and is NO_KERNEL for others;
+    `first` marks those that came first of all that their call launched. Calls are NO_CALL where
+    they are not known; `nodes` are the ranges in which the operations count.
+    """
+
+    starts: Int64s
+    ends: Int64s
+    devices: Int64s
+    streams: UInt32s
+    kernels: Int64s
+    first: Bools
+    called_ns: Int64s
+    returned_ns: Int64s
+    threads: UInt32s
+    nodes: Int64s
+
+    def pick(self, rows: Int64s) -> TimedOperations:
+        """The operations of these row numbers."""
+        return TimedOperations._make(column.take(rows) for column in self)
+
+
+def timed(records: Slots, calls: Slots, kernels: Int64s, first: Bools) -> TimedOperations:
+    """The columns of records and of their calls, in whose ranges they count."""
+    starts = times_ns(records["start"])
+    return TimedOperations(
+        starts,
+        np.maximum(starts, times_ns(records["end"])),
+        np.minimum(records["a"], MAX_DEVICE).astype(np.int64),
+        records["b"].copy(),
+        kernels,
+        first,
+        calls["start"].copy(),
+        calls["end"].copy(),
+        calls["thread"].copy(),
+        calls["node"].astype(np.int64),
+    )
+
+
+class LaunchedOperations(NamedTuple):
+    """Operations with the range that launched each, sorted by start.
+
+    `nodes` and `instances` are the ones an operation counts in: the main thread's where its own has
+    none.
+    """
+
+    starts_ns: Int64s
+    ends_ns: Int64s
+    nodes: Int64s
+    instances: Int64s
+
+
+class Ran(NamedTuple):
+    """Operations with where they ran, sorted by start. `origins` hold stream and launching thread,
+    0 if that is unknown, for `Streams`.
+    """
+
+    starts_ns: Int64s
+    ends_ns: Int64s
+    devices: Int64s
+    origins: Int64s

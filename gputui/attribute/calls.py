@@ -11,13 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gputui.attribute.accounting import Accounting
-from gputui.attribute.collection import Collection, DeltaParts
-from gputui.attribute.distributions import ValueSums
-from gputui.attribute.instances import NO_INSTANCE, SETTLED_FLUSHES, RangeInstances
-from gputui.attribute.range_stacks import NO_NODE, Placement, RangeStacks, place
-from gputui.attribute.ranges import StartEndRanges
-from gputui.attribute.records import (
+from gputui.attribute import (
     LATEST_NS,
     Bools,
     Int64s,
@@ -31,6 +25,12 @@ from gputui.attribute.records import (
     times_ns,
     whole,
 )
+from gputui.attribute.accounting import Accounting
+from gputui.attribute.collection import Collection, DeltaParts
+from gputui.attribute.distributions import ValueSums
+from gputui.attribute.instances import NO_INSTANCE, SETTLED_FLUSHES, RangeInstances
+from gputui.attribute.range_stacks import NO_NODE, Placement, RangeStacks, place
+from gputui.attribute.ranges import StartEndRanges
 from gputui.attribute.streams import LaunchIntervals
 from gputui.model.events import ApiDelta
 from gputui.model.naming import api_name, is_kernel_launch, is_launch, launches_one_kernel

@@ -16,10 +16,10 @@ import numpy as np
 import numpy.typing as npt
 from msgspec.structs import replace
 
+from gputui.attribute import LaunchedOperations
 from gputui.attribute.distributions import DELTA_VALUES
 from gputui.attribute.instances import Finalised
 from gputui.attribute.range_stacks import Nodes
-from gputui.attribute.records import LaunchedOperations
 from gputui.model.events import StepLanes, StepOperations
 from gputui.ring import RecordKind, payload_types
 from gputui.ring.reader import RingHealth

@@ -15,10 +15,7 @@ from typing import Literal
 
 import numpy as np
 
-from gputui.attribute.accounting import Accounting
-from gputui.attribute.collection import Collection, DeltaParts, TraceSink
-from gputui.attribute.range_deltas import KernelsOfRanges
-from gputui.attribute.records import (
+from gputui.attribute import (
     MAX_LABEL,
     Attributes,
     Int64s,
@@ -27,6 +24,9 @@ from gputui.attribute.records import (
     Strings,
     times_ns,
 )
+from gputui.attribute.accounting import Accounting
+from gputui.attribute.collection import Collection, DeltaParts, TraceSink
+from gputui.attribute.range_deltas import KernelsOfRanges
 from gputui.base.sanitize import sanitize
 from gputui.model.events import (
     NO_PAYLOAD,

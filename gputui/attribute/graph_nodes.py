@@ -12,8 +12,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from gputui.attribute.range_stacks import NO_NODE, Nodes, RangeStacks, place
-from gputui.attribute.records import (
+from gputui.attribute import (
     Attributes,
     Bools,
     Int64s,
@@ -23,6 +22,7 @@ from gputui.attribute.records import (
     pick,
     times_ns,
 )
+from gputui.attribute.range_stacks import NO_NODE, Nodes, RangeStacks, place
 from gputui.ring import GraphPart, RecordKind
 
 MAX_NODES = 1 << 20

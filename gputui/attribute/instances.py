@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from gputui.attribute.records import LATEST_NS, Bools, Int64s, Slots, join, run_starts
+from gputui.attribute import LATEST_NS, Bools, Int64s, Slots, join, run_starts
 from gputui.model.events import NO_PAYLOAD
 from gputui.ring import payload_types
 

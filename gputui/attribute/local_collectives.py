@@ -13,8 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from gputui.attribute.collection import DeltaParts
-from gputui.attribute.records import (
+from gputui.attribute import (
     Int64s,
     KeyTable,
     Slots,
@@ -23,6 +22,7 @@ from gputui.attribute.records import (
     distinct,
     times_ns,
 )
+from gputui.attribute.collection import DeltaParts
 from gputui.model.events import PayloadType
 from gputui.model.kernel_categories import OTHER, kind_of, kind_of_kernel
 from gputui.ring import FLAG_COMMUNICATOR, FLAG_PAYLOAD, RecordKind

@@ -10,11 +10,11 @@ from collections import Counter
 
 import numpy as np
 
+from gputui.attribute import Bools, Int64s, KeyTable, Slots, UInt32s, durations_ns
 from gputui.attribute.calls import CudaCalls
 from gputui.attribute.collection import Collection, DeltaParts
 from gputui.attribute.distributions import ValueSums, grouped
 from gputui.attribute.range_stacks import Nodes
-from gputui.attribute.records import Bools, Int64s, KeyTable, Slots, UInt32s, durations_ns
 from gputui.model.events import (
     LAUNCH_UNKNOWN,
     Distribution,

@@ -10,15 +10,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from gputui.attribute.accounting import Accounting
-from gputui.attribute.calls import NO_CALL, CudaCalls, MatchedCalls
-from gputui.attribute.collection import Collection, Collector, DeltaParts, TraceSink
-from gputui.attribute.definitions import KernelNames, Shapes
-from gputui.attribute.graph_nodes import GraphNodes
-from gputui.attribute.instances import RangeInstances
-from gputui.attribute.operation_sums import KernelSums, LaunchSums, MemorySums, place_keys
-from gputui.attribute.range_deltas import GpuTime, StartEndKernels
-from gputui.attribute.records import (
+from gputui.attribute import (
     NO_KERNEL,
     Bools,
     Int64s,
@@ -37,6 +29,14 @@ from gputui.attribute.records import (
     timed,
     times_ns,
 )
+from gputui.attribute.accounting import Accounting
+from gputui.attribute.calls import NO_CALL, CudaCalls, MatchedCalls
+from gputui.attribute.collection import Collection, Collector, DeltaParts, TraceSink
+from gputui.attribute.definitions import KernelNames, Shapes
+from gputui.attribute.graph_nodes import GraphNodes
+from gputui.attribute.instances import RangeInstances
+from gputui.attribute.operation_sums import KernelSums, LaunchSums, MemorySums, place_keys
+from gputui.attribute.range_deltas import GpuTime, StartEndKernels
 from gputui.attribute.streams import Streams
 from gputui.counters.counted_run import CountedOperations
 from gputui.ring import SLOT, RecordKind

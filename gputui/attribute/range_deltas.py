@@ -11,11 +11,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from gputui.attribute.collection import Collection, DeltaParts
-from gputui.attribute.distributions import ValueSums, grouped
-from gputui.attribute.instances import Finalised, RangeInstances
-from gputui.attribute.range_stacks import NO_NODE, Nodes
-from gputui.attribute.records import (
+from gputui.attribute import (
     NO_KERNEL,
     Bools,
     Holes,
@@ -27,6 +23,10 @@ from gputui.attribute.records import (
     join,
     run_starts,
 )
+from gputui.attribute.collection import Collection, DeltaParts
+from gputui.attribute.distributions import ValueSums, grouped
+from gputui.attribute.instances import Finalised, RangeInstances
+from gputui.attribute.range_stacks import NO_NODE, Nodes
 from gputui.model.events import KernelDelta, Payload, RangeDelta, RangeKernels, payload_of
 from gputui.model.sketch import Accumulator
 

@@ -13,8 +13,7 @@ from typing import Literal
 
 import numpy as np
 
-from gputui.attribute.instances import NO_INSTANCE
-from gputui.attribute.records import (
+from gputui.attribute import (
     Attributes,
     Bools,
     Int64s,
@@ -24,6 +23,7 @@ from gputui.attribute.records import (
     join,
     run_starts,
 )
+from gputui.attribute.instances import NO_INSTANCE
 from gputui.model.events import RangeDefined
 from gputui.model.hub import Numbering
 from gputui.model.naming import NOT_A_STEP, is_library_domain, step_rank, without_numbers

@@ -12,10 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gputui.attribute.collection import Collection, DeltaParts
-from gputui.attribute.instances import NO_INSTANCE, RangeInstances
-from gputui.attribute.range_stacks import NO_NODE, NO_STACK, Nodes, RangeStack, RangeStacks
-from gputui.attribute.records import (
+from gputui.attribute import (
     LATEST_NS,
     Attributes,
     Bools,
@@ -29,6 +26,9 @@ from gputui.attribute.records import (
     run_starts,
     times_ns,
 )
+from gputui.attribute.collection import Collection, DeltaParts
+from gputui.attribute.instances import NO_INSTANCE, RangeInstances
+from gputui.attribute.range_stacks import NO_NODE, NO_STACK, Nodes, RangeStack, RangeStacks
 from gputui.model.events import OpenRange
 from gputui.ring import RecordKind
 

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
+from gputui.attribute import Slots, stack
 from gputui.attribute.accounting import GpuSharing, SharingProcess
 from gputui.attribute.accounting.thread_readings import (
     FETCHES,
@@ -29,7 +30,6 @@ from gputui.attribute.accounting.thread_readings import (
 )
 from gputui.attribute.local_collectives import CoreTime
 from gputui.attribute.matched_collectives import Matching
-from gputui.attribute.records import Slots, stack
 from gputui.attribute.traced_process import BATCH_RECORDS, TracedProcess
 from gputui.base.sanitize import masked_line, sanitize
 from gputui.counters.counted_run import CountedOperations, CountedProcess, RunCounters

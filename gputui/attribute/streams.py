@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from gputui.attribute.collection import Collection, DeltaParts
-from gputui.attribute.distributions import coarse_distributions
-from gputui.attribute.records import (
+from gputui.attribute import (
     LONGEST_NS,
     Covered,
     Holes,
@@ -18,6 +16,8 @@ from gputui.attribute.records import (
     join,
     sorted_columns,
 )
+from gputui.attribute.collection import Collection, DeltaParts
+from gputui.attribute.distributions import coarse_distributions
 from gputui.model.events import (
     OTHER_STREAMS,
     DeviceDelta,

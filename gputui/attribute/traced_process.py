@@ -12,6 +12,19 @@ from typing import Literal
 
 import numpy as np
 
+from gputui.attribute import (
+    Bools,
+    Holes,
+    Int64s,
+    LaunchedOperations,
+    RecordsByUse,
+    Slots,
+    Strings,
+    keep_freed_memory,
+    run_starts,
+    separate_by_use,
+    times_ns,
+)
 from gputui.attribute.accounting import Accounting
 from gputui.attribute.accounting.program_steps import ProgramSteps
 from gputui.attribute.calls import NESTED_NS, CudaCalls
@@ -39,19 +52,6 @@ from gputui.attribute.operations import GpuOperations
 from gputui.attribute.range_deltas import KernelsOfRanges, RangeDeltas
 from gputui.attribute.range_stacks import Nodes
 from gputui.attribute.ranges import PushPopRanges
-from gputui.attribute.records import (
-    Bools,
-    Holes,
-    Int64s,
-    LaunchedOperations,
-    RecordsByUse,
-    Slots,
-    Strings,
-    keep_freed_memory,
-    run_starts,
-    separate_by_use,
-    times_ns,
-)
 from gputui.attribute.streams import Streams
 from gputui.attribute.windows import Windows
 from gputui.counters.counted_run import CountedOperations

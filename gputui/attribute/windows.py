@@ -13,10 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from gputui.attribute.collection import Collection, DeltaParts
-from gputui.attribute.instances import Finalised
-from gputui.attribute.range_stacks import NO_NODE, Nodes
-from gputui.attribute.records import (
+from gputui.attribute import (
     LATEST_NS,
     Bools,
     Holes,
@@ -26,6 +23,9 @@ from gputui.attribute.records import (
     durations_ns,
     times_ns,
 )
+from gputui.attribute.collection import Collection, DeltaParts
+from gputui.attribute.instances import Finalised
+from gputui.attribute.range_stacks import NO_NODE, Nodes
 from gputui.inject.environment import FIRST_EXCESS_NS, WINDOW_NS
 from gputui.model.events import WINDOW_GROUPS, WindowCost, WindowWork
 from gputui.model.naming import NOT_A_STEP

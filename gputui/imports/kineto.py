@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from gputui.attribute.records import LATEST_NS, Bools, Int64s, Slots, pick, run_starts
+from gputui.attribute import LATEST_NS, Bools, Int64s, Slots, pick, run_starts
 from gputui.base import VERSION
 from gputui.base.sanitize import sanitize
 from gputui.imports.kineto_columns import (

@@ -13,7 +13,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from gputui.attribute.records import Int64s, Integers, Slots, join
+from gputui.attribute import Int64s, Integers, Slots, join
 from gputui.base.sanitize import sanitize
 from gputui.imports.kineto_events import AnyTraceEvent, TraceEvent
 from gputui.imports.reading import THREAD, LaunchShapes, RangeRows, Texts

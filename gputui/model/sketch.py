@@ -3,7 +3,7 @@
 Count, total, minimum, maximum and the sum of squared differences merge exactly (Chan, Golub and
 LeVeque 1983). The median needs the values: they are sent one by one while few differ, and as
 buckets of a constant relative width after that. Arrays become distributions in
-`gputui.attribute.records`; this module, which every view needs, does not use NumPy.
+`gputui.attribute`; this module, which every view needs, does not use NumPy.
 """
 
 from __future__ import annotations

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from gputui.attribute import Strings
 from gputui.attribute.local_collectives import Collective, LocalCollectives
 from gputui.attribute.matched_collectives import Matching
-from gputui.attribute.records import Strings
 from gputui.model.events import PayloadType
 from gputui.ring import FLAG_COMMUNICATOR, FLAG_PAYLOAD, SLOT, RecordKind
 from tests.attribute.capture_program import MAIN, START_NS, Program, Traced

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gputui.attribute import Strings
 from gputui.attribute.range_stacks import (
     MAX_STACKS,
     NO_STACK,
@@ -15,7 +16,6 @@ from gputui.attribute.range_stacks import (
     WINDOW_NS,
     RangeStacks,
 )
-from gputui.attribute.records import Strings
 from gputui.model.naming import is_library_domain
 from gputui.ring import SLOT
 

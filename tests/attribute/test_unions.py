@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gputui.attribute.records import Unions
+from gputui.attribute import Unions
 
 Interval = tuple[int, int, int]
 """Key, start, end."""

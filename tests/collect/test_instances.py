@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gputui.attribute import LATEST_NS
 from gputui.attribute.instances import (
     CLOSED_LIMIT,
     HORIZON_NS,
@@ -16,7 +17,6 @@ from gputui.attribute.instances import (
     Finalised,
     RangeInstances,
 )
-from gputui.attribute.records import LATEST_NS
 
 
 def ints(*values: int) -> np.ndarray:

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
+from gputui.attribute import Attributes, Holes, LaunchedOperations
 from gputui.attribute.collection import Collection
 from gputui.attribute.distributions import grouped
 from gputui.attribute.instances import Finalised
 from gputui.attribute.range_stacks import Nodes
-from gputui.attribute.records import Attributes, Holes, LaunchedOperations
 from gputui.attribute.windows import KEPT_STARTS, Windows
 from gputui.inject.environment import FIRST_EXCESS_NS, WINDOW_NS
 from gputui.model.events import CaptureDelta, DeviceDelta, RangeDelta

@@ -8,17 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from gputui.attribute.accounting.device import DeviceTime, PhaseLeaves
-from gputui.attribute.accounting.device_steps import DeviceSteps
-from gputui.attribute.accounting.host_threads import HostThreads, kind_of_call
-from gputui.attribute.accounting.operations import Kernels, columns
-from gputui.attribute.accounting.program_steps import ProgramSteps
-from gputui.attribute.accounting.thread_readings import LineHit, LineReading
-from gputui.attribute.accounting.tracker import FIRST_TRY, WINDOW, LaunchOrder, StepTracker
-from gputui.attribute.collection import Collection, DeltaParts
-from gputui.attribute.local_collectives import LocalCollectives
-from gputui.attribute.range_stacks import RangeStacks
-from gputui.attribute.records import (
+from gputui.attribute import (
     LATEST_NS,
     NEVER,
     Busy,
@@ -29,6 +19,16 @@ from gputui.attribute.records import (
     distinct,
     union,
 )
+from gputui.attribute.accounting.device import DeviceTime, PhaseLeaves
+from gputui.attribute.accounting.device_steps import DeviceSteps
+from gputui.attribute.accounting.host_threads import HostThreads, kind_of_call
+from gputui.attribute.accounting.operations import Kernels, columns
+from gputui.attribute.accounting.program_steps import ProgramSteps
+from gputui.attribute.accounting.thread_readings import LineHit, LineReading
+from gputui.attribute.accounting.tracker import FIRST_TRY, WINDOW, LaunchOrder, StepTracker
+from gputui.attribute.collection import Collection, DeltaParts
+from gputui.attribute.local_collectives import LocalCollectives
+from gputui.attribute.range_stacks import RangeStacks
 from gputui.attribute.streams import STREAM
 from gputui.model.cards import entry_of
 from gputui.model.events import (

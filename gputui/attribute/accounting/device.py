@@ -11,19 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from gputui.attribute.accounting.host_threads import Doing, HostThreads, Rows, spread
-from gputui.attribute.accounting.operations import (
-    Blame,
-    Causes,
-    Columns,
-    Gaps,
-    Kernels,
-    OperationSamples,
-    refine,
-)
-from gputui.attribute.accounting.step_rows import StreamOperations, thread_lanes, within_bytes
-from gputui.attribute.range_stacks import NO_NODE, RangeStack, RangeStacks
-from gputui.attribute.records import (
+from gputui.attribute import (
     Busy,
     Holes,
     Int64s,
@@ -37,6 +25,18 @@ from gputui.attribute.records import (
     take_rows,
     union,
 )
+from gputui.attribute.accounting.host_threads import Doing, HostThreads, Rows, spread
+from gputui.attribute.accounting.operations import (
+    Blame,
+    Causes,
+    Columns,
+    Gaps,
+    Kernels,
+    OperationSamples,
+    refine,
+)
+from gputui.attribute.accounting.step_rows import StreamOperations, thread_lanes, within_bytes
+from gputui.attribute.range_stacks import NO_NODE, RangeStack, RangeStacks
 from gputui.model.events import StreamLane, ThreadLane
 from gputui.model.leaves import Leaf
 

@@ -13,8 +13,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from gputui.attribute import Int64s, distinct, median, present, run_starts
 from gputui.attribute.accounting.thread_readings import COLUMN, LineReadings, States
-from gputui.attribute.records import Int64s, distinct, median, present, run_starts
 from gputui.model.leaves import Leaf
 
 # --- What a thread is at, by the CUDA call that it is in.

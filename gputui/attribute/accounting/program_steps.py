@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from gputui.attribute.records import Int64s, Slots, Strings, times_ns
+from gputui.attribute import Int64s, Slots, Strings, times_ns
 from gputui.model.events import ITEM_UNITS, MARKED_LENGTHS, STEP_SOURCES, StepMarks, StepSource
 from gputui.model.steps import BELIEVED, HELD_NS
 from gputui.ring import GROWN, RecordKind

@@ -15,9 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from gputui.attribute.accounting.operations import FIRST_KERNEL, Columns, Kernels
-from gputui.attribute.accounting.repetition import GRAM, Cues, Level, Places, Tokens, find_step
-from gputui.attribute.records import (
+from gputui.attribute import (
     Bools,
     Int64s,
     Slots,
@@ -26,6 +24,8 @@ from gputui.attribute.records import (
     distinct,
     median,
 )
+from gputui.attribute.accounting.operations import FIRST_KERNEL, Columns, Kernels
+from gputui.attribute.accounting.repetition import GRAM, Cues, Level, Places, Tokens, find_step
 from gputui.model.leaves import Leaf
 from gputui.model.steps import HELD_NS
 

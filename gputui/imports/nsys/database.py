@@ -14,7 +14,7 @@ from urllib.parse import quote
 
 import numpy as np
 
-from gputui.attribute.records import LATEST_NS, Int64s
+from gputui.attribute import LATEST_NS, Int64s
 from gputui.base.sanitize import sanitize
 from gputui.imports.nsys.table_pages import Rows, TablePages, UnusualTable
 from gputui.store import open_regular

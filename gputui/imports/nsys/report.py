@@ -16,8 +16,8 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 
+from gputui.attribute import LATEST_NS, Int64s, Strings, durations_ns
 from gputui.attribute.distributions import ValueSums
-from gputui.attribute.records import LATEST_NS, Int64s, Strings, durations_ns
 from gputui.base import VERSION
 from gputui.base.sanitize import sanitize
 from gputui.imports.nsys.database import Database

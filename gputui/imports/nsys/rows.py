@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from gputui.attribute.records import LATEST_NS, NO_STRING, Int64s, KeyTable, Slots
+from gputui.attribute import LATEST_NS, NO_STRING, Int64s, KeyTable, Slots
 from gputui.base.sanitize import sanitize
 from gputui.imports.nsys.database import Database, Selection, Stream
 from gputui.imports.nsys.table_pages import Rows

@@ -15,7 +15,7 @@ from typing import BinaryIO
 import numpy as np
 import numpy.typing as npt
 
-from gputui.attribute.records import Bools, Int64s, KeyTable
+from gputui.attribute import Bools, Int64s, KeyTable
 from gputui.base import GputuiError
 from gputui.imports.reading import number_distinct
 

@@ -7,6 +7,7 @@ from collections import Counter
 import numpy as np
 import pytest
 
+from gputui.attribute import Busy, Strings, timed
 from gputui.attribute.accounting import Accounting
 from gputui.attribute.accounting.device import DeviceTime
 from gputui.attribute.accounting.device_steps import DeviceSteps
@@ -23,7 +24,6 @@ from gputui.attribute.accounting.program_steps import ProgramSteps
 from gputui.attribute.accounting.thread_readings import LineReading
 from gputui.attribute.calls import CALL
 from gputui.attribute.range_stacks import RangeStacks
-from gputui.attribute.records import Busy, Strings, timed
 from gputui.model.events import (
     BESIDE_ASLEEP,
     BESIDE_RUNNING,

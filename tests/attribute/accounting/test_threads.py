@@ -17,12 +17,12 @@ import numpy as np
 import pytest
 import torch
 
+from gputui.attribute import Strings
 from gputui.attribute.accounting import Accounting, host_threads
 from gputui.attribute.accounting.host_threads import SHORT_MOST_NS, SHORT_NS, _short
 from gputui.attribute.accounting.program_steps import ProgramSteps
 from gputui.attribute.accounting.thread_readings import PythonLines, Sample, ThreadStates
 from gputui.attribute.range_stacks import RangeStacks
-from gputui.attribute.records import Strings
 from gputui.inject.hook import python_lines
 from gputui.inject.hook.python_lines import _kind
 from gputui.model.leaves import Leaf
