@@ -1,9 +1,10 @@
-"""Records become ranges, kernels, idle time and its causes. Here is what all of the package shares:
-Records as they come from a ring or a file: separated by use, with their strings, and operations as
-columns; before them the arrays that all of the reader is made of.
+"""Records become ranges, kernels, idle time and its causes; `reader.CaptureReader` is the way in.
+Here is what all of the package shares: records as they come from a ring or a file, separated by
+use, with their strings, and operations as columns; before them the arrays that all of the reader is
+made of.
 
-For every collector. Nothing here knows what came before: what is joined across batches is in the
-collectors' own modules."""
+Nothing here knows what came before: what is joined across batches is in the collectors' own
+modules."""
 
 from __future__ import annotations
 
