@@ -187,6 +187,7 @@ class Terminal(LinuxDriver):
     is_entered = False
     """Whether the terminal is in the state that the screen needs."""
     _suspends = False
+    _is_over = False
 
     def __init__(
         self,
@@ -204,12 +205,36 @@ class Terminal(LinuxDriver):
         self._size = self._size or self._get_terminal_size()
         self._file: Any = ForgivingFile(sys.__stdout__, self._terminal_lost)
         self._woken, self._waker = os.pipe()
+        # Textual's own handlers expect that the terminal is switched over. Not SIG_IGN, which a
+        # program that is started now would inherit.
+        signal.signal(signal.SIGTSTP, lambda *_: None)
+        signal.signal(signal.SIGCONT, signal.SIG_DFL)
         app.terminal = self
 
     def start_application_mode(self) -> None:
         """Switch the terminal to the other screen, and have it send raw keys and the mouse."""
+        # Textual does both inside the signal's handler, between any two of its own instructions: in
+        # the middle of this method, or of a write, whose lock the handler then waits for.
+        self._loop.add_signal_handler(signal.SIGTSTP, self._stop_until_continued)
+        self._loop.add_signal_handler(signal.SIGCONT, self._continue)
         self.is_entered = True
         super().start_application_mode()  # type: ignore[no-untyped-call]
+        # In the background it is not: SIGCONT says when it may.
+        self.is_entered = self._writer_thread is not None
+
+    def _stop_until_continued(self) -> None:
+        if self.is_entered:
+            self.suspend_application_mode()
+        self._must_signal_resume = True
+        os.kill(os.getpid(), signal.SIGSTOP)
+
+    def _continue(self) -> None:
+        """Also after a SIGSTOP, which nobody hears of: the shell has set its own modes since."""
+        if self._is_over:
+            return
+        if self.is_entered:
+            self.suspend_application_mode()
+        self.resume_application_mode()
 
     def suspend_application_mode(self) -> None:
         """Put the terminal back until the program is continued."""
@@ -223,6 +248,7 @@ class Terminal(LinuxDriver):
         to the screen any more: Textual's handlers would draw by a loop that has ended."""
         modes, self.attrs_before = self.attrs_before, None
         if threading.current_thread() is threading.main_thread() and not self._suspends:
+            self._is_over = True
             for number in (signal.SIGTSTP, signal.SIGCONT, signal.SIGWINCH):
                 signal.signal(number, signal.SIG_DFL)
         super().stop_application_mode()
@@ -233,9 +259,14 @@ class Terminal(LinuxDriver):
                 termios.tcsetattr(self.fileno, termios.TCSANOW, modes)
 
     def write(self, data: str) -> None:
-        """Write to the terminal, unless it was put back."""
-        if self.is_entered:
+        """Draw; nothing while the terminal is another program's."""
+        if self._writer_thread is not None:
             super().write(data)
+
+    def close(self) -> None:
+        """Wait until all is drawn. What is drawn after it, nobody would take from the queue."""
+        super().close()
+        self._writer_thread = None
 
     def _get_terminal_size(self) -> tuple[int, int]:
         """The terminal's own: exported COLUMNS and LINES, which Textual prefers, do not change

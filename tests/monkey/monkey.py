@@ -45,8 +45,8 @@ AGREES = "y:"
 """y alone agrees to what ends or deletes, and the palette behind the colon has "quit at once",
 which asks nothing: once one of them was typed, a run may end."""
 
-QUESTIONS = (b"Quit?", b"Stop the run?", b"Detach?")
-"""Titles of what may end a run."""
+QUESTIONS = re.compile(rb"(?:Qui|Sto|Det)[a-z ]*(?:\?|\xe2\x80\xa6)")
+"""Titles of what may end a run: "Quit?", "Stop the run?", "Detach?", cut in a narrow terminal."""
 
 MOVES = (b"\x1b[A", b"\x1b[B", b"\x1b[C", b"\x1b[D", b"\t", b"\x1b[Z")
 """What goes to another button of a question; No has the focus when it opens."""
@@ -125,9 +125,7 @@ class Monkey:
         """
         if self.has_agreed:
             return True
-        asked = [
-            title.start() for title in re.finditer(b"|".join(map(re.escape, QUESTIONS)), self.seen)
-        ]
+        asked = [title.start() for title in QUESTIONS.finditer(self.seen)]
         drawn_at = [drawn for drawn, _ in self._sent] + [len(self.seen)] * ANSWERED_BEFORE
         for number, (_, event) in enumerate(self._sent):
             window = self._sent[max(0, number - ANSWERED_WITHIN) : number]
@@ -177,7 +175,7 @@ class Monkey:
             self.until(self.has_ended, "it ends")
         with suppress(OSError):  # a Ctrl-S among the last keys stops its last words, as in `until`
             os.write(self.terminal, b"\x11")
-        self._read(0.1)
+        self._read_out()
         text = re.sub(rb"\x1b\[[0-9;?<>=]*[A-Za-z]", b"", self.seen)
         for word in (b"Traceback", b"internal error", b"the screen failed"):
             if word in text:
@@ -195,6 +193,14 @@ class Monkey:
                 raise Fault(f"mode {mode.decode()} of the terminal is left on: {drawn!r}")
         if self.seen.rfind(b"\x1b[?25l") > self.seen.rfind(b"\x1b[?25h"):
             raise Fault(f"the cursor is left hidden: {bytes(self.seen[-600:])!r}")
+
+    def _read_out(self) -> None:
+        """What was drawn, to the last byte: the kernel passes it on in pieces, in its own time."""
+        while select.select([self.terminal], [], [], 2.0)[0]:
+            try:
+                self.seen += os.read(self.terminal, 65536)
+            except OSError:  # nobody has the other side open any more
+                return
 
     def close(self) -> None:
         if self.status is None:

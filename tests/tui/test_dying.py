@@ -225,6 +225,25 @@ def test_ctrl_c_quits_and_echoes_nothing_amid_the_last_sequences(tmp_path: Path)
     assert modes.read_text() == "raw "  # when the last sequence was written
 
 
+@pytest.mark.parametrize("number", [signal.SIGTSTP, signal.SIGSTOP])
+def test_a_stopped_screen_is_drawn_anew_when_it_is_continued(tmp_path: Path, number: int) -> None:
+    screen = Screen(tmp_path / "note")
+    for _ in range(2):  # twice: the first time puts back what the second needs
+        screen.read_until(b"H200")
+        screen.process.send_signal(number)
+        assert os.WIFSTOPPED(os.waitpid(screen.process.pid, os.WUNTRACED)[1])
+        if number == signal.SIGTSTP:
+            screen.read_until(b"\x1b[?1004l")
+            assert screen.is_restored()
+        screen.seen = b""
+        screen.process.send_signal(signal.SIGCONT)
+        screen.read_until(ENTERS_ALTERNATE_SCREEN)
+    screen.read_until(b"H200")
+    os.write(screen.master, b"\x03")
+    assert screen.ended() == 0
+    assert screen.is_restored()
+
+
 def test_a_resize_or_a_continuation_after_the_last_frame_means_nothing(tmp_path: Path) -> None:
     screen = Screen(tmp_path / "note", "late")
     screen.read_until(b"H200")

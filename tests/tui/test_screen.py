@@ -686,3 +686,15 @@ async def test_a_question_has_all_its_answers_in_sight_in_ten_columns(show: Show
         await shown.settle()
         first = [line.strip("│ ").split() for line in shown.cells()]
         assert [words[0] for words in first if words and words[0] in ("n", "y")] == ["n", "y"]
+
+
+async def test_nothing_is_agreed_to_where_the_question_cannot_be_read(show: Show) -> None:
+    answers: list[str | None] = []
+    async with show((), (9, 24)) as shown:
+        question = Question("End it and quit?", [], Answer("y", "yes, end it"))
+        shown.app.push_screen(question, answers.append)
+        await shown.press("y", "right", "enter")
+        assert answers == []
+        await shown.pilot.resize_terminal(10, 24)
+        await shown.press("y")
+        assert answers == ["y"]

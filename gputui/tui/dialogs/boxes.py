@@ -295,6 +295,10 @@ class Answer(NamedTuple):
     is_at_once: bool = True
 
 
+_LEAST_COLUMNS, _LEAST_LINES = 10, 5
+"""Of a terminal on which a question shows its title's beginning and what it asks."""
+
+
 class Question(Dialog[str]):
     """Its result is the letter of the answer. No has the focus: Enter, the key for everything, must
     not end a run; an answer that does something has a letter and a button of its own."""
@@ -324,7 +328,15 @@ class Question(Dialog[str]):
 
     def on_button_pressed(self, event: Button.Pressed) -> None:
         """An answer."""
-        self.dismiss(None if event.button.id == "n" else event.button.id)
+        self._answer(event.button.id or "n")
+
+    def _answer(self, letter: str) -> None:
+        """Close with an answer; with one that does something only where there is room to read what
+        is asked."""
+        if letter == "n":
+            self.dismiss(None)
+        elif self.size.width >= _LEAST_COLUMNS and self.size.height >= _LEAST_LINES:
+            self.dismiss(letter)
 
     def on_key(self, event: events.Key) -> None:
         """A letter that is an answer, or leads to one."""
@@ -332,7 +344,7 @@ class Question(Dialog[str]):
             if event.key.lower() == one.key and not self._is_closed:
                 event.stop()
                 if one.is_at_once:
-                    self.dismiss(one.key)
+                    self._answer(one.key)
                 else:
                     self.query(f"#{one.key}").focus()
 
