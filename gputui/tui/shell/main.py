@@ -22,7 +22,7 @@ from gputui.tui.source import Playback
 from gputui.tui.threads import Called
 from gputui.tui.widgets.bars import CaptionBar, KeyBar, TopBar, hinted, tabs_of
 from gputui.tui.widgets.canvas import ROLES
-from gputui.tui.widgets.log import LogPane
+from gputui.tui.widgets.run import LogPane
 from gputui.tui.widgets.table import Move
 from gputui.tui.widgets.view import (
     Asked,
@@ -484,10 +484,13 @@ class MainScreen(ViewKeys):
         self.call_after_refresh(self.draw)
 
     def action_scroll_log(self, lines: int) -> None:
-        if not self.log_pane.display:
+        log = self.log_pane
+        if not log.display:
             self.say("the log is hidden: l shows it")
-        elif not self.log_pane.scroll_back(lines):
+        elif (log.scroll_y <= 0) if lines > 0 else log.is_vertical_scroll_end:
             self.say(f"the log has no {'older' if lines > 0 else 'newer'} lines")
+        else:
+            log.scroll_relative(y=-lines, animate=False)
 
     def action_replay_log(self, lines: int) -> None:
         self.action_scroll_log(lines)

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import groupby
+from itertools import groupby, islice
 from typing import NamedTuple
+
+from textual.content import Content
+from textual.widgets import Log
 
 from gputui.model.leaves import LEAF_OF_KEY, LEAVES, Leaf
 from gputui.model.units import count, duration, parameter, quantity
@@ -15,9 +18,10 @@ from gputui.report.schema import lost_count, why_lost, why_unaccounted
 from gputui.report.statistics import half_width
 from gputui.report.tables import metric_text
 from gputui.report.windows import tracing_cost, tracing_line
-from gputui.state import Gpu, Run, Session, lasting_alerts, remarks
+from gputui.state import LOG_LINES, Gpu, Run, Session, lasting_alerts, remarks
 from gputui.tui.model import Model
-from gputui.tui.widgets.canvas import Row, Span, bar, clip, flow, paragraph, row_width, wrap
+from gputui.tui.widgets.canvas import Row, Span, bar, clip, fit, flow, paragraph, row_width, wrap
+from gputui.tui.widgets.line_view import FOR_READERS, readable
 from gputui.tui.widgets.view import Details, Lead
 
 # The verdict in rows: its word, its sentence, what to try; and where its evidence is.
@@ -371,3 +375,68 @@ def problems(run: Run, width: int, remark: str = "", most: int | None = None) ->
         return rows
     # A cut of what must be known of a run is marked.
     return [*rows[: most - 1], clip((*rows[most - 1], (" …", "dim")), width)]
+
+
+# What the child printed: the last lines in a card, all that is kept of it in Textual's log.
+
+
+_LOG_ROLES = {"stdout": "text", "stderr": "text", "gputui": "accent"}
+_LOG_MARKS = {"stdout": "  ", "stderr": "│ ", "gputui": "› gputui: "}
+
+
+def log_rows(run: Run, width: int, height: int) -> list[Row]:
+    """The last lines; what the program did not print on its standard output is marked."""
+    rows: list[Row] = [((f"  {nothing}", "dim"),)] if (nothing := _why_empty(run)) else []
+    lines = [*islice(reversed(run.log), max(0, height - len(rows)))]
+    return rows + [
+        ((fit(_LOG_MARKS[line.stream] + line.text, width).rstrip(), _LOG_ROLES[line.stream]),)
+        for line in reversed(lines)
+    ]
+
+
+def _why_empty(run: Run) -> str:
+    """What stands in place of lines of the program, "" where it has any."""
+    if any(line.stream != "gputui" for line in run.log):
+        return ""
+    return "nothing printed so far" if run.is_active else "the program printed nothing"
+
+
+def output_note(run: Run) -> str:
+    """How much the program printed, and what marks its errors."""
+    marked = "│ stderr · " if any(line.stream == "stderr" for line in run.log) else ""
+    return f"{marked}{run.log_lines} line{'s' * (run.log_lines != 1)}"
+
+
+class LogPane(Log, can_focus=False):
+    """It stays where it was scrolled to, else it follows what is printed."""
+
+    def __init__(self, model: Model) -> None:
+        super().__init__(id="log", max_lines=LOG_LINES)
+        self._model = model
+        self._of: tuple[Run | None, str] = (None, "")
+        self._told = 0
+
+    def draw(self) -> None:
+        """Write what is new."""
+        run = self._model.run
+        if run is None:
+            self.border_title, self._of = " Log: no run yet ", (None, "")
+            self.clear()
+            return
+        self.border_title = Content(f" Log of {run.started.name} · {output_note(run)} ")
+        nothing = _why_empty(run)
+        before, self._of = self._of, (run, nothing)
+        if before[0] is not run or before[1] != nothing or run.log_lines < self._told:
+            self.clear()
+            self._told = 0
+            if nothing:
+                self.write(f"  {nothing}\n")
+        lines = [*islice(reversed(run.log), run.log_lines - self._told)]
+        self._told = run.log_lines
+        rows: list[Row] = [
+            ((_LOG_MARKS[one.stream] + one.text, "text"),) for one in reversed(lines)
+        ]
+        if self.app.has_class(FOR_READERS):
+            rows = readable(rows)
+        text = "".join(f"{part}\n" for ((part, _),) in rows)
+        self.write(text, scroll_end=self.is_vertical_scroll_end)

@@ -29,7 +29,7 @@ from gputui.tui.widgets.canvas import (
     short_names,
 )
 from gputui.tui.widgets.causes import cause_rows, of_scope
-from gputui.tui.widgets.log import log_rows, output_note
+from gputui.tui.widgets.run import log_rows, output_note
 from gputui.tui.widgets.step_columns import CUT, Column, columns_of_tree, spread, step_bars
 
 # The steps of a run without work on a GPU.
@@ -351,7 +351,8 @@ def kernels(rows: Sequence[TableRow], height: int, chosen: Chosen | None, width:
 
 def output(run: Run, height: int, width: int) -> Panel:
     """The last lines that the program printed."""
-    return Panel("Output", log_rows(run, width, height, 0)[1:], output_note(run), view="log")
+    note = f"{output_note(run)} · l larger"
+    return Panel("Output", log_rows(run, width, height - 1), note, view="log")
 
 
 def telling(run: Run, rows: list[PhaseRow]) -> tuple[PhaseRow, ...]:
