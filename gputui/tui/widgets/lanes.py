@@ -87,11 +87,11 @@ _MINUTES_NS = 60e9
 
 
 def moment_text(ns: float, step_ns: float) -> str:
-    """A moment, so precisely that the one `step_ns` later reads otherwise."""
+    """A moment, to an eighth of `step_ns`: moments that far apart read otherwise, and evenly so."""
     if step_ns >= _MINUTES_NS or ns < 1:
         return duration(ns)
     unit_ns, name = next(unit for unit in _UNITS if ns >= unit[0])
-    digits = max(0, math.ceil(math.log10(unit_ns / max(1.0, step_ns))))
+    digits = max(0, math.ceil(math.log10(4 * unit_ns / max(1.0, step_ns))))
     return f"{ns / unit_ns:.{digits}f} {name}"
 
 
