@@ -97,5 +97,8 @@ THEMES = (
 NAMES = (*(theme.name for theme in THEMES), *BUILTIN_THEMES)
 """What can be chosen: Textual's own themes too."""
 
-VARIABLE_DEFAULTS = THEMES[0].variables
-"""For Textual's own themes, which do not have these variables."""
+
+def defaults_of(theme: Theme) -> dict[str, str]:
+    """The variables for Textual's own themes, which do not have them: white text on the ground of
+    its light ones could not be read."""
+    return THEMES[0 if theme.dark else 1].variables

@@ -20,7 +20,7 @@ from textual.message import Message
 from gputui.base.sanitize import LIKENESS
 from gputui.tui.running import Ending
 from gputui.tui.source import Source
-from gputui.tui.themes import VARIABLE_DEFAULTS, sixteen_colors
+from gputui.tui.themes import defaults_of, sixteen_colors
 from gputui.tui.widgets.line_view import TextFilter
 
 # Messages that cross threads on their way to the screen.
@@ -114,7 +114,7 @@ class Look(Ending):
 
     def get_theme_variable_defaults(self) -> dict[str, str]:
         """Colours for themes that do not know what this program's colours mean."""
-        return dict(VARIABLE_DEFAULTS)
+        return dict(defaults_of(self.current_theme))
 
     def get_css_variables(self) -> dict[str, str]:
         """The theme's colours; those there are on a terminal that has few."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from rich.color import Color, ColorSystem
 from rich.segment import Segment
+from textual.theme import BUILTIN_THEMES
 
 from gputui.state import Session
 from gputui.tui.app import GputuiApp
@@ -79,6 +80,17 @@ def contrast(one: str, other: str) -> float:
 
     low, high = sorted((luminance(one), luminance(other)))
     return (high + 0.05) / (low + 0.05)
+
+
+def test_texts_can_be_read_in_textuals_own_themes() -> None:
+    app = GputuiApp(ScriptedSource, Session(), Options())
+    for theme in BUILTIN_THEMES.values():
+        app.theme = theme.name
+        variables = app.get_css_variables()
+        if variables["background"].startswith("#"):  # else the terminal's own
+            for name in ("text", "title"):
+                found = contrast(variables[f"gp-{name}"], variables["background"])
+                assert found >= 4.5, (theme.name, name)
 
 
 @pytest.mark.parametrize("theme", ["gputui-dark", "gputui-light", "gputui-safe"])
