@@ -17,6 +17,7 @@ from . import (
     Redirected,
     before_first_calls,
     combined,
+    hook,
     idle,
     instances,
     replaced,
@@ -124,17 +125,12 @@ def _unowned(torch: Any) -> tuple[Any, ...]:
         raise CannotApply("there is no optimizer")
     if instances(torch.nn.parallel.DistributedDataParallel) or "deepspeed" in sys.modules:
         raise CannotApply("what distributes the training waits for all gradients")
-    owned = [each for o in optimizers for group in o.param_groups for each in group["params"]]
-    numbers = {id(each) for each in owned}
-    unowned = tuple(
-        each
-        for each in instances(torch.nn.Parameter) or ()
-        if each.grad is not None and id(each) not in numbers
-    )
-    # Optimizers that update copies in FP32 own as much as the model has.
-    if sum(each.numel() for each in owned) >= sum(each.numel() for each in unowned):
-        raise CannotApply("optimizers update all, or most, of what has gradients")
-    return unowned
+    modules = instances(torch.nn.Module) or ()
+    parameters = {id(each): each for m in modules for each in m.parameters(recurse=False)}
+    _, unowned = hook("step_marks").unowned_gradients(parameters.values(), optimizers)
+    if not unowned:
+        raise CannotApply("optimizers update all that has gradients, or copies of it")
+    return tuple(unowned)
 
 
 class CompileOptimizer(Cure):

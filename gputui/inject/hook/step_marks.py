@@ -19,7 +19,7 @@ import os
 import sys
 import threading
 import weakref
-from typing import Any, Callable, Iterator  # noqa: UP035
+from typing import Any, Callable, Iterable, Iterator  # noqa: UP035
 
 SOURCES = (
     "optimizer", "module", "token", "tqdm", "lightning", "trainer", "accelerate", "keras", "loop",
@@ -264,23 +264,39 @@ def _note_gradients(marks: Marks, module: Any, frame: Any) -> None:
     """Write how many bytes of a module's parameters an optimizer updates, and how many have a
     gradient that none uses: as of a backbone that is only left out of the optimizer."""
     with contextlib.suppress(Exception):
-        owned = {
-            id(each): each.numel() * each.element_size()
-            for optimizer in list(marks.optimizers)
-            for group in optimizer.param_groups
-            for each in group["params"]
-        }
-        used = unused = 0
-        for each in module.parameters():
-            if id(each) in owned:
-                used += owned[id(each)]
-            elif each.requires_grad and each.grad is not None:
-                unused += each.numel() * each.element_size()
-        # Optimizers with copies of the parameters, in another type or in one piece, own others.
-        copies = sum(owned.values()) - used
-        if marks.note is not None and used and unused and copies < 0.5 * unused:
+        used, unused = (
+            sum(each.numel() * each.element_size() for each in its)
+            for its in unowned_gradients(module.parameters(), list(marks.optimizers))
+        )
+        if marks.note is not None and used and unused:
             marks.note("gradients.used", frame, used)
             marks.note("gradients.unused", frame, unused)
+
+
+COPIES = 0.5
+"""Parameters that optimizers have and no module, for each that they do not have, from which those
+are copies of these, in another type or in one piece: then they are updated all the same."""
+
+
+def unowned_gradients(parameters: Iterable[Any], optimizers: Iterable[Any]) -> tuple[Any, Any]:
+    """Of the parameters of modules those that an optimizer has, and those with a gradient that none
+    has; none of the latter where optimizers have copies. Cures (unowned_gradients_off) use it,
+    too."""
+    owned = {
+        id(each): each
+        for optimizer in optimizers
+        for group in optimizer.param_groups
+        for each in group["params"]
+    }
+    used: list[Any] = []
+    unused: list[Any] = []
+    for each in parameters:
+        if owned.pop(id(each), None) is not None:
+            used.append(each)
+        elif each.requires_grad and each.grad is not None:
+            unused.append(each)
+    copies = sum(each.numel() for each in owned.values())
+    return used, unused if copies < COPIES * sum(each.numel() for each in unused) else []
 
 
 def _items_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[int, int, int]:
