@@ -75,6 +75,14 @@ def distinct(values: npt.NDArray[AnyInteger]) -> npt.NDArray[AnyInteger]:
     return values[run_starts(values)] if len(values) else values
 
 
+def are_among(members: Int64s, rows: Int64s) -> Bools:
+    """Which of `rows` are among others that are sorted; `np.isin` would sort, or hash, all."""
+    if not len(members):
+        return np.zeros(len(rows), np.bool_)
+    among: Bools = members[np.minimum(np.searchsorted(members, rows), len(members) - 1)] == rows
+    return among
+
+
 def median(values: Int64s) -> float:
     """The median of a few values: np.median takes ten times as long."""
     ranked = np.sort(values)

@@ -12,7 +12,16 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from gputui.attribute import LATEST_NS, Bools, Int64s, Slots, join, run_starts
+from gputui.attribute import (
+    LATEST_NS,
+    Bools,
+    Int64s,
+    Slots,
+    are_among,
+    distinct,
+    join,
+    run_starts,
+)
 from gputui.model.events import NO_PAYLOAD
 from gputui.ring import payload_types
 
@@ -98,28 +107,39 @@ class Nesting:
         outlasts = np.flatnonzero(ends_first & (self._index_of(outer, closed) >= 0))
         if not len(outlasts):
             return
-        around: dict[int, set[int]] = {number: set() for number in inner[outlasts].tolist()}
-        for row in np.flatnonzero(np.isin(inner, inner[outlasts])).tolist():
-            around[int(inner[row])].add(int(outer[row]))
-        moved: list[tuple[int, int]] = []
-        for row in outlasts.tolist():
-            number, other = int(inner[row]), int(outer[row])
-            below = self._outlasting(other, int(end_ns[number & instances.ROW]))
-            around[number].remove(other)
-            if instances.is_alive(below) and below not in around[number]:
-                around[number].add(below)
-                moved.append((number, below))
+        moved, end_ns = inner[outlasts], end_ns[instances.rows(inner[outlasts])]
+        below = self._outlasting(outer[outlasts], end_ns)
+        alive = np.flatnonzero(instances.alive(below))
         self._stop_waiting(outer[outlasts])
         self._pairs.drop(outlasts)
-        if moved:
-            self._wait(*np.array(moved, np.int64).T)
+        if not len(alive):
+            return
+        moved, below = moved[alive], below[alive]
+        inner, outer = self._pairs.columns()
+        its = self._index_of(inner, distinct(moved)) >= 0
+        waiting = np.sort(self._pair(inner[its], outer[its]))
+        new = ~are_among(waiting, self._pair(moved, below))
+        if new.any():
+            self._wait(moved[new], below[new])
 
-    def _outlasting(self, other: int, end_ns: int) -> int:
-        """Look further down the other stack for a range that ends no earlier."""
+    def _pair(self, inner: Int64s, outer: Int64s) -> Int64s:
+        """Both in one number, of instances that are there."""
+        pairs: Int64s = self._instances.rows(inner) << _SLOT_BITS | self._instances.rows(outer)
+        return pairs
+
+    def _outlasting(self, others: Int64s, ends_ns: Int64s) -> Int64s:
+        """Further down the stack of each, the range that ends no earlier than the moment beside
+        it."""
         instances = self._instances
-        while instances.is_alive(other) and instances.end_ns[other & instances.ROW] < end_ns:
-            other = int(instances.parent[other & instances.ROW])
-        return other
+        below = others.copy()
+        left = np.arange(len(below))
+        while len(left):
+            left = left[instances.alive(below[left])]
+            rows = instances.rows(below[left])
+            is_shorter = instances.end_ns[rows] < ends_ns[left]
+            left = left[is_shorter]
+            below[left] = instances.parent[rows[is_shorter]]
+        return below
 
     def _stop_waiting(self, outer: Int64s) -> None:
         rows = self._instances.rows(outer[self._instances.alive(outer)])
@@ -469,11 +489,6 @@ class RangeInstances:
         rows = np.where(in_use, rows, 0)
         return in_use & (self.generation[rows] == ids >> _SLOT_BITS) if self._used else in_use
 
-    def is_alive(self, number: int) -> bool:
-        """Whether one id still refers to an instance."""
-        row = number & _SLOT_MASK
-        return number >= 0 and row < self._used and self.generation[row] == number >> _SLOT_BITS
-
     def await_operations(self, ids: Int64s, change: int) -> None:
         """`change` is 1 when a call announces operations, −1 when the first of them arrives."""
         np.add.at(self.awaited, self.rows(ids[self.alive(ids)]), change)
@@ -595,7 +610,7 @@ class RangeInstances:
         )
 
     def _grow(self, least: int) -> None:
-        size = max(1024, least, 2 * len(self.node))
+        size = max(1024, least, 3 * len(self.node) // 2)
         for name in (
             "generation", "node", "level", "parent", "root", "start_ns", "end_ns",
             "first_ns", "last_ns", "awaited", "children", "operations", "busy_children",

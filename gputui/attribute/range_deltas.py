@@ -18,6 +18,7 @@ from gputui.attribute import (
     Int64s,
     LaunchedOperations,
     Unions,
+    are_among,
     distinct,
     durations_ns,
     join,
@@ -224,8 +225,8 @@ class KernelsOfRanges:
         while len(rows):
             rows = distinct(rows)
             # Kernels an instance launched before were counted in its enclosing ranges then.
-            rows = rows[~_are_among(before, rows)]
-            rows = rows[~_are_among(fresh, rows)]
+            rows = rows[~are_among(before, rows)]
+            rows = rows[~are_among(fresh, rows)]
             # Two sorted runs, which a stable sort merges: another took 2 % of the reader's time.
             fresh = np.sort(np.concatenate((fresh, rows)), kind="stable")
             parents = self._instances.parent[rows >> _KERNEL_BITS]
@@ -294,14 +295,6 @@ class KernelsOfRanges:
 
     def _remember(self) -> None:
         self._generations = self._instances.generation[self._known >> _KERNEL_BITS]
-
-
-def _are_among(members: Int64s, rows: Int64s) -> Bools:
-    """Which of `rows` are among others that are sorted; `np.isin` would sort, or hash, all."""
-    if not len(members):
-        return np.zeros(len(rows), np.bool_)
-    among: Bools = members[np.minimum(np.searchsorted(members, rows), len(members) - 1)] == rows
-    return among
 
 
 # --- Kernels of Start/End ranges, kept with the instance until it is known whether they count.

@@ -103,7 +103,7 @@ class Timeline:
 
     def _make_room(self, count: int) -> None:
         length = len(self)
-        size = max(256, 2 * (length + count))
+        size = max(256, 3 * (length + count) // 2)
         for name in ("_times_ns", "_instances", "_nodes"):
             old = getattr(self, name)
             new = np.empty(size, old.dtype)
@@ -129,6 +129,9 @@ NO_STACK = MAX_STACKS
 WINDOW_NS = 60_000_000_000
 WINDOW_MOMENTS = 1_000_000
 """Timelines reach back this far, or hold this many moments in total."""
+
+UNNEEDED_MOMENTS = 1 << 18
+"""So many are kept although nothing asks for them any more; a million took 48 MB."""
 
 
 @dataclass(slots=True)
@@ -229,15 +232,20 @@ class RangeStacks:
         kept = np.array(sorted(self._stacks), np.int64)
         self._table.keep(lambda values: np.isin(values, kept))
 
-    def forget(self) -> None:
-        """Drop what is too old, or too much, from the timelines."""
+    def forget(self, needed_ns: int = 0) -> None:
+        """Drop what is too old, or too much, from the timelines. What lies before `needed_ns` is
+        asked for no more: it goes where there is much of it."""
         window_ns = WINDOW_NS
         stacks = self._stacks.values()
         newest = max((stack.timeline.last_ns for stack in stacks), default=0)
         while window_ns:
             for stack in stacks:
                 stack.timeline.forget(newest - window_ns)
-            if sum(len(stack.timeline) for stack in stacks) <= WINDOW_MOMENTS:
+            moments = sum(len(stack.timeline) for stack in stacks)
+            if moments > UNNEEDED_MOMENTS and needed_ns > newest - window_ns:
+                for stack in stacks:
+                    stack.timeline.forget(needed_ns)
+            if moments <= WINDOW_MOMENTS:
                 return
             window_ns //= 2
 

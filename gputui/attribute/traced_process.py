@@ -506,7 +506,7 @@ class TracedProcess:
         fields |= more or {}
         step = self.steps.draw(collection)
         # Not before: accounting finds the ranges of past moments in the stacks' timelines.
-        self.ranges.stacks.forget()
+        self.ranges.stacks.forget(self.accounting.accounted_ns if self._summed else 0)
         if len(collection.finalised.ids):
             self.ranges.start_end.forget()
         threads = [row.thread for row in fields["launching_threads"]]

@@ -12,6 +12,9 @@ from collections.abc import Iterable
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+_BITS = 80
+"""Of the largest value that has a bucket: 8,192 steps of 64 bits, as an event may bring them."""
+
 
 class Buckets:
     """Bucket i holds the values over γⁱ⁻¹ up to γⁱ; values under `exact_below` have their own.
@@ -29,15 +32,15 @@ class Buckets:
         """What stands for a value."""
         if value < self.exact_below:
             return value
-        return self._middle(math.ceil(math.log(value) / self.log_gamma))
+        return self.middles[math.ceil(math.log(value) / self.log_gamma)]
 
     @cached_property
     def middles(self) -> list[int]:
-        """What stands for the values of each bucket, as far as 64 bits go."""
-        return [self._middle(index) for index in range(math.ceil(63 / math.log2(self.gamma)))]
-
-    def _middle(self, index: int) -> int:
-        return round(2.0 * math.pow(self.gamma, index) / (self.gamma + 1.0))
+        """What stands for the values of each bucket."""
+        return [
+            round(2.0 * math.pow(self.gamma, index) / (self.gamma + 1.0))
+            for index in range(math.ceil(_BITS / math.log2(self.gamma)) + 1)
+        ]
 
 
 FINE = Buckets(1.018, 1000)

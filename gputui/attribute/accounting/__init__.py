@@ -296,6 +296,12 @@ class Accounting:
                 busy for other, busy in self._busy.items() if other != number
             )
 
+    @property
+    def accounted_ns(self) -> int:
+        """Up to when the time of every device is divided; 0 before the first."""
+        accounted = (device.time.accounted_ns for device in self.devices.values())
+        return min(accounted, default=0)
+
     def collect_parts(self, collection: Collection) -> DeltaParts:
         """Time by step and leaf, and by range and leaf. Ranges that name themselves steps win over
         the marks of the program, and these over steps that are found by what repeats."""
@@ -384,10 +390,9 @@ class Accounting:
         deltas = [
             part for device in self.devices.values() for part in device.collect(until_ns, may_wait)
         ]
-        accounted = [device.time.accounted_ns for device in self.devices.values()]
         # A thread that polls while nothing runs had a night of calls kept: a megabyte a second at
         # 50,000 calls.
-        self._threads.forget(min(accounted, default=0))
+        self._threads.forget(self.accounted_ns)
         devices = self.devices.values()
         return {
             "leaf_times": tuple(part for part in deltas if isinstance(part, LeafTime)),

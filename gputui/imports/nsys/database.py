@@ -16,11 +16,14 @@ import numpy as np
 
 from gputui.attribute import LATEST_NS, Int64s
 from gputui.base.sanitize import sanitize
-from gputui.imports.nsys.table_pages import Rows, TablePages, UnusualTable
+from gputui.imports.nsys.table_pages import NULL, Rows, TablePages, UnusualTable
 from gputui.store import open_regular
 from gputui.store.journal import JournalError
 
 ROWS_AT_ONCE = 1 << 15
+
+READ_AHEAD = ROWS_AT_ONCE
+"""Rows of a table that are read so that a tick's come together: two pieces cost more than one."""
 
 FETCHED_ROWS = 1024
 """Rows fetched before they become columns: while they are in the processor's cache, this adds a
@@ -67,6 +70,17 @@ class Selection:
     """Whether only SQLite makes an integer of anything else in these columns."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Times:
+    """When a table's chosen rows begin and end."""
+
+    blocks: Int64s
+    """Of each block, as three rows: the lowest start, the highest one, the highest end."""
+    count: int
+    are_integers: bool
+    """Whether every chosen row has a start, and nothing else stands for one or for an end."""
+
+
 class Database:
     """Tables of a file, by the columns they have. Raises JournalError, one line, if damaged."""
 
@@ -74,6 +88,8 @@ class Database:
         self.name = str(path)
         self._path = path
         self._file: BinaryIO | None = None
+        self._pages: dict[str, TablePages] = {}
+        self._times: dict[str, _Times] = {}
         self._is_interrupted = False
         try:
             # Immutable: no lock, no journal beside the file, no recovery that writes.
@@ -145,11 +161,20 @@ class Database:
         row = next(self._run(sql, (key,)), None)
         return row[0] if row is not None and isinstance(row[0], str) else None
 
-    def span(self, table: str, condition: str = "1") -> tuple[int, int] | None:
-        """Lowest start and highest end of a table, None if it is empty or absent."""
+    def span(
+        self, table: str, choose: Callable[[Rows], Rows] = _every_row, condition: str = "1"
+    ) -> tuple[int, int] | None:
+        """Lowest start and highest end of a table's chosen rows, as in a Selection; None if it has
+        none."""
         present = self.columns(table)
         if "start" not in present:
             return None
+        with suppress(UnusualTable):
+            pages = self.pages(table, ("start",))
+            times = self._times_of(table, pages, choose)
+            if times.are_integers:
+                leasts, _, ends = times.blocks
+                return (int(leasts.min()), int(ends.max())) if times.count else None
         end = 'COALESCE("end", "start")' if "end" in present else '"start"'
         sql = (
             f'SELECT MIN(CAST("start" AS INTEGER)), MAX(CAST({end} AS INTEGER)) FROM "{table}" '
@@ -157,6 +182,26 @@ class Database:
         )
         row = next(self._run(sql), None)
         return (row[0], row[1]) if row and isinstance(row[0], int) else None
+
+    def _times_of(self, table: str, pages: TablePages, choose: Callable[[Rows], Rows]) -> _Times:
+        """When the chosen rows of each block begin and end: found once, to say what time a file
+        covers and how far each block has to be read ahead. Raises UnusualTable."""
+        times = self._times.get(table)
+        if times is None:
+            blocks, count, is_none = [], 0, False
+            for rows in map(choose, self._blocks_of(pages)):
+                starts = rows.integers("start")
+                ends = np.where(rows.types("end") == NULL, starts, rows.integers("end", _NEVER))
+                blocks.append((starts.min(initial=LATEST_NS), starts.max(initial=_NEVER),
+                               ends.max(initial=_NEVER)))  # fmt: skip
+                count += len(rows)
+                is_none |= bool((rows.types("start") == NULL).any())
+            times = self._times[table] = _Times(
+                np.array(blocks, np.int64).reshape(-1, 3).T,
+                count,
+                not is_none and pages.have_only_integers(("start", "end")),
+            )
+        return times
 
     def stream(self, table: str, columns: Sequence[str]) -> Stream:
         """The named columns as integers, ordered by the first, which must be `start`."""
@@ -207,8 +252,10 @@ class Database:
             raise UnusualTable
         if self._file is None:
             self._file = open_regular(self._path)
-        places = {str(row[1]): place for place, row in enumerate(described)}
-        return TablePages(self._file, roots[0][0], places, reals)
+        if table not in self._pages:
+            places = {str(row[1]): place for place, row in enumerate(described)}
+            self._pages[table] = TablePages(self._file, roots[0][0], places, reals)
+        return self._pages[table]
 
     def _blocks_of(self, pages: TablePages) -> Iterator[Rows]:
         for rows in pages.blocks():
@@ -247,19 +294,15 @@ class Database:
 
         Sorting took a tenth of the time of reading, and came before the first row.
         """
-        spans = []
-        for rows in self._blocks_of(pages):
-            times = selection.choose(rows).integers(selection.columns[0])
-            spans.append((times.min(initial=LATEST_NS), times.max(initial=_NEVER)))
+        leasts, mosts, _ = self._times_of(selection.table, pages, selection.choose).blocks
         if selection.is_strict and not pages.have_only_integers(selection.columns):
             return None
-        leasts, mosts = np.array(spans, np.int64).reshape(-1, 2).T
         # Of those that follow each.
         later = np.minimum.accumulate(leasts[::-1])[::-1][1:]
         for place, least in enumerate(later):
             if np.count_nonzero(mosts[: place + 1] >= least) > MOST_HELD:
                 return None
-        return [*(later - 1).tolist(), None] if spans else []
+        return [*(later - 1).tolist(), None] if len(leasts) else []
 
     def _arrays(self, sql: str, as_array: AsArray) -> Iterator[Int64s]:
         """What a query gives, ROWS_AT_ONCE at a time."""
@@ -310,6 +353,12 @@ class Stream:
     def horizon(self) -> int | None:
         """All rows up to this start have been read; None if these are all."""
         return None if self._is_complete else self._horizon
+
+    def read_ahead(self, until: int) -> int | None:
+        """Read up to this start, or until READ_AHEAD rows wait: the horizon from there on."""
+        while len(self._rows) < READ_AHEAD and not self._is_complete and self._horizon < until:
+            self._fill(self._horizon)
+        return self.horizon
 
     def rows_until(self, until: int) -> Int64s:
         """The rows that start no later than `until`, as (rows, columns)."""

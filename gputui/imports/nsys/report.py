@@ -24,12 +24,14 @@ from gputui.imports.nsys.database import Database
 from gputui.imports.nsys.rows import (
     CUDA_TABLES,
     IS_EVENT,
+    IS_RANGE_OR_MARK,
     MARK,
     PUSH_POP,
     Names,
     NsysReading,
     RangeNames,
     range_selection,
+    ranges_and_marks,
 )
 from gputui.imports.nsys.table_pages import UnusualTable
 from gputui.imports.reading import Clock, number_distinct
@@ -160,7 +162,7 @@ class NsysReport:
     def _spans(self) -> list[tuple[int, int]]:
         spans = [self._database.span(table) for table in CUDA_TABLES]
         if "eventType" in self._database.columns("NVTX_EVENTS"):
-            spans.append(self._database.span("NVTX_EVENTS", IS_EVENT))
+            spans.append(self._database.span("NVTX_EVENTS", ranges_and_marks, IS_RANGE_OR_MARK))
         return [span for span in spans if span is not None]
 
     def _session_start_ns(self, path: Path, last: int) -> int:

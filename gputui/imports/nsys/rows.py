@@ -160,13 +160,13 @@ def range_selection(database: Database, names: Names) -> Selection | None:
         decode=decode,
         sql=_range_columns(present),
         as_array=as_array,
-        choose=_ranges_and_marks,
+        choose=ranges_and_marks,
         condition=IS_RANGE_OR_MARK,
         is_strict=False,
     )
 
 
-def _ranges_and_marks(rows: Rows) -> Rows:
+def ranges_and_marks(rows: Rows) -> Rows:
     """Rows of NVTX_EVENTS that are whole ranges or marks: what IS_RANGE_OR_MARK says in SQL."""
     chosen = np.isin(rows.integers("eventType"), list(_KINDS))
     for name in ("start", "globalTid"):
@@ -183,10 +183,9 @@ class RangeStream:
         blocks = database.in_order(selection) if selection is not None else iter(())
         self._stream = Stream(blocks, len(WHOLE) + 3)
 
-    @property
-    def horizon(self) -> int | None:
-        """All rows up to this start, in ns, have been read; None if these are all."""
-        return self._stream.horizon
+    def read_ahead(self, until: int) -> int | None:
+        """As of a Stream."""
+        return self._stream.read_ahead(until)
 
     def rows_until(self, until: int) -> RangeRows:
         """The rows that start no later than `until`."""
@@ -395,7 +394,7 @@ class NsysReading(ImportedReading):
 
     def _horizon(self, tick: int) -> int:
         streams = (self._ranges, self._calls, self._kernels, self._copies, self._sets, self._graphs)
-        at_hand = [stream.horizon for stream in streams]
+        at_hand = [stream.read_ahead(tick) for stream in streams]
         return min([tick, *(moment for moment in at_hand if moment is not None)])
 
     def _records_until(self, until: int) -> Sequence[tuple[Slots, Int64s]]:
