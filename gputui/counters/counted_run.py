@@ -563,7 +563,7 @@ _UNIT = 1e9
 
 _DIGITS = 4
 # Of the time of everything: what ran less is no row.
-_LEAST_SHARE = 0.002
+_LEAST_SHARE = 0.01
 
 _MOST_ROWS = 24
 
