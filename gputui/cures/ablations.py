@@ -213,20 +213,64 @@ _SAVING = (
 """How programs save: modules, and names within."""
 
 
-class NoTensorboard(Cure):
-    """Nothing is written for TensorBoard: a trial is no run that somebody wants to see there."""
+class _NoTracker(Cure):
+    """A tracker hears nothing: a trial is no run that somebody wants to see there."""
+
+    answers = (ANY,)
+    result = BOUND
+    change = "log less often"
+    in_one_run = False
+
+
+class NoTensorboard(_NoTracker):
+    """Nothing is written for TensorBoard."""
 
     name = "no_tensorboard"
     title = "nothing is written for TensorBoard, in every trial"
-    answers = (ANY,)
-    result = BOUND
-    change = "add_scalar and the like less often"
     library = "torch.utils.tensorboard.writer"
-    in_one_run = False
 
     def apply(self, writer: Any) -> Undo:
-        # TensorBoard's writers stay idle in trials, as other trackers do.
         return replaced((writer, "FileWriter", _FileWriter))
+
+
+class NoWandb(_NoTracker):
+    """Nothing goes to W&B, also where the program asks for it by init(mode="online"), which counts
+    for more than WANDB_MODE."""
+
+    name = "no_wandb"
+    title = "W&B is off, in every trial"
+    library = "wandb"
+
+    def apply(self, wandb: Any) -> Undo:
+        init = wandb.init
+
+        @functools.wraps(init)
+        def disabled(*args: Any, **kwargs: Any) -> Any:
+            return init(*args, **{**kwargs, "mode": "disabled"})
+
+        return replaced((wandb, "init", disabled))
+
+
+class NoMlflow(_NoTracker):
+    """MLflow tracks where MLFLOW_TRACKING_URI says, whatever server the program names."""
+
+    name = "no_mlflow"
+    title = "MLflow tracks into a folder that goes afterwards, in every trial"
+    library = "mlflow"
+
+    def apply(self, mlflow: Any) -> Undo:
+        client = mlflow.tracking.MlflowClient
+        init = client.__init__
+
+        @functools.wraps(init)
+        def unnamed(self: Any, *_args: Any, **_kwargs: Any) -> None:
+            init(self)
+
+        return replaced(
+            (mlflow, "set_tracking_uri", idle),
+            (mlflow.tracking, "set_tracking_uri", idle),
+            (client, "__init__", unnamed),
+        )
 
 
 class _FileWriter:

@@ -157,8 +157,7 @@ _ORDER = ("gain", "bound", "another result", "unclear", "slower", "nothing", "no
 def answer_lines(outcome: Outcome, width: int | None) -> list[str]:
     """The answer, at most MOST_LINES lines."""
     step = f", {units.duration(outcome.step_ns)} a step" if outcome.step_ns else ""
-    head = f"{sanitize(shlex.join(outcome.command), 120)}{step}"
-    lines = [head]
+    lines = [cut_to_width(f"{sanitize(shlex.join(outcome.command), 120)}{step}", width or 400)]
     if outcome.headline:
         said = ": ".join(filter(None, (outcome.verdict, outcome.headline)))
         lines.append(cut_to_width(said, width or 400))
@@ -180,7 +179,7 @@ def answer_lines(outcome: Outcome, width: int | None) -> list[str]:
         "trials", f"Tried in {runs}, {outcome.seconds:.0f} s", COLUMNS, rows[: max(0, room)],
         f"{left} more in --json" if left else "",
     )  # fmt: skip
-    if rows:
+    if rows and room > 0:
         lines += ["", *to_text(table, width).rstrip("\n").split("\n")]
     return [*lines, *after][:MOST_LINES]
 

@@ -215,8 +215,8 @@ TRACKERS_OFF = {
 }
 """What keeps a trial from being reported and uploaded as if it were a real run."""
 
-NO_TENSORBOARD = "no_tensorboard"
-"""The cure that is on in every run: there is no variable for it."""
+NO_TRACKERS = "no_tensorboard,no_wandb,no_mlflow"
+"""Cures that are on in every run, for what no variable says."""
 
 
 @contextlib.contextmanager
@@ -225,7 +225,7 @@ def trackers_off() -> Iterator[None]:
     before = dict(os.environ)
     with tempfile.TemporaryDirectory(prefix="gputui-trackers-") as place:
         os.environ.update(TRACKERS_OFF, MLFLOW_TRACKING_URI=f"file://{place}")
-        os.environ[VARIABLE] = NO_TENSORBOARD
+        os.environ[VARIABLE] = NO_TRACKERS
         try:
             yield
         finally:

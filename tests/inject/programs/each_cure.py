@@ -220,6 +220,33 @@ exec(
 
 
 @check
+def no_wandb():
+    return wandb.init(mode="online")
+
+
+wandb = types.ModuleType("wandb")
+exec("def init(project=None, mode=None): return mode", vars(wandb))
+
+
+@check
+def no_mlflow():
+    mlflow.set_tracking_uri("https://server")
+    return list(mlflow.used), mlflow.tracking.MlflowClient("https://server").uri
+
+
+mlflow = types.ModuleType("mlflow")
+exec(
+    "used = []\n"
+    "def set_tracking_uri(uri): used[:] = [*used, uri][-1:]\n"
+    "class tracking:\n"
+    "    set_tracking_uri = set_tracking_uri\n"
+    "    class MlflowClient:\n"
+    "        def __init__(self, uri=None): self.uri, used[:] = uri, []\n",
+    vars(mlflow),
+)
+
+
+@check
 def fused_sdpa():
     cuda = torch.backends.cuda
     with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH):
@@ -542,6 +569,8 @@ LIBRARIES = {
     "transformers.generation.utils": generation,
     "jax": jax,
     "cupy": cupy,
+    "wandb": wandb,
+    "mlflow": mlflow,
     None: None,
 }
 
