@@ -85,8 +85,8 @@ class Finding(FindingDocument, frozen=True, kw_only=True):
     urgent: bool = False
     """Whether the run will soon end for it: it comes before what only takes time."""
     is_timed: bool = False
-    """Whether calls of its own say what it takes, and no samples: of two that save about as much it
-    comes first."""
+    """Whether calls of its own say what it takes at least, and no samples: of two that save about
+    as much it comes first."""
     ends_run: bool = False
     """Whether the run did not go on for it: then it is the answer, whatever leaves there are."""
     explains: tuple[str, ...] = ()
@@ -192,14 +192,15 @@ LEAST_ODDS = 0.01
 
 def calibrated(finding: Finding) -> Finding:
     """With its gains as wide as models of its cause have been wrong: about a middle in log odds of
-    the time that goes, log(gain - 1), in which errors up and down are alike."""
+    the time that goes, log(gain - 1), in which errors up and down are alike. What calls of its own
+    say goes at least: only what waits behind it is of a model."""
     gains: list[Gain] = []
     for gain in finding.gains:
         factor = WIDENED.get(model_of(finding, gain), WIDENED_OTHERS)
         low, high = log_odds(gain)
         half = factor * ((high - low) / 2 + GIVEN_WIDTH)
         least, most = (1.0 + math.exp((low + high) / 2 + sign * half) for sign in (-1, 1))
-        gains.append(Gain(least, most, gain.cure))
+        gains.append(Gain(gain.low if finding.is_timed else least, most, gain.cure))
     if gains and gains[0].low < WORTH_SAYING and gains[0].high > SAYS_NOTHING:
         unknown = f"between nothing and {gains[0].high:.0f}×, by what was measured"
         return replace(finding, gains=(), gain_unknown=unknown, modelled=finding.gains)
