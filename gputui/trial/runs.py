@@ -66,6 +66,7 @@ class _Row(msgspec.Struct):
     losses: list[float | None] | None = None
     seen: _Count = 0
     over: str = ""
+    is_fork: bool = False
 
 
 class _CureRow(msgspec.Struct):
@@ -90,6 +91,7 @@ class Steps:
     """Marks of steps that there were at least, of the site that had most, before one was chosen."""
     first: int = 0
     """How many losses there were before anything was tried."""
+    is_fork: bool = False
     switched: str = ""
     """The cure that was switched on last."""
 
@@ -140,9 +142,10 @@ class BlockReader:
 
     @property
     def steps(self) -> Steps | None:
-        """Of the process that was timed most; None before any was."""
+        """Of the process that was timed most, rather of none that was forked from one; None before
+        any was."""
         timed = [steps for steps in self.processes.values() if steps.site]
-        return max(timed, key=lambda steps: len(steps.blocks), default=None)
+        return max(timed, key=lambda each: (not each.is_fork, len(each.blocks)), default=None)
 
     def _lines(self, name: str) -> list[bytes]:
         offset = self._offsets.setdefault(name, 0)
@@ -176,7 +179,7 @@ class BlockReader:
             steps.seen = max(steps.seen, row.seen)
         elif row.site:
             steps.site, steps.source = sanitize(row.site, 200), sanitize(row.source, 40)
-            steps.first = max(0, row.first)
+            steps.first, steps.is_fork = max(0, row.first), row.is_fork
         elif row.switch:
             steps.switched = sanitize(row.switch, 200)
         elif row.over:

@@ -235,6 +235,7 @@ class Trials:
                 if self._cannot_time(result):
                     break
                 continue
+            self._is_brief = self._is_brief or result.has_ended
             if all(name in result.not_applied for name in names) and not held:
                 self._keep_plain(result)  # nothing was switched in it
                 break
@@ -248,6 +249,8 @@ class Trials:
         if result.has_ended and not self._is_brief and result.seen >= LEAST_STEPS:
             self._is_brief = True
             return False
+        if self._plain or any(each.off_ns for each in self._measured):
+            return True  # others were timed
         over = "" if result.has_ended else f"{result.ended_by}; "
         whole = result if result.has_ended else self._whole or result
         seen = f"{whole.seen} steps or more" if whole.seen else "no step"

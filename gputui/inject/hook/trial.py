@@ -11,7 +11,8 @@ Written to the run's private folder as lines of JSON, `trial-PID` (0600, at most
 by gputui.trial.runs:
 
     {"seen": marks of a site, "source": source}          at its first mark, the second, 4th, 8th ...
-    {"site": name, "source": source, "steps": of a block, "first": losses before it}   first
+    {"site": name, "source": source, "steps": of a block, "first": losses before it,
+     "is_fork": bool}                                                   first
     {"switch": cure}                                                    when one goes on
     {"pair": n, "cure": name, "on": bool, "ns": time, "steps": n, "first": ordinal}    a block
     {"losses": [ordinal of the first, values]}                          what backward was called of
@@ -270,6 +271,7 @@ class TrialInProgram:
         the names of what marks steps, by number from 1."""
         self._plan, self._folder, self._cures, self._sources = plan, folder, cures, sources
         self._pid = os.getpid()
+        self._is_fork = False
         self._random = random.Random(plan.seed)
         self._sites: list[StepSite] = []
         self._site: StepSite | None = None
@@ -294,7 +296,7 @@ class TrialInProgram:
         """In a fork of the program: it is timed by itself where its steps are all in it, and left
         alone where the program had some before."""
         self._over = self._over or self.has_begun or self.has_marks
-        self._pid, self._file = os.getpid(), None
+        self._pid, self._file, self._is_fork = os.getpid(), None, True
 
     # --- what step_marks.Marks takes
 
@@ -413,8 +415,9 @@ class TrialInProgram:
         if self._cures is not None:
             self._cures.ask(self._plan.asked)
         self._say(
-            {"site": site.name, "source": site.source, "steps": steps, "first": self._losses_before}
-        )
+            {"site": site.name, "source": site.source, "steps": steps, "first": self._losses_before,
+             "is_fork": self._is_fork}
+        )  # fmt: skip
         if self._cures is not None:
             # Those that change nothing here take no block from the others.
             unfit = [name for name in self._plan.cures if not self._cures.switch(name, True)
