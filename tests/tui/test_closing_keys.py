@@ -34,7 +34,7 @@ from tests.tui import scripted
 MAKE = {
     "Question": lambda: boxes.Question("A title", [], boxes.Answer("y", "yes")),
     "DetailsBox": lambda: boxes.DetailsBox(Details("A title", ())),
-    "Help": lambda: boxes.Help(replays=False),
+    "Help": lambda: boxes.Help(replays=False, own=()),
     "ExportDialog": lambda: boxes.ExportDialog(Path("a-path"), formats.every(), "Export it"),
     "SignalQuestion": lambda: boxes.SignalQuestion(ProcessRow(1)),
     "Prompt": lambda: boxes.Prompt("A title", "A hint.", "go", "a text"),
