@@ -51,9 +51,10 @@ def moving_svg(frames: Sequence[Sequence[Strip]], lasts_s: Sequence[float], stil
     width, height = columns * _WIDE + 2 * _EDGE, lines * _HIGH + 2 * _EDGE
     looks = "".join(f".{name}{{fill:#{name[1:]}}}" for name in sorted(names))
     motion = "".join(_motion(sorted(spans), lasts_s))
+    # Viewers that move nothing (README in a PDF, a file's preview) drew all frames, one on another.
     calm = (
-        "@media(prefers-reduced-motion:reduce){g[class]{animation:none;visibility:hidden}"
-        "g.s{visibility:visible}}"
+        "g[class]{visibility:hidden}g.s{visibility:visible}"
+        "@media(prefers-reduced-motion:reduce){g[class]{animation:none}}"
     )
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}">'
