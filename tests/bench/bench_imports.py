@@ -3,13 +3,15 @@ same where they are installed.
 
     python tests/bench/bench_imports.py make FOLDER [--report FILE.sqlite]
     python tests/bench/bench_imports.py run FOLDER [--rounds 3] [--gputui OTHER/bin/gputui]
+        [--nsys NSYS] [--hta VENV/bin/python]
 
 `make` writes reports: with `--report`, a report of `nsys export --type sqlite` repeated 60, 600 and
 2,000 times in time; `ranges-N.sqlite`, a training run of two processes that is rich in NVTX
 ranges, of about 0.9 and 9 million rows; `chrome-N.json`, a trace of torch.profiler of about 1 and
 10 million events. `run` reads each in alternating rounds with this gputui, with another one, with
-`nsys stats` and with HTA, and prints the user and system time, which other load disturbs least, and
-the ratio to the first; it says which of them it did not find.
+`nsys stats` and with HTA, whose Python may be another one's, and prints the user and system time,
+which other load disturbs least, and the ratio to what this gputui takes; it says which of them it
+did not find.
 """
 
 from __future__ import annotations
@@ -241,45 +243,63 @@ with tempfile.TemporaryDirectory() as folder:
 """Temporal and kernel breakdown of one trace by Holistic Trace Analysis."""
 
 
-def commands_of(path: Path, other: str | None) -> dict[str, list[str]]:
+Commands = dict[str, list[list[str]]]
+"""What is run one after the other, by what it is called."""
+
+
+def commands_of(path: Path, other: str | None, nsys: str | None, hta: str | None) -> Commands:
     """What reads a file, by name: this gputui, another one, and the peers that are found."""
     tools = {"gputui": [sys.executable, "-m", "gputui"]} | ({"other": [other]} if other else {})
-    commands = {name: [*tool, "summary", str(path)] for name, tool in tools.items()}
+    summaries = {name: [*tool, "summary", str(path)] for name, tool in tools.items()}
+    commands = {name: [summary] for name, summary in summaries.items()}
     if path.suffix == ".json":
-        if find_spec("hta"):
-            commands["HTA"] = [sys.executable, "-c", HTA, str(path)]
-        return commands
+        return commands | ({"HTA": [[hta, "-c", HTA, str(path)]]} if hta else {})
     table = ["--table", "cuda_gpu_kern_sum"]
-    commands |= {f"{name}, a table": [*tool, "summary", str(path), *table]
-                 for name, tool in tools.items()}  # fmt: skip
-    if nsys := shutil.which("nsys"):
-        stats = [nsys, "stats", "--format", "csv", "--force-overwrite", "true"]
-        commands["nsys, a table"] = [*stats, "--report", "cuda_gpu_kern_sum", str(path)]
-        six = [word for name in SIX_SUMS for word in ("--report", name)]
-        commands["nsys, six sums"] = [*stats, *six, str(path)]
-        commands |= {f"{name}, every table": [*tool, "summary", str(path), "--format", "csv"]
-                     for name, tool in tools.items()}  # fmt: skip
+    commands |= {f"{name}, a table": [[*summary, *table]] for name, summary in summaries.items()}
+    if nsys:
+        stats = [nsys, "stats", "--format", "csv", "--report"]
+        commands["nsys, a table"] = [[*stats, "cuda_gpu_kern_sum", str(path)]]
+        commands |= {f"{name}, every table": [[*summary, "--format", "csv"]]
+                     for name, summary in summaries.items()}  # fmt: skip
+        commands["nsys, six sums"] = [[*stats, name, str(path)] for name in SIX_SUMS]
     return commands
 
 
-def measure(command: list[str]) -> tuple[float, float]:
-    """Seconds of user and system time and peak MB of a command, which must succeed."""
-    process = os.posix_spawnp(
-        command[0], command, os.environ, file_actions=[(os.POSIX_SPAWN_OPEN, 1, os.devnull, 1, 0)]
-    )
-    _, status, used = os.wait4(process, 0)
-    if status:
-        raise SystemExit(f"{' '.join(command)} failed: {status}")
-    return used.ru_utime + used.ru_stime, used.ru_maxrss / 1024
+def measure(commands: list[list[str]]) -> tuple[float, float]:
+    """Seconds of user and system time of commands, which must succeed, and the most MB of one."""
+    # Compiling the source again at every start is no part of it.
+    environment = {**os.environ}
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)
+    seconds, megabytes = 0.0, 0.0
+    for command in commands:
+        process = os.posix_spawnp(
+            command[0],
+            command,
+            environment,
+            file_actions=[(os.POSIX_SPAWN_OPEN, 1, os.devnull, 1, 0)],
+        )
+        _, status, used = os.wait4(process, 0)
+        if status:
+            raise SystemExit(f"{' '.join(command)} failed: {status}")
+        seconds += used.ru_utime + used.ru_stime
+        megabytes = max(megabytes, used.ru_maxrss / 1024)
+    return seconds, megabytes
 
 
-def run(folder: Path, rounds: int, other: str | None) -> None:
+def _compared_with(name: str) -> str:
+    """Which of this gputui's commands does the same."""
+    kinds = {"a table": "gputui, a table", "every table": "gputui, every table",
+             "six sums": "gputui, every table"}  # fmt: skip
+    return kinds.get(name.partition(", ")[2], "gputui")
+
+
+def run(folder: Path, rounds: int, other: str | None, nsys: str | None, hta: str | None) -> None:
     """Every file with every tool in turn; the medians."""
-    for peer, is_there in (("nsys", shutil.which("nsys")), ("HTA", find_spec("hta"))):
+    for peer, is_there in (("nsys", nsys), ("HTA", hta)):
         if not is_there:
             print(f"{peer} is not installed here: it is not compared")
     for path in sorted((*folder.glob("*.sqlite"), *folder.glob("*.json"))):
-        commands = commands_of(path, other)
+        commands = commands_of(path, other, nsys, hta)
         figures: dict[str, list[tuple[float, float]]] = {name: [] for name in commands}
         for _ in range(rounds):
             for name, command in commands.items():
@@ -287,8 +307,9 @@ def run(folder: Path, rounds: int, other: str | None) -> None:
         for name, pairs in figures.items():
             seconds, megabytes = (statistics.median(column) for column in zip(*pairs, strict=True))
             # Of each round, so that what disturbs both disturbs their ratio less.
+            ours = figures[_compared_with(name)]
             ratio = statistics.median(
-                first[0] / own[0] for first, own in zip(figures["gputui"], pairs, strict=True)
+                first[0] / own[0] for first, own in zip(ours, pairs, strict=True)
             )
             print(f"{path.name:<22}{name:<22}{seconds:>8.2f} s{megabytes:>8.0f} MB"
                   f"   gputui takes {ratio:.2f} of it", flush=True)  # fmt: skip
@@ -302,11 +323,15 @@ def main() -> None:
     parser.add_argument("--report", type=Path)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--gputui", help="another gputui to compare with")
+    parser.add_argument("--nsys", default=shutil.which("nsys"))
+    parser.add_argument(
+        "--hta", default=sys.executable if find_spec("hta") else None, help="a Python that has HTA"
+    )
     options = parser.parse_args()
     if options.action == "make":
         make(options.folder, options.report)
     else:
-        run(options.folder, options.rounds, options.gputui)
+        run(options.folder, options.rounds, options.gputui, options.nsys, options.hta)
 
 
 if __name__ == "__main__":
