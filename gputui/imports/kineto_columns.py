@@ -13,7 +13,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from gputui.attribute import Int64s, Integers, Slots, join
+from gputui.attribute import MAPPED_BYTES, Int64s, Integers, Slots, join, whole
 from gputui.base.sanitize import sanitize
 from gputui.imports.kineto_events import AnyTraceEvent, TraceEvent
 from gputui.imports.reading import THREAD, LaunchShapes, RangeRows, Texts
@@ -93,7 +93,7 @@ class OperationTable:
         """How many events of the host each process has."""
         self.memory = AllocationEvents()
         self.of_operators = OperatorMemory()
-        self._records: list[Slots] = []
+        self._records = _GrowingRecords()
         self._ranges = RangeEvents()
         self._kept = 0
         self._numbers = _Kept(number)
@@ -127,18 +127,12 @@ class OperationTable:
             if kind is None:
                 self._add_ranges(of_category, self._operator if category in OPERATORS else 0)
             else:
-                self._records.append(self._as_records(kind, category == _DRIVER, of_category))
+                self._records.add(self._as_records(kind, category == _DRIVER, of_category))
 
     def take_records(self) -> tuple[Slots, Int64s]:
         """Calls and operations as they came, and their order in time; calls before what begins at
         once. They are not copied in that order: they are most of what is held of a trace."""
-        parts, self._records = self._records, []
-        records = np.empty(sum(map(len, parts)), SLOT)
-        last = len(records)
-        while parts:
-            part = parts.pop()
-            records[last - len(part) : last] = part
-            last -= len(part)
+        records = self._records.take()
         return records, np.lexsort((records["kind"] != RecordKind.API, records["start"]))
 
     @property
@@ -236,6 +230,43 @@ class OperationTable:
         kinds = np.array([_memory_kinds(event.name) for event in events], np.int64)
         records["sub"], records["source_kind"] = kinds[:, 0], kinds[:, 1]
         records["destination_kind"] = kinds[:, 2]
+        return records
+
+
+class _GrowingRecords:
+    """Records in pieces of MAPPED_BYTES, which the C library gives back one by one: what smaller
+    ones held stayed with the process, so that putting them together took twice their size."""
+
+    _PIECE = MAPPED_BYTES // SLOT.itemsize
+
+    def __init__(self) -> None:
+        self._pieces: list[Slots] = []
+        self._room = 0
+        """What is left of the last one."""
+
+    def add(self, records: Slots) -> None:
+        """Add records at the end."""
+        while len(records):
+            if not self._room:
+                self._pieces.append(np.empty(self._PIECE, SLOT))
+                self._room = self._PIECE
+            first = self._PIECE - self._room
+            added = min(self._room, len(records))
+            whole(self._pieces[-1])[first : first + added] = whole(records[:added])
+            records = records[added:]
+            self._room -= added
+
+    def take(self) -> Slots:
+        """All records; none are left."""
+        pieces, self._pieces = self._pieces, []
+        records = np.empty(len(pieces) * self._PIECE - self._room, SLOT)
+        if pieces:
+            pieces[-1] = pieces[-1][: self._PIECE - self._room]
+        self._room, last = 0, len(records)
+        while pieces:
+            piece = pieces.pop()
+            whole(records)[last - len(piece) : last] = whole(piece)
+            last -= len(piece)
         return records
 
 
