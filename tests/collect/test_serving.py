@@ -353,7 +353,7 @@ def collected(options: ServingOptions, roots, until) -> list[ServerSample]:
     samples: list[ServerSample] = []
     try:
         while not until(samples):
-            samples += news.get(timeout=20)
+            samples += news.get(timeout=120)
     finally:
         reader.stop()
     return samples

@@ -20,7 +20,18 @@ class Tensor:
     def __float__(self): return 1.0
 """
 
-PROGRAM = """
+WAIT_FOR_READINGS = """
+def readings():
+    from pathlib import Path
+    import os
+    [file] = Path(os.environ["GPUTUI_CAPTURE_DIR"]).glob("lines-*")
+    return sum(row.startswith("s ") for row in file.read_text().splitlines())
+before = readings()
+while readings() < before + 3:  # two at most are of one look, which may have begun before
+    time.sleep(0.01)
+"""
+
+PROGRAM = f"""
 import gc, sys, time, torch
 gc.disable()
 def train(tensor):
@@ -32,7 +43,7 @@ for epoch in range(3):
     train(torch.Tensor())
     gc.collect()
 torch.Tensor().item()
-time.sleep(0.5)
+{WAIT_FOR_READINGS}
 """
 
 
@@ -110,14 +121,15 @@ def test_a_compiler_that_would_trace_the_callbacks_is_left_alone(tmp_path: Path)
 
 @needs_monitoring
 def test_a_profiler_of_the_programs_own_keeps_its_number(tmp_path: Path) -> None:
-    program = """
+    program = f"""
 import sys
 for number in (3, 4):
     sys.monitoring.use_tool_id(number, "mine")
 import time, torch
-time.sleep(0.3)
+{WAIT_FOR_READINGS}
 print([sys.monitoring.get_tool(number) for number in (3, 4)])
-import gc; gc.collect(); time.sleep(0.3)
+import gc; gc.collect()
+{WAIT_FOR_READINGS}
 """
     facts, said = written(tmp_path, program)
     assert said == "['mine', 'mine']\n"

@@ -172,7 +172,8 @@ WAIT_FOR_LOOK = """
 import time
 class Slow(nn.Module):
     def forward(self, x):
-        time.sleep(0.3)  # a look at the stacks comes meanwhile
+        while Slow.__call__ is nn.Sequential.__call__:  # until a look at the stacks came
+            time.sleep(0.001)
         return self.inner(x)
     def __init__(self):
         super().__init__()
@@ -212,7 +213,7 @@ def test_the_outermost_module_is_marked_and_none_inside_it(tmp_path):
     )  # fmt: skip
     ((key, ordinals),) = _marks(outcome).items()
     assert key == ("module", "Slow")
-    assert ordinals in ([1, 2], [1, 2, 3]), "all after the one in which it was found"
+    assert ordinals == [1, 2], "all after the one in which it was found"
     items = outcome.trace.of(RecordKind.STEP)["end"].tolist()
     assert set(items) == {4}, "the samples of a batch"
 
@@ -225,8 +226,8 @@ def test_gradients_that_no_optimizer_uses_are_told_once_with_the_line_of_the_cal
         "for n in range(24):\n"
         "    whole(torch.randn(4, 8)).sum().backward()\n"
         "    optimizer.step()\n    optimizer.zero_grad()\n"
-        "    time.sleep = (lambda seconds: None) if n else time.sleep\n"
-        "import threading\nthreading.Event().wait(0.3)\n"
+        f"[lines] = __import__('pathlib').Path({str(tmp_path)!r}).glob('lines-*')\n"
+        "while 'gradients.unused' not in lines.read_text():\n    time.sleep(0.001)\n"
     )
     lines = {"GPUTUI_LINES": "20"}
     outcome = run([sys.executable, str(program)], tmp_path, lines, step_marks=True)
@@ -255,7 +256,6 @@ def call(length, named):
     texts = torch.zeros(3, length, dtype=torch.int64)
     slow(input_ids=texts) if named else slow(texts)
 call(9, True)  # is found meanwhile
-time.sleep = lambda seconds: None
 for lengths, named in (((4, 5, 6, 6), True), ((4, 5, 6, 1, 1), False)):
     for length in lengths:
         call(length, named)

@@ -73,7 +73,7 @@ JUNK = (
     b"\x1b[200~",
 )  # fmt: skip
 LINES, COLUMNS = (1, 2, 5, 10, 24, 30, 50, 80, 200), (1, 2, 10, 20, 40, 80, 120, 160, 300)
-HANGS_S = 30.0
+HANGS_S = 120.0
 """Longer than a loaded machine takes for what it was sent; a hang lasts for ever."""
 
 

@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import signal
+import statistics
 import subprocess
 import sys
 import time
@@ -20,6 +21,8 @@ from tests.schemas_for_tests import check
 PROGRAMS = Path(__file__).with_name("programs")
 TRAINING = str(PROGRAMS / "training.py")
 QUICK = {"block_s": 0.02, "warm_s": 0.1}
+LIMIT_S = 240
+"""Against what hangs: the machine may be slow."""
 
 
 def timed(
@@ -32,7 +35,7 @@ def timed(
             for name in plan_names
         )
         enough = enough and (bool(plan_names) or len(steps.blocks) >= pairs)  # type: ignore[union-attr]
-        return "enough" if enough else "too long" if seconds > 60 else ""
+        return "enough" if enough else "too long" if seconds > LIMIT_S else ""
 
     plan = RunPlan(plan_names, held=held, block_s=QUICK["block_s"], warm_s=QUICK["warm_s"])
     return run_once((sys.executable, TRAINING, *arguments), plan, until)
@@ -92,7 +95,7 @@ def test_cures_that_would_change_nothing_are_spared_their_runs() -> None:
              "profiler_off", "compile")  # fmt: skip
 
     def until(run: RunInFolder, seconds: float) -> str:
-        return "begun" if run.reader.steps is not None else "too long" if seconds > 60 else ""
+        return "begun" if run.reader.steps is not None else "too long" if seconds > LIMIT_S else ""
 
     plan = RunPlan(asked=asked, block_s=QUICK["block_s"], warm_s=QUICK["warm_s"])
     result = run_once((sys.executable, TRAINING), plan, until)
@@ -112,7 +115,7 @@ def test_where_nothing_can_be_switched_the_run_times_the_program_as_it_is() -> N
     def until(run: RunInFolder, seconds: float) -> str:
         steps = run.reader.steps
         enough = steps is not None and len(steps.blocks) >= 3
-        return "enough" if enough else "too long" if seconds > 60 else ""
+        return "enough" if enough else "too long" if seconds > LIMIT_S else ""
 
     names = ("deterministic_off", "synchronize_idle", "kv_cache")
     plan = RunPlan(names, block_s=QUICK["block_s"], warm_s=QUICK["warm_s"])
@@ -196,14 +199,15 @@ def test_what_is_done_again_and_again_is_the_step_where_nothing_marks_one(
 
     def until(run: RunInFolder, seconds: float) -> str:
         steps = run.reader.steps
-        enough = steps is not None and len(steps.ratios(cure)) >= 2
-        return "enough" if enough else "too long" if seconds > 60 else ""
+        enough = steps is not None and len(steps.ratios(cure)) >= 5
+        return "enough" if enough else "too long" if seconds > LIMIT_S else ""
 
     command = (NEWER_PYTHON or "", str(tmp_path / "loop.py"))
     result = run_once(command, RunPlan((cure,), block_s=0.05, warm_s=0.1), until)
     steps = steps_of(result)
     assert (steps.source, steps.site) == (source, site)
-    assert min(steps.ratios(cure)) > 2.0
+    # Of five, because the machine may take a second from any block.
+    assert statistics.median(steps.ratios(cure)) > 2.0
 
 
 FEW = """
@@ -228,7 +232,7 @@ def test_the_steps_of_a_program_that_ends_too_soon_are_counted(before: int, seen
     pytest.importorskip("tqdm")
 
     def until(_run: RunInFolder, seconds: float) -> str:
-        return "too long" if seconds > 60 else ""
+        return "too long" if seconds > LIMIT_S else ""
 
     result = run_once((sys.executable, "-c", FEW.format(before=before)), RunPlan(), until)
     assert result.steps is None
@@ -310,13 +314,13 @@ def test_killed_at_any_moment_it_leaves_nothing(tmp_path: Path) -> None:
              sys.executable, TRAINING, "--pid-file", str(pid_file)],
             env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
         )  # fmt: skip
-        until = time.monotonic() + 60
+        until = time.monotonic() + LIMIT_S
         while not pid_file.exists() or not pid_file.read_text():
             assert time.monotonic() < until
             assert process.poll() is None
             time.sleep(0.05)
         process.send_signal(number)
-        process.wait(60)
+        process.wait(LIMIT_S)
         assert process.stdout is not None
         process.stdout.close()
         child = Path(f"/proc/{pid_file.read_text()}")
@@ -329,7 +333,7 @@ def test_a_cure_is_on_in_all_ranks_or_none_from_the_same_step_on() -> None:
     def until(run: RunInFolder, seconds: float) -> str:
         steps = run.reader.steps
         enough = steps is not None and len(steps.ratios("tf32")) >= 3
-        return "enough" if enough else "too long" if seconds > 90 else ""
+        return "enough" if enough else "too long" if seconds > LIMIT_S else ""
 
     plan = RunPlan(("tf32",), block_s=0.03, warm_s=0.2)
     result = run_once((sys.executable, str(PROGRAMS / "ranks.py")), plan, until)

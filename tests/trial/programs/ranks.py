@@ -29,7 +29,7 @@ optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
 began = time.monotonic()
 step = 0
 while True:
-    going_on = torch.tensor([float(time.monotonic() - began < 60)])
+    going_on = torch.tensor([float(time.monotonic() - began < 240)])
     dist.broadcast(going_on, 0)
     if not going_on:
         break
