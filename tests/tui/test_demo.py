@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -79,6 +80,10 @@ def test_it_fits_the_narrowest_screen_and_a_small_package() -> None:
     assert sum(path.stat().st_size for path in FOLDER.iterdir()) < 1_000_000
 
 
+@pytest.mark.skipif(
+    version("textual").startswith("8.0."),
+    reason="drawn with a newer Textual, where the text of a field with the focus looks different",
+)
 async def test_the_pictures_are_current() -> None:
     """Each as `python -m screenshots.make` draws it, whoever draws it, where and when."""
     with anywhere():
