@@ -12,6 +12,7 @@ import sys
 import threading
 import types
 import warnings
+import weakref
 from typing import TYPE_CHECKING, Any
 
 from . import ANY, BOUND, CannotApply, Cure, combined, idle, replaced
@@ -141,7 +142,8 @@ def _skipped_within(function: Any) -> Undo:
 
 class NoSaves(Cure):
     """Nothing is saved to files: torch.save, and safetensors, pickles and Orbax where they are
-    imported, whatever module has them under whatever name."""
+    imported, whatever module has them under whatever name; and no file that there is is opened
+    anew for bytes, which would leave it empty."""
 
     name = "no_saves"
     title = "nothing is saved"
@@ -153,8 +155,9 @@ class NoSaves(Cure):
     _saves = 0
 
     def apply(self, _torch: Any) -> Undo:
+        self._opened: weakref.WeakSet[Any] = weakref.WeakSet()
         places: list[tuple[Any, str, Any]] = []
-        counted: dict[int, Any] = {}
+        counted: dict[int, Any] = {id(open): self._opening(open)}
         for module, *names in _SAVING:
             owner: Any = sys.modules.get(module)
             for name in names[:-1]:
@@ -170,10 +173,25 @@ class NoSaves(Cure):
                     places.append((holder, name, counted[id(value)]))
         return replaced(*places)
 
+    def _opening(self, real: Any) -> Any:
+        @functools.wraps(real)
+        def opened(file: Any, mode: Any = "r", *args: Any, **kwargs: Any) -> Any:
+            is_path = isinstance(file, (str, os.PathLike)) and {"w", "b"} <= {*mode}
+            if not is_path or not os.path.isfile(file):
+                return real(file, mode, *args, **kwargs)
+            nowhere = real(os.devnull, mode, *args, **kwargs)
+            self._opened.add(nowhere)
+            return nowhere
+
+        return opened
+
+    def _is_read_again(self, value: Any) -> bool:
+        return _is_no_file(value) and value not in self._opened
+
     def _counted(self, save: Any) -> Any:
         @functools.wraps(save)
         def left_out(*args: Any, **kwargs: Any) -> Any:
-            if any(map(_is_no_file, (*args, *kwargs.values()))):
+            if any(map(self._is_read_again, (*args, *kwargs.values()))):
                 return save(*args, **kwargs)
             self._saves += 1
             if not self._saves & (self._saves - 1):  # 1, 2, 4, ...

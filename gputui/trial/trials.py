@@ -208,9 +208,13 @@ class Trials:
         for each in group:
             each.why = each.why or self._answered(each)
         saves = [each for each in group if each.candidate.cure is NoSaves]
+        others = [each for each in group if each not in saves]
+        until_s = self._until_s
+        self._until_s -= max(0.0, self._left_s) * len(saves) / max(1, len(group))
+        # What they have spoilt is not saved, in their blocks or after them.
+        self._switch(others, (NoSaves.name,))
+        self._until_s = until_s
         self._switch(saves)
-        # What the others have spoilt is not saved, in their blocks or after them.
-        self._switch([each for each in group if each not in saves], (NoSaves.name,))
 
     # --- in one run
 
@@ -253,7 +257,7 @@ class Trials:
             return True  # others were timed
         over = "" if result.has_ended else f"{result.ended_by}; "
         whole = result if result.has_ended else self._whole or result
-        seen = f"{whole.seen} steps or more" if whole.seen else "no step"
+        seen = f"steps: {whole.seen} or more" if whole.seen else "no step"
         self._no_trials = _failed(result) or f"{over}{seen} in {whole.seconds:.0f} s"
         self._remarks.append(f"Nothing could be timed: {self._no_trials}.")
         return True

@@ -537,6 +537,9 @@ def no_saves():
     there = os.path.exists("saved.pt")
     if there:
         os.remove("saved.pt")
+    with open("kept.pt", "wb") as file:
+        save_by_name({"is": there}, file)
+    assert torch.load("kept.pt")["is"]  # or it is as it was before
     return there
 
 
