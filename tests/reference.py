@@ -27,7 +27,7 @@ from gputui.cli.options import COMMANDS, MAIN, MODES
 from gputui.model import events
 from gputui.model.events import GpuSample, HostSample, Scope, base
 from gputui.model.leaves import LEAVES, Leaf
-from gputui.model.units import charted, metrics_of
+from gputui.model.metrics import charted, metrics_of
 from gputui.render.prometheus import (
     BUSY_SECONDS,
     CAUSE_SHARE,

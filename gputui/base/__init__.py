@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from pathlib import Path
-from typing import ClassVar, NamedTuple
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
+
+if TYPE_CHECKING:  # the first frame does without it
+    from pathlib import Path
 
 VERSION = "0.1.0"
 
@@ -55,8 +57,6 @@ def reason(error: OSError) -> str:
 
 # The pages of the manual, installed with the program: for `gputui help` and the palette.
 
-_DOCS = Path(__file__).parents[1] / "docs"
-
 
 class ManualPage(NamedTuple):
     """A page: its first heading, and the file in Markdown."""
@@ -73,7 +73,10 @@ class ManualPage(NamedTuple):
 def manual_pages() -> dict[str, ManualPage]:
     """The pages by their names, in order of these, those of folders last. Read once: the palette
     asks at each key."""
-    paths = {str(path.relative_to(_DOCS).with_suffix("")): path for path in _DOCS.rglob("*.md")}
+    from pathlib import Path
+
+    docs = Path(__file__).parents[1] / "docs"
+    paths = {str(path.relative_to(docs).with_suffix("")): path for path in docs.rglob("*.md")}
     ordered = sorted(paths.items(), key=lambda item: (item[0].count("/"), item[0]))
     return {name: ManualPage(_title(path), path) for name, path in ordered}
 

@@ -31,8 +31,8 @@ from gputui.model.events import (
     SampledCounters,
     payload_of,
 )
+from gputui.model.metrics import metrics_of
 from gputui.model.naming import COPY_KINDS, MEMORY_KINDS, OPERATOR_CATEGORY, PROFILER_STEP
-from gputui.model.units import metrics_of
 from gputui.state import Run, Session
 from gputui.store.trace import Bools, Int64s, Slots, TraceKind, TraceReader, UInt32s
 

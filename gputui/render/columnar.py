@@ -17,7 +17,7 @@ import msgspec
 
 from gputui.base import GputuiError
 from gputui.model.events import AnyEvent, GpuSample, HostSample, MachineSample
-from gputui.model.units import Metric, metrics_of
+from gputui.model.metrics import Metric, metrics_of
 from gputui.render import ExportError, atomic_folder, file_names
 from gputui.render.formats import ExportSource
 from gputui.report.schema import AnyTable

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from gputui.model import units
 from gputui.model.events import GpuSample, HostSample, ServerSample
 from gputui.model.leaves import LEAVES
-from gputui.model.units import Metric, Unit, charted
+from gputui.model.metrics import Metric, Unit, charted
 from gputui.render.summary import title_of
 from gputui.render.text_tables import header, shortened
 from gputui.report.answer import Group

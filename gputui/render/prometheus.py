@@ -27,7 +27,7 @@ from gputui.model.events import (
     ServerSample,
 )
 from gputui.model.leaves import LEAVES
-from gputui.model.units import Metric, metrics_of
+from gputui.model.metrics import Metric, metrics_of
 from gputui.report.explain.analysis import Analysis
 from gputui.report.phases import PhaseRow, phase_rows
 from gputui.state import Gpu, Run, Session, mig_metrics

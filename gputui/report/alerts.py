@@ -35,7 +35,7 @@ from gputui.model.events import (
     RunEnded,
 )
 from gputui.model.leaves import LEAF_OF_KEY, LEAVES, Leaf
-from gputui.model.units import REASONS, SECONDS_BY_REASON, TEXT, Metric, metrics_of, spread_fields
+from gputui.model.metrics import REASONS, SECONDS_BY_REASON, TEXT, Metric, metrics_of, spread_fields
 
 # One condition as it is typed, for `--fail-if` and for `--alert`.
 

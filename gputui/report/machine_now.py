@@ -20,7 +20,8 @@ from gputui.model.events import (
     MigFacts,
     MigSample,
 )
-from gputui.model.units import GROUPS, PERCENT, Metric, OnceTable, moment
+from gputui.model.metrics import GROUPS, PERCENT, Metric, OnceTable
+from gputui.model.units import moment
 from gputui.report.schema import AnyTable, Column, Show, TableSpec, plain, rate, text
 from gputui.report.tables.processes import PROCESSES_NOW
 from gputui.state import Gpu, Session, gpu_metrics, mig_metrics

@@ -16,7 +16,7 @@ from typing import Any, Generic, TypeVar
 import msgspec
 
 from gputui.base.decoding import msgpack_decoder
-from gputui.model.units import charted
+from gputui.model.metrics import charted
 
 # The newest of what a session sees, in bounded memory; saved copies share what is older.
 

@@ -22,7 +22,7 @@ from gputui.model.events import (
     ProcessSample,
     ServerSample,
 )
-from gputui.model.units import Metric, metrics_of, spread_fields
+from gputui.model.metrics import Metric, metrics_of, spread_fields
 from gputui.state.history import Samples
 from gputui.state.series import BatchMeans, FigureSeries, Integral, Series
 

@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from gputui.model.units import metrics_of, spread_fields
+from gputui.model.metrics import metrics_of, spread_fields
 
 STRETCHES = 16
 """Readings fall into this many stretches at least, and less than twice as many, once there are

@@ -31,7 +31,8 @@ from gputui.model.events import (
     ProcessSample,
     ServerSample,
 )
-from gputui.model.units import duration, metrics_of
+from gputui.model.metrics import metrics_of
+from gputui.model.units import duration
 from gputui.state.history import HISTORY_SAMPLES, Samples
 from gputui.state.readings import MOST_SERVERS, THROTTLED, AlertSpan, Gpu, Readings, Server, grown
 from gputui.state.run import Run

@@ -27,7 +27,8 @@ from gputui.model.events import (
     RunMetrics,
     RunResult,
 )
-from gputui.model.units import charted, percent
+from gputui.model.metrics import charted
+from gputui.model.units import percent
 from gputui.render import formats
 from gputui.render.html import FOLDED, TOP, line, timelines
 from gputui.render.prometheus import figures, labels_text, series_name

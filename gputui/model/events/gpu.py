@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 import msgspec
 
 from gputui.model.events.base import About, Event, GpuIndex, Index, Integer, Moment, Record
-from gputui.model.units import (
+from gputui.model.metrics import (
     BITS,
     BYTES,
     BYTES_PER_S,

@@ -6,7 +6,7 @@ from msgspec import Meta
 
 from gputui.model.events.base import Amount, Event, GpuIndex, Integer, Moment, Record
 from gputui.model.events.gpu import GpuFacts, GpuSample
-from gputui.model.units import (
+from gputui.model.metrics import (
     BYTES,
     BYTES_PER_S,
     COUNT,

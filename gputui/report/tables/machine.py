@@ -12,7 +12,7 @@ import msgspec
 
 from gputui.model import units
 from gputui.model.events import DeviceDelta, GpuSample, HostSample
-from gputui.model.units import CELSIUS, WATTS, Metric, metrics_of
+from gputui.model.metrics import CELSIUS, WATTS, Metric, metrics_of
 from gputui.report.alerts import amount_text
 from gputui.report.schema import Column, TableSpec, count, if_any, percent, size, text, time
 from gputui.report.tables.energy import energy_joules, span_of, used_span

@@ -12,19 +12,8 @@ from typing import TYPE_CHECKING, Any
 from rich.cells import cell_len
 
 from gputui.model.events import GpuSample
-from gputui.model.units import (
-    GROUPS,
-    MISSING,
-    Group,
-    Metric,
-    celsius,
-    duration,
-    joules,
-    percent,
-    quantity,
-    size,
-    watts,
-)
+from gputui.model.metrics import GROUPS, Group, Metric
+from gputui.model.units import MISSING, celsius, duration, joules, percent, quantity, size, watts
 from gputui.report.machine_now import mig_instances
 from gputui.report.schema import Column
 from gputui.report.tables.energy import RunEnergy, used_span

@@ -11,16 +11,8 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from gputui.model.events import GpuSample
-from gputui.model.units import (
-    MISSING,
-    charted,
-    metrics_of,
-    percent,
-    rate,
-    size,
-    watts,
-    whole_percent,
-)
+from gputui.model.metrics import charted, metrics_of
+from gputui.model.units import MISSING, percent, rate, size, watts, whole_percent
 from gputui.state import Gpu, Session, Track
 from gputui.tui.model import Model
 from gputui.tui.source import Playback, clock_text

@@ -7,11 +7,11 @@ from itertools import islice
 
 from gputui.model.cards import HARMLESS_THROTTLING
 from gputui.model.events import GpuSample, GpuStatus
+from gputui.model.metrics import metrics_of
 from gputui.model.units import (
     MISSING,
     celsius,
     duration,
-    metrics_of,
     percent,
     quantity,
     rate,

@@ -14,7 +14,7 @@ from gputui.model.events import (
     MigSample,
     ProcessSample,
 )
-from gputui.model.units import GROUPS, Metric, charted, metrics_of, spread_fields
+from gputui.model.metrics import GROUPS, Metric, charted, metrics_of, spread_fields
 from gputui.state import gpu_metrics, mig_metrics
 
 _IDENTITY = "says what the others are of"
