@@ -28,6 +28,7 @@ from gputui.model import events
 from gputui.model.events import GpuSample, HostSample, Scope, base
 from gputui.model.leaves import LEAVES, Leaf
 from gputui.model.metrics import charted, metrics_of
+from gputui.render.comparison import ComparisonDocument
 from gputui.render.prometheus import (
     BUSY_SECONDS,
     CAUSE_SHARE,
@@ -38,7 +39,6 @@ from gputui.render.prometheus import (
     Family,
     series_name,
 )
-from gputui.render.summary import ComparisonDocument
 from gputui.render.traces import event_columns
 from gputui.report.schema import AnyColumn, TableSpec
 from gputui.report.tables import machine_tables, run_tables

@@ -26,7 +26,7 @@ from gputui.attribute import (
 from gputui.attribute.collection import Collection, DeltaParts
 from gputui.attribute.instances import Finalised
 from gputui.attribute.range_stacks import NO_NODE, Nodes
-from gputui.inject.environment import FIRST_EXCESS_NS, WINDOW_NS
+from gputui.inject import FIRST_EXCESS_NS, WINDOW_NS
 from gputui.model.events import WINDOW_GROUPS, WindowCost, WindowWork
 from gputui.model.naming import NOT_A_STEP
 from gputui.ring import WindowEdge

@@ -122,7 +122,7 @@ def alert(typed: str, where: str) -> Any:
 
 def capture_range(typed: str, where: str) -> Any:
     """A part of the program that is captured, as it is typed. Raises UsageError."""
-    from gputui.inject.environment import CaptureRange
+    from gputui.inject import CaptureRange
 
     kind, _, rest = typed.partition(":")
     steps, _, name = rest.partition(":")

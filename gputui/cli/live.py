@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from gputui.collect.live import Live, LiveOptions
     from gputui.collect.serving_reader import ServingOptions
     from gputui.collect.traced_run import RunRequest, TracedRun
-    from gputui.inject.environment import CaptureOptions, CaptureRange, TraceSampling
+    from gputui.inject import CaptureOptions, CaptureRange, TraceSampling
     from gputui.state import Session
     from gputui.store.journal import Limits
     from gputui.tui.early import Shown
@@ -253,7 +253,7 @@ def request_of(options: argparse.Namespace, command: list[str] | None) -> RunReq
 
 def capture_options(options: argparse.Namespace, request: RunRequest | None) -> CaptureOptions:
     """What is traced, and when. Raises UsageError."""
-    from gputui.inject.environment import CaptureOptions, within_cost
+    from gputui.inject import CaptureOptions, within_cost
 
     if options.trace_steps and options.no_kernels:
         raise UsageError("--trace-steps selects kernels, which --no-kernels does not trace")
@@ -302,7 +302,7 @@ def capture_options(options: argparse.Namespace, request: RunRequest | None) -> 
 
 def _captured(part: CaptureRange, step_range: str | None) -> CaptureRange:
     """The part with the name of the step that it counts. Raises UsageError."""
-    from gputui.inject.environment import CaptureRange
+    from gputui.inject import CaptureRange
 
     if not part.steps or part.name:
         return part
@@ -322,7 +322,7 @@ _SHARES = "1/10, 1/10:RANGE, 10% or 1s/10s"
 
 def _trace_sampling(text: str, step_range: str | None) -> TraceSampling:
     """The numbers are checked before the range. Raises UsageError."""
-    from gputui.inject.environment import TraceSampling
+    from gputui.inject import TraceSampling
 
     share, colon, name = text.partition(":")
     on, slash, period = share.partition("/")

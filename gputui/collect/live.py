@@ -16,7 +16,7 @@ from gputui.collect import Written
 from gputui.collect.machine_reader import bare_header
 from gputui.collect.sampler import Sampler
 from gputui.collect.serving_reader import ServerReader, ServingOptions
-from gputui.inject.environment import CaptureOptions
+from gputui.inject import CaptureOptions
 from gputui.model.events import AnyEvent
 from gputui.model.hub import Hub, Numbering
 

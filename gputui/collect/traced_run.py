@@ -20,17 +20,13 @@ from gputui.collect.catalogue import MODULE
 from gputui.collect.child import Child, ChildEnding, LineBatch
 from gputui.collect.child_reports import RunReports
 from gputui.collect.supervisor import is_alive
+from gputui.inject import ATTACH_COST_PERCENT, Annotate, CaptureOptions, TraceSampling, within_cost
 from gputui.inject.attach import attach, shared_memory_of
 from gputui.inject.environment import (
-    ATTACH_COST_PERCENT,
     SHARED_MEMORY,
-    Annotate,
-    CaptureOptions,
-    TraceSampling,
     capture_environment,
     create_capture_folder,
     library_path,
-    within_cost,
 )
 from gputui.inject.target import PYTHON_FAILED, AttachError, Word, WordError
 from gputui.model.events import AnyEvent, RunAskedToEnd, RunEnded, RunOutput, RunStarted

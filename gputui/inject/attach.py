@@ -16,11 +16,7 @@ from typing import NamedTuple
 
 from gputui.base.sanitize import sanitize
 from gputui.inject.build import CAPTURE, INJECTOR
-from gputui.inject.environment import (
-    SHARED_MEMORY,
-    library_path,
-    missing_library_reason,
-)
+from gputui.inject.environment import SHARED_MEMORY, library_path, missing_library_reason
 from gputui.inject.target import (
     AttachError,
     Word,

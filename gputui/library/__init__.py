@@ -364,7 +364,7 @@ class Comparison:
         """All of it, as `gputui compare --format json` has it."""
         import msgspec
 
-        from gputui.render.summary import comparison_document
+        from gputui.render.comparison import comparison_document
 
         document: Row = msgspec.to_builtins(comparison_document(self._compared))
         return document

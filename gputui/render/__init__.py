@@ -14,8 +14,6 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from gputui.base import WRONG_USAGE, GputuiError, name_taken
-from gputui.store import SNAPSHOT_SUFFIX, SUFFIXES, TRACE_SUFFIX
-from gputui.store.journal.reader import HEADER_BEGINS
 
 # Errors of exports, in words.
 
@@ -32,9 +30,6 @@ class UnknownNameError(ExportError):
     """There is no table or format of that name."""
 
     exit_status = WRONG_USAGE
-
-
-_JOURNAL_BEGINS = HEADER_BEGINS.rstrip(b",")  # also of one that was cut off there
 
 
 @contextlib.contextmanager
@@ -138,9 +133,14 @@ def _refuse_recording(path: Path) -> None:
 
 
 def _is_recording(path: Path) -> bool:
+    # Not above: text of the machine as it is now is written without the store (8 ms of a start).
+    from gputui.store import SNAPSHOT_SUFFIX, SUFFIXES, TRACE_SUFFIX
+    from gputui.store.journal.reader import HEADER_BEGINS
+
     if not path.is_file():
         return False
     if path.name.endswith((*SUFFIXES, TRACE_SUFFIX, SNAPSHOT_SUFFIX)):
         return True
+    begins = HEADER_BEGINS.rstrip(b",")  # also of one that was cut off there
     with path.open("rb") as file:
-        return file.read(len(_JOURNAL_BEGINS)) == _JOURNAL_BEGINS
+        return file.read(len(begins)) == begins

@@ -14,7 +14,7 @@ from gputui.base.sanitize import sanitize
 from gputui.cli.declaration import UsageError, capture_range, seconds, share, size_bytes
 from gputui.cli.live import capture_options
 from gputui.collect.catalogue import CatalogueError, Parameter, parse_value
-from gputui.inject.environment import FIRST_EXCESS_NS, CaptureOptions, CaptureRange, TraceSampling
+from gputui.inject import FIRST_EXCESS_NS, CaptureOptions, CaptureRange, TraceSampling
 from gputui.render.prometheus_server import AddressError, parse_address
 from gputui.report.alerts import ThresholdError
 from gputui.report.compare import Condition

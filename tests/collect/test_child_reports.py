@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from gputui.collect import child_reports
 from gputui.collect.child_reports import ResultTables, TableReport
 from gputui.collect.traced_run import RunRequest, TracedRun
-from gputui.inject.environment import CaptureOptions
+from gputui.inject import CaptureOptions
 from gputui.model.events import AnyEvent, RunResult
 from gputui.model.hub import Numbering
 

@@ -15,9 +15,10 @@ import pytest
 
 from gputui.cli.dispatch import run as gputui
 from gputui.collect.traced_run import AttachedRun, request_of_pid
+from gputui.inject import CaptureOptions
 from gputui.inject.attach import Detached, attach, detach
 from gputui.inject.build import CAPTURE
-from gputui.inject.environment import CaptureOptions, create_capture_folder
+from gputui.inject.environment import create_capture_folder
 from gputui.inject.target import AttachError, Word, WordError, open_word
 from gputui.model.events import AnyEvent, ProcessAttached
 from gputui.model.hub import Numbering

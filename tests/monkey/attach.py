@@ -21,7 +21,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from gputui.collect.traced_run import AttachedRun, request_of_pid
-from gputui.inject.environment import CaptureOptions
+from gputui.inject import CaptureOptions
 from gputui.inject.target import status_of
 from gputui.model.events import AnyEvent, RunEnded, RunStarted
 from gputui.model.hub import Numbering

@@ -20,7 +20,7 @@ from gputui.model.events import (
 from gputui.model.leaves import LEAF_OF_KEY, Leaf
 from gputui.model.naming import command_key, operands
 from gputui.render import formats
-from gputui.render.summary import comparison_tables
+from gputui.render.comparison import comparison_tables
 from gputui.report.alerts import ThresholdError
 from gputui.report.change import Change, changes, signed_percent
 from gputui.report.common_unit import StepKind

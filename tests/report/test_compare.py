@@ -29,7 +29,7 @@ from gputui.model.events import (
     RunOutput,
 )
 from gputui.render import formats
-from gputui.render.summary import comparison_document
+from gputui.render.comparison import comparison_document
 from gputui.report.alerts import ThresholdError
 from gputui.report.change import changes
 from gputui.report.comparable import Subject

@@ -21,7 +21,8 @@ from gputui.model.events import (
     RunMetrics,
 )
 from gputui.render import formats
-from gputui.render.summary import comparison_document, one_table
+from gputui.render.comparison import comparison_document
+from gputui.render.summary import one_table
 from gputui.report.comparable import Subject
 from gputui.report.compare import Comparison, Condition, compare
 from gputui.report.machine_now import machine_lines

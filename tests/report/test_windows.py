@@ -14,7 +14,7 @@ from gputui.attribute.distributions import grouped
 from gputui.attribute.instances import Finalised
 from gputui.attribute.range_stacks import Nodes
 from gputui.attribute.windows import KEPT_STARTS, Windows
-from gputui.inject.environment import FIRST_EXCESS_NS, WINDOW_NS
+from gputui.inject import FIRST_EXCESS_NS, WINDOW_NS
 from gputui.model.events import CaptureDelta, DeviceDelta, RangeDelta
 from gputui.model.hub import Numbering
 from gputui.report.answer import answer

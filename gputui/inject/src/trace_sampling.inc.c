@@ -168,7 +168,7 @@ static int read_captured(const char *text)
 }
 
 /* "steps ON PERIOD NAME", "time ON_NS PERIOD_NS", "budget ON_NS PERIOD_NS [NAME]" or a captured
- * part, as options.py writes it. */
+ * part, as gputui/inject/__init__.py writes it. */
 static void read_trace_sampling(void)
 {
     const char *text = wishes.sampling;

@@ -27,7 +27,7 @@ def _json_table(table: AnyTable, _width: int | None) -> str:
 
 
 def _json_comparison(compared: Comparison, _width: int | None) -> str:
-    from gputui.render.summary import comparison_document
+    from gputui.render.comparison import comparison_document
 
     return _document_text(comparison_document(compared))
 
@@ -86,7 +86,7 @@ def _csv_rows(columns: Sequence[AnyColumn], rows: Iterable[Sequence[Cell]], out:
 
 
 def _csv_comparison(compared: Comparison, _width: int | None) -> str:
-    from gputui.render.summary import flat_table
+    from gputui.render.comparison import flat_table
     from gputui.render.text_tables import to_csv
 
     return to_csv(flat_table(compared))
@@ -133,10 +133,10 @@ def _md_table(table: AnyTable, _width: int | None) -> str:
 
 
 def _md_comparison(compared: Comparison, _width: int | None) -> str:
-    from gputui.render.summary import comparison_answer, comparison_tables
+    from gputui.render.comparison import answer, comparison_tables
     from gputui.render.text_tables import markdown_text, to_markdown
 
-    lines = [f"{markdown_text(line)}\n" for line in comparison_answer(compared).splitlines()]
+    lines = [f"{markdown_text(line)}\n" for line in answer(compared).splitlines()]
     return "\n".join([*lines, *map(to_markdown, comparison_tables(compared))])
 
 
@@ -189,10 +189,10 @@ def _table_table(table: AnyTable, width: int | None) -> str:
 
 
 def _table_comparison(compared: Comparison, width: int | None) -> str:
-    from gputui.render.summary import comparison_answer, comparison_tables
+    from gputui.render.comparison import answer, comparison_tables
 
     tables = [_table_table(table, width) for table in comparison_tables(compared)]
-    verdicts = comparison_answer(compared)
+    verdicts = answer(compared)
     return "\n".join([f"{verdicts}\n", *tables] if verdicts else tables)
 
 

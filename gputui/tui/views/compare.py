@@ -223,7 +223,7 @@ class CompareView(TableView):
 
         def read() -> Read:
             from gputui.playback.opening import load
-            from gputui.render.summary import comparison_answer, comparison_tables
+            from gputui.render.comparison import answer, comparison_tables
             from gputui.report.comparable import Subject
             from gputui.report.compare import compare
 
@@ -234,7 +234,7 @@ class CompareView(TableView):
             ]
             notes = tuple(note for one in loaded for note in one.remarks)
             comparison = compare(subjects)
-            verdict = comparison_answer(comparison).splitlines()
+            verdict = answer(comparison).splitlines()
             return comparison, comparison_tables(comparison), notes, verdict
 
         def done(result: Read) -> None:
