@@ -1,6 +1,6 @@
-"""The formats a run can be written in: a module of this package for each family of them.
+"""The formats a run can be written in; those there are, in `declared`.
 
-A module declares its formats in FORMATS. That is all it takes to add one: `gputui export --format`,
+A module of this package declares formats in FORMATS. That is all it takes to add one: `gputui export --format`,
 its help and the screen's dialog read the declarations. Modules are imported to be listed, so they
 import what writes only when it is used.
 """
