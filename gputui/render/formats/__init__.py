@@ -1,9 +1,8 @@
 """The formats a run can be written in; those there are, in `declared`.
 
-A module of this package declares formats in FORMATS. That is all it takes to add one: `gputui export --format`,
-its help and the screen's dialog read the declarations. Modules are imported to be listed, so they
-import what writes only when it is used.
-"""
+A module of this package declares formats in FORMATS. That is all it takes to add one: `gputui
+export --format`, its help and the screen's dialog read the declarations. Modules are imported to be
+listed, so they import what writes only when it is used."""
 
 from __future__ import annotations
 
