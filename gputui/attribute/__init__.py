@@ -31,7 +31,7 @@ Int64s = npt.NDArray[np.int64]
 UInt32s = npt.NDArray[np.uint32]
 Integers = npt.NDArray[np.integer[Any]]
 Slots = npt.NDArray[np.void]
-"""Rows of `ring.layout.SLOT` or of another structured type."""
+"""Rows of `ring.SLOT` or of another structured type."""
 
 AnyInteger = TypeVar("AnyInteger", bound=np.integer[Any])
 

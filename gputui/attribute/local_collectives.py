@@ -96,7 +96,7 @@ _BETWEEN_TWO = ("send", "recv", "send_recv")
 
 
 class _Record(NamedTuple):
-    """What is read of a range's record: see RANGE_PUSH in ring.layout."""
+    """What is read of a range's record: see RANGE_PUSH in gputui.ring."""
 
     kind: int
     sub: int

@@ -69,7 +69,7 @@ class TraceKind(enum.IntEnum):
     RANGE = 1
     """An instance of `range`: its time on the CPU. `thread` is set if another thread than the one
     that began it ended it; `sub` is 1 if the program never did. `bytes` is the payload if
-    `source_kind` is its type (ring.layout.PayloadType); 0 is no type.
+    `source_kind` is its type (model.events.PayloadType); 0 is no type.
     """
     PROJECTION = 2
     """An instance of `range`: first start to last end of what it launched on the GPU."""

@@ -74,7 +74,7 @@ def how_sure(found: Verdict) -> str:
         return ""
     if not tree.has_steps:
         return (
-            f"no steps were told apart: shares are of the {duration(tree.wall_ns)} since the "
+            f"no steps were found: shares are of the {duration(tree.wall_ns)} since the "
             "first kernel, without an interval"
         )
     best = found.findings[0] if found.findings else None
