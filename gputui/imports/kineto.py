@@ -56,7 +56,7 @@ ROUNDING_NS = 1_000
 
 def as_rows(ranges: RangeEvents) -> RangeRows:
     """The ranges in order of time, of which those that overlap are Start/End ranges."""
-    start, end, thread, name, payload, payload_type, category = ranges.columns()
+    start, end, thread, name, payload, payload_type, category = ranges.take()
     order = np.lexsort((-end, start, thread))
     start, end, thread = start[order], end[order], thread[order]
     overlaps = np.zeros(len(start), np.bool_)

@@ -285,12 +285,13 @@ class RangeEvents:
         for parts, column, kind in zip(self._columns, columns, self._KINDS, strict=True):
             parts.append(column.astype(kind))
 
-    def columns(self) -> tuple[Int64s, ...]:
+    def take(self) -> tuple[Int64s, ...]:
         """Start, end, thread, name, payload and its type, category; of integers that may be
-        narrower."""
-        for parts, kind in zip(self._columns, self._KINDS, strict=True):
-            parts[:] = [join(parts, kind)]
-        return cast("tuple[Int64s, ...]", tuple(parts[0] for parts in self._columns))
+        narrower. None are left."""
+        kinds = zip(self._columns, self._KINDS, strict=True)
+        columns = tuple(join(parts, kind) for parts, kind in kinds)
+        self._columns = [[] for _ in self._KINDS]
+        return cast("tuple[Int64s, ...]", columns)
 
 
 class AllocationEvents:

@@ -178,7 +178,7 @@ def test_times_of_a_trace_are_those_that_are_written(times_ns: list[int], more: 
     table = OperationTable()
     for portion in TraceEvents(stream):
         table.add(portion)
-    assert table.ranges.columns()[0].tolist() == [int(Decimal(text) * 1000) for text in written]
+    assert table.ranges.take()[0].tolist() == [int(Decimal(text) * 1000) for text in written]
 
 
 @given(st.lists(st.tuples(st.integers(0, 30), st.integers(0, 12)), max_size=20))
