@@ -17,13 +17,13 @@ from gputui.model.events.base import (
     Integer,
     KernelNumber,
     Moment,
-    Payload,
     ProcessNumber,
     RangeNumber,
     Record,
     RunNumber,
     ShapeNumber,
 )
+from gputui.model.events.capture_parts import Payload
 
 
 class RunStarted(Event, frozen=True, kw_only=True, tag="run_started"):
