@@ -52,6 +52,8 @@ from gputui.tui.narrow_updates import Pen, SentCells
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
+    from textual.timer import Timer, TimerCallback
+
     from gputui.tui.running import Ending
 
 OLDEST, NEWEST = (8, 0, 0), (8, 2, 8)
@@ -218,9 +220,18 @@ class Terminal(LinuxDriver):
         self._loop.add_signal_handler(signal.SIGTSTP, self._stop_until_continued)
         self._loop.add_signal_handler(signal.SIGCONT, self._continue)
         self.is_entered = True
+        signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGWINCH,))
         super().start_application_mode()  # type: ignore[no-untyped-call]
+        # Amid one handler of Textual's comes the next: the size that was read last is said first,
+        # and the one before it stayed.
+        self._loop.add_signal_handler(signal.SIGWINCH, self._send_size)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGWINCH,))
         # In the background it is not: SIGCONT says when it may.
         self.is_entered = self._writer_thread is not None
+
+    def _send_size(self) -> None:
+        size = Size(*self._get_terminal_size())
+        self._app.post_message(events.Resize(size, size))
 
     def _stop_until_continued(self) -> None:
         if self.is_entered:
@@ -235,6 +246,7 @@ class Terminal(LinuxDriver):
         if self.is_entered:
             self.suspend_application_mode()
         self.resume_application_mode()
+        self._app.call_later(self._app.draw_anew)
 
     def suspend_application_mode(self) -> None:
         """Put the terminal back until the program is continued."""
@@ -484,6 +496,9 @@ class Closing(App[None]):
     def send(self, sequence: str) -> None:
         """Send a sequence to the terminal, between two frames."""
 
+    def draw_anew(self) -> None:
+        """Draw all of the screen: what stands on the terminal is another program's."""
+
     def lose_terminal(self) -> None:
         """The terminal is gone; said from any thread."""
 
@@ -497,6 +512,28 @@ class Reporting(Closing):
         """Send a sequence to the terminal, between two frames."""
         if self._driver is not None:
             self._driver.write(sequence)
+
+    def draw_anew(self) -> None:
+        """Draw all of the screen: what stands on the terminal is another program's."""
+        for screen in self.screen_stack:
+            if isinstance(screen, Narrow):
+                screen._compositor.frame.forget()
+        self.refresh()
+
+    def set_timer(
+        self,
+        delay: float,
+        callback: TimerCallback | None = None,
+        *,
+        name: str | None = None,
+        pause: bool = False,
+    ) -> Timer:
+        """Call a function after a delay, also where that is over before the timer first looks: then
+        Textual's never comes. That of another size has 8 ms: on a busy machine no other size was
+        drawn any more."""
+        timer = super().set_timer(delay, callback, name=name, pause=pause)
+        timer._skip = False
+        return timer
 
     def _handle_exception(self, error: Exception) -> None:
         inner = error.error if isinstance(error, WorkerFailed) else error

@@ -54,6 +54,16 @@ def frame(width, height):
     gpu = Glance(0, "NVIDIA H200", 97.0, memory, 612.3, None, 54.0, None)
     return first_frame([gpu], None, width, height)
 
+if "resized" in sys.argv:  # to another size as one is read
+    sizes, read_size = [(45, 130), (40, 120)], os.get_terminal_size
+    def resized(fd):
+        size = read_size(fd)
+        if sizes and signal.getsignal(signal.SIGWINCH):
+            termios.tcsetwinsize(0, sizes.pop())
+            os.kill(os.getpid(), signal.SIGWINCH)
+        return size
+    os.get_terminal_size = resized
+
 class Watched:
     def __init__(self, file):
         self.file = file
@@ -239,9 +249,18 @@ def test_a_stopped_screen_is_drawn_anew_when_it_is_continued(tmp_path: Path, num
         screen.process.send_signal(signal.SIGCONT)
         screen.read_until(ENTERS_ALTERNATE_SCREEN)
     screen.read_until(b"H200")
+    assert b"H200" in screen.seen
     os.write(screen.master, b"\x03")
     assert screen.ended() == 0
     assert screen.is_restored()
+
+
+def test_the_newest_of_sizes_that_come_at_once_is_drawn(tmp_path: Path) -> None:
+    screen = Screen(tmp_path / "note", "resized")
+    screen.read_until(b"\x1b[45;")
+    screen.process.terminate()
+    assert screen.ended() == 0
+    assert b"\x1b[45;" in screen.seen
 
 
 def test_a_resize_or_a_continuation_after_the_last_frame_means_nothing(tmp_path: Path) -> None:

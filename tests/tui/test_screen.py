@@ -671,6 +671,14 @@ async def test_a_window_that_is_dragged_is_drawn_in_its_last_size_and_then_no_mo
         assert screen.size == Size(120, 40)
 
 
+async def test_what_is_due_before_it_is_first_looked_at_comes_still(show: Show) -> None:
+    """As another size of the terminal, on a machine too busy to look within its 8 ms."""
+    async with show() as shown:
+        comes = threading.Event()
+        shown.app.set_timer(1e-9, comes.set)
+        await shown.until(comes.is_set)
+
+
 async def test_a_question_outlives_a_terminal_without_room_for_its_keys(show: Show) -> None:
     async with show(scripted.gpu_session(1, quiet=3, ended=False), (120, 40)) as shown:
         await shown.press("q")
