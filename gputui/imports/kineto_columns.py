@@ -173,7 +173,7 @@ class OperationTable:
             self._kept += 1
             size = max(-MOST_BYTES, min(MOST_BYTES, arguments.memory_bytes))
             self.of_operators.add(
-                ns(event.ts), number(event.tid) & THREAD, arguments.memory_type or 0, size
+                ns(event.ts), number(event.tid) & THREAD, number(arguments.memory_type), size
             )
         if arguments.memory_type != _CUDA_DEVICE or arguments.allocated is None:
             return

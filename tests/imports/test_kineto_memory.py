@@ -108,3 +108,19 @@ def test_each_change_counts_for_the_innermost_range(
     table = memory.table(RangeRows(**columns), names)
     assert table is not None
     assert {str(row[0]): row[-1] for row in table.rows} == expected
+
+
+def test_figures_that_no_memory_has_are_bounded(tmp_path: Path) -> None:
+    """A device type over 2^63 ended a summary."""
+    huge = 1 << 70
+    keys = ("Device Type", "Device Id", "Bytes", "Total Allocated", "Total Reserved")
+    event = {"ph": "i", "name": "[memory]", "ts": 5, "pid": 1, "tid": 1}
+    events = [
+        event | {"args": dict.fromkeys(keys, 1) | {key: value}}
+        for key in keys
+        for value in (huge, -huge)
+    ]
+    call = {"ph": "X", "cat": "cpu_op", "name": "aten::mm", "ts": 4, "dur": 9, "pid": 1, "tid": 1}
+    path = tmp_path / "trace.json"
+    path.write_text(json.dumps({"traceEvents": [call, *events]}))
+    assert load(str(path)).run is not None
