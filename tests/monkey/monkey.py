@@ -91,6 +91,11 @@ class Monkey:
         self.has_agreed = self._was_raw = False
         self._sent: list[tuple[int, bytes]] = []  # and how much had been drawn before
         self.status: int | None = None
+        # Of another new terminal: on a busy machine its own may be raw before it is looked at.
+        ends = pty.openpty()
+        self.modes = termios.tcgetattr(ends[1])
+        for end in ends:
+            os.close(end)
         self.pid, self.terminal = pty.fork()
         if self.pid == 0:
             os.chdir(folder)
@@ -100,7 +105,6 @@ class Monkey:
             os.execv(sys.executable, [sys.executable, "-X", "faulthandler", "-m", "gputui", *words])
         os.set_blocking(self.terminal, False)
         self._resize(40, 120)
-        self.modes = termios.tcgetattr(self.terminal)
         self.until(lambda: b"\x1b[?2004h" in self.seen)
 
     def play(self, events: int) -> int:
@@ -186,7 +190,7 @@ class Monkey:
             raise Fault(f"exit status {self.status}")
         now = termios.tcgetattr(self.terminal)
         if now[:4] != self.modes[:4]:
-            raise Fault("the terminal is left in raw mode")
+            raise Fault(f"the terminal is left in raw mode: {now[:4]}, status {self.status}")
         for mode in (b"1049", b"1000", b"1002", b"1006", b"2004", b"1004"):
             if self.seen.rfind(b"\x1b[?" + mode + b"h") > self.seen.rfind(b"\x1b[?" + mode + b"l"):
                 drawn = bytes(self.seen[-600:])
