@@ -107,7 +107,6 @@ def test_what_an_instance_launched_counts_in_all_around_it(
     assert not (done.start_end | done.elsewhere | done.unended).any()
     assert not done.end_threads.any()
     assert not instances.alive(ints(*ids)).any()
-    assert not any(map(instances.is_alive, ids))
     assert ids_of(instances.finalise(0, True, True)) == []
 
 
@@ -121,9 +120,6 @@ def test_an_id_kept_too_long_finds_nothing() -> None:
     assert instances.alive(ints(old, new, NO_INSTANCE, new + 1)).tolist() == [
         False, True, False, False,
     ]  # fmt: skip
-    assert [instances.is_alive(n) for n in (old, new, NO_INSTANCE, new + 1)] == [
-        False, True, False, False,
-    ]  # fmt: skip
     instances.add_operations(ints(old), ints(1), ints(2), np.ones(1, np.bool_))
     instances.await_operations(ints(old), 1)
     instances.close(ints(new), ints(40), 0)
@@ -132,7 +128,6 @@ def test_an_id_kept_too_long_finds_nothing() -> None:
 
 def test_nothing_is_alive_before_the_first() -> None:
     assert RangeInstances().alive(ints(0, 5, NO_INSTANCE)).tolist() == [False] * 3
-    assert not RangeInstances().is_alive(0)
 
 
 @pytest.mark.parametrize(
@@ -183,7 +178,7 @@ def test_one_whose_inside_never_closes_is_complete_in_the_end(wait_ns: int, comp
     instances.close(ints(outer), ints(20), 100)
     found = ids_of(instances.finalise(100 + wait_ns, False, False))
     assert found == ([outer] if complete else [])
-    assert instances.is_alive(inner)
+    assert instances.alive(ints(inner)).all()
 
 
 def test_the_innermost_of_those_that_cannot_be_complete_goes_first() -> None:

@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -181,18 +182,22 @@ def test_watched_each_line_is_a_document_until_a_signal(
     with watching("--json") as child:
         assert child.stdout is not None
         assert child.stderr is not None
-        documents = [json.loads(child.stdout.readline()) for _ in range(3)]
+        documents: list[dict[str, Any]] = []
+        is_read: list[bool] = []
+        while sum(is_read) < 3:  # on a busy machine slow calls answer some readings later
+            documents.append(json.loads(child.stdout.readline()))
+            is_read.append(documents[-1]["gpus"][0]["ecc_uncorrected_lifetime"] is not None)
         child.send_signal(number)
         for line in child.stdout:
             json.loads(line)
         assert child.stderr.read() == ""
     assert child.returncode == 0
-    assert len({document["time"] for document in documents}) == 3
+    assert len({document["time"] for document in documents}) == len(documents)
     for document in documents:
         assert document.keys() == once.keys()
         assert [gpu.keys() for gpu in document["gpus"]] == [gpu.keys() for gpu in once["gpus"]]
         assert document["gpus"][1]["sm_active_percent"] == 97.0
-        assert document["gpus"][0]["ecc_uncorrected_lifetime"] is not None
+    assert is_read == sorted(is_read)  # what was read once stays
     assert machine.unfreed_samples == 0
 
 
