@@ -316,7 +316,7 @@ class TracedRun:
 
     @property
     def _sampling(self) -> TraceSampling | None:
-        """When kernels are traced; None traces all."""
+        """When kernels are traced; None traces them all the time."""
         return self._capture.trace_sampling
 
     @property

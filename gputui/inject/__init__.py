@@ -93,7 +93,7 @@ class CaptureOptions(msgspec.Struct, frozen=True):
     counters: bool = False
     """Sample the hardware counters of the GPUs that are used (gputui.counters)."""
     trace_sampling: TraceSampling | None = None
-    """None traces all."""
+    """When kernels are traced; None traces them all the time."""
     capture_range: CaptureRange | None = None
     """None captures the whole program. With one there is no sampling."""
     says_when: bool = False

@@ -53,7 +53,7 @@ class Diagnosis(NamedTuple):
     memory_bytes: int = 0
     """The most that its processes had of one GPU together; 0 where the driver did not say."""
     last_lines: tuple[str, ...] = ()
-    """What it printed last."""
+    """The last lines that the program printed."""
 
 
 MOST_FUNCTIONS, LEAST_SHARE = 3, 0.2
