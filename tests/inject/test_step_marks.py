@@ -150,8 +150,8 @@ def test_turns_of_the_programs_loops_are_marks_with_how_many_others_they_lie_in(
     turns, depths = _marks(outcome), {}
     for mark in outcome.trace.of(RecordKind.STEP):
         depths.setdefault(outcome.trace.name(mark["name"]), []).append(int(mark["end"]))
-    assert turns["loop", "program.py:11"] == [1, 2, 3]
-    assert turns["loop", "program.py:14"] == list(range(1, 100)), "back to its test, or on"
+    assert turns["loop", "program.py:11"] == [1, 2, 3, 4], "its beginning, and each turn's end"
+    assert turns["loop", "program.py:14"] == list(range(1, 101)), "back to its test, or on"
     assert set(depths["program.py:11"] + depths["program.py:14"]) == {0}
     inner = depths["program.py:4"]
     assert (inner[0], inner[-1]) == (0, 1), "once called outside of any loop, then in one"

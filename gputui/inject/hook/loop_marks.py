@@ -44,6 +44,12 @@ def _is_own(code: Any) -> bool:
     return not _LIBRARIES.search(code.co_filename.replace("\\", "/"))
 
 
+def _line_of(code: Any, begin: int, end: int) -> int:
+    """The first line of a loop: a `while` is tested at its end."""
+    lines = (line for a, b, line in code.co_lines() if a <= begin < b or a <= end < b)
+    return min(filter(None, lines), default=0)
+
+
 class _Loop:
     """A loop of the program, from its first turn on."""
 
@@ -75,12 +81,15 @@ class _Loops:
         self._heads: dict[int, tuple[list[tuple[int, int]], bool, Any]] = {}
         """The first and last instruction of each loop of a code object, whether it is the
         program's, and the code object, so that no other gets its number."""
+        self._lines: dict[int, dict[int, tuple[int, int]]] = {}
+        """The loops of a code object that have not begun, by the line at which they do."""
         self._pid = os.getpid()
 
     def start(self) -> None:
         monitoring, tool = self._monitoring, self._tool
         events = monitoring.events
         monitoring.register_callback(tool, events.JUMP, self._callback())
+        monitoring.register_callback(tool, events.LINE, self._entered)
         monitoring.register_callback(tool, events.PY_START, self._started)
         monitoring.set_events(tool, events.PY_START)
         frame: Any = sys._getframe(1)
@@ -93,15 +102,32 @@ class _Loops:
         monitoring.set_events(tool, 0)
         for *_, code in list(self._heads.values()):
             monitoring.set_local_events(tool, code, 0)
-        monitoring.register_callback(tool, monitoring.events.JUMP, None)
-        monitoring.register_callback(tool, monitoring.events.PY_START, None)
+        for event in (monitoring.events.JUMP, monitoring.events.LINE, monitoring.events.PY_START):
+            monitoring.register_callback(tool, event, None)
         monitoring.free_tool_id(tool)
 
     def _started(self, code: Any, _offset: int) -> Any:
         with contextlib.suppress(Exception):
             # Code that is made anew in each step is kept only where it has loops.
             if _is_own(code) and _JUMP_BACKWARD in code.co_code[::2] and self._of(code)[0]:
-                self._monitoring.set_local_events(self._tool, code, self._monitoring.events.JUMP)
+                events = self._monitoring.events
+                if id(code) in self._heads:
+                    # Of two loops at a line the outermost is last.
+                    self._lines[id(code)] = {
+                        _line_of(code, *loop): loop for loop in reversed(self._of(code)[0])
+                    }
+                self._monitoring.set_local_events(self._tool, code, events.JUMP | events.LINE)
+        return self._monitoring.DISABLE
+
+    def _entered(self, code: Any, line: int) -> Any:
+        """Mark where the program first comes to a loop that lies in no other one: the jumps back
+        are the ends of turns, the first of which would have no beginning."""
+        with contextlib.suppress(Exception):
+            begin, end = self._lines[id(code)].pop(line, (0, 0))
+            loop = self._new(code, end, begin) if end else None
+            if loop is not None and not loop.turns and not self._place(loop, sys._getframe(1))[0]:
+                loop.site = self._site_of(loop)
+                self._marks.step(loop.site, 0, 0)
         return self._monitoring.DISABLE
 
     def _callback(self) -> Callable[[Any, int, int], Any]:
@@ -171,15 +197,7 @@ class _Loops:
             return False
         loop.depth, outermost = self._place(loop, frame)
         if loop.site is None:
-            places = [
-                line
-                for a, b, line in loop.code.co_lines()
-                if line and (a <= loop.begin < b or a <= loop.end < b)
-            ]
-            line = min(places, default=0)  # a `while` is tested at its end
-            name = f"{os.path.basename(loop.code.co_filename)}:{line}"
-            # Nothing is captured before CUDA begins, and set-up has loops, too.
-            loop.site = self._marks.site("loop", name, begins=False)
+            loop.site = self._site_of(loop)
         loop.looks += 1
         turn_ns = (now_ns - loop.seen_ns) / LOOK if loop.turns else FAST_NS
         loop.seen_ns = now_ns
@@ -188,6 +206,12 @@ class _Loops:
         if loop.depth > DEEPEST or turn_ns < FAST_NS:
             return loop.turns == 0
         return outermost is None or outermost.turns < SETTLED_TURNS
+
+    def _site_of(self, loop: _Loop) -> Any:
+        line = _line_of(loop.code, loop.begin, loop.end)
+        name = f"{os.path.basename(loop.code.co_filename)}:{line}"
+        # Nothing is captured before CUDA begins, and set-up has loops, too.
+        return self._marks.site("loop", name, begins=False)
 
     def _place(self, loop: _Loop, frame: Any) -> tuple[int, _Loop | None]:
         """In how many loops a loop lies, of the program and of what it calls; and the outermost of
