@@ -5,11 +5,12 @@ from __future__ import annotations
 
 import functools
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from . import (
     ANY,
     DIFFERENT,
+    EXACT,
     ROUNDING,
     CannotApply,
     Cure,
@@ -93,7 +94,35 @@ class Bf16Autocast(Cure):
         return undo
 
 
-class JaxX64Off(Cure):
+class _JaxOptions(Cure):
+    """Options of jax.config that are what they are unless a program says otherwise."""
+
+    library = "jax"
+    in_one_run = False
+    options: ClassVar[dict[str, Any]] = {}
+    """What they are, by name."""
+
+    def apply(self, jax: Any) -> Undo:
+        options = {name: self.options[name] for name in self.options if hasattr(jax.config, name)}
+        for name, value in options.items():
+            jax.config.update(name, value)
+        kind = type(jax.config)
+        update = kind.update
+
+        @functools.wraps(update)
+        def without(self: Any, name: str, value: Any) -> Any:
+            return None if name in options else update(self, name, value)
+
+        return replaced((kind, "update", without))
+
+    def useless(self, jax: Any) -> str | None:
+        names = [name for name in self.options if hasattr(jax.config, name)]
+        if any(getattr(jax.config, name) != self.options[name] for name in names):
+            return None
+        return f"{', '.join(self.options)}: as they are by default"
+
+
+class JaxX64Off(_JaxOptions):
     """FP32 in JAX although the program asks for FP64, which NumPy's arrays are then."""
 
     name = "jax_x64_off"
@@ -101,26 +130,35 @@ class JaxX64Off(Cure):
     answers = ("busy.matmul_simt", "fp64", "slow_kernels")
     result = ROUNDING
     change = 'no jax.config.update("jax_enable_x64", True), no JAX_ENABLE_X64'
-    library = "jax"
-    in_one_run = False
     forecast = "FP32"
-
-    def apply(self, jax: Any) -> Undo:
-        jax.config.update(_X64, False)
-        kind = type(jax.config)
-        update = kind.update
-
-        @functools.wraps(update)
-        def without(self: Any, name: str, value: Any) -> Any:
-            return None if name == _X64 else update(self, name, value)
-
-        return replaced((kind, "update", without))
-
-    def useless(self, jax: Any) -> str | None:
-        return None if jax.config.jax_enable_x64 else f"{_X64} is off"
+    options: ClassVar[dict[str, Any]] = {"jax_enable_x64": False}
 
 
-_X64 = "jax_enable_x64"
+class JaxProducts(_JaxOptions):
+    """Products in JAX as precise as it has them by default: TF32 of FP32."""
+
+    name = "jax_products"
+    title = "JAX computes products of FP32 in TF32, as it does by default"
+    answers = ("busy.matmul_simt", "slow_kernels")
+    result = ROUNDING
+    change = 'no jax.config.update("jax_default_matmul_precision", ...)'
+    options: ClassVar[dict[str, Any]] = {"jax_default_matmul_precision": None}
+    advice = "TF32"
+
+
+class JaxChecksOff(_JaxOptions):
+    """JAX without what finds mistakes: checks of each result, no jit, leaks of tracers."""
+
+    name = "jax_checks_off"
+    title = "JAX compiles, and checks no results"
+    answers = (ANY, "idle.sync", "idle.launch", "idle.host")
+    result = EXACT
+    change = "no jax_debug_nans, jax_disable_jit or jax_check_tracer_leaks"
+    forecast = None
+    options: ClassVar[dict[str, Any]] = {
+        "jax_debug_nans": False, "jax_debug_infs": False, "jax_disable_jit": False,
+        "jax_check_tracer_leaks": False, "jax_enable_checks": False,
+    }  # fmt: skip
 
 
 class Float32(Cure):
@@ -407,6 +445,24 @@ class ChannelsLast(Cure):
 
     def useless(self, torch: Any) -> str | None:
         return "there are no convolutions" if instances(torch.nn.Conv2d) == [] else None
+
+
+class CudnnOn(Cure):
+    """cuDNN where the program turned it off."""
+
+    name = "cudnn_on"
+    title = "convolutions and RNNs are cuDNN's"
+    answers = (ANY, "slow_kernels")
+    result = ROUNDING
+    change = "no torch.backends.cudnn.enabled = False"
+    forecast = None
+
+    def apply(self, torch: Any) -> Undo:
+        cudnn = torch.backends.cudnn
+        if cudnn.enabled or not cudnn.is_available():
+            raise CannotApply("torch.backends.cudnn.enabled is on, or there is no cuDNN")
+        cudnn.enabled = True
+        return functools.partial(setattr, cudnn, "enabled", False)
 
 
 class CudnnBenchmark(Cure):

@@ -4,8 +4,10 @@ the model, and what the program compiles itself."""
 from __future__ import annotations
 
 import functools
+import importlib
 import inspect
 import sys
+import types
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from . import (
@@ -251,13 +253,14 @@ class CompileReduceOverhead(Compile):
 
 
 class CompileDynamic(Cure):
-    """What the program compiles for each size alone is compiled for all."""
+    """What the program compiles for each size, or each number that a module counts up, alone is
+    compiled for all."""
 
     name = "compile_dynamic"
-    title = "what is compiled is compiled once for all sizes"
-    answers = ("idle.compile",)
+    title = "what is compiled is compiled once for all sizes and numbers"
+    answers = (ANY, "idle.compile")
     result = ROUNDING
-    change = "torch.compile(..., dynamic=True)"
+    change = "torch.compile(..., dynamic=True), and tensors for what modules count"
     in_one_run = False
     advice = "dynamic"
 
@@ -270,14 +273,26 @@ class CompileDynamic(Cure):
             (torch.nn.Module, "compile", _dynamic(for_module)),
         )
 
-    def useless(self, _torch: Any) -> str | None:
-        is_used = "torch._dynamo.convert_frame" in sys.modules
-        return None if is_used else "the program compiles nothing with torch.compile"
+    def useless(self, torch: Any) -> str | None:
+        if "torch._dynamo.convert_frame" not in sys.modules:
+            return "the program compiles nothing with torch.compile"
+        # "2/3": the second function's fourth time.
+        made = [str(each.compile_id) for each in torch._dynamo.utils.get_compilation_metrics()]
+        again = max((int(each.rpartition("/")[2]) for each in made if "/" in each), default=0)
+        return None if again >= LEAST_AGAIN else f"compiled again at most {again} times"
+
+
+LEAST_AGAIN = 3
+"""Times that a function was compiled again before it is compiled for all sizes: one or two make it
+so, where torch sees it."""
 
 
 def _dynamic(function: Any) -> Any:
     @functools.wraps(function)
     def called(*args: Any, **options: Any) -> Any:
+        config: Any = importlib.import_module("torch._dynamo.config")
+        if hasattr(config, "allow_unspec_int_on_nn_module"):
+            config.allow_unspec_int_on_nn_module = True
         return function(*args, **{**options, "dynamic": True})
 
     return called
@@ -305,8 +320,9 @@ class CompileOff(Cure):
             (torch.nn.Module, "compile", functools.wraps(in_place)(idle) if in_place else None),
         )
 
-    def useless(self, torch: Any) -> str | None:
-        return CompileDynamic().useless(torch)
+    def useless(self, _torch: Any) -> str | None:
+        is_used = "torch._dynamo.convert_frame" in sys.modules
+        return None if is_used else "the program compiles nothing with torch.compile"
 
 
 class JaxFloatsTraced(Cure):
@@ -361,3 +377,76 @@ def _traced(real: Any, function: Any, names: frozenset[str], options: dict[str, 
 
     called.lower = real(function, **options).lower  # type: ignore[attr-defined]
     return called
+
+
+class JaxJitKept(Cure):
+    """A function that the program makes anew and gives to jax.jit again, such as a lambda in the
+    loop, is compiled once, as long as it computes by the same objects."""
+
+    name = "jax_jit_kept"
+    title = "jax.jit compiles a function that is made again only once"
+    answers = ("idle.compile",)
+    result = EXACT
+    change = "jax.jit(...) once, outside the loop, of a function that is given all that it needs"
+    library = "jax"
+    in_one_run = False
+
+    def apply(self, jax: Any) -> Undo:
+        real = jax.jit
+        kept: dict[Any, Any] = {}
+
+        @functools.wraps(real)
+        def jit(function: Any = None, **options: Any) -> Any:
+            if function is None:
+                return functools.partial(jit, **options)
+            words = tuple(sorted((name, repr(options[name])) for name in options))
+            key = (_made_of(function), words)
+            if key not in kept and len(kept) < MOST_KEPT:
+                kept[key] = real(function, **options)
+            return kept[key] if key in kept else real(function, **options)
+
+        return replaced((jax, "jit", jit))
+
+
+MOST_KEPT = 256
+"""Jitted functions that are kept, and what they compute by."""
+MOST_DEEP = 4
+"""Functions within functions that are looked into."""
+
+
+class _Itself:
+    """Is equal to another of the same object only; numbers and words are compared as such."""
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    def __hash__(self) -> int:
+        return hash(self.value) if isinstance(self.value, _PLAIN) else id(self.value)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, _Itself) or type(other.value) is not type(self.value):
+            return False
+        if isinstance(self.value, _PLAIN):
+            return bool(self.value == other.value)
+        return self.value is other.value
+
+
+_PLAIN = (int, float, str, bytes, bool, type(None))
+
+
+def _made_of(value: Any, depth: int = MOST_DEEP) -> Any:
+    """What a function computes by: its code, and what it holds and takes from its module."""
+    if not isinstance(value, types.FunctionType) or not depth:
+        return _Itself(value)
+    codes, names = [value.__code__], set[str]()
+    while codes:
+        code = codes.pop()
+        names.update(code.co_names)
+        codes += [each for each in code.co_consts if isinstance(each, types.CodeType)]
+    try:
+        held = [cell.cell_contents for cell in value.__closure__ or ()]
+    except ValueError:  # one that is not set yet
+        return _Itself(value)
+    held += [*(value.__defaults__ or ()), *(value.__kwdefaults__ or {}).values()]
+    held += [value.__globals__[name] for name in sorted(names) if name in value.__globals__]
+    return (value.__code__, *(_made_of(each, depth - 1) for each in held))

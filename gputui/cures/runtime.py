@@ -7,7 +7,8 @@ import contextlib
 import functools
 import gc
 import os
-from typing import TYPE_CHECKING, Any
+import sys
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from . import ANY, EXACT, CannotApply, Cure, Idled, Redirected, idle, instances, replaced
 
@@ -143,30 +144,23 @@ class DistributionChecksOff(Redirected):
         return functools.partial(function, *args, **{**kwargs, "validate_args": False})
 
 
-_BLOCKING = "CUDA_LAUNCH_BLOCKING"
+class _Unset(Cure):
+    """No variable that CUDA, or torch's allocator, reads once at the first use of a GPU; until then
+    the program may set it."""
 
-
-class LaunchBlockingOff(Cure):
-    """No CUDA_LAUNCH_BLOCKING, by which each launch waits for its kernel. The driver reads it once,
-    at CUDA's first use; until then the program may set it."""
-
-    name = "launch_blocking_off"
-    title = "launches do not wait for their kernels"
-    answers = ("idle.launch", "idle.sync")
     result = EXACT
-    change = "unset CUDA_LAUNCH_BLOCKING"
     in_one_run = False
-    advice = "CUDA_LAUNCH_BLOCKING"
+    variable: ClassVar[str]
 
     def apply(self, torch: Any) -> Undo:
         if torch.cuda.is_initialized():
             raise CannotApply("CUDA has read it before this")
-        before = os.environ.pop(_BLOCKING, None)
+        before = os.environ.pop(self.variable, None)
         initialize = torch.cuda._lazy_init
 
         @functools.wraps(initialize)
         def without(*args: Any, **kwargs: Any) -> Any:
-            os.environ.pop(_BLOCKING, None)
+            os.environ.pop(self.variable, None)
             return initialize(*args, **kwargs)
 
         restore = replaced((torch.cuda, "_lazy_init", without))
@@ -174,12 +168,113 @@ class LaunchBlockingOff(Cure):
         def undo() -> None:
             restore()
             if before is not None:
-                os.environ[_BLOCKING] = before
+                os.environ[self.variable] = before
 
         return undo
 
     def useless(self, _torch: Any) -> str | None:
-        return None if os.environ.get(_BLOCKING, "0") != "0" else f"{_BLOCKING} is not set"
+        is_set = os.environ.get(self.variable, "0") != "0"
+        return None if is_set else f"{self.variable} is not set"
+
+
+class LaunchBlockingOff(_Unset):
+    """No CUDA_LAUNCH_BLOCKING, by which each launch waits for its kernel."""
+
+    name = "launch_blocking_off"
+    title = "launches do not wait for their kernels"
+    answers = ("idle.launch", "idle.sync")
+    change = "unset CUDA_LAUNCH_BLOCKING"
+    advice = variable = "CUDA_LAUNCH_BLOCKING"
+
+
+class CachingOn(_Unset):
+    """torch's allocator keeps what is freed, where the program told it not to."""
+
+    name = "caching_on"
+    title = "torch's allocator keeps its memory"
+    answers = (ANY, "idle.alloc", "allocator_thrash")
+    change = "unset PYTORCH_NO_CUDA_MEMORY_CACHING"
+    advice = variable = "PYTORCH_NO_CUDA_MEMORY_CACHING"
+
+
+class MemoryHistoryOff(Cure):
+    """No record of each allocation and where it was made, left on after a search for memory."""
+
+    name = "memory_history_off"
+    title = "torch records no history of its memory"
+    answers = (ANY, "idle.host", "idle.launch")
+    result = EXACT
+    change = "no torch.cuda.memory._record_memory_history() around the loop"
+    forecast = None
+
+    _given: tuple[Any, Any] | None = None
+    """What the program switched it on with."""
+
+    def prepare(self, torch: Any) -> None:
+        memory = torch.cuda.memory
+        real = self._record = memory._record_memory_history
+
+        @functools.wraps(real)
+        def record(*args: Any, **kwargs: Any) -> Any:
+            enabled = args[0] if args else kwargs.get("enabled", "all")
+            self._given = None if enabled is None else (args, kwargs)
+            return real(*args, **kwargs)
+
+        replaced((memory, "_record_memory_history", record))
+
+    def apply(self, _torch: Any) -> Undo:
+        if self._given is None:
+            raise CannotApply("torch records no history of its memory")
+        args, kwargs = self._given
+        self._record(enabled=None)
+        return functools.partial(self._record, *args, **kwargs)
+
+
+class TracingOff(Cure):
+    """No function of Python's that is told of each call or line: a debugger's, a coverage's or a
+    profiler's."""
+
+    name = "tracing_off"
+    title = "no function is told of each call (sys.settrace, sys.setprofile)"
+    answers = (ANY, "idle.host", "idle.launch")
+    result = EXACT
+    change = "no sys.setprofile, sys.settrace, cProfile or coverage around the loop"
+    library = None
+    forecast = None
+
+    def apply(self, _library: object) -> Undo:
+        traced, profiled, profiler = sys.gettrace(), sys.getprofile(), _c_profiler()
+        if traced is profiled is profiler is None:
+            raise CannotApply("no function is told of calls")
+        sys.settrace(None)
+        if profiler is not None:
+            profiler.disable()
+        elif profiled is not None:
+            sys.setprofile(None)
+
+        def undo() -> None:
+            sys.settrace(traced)
+            if profiler is not None:
+                profiler.enable()
+            elif profiled is not None:
+                sys.setprofile(profiled)
+
+        return undo
+
+
+def _c_profiler() -> Any:
+    """cProfile's object that is told of calls, which Python calls by no function; None if none is.
+    From Python 3.12 on it is told by sys.monitoring, which does not give the object."""
+    kind = getattr(sys.modules.get("_lsprof"), "Profiler", None)
+    if kind is None:
+        return None
+    if isinstance(sys.getprofile(), kind):
+        return sys.getprofile()
+    monitoring: Any = getattr(sys, "monitoring", None)
+    if monitoring is None or monitoring.get_tool(monitoring.PROFILER_ID) is None:
+        return None
+    made = instances(kind) or ()
+    return made[0] if len(made) == 1 else None
 
 
 class EmptyCacheIdle(Idled):
@@ -203,13 +298,14 @@ class EmptyCacheIdle(Idled):
 
 
 class CupyPoolKept(Cure):
-    """No free_all_blocks() of CuPy's memory pools, which gives their blocks back to the driver."""
+    """No free_all_blocks() of CuPy's memory pools, which gives their blocks back to the driver, and
+    no set_allocator(None), which has none."""
 
     name = "cupy_pool_kept"
     title = "CuPy's memory pools keep their blocks"
     answers = ("idle.alloc", "allocator_thrash")
     result = EXACT
-    change = "no free_all_blocks() in the loop"
+    change = "no free_all_blocks() in the loop, no set_allocator(None)"
     library = "cupy"
     in_one_run = False
 
@@ -221,8 +317,19 @@ class CupyPoolKept(Cure):
 
             return called
 
+        def pooled(set_allocator: Any) -> Any:
+            @functools.wraps(set_allocator)
+            def called(allocator: Any = None) -> Any:
+                return None if allocator is None else set_allocator(allocator)
+
+            return called
+
         names = ("get_default_memory_pool", "get_default_pinned_memory_pool")
-        return replaced(*((cupy, name, kept(getattr(cupy, name))) for name in names))
+        setters = ("set_allocator", "set_pinned_memory_allocator")
+        return replaced(
+            *((cupy, name, kept(getattr(cupy, name))) for name in names),
+            *((cupy.cuda, name, pooled(getattr(cupy.cuda, name))) for name in setters),
+        )
 
 
 class _KeptPool:

@@ -30,7 +30,7 @@ from gputui.trial.runs import LAST_LINES, in_folder
 LOOK_S = 1.0
 """Between two looks at the verdict."""
 
-STEADY_S = 6.0
+STEADY_S = 4.0
 """A verdict holds where it was the same for so long of steady steps."""
 
 LOADING_S = 60.0

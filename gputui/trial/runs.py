@@ -396,7 +396,7 @@ STALL_BLOCKS = 30
 WARM_S = 180.0
 """Until the first block at most: models are loaded and compiled meanwhile."""
 
-MEASURED_S = 4.0
+MEASURED_S = 3.0
 MEASURED_BLOCKS = 12
 """How long a run of its own is timed, at least,"""
 WITH_PAUSES_S = 12.0

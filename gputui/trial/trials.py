@@ -7,7 +7,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import median
 from typing import NamedTuple
@@ -15,11 +15,12 @@ from typing import NamedTuple
 from gputui.base.sanitize import masked_words, sanitize
 from gputui.cures import ANY, BOUND
 from gputui.cures.ablations import NoSaves
-from gputui.trial.outcome import Outcome, Trial, Verdict, Way, with_gain
+from gputui.trial.outcome import Outcome, Trial, Verdict, Way, measured_text, with_gain
 from gputui.trial.planning import Candidate, Diagnosis
 from gputui.trial.proof import (
     EARLY_PAIRS,
     LEAST_GAIN,
+    LEAST_STEPS,
     LOOKS,
     UNKNOWN,
     MeasuredGain,
@@ -60,7 +61,7 @@ AGAIN = 3
 
 BRIEF_WARM_S, BRIEF_BLOCK_S = 0.2, 0.05
 """The warm-up and a block of a program that has ended before it could be timed as others are,"""
-LEAST_STEPS = 8
+LEAST_MARKED = 8
 """if it has so many steps."""
 
 PROMISING = 1.01
@@ -123,6 +124,10 @@ class Trials:
         """A step in ns of each run that was timed, by the cure that it had."""
         self._plain: list[ProgramResult] = []
         """Runs with nothing changed."""
+        self._between: ProgramResult | None = None
+        """The blocks of a run in which cures were off, where none that was switched in it gains:
+        as good as a run with nothing changed, but for its results."""
+        self._told: set[str] = set()
         self._proven: set[str] = set()
         """What was measured together."""
         self._together: Trial | None = None
@@ -203,6 +208,11 @@ class Trials:
                 each.gain = gain_of_runs(each.off_ns, each.on_runs, len(measured), others)
                 one_each = len(each.off_ns) == len(each.on_runs) == 1
                 each.why = each.why or ("one run each" if one_each else "")
+        for each in measured:
+            name = each.candidate.name
+            if name not in self._told and self._verdict(each) == "gain":
+                self._told.add(name)
+                self._request.tell(f"proven: {name}, {measured_text(self._trial(each))}")
 
     def _ablate(self, group: list[_Measured]) -> None:
         for each in group:
@@ -240,6 +250,8 @@ class Trials:
                     break
                 continue
             self._is_brief = self._is_brief or result.has_ended
+            if not any(each.gain is not None and each.gain.is_claimed for each in open_ones):
+                self._between = _without_cures(result)
             if all(name in result.not_applied for name in names) and not held:
                 self._keep_plain(result)  # nothing was switched in it
                 break
@@ -250,7 +262,7 @@ class Trials:
 
     def _cannot_time(self, result: ProgramResult) -> bool:
         """Of a run without a timed step: whether another one would be as bad, and says why."""
-        if result.has_ended and not self._is_brief and result.seen >= LEAST_STEPS:
+        if result.has_ended and not self._is_brief and result.seen >= LEAST_MARKED:
             self._is_brief = True
             return False
         if self._plain or any(each.off_ns for each in self._measured):
@@ -316,14 +328,16 @@ class Trials:
         group = [each for each in group if not each.why and not _is_decided(each)]
         if not group:
             return
-        if not self._plain:
+        if self._between is not None and not self._plain:
+            self._take_between(self._between)
+        elif not self._plain:
             self._plain_run()
         for each in group:
             if each.why or (each.on_runs and not self._is_promising(each)):
                 continue
             # What promises most is tried even if nothing is left for others.
             left_s = self._left_s if any(other.on_runs for other in group) else self._all_left_s
-            if not self._plain or left_s < 1.1 * self._longest_s():
+            if not times[""] or left_s < 1.1 * self._longest_s():
                 each.why = self._no_trials or NO_TIME
                 continue
             self._constant_run(each, times)
@@ -365,6 +379,16 @@ class Trials:
             if self._keep_plain(result) or self._cannot_time(result):
                 break
 
+    def _take_between(self, result: ProgramResult) -> None:
+        step_ns = run_step_ns(result)
+        if step_ns is not None and not self._times[""]:
+            self._times[""].append(step_ns)
+
+    @property
+    def _references(self) -> list[ProgramResult]:
+        """Runs whose steps are those of the program as it is."""
+        return [*self._plain, *filter(None, [self._between])]
+
     def _keep_plain(self, result: ProgramResult) -> bool:
         """Takes it as a run of the program as it is, if its steps were timed."""
         step_ns = run_step_ns(result)
@@ -397,16 +421,16 @@ class Trials:
             each.off_ns = self._plain_ns(each)
             if len(each.on_runs) == 1 and result.steps is not None:
                 each.ready_s, each.first_step = result.first_block_s, result.steps.first
-            if self._plain and result.steps is not None and self._plain[0].steps is not None:
-                each.same = _same(self._plain[0], result, each.candidate.cure.result)
+            if self._references:
+                each.same = _same(self._references[0], result, each.candidate.cure.result)
 
     def _plain_ns(self, each: _Measured) -> list[float]:
         """A step of each run of the program as it is, to compare with those of a cure."""
-        runs = (run_step_ns(run, with_pauses=_is_of_pauses(each)) for run in self._plain)
+        runs = (run_step_ns(run, with_pauses=_is_of_pauses(each)) for run in self._references)
         return [ns for ns in runs if ns is not None]
 
     def _longest_s(self) -> float:
-        return max((result.seconds for result in self._plain), default=0.0)
+        return max((result.seconds for result in self._references), default=0.0)
 
     # --- together
 
@@ -526,7 +550,7 @@ class Trials:
     def _ready(self, each: _Measured) -> str:
         """From when on its steps are as fast, where compiling or tuning takes longer than the
         program's own start does."""
-        plain_s = min((run.first_block_s or 0.0 for run in self._plain), default=0.0)
+        plain_s = min((run.first_block_s or 0.0 for run in self._references), default=0.0)
         if each.ready_s is None or each.gain is None or each.ready_s < plain_s + READY_S:
             return ""
         step = f"from step {each.first_step} on, " if each.first_step else ""
@@ -634,6 +658,17 @@ def _compatible(group: Sequence[_Measured]) -> tuple[str, ...]:
         if not (name.startswith("compile") and any(n.startswith("compile") for n in chosen)):
             chosen.append(name)
     return tuple(chosen)
+
+
+def _without_cures(result: ProgramResult) -> ProgramResult | None:
+    """Of a run with cures that are switched the blocks in which none is on, and its results until
+    the first goes on; None where those are too few to compare."""
+    steps = result.steps
+    if steps is None or steps.first < LEAST_STEPS or result.failure:
+        return None
+    off = [block for block in steps.blocks if not block.on]
+    alone = replace(steps, blocks=off, losses=steps.losses[: steps.first])
+    return result._replace(steps=alone, lines=()) if len(off) >= LOOKS[0] else None
 
 
 def _same(reference: ProgramResult, tried: ProgramResult, result: str, alike: int = 0) -> Sameness:

@@ -181,7 +181,9 @@ def distribution_checks_off():
 @check
 def cupy_pool_kept():
     pool = cupy.get_default_memory_pool()
-    return pool.free_all_blocks(), pool.used_bytes()
+    cupy.cuda.set_allocator(None)
+    cupy.cuda.set_allocator(len)
+    return pool.free_all_blocks(), pool.used_bytes(), cupy.cuda.set_allocator()
 
 
 cupy = types.ModuleType("cupy")
@@ -189,7 +191,9 @@ exec(
     "class Pool:\n"
     "    def free_all_blocks(self): return 'freed'\n"
     "    def used_bytes(self): return 5\n"
-    "get_default_memory_pool = get_default_pinned_memory_pool = Pool\n",
+    "get_default_memory_pool = get_default_pinned_memory_pool = Pool\n"
+    "class cuda:\n"
+    "    set_allocator = set_pinned_memory_allocator = staticmethod(lambda f=None: f or 'none')\n",
     vars(cupy),
 )
 
@@ -340,17 +344,44 @@ def jax_floats_traced():
     return jitted(1, 0.5, 3), jitted(1, rate=2, size=3)
 
 
+@check
+def jax_jit_kept():
+    size = 3
+    same = [jax.jit(lambda x: x + size) for _ in range(2)]
+    others = [jax.jit(lambda x, of=of: x + of) for of in ([1], [1])]
+    assert others[0] is not others[1], "it computes by another object"
+    assert jax.jit(donate_argnums=0)(abs).options == {"donate_argnums": 0}
+    return same[0] is same[1]
+
+
+def jax_option(name, value):
+    jax.config.update(name, value)
+    return getattr(jax.config, name)
+
+
+@check
+def jax_products():
+    return jax_option("jax_default_matmul_precision", "highest")
+
+
+@check
+def jax_checks_off():
+    return jax_option("jax_debug_nans", True), jax_option("jax_disable_jit", True)
+
+
 jax = types.ModuleType("jax")
 exec(
     "class Config:\n"
-    "    jax_enable_x64 = True\n"
+    "    jax_enable_x64 = jax_debug_nans = jax_disable_jit = True\n"
+    "    jax_default_matmul_precision = 'highest'\n"
     "    def update(self, name, value): setattr(self, name, value)\n"
     "config = Config()\n"
     "class Jitted:\n"
     "    lower = None\n"
     "    def __init__(self, options): self.options = options\n"
     "    def __call__(self, *args, **kwargs): return self.options\n"
-    "def jit(function, **options): return Jitted(options)\n",
+    "def jit(function=None, **options):\n"
+    "    return (lambda f: jit(f, **options)) if function is None else Jitted(options)\n",
     vars(jax),
 )
 
@@ -453,6 +484,46 @@ def launch_blocking_off():
 
 
 @check
+def caching_on():
+    return os.environ.get("PYTORCH_NO_CUDA_MEMORY_CACHING")
+
+
+@check
+def memory_history_off():
+    if not RECORDED:
+        torch.cuda.memory._record_memory_history("all", stacks="python")
+    return RECORDED[-1]
+
+
+RECORDED = []
+
+
+def record_memory():
+    memory = torch.cuda.memory
+    memory._record_memory_history = lambda *args, **kwargs: RECORDED.append((args, kwargs))
+
+
+@check
+def tracing_off():
+    return sys.getprofile() is None, sys.gettrace() is None
+
+
+def trace():
+    sys.settrace(lambda *_: None)
+    sys.setprofile(lambda *_: None)
+
+
+def turn_cudnn_off():
+    torch.backends.cudnn.is_available = lambda: True
+    torch.backends.cudnn.enabled = False
+
+
+@check
+def cudnn_on():
+    return torch.backends.cudnn.enabled
+
+
+@check
 def one_thread():
     return torch.get_num_threads()
 
@@ -551,6 +622,10 @@ BEFORE = {
     "one_thread": lambda: torch.set_num_threads(2),
     "all_threads": lambda: torch.set_num_threads(1),
     "launch_blocking_off": lambda: os.environ.update(CUDA_LAUNCH_BLOCKING="1"),
+    "caching_on": lambda: os.environ.update(PYTORCH_NO_CUDA_MEMORY_CACHING="1"),
+    "memory_history_off": record_memory,
+    "tracing_off": trace,
+    "cudnn_on": turn_cudnn_off,
     "cudnn_benchmark_off": lambda: setattr(torch.backends.cudnn, "benchmark", True),
     # Importing torch._dynamo turns them off.
     "distribution_checks_off": lambda: (
