@@ -211,14 +211,33 @@ UPDATES = 16
 epoch."""
 
 
-def _holds_alike(loop: Site, inner: Site, moments: dict[Site, Int64s]) -> bool:
-    """Whether the turns of a loop hold as many marks of something else each, and several."""
+FILLED = 0.9
+"""Part of a loop's turn that the turns of a loop inside have, from which these are the steps: the
+batches of an epoch, and not the updates after a rollout."""
+
+
+def _held(loop: Site, inner: Site, moments: dict[Site, Int64s], least: int) -> int:
+    """How many marks of something else the turns of a loop hold, where each has as many; 0 where
+    not, and of fewer turns."""
     counts = np.diff(np.searchsorted(moments[inner], moments[loop]))
-    is_token = inner.source == "token"
-    if len(counts) < (LOOP_TURNS if is_token else SETTLED_MARKS) - 1:
-        return False
+    if len(counts) < least:
+        return 0
     usual = int(np.median(counts))
-    return usual > 1 and (is_token or usual <= UPDATES) and bool((counts == usual).mean() >= 0.9)
+    return usual if (counts == usual).mean() >= 0.9 else 0
+
+
+def _fills(inner: Site, loop: Site, moments: dict[Site, Int64s]) -> bool:
+    """Whether the turns of a loop inside another one are nearly all that this one does."""
+    its, turns = moments[inner], moments[loop]
+    rows = np.searchsorted(its, turns)
+    counts = np.diff(rows)
+    several = counts > 1
+    if inner == loop or not several.any():
+        return False
+    first, last = rows[:-1][several], rows[1:][several] - 1
+    # A turn's mark is its end: the first one of each begins before.
+    held = (its[last] - its[first]) * counts[several] / (counts[several] - 1)
+    return bool(np.median(held / np.diff(turns)[several]) >= FILLED)
 
 
 def _is_as_good(chosen: Site, other: Site, moments: dict[Site, Int64s]) -> bool:
@@ -428,10 +447,27 @@ class ProgramSteps:
         if not best:
             return None
         if (loop := best.get("loop")) is not None:
-            for source in ("optimizer", "accelerate", "token"):
-                inner = best.get(source)
-                if inner is not None and _holds_alike(loop, inner, moments):
+            for source in ("optimizer", "accelerate", "token", "jax"):
+                if (inner := best.get(source)) is None:
+                    continue
+                if source == "token":
+                    if _held(loop, inner, moments, LOOP_TURNS - 1) > 1:
+                        del best[source]
+                    continue
+                turns = {
+                    site: its
+                    for site, its in moments.items()
+                    if site.source == "loop" and _held(site, inner, moments, LOOP_TURNS) == 1
+                }
+                depths = {site: self._sites[site].depth for site in turns}
+                turn = _of_loops(turns, depths, self.chosen)
+                several = _held(loop, inner, moments, SETTLED_MARKS - 1)
+                if turn is not None and (several <= 1 or _fills(turn, loop, moments)):
+                    return turn
+                if 1 < several <= UPDATES:
                     del best[source]
+                elif several > UPDATES and source == "jax":
+                    del best["loop"]
         rank = min(_RANKS[source] for source in best)
         first = {source: site for source, site in best.items() if _RANKS[source] == rank}
         if "tqdm" in first and len(first) > 1:

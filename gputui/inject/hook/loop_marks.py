@@ -31,8 +31,9 @@ FAST_NS, OUTERMOST_FAST_NS = 250_000, 100_000
 FAST_LOOKS = 64
 """Looks at an outermost loop that is fast: of a loop of graphs that take 10 ms each, a thousand
 launches were made within 10 ms, as many as the driver queues."""
-SETTLED_TURNS = 64
-"""Turns of an outermost loop after which what turns inside of it is marked no more."""
+SETTLED_TURNS, SLOW_NS = 64, 5_000_000
+"""Turns of an outermost loop after which what turns inside of it is marked no more, but turns that
+take so long: the batches of an epoch."""
 
 _LIBRARIES = re.compile(
     r"/(site|dist)-packages/|/lib/python3[.\d]*/|^<|"
@@ -205,7 +206,7 @@ class _Loops:
             return turn_ns >= OUTERMOST_FAST_NS or loop.looks < FAST_LOOKS
         if loop.depth > DEEPEST or turn_ns < FAST_NS:
             return loop.turns == 0
-        return outermost is None or outermost.turns < SETTLED_TURNS
+        return outermost is None or outermost.turns < SETTLED_TURNS or turn_ns >= SLOW_NS
 
     def _site_of(self, loop: _Loop) -> Any:
         line = _line_of(loop.code, loop.begin, loop.end)

@@ -92,6 +92,10 @@ class TimeTree:
     paused: dict[Leaf, int] = field(default_factory=dict)
     """Time in the pauses of the loop, by leaf: in no share, but where `with_pauses`."""
     with_pauses: bool = False
+    turns: int = 0
+    """Turns of the program's own loop, warm-up, evaluation and pauses too, and `turns_ns` their
+    time; 0 where the steps are none."""
+    turns_ns: int = 0
     blocks: tuple[tuple[StepBlock, ...], ...] = ()
     """The steps of the main loop in order, of each device."""
     moves: tuple[Moved, ...] = ()
@@ -197,6 +201,12 @@ class TimeTree:
         count = self.steps + self.pauses
         return whole_ns / (count * self.of_processes) if count else 0.0
 
+    @property
+    def turn_mean_ns(self) -> float:
+        """Mean length of all turns of the program's own loop, as it would be by its own clock; 0
+        where the steps are none."""
+        return self.turns_ns / (self.turns * self.of_processes) if self.turns else 0.0
+
     def share(self, ns: float) -> float:
         """Of the wall time, 0 to 1."""
         return ns / self.wall_ns if self.wall_ns else 0.0
@@ -251,6 +261,8 @@ def tree_of(run: Run, trees: Mapping[Place, TimeTree], gpu: int | None = None) -
         beside_ns=dict(beside),
         pauses=sum(tree.pauses for tree in trees.values()),
         paused=dict(paused),
+        turns=sum(tree.turns for tree in trees.values()),
+        turns_ns=sum(tree.turns_ns for tree in trees.values()),
         blocks=tuple(blocks for tree in trees.values() for blocks in tree.blocks),
         moves=tuple(moved for tree in trees.values() for moved in tree.moves),
         program_steps=steps_of_program(run, steps_by_place),
@@ -444,6 +456,18 @@ def _device(
             if sums.step_ns is not None:
                 lengths.append(sums.step_ns)
             newest = sums.newest
+    turns = turns_ns = 0
+    if main is not None and run.loops[process, device, Scope.STEADY, main].source == "loop":
+        turns = sum(
+            sums.steps
+            for sums in run.loops.values()
+            if (sums.process, sums.device, sums.loop) == (process, device, main)
+        )
+        turns_ns = sum(
+            sum(leaves.values())
+            for (loop, scope), leaves in times.items()
+            if loop == main and scope in TURNS
+        )
     step_ns = Accumulator.merged(lengths)
     if not slow_steps:
         # The capture measures a step by those around it: a loop that slows down as a whole has no
@@ -465,6 +489,8 @@ def _device(
         beside_ns=dict(beside),
         pauses=pauses,
         paused=dict(paused),
+        turns=turns,
+        turns_ns=turns_ns,
         blocks=tuple(blocks),
         is_marked=main is not None and is_marked(run.loops[process, device, Scope.STEADY, main]),
     )
@@ -541,6 +567,9 @@ def in_words(tree: TimeTree, leaves: Iterable[Leaf]) -> tuple[str, str]:
         return "the time", f": {longer}"
     return _of_steps(tree), _time(tree, ns)
 
+
+TURNS = (Scope.WARMUP, Scope.STEADY, Scope.PAUSE, Scope.EVALUATION)
+"""What turns of a loop are said to be."""
 
 LITTLE = 0.01
 """Share of the steps without their pauses from which it is worth saying."""

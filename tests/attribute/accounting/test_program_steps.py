@@ -350,6 +350,46 @@ def test_several_updates_are_a_step_and_many_are_an_epoch(updates, turns, expect
     assert abs(mean_ns - each_ns) < 0.02 * each_ns
 
 
+@pytest.mark.parametrize(
+    ("inside", "rest_ms", "expected_ms"),
+    [("optimizer", 1, 8), ("optimizer", 64, 128), ("jax", 1, 8)],
+)
+def test_the_batches_of_an_epoch_are_its_steps_and_the_updates_after_a_rollout_are_none(
+    inside, rest_ms, expected_ms
+):
+    program, steps = Program(), []
+    source = STEP_SOURCES.index(inside) + 1
+    for n in range(240):
+        at = (n * 8 + n // 8 * rest_ms) * MS
+        records = [_mark(program, n + 1, at + 1_000, source, "Adam"),
+                   *_launches(program, at + 2_000, 80),
+                   _turn(program, n + 1, at + 8 * MS - 2_000, "run.py:8", 1)]  # fmt: skip
+        if n % 8 == 7:
+            end = at + (8 + rest_ms) * MS - 1_000
+            records += _launches(program, at + 8 * MS, 40, name="rollout")
+            records.append(_turn(program, n // 8 + 1, end, "run.py:7", 0))
+        steps.append(records)
+    run = _run(program, steps)
+    source, mean_ns, _ = _mean_ns(run)
+    assert source == "loop"
+    assert abs(mean_ns - expected_ms * MS) < 0.05 * expected_ms * MS
+
+
+def test_of_a_warm_up_and_the_loop_after_it_the_updates_of_the_loop_are_the_steps():
+    """One optimizer makes all of them."""
+    program, steps = Program(), []
+    for n in range(80):
+        at = n * 20 * MS
+        site = "run.py:7" if n < 16 else "run.py:30"
+        ordinal = n + 1 if n < 16 else n - 15
+        steps.append([*_launches(program, at, 90), _mark(program, n + 1, at + 18 * MS),
+                      _turn(program, ordinal, at + 19 * MS, site, 0)])  # fmt: skip
+    source, mean_ns, count = _mean_ns(_run(program, steps, 8))
+    assert source == "loop"
+    assert count in range(60, 65)
+    assert abs(mean_ns - 20 * MS) < 0.02 * 20 * MS
+
+
 def test_a_loop_over_epochs_is_no_step_and_one_over_texts_of_any_length_is_none():
     for texts in (False, True):
         program = Program()
