@@ -102,25 +102,27 @@ class _Diary:
             }
         self.rows.append(row)
 
-    def allocate(self, count: int) -> Tensor:
-        """`count` bytes that are really allocated: the host gives memory only once it is
-        written. A step of the workload.
+    def allocate(self, count: int, pieces: int) -> list[Tensor | None]:
+        """Pieces of `count` bytes that are really allocated: the host gives memory only once it is
+        written. Each is a step of the workload, which goes on until the next one begins.
         """
+        made: list[Tensor | None] = []
         started_ns = time.perf_counter_ns()
-        with STEP:
-            made = torch.ones(count, dtype=torch.uint8, device=self.place.device)
-            synchronize(self.place.device)
-        self.run.count_steps(1, (time.perf_counter_ns() - started_ns) / 1e6)
+        for _ in range(pieces):
+            with STEP:
+                made.append(torch.ones(count, dtype=torch.uint8, device=self.place.device))
+                synchronize(self.place.device)
+        self.run.count_steps(pieces, (time.perf_counter_ns() - started_ns) / pieces / 1e6)
         return made
 
 
 def _lifecycle(diary: _Diary, block: int, blocks: int) -> None:
     diary.write("start")
-    held = [diary.allocate(block) for _ in range(blocks)]
+    held = diary.allocate(block, blocks)
     diary.write(f"allocate {blocks} blocks")
     del held[: blocks // 2]
     diary.write(f"free {blocks // 2} of them")
-    held += [diary.allocate(block) for _ in range(blocks // 2)]
+    held += diary.allocate(block, blocks // 2)
     diary.write("allocate as many again")
     held.clear()
     diary.write("free all")
@@ -133,7 +135,7 @@ def _fragment(diary: _Diary, block: int, blocks: int) -> int | None:
     # Small tensors share a segment of 20 MiB (PyTorch, CUDACachingAllocator: kLargeBuffer), and a
     # segment is returned to the driver only as a whole.
     piece = min(4 * _MIB, block)
-    held: list[Tensor | None] = [diary.allocate(piece) for _ in range(4 * blocks)]
+    held = diary.allocate(piece, 4 * blocks)
     diary.write(f"allocate {4 * blocks} pieces of {piece // _MIB} MiB")
     for number in range(0, len(held), 2):
         held[number] = None
@@ -142,7 +144,7 @@ def _fragment(diary: _Diary, block: int, blocks: int) -> int | None:
         torch.cuda.empty_cache()
     diary.write("empty the cache: the holes stay")
     fragmented = diary.rows[-1].get("inactive_split_bytes")
-    large = diary.allocate(2 * piece * blocks)
+    large = diary.allocate(2 * piece * blocks, 1)
     diary.write("allocate as much as the holes hold together")
     del large
     held.clear()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -11,6 +11,7 @@ import numpy as np
 from gputui.attribute import (
     LATEST_NS,
     NEVER,
+    Bools,
     Busy,
     Holes,
     Int64s,
@@ -27,6 +28,7 @@ from gputui.attribute.accounting.program_steps import ProgramSteps
 from gputui.attribute.accounting.thread_readings import LineHit, LineReading
 from gputui.attribute.accounting.tracker import FIRST_TRY, WINDOW, LaunchOrder, StepTracker
 from gputui.attribute.collection import Collection, DeltaParts
+from gputui.attribute.instances import SETTLED_FLUSHES, Finalised
 from gputui.attribute.local_collectives import LocalCollectives
 from gputui.attribute.range_stacks import RangeStacks
 from gputui.attribute.streams import STREAM
@@ -103,11 +105,13 @@ class Accounting:
         """The intervals in which nothing is known of the devices."""
         self.collectives = LocalCollectives()
         self._busy: dict[int, Busy] = {}
-        self._early = (_NONE, _NONE, _NONE)
-        """Steps whose launches have not arrived yet: when their ranges began and ended, and which
-        these are."""
+        self._early = (_NONE, _NONE, _NONE, _NONE)
+        """Steps whose launches have not arrived yet: when their ranges began and ended, which these
+        are, and when all was over that they launched."""
+        self._complete_ns = deque([0], 1 + SETTLED_FLUSHES)
+        """Before which all that had ended had come, at the newest flushes."""
         self._unended = (_NONE, _NONE, _NONE)
-        """The newest declared step, likewise."""
+        """The newest declared step: when its range began and ended, and which it is."""
         self._launched = [(_NONE, _NONE)]
         """When operations were called and ended, where the steps are declared."""
         # By the number of a call's name.
@@ -212,15 +216,26 @@ class Accounting:
             for device in self.devices.values():
                 device.mark(moments, renewed=False)
 
-    def _arrived(self, *ranges: Int64s, ended: bool) -> tuple[Int64s, ...]:
+    def _arrived(
+        self, finalised: Finalised, is_step: Bools, until_ns: int | None
+    ) -> tuple[Int64s, ...]:
         """Of the ranges of steps (starts, ends, nodes), those whose launches have arrived, in
         order; others wait. Where operations are long, hundreds of launches come with the last of
-        them."""
-        starts, ends, nodes = (
-            np.concatenate(parts) for parts in zip(self._early, ranges, strict=True)
+        them. Of two steps the later may be complete first, as long as not all has settled that
+        ended before it: what lay between two rows of a benchmark was in a step then."""
+        over_ns = np.maximum(finalised.ends_ns, finalised.last_ns)
+        new = (finalised.starts_ns, finalised.ends_ns, finalised.nodes, over_ns)
+        starts, ends, nodes, over_ns = (
+            np.concatenate((early, column[is_step]))
+            for early, column in zip(self._early, new, strict=True)
         )
-        here = np.full(len(starts), True) if ended else starts <= self._launches.newest_ns
-        self._early = (starts[~here], ends[~here], nodes[~here])
+        if until_ns is None:
+            here = np.full(len(starts), True)
+        else:
+            if until_ns != self._complete_ns[-1]:
+                self._complete_ns.append(until_ns)
+            here = (starts <= self._launches.newest_ns) & (over_ns <= self._complete_ns[0])
+        self._early = (starts[~here], ends[~here], nodes[~here], over_ns[~here])
         order = np.argsort(starts[here], kind="stable")
         return starts[here][order], ends[here][order], nodes[here][order]
 
@@ -310,12 +325,7 @@ class Accounting:
         if steps_named:
             is_step = nodes.step_rank[finalised.nodes] == nodes.likeliest_step
             ended = collection.until_ns is None
-            ranges = self._arrived(
-                finalised.starts_ns[is_step],
-                finalised.ends_ns[is_step],
-                finalised.nodes[is_step],
-                ended=ended,
-            )
+            ranges = self._arrived(finalised, is_step, collection.until_ns)
             if self._declares_step:
                 for device in self.devices.values():
                     device.trust_steps()
