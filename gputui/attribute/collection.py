@@ -224,10 +224,12 @@ class Collection:
     """One collection of one process: everything since the collection before.
 
     `until_ns` is the moment before which everything that had ended has arrived; None at the end of
-    the process, when everything has. From `known_until_ns` on it is not known which ranges launched
-    what; None while it is. `ring` is what was added to the ring's counters, `unread` the records
-    left in it, `unplaced` the range records that found no place in the tree so far. `due` says
-    whether sums that only tables show are wanted: where nobody looks before the end, at the end.
+    the process, when everything has. Of the ranges that were over before `settled_ns`, with what
+    they launched, each is in `finalised` or was before. From `known_until_ns` on it is not known
+    which ranges launched what; None while it is. `ring` is what was added to the ring's counters,
+    `unread` the records left in it, `unplaced` the range records that found no place in the tree so
+    far. `due` says whether sums that only tables show are wanted: where nobody looks before the
+    end, at the end.
     """
 
     process: int
@@ -235,6 +237,7 @@ class Collection:
     now_ns: int
     ended: bool
     until_ns: int | None
+    settled_ns: int | None
     finalised: Finalised
     launched: LaunchedOperations
     known_until_ns: int | None

@@ -6,7 +6,7 @@ ring, `imports` from a file. Here are also the parts that only it needs.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable
 from typing import Literal
 
@@ -47,7 +47,7 @@ from gputui.attribute.definitions import (
 )
 from gputui.attribute.distributions import DELTA_VALUES
 from gputui.attribute.graph_nodes import GraphNodes
-from gputui.attribute.instances import Finalised, RangeInstances
+from gputui.attribute.instances import SETTLED_FLUSHES, Finalised, RangeInstances
 from gputui.attribute.operations import GpuOperations
 from gputui.attribute.range_deltas import KernelsOfRanges, RangeDeltas
 from gputui.attribute.range_stacks import Nodes
@@ -413,6 +413,9 @@ class TracedProcess:
         self._sees_gpu = False
         self._open: tuple[OpenRange, ...] = ()
         self._flushed_ns = 0
+        self._settling = deque[tuple[int, int]]()
+        """The newest flushes that were read, by their number: before when all that had ended had
+        come."""
         self._step_string = 0
 
     @property
@@ -473,6 +476,7 @@ class TracedProcess:
         if flushes:
             asked_ns = int(times_ns(batch.flushes["start"].max(keepdims=True))[0])
             self._flushed_ns = max(self._flushed_ns, asked_ns)
+            self._settling.append((self._instances.flushes, self._flushed_ns))
         for moments in (batch.ranges, batch.start_ends, batch.marks):
             if len(moments):
                 newest_ns = int(times_ns(moments["start"].max(keepdims=True))[0])
@@ -481,6 +485,16 @@ class TracedProcess:
     def complete_until_ns(self, now_ns: int, ended: bool) -> int | None:
         """Before which everything that had ended has come; None where all has."""
         return None if ended else self._flushed_ns or now_ns
+
+    def _settled_ns(self, until_ns: int | None) -> int | None:
+        """What was over before this waits for no flush any more; None where nothing does."""
+        if not self._settling:
+            return until_ns
+        settled = self._instances.flushes - SETTLED_FLUSHES
+        while len(self._settling) > 1 and self._settling[1][0] <= settled:
+            self._settling.popleft()
+        flushes, complete_ns = self._settling[0]
+        return complete_ns if flushes <= settled else 0
 
     def collect(
         self,
@@ -558,6 +572,7 @@ class TracedProcess:
             now_ns=now_ns,
             ended=ended,
             until_ns=until_ns,
+            settled_ns=None if ended else self._settled_ns(until_ns),
             finalised=finalised,
             launched=self.operations.take_launched(),
             known_until_ns=wrong_since_ns,

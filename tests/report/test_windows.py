@@ -125,8 +125,8 @@ def seen(of: Program) -> tuple[Run, Windows, Session]:
     parts = watched.collect_parts(
         Collection(
             process=1, nodes=nodes, now_ns=int(ends.max()), ended=True, until_ns=None,
-            finalised=finalised, launched=launched, known_until_ns=None, ring=NO_RING, unread=0,
-            unplaced=0,
+            settled_ns=None, finalised=finalised, launched=launched, known_until_ns=None,
+            ring=NO_RING, unread=0, unplaced=0,
         )
     )  # fmt: skip
     times = dict(grouped(which, ends - starts))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict, deque
+from collections import defaultdict
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -28,7 +28,7 @@ from gputui.attribute.accounting.program_steps import ProgramSteps
 from gputui.attribute.accounting.thread_readings import LineHit, LineReading
 from gputui.attribute.accounting.tracker import FIRST_TRY, WINDOW, LaunchOrder, StepTracker
 from gputui.attribute.collection import Collection, DeltaParts
-from gputui.attribute.instances import SETTLED_FLUSHES, Finalised
+from gputui.attribute.instances import Finalised
 from gputui.attribute.local_collectives import LocalCollectives
 from gputui.attribute.range_stacks import RangeStacks
 from gputui.attribute.streams import STREAM
@@ -108,8 +108,6 @@ class Accounting:
         self._early = (_NONE, _NONE, _NONE, _NONE)
         """Steps whose launches have not arrived yet: when their ranges began and ended, which these
         are, and when all was over that they launched."""
-        self._complete_ns = deque([0], 1 + SETTLED_FLUSHES)
-        """Before which all that had ended had come, at the newest flushes."""
         self._unended = (_NONE, _NONE, _NONE)
         """The newest declared step: when its range began and ended, and which it is."""
         self._launched = [(_NONE, _NONE)]
@@ -217,7 +215,7 @@ class Accounting:
                 device.mark(moments, renewed=False)
 
     def _arrived(
-        self, finalised: Finalised, is_step: Bools, until_ns: int | None
+        self, finalised: Finalised, is_step: Bools, settled_ns: int | None
     ) -> tuple[Int64s, ...]:
         """Of the ranges of steps (starts, ends, nodes), those whose launches have arrived, in
         order; others wait. Where operations are long, hundreds of launches come with the last of
@@ -229,12 +227,9 @@ class Accounting:
             np.concatenate((early, column[is_step]))
             for early, column in zip(self._early, new, strict=True)
         )
-        if until_ns is None:
-            here = np.full(len(starts), True)
-        else:
-            if until_ns != self._complete_ns[-1]:
-                self._complete_ns.append(until_ns)
-            here = (starts <= self._launches.newest_ns) & (over_ns <= self._complete_ns[0])
+        here = np.full(len(starts), True)
+        if settled_ns is not None:
+            here = (starts <= self._launches.newest_ns) & (over_ns <= settled_ns)
         self._early = (starts[~here], ends[~here], nodes[~here], over_ns[~here])
         order = np.argsort(starts[here], kind="stable")
         return starts[here][order], ends[here][order], nodes[here][order]
@@ -325,7 +320,7 @@ class Accounting:
         if steps_named:
             is_step = nodes.step_rank[finalised.nodes] == nodes.likeliest_step
             ended = collection.until_ns is None
-            ranges = self._arrived(finalised, is_step, collection.until_ns)
+            ranges = self._arrived(finalised, is_step, collection.settled_ns)
             if self._declares_step:
                 for device in self.devices.values():
                     device.trust_steps()
