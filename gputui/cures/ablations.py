@@ -251,6 +251,14 @@ class NoTensorboard(_NoTracker):
         return replaced((writer, "FileWriter", _FileWriter))
 
 
+class NoTensorboardX(NoTensorboard):
+    """Nothing is written for TensorBoard by tensorboardX."""
+
+    name = "no_tensorboardx"
+    title = "nothing is written for TensorBoard by tensorboardX, in every trial"
+    library = "tensorboardX.writer"
+
+
 class NoWandb(_NoTracker):
     """Nothing goes to W&B, also where the program asks for it by init(mode="online"), which counts
     for more than WANDB_MODE."""
@@ -294,8 +302,8 @@ class NoMlflow(_NoTracker):
 class _FileWriter:
     """Stands in for what SummaryWriter writes its events with."""
 
-    def __init__(self, log_dir: Any, *_args: Any, **_kwargs: Any) -> None:
-        self._log_dir = str(log_dir)
+    def __init__(self, log_dir: Any = "", *_args: Any, **kwargs: Any) -> None:
+        self._log_dir = str(kwargs.get("logdir", log_dir))
 
     def get_logdir(self) -> str:
         return self._log_dir

@@ -63,6 +63,8 @@ class Trial(msgspec.Struct, frozen=True, kw_only=True):
     change: str = ""
     """What to write into the source."""
     why: str = ""
+    last_lines: tuple[str, ...] = ()
+    """What the program printed last where it failed with it."""
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
@@ -203,9 +205,19 @@ def _after(outcome: Outcome, claimed: Sequence[Trial]) -> list[str]:
             )
     elif outcome.trials:
         is_measured = any(trial.verdict != "not tried" for trial in outcome.trials)
+        bound = max(
+            (trial for trial in outcome.trials if trial.verdict == "bound"),
+            key=lambda trial: trial.gain or 0.0,
+            default=None,
+        )
         lines = ["", "No gain is proven." if is_measured else "No cure was measured."]
         if not is_measured:
             pass
+        elif bound is not None:
+            lines[-1] = (
+                f"No cure from outside gains. What costs most is proven: without it ({bound.cure}) "
+                f"a step is {_times(bound.gain or 0)}× faster; {bound.change}."
+            )
         elif any(
             trial.verdict == "unclear" and (trial.gain or 0.0) > 1.05 for trial in outcome.trials
         ):

@@ -218,7 +218,7 @@ TRACKERS_OFF = {
 }
 """What keeps a trial from being reported and uploaded as if it were a real run."""
 
-NO_TRACKERS = "no_tensorboard,no_wandb,no_mlflow"
+NO_TRACKERS = "no_tensorboard,no_tensorboardx,no_wandb,no_mlflow"
 """Cures that are on in every run, for what no variable says."""
 
 

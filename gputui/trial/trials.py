@@ -102,6 +102,7 @@ class _Measured:
     way: Way = ""
     why: str = ""
     failed: bool = False
+    last_lines: tuple[str, ...] = ()
     note: str = ""
     ready_s: float | None = None
     first_step: int = 0
@@ -313,7 +314,7 @@ class Trials:
         last = result.steps.switched if result.steps is not None else ""
         for each in group:
             if each.candidate.name == last:
-                each.why, each.failed = why, True
+                each.why, each.failed, each.last_lines = why, True, result.last_lines
                 return
         self._remarks.append(why)
 
@@ -413,6 +414,7 @@ class Trials:
             each.why = f"the program does not import {library}" if library else "it had no effect"
         elif result.failure:
             each.why, each.failed = f"the program fails with it: {_last(result)}", True
+            each.last_lines = result.last_lines
         elif step_ns is None:
             each.why = result.ended_by or "no steps of it were seen"
         else:
@@ -541,6 +543,7 @@ class Trials:
             same=each.same.text if each.same.kind != "unknown" else "",
             ready_s=each.ready_s,
             change=candidate.cure.change,
+            last_lines=tuple(sanitize(line, 300) for line in each.last_lines),
             why=sanitize("; ".join(filter(None, (each.why or each.note, self._ready(each)))), 300),
             forecast_low=forecast.low if forecast is not None else None,
             forecast_high=forecast.high if forecast is not None else None,

@@ -115,6 +115,14 @@ def test_the_answer_is_short(count: int, width: int | None) -> None:
     check("try", json.loads(encode(made)))
 
 
+def test_a_proven_bound_without_a_gain_is_what_the_answer_ends_with() -> None:
+    bounds = trial(5, "bound"), trial(2, "bound"), trial(9, "unclear")
+    assert answer_lines(outcome(*bounds), None)[-3].startswith(
+        "No cure from outside gains. What costs most is proven: without it (cure5) a step is 6.00×"
+    )
+    assert "No cure from" not in "".join(answer_lines(outcome(*bounds, trial(1)), None))
+
+
 def test_it_is_kept_private_and_forecasts_are_counted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

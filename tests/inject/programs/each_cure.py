@@ -214,6 +214,7 @@ def no_tensorboard():
     return there
 
 
+CHECKS["no_tensorboardx"] = no_tensorboard
 tensorboard = types.ModuleType("torch.utils.tensorboard.writer")
 exec(
     "class FileWriter:\n"
@@ -644,6 +645,7 @@ LIBRARIES = {
     "torch.utils.checkpoint": torch.utils.checkpoint,
     "transformers.modeling_utils": transformers,
     "torch.utils.tensorboard.writer": tensorboard,
+    "tensorboardX.writer": tensorboard,
     "transformers.generation.utils": generation,
     "jax": jax,
     "cupy": cupy,
