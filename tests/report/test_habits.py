@@ -38,6 +38,7 @@ from gputui.report.explain.habits import (
 from gputui.report.explain.trends import KEEP_CACHE
 from gputui.report.explain.verdict import Verdict
 from tests.events_for_tests import at, times
+from tests.report import gains
 from tests.report.test_faults import fault
 from tests.report.test_verdict import STEP_NS, STEPS, a_run, delta
 
@@ -364,6 +365,19 @@ def test_recorded_programs_name_the_lines_that_copy_read_and_collect(
     assert outcome is not None
     assert outcome.findings[0].cause == cause
     assert outcome.findings[0].evidence[0] == evidence
+
+
+def test_a_function_that_the_compiler_gave_up_is_named_as_the_program_says() -> None:
+    """A VAE on an H200 that counts its calls in an attribute."""
+    outcome = conclusion(gains.analysis_of("cell_counts_vae"))
+    assert outcome is not None
+    [first, *_] = outcome.findings
+    assert first.cause == "compiler_gave_up"
+    assert "gave up forward at cell_counts_vae.py:57 after 8 compilations" in first.sentence
+    assert first.evidence == ("Its last reason: self.seen == 7",)
+    [gain] = first.gains
+    assert gain.low < 1.36 < gain.high
+    assert finding_of(gains.analysis_of("event_memory_triton"), first.cause) is None
 
 
 @pytest.mark.parametrize(

@@ -500,8 +500,58 @@ def unused_gradients(analysis: Analysis) -> Iterator[Finding]:
     )
 
 
+# A function that torch.compile gave up.
+
+_GAVE_UP = re.compile(r"torch\._dynamo hit config\.\w+ \((\d{1,6})\)")
+_FUNCTION = re.compile(r"function: '([\w.<>]{1,80})' \((?:[^()\n]*/)?([\w.-]{1,80}):(\d{1,7})\)")
+_REASON = re.compile(r"last reason: \d+/\d+: ([ -~]{1,80}?)(?:\s{2,}|\s*#|$)")
+
+OF_CHAINS = (0.5, 0.75)
+"""Part of the time in chains of elementwise kernels that goes at least and at most, as their own
+finding has it."""
+
+AS_TENSOR = (
+    "what changes from call to call as a tensor, or before the compiled function; mark_dynamic() "
+    "for sizes; torch._dynamo.config.allow_unspec_int_on_nn_module=True for numbers of a module"
+)
+
+
+def compiler_gave_up(analysis: Analysis) -> Iterator[Finding]:
+    """A function that torch.compile runs uncompiled since it was compiled too often, as it says."""
+    tree = analysis.tree
+    lines = [line.text for line in analysis.run.log if "torch/_dynamo/" in line.text]
+    first = next((n for n, text in enumerate(lines) if _GAVE_UP.search(text)), None)
+    if tree is None or first is None:
+        return
+    times, function, reason = (
+        next(filter(None, map(pattern.search, lines[first : first + 4])), None)
+        for pattern in (_GAVE_UP, _FUNCTION, _REASON)
+    )
+    name = f"{function[1]} at {function[2]}:{function[3]}" if function else "a function"
+    chains = tree.share(tree.leaves.get(Leaf.ELEMENTWISE_CHAIN, 0))
+    launches = tree.share(tree.leaves.get(Leaf.LAUNCH, 0))
+    yield Finding(
+        cause="compiler_gave_up",
+        view="kernels",
+        word="the compiler gave up",
+        sentence=f"torch.compile gave up {name} after {times[1] if times else 0} compilations: it "
+        "has run uncompiled since.",
+        advice=AS_TENSOR,
+        value=float(times[1]) if times else 0.0,
+        threshold=1.0,
+        source="torch._dynamo's warning in the program's output",
+        recoverable=OF_CHAINS[1] * chains + launches,
+        gains=gain_of(OF_CHAINS[0] * chains, OF_CHAINS[1] * chains + launches),
+        evidence=(f"Its last reason: {reason[1]}",) if reason else (),
+        place=f"{function[2]}:{function[3]}" if function else "",
+        leads=True,
+        explains=(LEAVES[Leaf.LAUNCH].key, LEAVES[Leaf.ELEMENTWISE_CHAIN].key),
+    )
+
+
 RULES = (
     RunRule(15, unused_gradients),
+    RunRule(15, compiler_gave_up),
     RunRule(16, serial_scatter),
     RunRule(16, deterministic),
     RunRule(16, garbage),

@@ -283,6 +283,11 @@ NEARER = 0.4
 """Least part of the way to usual kernels' use of the GPU that a better form goes: 0.76 for sums
 into 16 bins as a product with one-hot rows (an H100)."""
 
+ONE_KERNEL = 0.4
+"""Part of the kernels' time that the longest has, from which a better form of it is one change:
+0.65 and more in four programs with such a fault; 0.14 to 0.4 where many were slow and something
+else was the fault."""
+
 _OTHERWISE = (
     "find what launches the longest, and a form of it that uses tensor cores (bf16, matrix "
     "products) or reads and writes memory in order: torch.compile, a fused kernel"
@@ -308,10 +313,9 @@ def slow_kernels(analysis: Analysis) -> Iterator[Finding]:
     whole_ns = sum(ns for _, ns in sums.values())
     names = {n: analysis.kernel_names[n].name for n in sums if n in analysis.kernel_names}
     longest = names[max(names, key=lambda number: sums[number][1])] if names else ""
-    shares = (
-        (name, kernels * ns / whole_ns)
-        for name, _, ns in by_name((short_name(names[n]), *sums[n]) for n in names)
-    )
+    by_names = by_name((short_name(names[n]), *sums[n]) for n in names)
+    shares = [(name, kernels * ns / whole_ns) for name, _, ns in by_names]
+    in_one = max((share for _, share in shares), default=0.0) / kernels
     listed = ", ".join(f"{name} {100 * share:.0f} %" for name, share in shares if share >= TOLD)
     scope, _ = in_words(tree, ())
     yield Finding(
@@ -332,7 +336,7 @@ def slow_kernels(analysis: Analysis) -> Iterator[Finding]:
         ),
         share_percent=100 * kernels,
         step_ns=tree.a_step(kernels * tree.wall_ns),
-        recoverable=gain,
+        recoverable=gain * min(1.0, in_one / ONE_KERNEL),
         # No faster than kernels are that use the GPU as usual; how near depends on the program.
         gains=gain_of(NEARER * gain, gain),
         evidence=(f"The longest: {listed}",) if listed else (),
