@@ -124,7 +124,7 @@ class RichReport:
         number: int | None = None,
     ) -> None:
         self._rows["NVTX_EVENTS"].append(
-            (start, end, 59, None, None, None, text, task, task, text_id, domain, None, number,
+            (start, end, 59, None, None, None, text, task, None, text_id, domain, None, number,
              None, None, None, None)
         )  # fmt: skip
 
@@ -227,8 +227,13 @@ def make(folder: Path, report: Path | None) -> None:
             write_chrome(path, steps)
 
 
-SIX_SUMS = ("cuda_gpu_kern_sum", "cuda_api_sum", "cuda_gpu_mem_time_sum",
-            "cuda_gpu_mem_size_sum", "nvtx_sum", "nvtx_gpu_proj_sum")  # fmt: skip
+SIX_SUMS = {
+    "six sums": ("cuda_gpu_kern_sum", "cuda_api_sum", "cuda_gpu_mem_time_sum",
+                 "cuda_gpu_mem_size_sum", "nvtx_sum", "nvtx_gpu_proj_sum"),
+    "six of launches": ("cuda_gpu_kern_sum", "cuda_api_sum", "cuda_kern_exec_sum",
+                        "nvtx_pushpop_sum", "nvtx_gpu_proj_sum", "nvtx_kern_sum"),
+}  # fmt: skip
+"""What is asked first, and what says which range or call a kernel belongs to."""
 
 HTA = """
 import sys, tempfile
@@ -261,7 +266,8 @@ def commands_of(path: Path, other: str | None, nsys: str | None, hta: str | None
         commands["nsys, a table"] = [[*stats, "cuda_gpu_kern_sum", str(path)]]
         commands |= {f"{name}, every table": [[*summary, "--format", "csv"]]
                      for name, summary in summaries.items()}  # fmt: skip
-        commands["nsys, six sums"] = [[*stats, name, str(path)] for name in SIX_SUMS]
+        for what, sums in SIX_SUMS.items():
+            commands[f"nsys, {what}"] = [[*stats, name, str(path)] for name in sums]
     return commands
 
 
@@ -288,8 +294,8 @@ def measure(commands: list[list[str]]) -> tuple[float, float]:
 
 def _compared_with(name: str) -> str:
     """Which of this gputui's commands does the same."""
-    kinds = {"a table": "gputui, a table", "every table": "gputui, every table",
-             "six sums": "gputui, every table"}  # fmt: skip
+    kinds = {"a table": "gputui, a table", "every table": "gputui, every table"}
+    kinds |= dict.fromkeys(SIX_SUMS, "gputui, every table")
     return kinds.get(name.partition(", ")[2], "gputui")
 
 
