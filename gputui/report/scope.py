@@ -40,8 +40,7 @@ from gputui.report.explain.time_tree import (
 from gputui.report.phases import is_step_name
 from gputui.state import Run
 from gputui.state.history import History
-from gputui.state.run import MARKS
-from gputui.state.tables import FoldedTable, TableOf
+from gputui.state.run import MARKS, FoldedTable, TableOf
 
 
 class ScopeKind(Enum):

@@ -61,13 +61,14 @@ from gputui.state.run import (
     Launched,
     LogLine,
     MarkedSteps,
+    Places,
     Process,
     Range,
     Run,
+    fold_of,
 )
 from gputui.state.series import Reports
 from gputui.state.session import Session, folds
-from gputui.state.tables import Places, fold_of
 
 # Folding what the capture library saw.
 
