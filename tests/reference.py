@@ -107,9 +107,10 @@ def tables_page() -> str:
 _INTRODUCTION = """\
 # Tables
 
-`gputui summary FILE --table NAME` prints one; `--format csv` has the headers below, `--format json`
-and Parquet the names. Headers and names end in the unit. Missing is empty in CSV and null in JSON;
-`unavailable` says why. People do not see columns with the same value in every row.
+`gputui summary FILE --table NAME` prints one, or several where it is repeated; `--format csv` has
+the headers below, `--format json` and Parquet the names. Headers and names end in the unit. Missing
+is empty in CSV and null in JSON; `unavailable` says why. People do not see columns with the same
+value in every row.
 
 Tables whose key nsys has too are as `nsys stats` prints them: same columns, order and rounding in
 CSV, but that `cuda_gpu_trace` has two columns more (Tid, Latency), that what is not known is

@@ -284,7 +284,7 @@ COMMANDS = (
         "Summarize a recorded run.",
         (_FILE,),
         (
-            Option("table", "only this table", "NAME", completes="table"),
+            Option("table", "only this table", "NAME", completes="table", many=True),
             Option("full", "the answer, then every table"),
             Option("fail_if", "exit with 1 if this holds; conditions as in compare, but without a "
                    "sign: 'idle.launch>40%', or 'gpu.temperature_celsius > 85 for 30s'",

@@ -6,7 +6,7 @@ import argparse
 import os
 import shlex
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -28,15 +28,20 @@ def run_summary(options: argparse.Namespace) -> int:
     from gputui.report.answer import Line
     from gputui.report.tables.phases import domains_of, of_domains
 
-    if options.table and is_event_table(options.table):
+    if events := [*filter(is_event_table, options.table)]:
         for name in ("domain", "phase"):
             if getattr(options, name):
-                raise UsageError(f"--{name}: {options.table} has no ranges")
+                raise UsageError(f"--{name}: {events[0]} has no ranges")
+        if len(options.table) > 1:
+            raise UsageError(f"--table {events[0]}: a table of single events is printed by itself")
         _write_events(one_recording(options.file), options)
         return 0
-    only_table = options.table if not options.domain and not options.fail_if else None
+    needs_all = options.domain or options.phase or options.fail_if
     loaded = load_run(
-        one_recording(options.file), options.run, raw_names=options.raw_names, table=only_table
+        one_recording(options.file),
+        options.run,
+        raw_names=options.raw_names,
+        tables=() if needs_all else options.table,
     )
     session, recorded = loaded.session, loaded.run
     domains = domains_of(recorded) if recorded else ()
@@ -49,9 +54,10 @@ def run_summary(options: argparse.Namespace) -> int:
     if options.phase:
         recorded = _of_phase(options, recorded)
     if options.table:
-        table = one_table(session, recorded, options.table)
-        text = formats.one_table(table, options.format, columns(sys.stdout))
-        if table.note and options.format == "csv":
+        tables = [one_table(session, recorded, name) for name in options.table]
+        text = formats.tables(tables, options.format, columns(sys.stdout))
+        table = tables[0]
+        if table.note and options.format == "csv" and len(tables) == 1:
             say(f"{table.name}: {table.note}")  # CSV has no place for it
     elif options.format == "table" and not options.full:
         number = [] if options.run is None else ["--run", str(options.run)]
@@ -74,7 +80,8 @@ def _of_phase(options: argparse.Namespace, run: Run | None) -> Run | None:
     from gputui.base import did_you_mean
     from gputui.report.scope import PHASE_TABLES, of_phase, phase_names
 
-    if (options.table or "").partition(":")[0] not in PHASE_TABLES:
+    tables = {name.partition(":")[0] for name in options.table}
+    if not tables or not tables <= {*PHASE_TABLES}:
         raise UsageError(f"--phase: needs --table with one of {', '.join(PHASE_TABLES)}")
     names = phase_names(run) if run else []
     if run is None or options.phase not in names:
@@ -139,9 +146,9 @@ def _write_events(file: str, options: argparse.Namespace) -> None:
         for remark in traced.remarks:
             say(remark)
         if write_rows:
-            write_rows(*all_events(traced, options.table), sys.stdout)
+            write_rows(*all_events(traced, options.table[0]), sys.stdout)
         else:
-            table = event_table(traced, options.table)
+            table = event_table(traced, options.table[0])
             sys.stdout.write(formats.one_table(table, options.format, columns(sys.stdout)))
         sys.stdout.flush()
 
@@ -185,7 +192,7 @@ def recordings(names: list[str]) -> list[str]:
 
 
 def load_run(
-    name: str, number: int | None = None, *, raw_names: bool = False, table: str | None = None
+    name: str, number: int | None = None, *, raw_names: bool = False, tables: Sequence[str] = ()
 ) -> Loaded:
     """Run `number` of a file, the newest if None; remarks go to stderr. The others as in load.
 
@@ -193,7 +200,7 @@ def load_run(
     """
     from gputui.playback.opening import load
 
-    loaded = load(name, number, raw_names=raw_names, table=table)
+    loaded = load(name, number, raw_names=raw_names, tables=tables)
     for remark in loaded.remarks:
         say(remark)
     return loaded

@@ -6,7 +6,7 @@ For all that reads a recording: commands, formats, the library, the player.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
@@ -48,11 +48,13 @@ _CHROME_SUFFIXES = (".json", ".json.gz", ".json.zst")
 _HEAD_BYTES = 1 << 16
 
 
-def open_recording(path: str, *, summed: bool = False, table: str | None = None) -> RecordingReader:
+def open_recording(
+    path: str, *, summed: bool = False, tables: Sequence[str] = ()
+) -> RecordingReader:
     """What is at `path`; "-" is a journal on standard input. `summed` is for callers that fold all
     of it and only look at the end: a journal, or a large file of another tool, opens much faster.
-    With `table`, what it gives may be only what that table shows: a report of nsys then opens
-    faster still.
+    With `tables`, what it gives may be only what those show: a report of nsys then opens faster
+    still.
 
     `path` is a file (of a rotated recording the first, or a pattern: then all are read as one
     session), a folder with the recordings of a job's nodes or ranks, one with the CSV tables of one
@@ -66,12 +68,12 @@ def open_recording(path: str, *, summed: bool = False, table: str | None = None)
     if not place.is_file() or place.suffix == ".csv":
         from gputui.imports.nsys.stats_csv import NsysTables
 
-        tables = NsysTables.find(place)
-        if tables is not None:
-            return tables
+        csv_tables = NsysTables.find(place)
+        if csv_tables is not None:
+            return csv_tables
         if place.is_dir():
             return _job(place, summed=summed)
-    elif (imported := open_import(place, summed=summed, table=table)) is not None:
+    elif (imported := open_import(place, summed=summed, tables=tables)) is not None:
         return imported
     return open_journal(place, summed=summed)
 
@@ -101,10 +103,10 @@ def open_import(
     trace: TraceWriter | None = None,
     *,
     summed: bool = False,
-    table: str | None = None,
+    tables: Sequence[str] = (),
 ) -> NsysReport | KinetoTrace | None:
     """What another tool wrote, with every single event; None for anything else. With `trace`,
-    these also go there; `summed` and `table` as in `open_recording`. Raises JournalError, one
+    these also go there; `summed` and `tables` as in `open_recording`. Raises JournalError, one
     line."""
     if path.suffix in _NSYS_SUFFIXES:
         from gputui.imports.nsys.report import exported_report
@@ -118,7 +120,7 @@ def open_import(
     if kind == "sqlite":
         from gputui.imports.nsys.report import NsysReport
 
-        return NsysReport(path, trace, summed=summed, table=table)
+        return NsysReport(path, trace, summed=summed, tables=tables)
     if kind == "chrome":
         from gputui.imports.kineto import KinetoTrace
 
@@ -216,15 +218,15 @@ class Loaded:
 
 
 def load(
-    name: str, number: int | None = None, *, raw_names: bool = False, table: str | None = None
+    name: str, number: int | None = None, *, raw_names: bool = False, tables: Sequence[str] = ()
 ) -> Loaded:
     """Run `number` of what is at `name`; if None, the newest, if any. With `raw_names`, phases are
-    called as their ranges are, numbering and all. With `table`, the session may hold only what this
-    table shows.
+    called as their ranges are, numbering and all. With `tables`, the session may hold only what
+    these show.
 
     Raises JournalError.
     """
-    with closing(open_recording(name, summed=True, table=table)) as recording:
+    with closing(open_recording(name, summed=True, tables=tables)) as recording:
         return fold(recording, number, raw_names=raw_names)
 
 

@@ -264,9 +264,11 @@ def commands_of(path: Path, other: str | None, nsys: str | None, hta: str | None
     if nsys:
         stats = [nsys, "stats", "--format", "csv", "--report"]
         commands["nsys, a table"] = [[*stats, "cuda_gpu_kern_sum", str(path)]]
-        commands |= {f"{name}, every table": [[*summary, "--format", "csv"]]
+    for what, sums in SIX_SUMS.items():
+        named = [word for name in sums for word in ("--table", name)]
+        commands |= {f"{name}, {what}": [[*summary, *named, "--format", "csv"]]
                      for name, summary in summaries.items()}  # fmt: skip
-        for what, sums in SIX_SUMS.items():
+        if nsys:
             commands[f"nsys, {what}"] = [[*stats, name, str(path)] for name in sums]
     return commands
 
@@ -294,9 +296,8 @@ def measure(commands: list[list[str]]) -> tuple[float, float]:
 
 def _compared_with(name: str) -> str:
     """Which of this gputui's commands does the same."""
-    kinds = {"a table": "gputui, a table", "every table": "gputui, every table"}
-    kinds |= dict.fromkeys(SIX_SUMS, "gputui, every table")
-    return kinds.get(name.partition(", ")[2], "gputui")
+    _, comma, what = name.partition(", ")
+    return f"gputui{comma}{what}"
 
 
 def run(folder: Path, rounds: int, other: str | None, nsys: str | None, hta: str | None) -> None:

@@ -274,6 +274,23 @@ def test_one_table_as_csv(recording: Path) -> None:
     one_line(inside("summary", str(recording), "--table", "nope"), 2, "there is no table 'nope'")
 
 
+def test_several_tables_at_once(recording: Path) -> None:
+    both = ("--table", "nvtx_sum", "--table", "cuda_api_sum", "--format")
+    several = [inside("summary", str(recording), *both, form) for form in ("csv", "json")]
+    names = ("nvtx_sum", "cuda_api_sum")
+    alone = [
+        [inside("summary", str(recording), "--table", name, "--format", form).stdout
+         for name in names] for form in ("csv", "json")
+    ]  # fmt: skip
+    sections = several[0].stdout.split("# ")[1:]
+    assert [section.partition("\n")[2].rstrip() for section in sections] == [
+        text.rstrip() for text in alone[0]
+    ]
+    assert json.loads(several[1].stdout) == [json.loads(text) for text in alone[1]]
+    refused = inside("summary", str(recording), *both[:-1], "--table", "cuda_gpu_trace")
+    one_line(refused, 2, "--table cuda_gpu_trace: a table of single events is printed by itself")
+
+
 @pytest.mark.parametrize("name", ["csv", "json", "md"])
 def test_export_writes_a_file_whole(recording: Path, tmp_path: Path, name: str) -> None:
     out = tmp_path / f"out.{name}"

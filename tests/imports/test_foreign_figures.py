@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from gputui.imports.nsys import database, table_pages
-from gputui.playback.opening import load
+from gputui.playback.opening import Loaded, load
 from gputui.render.summary import one_table
 from gputui.render.text_tables import to_csv
 from tests.bench.bench_imports import RichReport
@@ -58,12 +58,19 @@ def test_a_table_alone_has_the_same_digits_as_that_of_all_rows(tmp_path: Path) -
     reports = {path.stem: str(path) for path in make_files(tmp_path)}
     for report, tables in (
         ("h200-ranges-repeated", ("cuda_gpu_kern_sum", "cuda_api_sum", "cuda_gpu_mem_size_sum")),
-        ("rich", ("cuda_gpu_kern_sum", "nvtx_pushpop_sum")),
+        ("rich", ("cuda_gpu_kern_sum", "nvtx_pushpop_sum", "nvtx_gpu_proj_sum")),
     ):
         whole = load(reports[report])
         for table in tables:
-            alone = load(reports[report], table=table)
+            alone = load(reports[report], tables=(table,))
             assert alone.run is not None
             assert len(alone.run.ranges) * len(alone.run.kernels) == 0  # only what the table shows
-            texts = [to_csv(one_table(read.session, read.run, table)) for read in (whole, alone)]
-            assert texts[0] == texts[1]
+            assert _as_csv(whole, table) == _as_csv(alone, table)
+        together = load(reports[report], tables=tables)
+        assert [_as_csv(whole, table) for table in tables] == [
+            _as_csv(together, table) for table in tables
+        ]
+
+
+def _as_csv(loaded: Loaded, table: str) -> str:
+    return to_csv(one_table(loaded.session, loaded.run, table))

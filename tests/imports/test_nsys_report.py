@@ -8,6 +8,7 @@ import stat
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 from hypothesis import given, settings
@@ -576,7 +577,7 @@ def _long_report(seconds: int) -> Export:
 def test_a_long_report_that_is_only_summed_up_comes_to_the_same_in_fewer_events(
     tmp_path: Path,
 ) -> None:
-    path = _long_report(60).write(tmp_path / "r.sqlite")
+    path = _long_report(40).write(tmp_path / "r.sqlite")
     every, summed = list(NsysReport(path)), list(NsysReport(path, summed=True))
     deltas = [
         sum(isinstance(event, CaptureDelta) for event in events) for events in (every, summed)
@@ -653,7 +654,7 @@ def _report_of_every_table() -> Export:
 @pytest.mark.parametrize("table", SUMS)
 def test_a_table_of_its_own_rows_is_that_of_all_rows(tmp_path: Path, table: str) -> None:
     path = _report_of_every_table().write(tmp_path / "r.sqlite")
-    whole, alone = (load(str(path), table=name) for name in (None, table))
+    whole, alone = (load(str(path), tables=(name,) if name else ()) for name in (None, table))
     assert alone.run is not None
     assert len(alone.run.ranges) * len(alone.run.kernels) == 0  # only what the table shows
     tables = [one_table(loaded.session, loaded.run, table) for loaded in (whole, alone)]
@@ -667,9 +668,74 @@ def test_a_table_of_its_own_rows_is_that_of_all_rows(tmp_path: Path, table: str)
 def test_a_table_of_a_real_report_is_that_of_all_rows(table: str) -> None:
     tables = [
         one_table(loaded.session, loaded.run, table)
-        for loaded in (load(str(REAL)), load(str(REAL), table=table))
+        for loaded in (load(str(REAL)), load(str(REAL), tables=(table,)))
     ]
     _assert_same(tables[0].cells, tables[1].cells)
+
+
+@st.composite
+def _programs(draw: st.DrawFn) -> Export:
+    """Threads that push and pop in two domains and call, most of them soon before an operation."""
+    export, clock = Export(), 0
+    moments = st.integers(1, 40)
+    for thread in range(draw(st.integers(1, 2))):
+        task = TASK | PID + thread
+        stacks: dict[int, list[dict[str, object]]] = {0: [], 5: []}
+        for number in range(draw(st.integers(1, 14))):
+            clock += draw(moments) * 1_000
+            domain = draw(st.sampled_from((0, 0, 5)))
+            what = draw(st.sampled_from(("push", "push", "pop", "launch", "launch")))
+            if what == "push":
+                name = draw(st.sampled_from("abc"))
+                export.range(name, clock, None, domainId=domain, globalTid=task)
+                stacks[domain].append(export.rows["NVTX_EVENTS"][-1])
+            elif what == "pop" and stacks[domain]:
+                stacks[domain].pop()["end"] = clock
+            elif what == "launch":
+                returned, began = clock + draw(moments), clock + draw(moments) * 500
+                export.kernel("k", (clock, returned), (began, began + 7), thread * 100 + number)
+                export.rows["CUPTI_ACTIVITY_KIND_RUNTIME"][-1]["globalTid"] = task
+        for stack in stacks.values():
+            while stack:
+                clock += draw(moments) * 1_000
+                stack.pop()["end"] = clock
+    export.range("last", clock + 1_000, clock + 2_000)
+    return export
+
+
+@settings(max_examples=25)
+@given(_programs())
+def test_projections_by_columns_are_those_of_all_rows(export: Export) -> None:
+    with TemporaryDirectory() as folder:
+        path = str(export.write(Path(folder, "r.sqlite")))
+        names = ("nvtx_gpu_proj_sum", "nvtx_sum")
+        whole, alone = load(path), load(path, tables=names)
+        assert alone.run is not None
+        assert not alone.run.kernels  # of columns
+        for name in names:
+            tables = [one_table(read.session, read.run, name) for read in (whole, alone)]
+            _assert_same(tables[0].cells, tables[1].cells)
+
+
+@pytest.mark.parametrize("what", ["another kernel", "Start/End", "long after", "before"])
+def test_projections_that_are_not_plain_need_all_rows(tmp_path: Path, what: str) -> None:
+    export = _long_report(1)
+    if what == "Start/End":
+        export.range("apart", 10, 90_000_000, eventType=60)
+    else:
+        later = {"long after": 11_000_000_000, "before": -3_000_000}.get(what, 2_000)
+        began = export.rows["CUPTI_ACTIVITY_KIND_RUNTIME"][0]["start"]
+        assert isinstance(began, int)
+        kernel = export.rows["CUPTI_ACTIVITY_KIND_KERNEL"][0]
+        times = {"start": began + later, "end": began + later + 500}
+        if what == "another kernel":
+            export.add("CUPTI_ACTIVITY_KIND_KERNEL", **{**kernel, **times})
+        else:
+            kernel.update(times)
+    path = str(export.write(tmp_path / "r.sqlite"))
+    alone = load(path, tables=("nvtx_gpu_proj_sum",))
+    assert alone.run is not None
+    assert alone.run.kernels
 
 
 def test_a_range_that_never_ends_needs_all_rows(tmp_path: Path) -> None:
@@ -678,7 +744,7 @@ def test_a_range_that_never_ends_needs_all_rows(tmp_path: Path) -> None:
     path = str(export.write(tmp_path / "r.sqlite"))
     tables = [
         one_table(loaded.session, loaded.run, "nvtx_sum")
-        for loaded in (load(path), load(path, table="nvtx_sum"))
+        for loaded in (load(path), load(path, tables=("nvtx_sum",)))
     ]
     _assert_same(tables[0].cells, tables[1].cells)
     assert "open" in str(tables[0].cells)

@@ -84,9 +84,8 @@ class ExportSource:
         """The session and the run. Raises JournalError."""
         from gputui.playback.opening import load
 
-        return self.at_hand or load(
-            self.name, self.number, raw_names=self.raw_names, table=self.table
-        )
+        tables = (self.table,) if self.table is not None else ()
+        return self.at_hand or load(self.name, self.number, raw_names=self.raw_names, tables=tables)
 
 
 Render = Callable[["Session", "Run | None", int | None], str]
@@ -114,6 +113,8 @@ class Format:
     write: Callable[[ExportSource, Path | None], Written] | None = None
     folder: Callable[[ExportSource, Path], Written] | None = None
     table: Callable[[AnyTable, int | None], str] | None = None
+    tables: Callable[[Sequence[AnyTable]], str] | None = None
+    """Several, where they are more than one after the other."""
     rows: Callable[[Sequence[AnyColumn], Iterable[Sequence[Cell]], TextIO], None] | None = None
     comparison: Callable[[Comparison, int | None], str] | None = None
 
@@ -199,6 +200,14 @@ def summary(session: Session, run: Run | None, key: str, width: int | None = Non
 def one_table(table: AnyTable, key: str, width: int | None = None) -> str:
     """A single table as text. Raises ExportError."""
     return _able(find(key).table, key)(table, width)
+
+
+def tables(several: Sequence[AnyTable], key: str, width: int | None = None) -> str:
+    """Tables as text: one by itself as by `one_table`. Raises ExportError."""
+    together = find(key).tables
+    if together is None or len(several) == 1:
+        return "\n".join(one_table(table, key, width) for table in several)
+    return together(several)
 
 
 def comparison(compared: Comparison, key: str, width: int | None = None) -> str:

@@ -36,6 +36,10 @@ def _json_table(table: AnyTable, _width: int | None) -> str:
     return to_json(table)
 
 
+def _json_tables(tables: Sequence[AnyTable]) -> str:
+    return "[\n" + ",\n".join(_json_table(table, None).rstrip() for table in tables) + "\n]\n"
+
+
 def _json_comparison(compared: Comparison, _width: int | None) -> str:
     from gputui.render.comparison import comparison_document
 
@@ -54,19 +58,25 @@ _JSON = Format(
     order=10,
     text=_json_summary,
     table=_json_table,
+    tables=_json_tables,
     comparison=_json_comparison,
 )
 
 
 def _csv_summary(session: Session, run: Run | None, _width: int | None) -> str:
     from gputui.render.summary import tables_with_rows
+
+    return _csv_tables(tables_with_rows(session, run))
+
+
+def _csv_tables(tables: Sequence[AnyTable]) -> str:
     from gputui.render.text_tables import csv_line, to_csv
 
     def section(table: AnyTable) -> str:
         note = f" ({table.note})" if table.note else ""
         return csv_line(f"# {table.name}: {table.title}{note}") + to_csv(table)
 
-    return "\n".join(map(section, tables_with_rows(session, run)))
+    return "\n".join(map(section, tables))
 
 
 def _csv_folder(source: ExportSource, path: Path) -> Written:
@@ -109,6 +119,7 @@ _CSV = Format(
     text=_csv_summary,
     folder=_csv_folder,
     table=_csv_table,
+    tables=_csv_tables,
     rows=_csv_rows,
     comparison=_csv_comparison,
 )
