@@ -134,3 +134,36 @@ import gc; gc.collect()
     facts, said = written(tmp_path, program)
     assert said == "['mine', 'mine']\n"
     assert added(facts) == {}
+
+
+@needs_monitoring
+def test_padding_of_texts_is_counted_where_they_are_copied(tmp_path: Path) -> None:
+    program = f"""
+import time
+import numpy, torch
+class Ids(torch.Tensor):
+    dtype = "torch.int64"
+    def __init__(self, rows):
+        self.rows = numpy.asarray(rows)
+        self.shape, self.nbytes = self.rows.shape, self.rows.nbytes
+    def __getitem__(self, part):
+        return Ids(self.rows[part])
+    def numpy(self):
+        return self.rows
+    is_cuda = False
+texts = numpy.full((8, 64), 3)
+for row, length in enumerate(range(10, 18)):
+    texts[row, :length] = numpy.arange(length) + 100
+left, masks = texts[:, ::-1], numpy.int64(texts > 3)
+Ids(texts).to("cuda")
+Ids(left).to("cuda")
+Ids(masks).to("cuda")
+{WAIT_FOR_READINGS}
+"""
+    facts, _ = written(tmp_path, program)
+    seen = [row.split() for row in facts if row.startswith("c tokens.")]
+    lines: dict[str, list[tuple[str, int]]] = {}
+    for row in seen:
+        lines.setdefault(row[2], []).append((row[1], int(row[4])))
+    padded = 8 * 64 - sum(range(10, 18))
+    assert [*lines.values()] == 2 * [[("tokens.all", 8 * 64), ("tokens.padding", padded)]]

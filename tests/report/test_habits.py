@@ -177,6 +177,28 @@ def test_graphs_that_each_step_captures_are_found() -> None:
         assert finding_of(analysis_of(steps, each), "graphs_captured_anew") is None
 
 
+@pytest.mark.parametrize("padding", [700, 300])
+def test_texts_that_are_mostly_padding_are_found_with_the_line_that_copies_them(
+    padding: int,
+) -> None:
+    line = LineDefined(time_ns=0, process=1, line=3, path="/u/t.py", number=7, function="train")
+    steps = replace(
+        delta({Leaf.MATMUL: 0.97, Leaf.DEPENDENCY: 0.03}),
+        line_calls=(
+            LineCalls(3, "tokens.all", 1, 1000, ""),
+            LineCalls(3, "tokens.padding", 1, padding, ""),
+        ),
+    )
+    outcome = concluded(line, steps)
+    if padding < 500:
+        assert outcome.word == "HEALTHY"
+        return
+    [finding] = outcome.findings
+    assert finding.cause == "padding"
+    assert finding.sentence == "70 % of the tokens that are copied to the GPU are padding."
+    assert finding.evidence == ("They are copied at t.py:7 train",)
+
+
 @pytest.mark.parametrize(("unused_mib", "is_found"), [(300, True), (10, False)])
 def test_gradients_without_an_optimizer_are_found_where_they_are_many(
     unused_mib: int, is_found: bool

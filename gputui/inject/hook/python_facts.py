@@ -3,7 +3,9 @@ the GPU or give its memory back, by the line that makes them.
 
 Loaded by the start-up hook beside the sampler of lines (python_lines), which writes both into its
 file, each since the one before it of the same kind and place: `g GENERATION LINE COUNT TOTAL_NS
-LONGEST_NS OBJECTS` and `c CALL LINE COUNT BYTES SHAPE`. LINE is 0 where it is not known.
+LONGEST_NS OBJECTS` and `c CALL LINE COUNT BYTES SHAPE`; of texts that are copied to the GPU also
+how many tokens of one batch since then are padding, as BYTES of `tokens.all` and `tokens.padding`.
+LINE is 0 where it is not known.
 
 Calls are seen by `sys.monitoring` (Python 3.12 on): the interpreter reports the calls in the
 program's own code, and no longer of those that are of no interest after the first. Nothing of torch
@@ -42,6 +44,11 @@ _FUNCTIONS = {
     "jax": ("device_get", "device_put", "block_until_ready"),
 }
 
+_TOKENS = re.compile(r"\d+x\d+:int(32|64):cpu")
+TEXTS, SHORTEST = 64, 16
+"""Texts of a batch that are looked at for padding, the first ones, and tokens that they have at
+least; also the least of their largest number: masks and classes are no tokens."""
+
 _HERE = os.path.dirname(os.path.abspath(__file__)).replace("\\", "/") + "/"
 # Paths of code whose calls are not the program's: but those of trainers and of what moves their
 # batches are.
@@ -68,6 +75,8 @@ class Facts:
         self._kept: list[Any] = []
         """What the numbers of functions stand for: so that no other gets one of them."""
         self._tensor: Any = None
+        self._tokens: dict[tuple[Any, int], list[int]] = {}
+        """By line: tokens that were looked at as they are copied, and how many are padding."""
 
     def watch_collections(self) -> None:
         """Have the interpreter say when it collects garbage."""
@@ -140,6 +149,11 @@ class Facts:
                         return off
                 if not site[0]:
                     site[2] = _described(first)
+                    if name in ("to", "cuda") and _TOKENS.fullmatch(site[2]):
+                        seen = self._tokens.setdefault((site[4], site[5]), [0, 0])
+                        tokens, padding = _padding(first)
+                        seen[0] += tokens
+                        seen[1] += padding
                 site[0] += 1
                 site[1] += first.nbytes
             except Exception:
@@ -194,6 +208,28 @@ class Facts:
             if count:
                 site[0], site[1] = 0, 0
                 write(f"c {name} {number(code, line)} {count} {size} {shape}\n")
+        for where in list(self._tokens):
+            tokens, padding = self._tokens.pop(where)
+            if tokens:
+                write(f"c tokens.all {number(*where)} 1 {tokens} -\n")
+                write(f"c tokens.padding {number(*where)} 1 {padding} -\n")
+
+
+def _padding(texts: Any) -> tuple[int, int]:
+    """How many tokens the first texts of a batch have, and how many of these are padding: the
+    number that most texts end or begin with, there. (0, 0) of what are no texts."""
+    numpy = sys.modules.get("numpy")
+    rows = texts[:TEXTS].numpy() if numpy is not None else None
+    if rows is None or rows.shape[1] < SHORTEST or len(rows) < 2 or rows.max() < SHORTEST:
+        return 0, 0
+    most = 0
+    for each in (rows, rows[:, ::-1]):
+        values, counts = numpy.unique(each[:, -1], return_counts=True)  # type: ignore[union-attr]
+        differs = each[:, ::-1] != values[counts.argmax()]
+        alike = differs.argmax(axis=1)
+        alike[~differs.any(axis=1)] = rows.shape[1]
+        most = max(most, int(alike.sum()))
+    return rows.size, most
 
 
 def _described(array: Any) -> str:

@@ -500,6 +500,49 @@ def unused_gradients(analysis: Analysis) -> Iterator[Finding]:
     )
 
 
+# Padding of texts.
+
+PADDED = 0.5
+"""Part of the tokens that are copied to the GPU from which their padding is a finding."""
+
+OF_TOKENS = 0.6
+"""Part of what kernels take for padding that goes with it, at a guess: of three programs whose
+padding was cut one gained 1.27 times and two nothing, for lengths that change cost something."""
+
+GROUP = (
+    "pad to the longest text of a batch, of texts of like length (sorted or grouped by length), to "
+    "one of a few lengths; or several texts in a row without padding (varlen attention)"
+)
+
+
+def padding(analysis: Analysis) -> Iterator[Finding]:
+    """Texts that are mostly padding as they are copied to the GPU."""
+    tree = analysis.tree
+    tokens = called_lines(analysis.run, ("tokens.all",))[:1]
+    padded = {
+        line.where: line.tensor_bytes for line in called_lines(analysis.run, ("tokens.padding",))
+    }
+    at = tokens[0].where if tokens else ""
+    share = padded.get(at, 0) / tokens[0].tensor_bytes if tokens else 0.0
+    if tree is None or share < PADDED:
+        return
+    yield Finding(
+        cause="padding",
+        view="kernels",
+        word=f"padding {100 * share:.0f} % of tokens",
+        sentence=f"{100 * share:.0f} % of the tokens that are copied to the GPU are padding.",
+        advice=GROUP,
+        value=100 * share,
+        threshold=100 * PADDED,
+        source="the first texts of a batch now and then, as the program copies it",
+        recoverable=OF_TOKENS * share * tree.kernels_share,
+        gain_unknown="it depends on what lengths that change cost",
+        evidence=(f"They are copied at {at}",) if at else (),
+        place=at,
+        leads=True,
+    )
+
+
 # A function that torch.compile gave up.
 
 _GAVE_UP = re.compile(r"torch\._dynamo hit config\.\w+ \((\d{1,6})\)")
@@ -552,6 +595,7 @@ def compiler_gave_up(analysis: Analysis) -> Iterator[Finding]:
 RULES = (
     RunRule(15, unused_gradients),
     RunRule(15, compiler_gave_up),
+    RunRule(15, padding),
     RunRule(16, serial_scatter),
     RunRule(16, deterministic),
     RunRule(16, garbage),
