@@ -147,12 +147,13 @@ def _watch(live: Live, session: Session, limit_s: float, tell: Callable[[str], N
         run = session.run
         if run is None:
             continue
+        if run.started.capture_unavailable_reason:
+            return  # there will be no findings
         if run.cuda_since_ns is None and any(
             site.marks > 1 and site.last_ns - site.first_ns > STEADY_S * 1e9
             for site in run.marked_steps.values()
         ):
             return  # its steps use no GPU
-        is_loading = is_loading and not run.started.capture_unavailable_reason
         analysis = Analysis(session, run)
         tree, answer = analysis.tree, conclusion(analysis)
         if tree is None or answer is None or not tree.has_steps:

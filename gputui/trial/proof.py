@@ -73,10 +73,11 @@ class MeasuredGain(NamedTuple):
         return self.high < LEAST_GAIN and (self.high > 1.0 / LEAST_GAIN or width < PRECISE)
 
 
-PRECISE = 1.06
-"""The interval of a gain is narrow enough where its ends are this factor apart: ±3 %,"""
-PART = 0.15
-"""or this power of the gain: 1.9 to 2.1 for 2.0, 5.2 to 6.9 for 6."""
+PRECISE = 1.1
+"""The interval of a gain is narrow enough where its ends are this factor apart: ±5 %, of which the
+middle is off by a quarter. Half of that took twice the pairs,"""
+PART = 0.2
+"""or this power of the gain: 1.9 to 2.1 for 2.0, 5.0 to 7.2 for 6."""
 
 
 def gain_of_pairs(ratios: Sequence[float], cures: int) -> MeasuredGain | None:
