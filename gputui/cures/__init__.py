@@ -205,7 +205,11 @@ class Redirected(Cure):
                     replaced((owner, attribute, self._standing_in(getattr(owner, attribute))))
 
     def _standing_in(self, function: Any) -> Any:
-        @functools.wraps(function)
+        # A method of JAX's that is written in C++ has a __qualname__ that is no word.
+        has_names = isinstance(getattr(function, "__qualname__", None), str)
+        names = functools.WRAPPER_ASSIGNMENTS if has_names else ("__name__", "__doc__")
+
+        @functools.wraps(function, assigned=names)
         def called(*args: Any, **kwargs: Any) -> Any:
             other = self.instead(function, args, kwargs)
             if other is not None and self._is_on:

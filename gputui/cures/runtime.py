@@ -32,6 +32,43 @@ class SynchronizeIdle(Idled):
         return (torch.cuda, "synchronize"), (torch._C, "_cuda_synchronize")
 
 
+class JaxWaitsIdle(Idled):
+    """No block_until_ready(), which has the CPU wait for what JAX was told to compute."""
+
+    name = "jax_waits_idle"
+    title = "block_until_ready() does not wait"
+    answers = (ANY, "idle.sync", "idle.launch")
+    result = EXACT
+    change = "no block_until_ready() in the loop, but around what is timed"
+    library = "jax"
+    forecast = None
+
+    def places(self, jax: Any) -> tuple[tuple[Any, str], ...]:
+        return (jax, "block_until_ready"), (jax._src.array.ArrayImpl, "block_until_ready")
+
+    def instead(self, _function: Any, args: Any, kwargs: Any) -> Callable[[], Any] | None:
+        caller = sys._getframe(2)
+        is_of_jax = caller.f_globals.get("__name__", "").startswith("jax.")
+        if is_of_jax or caller.f_code.co_name == "_wait_for_gpu":  # what ends a block
+            return None
+        return lambda: (*args, *kwargs.values())[0]
+
+
+class CupyWaitsIdle(Idled):
+    """No synchronize() of CuPy's streams."""
+
+    name = "cupy_waits_idle"
+    title = "synchronize() of CuPy's streams does nothing"
+    answers = (ANY, "idle.sync", "idle.launch")
+    result = EXACT
+    change = "no synchronize() in the loop"
+    library = "cupy"
+    forecast = None
+
+    def places(self, cupy: Any) -> tuple[tuple[Any, str], ...]:
+        return ((cupy.cuda.Stream, "synchronize"),)
+
+
 class AnomalyOff(Cure):
     """Autograd's anomaly mode off, which compares each gradient with NaN and reads the result."""
 

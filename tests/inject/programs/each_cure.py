@@ -193,6 +193,8 @@ exec(
     "    def used_bytes(self): return 5\n"
     "get_default_memory_pool = get_default_pinned_memory_pool = Pool\n"
     "class cuda:\n"
+    "    class Stream:\n"
+    "        def synchronize(self): return 'waited'\n"
     "    set_allocator = set_pinned_memory_allocator = staticmethod(lambda f=None: f or 'none')\n",
     vars(cupy),
 )
@@ -370,7 +372,25 @@ def jax_checks_off():
     return jax_option("jax_debug_nans", True), jax_option("jax_disable_jit", True)
 
 
+WAITED = []
+
+
+@check
+def jax_waits_idle():
+    WAITED.clear()
+    array = jax._src.array.ArrayImpl()
+    assert jax.block_until_ready(5) == 5
+    assert array.block_until_ready() is array
+    return len(WAITED)
+
+
+@check
+def cupy_waits_idle():
+    return cupy.cuda.Stream().synchronize()
+
+
 jax = types.ModuleType("jax")
+jax.waited = WAITED
 exec(
     "class Config:\n"
     "    jax_enable_x64 = jax_debug_nans = jax_disable_jit = True\n"
@@ -381,6 +401,11 @@ exec(
     "    lower = None\n"
     "    def __init__(self, options): self.options = options\n"
     "    def __call__(self, *args, **kwargs): return self.options\n"
+    "class _src:\n"
+    "    class array:\n"
+    "        class ArrayImpl:\n"
+    "            def block_until_ready(self): return waited.append(self) or self\n"
+    "def block_until_ready(x): return waited.append(x) or x\n"
     "def jit(function=None, **options):\n"
     "    return (lambda f: jit(f, **options)) if function is None else Jitted(options)\n",
     vars(jax),
@@ -482,6 +507,29 @@ def expandable_segments():
 @check
 def launch_blocking_off():
     return os.environ.get("CUDA_LAUNCH_BLOCKING")
+
+
+@check
+def results_kept():
+    x = torch.ones(2)
+    with torch.no_grad():
+        made = [ENCODER(x) for _ in range(4)]
+        x += 1
+        assert ENCODER(x).equal(2 * made[0]), "it was written to"
+        ENCODER(x).zero_()
+        assert ENCODER(x).equal(2 * x), "what it gave was written to"
+        DRAWN.training = False
+        assert not [DRAWN(x) for _ in range(4)][2].equal(DRAWN(x)), "it draws numbers"
+    assert ENCODER(x) is not ENCODER(x), "gradients are asked for"
+    return made[2] is made[3]
+
+
+class Encoder(torch.nn.Module):
+    def forward(self, x):
+        return 2 * x if self is ENCODER else x * torch.rand(2)
+
+
+ENCODER, DRAWN = Encoder().eval(), Encoder()
 
 
 @check
