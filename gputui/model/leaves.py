@@ -77,8 +77,7 @@ class LeafMeaning(msgspec.Struct, frozen=True, kw_only=True):
     label: str
     meaning: str
     color: str
-    """A color of the palette, of which each theme has its shade: `CAUSES` in tui/widgets/canvas.py.
-    Busy leaves are cool, idle ones warm."""
+    """A color of PALETTE. Busy leaves are cool, idle ones warm; each idle one has its own."""
     texture: str = "█"
     """The character that bars are drawn with. Busy leaves are solid, idle ones are not: nobody
     needs colors to distinguish them."""
@@ -95,6 +94,30 @@ class LeafMeaning(msgspec.Struct, frozen=True, kw_only=True):
         """Whether nothing ran on the device."""
         return self.key.startswith("idle.")
 
+
+PALETTE: dict[str, tuple[str, str, str]] = {
+    "matmul":        ("#5b9cff", "#1f6fd0", "#0072b2"),
+    "attention":     ("#3ecfe0", "#0d7c90", "#56b4e9"),
+    "normalization": ("#2fb8a0", "#0f7a6a", "#009e73"),
+    "elementwise":   ("#7fc97f", "#1f7a34", "#7fd0b4"),
+    "copy":          ("#8fa3bf", "#56688a", "#8fb3d9"),
+    "communication": ("#b48cff", "#7447c4", "#cc79a7"),
+    "other":         ("#6f86a8", "#5a6b88", "#6f86a8"),
+    "launch":        ("#f0b03a", "#a86500", "#e69f00"),
+    "sync":          ("#f2803c", "#b84a10", "#d55e00"),
+    "alloc":         ("#d9705a", "#a03c28", "#e07850"),
+    "calls":         ("#c08a7a", "#84503f", "#c08a7a"),
+    "host":          ("#e8d75a", "#857000", "#f0e442"),
+    "wait":          ("#ff9f9f", "#b8404a", "#e8b0a0"),
+    "core":          ("#c9a45c", "#76591a", "#d0b060"),
+    "compile":       ("#c4cc62", "#646c0a", "#c8d070"),
+    "rank":          ("#e06fae", "#a83278", "#e8a0c8"),
+    "input":         ("#b08860", "#7a5230", "#b08860"),
+    "queued":        ("#a89888", "#706050", "#c4ccd8"),
+    "unknown":       ("#8c8c8c", "#6a6a6a", "#a0a0a0"),
+}  # fmt: skip
+"""By name: the shade on dark ground, on light ground, and where colors must be told apart with
+every common color blindness (Okabe and Ito, 2008; where its eight do not suffice textures do)."""
 
 LEAVES: dict[Leaf, LeafMeaning] = {
     Leaf.MATMUL: LeafMeaning(
@@ -333,7 +356,7 @@ LEAVES: dict[Leaf, LeafMeaning] = {
         key="idle.alloc",
         label="allocation",
         meaning="the CPU was in cudaMalloc or cudaFree",
-        color="sync",
+        color="alloc",
         texture="╳",
         letter="a",
         cause=Cause(
@@ -352,7 +375,7 @@ LEAVES: dict[Leaf, LeafMeaning] = {
         key="idle.cuda",
         label="other CUDA calls",
         meaning="the CPU was in another CUDA call",
-        color="sync",
+        color="calls",
         texture="╌",
         letter="c",
         cause=Cause(
@@ -400,7 +423,7 @@ LEAVES: dict[Leaf, LeafMeaning] = {
         key="idle.wait",
         label="CPU waiting",
         meaning="the CPU waited: a lock, I/O, a sleep",
-        color="host",
+        color="wait",
         texture="▚",
         letter="w",
         cause=Cause(
@@ -416,7 +439,7 @@ LEAVES: dict[Leaf, LeafMeaning] = {
         key="idle.scheduler",
         label="no CPU core",
         meaning="the launching thread wanted a core and had none",
-        color="host",
+        color="core",
         texture="┼",
         letter="d",
         cause=Cause(
@@ -429,7 +452,7 @@ LEAVES: dict[Leaf, LeafMeaning] = {
         key="idle.compile",
         label="compile",
         meaning="compiling or autotuning",
-        color="host",
+        color="compile",
         texture="╬",
         cause=Cause(
             word="COMPILING",
@@ -456,7 +479,7 @@ LEAVES: dict[Leaf, LeafMeaning] = {
             "work was launched in time but not started: launch latency, a stream or event to wait "
             "for"
         ),
-        color="unknown",
+        color="queued",
         texture="╲",
         cause=Cause(
             word="QUEUED WORK WAITS",
@@ -472,7 +495,7 @@ LEAVES: dict[Leaf, LeafMeaning] = {
         label="unknown",
         meaning="the launch was not recorded",
         color="unknown",
-        texture="╲",
+        texture="┄",
     ),
 }
 

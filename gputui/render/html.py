@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from gputui.model import units
 from gputui.model.events import GpuSample, HostSample, ServerSample
-from gputui.model.leaves import LEAVES
+from gputui.model.leaves import LEAVES, PALETTE, Leaf
 from gputui.model.metrics import Metric, Unit, charted
 from gputui.render.summary import title_of
 from gputui.render.text_tables import header, shortened
@@ -134,13 +134,25 @@ IDLE = " class='idle'"
 """Of the bars of idle time: hatched, to be told from busy time without colors too."""
 
 
+def _kind(leaf: Leaf) -> str:
+    """The attributes of a leaf's bars: idle or not, and the color it has everywhere."""
+    return f"{IDLE * LEAVES[leaf].is_idle} data-c='{LEAVES[leaf].color}'"
+
+
+def _colors(shade: int) -> str:
+    return "".join(
+        f"[data-c={name}]{{--c:{shades[shade]};--a:{20 * place}deg}}"
+        for place, (name, shades) in enumerate(PALETTE.items())
+    )
+
+
 class ShareBar(NamedTuple):
     """A bar of a chart, `share` long."""
 
     depth: int
     name: str
     share: float
-    is_idle: bool = False
+    kind: str = ""
 
 
 def bars(rows: Sequence[ShareBar]) -> str:
@@ -148,7 +160,7 @@ def bars(rows: Sequence[ShareBar]) -> str:
     most = max([row.share for row in rows] + [1e-9])
     lines = [
         f"<span class='name' style='padding-left:{min(row.depth, 12)}em'>{escape(row.name)}</span>"
-        f"<span class='bar'><i{IDLE if row.is_idle else ''} "
+        f"<span class='bar'><i{row.kind} "
         f"style='width:{100 * row.share / most:.2f}%'></i></span>"
         f"<span class='n'>{escape(units.percent(row.share))}</span>"
         for row in rows
@@ -294,7 +306,7 @@ border-radius:4px;display:grid;grid-template-columns:max-content 1fr;gap:.25rem 
 .stack i{border-right:1px solid var(--ground);background:var(--bar)}
 .icicle{position:relative;margin:.3rem 0 .7rem}.icicle i{position:absolute;height:1.3rem;
 overflow:hidden;white-space:nowrap;font:normal 12px/1.3rem system-ui,sans-serif;padding:0 .2rem;
-background:var(--soft);border:1px solid var(--edge)}.icicle i.busy{background:var(--bar)}
+background:var(--soft);border:1px solid var(--edge)}
 .charts{display:grid;grid-template-columns:repeat(auto-fill,minmax(min(340px,100%),1fr));gap:.8rem}
 figure{margin:0;padding:.6rem .7rem .3rem;border:1px solid var(--edge);border-radius:6px}
 figcaption{font-weight:600;font-size:13px}svg{display:block;width:100%;height:auto}
@@ -307,7 +319,8 @@ b.a2{background:var(--mark)}b.a3{background:var(--dim)}b.a4{background:var(--edg
 .bars{display:grid;grid-template-columns:minmax(6rem,max-content) minmax(4rem,44rem) max-content;
 gap:.15rem .7rem;align-items:center;font-size:13px}
 .bar i{display:block;height:.8rem;background:var(--bar);border-radius:2px;min-width:1px}
-i.idle{background:repeating-linear-gradient(45deg,var(--mark) 0 4px,transparent 4px 7px)!important}
+i[data-c]{background:var(--c)!important}i.idle{background:repeating-linear-gradient(
+var(--a,45deg),var(--c,var(--mark)) 0 4px,transparent 4px 7px)!important}
 table{border-collapse:collapse;font-variant-numeric:tabular-nums;font-size:13px}
 .scroll{overflow-x:auto;border:1px solid var(--edge);border-radius:6px;max-width:max-content}
 th,td{padding:.22rem .5rem;text-align:left;white-space:pre}
@@ -340,7 +353,8 @@ def page(
         "<meta http-equiv='Content-Security-Policy' content=\"default-src 'none'; "
         "style-src 'unsafe-inline'\">",
         "<meta name='viewport' content='width=device-width,initial-scale=1'>",
-        f"<title>{escape(title)}</title><style>{_STYLE}</style></head><body>",
+        f"<title>{escape(title)}</title><style>{_STYLE}{_colors(1)}",
+        f"@media(prefers-color-scheme:dark){{{_colors(0)}}}</style></head><body>",
         f"<h1>{escape(title)}</h1><ul class='facts'>",
         *(f"<li>{escape(fact)}</li>" for fact in facts),
         "</ul>",
@@ -376,17 +390,17 @@ def _time(run: Run) -> Iterator[str]:
     for leaf, ns in leaves:
         share = 100 * tree.share(ns)
         words = escape(f"{LEAVES[leaf].label} {units.percent(share)}", quote=True)
-        kind = IDLE if LEAVES[leaf].is_idle else ""
-        yield f"<i{kind} style='width:{share:.3f}%' title='{words}'></i>"
+        yield f"<i{_kind(leaf)} style='width:{share:.3f}%' title='{words}'></i>"
     yield "</div>"
     rows: list[ShareBar] = []
     for state in ("busy", "idle"):
         is_idle = state == "idle"
         of_state = [(leaf, ns) for leaf, ns in leaves if LEAVES[leaf].is_idle == is_idle]
-        rows.append(ShareBar(0, state, 100 * tree.share(sum(ns for _, ns in of_state)), is_idle))
-        rows += [
-            ShareBar(1, LEAVES[leaf].label, 100 * tree.share(ns), is_idle) for leaf, ns in of_state
-        ]
+        rows.append(
+            ShareBar(0, state, 100 * tree.share(sum(ns for _, ns in of_state)), IDLE * is_idle)
+        )
+        rows += [ShareBar(1, LEAVES[leaf].label, 100 * tree.share(ns), _kind(leaf))
+                 for leaf, ns in of_state]  # fmt: skip
     yield bars(rows)
 
 
@@ -406,8 +420,7 @@ def _icicle(session: Session, run: Run) -> Iterator[str]:
     while pending and len(boxes) < _MOST_BOXES:
         part, depth, left, width = pending.pop(0)
         deepest = max(deepest, depth)
-        meaning = None if part.leaf is None else LEAVES[part.leaf]
-        kind = "" if meaning is None else " class='idle'" if meaning.is_idle else " class='busy'"
+        kind = "" if part.leaf is None else _kind(part.leaf)
         words = f"{part.name} {units.duration(part.ns / steps)}"
         boxes.append(
             f"<i{kind} style='left:{left:.3f}%;width:{width:.3f}%;top:{depth * _BOX_REM:.2f}rem' "

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from textual.theme import BUILTIN_THEMES, Theme
 
+from gputui.model.leaves import PALETTE
+
 # By variable, without "gp-": the colour in gputui-dark, gputui-light and gputui-safe, and on
 # terminals with 16 colours its number in _ANSI where the theme is dark and where it is light; a
 # None is left to the theme.
@@ -40,20 +42,16 @@ _COLORS: dict[str, tuple[tuple[str, str, str], tuple[int, int] | None]] = {
     "phase-6":             (("#55cfd0", "#0d7c80", "#0072b2"), (14, 12)),
     "phase-7":             (("#ff8f80", "#c24430", "#d55e00"), (5, 13)),
     "phase-8":             (("#a8b3c7", "#5a6579", "#c4ccd8"), (7, 8)),
-    "cause-matmul":        (("#5b9cff", "#1f6fd0", "#0072b2"), (12, 4)),
-    "cause-attention":     (("#3ecfe0", "#0d7c90", "#56b4e9"), (14, 6)),
-    "cause-normalization": (("#2fb8a0", "#0f7a6a", "#009e73"), (6, 6)),
-    "cause-elementwise":   (("#7fc97f", "#1f7a34", "#7fd0b4"), (10, 2)),
-    "cause-copy":          (("#8fa3bf", "#56688a", "#8fb3d9"), (7, 8)),
-    "cause-communication": (("#b48cff", "#7447c4", "#cc79a7"), (13, 5)),
-    "cause-other":         (("#6f86a8", "#5a6b88", "#6f86a8"), (7, 4)),
-    "cause-launch":        (("#f0b03a", "#a86500", "#e69f00"), (11, 3)),
-    "cause-sync":          (("#f2803c", "#b84a10", "#d55e00"), (3, 1)),
-    "cause-host":          (("#e8d75a", "#857000", "#f0e442"), (11, 3)),
-    "cause-rank":          (("#e06fae", "#a83278", "#e8a0c8"), (13, 5)),
-    "cause-input":         (("#b08860", "#7a5230", "#b08860"), (3, 3)),
-    "cause-unknown":       (("#a89888", "#706050", "#c4ccd8"), (7, 8)),
 }  # fmt: skip
+_OF_CAUSES = {
+    "matmul": (12, 4), "attention": (14, 6), "normalization": (6, 6), "elementwise": (10, 2),
+    "copy": (7, 8), "communication": (13, 5), "other": (7, 4), "launch": (11, 3), "sync": (3, 1),
+    "alloc": (3, 1), "calls": (3, 1), "host": (11, 3), "wait": (13, 5), "core": (11, 3),
+    "compile": (11, 3), "rank": (5, 13), "input": (3, 3), "queued": (7, 8), "unknown": (7, 8),
+}  # fmt: skip
+"""The numbers of the causes' colours."""
+
+_COLORS |= {f"cause-{name}": (PALETTE[name], numbers) for name, numbers in _OF_CAUSES.items()}
 
 # The 16 colours of a terminal as Rich knows them, named by their numbers: a span in one of these is
 # exactly that colour, while the nearest of 16 to a finer colour could be the background's, or the

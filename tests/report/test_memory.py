@@ -274,7 +274,7 @@ def test_what_ran_before_and_after_the_run_is_not_in_its_memory_or_throttling() 
         assert held(session.gpus[0], run) == Held(3 << 30, 4 << 30)
         assert power.count == 5
         assert run.readings.throttle_samples == {(0, "board limit"): 1}
-        assert throttled_in(run, 0) == ["board limit 50 % of it"]
+        assert throttled_in(run, 0) == ["board limit 50 % of the run"]
         assert run.readings.throttle_seconds[0, "power cap"].amount == pytest.approx(2 * (8 - 4))
         assert [what for _, what in run.readings.troubles] == ["throttled: board limit"]
     _, unseen = folded([*events, *reading(6, 3 << 30), run_ended()])

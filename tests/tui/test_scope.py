@@ -79,7 +79,7 @@ async def test_phases_and_kernels_of_some_steps_are_read_from_the_recording(show
         await shown.press("v", "v")
         await shown.until(lambda: "Kernels  GPU time, the scope, about 1.23 s ─" in shown.text)
         assert re.search(r"vectorized_layer_norm_kernel +38 % +44\.2 ms", shown.text)
-        assert " means of the scope" in shown.text
+        assert " means of these steps" in shown.text
         await shown.press("5")
         assert " 3 names, the scope, about 1.23 s" in shown.text
         assert re.search(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, NamedTuple, TypeVar, cast
 
@@ -25,7 +25,7 @@ from textual.widgets.option_list import Option
 from gputui.model.units import size
 from gputui.render.formats import Format
 from gputui.report.tables.processes import OUTSIDE, ProcessRow
-from gputui.tui.shell.keys import Key, keys_of
+from gputui.tui.shell.keys import Key, keys_of, named
 from gputui.tui.textual_internals import Resized
 from gputui.tui.widgets.canvas import Row
 from gputui.tui.widgets.line_view import role_style
@@ -474,7 +474,11 @@ class Help(Dialog[str]):
     def __init__(self, *, replays: bool, own: Sequence[Key]) -> None:
         super().__init__()
         taken = {name for key in own for name in key.keys}
-        self._keys = [*own, *(key for key in keys_of(replays) if not taken.issuperset(key.keys))]
+        self._keys = list(own)
+        for key in keys_of(replays):
+            if not taken.issuperset(key.keys):
+                left = [word for word in key.shown.split() if named(word) not in taken]
+                self._keys.append(replace(key, shown=" ".join(left)))
         self._table: DataTable[Text] = DataTable(show_header=False, cursor_type="row")
         self._none = Line("no key does that", classes="dim")
 

@@ -141,8 +141,8 @@ class ViewKeys(Commands):
             self.say(_NO_CHARTS)
             return
         self.model.own_scale = not self.model.own_scale
-        own = "in the scale of their data: ×N says how much larger"
-        self.say(f"charts are {own if self.model.own_scale else 'as high as all there is'}")
+        high = "their data: each says up to what" if self.model.own_scale else "all there is"
+        self.say(f"charts are as high as {high}")
         self.draw()
 
     def action_step(self, columns: int) -> None:

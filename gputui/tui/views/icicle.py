@@ -14,7 +14,7 @@ from gputui.report.tables.time import IciclePart, icicle_of_step
 from gputui.state import Run
 from gputui.tui.model import Model
 from gputui.tui.widgets.canvas import Row, Span, bar, cut_middle, fit, heading, paragraph, wrap
-from gputui.tui.widgets.causes import look
+from gputui.tui.widgets.causes import look, share_bar
 from gputui.tui.widgets.run import no_run, unaccounted
 from gputui.tui.widgets.table import Move
 from gputui.tui.widgets.tree import phase_colors
@@ -121,14 +121,14 @@ class IcicleView(View):
         for part in inside[: max(0, room - 2)]:
             leaf = None if part.leaf is None else LEAVES[part.leaf]
             kind = "phase" if leaf is None else "idle" if leaf.is_idle else "busy"
-            texture, role = ("█", "cause-other") if part.leaf is None else look(part.leaf)
-            drawn = bar(part.ns / chosen.ns, scale)
-            if leaf is not None and leaf.is_idle:
-                drawn = texture * max(1, round(scale * part.ns / chosen.ns))
+            fraction = part.ns / chosen.ns
+            drawn = (bar(fraction, scale), "cause-other")
+            if part.leaf is not None:
+                drawn = share_bar(part.leaf, fraction, scale)
             rows.append((
                 (f" {kind:<6}", "dim"), (fit(cut_middle(part.name, label), label), "text"),
                 (f" {duration(part.ns / steps):>9}", "value"),
-                (f" {percent(100 * part.ns / chosen.ns):>7}  ", "text"), (drawn, role),
+                (f" {percent(100 * fraction):>7}  ", "text"), drawn,
             ))  # fmt: skip
         return rows
 

@@ -146,7 +146,7 @@ class KernelsView(TableView):
             ("category", row.category if self.tab == 0 else ""),
             ("count", count(row.instances)),
             ("total", duration(row.total)),
-            ("of this table", percent(row.percent)),
+            ("share", f"{percent(row.percent)} of all {self.tabs[self.tab].lower()}"),
             ("average", duration(row.average)),
             ("median", duration(row.median) + ("" if row.exact else " (within 1 %)")),
             ("p99", duration(row.p99)),
@@ -235,7 +235,9 @@ class KernelsView(TableView):
         # No launches of a range whose calls nobody counts: a line of NCCL had thousands of kernels
         # and none.
         names = "1 name" if total == 1 else f"{total} names"
-        return self.tab_row(y, width, self.filter_note, f"{names}, {tables.span}")
+        whole = duration(sum(row.total for row in self._read.rows)) if self._read else ""
+        notes = f"{names}, {tables.span}", f"100 % = {whole}"
+        return self.tab_row(y, width, self.filter_note, *notes)
 
     def _columns(self, read: _Read) -> list[Column[TableRow]]:
         if self.tab == 0:
@@ -252,7 +254,7 @@ class KernelsView(TableView):
         at = next(n for n, one in enumerate(columns) if one.key == "time_percent")
         largest = max((row.percent for row in read.rows), default=0.0) or 1.0
         columns[at] = column(
-            "of this table",
+            "share",
             lambda row: f"{percent(row.percent):>7} {bar(row.percent / largest, _BAR)}",
             columns[at].priority,
             right=False,

@@ -44,6 +44,7 @@ from gputui.tui.widgets.run import (
     alert_rows,
     evidence,
     how_sure,
+    longest_inside,
     metric_rows,
     no_run,
     problems,
@@ -176,6 +177,8 @@ class Read:
     """Where phases and kernels are from."""
     main: PhaseRow | None
     """The step that the program's own ranges name."""
+    inside: str
+    """Where the cause is that leads, where no line is known."""
 
     @property
     def lead(self) -> Leaf | None:
@@ -478,7 +481,9 @@ class OverviewView(View):
                 step_meaning(run, tree) if tree is not None else "",
                 tables,
                 main_step(run, phases),
-            )
+                longest_inside(session, run, found.findings[0])
+                if found is not None and found.findings else "",
+            )  # fmt: skip
         return self._read
 
     def _answer(self, layout: Layout, run: Run, read: Read, height: int) -> None:
@@ -501,7 +506,9 @@ class OverviewView(View):
         self._keys.append(Chosen(FINDING, 0))
         is_placed = bool(found.findings) and (found.findings[0].placed or "?") in found.headline
         seen = MOST_SEEN if height >= _HIGH else 0 if is_placed else 2
-        layout.add(verdict_rows(found, width, is_chosen=is_chosen, most_seen=seen))
+        layout.add(
+            verdict_rows(found, width, is_chosen=is_chosen, most_seen=seen, inside=read.inside)
+        )
         for y in range(top, len(layout.rows)):
             act = partial(self._click, Chosen(FINDING, 0))
             self.places.append(Place(y, 0, width, act))

@@ -197,11 +197,12 @@ def phase_kernels(
     columns = [
         column("kernel", lambda row: told_apart[row.name], 0, flexible=True, right=False, width=24),
         *declared(KERNELS, "category", "time_percent", "total_ns", "instances", "med_ns",
-                  time_percent="of these", total_ns="GPU time"),
+                  time_percent="share", total_ns="GPU time"),
     ]  # fmt: skip
     titles, *rows = table_rows(columns, found, width)
     leads = {row: Lead("kernels", one.name) for row, one in zip(rows, found, strict=True)}
-    note = f"{len(found)} of {len(known)}" if len(found) < len(known) else ""
+    note = f"100 % = {duration(sum(row.total for row in known))}"
+    note = f"{len(found)} of {len(known)}, {note}" if len(found) < len(known) else note
     return [heading(f"Kernels of {phase.path}", width, note), titles, *rows], leads
 
 
@@ -323,11 +324,11 @@ class PhasesView(TableView):
             self.draw()
             return
         if move == "left":
-            if row.has_children and row.key not in self.collapsed:
+            if row.has_children and not self.needle and row.key not in self.collapsed:
                 self.turned ^= {row.key}
             else:
                 self._choose_parent(row)
-        elif row.key in self.collapsed:
+        elif row.key in self.collapsed and not self.needle:
             self.turned ^= {row.key}
         elif row.has_children:
             self.cursor.move("down")
@@ -340,7 +341,7 @@ class PhasesView(TableView):
             self.nothing_chosen()
             return None
         self.follows = False
-        if row.has_children:
+        if row.has_children and not self.needle:  # a filter shows what is in it
             self.turned ^= {row.key}
             self.draw()
             return None

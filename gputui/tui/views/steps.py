@@ -353,7 +353,7 @@ class StepsView(StretchView):
             whole_ns = sum(each.whole_ns for each in blocks)
             mean = sum(each.whole_ns * (each.busy or 0.0) for each in blocks) / max(1, whole_ns)
             figure = f"{100 * mean:.1f} %"
-            drawn = dimmed([(line, "cause-matmul")], shown)
+            drawn = dimmed([(line, "accent")], shown)
             rows.append(self._lane("GPU busy", drawn, figure, top + len(rows), slowest))
             because = dimmed([because_of(seen[n]) for n in slowest], shown)
             figure = f"{100 * (1 - mean):.1f} %"

@@ -21,6 +21,7 @@ from gputui.state import Run
 from gputui.tui.model import Model
 from gputui.tui.widgets.canvas import (
     Row,
+    Span,
     bar,
     beside,
     chosen_row,
@@ -31,7 +32,7 @@ from gputui.tui.widgets.canvas import (
     paragraph,
     wrap,
 )
-from gputui.tui.widgets.causes import Sums, amount, look, of_scope, sums
+from gputui.tui.widgets.causes import Sums, amount, of_scope, share_bar, sums
 from gputui.tui.widgets.run import MARK, has_alert, no_run, scope_rows, unaccounted
 from gputui.tui.widgets.run_panels import phases
 from gputui.tui.widgets.table import Move
@@ -385,12 +386,12 @@ class TimeView(View):
         row: Row = ((fit(name, 27), role), (f" {line.share:>10}", "value"))
         if line.kernel is None and tree is not None:
             room = width - 27 - 11 - 13
-            drawn = bar(tree.share(line.ns), room) if room >= 4 else ""
-            first = line.leaf if line.leaf is not None else Leaf.OTHER
-            idle = line.key == "idle"
-            role = look(first).role if line.leaf is not None else "cause-launch" if idle else (
-                "cause-matmul")  # fmt: skip
-            row = (*row, ("  ", "text"), (drawn, role), (f" {amount(tree, line.ns):>9}", "text"))
+            drawn: Span = ("", "text")
+            if room >= 4:
+                share = tree.share(line.ns)
+                drawn = (bar(share, room), "label")  # of several causes
+                drawn = drawn if line.leaf is None else share_bar(line.leaf, share, room)
+            row = (*row, ("  ", "text"), drawn, (f" {amount(tree, line.ns):>9}", "text"))
         else:
             row = (*row, (f"  {duration(line.kernel.total) if line.kernel else ''} in all", "dim"))
         if is_chosen:

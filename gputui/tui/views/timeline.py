@@ -293,7 +293,7 @@ class TimelineView(DraggedView):
         mark = " " * low + ("▲" if high - low == 1 else "▔" * (high - low))
         label = "whole run" if self._step is None else "whole step"
         drawn = [
-            LaneLine(label, [(line, "cause-matmul")]),
+            LaneLine(label, [(line, "text")]),
             LaneLine("", [(fit(mark, cells), "key")]),
             LaneLine("", [(window.axis(self._measured), "dim")]),
         ]

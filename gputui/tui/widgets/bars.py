@@ -163,12 +163,12 @@ class TopBar(Bar):
             used += len(text)
         self._places = places
         width = self.size.width
-        right = _state(model, width - used - 2)
+        right = _state(model, width - used - 2, has_run_row=current in ("overview", "phases"))
         gap = max(0, width - used - row_width(right))
         self.show([(*spans, (" " * gap, "text"), *right)])
 
 
-def _state(model: Model, width: int) -> Row:
+def _state(model: Model, width: int, *, has_run_row: bool) -> Row:
     """As many as fit of: live, paused or where in a replay; the recording, the run, the pace, the
     program's name."""
     parts: list[Row] = []
@@ -181,7 +181,7 @@ def _state(model: Model, width: int) -> Row:
         parts.append(((fit(model.visited, min(24, cell_len(model.visited))), "warn"),))
     run = model.run
     if run is not None and run.is_active and model.lost_end:
-        parts.append((("■ no end recorded", "warn"),))
+        parts += [(("■ no end recorded", "warn"),)] * (not has_run_row)  # which says it
     elif run is not None and run.is_active:
         text = fit(run.started.name, min(20, cell_len(run.started.name)))
         progress = run.progress

@@ -16,6 +16,7 @@ from itertools import pairwise
 
 from rich.cells import cell_len, set_cell_size
 
+from gputui.model.leaves import PALETTE
 from gputui.model.naming import short_name
 
 # Ink that equals a figure: parts of a whole, and scales that fit what is seen.
@@ -61,11 +62,8 @@ Row = tuple[Span, ...]
 ELLIPSIS = "…"
 PHASE_COLORS = 8
 
-CAUSES = (
-    *("matmul", "attention", "normalization", "elementwise", "copy", "communication", "other"),
-    *("launch", "sync", "host", "rank", "input", "unknown"),
-)
-"""Causes of the time tree that have a color: busy ones are cool, idle ones warm."""
+CAUSES = tuple(PALETTE)
+"""Colors of causes, those of busy time first."""
 
 ROLES = (
     *("text", "dim", "title", "rule", "label", "value", "accent", "good", "warn", "hot"),

@@ -24,6 +24,14 @@ def look(leaf: Leaf) -> Look:
     return Look(meaning.texture, f"cause-{meaning.color}")
 
 
+def share_bar(leaf: Leaf, fraction: float, width: int) -> Span:
+    """A part of `width` cells as the leaf is drawn everywhere."""
+    texture, role = look(leaf)
+    if not LEAVES[leaf].is_idle:
+        return bar(fraction, width), role
+    return (texture * round(min(1.0, fraction) * width) or "▏").ljust(width), role
+
+
 def by_size(tree: TimeTree) -> list[Leaf]:
     """The leaves that took time, the largest first."""
     return sorted(tree.leaves, key=lambda leaf: (-tree.leaves[leaf], leaf))
@@ -147,7 +155,7 @@ def cause_rows(
             (f" {amount(tree, ns):>8}  ", "text"),
         )
         if room >= 4:
-            row = (*row, (bar(ns / largest, room), look(leaf).role))
+            row = (*row, share_bar(leaf, ns / largest, room))
         if leaf is chosen:
             row = chosen_row(row, width)
         rows.append(row)

@@ -106,7 +106,7 @@ def _panel(
     slowed = [f"throttled: {why}" for why in throttled_in(run, gpu.facts.index)[:1]]
     rows: list[Row] = []
     if busy is not None:
-        beside = ("  of the scope", "dim") if not slowed else (f"  {slowed[0]}", "warn")
+        beside = ("  of the time", "dim") if not slowed else (f"  {slowed[0]}", "warn")
         row: Row = ((f" {'GPU busy':<14}", "label"), (f"{percent(busy):>9}", "value"), beside)
         rows.append(row)
     found = [chart for chart in charts(gpu) if not chart.reason]
@@ -119,7 +119,7 @@ def _panel(
         cells = [(*left, ("  ", "text"), *right) for left, right in pairwise([*cells, ()])][::2]
     rows += cells
     if not run.is_active:
-        facts = ["means in use" if of == "whole run" else "means of the scope"]
+        facts = ["means while in use" if of == "whole run" else "means of these steps"]
         facts += slowed if busy is None else []
     title = f"GPU {gpu.facts.index}  {gpu.facts.name}"
     rows = rows[: height - 1]

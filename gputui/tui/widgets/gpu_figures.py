@@ -78,7 +78,7 @@ def throttled_in(run: Run | None, index: int) -> list[str]:
         if gpu == index and reason not in HARMLESS_THROTTLING
     }
     return [
-        f"{reason} {percent(100 * min(1.0, count / max(1, whole)))} of it"
+        f"{reason} {percent(100 * min(1.0, count / max(1, whole)))} of the run"
         for reason, count in sorted(counts.items(), key=lambda item: -item[1])
     ]
 

@@ -124,15 +124,7 @@ class RunIndex:
     def want(self, entries: Sequence[LibraryEntry]) -> None:
         """Read what is not known of these, one after another."""
         missing = next(
-            (
-                entry
-                for entry in entries
-                if self.of(entry) is None
-                and entry.problem is None
-                and entry.kind is not None
-                and not (entry.is_written and entry.succeeded is None)
-                and entry.size_bytes <= LARGEST_BYTES
-            ),
+            (entry for entry in entries if is_unread(entry, self.of(entry))),
             None,
         )
         if missing is None or self._is_reading:
@@ -147,6 +139,17 @@ class RunIndex:
             self._changed()
 
         self._threads.in_thread(lambda: read_facts(path), done, lambda _: done(RunFacts()))
+
+
+def is_unread(entry: LibraryEntry, facts: RunFacts | None) -> bool:
+    """Whether more will be known of a run once it is read."""
+    return (
+        facts is None
+        and entry.problem is None
+        and entry.kind is not None
+        and not (entry.is_written and entry.succeeded is None)
+        and entry.size_bytes <= LARGEST_BYTES
+    )
 
 
 def _key(entry: LibraryEntry) -> str:
@@ -265,7 +268,7 @@ FIGURES: dict[str, Callable[[RunFacts], float | None]] = {
 }
 """What is known of a run once it was read, by its column."""
 
-SORTS = ("command", "name", "workload", "host", "length", "result", "size", "when", *FIGURES)
+SORTS = ("when", "name", "workload", "host", "length", "result", "size", "command", *FIGURES)
 _GIVEN_NAME = re.compile(r"\d{8}-\d{6}-.*")
 """What the screen calls a recording: when, and what."""
 
@@ -399,7 +402,8 @@ def recording_columns(
     def result(entry: LibraryEntry) -> str:
         """What limited it, where it ended well."""
         cause = of(entry, lambda f: f.cause) if entry.succeeded else ""
-        return cause or result_text(entry, current)[:60]
+        unread = ", reading…" * (entry.succeeded is True and is_unread(entry, facts(entry)))
+        return cause or result_text(entry, current)[:60] + unread
 
     columns = [
         column("", lambda e: "●" if e.path in marked else " ", 0, right=False, width=1, role="key"),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from collections.abc import Sequence
 from itertools import groupby, islice
 from typing import NamedTuple
@@ -9,18 +11,32 @@ from typing import NamedTuple
 from textual.content import Content
 from textual.widgets import Log
 
-from gputui.model.leaves import LEAF_OF_KEY, LEAVES, Leaf
-from gputui.model.units import count, duration, parameter, quantity
+from gputui.model.leaves import COPIES, LEAF_OF_KEY, LEAVES, Leaf, leaf_of_kernel
+from gputui.model.statistics import Statistics
+from gputui.model.units import count, duration, parameter, percent, quantity
 from gputui.report.alerts import about, amount_text
 from gputui.report.explain import Finding, Verdict
+from gputui.report.phase_tree import phase_path
 from gputui.report.phases import shares_error_points
 from gputui.report.schema import lost_count, why_lost, why_unaccounted
-from gputui.report.statistics import half_width
+from gputui.report.statistics import half_width, kernel_name
 from gputui.report.tables import metric_text
+from gputui.report.tables.bounds import idle_phases
 from gputui.report.windows import tracing_cost, tracing_line
 from gputui.state import LOG_LINES, Gpu, Run, Session, lasting_alerts, remarks
 from gputui.tui.model import Model
-from gputui.tui.widgets.canvas import Row, Span, bar, clip, fit, flow, paragraph, row_width, wrap
+from gputui.tui.widgets.canvas import (
+    Row,
+    Span,
+    bar,
+    clip,
+    fit,
+    flow,
+    paragraph,
+    row_width,
+    short_names,
+    wrap,
+)
 from gputui.tui.widgets.line_view import FOR_READERS, readable
 from gputui.tui.widgets.view import Details, Lead
 
@@ -29,28 +45,36 @@ from gputui.tui.widgets.view import Details, Lead
 
 _WHERE = "Enter shows where"
 
+_NAME = 48
+"""Cells of the name of a kernel that a cause is in."""
+
 MOST_SEEN = 3
 """Rows of what was seen of a cause, where a screen is high."""
 
 
 def verdict_rows(
-    found: Verdict, width: int, *, is_chosen: bool, most_seen: int = MOST_SEEN
+    found: Verdict, width: int, *, is_chosen: bool, most_seen: int = MOST_SEEN, inside: str = ""
 ) -> list[Row]:
     """The answer: all of it, however low the screen: what stands below gives way. What was seen of
-    where it is takes `most_seen` rows at most."""
+    where it is takes `most_seen` rows at most; `inside` is said where no line is known."""
+    best = found.findings[0] if found.findings else None
+    seen, headline = _seen(best, width, most_seen) if best is not None else [], found.headline
+    if best is not None and seen and re.split(r"[ ,]", best.place)[0] in "".join(best.evidence):
+        headline = headline.removesuffix(best.placed).rstrip()  # which the evidence says better
+    if inside:
+        seen += paragraph(" In    ", inside, width)
     badge = "verdict" if found.findings else "verdict-good"
     word: Row = ((f" {found.word} ", badge if is_chosen else "title"), ("  ", "text"))
     lead = len(found.word) + 4
     rows: list[Row] = [
         (*word, *line) if not number else ((" " * lead, "text"), *line)
-        for number, line in enumerate(wrap(found.headline, width - lead, "value"))
+        for number, line in enumerate(wrap(headline, width - lead, "value"))
     ]
     room = width - row_width(rows[0]) - len(_WHERE) - 1
-    if found.findings and room > 1:
+    if best is not None and room > 1:
         rows[0] = (*rows[0], (" " * room, "text"), (_WHERE, "dim"))
-    if found.findings:
-        best = found.findings[0]
-        rows += _seen(best, width, most_seen)
+    if best is not None:
+        rows += seen
         rows += paragraph(" Try   ", f"{best.advice}. {best.gain_text}".rstrip(), width)
     if found.speed:
         rows += paragraph(" Speed ", found.speed, width)
@@ -64,6 +88,40 @@ def _seen(finding: Finding, width: int, most: int) -> list[Row]:
         if len(rows) <= most:
             return rows
     return []
+
+
+def longest_inside(session: Session, run: Run, finding: Finding) -> str:
+    """What a cause that no line is known of is of: the kernel or the copy that takes most of it,
+    and the phase; of idle time the phase alone. Empty where neither is known."""
+    leaf = LEAF_OF_KEY.get(finding.cause)
+    if leaf is None or finding.place or ".py" in "".join(finding.evidence):
+        return ""
+    if LEAVES[leaf].is_idle:
+        return next((f"{path}, {percent(100 * part)} of all idle time"
+                     for path, part in idle_phases(run)), "")  # fmt: skip
+    took: Counter[tuple[str, str]] = Counter()
+    parts: dict[str, list[Statistics]] = {}
+    if leaf in COPIES:
+        for copy in run.memory_operations.values():
+            if ("Host" in copy.operation) == (leaf is not Leaf.COPY_DEVICE):
+                name = copy.operation.strip("[]").removeprefix("CUDA ")
+                took[name, phase_path(run, copy.phase) or ""] += copy.time.total
+                parts.setdefault(name, []).append(copy.time)
+    else:
+        own = Leaf.ELEMENTWISE if leaf is Leaf.ELEMENTWISE_CHAIN else leaf
+        for kernel in run.kernels.values():
+            name = kernel_name(session, kernel.kernel)
+            if leaf_of_kernel(name) is own:
+                took[name, phase_path(run, kernel.phase) or ""] += kernel.time.total
+                parts.setdefault(name, []).append(kernel.time)
+    if not took:
+        return ""
+    name = max(parts, key=lambda name: sum(time.total for time in parts[name]))
+    path = max((ns, path) for (of, path), ns in took.items() if of == name)[1]
+    times = sum(time.count for time in parts[name])
+    each = duration(sum(time.total for time in parts[name]) / max(1, times))
+    shown = dict(zip(parts, short_names([*parts], _NAME), strict=True))[name]
+    return f"{shown}: {count(times)} × {each}{f', launched in {path}' if path else ''}"
 
 
 def how_sure(found: Verdict) -> str:

@@ -270,8 +270,9 @@ def steps(tree: TimeTree, height: int, width: int) -> Panel:
         what += f", {CUT} to {duration(longest)}"
     elif any(each.drawn_ns > each.level_ns for each in points) or len(points) > room:
         what += ", │ the longest"
-    rows.append(((f"{'0':>{_AXIS - 2}} └", "dim"), (fit(what, room).rstrip().center(room, "─"),
-                                                  "dim")))  # fmt: skip
+    while len(what) > room:  # whole words or none
+        what = what.rpartition(", ")[0]
+    rows.append(((f"{'0':>{_AXIS - 2}} └{what.center(room, '─')}", "dim"),))
     return Panel(title, rows, slow, view="steps")
 
 

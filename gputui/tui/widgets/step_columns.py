@@ -240,7 +240,7 @@ def slow_words(tree: TimeTree) -> str:
     """How many steps were slow, and what that cost."""
     if not tree.slow_steps:
         return "none slow"
-    slow = f"{count(tree.slow_steps)} slow: {duration(tree.slowed_ns)} longer than usual"
+    slow = f"{count(tree.slow_steps)} slow, together {duration(tree.slowed_ns)} longer"
     return f"{slow} · {NEXT_SLOW}"
 
 
