@@ -106,8 +106,6 @@ class Look(Ending):
     def __init__(self, driver_class: type[Driver] | None, *, ascii_only: bool) -> None:
         self._ascii: list[LineFilter] = []
         if ascii_only:
-            from gputui.tui.threads import AsciiFilter
-
             self._ascii.append(AsciiFilter())
         self._colorless = NoColor()
         super().__init__(driver_class=driver_class)

@@ -18,7 +18,6 @@ from gputui.tui.threads import Threads
 if TYPE_CHECKING:
     from gputui.model.events import AnyEvent
     from gputui.state import Run
-    from gputui.tui.model import Model
     from gputui.tui.shell.main import MainScreen
 
 
@@ -131,7 +130,6 @@ class Visits(Threads):
             self.model.enter(playback, Session(), recording_name(path))
             self.main.show_run()
 
-        from gputui.state import Session
         from gputui.tui.widgets.recordings import recording_name
 
         def failed(reason: str) -> None:
@@ -152,8 +150,6 @@ class Visits(Threads):
             self._source = playback
             self.model.enter(playback, Session(), "")
             self._take()
-
-        from gputui.state import Session
 
         opened = partial(self._opened, path, start_s, speed=speed)
         self.in_thread(opened, shown, self.main.refuse)

@@ -6,8 +6,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from gputui.model.leaves import LEAVES
-from gputui.tui.widgets.canvas import CAUSES as PALETTE
+from gputui.model.leaves import LEAVES, PALETTE
 from tests.package_copies_for_tests import change, check_copy, copy_package
 
 _NUMBERS = "    MODULE = 29\n    QUANTIZATION = 30\n"

@@ -7,10 +7,10 @@ from rich.color import Color, ColorSystem
 from rich.segment import Segment
 from textual.theme import BUILTIN_THEMES
 
+from gputui.model.leaves import PALETTE
 from gputui.state import Session
 from gputui.tui.app import GputuiApp
 from gputui.tui.source import Options
-from gputui.tui.widgets.canvas import CAUSES
 from tests.tui import scripted
 from tests.tui.conftest import Show
 from tests.tui.scripted import ScriptedSource
@@ -57,7 +57,7 @@ TEXTS = ("text", "dim", "title", "label", "accent", "good", "warn", "hot", "head
 DRAWN = (
     *("utilization", "memory", "bandwidth", "power", "tensor", "occupancy", "host"),
     *(f"phase-{number}" for number in range(1, 9)),
-    *(f"cause-{name}" for name in CAUSES),
+    *(f"cause-{name}" for name in PALETTE),
 )
 PAIRS = (
     ("cursor-text", "cursor"),

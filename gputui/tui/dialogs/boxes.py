@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, NamedTuple, TypeVar, cast
 
@@ -19,7 +20,7 @@ from textual.containers import Horizontal, VerticalScroll
 from textual.content import Content
 from textual.message import Message
 from textual.screen import ModalScreen
-from textual.widgets import Button, DataTable, Input, OptionList, Static
+from textual.widgets import Button, DataTable, Input, Label, OptionList, Static
 from textual.widgets.option_list import Option
 
 from gputui.model.units import size
@@ -135,11 +136,8 @@ class ReadFrame(Frame, can_focus=True):
     ]
 
 
-class Line(Static):
-    """A text of a dialog; never read as markup."""
-
-    def __init__(self, text: str = "", *, id: str | None = None, classes: str = "") -> None:
-        super().__init__(text, id=id, classes=classes, markup=False)
+Line = partial(Label, markup=False)
+"""A text of a dialog."""
 
 
 class Options(OptionList):

@@ -23,6 +23,7 @@ from gputui.tui.source import (
 )
 from gputui.tui.textual_internals import Narrow
 from gputui.tui.widgets.line_view import FOR_READERS
+from gputui.tui.widgets.view import View
 
 if TYPE_CHECKING:
     from textual.notifications import SeverityLevel
@@ -45,6 +46,11 @@ class ReplayKeys(Narrow):
     def __init__(self, model: Model) -> None:
         super().__init__()
         self.model = model
+
+    @property
+    def view(self) -> View:
+        """The one that is shown."""
+        raise NotImplementedError
 
     def draw(self) -> None:
         raise NotImplementedError
@@ -191,18 +197,6 @@ class Commands(ReplayKeys):
     async def action_view(self, name: str) -> None:
         raise NotImplementedError
 
-    def exports_elsewhere(self) -> bool:
-        """Whether the view exports something of its own, and has asked for it."""
-        raise NotImplementedError
-
-    def chosen_process(self) -> ProcessRow | None:
-        """The process chosen in the view, if any."""
-        raise NotImplementedError
-
-    def host_of_process(self) -> str:
-        """The host that it is on, "" where that is this one."""
-        raise NotImplementedError
-
     # --- the source
 
     def action_pause(self) -> None:
@@ -340,8 +334,8 @@ class Commands(ReplayKeys):
 
     def action_attach(self) -> None:
         """Look inside the chosen process, after a question that names it."""
-        process, source = self.chosen_process(), self.model.source
-        host, hosts = self.host_of_process(), self.model.hosts
+        process, source = self.view.process, self.model.source
+        host, hosts = self.view.process_host, self.model.hosts
         run = self.model.run if hosts is None else hosts[host].session.run
         if self.model.readonly:
             self.refuse("cannot attach: gputui is read-only")
@@ -388,7 +382,7 @@ class Commands(ReplayKeys):
 
     def action_signal(self) -> None:
         """Send a signal to the chosen process, after a question that names it."""
-        process = self.chosen_process()
+        process = self.view.process
         if self.model.readonly:
             self.refuse("cannot send a signal: gputui is read-only")
         elif not isinstance(self.model.source, Runner):
@@ -426,7 +420,7 @@ class Commands(ReplayKeys):
 
     def action_export(self) -> None:
         """Export the run, or in Sessions the chosen recording."""
-        if self.exports_elsewhere():
+        if self.view.export():
             return
         run = self.model.run
         if run is None:

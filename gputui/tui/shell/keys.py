@@ -36,7 +36,6 @@ SCREEN = "Screen"
 MACHINE = "GPUs"
 MOVE = "Moving"
 REPLAY = "Replay"
-SESSIONS = "Runs"
 
 KEYS: tuple[Key, ...] = (
     *(
@@ -117,14 +116,14 @@ KEYS: tuple[Key, ...] = (
         "m",
         "recording('mark')",
         "mark it, the baseline first; Phases: a phase; Ranks: a rank",
-        SESSIONS,
+        RUN,
         "mark",
     ),
-    Key(("c",), "c", "recording('compare')", "compare the marked ones", SESSIONS, "compare"),
-    Key(("R", "f2"), "R F2", "recording('rename')", "rename a recording", SESSIONS, "rename"),
-    Key(("D", "delete"), "D Del", "recording('delete')", "delete it (asks)", SESSIONS, "delete"),
-    Key(("f",), "f", "recording('folder')", "recordings of another folder", SESSIONS, "folder"),
-    Key(("b",), "b", "go_home", "back from a recording that was opened", SESSIONS, "back"),
+    Key(("c",), "c", "recording('compare')", "compare the marked ones", RUN, "compare"),
+    Key(("R", "f2"), "R F2", "recording('rename')", "rename a recording", RUN, "rename"),
+    Key(("D", "delete"), "D Del", "recording('delete')", "delete it (asks)", RUN, "delete"),
+    Key(("f",), "f", "recording('folder')", "recordings of another folder", RUN, "folder"),
+    Key(("b",), "b", "go_home", "back from a recording that was opened", RUN, "back"),
     Key(
         ("question_mark", "h", "f1"),
         "? h F1",

@@ -21,7 +21,7 @@ from gputui.tui.shell.views import GROUPS, TABS
 from gputui.tui.source import Playback
 from gputui.tui.threads import Called
 from gputui.tui.widgets.bars import CaptionBar, KeyBar, TopBar, hinted, tabs_of
-from gputui.tui.widgets.canvas import ROLES
+from gputui.tui.widgets.line_view import ROLES
 from gputui.tui.widgets.run import LogPane
 from gputui.tui.widgets.table import Move
 from gputui.tui.widgets.view import (
@@ -35,7 +35,6 @@ from gputui.tui.widgets.view import (
 )
 
 if TYPE_CHECKING:
-    from gputui.report.tables.processes import ProcessRow
     from gputui.tui.dialogs.boxes import FilterField
     from gputui.tui.widgets.recordings import RecordingLibrary
 
@@ -65,11 +64,6 @@ class ViewKeys(Commands):
         self._copy_hint = _IN_TMUX if os.environ.get("TMUX") else ""
         self._message: tuple[str, bool] | None = None
         """What the bottom line says until the next key, and whether it is of a failure."""
-
-    @property
-    def view(self) -> View:
-        """The one that is shown."""
-        raise NotImplementedError
 
     def action_move(self, move: Move) -> None:
         """Arrows and similar keys."""
@@ -530,18 +524,6 @@ class MainScreen(ViewKeys):
                 view.compare(paths)
 
         self.run_worker(shown())
-
-    def exports_elsewhere(self) -> bool:
-        """Whether the view exports something of its own."""
-        return self.view.export()
-
-    def chosen_process(self) -> ProcessRow | None:
-        """The one chosen in GPUs."""
-        return self.view.process
-
-    def host_of_process(self) -> str:
-        """The host that it is on."""
-        return self.view.process_host
 
     @property
     def _is_topmost(self) -> bool:

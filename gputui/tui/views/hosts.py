@@ -17,7 +17,7 @@ from gputui.report.tables.processes import ProcessRow, sort_rows
 from gputui.state import Gpu
 from gputui.state.session import Host, Hosts
 from gputui.tui.model import Model
-from gputui.tui.widgets.canvas import Row, Span, chosen_row, clip, fit, heading, wrap
+from gputui.tui.widgets.canvas import Row, Span, chosen_row, clip, fit, heading, percent_range, wrap
 from gputui.tui.widgets.gpu_figures import (
     busy,
     health,
@@ -95,7 +95,8 @@ class HostFold(msgspec.Struct, frozen=True):
             return f"▸ {len(self.rows)} hosts without a GPU: {names}"
         loads = [row.load for row in self.rows if row.load is not None]
         more = "more " * self.are_more
-        return f"▸ {len(self.rows)} {more}hosts {_range(loads)} busy, nothing throttled: {names}"
+        some = f"{len(self.rows)} {more}hosts {percent_range(loads)} busy"
+        return f"▸ {some}, nothing throttled: {names}"
 
 
 Listed = HostRow | HostFold
@@ -216,7 +217,7 @@ def answer(rows: Sequence[HostRow]) -> tuple[str, str]:
         (len(counted[Class.LOST]), "not seen"),
         (len(counted[Class.TROUBLE]), "in trouble"),
         (len(counted[Class.ODD]), "uneven"),
-        (len(counted[Class.BUSY]), f"busy ({_range(loads)})" if loads else "busy"),
+        (len(counted[Class.BUSY]), f"busy ({percent_range(loads)})" if loads else "busy"),
         (len(counted[Class.IDLE]), "idle"),
         (len(counted[Class.WITHOUT_GPU]), "without a GPU"),
     ):
@@ -307,13 +308,6 @@ def _sums(host: Host) -> tuple[int, int, float]:
         sum(sample.memory_total_bytes or 0 for sample in samples),
         sum(sample.power_watts or 0.0 for sample in samples),
     )
-
-
-def _range(loads: Sequence[float]) -> str:
-    if not loads:
-        return MISSING
-    least, most = percent(min(loads)), percent(max(loads))
-    return least if least == most else f"{least} to {most}"
 
 
 _GAP = 2

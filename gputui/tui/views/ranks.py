@@ -16,7 +16,16 @@ from gputui.report.explain.ranks import Lateness, late_over_steps
 from gputui.report.tables.ranks import RANKS, ranks_side_by_side, why_unknown
 from gputui.state import Run, Session
 from gputui.tui.model import Model
-from gputui.tui.widgets.canvas import Row, Span, chosen_row, fit, heading, wrap
+from gputui.tui.widgets.canvas import (
+    Row,
+    Span,
+    chosen_row,
+    fit,
+    heading,
+    joined,
+    percent_range,
+    wrap,
+)
 from gputui.tui.widgets.causes import amount, hundred_bar, look
 from gputui.tui.widgets.run import no_run, scope_rows
 from gputui.tui.widgets.table import Move, column, column_at, declared, table_rows
@@ -113,7 +122,7 @@ def together_rows(lanes: Sequence[RankLane], note: str, width: int) -> list[Row]
             _cell(lane, start_ns + span_ns * at / columns, start_ns + span_ns * (at + 1) / columns)
             for at in range(columns)
         ]
-        rows.append(((f" rank {lane.rank}".ljust(LABEL), "dim"), *_joined(cells)))
+        rows.append(((f" rank {lane.rank}".ljust(LABEL), "dim"), *joined(cells)))
     work, alone = look(Leaf.MATMUL), look(Leaf.RANK)
     rows.append((
         (" " * LABEL, "text"), (work.texture, work.role), (" computing  ", "dim"),
@@ -132,9 +141,7 @@ def _cell(lane: RankLane, from_ns: float, to_ns: float) -> Span:
     at = min(parts - 1, int(middle * parts / step.duration_ns))
     alone = step.alone[at] if len(step.alone) == parts else 0
     if step.busy[at] >= 500:
-        leaf = Leaf.RANK if alone * 2 >= step.busy[at] else Leaf.MATMUL
-        texture, role = look(leaf)
-        return (texture, role)
+        return look(Leaf.RANK if alone * 2 >= step.busy[at] else Leaf.MATMUL)
     known = [
         (lane_of.parts[at], lane_of.leaf)
         for lane_of in step.idle
@@ -142,19 +149,7 @@ def _cell(lane: RankLane, from_ns: float, to_ns: float) -> Span:
     ]
     if not known:
         return (" ", "text")
-    texture, role = look(Leaf(max(known)[1]))
-    return (texture, role)
-
-
-def _joined(cells: Sequence[Span]) -> list[Span]:
-    """Neighbours that look alike as one."""
-    found: list[Span] = []
-    for text, role in cells:
-        if found and found[-1][1] == role:
-            found[-1] = (found[-1][0] + text, role)
-        else:
-            found.append((text, role))
-    return found
+    return look(Leaf(max(known)[1]))
 
 
 ALIKE = 0.01
@@ -188,17 +183,9 @@ class Fold:
     @property
     def text(self) -> str:
         """What they have in common."""
-        late = _range([one.late for one in self.ranks])
-        waits = _range([one.waited for one in self.ranks])
+        late = percent_range([100 * one.late for one in self.ranks if one.late is not None])
+        waits = percent_range([100 * one.waited for one in self.ranks if one.waited is not None])
         return f"▸ {len(self.ranks)} more ranks, late {late}, waiting {waits}"
-
-
-def _range(shares: Sequence[float | None]) -> str:
-    known = [100 * share for share in shares if share is not None]
-    if not known:
-        return "n/a"
-    least, most = percent(min(known)), percent(max(known))
-    return least if least == most else f"{least} to {most}"
 
 
 def folded(ranks: Sequence[RankTime], late: Lateness | None) -> list[RankTime | Fold]:

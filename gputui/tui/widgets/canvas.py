@@ -12,12 +12,13 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
-from itertools import pairwise
+from itertools import groupby, pairwise
+from operator import itemgetter
 
 from rich.cells import cell_len, set_cell_size
 
-from gputui.model.leaves import PALETTE
 from gputui.model.naming import short_name
+from gputui.model.units import MISSING, percent
 
 # Ink that equals a figure: parts of a whole, and scales that fit what is seen.
 
@@ -61,21 +62,6 @@ Row = tuple[Span, ...]
 
 ELLIPSIS = "…"
 PHASE_COLORS = 8
-
-CAUSES = tuple(PALETTE)
-"""Colors of causes, those of busy time first."""
-
-ROLES = (
-    *("text", "dim", "title", "rule", "label", "value", "accent", "good", "warn", "hot"),
-    *("head", "cursor", "tab", "tab-active", "key", "input", "error"),
-    *("verdict", "verdict-good"),
-    *(f"cause-{name}" for name in CAUSES),
-    *(f"fill-{name}" for name in CAUSES[:7]),
-    *("utilization", "memory", "bandwidth", "power", "tensor", "occupancy", "host"),
-    *(f"phase-{number}" for number in range(1, PHASE_COLORS + 1)),
-    *(f"block-{number}" for number in range(1, PHASE_COLORS + 1)),
-)
-"""The possible roles of a span. `style.tcss` gives each its look, as `.line--ROLE`."""
 
 
 def fit(text: str, width: int, *, right: bool = False) -> str:
@@ -189,6 +175,22 @@ def paragraph(
 def labelled(pairs: Iterable[tuple[str, str]], label: int, role: str = "text") -> tuple[Row, ...]:
     """A line for each label and figure, the figures under one another."""
     return tuple(((name.ljust(label), "label"), (text, role)) for name, text in pairs)
+
+
+def joined(cells: Iterable[Span]) -> list[Span]:
+    """Neighbours of one look as one span."""
+    return [
+        ("".join([text for text, _ in part]), role)
+        for role, part in groupby(cells, key=itemgetter(1))
+    ]
+
+
+def percent_range(values: Sequence[float]) -> str:
+    """The least and the most of some percentages, once where they read alike."""
+    if not values:
+        return MISSING
+    least, most = percent(min(values)), percent(max(values))
+    return least if least == most else f"{least} to {most}"
 
 
 def chosen_row(row: Row, width: int) -> Row:

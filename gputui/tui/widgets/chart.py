@@ -6,14 +6,13 @@ import math
 import os
 from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
-from itertools import groupby
 
 import msgspec
 from rich.cells import cell_len
 
 from gputui.model.units import size
 from gputui.state import Track
-from gputui.tui.widgets.canvas import Row, Span, fit, nice_top
+from gputui.tui.widgets.canvas import Row, Span, fit, joined, nice_top
 
 # What the charts of a view show: how much time, and which moment.
 
@@ -183,10 +182,7 @@ class TimeAxis(msgspec.Struct, frozen=True):
             if len(text) >= min(_LEAST_NAME, len(name)) and cell_len(text) == len(text):
                 for place, character in enumerate(text, start=column + 1):
                     line[place], roles[place] = character, "head"
-        return [
-            ("".join(text for text, _ in part), role)
-            for role, part in groupby(zip(line, roles, strict=True), key=lambda pair: pair[1])
-        ]
+        return joined(zip(line, roles, strict=True))
 
 
 @lru_cache(maxsize=64)

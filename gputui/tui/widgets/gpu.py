@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from datetime import datetime
 from itertools import pairwise
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rich.cells import cell_len
 
@@ -278,9 +278,6 @@ CARD_HEIGHT = 9
 CARD_WIDTH = 56
 
 _LEAST_CHARTS = 4
-
-if TYPE_CHECKING:
-    from gputui.tui.model import Model
 
 
 def card_rows(

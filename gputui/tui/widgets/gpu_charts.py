@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable
 from datetime import datetime
 from math import ceil
-from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -23,10 +22,6 @@ from gputui.tui.widgets.gpu_figures import memory_fraction, memory_role, memory_
 from gputui.tui.widgets.view import (
     View,
 )
-
-if TYPE_CHECKING:
-    from gputui.tui.model import Model
-
 
 # The host as rows.
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import groupby, pairwise
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -19,7 +19,7 @@ from gputui.model.naming import is_library_domain, short_name
 from gputui.model.units import count, duration, percent
 from gputui.playback.lanes import KeptStep, Lane, LaneKind, TracedLanes, kept_steps, open_kept
 from gputui.state import Run, Session
-from gputui.tui.widgets.canvas import Row, Span, bar, cut_middle, fit, heading, short_names
+from gputui.tui.widgets.canvas import Row, Span, bar, cut_middle, fit, heading, joined, short_names
 from gputui.tui.widgets.causes import look
 from gputui.tui.widgets.chart import block_rows
 from gputui.tui.widgets.run_panels import Panel
@@ -396,14 +396,6 @@ def _idle(step: StepLanes, part: int) -> dict[Leaf, int]:
         for lane in step.idle
         if lane.leaf in LEAVES and len(lane.parts) == parts
     }
-
-
-def joined(cells: Sequence[Span]) -> list[Span]:
-    """Cells of one look as one span."""
-    return [
-        ("".join(text for text, _ in part), role)
-        for role, part in groupby(cells, key=lambda cell: cell[1])
-    ]
 
 
 def step_rows(session: Session, run: Run, step: KeptStep, width: int, height: int,

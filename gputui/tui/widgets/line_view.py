@@ -16,7 +16,8 @@ from textual.geometry import Region
 from textual.strip import Strip
 from textual.widget import Widget
 
-from gputui.tui.widgets.canvas import Row, Span, pad, row_width
+from gputui.model.leaves import PALETTE
+from gputui.tui.widgets.canvas import PHASE_COLORS, Row, Span, pad, row_width
 
 # Rows for screen readers: what only eyes read is left out, and marks are words.
 
@@ -82,6 +83,22 @@ def _said(text: str) -> str:
     for mark, word in _WORDS.items():
         text = text.replace(mark, word)
     return _GAP.sub("  ", _DRAWN.sub("", text))
+
+
+_BUSY = 7
+"""Colors of PALETTE that are of busy time."""
+
+ROLES = (
+    *("text", "dim", "title", "rule", "label", "value", "accent", "good", "warn", "hot"),
+    *("head", "cursor", "tab", "tab-active", "key", "input", "error"),
+    *("verdict", "verdict-good"),
+    *(f"cause-{name}" for name in PALETTE),
+    *(f"fill-{name}" for name in [*PALETTE][:_BUSY]),
+    *("utilization", "memory", "bandwidth", "power", "tensor", "occupancy", "host"),
+    *(f"phase-{number}" for number in range(1, PHASE_COLORS + 1)),
+    *(f"block-{number}" for number in range(1, PHASE_COLORS + 1)),
+)
+"""The possible roles of a span. `style.tcss` gives each its look, as `.line--ROLE`."""
 
 
 FOR_READERS = "-for-readers"

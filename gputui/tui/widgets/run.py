@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Sequence
-from itertools import groupby, islice
+from itertools import islice
 from typing import NamedTuple
 
 from textual.content import Content
@@ -32,6 +32,7 @@ from gputui.tui.widgets.canvas import (
     clip,
     fit,
     flow,
+    joined,
     paragraph,
     row_width,
     short_names,
@@ -234,14 +235,10 @@ def scope_rows(model: Model, width: int, instead: str = "") -> list[Row]:
 def dimmed(spans: Sequence[Span], inside: Sequence[bool]) -> list[Span]:
     """Spans of one cell a column, grey where a column is not `inside`."""
     cells = [(cell, role) for text, role in spans for cell in text]
-    shown = [
+    return joined(
         (cell, role if is_inside else "dim")
         for (cell, role), is_inside in zip(cells, inside, strict=True)
-    ]
-    return [
-        ("".join(cell for cell, _ in part), role)
-        for role, part in groupby(shown, key=lambda one: one[1])
-    ]
+    )
 
 
 def panel(title: str, paragraphs: Sequence[Row], width: int, height: int) -> list[Row]:
