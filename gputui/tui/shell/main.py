@@ -135,8 +135,8 @@ class ViewKeys(Commands):
             self.say(_NO_CHARTS)
             return
         self.model.own_scale = not self.model.own_scale
-        high = "their data: each says up to what" if self.model.own_scale else "all there is"
-        self.say(f"charts are as high as {high}")
+        own = "in the scale of their data: each says up to what"
+        self.say(f"charts are {own if self.model.own_scale else 'as high as all there is'}")
         self.draw()
 
     def action_step(self, columns: int) -> None:

@@ -40,7 +40,6 @@ from gputui.tui.widgets.gpu_charts import (
     host_items,
 )
 from gputui.tui.widgets.gpu_figures import memory_fraction, memory_role
-from gputui.tui.widgets.processes import Order, known_rows, listed, process_columns
 from gputui.tui.widgets.run import scope_rows, why_empty
 from gputui.tui.widgets.table import Move, column, declared, moved
 from gputui.tui.widgets.tree import process_columns as whose_columns
@@ -309,11 +308,10 @@ def _chart(gpu: Gpu) -> Chart:
 class MemoryView(TableView, ChartedView):
     """Where memory went."""
 
-    tabs = ("Phases", "Copies", "Allocations", "Processes", "Workload")
+    tabs = ("Phases", "Copies", "Allocations", "Workload")
 
     def __init__(self, model: Model) -> None:
         super().__init__(model)
-        self.order = Order()
         self.top = 0
         self._read: tuple[int, Read] | None = None
         self._items: Sequence[Any] = ()
@@ -338,7 +336,7 @@ class MemoryView(TableView, ChartedView):
     # --- keys
 
     def move(self, move: Move) -> None:
-        if self.tab == 4 and move not in ("left", "right"):
+        if self.tab == 3 and move not in ("left", "right"):
             self.top = moved(self.top, move, max(1, self.size.height // 2))
             self.draw()
         else:
@@ -354,45 +352,9 @@ class MemoryView(TableView, ChartedView):
                 return Details(item.path, phase_details(item))
             if isinstance(item, Transfer):
                 return Details(item.operation, transfer_details(item))
-            if isinstance(item, TableRow) and run is not None:
+            if run is not None:
                 return Details(item.name, allocation_details(item, run))
-            return Details(f"Process {item.pid}", known_rows(item, self.model.session))
         return None
-
-    def sort(self) -> None:
-        """By the next column; phases stay in the program's order."""
-        if self.tab == 3:
-            self.order = self.order.next()
-            self.draw()
-        else:
-            super().sort()
-
-    def sort_by(self, title: str) -> None:
-        before = self.order
-        if self.tab == 3:
-            self.order = before.by(title)
-        if self.order is before:
-            super().sort_by(title)
-        self.draw()
-
-    def reverse(self) -> None:
-        if self.tab == 3:
-            self.order = self.order.reversed()
-            self.draw()
-        else:
-            super().reverse()
-
-    def toggle_tree(self) -> bool:
-        """Processes under what launched them, or in one list."""
-        self.order = self.order.arranged()
-        self.tab = 3
-        self.draw()
-        return True
-
-    def toggle_processes(self) -> bool:
-        self.tab = 0 if self.tab == 3 else 3
-        self.draw()
-        return True
 
     @property
     def orders(self) -> Sequence[str]:
@@ -430,10 +392,6 @@ class MemoryView(TableView, ChartedView):
         super().put_tab(number)
 
     def _table(self, run: Run | None, width: int, height: int, top: int) -> list[Row]:
-        if self.tab == 3:
-            columns: Sequence[Column[Any]] = process_columns(many_instances=False)
-            self._items = listed(self.model.session, self.order, self.needle)
-            return self._shown(columns, width, height, top, self.order.title, self._no_process())
         if run is None:
             text = "  No run yet: its copies, allocations and figures appear here."
             rows: list[Row] = [(), ((text, "dim"),)]
@@ -441,10 +399,10 @@ class MemoryView(TableView, ChartedView):
                 rows.append((("  w", "key"), ("  choose a workload and start it", "text")))
             return rows
         read = self._reading(run)
-        if self.tab == 4:
+        if self.tab == 3:
             return self._workload(run, width, height)
         if self.tab == 0:
-            columns = phase_columns(read.most, read.phases)
+            columns: Sequence[Column[Any]] = phase_columns(read.most, read.phases)
             self._items = self._matching(read.phases, lambda row: row.path)
             return self._shown(columns, width, height, top, "", self._why(run, "or allocated any"))
         by = self.orders[self.sorting]
@@ -473,10 +431,9 @@ class MemoryView(TableView, ChartedView):
             text = NO_MATCH if self.needle else empty
             return [(), *wrap(text, width - 2, "dim", "  ")][:height]
         keys = [self._key(item) for item in self._items]
-        ascending = not self.order.descending if self.tab == 3 else self.other_way
         return self.table(
             columns, self._items, keys, width, height, top,
-            sorted_by=sorted_by, ascending=ascending,
+            sorted_by=sorted_by, ascending=self.other_way,
         )  # fmt: skip
 
     def _workload(self, run: Run, width: int, height: int) -> list[Row]:
@@ -503,8 +460,8 @@ class MemoryView(TableView, ChartedView):
             return item.phase.key if item.phase else item.path
         if isinstance(item, Transfer):
             return (item.operation, item.source, item.destination)
-        key: Hashable = item.name if isinstance(item, TableRow) else item.identity
-        return key
+        name: str = item.name
+        return name
 
     def _why(self, run: Run, more: str, text: str = "") -> str:
         """Why a table is empty."""
@@ -512,7 +469,3 @@ class MemoryView(TableView, ChartedView):
             why = why_empty(run).removesuffix(".")
             return f"{why}. ← shows what the workload itself reports."
         return text or " ".join(f"Nothing was copied or set on a GPU {more}".split()) + "."
-
-    def _no_process(self) -> str:
-        reason = self.model.session.host_unavailable.get("processes")
-        return f"not known: {reason}" if reason else "No process is on a GPU."
