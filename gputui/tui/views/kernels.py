@@ -141,7 +141,7 @@ class KernelsView(TableView):
         row = next((row for row in self.listed if row.name == self.cursor.key), None)
         if tables is None or row is None:
             return None
-        rows: list[Row] = [*wrap(row.name, 90, "text"), ()]
+        rows: list[Row] = [((row.name, "text"),), ()]
         pairs = (
             ("category", row.category if self.tab == 0 else ""),
             ("count", count(row.instances)),

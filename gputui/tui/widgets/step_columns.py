@@ -206,7 +206,7 @@ def _words(column: Column, tree: TimeTree) -> str:
     if column.own == (column.first, column.steps):
         return f"{text}; {duration(column.mean_ns)} each"
     last = column.first + column.steps - 1
-    return f"{text}; with {column.first:,} to {last:,} {duration(column.mean_ns)} each"
+    return f"{text}; {column.first:,} to {last:,}: {duration(column.mean_ns)} each"
 
 
 def _steps(first: int, steps: int) -> str:
