@@ -327,7 +327,6 @@ class CompareView(TableView):
 
     def sort(self) -> None:
         """By how much changed, or in the order of the baseline."""
-        self.other_way = False
         super().sort()
         self._gputui.main.say(f"sorted by {self.orders[self.sorting]}")
 

@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from math import ceil
 
-from gputui.report.tables.processes import ProcessRow
+from gputui.report.tables.processes import (
+    ProcessRow,
+    filter_rows,
+    launcher_rows,
+    process_rows,
+    tree_rows,
+)
 from gputui.state import Gpu
 from gputui.tui.model import Model
 from gputui.tui.source import Playback, Runner
@@ -23,7 +29,6 @@ from gputui.tui.widgets.gpu_figures import out_of_line
 from gputui.tui.widgets.processes import (
     ProcessListView,
     known_rows,
-    listed,
     process_columns,
     told_rows,
 )
@@ -55,7 +60,9 @@ class DevicesView(ProcessListView, ChartedView):
         self.mark_phases()
         if not session.gpus:
             return self._without_gpu(width, height)
-        self.listed = listed(session, self.order, self.needle)
+        self.listed = self.in_order(filter_rows(process_rows(session), self.needle))
+        if self.as_tree:
+            self.listed = tree_rows(self.listed, launcher_rows(session))
         host = flow(host_items(session), width, 1)
         host = [*link_rows(self.model, width), *host]
         if flagged := out_of_line(list(session.gpus.values())):
@@ -114,7 +121,7 @@ class DevicesView(ProcessListView, ChartedView):
 
     def toggle_tree(self) -> bool:
         """Processes under what launched them, or in one list."""
-        self.order = self.order.arranged()
+        self.as_tree = not self.as_tree
         self.draw()
         return True
 
@@ -220,7 +227,7 @@ class DevicesView(ProcessListView, ChartedView):
 
     def _note(self, height: int) -> str:
         """The state of the list, and the moment at which charts are read."""
-        parts = [self.filter_note, "tree" * self.order.tree]
+        parts = [self.filter_note, "tree" * self.as_tree]
         if len(self.listed) > height - 2 and self.focus_on == "processes":
             parts.append(f"{self.cursor.index + 1} of {len(self.listed)}")
         parts.append(self.moment_note())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import IntEnum
 from functools import partial
 from math import ceil
@@ -13,7 +13,7 @@ import msgspec
 
 from gputui.model.units import MISSING, duration, percent, size, watts
 from gputui.report.schema import Column
-from gputui.report.tables.processes import ProcessRow, sort_rows
+from gputui.report.tables.processes import ProcessRow, filter_rows, process_rows
 from gputui.state import Gpu
 from gputui.state.session import Host, Hosts
 from gputui.tui.model import Model
@@ -28,7 +28,7 @@ from gputui.tui.widgets.gpu_figures import (
     throttling,
     trouble,
 )
-from gputui.tui.widgets.processes import ProcessListView, listed, process_columns
+from gputui.tui.widgets.processes import ProcessListView, process_columns
 from gputui.tui.widgets.table import Cursor, Move, column
 from gputui.tui.widgets.view import (
     Details,
@@ -503,11 +503,9 @@ class HostsView(ProcessListView):
                 continue  # what it ran then is no news
             named = self.needle.casefold() in host.name.casefold()
             needle = "" if named else self.needle
-            found += [HostProcess(host.name, one) for one in
-                      listed(host.session, replace(self.order, tree=False), needle)]  # fmt: skip
-        ordered = sort_rows(
-            [one.row for one in found], self.order.column, descending=self.order.descending
-        )
+            rows = filter_rows(process_rows(host.session), needle)
+            found += [HostProcess(host.name, row) for row in rows]
+        ordered = self.in_order(one.row for one in found)
         place = {id(row): number for number, row in enumerate(ordered)}
         return sorted(found, key=lambda one: place[id(one.row)])
 

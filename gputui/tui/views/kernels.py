@@ -105,15 +105,17 @@ class KernelsView(TableView):
         if self.tab == 0 and read.categories:
             rows.append(_categories([(name, share) for name, *_, share in read.categories], width))
         needle = self.needle.lower()
-        self.listed = [row for row in read.rows if needle in row.name.lower()]
-        self.listed.sort(key=self._order)
+        columns = self._columns(read)
+        self.listed = self.by_figure(
+            columns, (row for row in read.rows if needle in row.name.lower())
+        )
         if not self.listed:
             text = NO_MATCH if read.rows else why_empty(run)
             return [*rows, (), *wrap(text, width - 2, "dim", "  ")]
         left = width * 7 // 10 if width >= BESIDE else width
         names = [row.name for row in self.listed]
         table = self.table(
-            self._columns(read), self.listed, names, left, height - len(rows), len(rows),
+            columns, self.listed, names, left, height - len(rows), len(rows),
             sorted_by=self.orders[self.sorting], ascending=self.other_way,
         )  # fmt: skip
         if width < BESIDE:
@@ -203,10 +205,6 @@ class KernelsView(TableView):
                 ((f"{count(row.launches):>10} ×  ", "value"), (f"{text}, {shared} shared", "text"))
             )
         return rows
-
-    def _order(self, row: TableRow) -> tuple[float, str]:
-        figures = (row.total, row.instances, row.average, row.median, row.p99, row.maximum)
-        return (figures[self.sorting] * (1 if self.other_way else -1), row.name)
 
     def _tables(self, tables: Tables) -> _Read:
         read = self._read

@@ -126,12 +126,6 @@ def transfer_columns() -> list[Column[Transfer]]:
     return declared(COPIES, "operation", *kinds, *figures, blank=kinds)
 
 
-def transfer_order(row: Transfer, by: str) -> float:
-    """What rows are sorted by."""
-    figures = (row.total_bytes, row.count, row.total_ns, row.bytes_per_s or 0.0)
-    return figures[TRANSFER_SORTS.index(by)]
-
-
 def transfer_details(row: Transfer) -> tuple[Row, ...]:
     """Everything about one kind of copy, and what its kind of memory means."""
     pairs = (
@@ -152,12 +146,6 @@ def transfer_details(row: Transfer) -> tuple[Row, ...]:
 
 
 ALLOCATION_SORTS = ("total", "count", "average", "longest")
-
-
-def allocation_order(row: TableRow, by: str) -> float:
-    """What rows are sorted by."""
-    figures = (row.total, row.instances, row.average, row.maximum)
-    return figures[ALLOCATION_SORTS.index(by)]
 
 
 def allocation_details(row: TableRow, run: Run) -> tuple[Row, ...]:
@@ -406,15 +394,14 @@ class MemoryView(TableView, ChartedView):
             self._items = self._matching(read.phases, lambda row: row.path)
             return self._shown(columns, width, height, top, "", self._why(run, "or allocated any"))
         by = self.orders[self.sorting]
-        sign = 1 if self.other_way else -1
         if self.tab == 1:
             columns = transfer_columns()
             found = self._matching(read.copies, lambda row: row.operation)
-            self._items = sorted(found, key=lambda row: sign * transfer_order(row, by))
+            self._items = self.by_figure(columns, found)
             return self._shown(columns, width, height, top, by, self._why(run, ""))
         columns = call_columns("call")
         calls = self._matching(read.calls, lambda row: row.name)
-        self._items = sorted(calls, key=lambda row: sign * allocation_order(row, by))
+        self._items = self.by_figure(columns, calls)
         text = "No call got memory or gave it back through CUDA."
         return self._shown(columns, width, height, top, by, self._why(run, "", text))
 

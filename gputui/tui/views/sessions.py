@@ -132,9 +132,6 @@ class SessionsView(TableView):
             self.gputui.visit(entry.path, follow=entry.is_written)
         return None
 
-    def sort(self) -> None:
-        self.sort_by(SORTS[(self.sorting + 1) % len(SORTS)])
-
     # --- what is shown
 
     @property

@@ -106,7 +106,6 @@ class SummaryView(TableView):
     def __init__(self, model: Model) -> None:
         super().__init__(model)
         self._opened = ""
-        self._sorted_by = ""
         self._read: tuple[int, list[Listed]] = (-1, [])
         self._tables: list[Listed] = []
         """Those that match the filter."""
@@ -131,13 +130,14 @@ class SummaryView(TableView):
         opened = self._table
         if opened is None:
             return [*rows, *self._list(width, height - len(rows), len(rows))]
+        self.sorting = min(self.sorting, len(opened.columns))  # a table may have fewer now
         lines = self._ordered(opened)
         notes = (self.filter_note, opened.note, "Esc all tables, ← → others")
         rows.append(heading(opened.title, width, "  ".join(filter(None, notes))))
         keys = [line.number for line in lines]
         return rows + self.table(
             opened.columns, lines, keys, width, height - len(rows), len(rows),
-            sorted_by=self._sorted_by, ascending=self._is_ascending(opened),
+            sorted_by=self.orders[self.sorting], ascending=self._is_ascending(opened),
         )  # fmt: skip
 
     def _list(self, width: int, height: int, top: int) -> list[Row]:
@@ -191,20 +191,11 @@ class SummaryView(TableView):
         self.draw()
         return True
 
-    def sort(self) -> None:
-        """By the next column of the table that is open."""
+    @property
+    def orders(self) -> Sequence[str]:
+        """The columns of the table that is open, after its own order."""
         opened = self._table
-        if opened is not None:
-            titles = ["", *(one.heading for one in opened.columns)]
-            place = titles.index(self._sorted_by) if self._sorted_by in titles else 0
-            self._sorted_by, self.other_way = titles[(place + 1) % len(titles)], False
-            self.draw()
-
-    def sort_by(self, title: str) -> None:
-        """By this column; by the same one again, in reverse."""
-        self.other_way = title == self._sorted_by and not self.other_way
-        self._sorted_by = title
-        self.draw()
+        return ["", *(one.heading for one in opened.columns)] if opened is not None else [""]
 
     def show_item(self, key: object) -> None:
         """A table, by its name."""
@@ -219,22 +210,22 @@ class SummaryView(TableView):
 
     def _open(self, name: str) -> None:
         self._opened, self.cursor.key = name, 0
-        self._sorted_by, self.other_way = "", False
+        self.sorting, self.other_way = 0, False
         self.draw()
 
-    def _place(self, opened: Listed) -> int | None:
+    @property
+    def _place(self) -> int | None:
         """Of the column that sorts."""
-        titles = [one.heading for one in opened.columns]
-        return titles.index(self._sorted_by) if self._sorted_by in titles else None
+        return self.sorting - 1 if self.sorting else None
 
     def _is_ascending(self, opened: Listed) -> bool:
-        place = self._place(opened)
+        place = self._place
         return (place is not None and not opened.columns[place].is_right) != self.other_way
 
     def _ordered(self, opened: Listed) -> list[Line]:
         title_matches = self.needle.lower() in opened.title.lower()
         lines = list(opened.lines) if title_matches else opened.matching(self.needle)
-        place = self._place(opened)
+        place = self._place
         if place is None:
             return lines[::-1] if self.other_way else lines
         known = [line for line in lines if line.cells[place] is not None]

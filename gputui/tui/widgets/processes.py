@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import TypeVar
 
 import msgspec
@@ -14,11 +13,7 @@ from gputui.report.tables.processes import (
     OUTSIDE,
     PROCESSES_NOW,
     ProcessRow,
-    filter_rows,
-    launcher_rows,
-    process_rows,
     sort_rows,
-    tree_rows,
 )
 from gputui.state import Session
 from gputui.tui.model import Model
@@ -45,49 +40,6 @@ _TITLES = {PROCESSES_NOW.column(key).heading: key for key, _, _ in _LAYOUT if ke
 
 _OF_LAUNCHERS = ("pid", "user", "run_time_ns", "command")
 """The columns that a launcher has, too: it is not on a GPU itself."""
-
-
-@dataclass(frozen=True, slots=True)
-class Order:
-    """How processes are sorted and arranged."""
-
-    title: str = "GPU memory"
-    descending: bool = True
-    tree: bool = False
-
-    @property
-    def column(self) -> str:
-        """What it sorts by, as `sort_rows` names it."""
-        return _TITLES[self.title]
-
-    def next(self) -> Order:
-        titles = list(_TITLES)
-        return self.by(titles[(titles.index(self.title) + 1) % len(titles)])
-
-    def by(self, title: str) -> Order:
-        """Sort by this column; by the same one again, in reverse."""
-        if title not in _TITLES:
-            return self
-        if title == self.title:
-            return self.reversed()
-        column = PROCESSES_NOW.column(_TITLES[title])
-        return replace(self, title=title, descending=column.show is not None)
-
-    def reversed(self) -> Order:
-        return replace(self, descending=not self.descending)
-
-    def arranged(self) -> Order:
-        """Under what launched them, or in one list."""
-        return replace(self, tree=not self.tree)
-
-
-def listed(session: Session, order: Order, needle: str) -> list[ProcessRow]:
-    """The processes in their order; in a tree below what launched them."""
-    rows = filter_rows(process_rows(session), needle)
-    rows = sort_rows(rows, order.column, descending=order.descending)
-    if order.tree:
-        return tree_rows(rows, launcher_rows(session))
-    return rows
 
 
 def process_columns(many_instances: bool) -> list[Column[ProcessRow]]:
@@ -254,9 +206,13 @@ class ProcessListView(TableView):
 
     ABOVE: str
 
+    orders = tuple(_TITLES)
+
     def __init__(self, model: Model) -> None:
         super().__init__(model)
-        self.order = Order()
+        self.sorting = self.orders.index("GPU memory")
+        self.as_tree = False
+        """Whether processes stand under what launched them."""
         self.focus_on = self.ABOVE
         """Which part the keys go to: `ABOVE` or "processes"."""
         self.only_processes = False
@@ -269,19 +225,15 @@ class ProcessListView(TableView):
     def is_choosing(self) -> bool:
         return self.focus_on == "processes"
 
-    def sort(self) -> None:
-        self.order = self.order.next()
-        self.draw()
+    @property
+    def _descends(self) -> bool:
+        """Figures from the largest, texts from A, as long as that is the usual way."""
+        column = PROCESSES_NOW.column(_TITLES[self.orders[self.sorting]])
+        return (column.show is not None) != self.other_way
 
-    def sort_by(self, title: str) -> None:
-        before, self.order = self.order, self.order.by(title)
-        if self.order is before:
-            super().sort_by(title)
-        self.draw()
-
-    def reverse(self) -> None:
-        self.order = self.order.reversed()
-        self.draw()
+    def in_order(self, rows: Iterable[ProcessRow]) -> list[ProcessRow]:
+        """The processes by the column that was chosen."""
+        return sort_rows(rows, _TITLES[self.orders[self.sorting]], descending=self._descends)
 
     def toggle_processes(self) -> bool:
         """Give processes the whole view, or not."""
@@ -302,5 +254,5 @@ class ProcessListView(TableView):
         width, height = size
         return self.table(
             columns, lines, keys, width, height - 1, top + 1,
-            sorted_by=self.order.title, ascending=not self.order.descending,
+            sorted_by=self.orders[self.sorting], ascending=not self._descends,
         )  # fmt: skip

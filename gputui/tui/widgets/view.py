@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -423,7 +423,7 @@ class TableView(View):
         self.draw()
 
     def sort(self) -> None:
-        self.sorting = (self.sorting + 1) % len(self.orders)
+        self.sorting, self.other_way = (self.sorting + 1) % len(self.orders), False
         self.draw()
 
     def sort_by(self, title: str) -> None:
@@ -437,6 +437,12 @@ class TableView(View):
     def reverse(self) -> None:
         self.other_way = not self.other_way
         self.draw()
+
+    def by_figure(self, columns: Sequence[Column[T]], items: Iterable[T]) -> list[T]:
+        """The items by the figure of the column that sorts, the largest first."""
+        by = self.orders[self.sorting]
+        figure = next(one.cell for one in columns if one.heading == by)
+        return sorted(items, key=lambda item: figure(item) or 0.0, reverse=not self.other_way)
 
     def table(
         self, columns: Sequence[Column[T]], items: Sequence[T], keys: Sequence[Hashable],
