@@ -108,7 +108,7 @@ PALETTE: dict[str, tuple[str, str, str]] = {
     "alloc":         ("#d9705a", "#a03c28", "#e07850"),
     "calls":         ("#c08a7a", "#84503f", "#c08a7a"),
     "host":          ("#e8d75a", "#857000", "#f0e442"),
-    "wait":          ("#ff9f9f", "#b8404a", "#e8b0a0"),
+    "wait":          ("#f7b79b", "#a85b3a", "#e8b0a0"),
     "core":          ("#c9a45c", "#76591a", "#d0b060"),
     "compile":       ("#c4cc62", "#646c0a", "#c8d070"),
     "rank":          ("#e06fae", "#a83278", "#e8a0c8"),

@@ -150,7 +150,7 @@ class TimelineView(DraggedView):
 
         def loaded(lanes: TracedLanes) -> None:
             if self._read == key:
-                self._lanes = lanes
+                self._lanes = lanes if lanes.lanes else None
                 self._failure = "" if lanes.lanes else "its trace holds nothing of this run"
                 if lanes.lanes:
                     self._begin(run, lanes)
@@ -229,7 +229,7 @@ class TimelineView(DraggedView):
         self._cells = max(10, width - LABEL - FIGURE - 1)
         self._load(run)
         lanes = self._lanes
-        if lanes is None or not lanes.lanes:
+        if lanes is None:
             text = self._failure or "reading every operation of the run…"
             return [heading("Timeline", width), *wrap(text, width - 2, "text", "  ")]
         if self._leaf is not None:
@@ -359,19 +359,23 @@ class TimelineView(DraggedView):
     @property
     def copied(self) -> str:
         """The full name of what is under the cursor."""
-        if self._lanes is None or not self._lanes.lanes:
+        if self._lanes is None:
             return super().copied
         lane = self._lanes.lanes[self._place.lane]
         return self._lanes.names[int(lane.names[self._place.row])]
 
     # --- keys
 
+    def _there(self) -> TracedLanes | None:
+        """What is shown; where that is nothing it is said."""
+        if self._lanes is None:
+            self.nothing_chosen("no operation is shown here")
+        return self._lanes
+
     def move(self, move: Move) -> None:
         """Left and right to the next operation of the lane, up and down to another lane, a page is
         half a window."""
-        lanes = self._lanes
-        if lanes is None or not lanes.lanes:
-            self.nothing_chosen("no operation is shown here")
+        if (lanes := self._there()) is None:
             return
         lane, row = lanes.lanes[self._place.lane], self._place.row
         middle = float(lane.spans.starts[row] + lane.spans.ends[row]) / 2
@@ -436,7 +440,7 @@ class TimelineView(DraggedView):
 
     def zoom(self, step: int) -> str:
         """A window twice as long, or half."""
-        if self._lanes is None or not self._lanes.lanes:
+        if self._lanes is None:
             return ""
         spans = self._lanes.lanes[self._place.lane].spans
         at = float(spans.starts[self._place.row] + spans.ends[self._place.row]) / 2
@@ -454,12 +458,12 @@ class TimelineView(DraggedView):
 
     def step(self, columns: int) -> None:
         """A tenth of the window on."""
-        if self._lanes is not None and self._lanes.lanes:
+        if self._lanes is not None:
             self._pan((self._high - self._low) / 10 * columns)
 
     def follow(self) -> None:
         """All of the run, or the newest of the steps that were kept."""
-        if self._lanes is not None and self._lanes.lanes:
+        if self._lanes is not None:
             self._show(0.0, float(self._lanes.end_ns))
             self._measured = [None, None]
             self._is_followed = True
@@ -467,9 +471,7 @@ class TimelineView(DraggedView):
 
     def action_gap(self) -> None:
         """To the end of the next gap that can be seen at this zoom."""
-        lanes = self._lanes
-        if lanes is None or not lanes.lanes:
-            self.nothing_chosen("no operation is shown here")
+        if (lanes := self._there()) is None:
             return
         lane = lanes.lanes[self._place.lane]
         now = float(lane.spans.ends[self._place.row])
@@ -488,9 +490,7 @@ class TimelineView(DraggedView):
 
     def action_longest(self) -> None:
         """To the longest operation in sight; from there to the next longest."""
-        lanes = self._lanes
-        if lanes is None or not lanes.lanes:
-            self.nothing_chosen("no operation is shown here")
+        if (lanes := self._there()) is None:
             return
         places = self._window(self.model.run, lanes).longest() if self.model.run else []
         if not places:
@@ -521,9 +521,7 @@ class TimelineView(DraggedView):
 
     def action_launch(self) -> None:
         """From an operation to the call that launched it, and from a call to its operation."""
-        lanes = self._lanes
-        if lanes is None or not lanes.lanes:
-            self.nothing_chosen("no operation is shown here")
+        if (lanes := self._there()) is None:
             return
         found = lanes.launch_of(lanes.lanes[self._place.lane], self._place.row)
         if found is None:
@@ -534,7 +532,7 @@ class TimelineView(DraggedView):
     def action_measure(self, end: int) -> None:
         """Measure from the beginning of what is chosen, or to its end."""
         lanes = self._lanes
-        if lanes is None or not lanes.lanes:
+        if lanes is None:
             return
         spans = lanes.lanes[self._place.lane].spans
         moments = spans.ends if end else spans.starts
@@ -545,7 +543,7 @@ class TimelineView(DraggedView):
 
     def next_note(self, step: int) -> str | None:
         """To the next hit of what is sought; else to the next slow step."""
-        if self._lanes is None or not self._lanes.lanes:
+        if self._lanes is None:
             return self._failure or "the operations are being read"
         if self.needle:
             return "" if self._find(step) else f"nothing else is called {self.needle}"
@@ -585,7 +583,7 @@ class TimelineView(DraggedView):
     def _find(self, step: int) -> bool:
         """The next operation, range or call of a name in the lane, else in another."""
         lanes = self._lanes
-        if lanes is None or not lanes.lanes or not self.needle:
+        if lanes is None or not self.needle:
             return False
         run = self.model.run
         place = self._window(run, lanes).named(self._place, step) if run is not None else None
@@ -595,9 +593,7 @@ class TimelineView(DraggedView):
 
     def activate(self) -> Details | Lead | None:
         """The kernel among all kernels."""
-        lanes = self._lanes
-        if lanes is None or not lanes.lanes:
-            self.nothing_chosen("no operation is shown here")
+        if (lanes := self._there()) is None:
             return None
         lane = lanes.lanes[self._place.lane]
         name = lanes.names[int(lane.names[self._place.row])]
@@ -629,7 +625,7 @@ class TimelineView(DraggedView):
 
     def _roll(self, move: Move, event: events.MouseEvent) -> None:
         """The wheel zooms where it is."""
-        if self._lanes is not None and self._lanes.lanes:
+        if self._lanes is not None:
             each = (self._high - self._low) / self._cells
             moment = self._low + each * max(0, min(self._cells, event.x - LABEL))
             self._zoom_at(-1 if move == "up" else 1, moment)

@@ -8,7 +8,17 @@ from typing import NamedTuple
 from gputui.model.leaves import LEAF_OF_KEY, LEAVES, Leaf
 from gputui.model.units import duration
 from gputui.report.explain.time_tree import TimeTree
-from gputui.tui.widgets.canvas import Row, Span, apportion, bar, chosen_row, clip, flow, row_width
+from gputui.tui.widgets.canvas import (
+    Row,
+    Span,
+    apportion,
+    bar,
+    chosen_row,
+    clip,
+    cut_middle,
+    flow,
+    row_width,
+)
 
 
 class Look(NamedTuple):
@@ -141,7 +151,7 @@ def cause_rows(
         if lead is not None and lead in cut and room:
             shown[-1] = lead
     rest = [leaf for leaf in known.leaves if leaf not in shown]
-    label = max((len(LEAVES[leaf].label) for leaf in shown), default=8)
+    label = min(width // 3, max((len(LEAVES[leaf].label) for leaf in shown), default=8))
     room = width - label - 28
     largest = max((tree.leaves[leaf] for leaf in shown), default=1) or 1
     rows: list[Row] = []
@@ -150,7 +160,7 @@ def cause_rows(
         state = "idle" if LEAVES[leaf].is_idle else "busy"
         row: Row = (
             (f" {state}  ", "dim"),
-            (f"{LEAVES[leaf].label:<{label}}", "text"),
+            (f"{cut_middle(LEAVES[leaf].label, label):<{label}}", "text"),
             (f" {known.text([leaf]):>8}", "value"),
             (f" {amount(tree, ns):>8}  ", "text"),
         )

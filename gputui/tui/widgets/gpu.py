@@ -107,7 +107,7 @@ def _panel(
     rows: list[Row] = []
     if busy is not None:
         beside = ("  of the time", "dim") if not slowed else (f"  {slowed[0]}", "warn")
-        row: Row = ((f" {'GPU busy':<14}", "label"), (f"{percent(busy):>9}", "value"), beside)
+        row: Row = ((f" {'GPU busy':<16}", "label"), (f"{percent(busy):>9}", "value"), beside)
         rows.append(row)
     found = [chart for chart in charts(gpu) if not chart.reason]
     half = (width - 2) // 2 if pairs else width
