@@ -57,5 +57,7 @@ async def test_no_advice_is_cut(show: Show, fault: str, size: tuple[int, int]) -
     assert found is not None
     async with show([events], size, options=Options(shows_run=True)) as shown:
         text = " ".join(" ".join(shown.lines).split())
-        for whole in (found.headline, found.findings[0].advice, found.findings[0].gain_text):
+        first = found.findings[0]  # its line is in the headline, or in what was seen
+        line = first.place.partition(" ")[0].rstrip(",")
+        for whole in (first.sentence, line, first.advice, first.gain_text):
             assert " ".join(whole.split()) in text.replace(" Enter shows where", "")

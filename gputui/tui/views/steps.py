@@ -75,7 +75,6 @@ class StepsView(DraggedView):
     """How long steps took, and where their time went."""
 
     CHARTS = True
-    SORTS = True
     FOLLOWS_SCOPE = True
 
     def __init__(self, model: Model) -> None:
@@ -103,6 +102,7 @@ class StepsView(DraggedView):
         rows = scope_rows(self.model, width)
         if trees:
             places = _by_rank(run, trees)
+            self.SORTS = len(places) > 1
             self.device %= len(places)
             tree = trees[places[self.device]]
             rows += self._devices(run, places, width, len(rows))

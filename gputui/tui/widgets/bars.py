@@ -35,14 +35,16 @@ def possible(model: Model, view: View) -> set[str]:
     actions = {"help", "quit", "palette"}
     if model.visited:
         actions.add("go_home")
-    if view.SORTS:
+    if view.SORTS and view.has_lines:
         actions.add("sort")
-    if view.FILTERS:
+    if view.FILTERS and view.has_lines:
         actions.add("filter")
     if view.RECORDINGS:
         own = {f"recording('{name}')" for name in _OF_RECORDINGS}
         return {*actions, *own, "activate", "export"}
-    actions |= {"pause", "log"} | ({"activate"} if view.OPENS and run is not None else set())
+    actions |= {"pause", "log"}
+    if view.OPENS and view.has_lines and run is not None:
+        actions.add("activate")
     if model.can_start:
         active = run is not None and run.is_active
         actions.add("stop_run" if active else "workloads")

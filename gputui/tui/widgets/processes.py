@@ -226,6 +226,10 @@ class ProcessListView(TableView):
         return self.focus_on == "processes"
 
     @property
+    def has_lines(self) -> bool:
+        return True  # above the processes
+
+    @property
     def _descends(self) -> bool:
         """Figures from the largest, texts from A, as long as that is the usual way."""
         column = PROCESSES_NOW.column(_TITLES[self.orders[self.sorting]])

@@ -136,6 +136,11 @@ class View(LineView):
         self.table_width: int | None = None
         """Cells of the table's rows; None for the whole width."""
 
+    @property
+    def has_lines(self) -> bool:
+        """Whether there is anything to open, to sort and to filter."""
+        return True
+
     def rows(self, width: int, height: int) -> list[Row]:
         """The rows for this much room."""
         raise NotImplementedError
@@ -404,6 +409,10 @@ class TableView(View):
     def orders(self) -> Sequence[str]:
         """The titles of the columns that rows are sorted by."""
         return ()
+
+    @property
+    def has_lines(self) -> bool:
+        return self._has_table or self.is_read or bool(self.needle)
 
     @property
     def filter_note(self) -> str:
