@@ -18,17 +18,19 @@ from textual.widgets import OptionList
 from gputui.model.events import Alert, Distribution, RunStarted, StepBlock
 from gputui.model.leaves import LEAVES, Leaf
 from gputui.model.sketch import Accumulator
+from gputui.model.units import count, duration
 from gputui.report.answer import answer
-from gputui.report.explain import Finding, Verdict
+from gputui.report.explain import Analysis, Finding, Verdict, conclusion
 from gputui.report.explain.finding import Gain
 from gputui.report.explain.time_tree import time_tree
+from gputui.report.statistics import kernel_rows, memory_time_rows
 from gputui.state import Session
 from gputui.tui.dialogs.palette import Palette
 from gputui.tui.source import Options
 from gputui.tui.views.overview import FINDING, OverviewView
 from gputui.tui.widgets.canvas import apportion, cut_middle, nice_top, row_width, short_names
 from gputui.tui.widgets.causes import cause_rows, hundred_bar, sums
-from gputui.tui.widgets.run import evidence, verdict_rows
+from gputui.tui.widgets.run import evidence, longest_inside, verdict_rows
 from gputui.tui.widgets.run_panels import distribution, step_points
 from gputui.tui.widgets.view import Lead
 from tests.conftest import DATA
@@ -148,6 +150,26 @@ def test_a_fact_that_leads_says_what_of_the_speed_and_where_it_is_seen() -> None
     told = in_full(Verdict("SLOW", "It is.", (many,)))
     assert told.count("more of them") == 9
     assert told.endswith("5.3 to 6.0× faster.")
+
+
+@pytest.mark.parametrize("fault", ["pageable", "odd_shapes", "lock_while_asleep"])
+def test_where_no_line_is_known_what_takes_most_is_named(fault: str) -> None:
+    session = Session.from_events(recorded(DATA / "faults" / f"{fault}.gputui.gz"))
+    run = session.run
+    assert run is not None
+    found = conclusion(Analysis(session, run))
+    assert found is not None
+    inside = longest_inside(session, run, found.findings[0])
+    if fault == "lock_while_asleep":  # its line is known
+        assert not inside
+        return
+    rows = memory_time_rows(run) if fault == "pageable" else kernel_rows(session, run)
+    of = {"pageable": "Host-to-Device", "odd_shapes": "Kernel2"}[fault]
+    largest = max((row for row in rows if of in row.name), key=lambda row: row.total)
+    assert of in inside
+    assert inside.endswith(f"{count(largest.instances)} × {duration(largest.average)}")
+    drawn = verdict_rows(found, 80, is_chosen=True, inside=inside)
+    assert any("".join(text for text, _ in row) == f" In    {inside}" for row in drawn)
 
 
 async def test_what_a_low_screen_has_no_room_for_is_counted_and_a_key_away(show: Show) -> None:
