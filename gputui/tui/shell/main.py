@@ -230,10 +230,8 @@ class ViewKeys(Commands):
     def action_recording(self, what: str) -> None:
         """Apply an action to a recording."""
         if not self.view.on_recording(what):
-            marked = (
-                "m marks phases in Phases (4), ranks in GPUs (6), and " if what == "mark" else ""
-            )
-            self.say(f"{marked}recordings are in Runs: 7 shows them")
+            marks = "m marks phases (4), ranks (6) and recordings: 7 shows them"
+            self.say(marks if what == "mark" else "recordings are in Runs: 7 shows them")
 
     def action_copy(self) -> None:
         """Copy the full text of what is chosen."""

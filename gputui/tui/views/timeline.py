@@ -39,6 +39,7 @@ from gputui.tui.widgets.lanes import (
     LaneLine,
     LaneWindow,
     Operation,
+    idle_legend,
     moment_text,
 )
 from gputui.tui.widgets.run import no_run
@@ -243,12 +244,14 @@ class TimelineView(DraggedView):
         room = max(3, height - _HEAD - max(_ABOUT, len(about)))
         rows: list[Row] = [self._title(run, lanes, width), *self._strip(window)]
         first = len(rows)
-        for y, line in enumerate(self._in_sight(window, room), first):
+        lines = self._in_sight(window, room)
+        for y, line in enumerate(lines, first):
             rows.append(line.drawn)
             if line.lane is not None:
                 act_at = partial(self._click_at, line.lane)
                 self.places.append(Place(y, LABEL, LABEL + self._cells, act_at=act_at))
         self._lanes_of = (range(first, len(rows)), LABEL, range(self._cells))
+        rows += idle_legend(lines, width) if len(lines) < room else []
         rows += window.table(width, height - len(about) - len(rows))
         rows += [()] * (height - len(about) - len(rows))
         return [*rows[: height - len(about)], *about]

@@ -5,6 +5,7 @@ they have room, and why a device idled.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -19,13 +20,24 @@ from gputui.model.naming import is_library_domain, short_name
 from gputui.model.units import count, duration, percent
 from gputui.playback.lanes import KeptStep, Lane, LaneKind, TracedLanes, kept_steps, open_kept
 from gputui.state import Run, Session
-from gputui.tui.widgets.canvas import Row, Span, bar, cut_middle, fit, heading, joined, short_names
+from gputui.tui.widgets.canvas import (
+    Row,
+    Span,
+    bar,
+    cut_middle,
+    fit,
+    flow,
+    heading,
+    joined,
+    short_names,
+)
 from gputui.tui.widgets.causes import look
 from gputui.tui.widgets.chart import block_rows
 from gputui.tui.widgets.run_panels import Panel
 from gputui.tui.widgets.tree import phase_colors
 
 LABEL, FIGURE = 14, 8
+_IDLE = "idle because"
 _NAMED = 4
 """Cells from which a box has its name in it."""
 
@@ -294,7 +306,7 @@ class LaneWindow:
             cells.append((" ", "text") if leaf is None else look(leaf))
         if any(text != " " for text, _ in cells):
             figure = f"{100 * (1 - float(shares.mean())):.1f} %"
-            lines.append(LaneLine("idle because", joined(cells), figure))
+            lines.append(LaneLine(_IDLE, joined(cells), figure))
         return lines
 
     def _label(self, number: int) -> str:
@@ -396,6 +408,22 @@ def _idle(step: StepLanes, part: int) -> dict[Leaf, int]:
         for lane in step.idle
         if lane.leaf in LEAVES and len(lane.parts) == parts
     }
+
+
+_NAMES = {look(leaf): meaning.label for leaf, meaning in LEAVES.items() if meaning.is_idle}
+
+
+def idle_legend(lines: Sequence[LaneLine], width: int) -> list[Row]:
+    """What the textures in the lines of idle time mean, the most frequent first."""
+    seen: Counter[Span] = Counter()
+    for line in lines:
+        for text, role in line.spans if line.label == _IDLE else ():
+            seen[text[0], role] += len(text)
+    items: list[Row] = [
+        ((f"{span[0]} ", span[1]), (_NAMES[span], "dim"))
+        for span, _ in seen.most_common() if span in _NAMES
+    ]  # fmt: skip
+    return [((" " * LABEL, "text"), *row) for row in flow(items, width - LABEL, 1)]
 
 
 def step_rows(session: Session, run: Run, step: KeptStep, width: int, height: int,
