@@ -116,7 +116,7 @@ PALETTE: dict[str, tuple[str, str, str]] = {
     "queued":        ("#a89888", "#706050", "#c4ccd8"),
     "unknown":       ("#8c8c8c", "#6a6a6a", "#a0a0a0"),
 }  # fmt: skip
-"""By name: the shade on dark ground, on light ground, and where colors must be told apart with
+"""By name: the shade on dark ground, on light ground, and one that differs from the others with
 every common color blindness (Okabe and Ito, 2008; where its eight do not suffice textures do)."""
 
 LEAVES: dict[Leaf, LeafMeaning] = {
