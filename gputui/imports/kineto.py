@@ -8,13 +8,14 @@ from pathlib import Path
 
 import numpy as np
 
-from gputui.attribute import LATEST_NS, Bools, Int64s, Slots, pick, run_starts
+from gputui.attribute import LATEST_NS, Bools, Int64s, Slots, pick, run_starts, stack
 from gputui.base import VERSION
 from gputui.base.sanitize import sanitize
 from gputui.imports.kineto_columns import (
-    AllocationEvents,
+    RANGE,
+    ROWS_AT_ONCE,
     OperationTable,
-    RangeEvents,
+    TimedRows,
     amount,
     number,
 )
@@ -23,11 +24,9 @@ from gputui.imports.reading import (
     ABSENT,
     Clock,
     ImportedReading,
-    LaunchShapes,
     ProcessFacts,
     RangeRecords,
     RangeRows,
-    Texts,
 )
 from gputui.model.events import (
     JOURNAL_SCHEMA,
@@ -54,33 +53,52 @@ from gputui.store.trace import TraceWriter
 ROUNDING_NS = 1_000
 
 
-def as_rows(ranges: RangeEvents) -> RangeRows:
-    """The ranges in order of time, of which those that overlap are Start/End ranges."""
-    start, end, thread, name, payload, payload_type, category = ranges.take()
-    order = np.lexsort((-end, start, thread))
-    start, end, thread = start[order], end[order], thread[order]
-    overlaps = np.zeros(len(start), np.bool_)
-    if len(start):
-        firsts = run_starts(thread)
-        for first, after in _apart(start, end, np.append(firsts, len(start))):
-            end[first:after], overlaps[first:after] = _mended(start[first:after], end[first:after])
-    kind = np.where(overlaps, RecordKind.RANGE_START, RecordKind.RANGE_PUSH)
-    zero = np.broadcast_to(np.int64(0), len(start))
-    return RangeRows(
-        number=np.arange(len(start)),
-        start=start,
-        end=end,
-        kind=kind,
-        category=category[order],
-        color=np.broadcast_to(np.int64(ABSENT), len(start)),
-        name=name[order],
-        task=thread,
-        domain=zero,
-        end_task=thread,
-        category_id=zero,
-        payload_type=payload_type[order],
-        payload=payload[order],
-    )
+class NestedRanges:
+    """A trace's ranges in order of time, of which those that overlap are Start/End ranges."""
+
+    def __init__(self, ranges: TimedRows) -> None:
+        self._ranges = ranges
+        self._open: Slots = np.empty(0, RANGE)
+        """Those that were open at the moment up to which ranges were read, without overlaps."""
+        self._count = 0
+
+    def rows_until(self, until: int) -> RangeRows:
+        """The ranges that begin up to a moment and were not read."""
+        ranges = stack((self._open, self._ranges.rows_until(until)))
+        start, end, thread = (ranges[name] for name in ("start", "end", "thread"))
+        order = np.lexsort((-end, start, thread))
+        is_new = order >= len(self._open)
+        ranges = pick(ranges, order)
+        start, end, thread = (ranges[name].copy() for name in ("start", "end", "thread"))
+        overlaps = np.zeros(len(start), np.bool_)
+        if len(start):
+            firsts = run_starts(thread)
+            for first, after in _apart(start, end, np.append(firsts, len(start))):
+                end[first:after], overlaps[first:after] = _mended(
+                    start[first:after], end[first:after]
+                )
+        ranges["end"] = end
+        self._open = pick(ranges, (end > until) & ~overlaps)
+        return self._as_rows(pick(ranges, is_new), overlaps[is_new])
+
+    def _as_rows(self, ranges: Slots, overlaps: Bools) -> RangeRows:
+        first, self._count = self._count, self._count + len(ranges)
+        zero = np.broadcast_to(np.int64(0), len(ranges))
+        return RangeRows(
+            number=np.arange(first, self._count),
+            start=ranges["start"],
+            end=ranges["end"],
+            kind=np.where(overlaps, RecordKind.RANGE_START, RecordKind.RANGE_PUSH),
+            category=ranges["category"],
+            color=np.broadcast_to(np.int64(ABSENT), len(ranges)),
+            name=ranges["name"],
+            task=ranges["thread"],
+            domain=zero,
+            end_task=ranges["thread"],
+            category_id=zero,
+            payload_type=ranges["payload_type"],
+            payload=ranges["payload"],
+        )
 
 
 def _apart(start: Int64s, end: Int64s, bounds: Int64s) -> Iterator[tuple[int, int]]:
@@ -143,55 +161,50 @@ class KinetoReading(ImportedReading):
 
     def __init__(
         self,
-        records: Slots,
-        order: Int64s,
-        rows: RangeRows,
-        memory: AllocationEvents,
+        table: OperationTable,
         clock: Clock,
-        texts: Texts,
-        shapes: LaunchShapes,
         facts: ProcessFacts,
-        thread_names: dict[int, str],
         trace: TraceWriter | None,
         *,
         summed: bool,
     ) -> None:
-        """`records` are calls and operations on the trace's clock, `order` the rows in order of
-        time. Of what a trace holds no second copy is made."""
-        super().__init__(clock, texts, trace, shapes, summed=summed)
-        self._ranges = RangeRecords(clock.base_ns)
-        self._rows, self._row_order = rows, np.argsort(rows.start, kind="stable")
-        self._next_row = 0
-        self._records, self._order = records, order
-        self._starts = records["start"][order].astype(np.int64)
-        self._memory = list(memory.devices())
-        self._next = 0
+        super().__init__(clock, table.texts, trace, table.shapes, summed=summed)
+        self._pushed = RangeRecords(clock.base_ns)
+        self._ranges, self._records = table.ranges, table.records
+        self._nested = NestedRanges(table.ranges)
+        self._memory = list(table.memory.devices())
         self._process = facts
-        self._thread_names = thread_names
+        self._thread_names = table.thread_names
+        self._keeps = bool(table.of_operators)
+        self._kept: list[RangeRows] = []
+
+    def kept_ranges(self) -> RangeRows:
+        """Start, end, thread and name of all ranges, if something was allocated in them."""
+        if not self._kept:
+            return RangeRows.empty()
+        columns = zip(*((rows.start, rows.end, rows.task, rows.name) for rows in self._kept),
+                      strict=True)  # fmt: skip
+        start, end, task, name = map(np.concatenate, columns)
+        return RangeRows.empty()._replace(start=start, end=end, task=task, name=name)
 
     def _horizon(self, tick: int) -> int:
         # A tick of 5.6 million ranges held 600,000 open instances until its end, and took 12 of 210
         # s.
-        later = self._next + ROWS_AT_ONCE
-        return min(tick, int(self._starts[later])) if later < len(self._starts) else tick
+        return min(self._records.horizon(tick), self._ranges.horizon(tick))
 
     def _records_until(self, until: int) -> Sequence[tuple[Slots, Int64s]]:
-        first, self._next_row = (
-            self._next_row,
-            int(np.searchsorted(self._rows.start, until, "right", self._row_order)),
-        )
-        begun = self._rows.pick(self._row_order[first : self._next_row])
-        ranges, _ = self._ranges.records_until(until, begun)
-        end = int(np.searchsorted(self._starts, until, side="right"))
-        records = pick(self._records, self._order[self._next : end])
-        self._next = end
+        begun = self._nested.rows_until(until)
+        if self._keeps:
+            self._kept.append(begun)
+        ranges, _ = self._pushed.records_until(until, begun)
+        records = self._records.rows_until(until).copy()
         for side in ("start", "end"):
             moments = records[side].astype(np.int64) + self._clock.base_ns
             records[side] = np.clip(moments, 0, LATEST_NS)
         return [(part, np.zeros(len(part), np.int64)) for part in (ranges, records)]
 
     def _last_range_ns(self) -> int:
-        return self._ranges.last_ns
+        return self._pushed.last_ns
 
     def _facts(self, _owner: int) -> ProcessFacts:
         return self._process
@@ -219,9 +232,6 @@ class KinetoReading(ImportedReading):
 # memsets become the records the capture library would have written, and go through the same
 # attribution. Python functions, flows and the projections that Kineto computed are not read.
 
-ROWS_AT_ONCE = 1 << 15
-"""Calls and operations that become records of the library at once."""
-
 # 2001: a trace that ends before has no date.
 _LONG_AGO_NS = 10**18
 
@@ -248,18 +258,13 @@ class KinetoTrace:
             events = TraceEvents(stream)
             self.damage = self._read(events)
         self.skipped = events.skipped + self._table.skipped
-        self._records, self._order = self._table.take_records()
-        self._rows = as_rows(self._table.ranges)
-        starts, ends = self._records["start"], self._records["end"]
-        moments = [int(starts.min()), int(ends.max())] if len(starts) else []
-        if len(self._rows.start):
-            moments += [int(self._rows.start.min()), int(self._rows.end.max())]
-        if not moments:
+        kinds = [rows for rows in (self._table.records, self._table.ranges) if rows.count]
+        if not kinds:
             raise JournalError(
                 f"{path} has no operators, annotations, CUDA calls or kernels: export it with "
                 "torch.profiler's export_chrome_trace()"
             )
-        first, last = min(moments), max(moments)
+        first, last = min(rows.first for rows in kinds), max(rows.last for rows in kinds)
         self._clock = Clock(first, last, _base_ns(events.beside, path, last))
         self.header = self._header(events.beside)
         self._rank = events.beside.distributed.rank if events.beside.distributed else None
@@ -278,7 +283,9 @@ class KinetoTrace:
         return f"{self.name}: {events.damage}" if events.damage else None
 
     def close(self) -> None:
-        """Nothing: it was read when it was opened."""
+        """Give back the files in which rows waited for their turn."""
+        self._table.records.close()
+        self._table.ranges.close()
 
     def __iter__(self) -> Iterator[AnyEvent]:
         yield self.header
@@ -292,28 +299,18 @@ class KinetoTrace:
             arguments=(),
             pid=None,
         )
-        traced_cuda = len(self._records) > 0
         facts = ProcessFacts(
             pid,
             command,
-            "tracing" if traced_cuda else "the trace holds no CUDA activity",
+            "tracing" if self._table.records.count else "the trace holds no CUDA activity",
             self._rank,
         )
-        yield from KinetoReading(
-            self._records,
-            self._order,
-            self._rows,
-            self._table.memory,
-            self._clock,
-            self._table.texts,
-            self._table.shapes,
-            facts,
-            self._table.thread_names,
-            self._trace,
-            summed=self._summed,
-        ).events()
+        reading = KinetoReading(self._table, self._clock, facts, self._trace, summed=self._summed)
+        yield from reading.events()
         last_ns = self._clock.epoch_ns(self._clock.last)
-        table = self._table.of_operators.table(self._rows, self._table.texts.texts)
+        table = None
+        if self._table.of_operators:
+            table = self._table.of_operators.table(reading.kept_ranges(), self._table.texts.texts)
         if table is not None:
             yield RunResult(
                 time_ns=last_ns, run=1, complete=True, parameters={}, results={}, tables=(table,)
@@ -343,8 +340,6 @@ class KinetoTrace:
 
     def _gpus(self, beside: TraceFacts) -> tuple[GpuFacts, ...]:
         """The devices that something ran on: traces list every one of the machine."""
-        devices = self._records["a"][self._records["kind"] != RecordKind.API]
-        used = set(np.unique(devices).tolist())
         return tuple(
             GpuFacts(
                 index=number(gpu.id),
@@ -357,7 +352,7 @@ class KinetoTrace:
                 memory_total_bytes=amount(gpu.memory_bytes) or None,
             )
             for gpu in beside.gpus[:MAX_GPUS]
-            if gpu.id in used
+            if gpu.id in self._table.devices
         )
 
 

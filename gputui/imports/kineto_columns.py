@@ -4,16 +4,20 @@ and what was allocated. For `kineto`, which makes a session of them.
 
 from __future__ import annotations
 
+import os
 import re
+import sys
+import tempfile
 from array import array
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from decimal import Decimal
-from typing import Any, cast
+from typing import IO, Any
 
 import numpy as np
 
-from gputui.attribute import MAPPED_BYTES, Int64s, Integers, Slots, join, whole
+from gputui.attribute import Bools, Int64s, Slots, pick, stack, whole
 from gputui.base.sanitize import sanitize
 from gputui.imports.kineto_events import AnyTraceEvent, TraceEvent
 from gputui.imports.reading import THREAD, LaunchShapes, RangeRows, Texts
@@ -93,8 +97,12 @@ class OperationTable:
         """How many events of the host each process has."""
         self.memory = AllocationEvents()
         self.of_operators = OperatorMemory()
-        self._records = _GrowingRecords()
-        self._ranges = RangeEvents()
+        self.records = TimedRows(SLOT, lambda records: records["kind"] != RecordKind.API)
+        """Calls and operations, calls before what begins at once."""
+        self.ranges = TimedRows(RANGE)
+        """Annotations and operators."""
+        self.devices: set[int] = set()
+        """Those that something ran on."""
         self._kept = 0
         self._numbers = _Kept(number)
         self._texts = _Kept(self.texts.of_text)
@@ -127,18 +135,7 @@ class OperationTable:
             if kind is None:
                 self._add_ranges(of_category, self._operator if category in OPERATORS else 0)
             else:
-                self._records.add(self._as_records(kind, category == _DRIVER, of_category))
-
-    def take_records(self) -> tuple[Slots, Int64s]:
-        """Calls and operations as they came, and their order in time; calls before what begins at
-        once. They are not copied in that order: they are most of what is held of a trace."""
-        records = self._records.take()
-        return records, np.lexsort((records["kind"] != RecordKind.API, records["start"]))
-
-    @property
-    def ranges(self) -> RangeEvents:
-        """The ranges of annotations and operators."""
-        return self._ranges
+                self.records.add(self._as_records(kind, category == _DRIVER, of_category))
 
     # --- events
 
@@ -153,15 +150,13 @@ class OperationTable:
                 names[row], payloads[row] = PROFILER_STEP, int(step[1])
                 kinds[row] = PayloadType.INT64
         self._count_pids(events)
-        self._ranges.add(
-            starts,
-            starts + durations,
-            _column([event.tid for event in events], self._numbers) & THREAD,
-            _column(names, self._texts),
-            payloads,
-            kinds,
-            np.full(count, category),
-        )
+        ranges = np.empty(count, RANGE)
+        ranges["start"], ranges["end"] = starts, starts + durations
+        ranges["thread"] = _column([event.tid for event in events], self._numbers) & THREAD
+        ranges["name"] = _column(names, self._texts)
+        ranges["payload"], ranges["payload_type"] = payloads, kinds
+        ranges["category"] = category
+        self.ranges.add(ranges)
 
     def _count_pids(self, events: list[AnyTraceEvent]) -> None:
         for pid, count in Counter([event.pid for event in events]).items():
@@ -213,6 +208,7 @@ class OperationTable:
         devices = [_or(event.args.device, event.pid) for event in events]
         streams = [_or(event.args.stream, event.tid) for event in events]
         records["a"] = np.clip(_column(devices, self._numbers), 0, 255)
+        self.devices |= {*np.unique(records["a"]).tolist()}
         records["b"] = _column(streams, self._numbers)
         records["c"] = _column([event.args.context for event in events], self._numbers)
         if kind == RecordKind.KERNEL:
@@ -233,65 +229,165 @@ class OperationTable:
         return records
 
 
-class _GrowingRecords:
-    """Records in pieces of MAPPED_BYTES, which the C library gives back one by one: what smaller
-    ones held stayed with the process, so that putting them together took twice their size."""
+# Rows of a trace, which come in any order, in that of time.
 
-    _PIECE = MAPPED_BYTES // SLOT.itemsize
+ROWS_AT_ONCE = 1 << 15
+"""Rows that are read at once."""
 
-    def __init__(self) -> None:
-        self._pieces: list[Slots] = []
-        self._room = 0
-        """What is left of the last one."""
+ROWS_HELD = 1 << 18
+"""Rows that are held until they are put into order: of more, sorted runs wait in a file. A trace
+with 5 million events took 569 MB when all were held."""
 
-    def add(self, records: Slots) -> None:
-        """Add records at the end."""
-        while len(records):
-            if not self._room:
-                self._pieces.append(np.empty(self._PIECE, SLOT))
-                self._room = self._PIECE
-            first = self._PIECE - self._room
-            added = min(self._room, len(records))
-            whole(self._pieces[-1])[first : first + added] = whole(records[:added])
-            records = records[added:]
-            self._room -= added
-
-    def take(self) -> Slots:
-        """All records; none are left."""
-        pieces, self._pieces = self._pieces, []
-        records = np.empty(len(pieces) * self._PIECE - self._room, SLOT)
-        if pieces:
-            pieces[-1] = pieces[-1][: self._PIECE - self._room]
-        self._room, last = 0, len(records)
-        while pieces:
-            piece = pieces.pop()
-            whole(records)[last - len(piece) : last] = whole(piece)
-            last -= len(piece)
-        return records
+RANGE = np.dtype([
+    ("start", "i8"), ("end", "i8"), ("payload", "i8"), ("thread", "i4"), ("name", "i4"),
+    ("category", "i4"), ("payload_type", "i4"),
+])  # fmt: skip
+"""A range of a thread; `name` and `category` are texts by number."""
 
 
-class RangeEvents:
-    """Ranges with both ends, as columns that grow."""
+class TimedRows:
+    """Rows with `start` and `end`, added first and then read."""
 
-    # Start, end, thread, name, payload and its type, category: texts and threads fit into 32 bits.
-    _KINDS = (np.int64, np.int64, np.int32, np.int32, np.int64, np.int8, np.int32)
+    def __init__(
+        self, dtype: np.dtype[Any], is_later: Callable[[Slots], Bools] | None = None
+    ) -> None:
+        """`is_later` says which rows come after others that begin at once."""
+        self._dtype = dtype
+        self._is_later = is_later
+        self._held: Slots = np.empty(0, dtype)
+        self._filled = 0
+        self._runs: list[_Run] = []
+        self._file: IO[bytes] | None = None
+        self._closed = ExitStack()
+        self._written = 0
+        self.count = 0
+        self.first, self.last = sys.maxsize, 0
+        """The least of all starts, the most of all ends."""
 
-    def __init__(self) -> None:
-        self._columns: list[list[Integers]] = [[] for _ in self._KINDS]
+    def add(self, rows: Slots) -> None:
+        """Add rows, in any order."""
+        if not len(rows):
+            return
+        self.count += len(rows)
+        self.first = min(self.first, int(rows["start"].min()))
+        self.last = max(self.last, int(rows["end"].max()))
+        while len(rows):
+            if self._filled == len(self._held):
+                self._end_run()
+            added = rows[: len(self._held) - self._filled]
+            whole(self._held)[self._filled : self._filled + len(added)] = whole(added)
+            self._filled += len(added)
+            rows = rows[len(added) :]
 
-    def add(self, *columns: Int64s) -> None:
-        """Add more: start, end, thread, name, payload and its type, and the number of the
-        category's text or 0."""
-        for parts, column, kind in zip(self._columns, columns, self._KINDS, strict=True):
-            parts.append(column.astype(kind))
+    def close(self) -> None:
+        """Give the file back: nothing can be read any more."""
+        self._closed.close()
 
-    def take(self) -> tuple[Int64s, ...]:
-        """Start, end, thread, name, payload and its type, category; of integers that may be
-        narrower. None are left."""
-        kinds = zip(self._columns, self._KINDS, strict=True)
-        columns = tuple(join(parts, kind) for parts, kind in kinds)
-        self._columns = [[] for _ in self._KINDS]
-        return cast("tuple[Int64s, ...]", columns)
+    def horizon(self, tick: int) -> int:
+        """Up to which moment, `tick` at the latest, about ROWS_AT_ONCE rows begin."""
+        begun = [run for run in self._every_run() if run.next_start <= tick]
+        each = ROWS_AT_ONCE // max(1, len(begun))
+        return min([tick, *(run.later(each) for run in begun)])
+
+    def rows_until(self, until: int) -> Slots:
+        """The rows that begin up to a moment and were not read, in order; rows that begin at once
+        as they came."""
+        parts = [run.rows_until(until) for run in self._every_run() if run.next_start <= until]
+        rows = stack(parts or [np.empty(0, self._dtype)])
+        return pick(rows, self._order(rows)) if len(parts) > 1 else rows
+
+    def _order(self, rows: Slots) -> Int64s:
+        starts = rows["start"].astype(np.int64)
+        if self._is_later is None:
+            return np.argsort(starts, kind="stable")
+        return np.lexsort((self._is_later(rows), starts))
+
+    def _every_run(self) -> list[_Run]:
+        if self._filled:
+            self._keep_run(self._held[: self._filled])
+            self._filled = 0
+        return self._runs
+
+    def _end_run(self) -> None:
+        """Make room for rows."""
+        if self._filled:
+            try:
+                self._write_run(self._held)
+            except OSError:  # no room there: what was written of it is written over
+                self._keep_run(self._held)
+                self._held = self._held[:0]
+        if not len(self._held):
+            self._held = np.empty(ROWS_HELD, self._dtype)
+        self._filled = 0
+
+    def _write_run(self, rows: Slots) -> None:
+        if self._file is None:
+            file = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115
+            self._file = self._closed.enter_context(file)
+        number, begin, size = self._file.fileno(), self._written, self._dtype.itemsize
+        order = self._order(rows)
+        for first in range(0, len(order), ROWS_AT_ONCE):
+            data = pick(rows, order[first : first + ROWS_AT_ONCE]).tobytes()
+            if os.pwrite(number, data, begin + first * size) < len(data):
+                raise OSError("the file is full")
+        self._written += len(rows) * size
+
+        def read(first: int, count: int) -> Slots:
+            data = os.pread(number, count * size, begin + first * size)
+            return np.frombuffer(data, self._dtype)
+
+        self._runs.append(_Run(len(rows), int(rows["start"].min()), read))
+
+    def _keep_run(self, rows: Slots) -> None:
+        order = self._order(rows)
+
+        def read(first: int, count: int) -> Slots:
+            return pick(rows, order[first : first + count])
+
+        self._runs.append(_Run(len(rows), int(rows["start"].min()), read))
+
+
+class _Run:
+    """Sorted rows, of which a few are at hand."""
+
+    def __init__(self, count: int, first: int, read: Callable[[int, int], Slots]) -> None:
+        """`read` gives so many rows from one on, `first` is the start of the first."""
+        self._count = count
+        self._read = read
+        self._loaded = 0
+        self._at_hand: Slots | None = None
+        self.next_start = first
+        """When the next row begins; after the last one, never."""
+
+    def later(self, rows: int) -> int:
+        """When the row begins before which there are so many; never, where there are fewer."""
+        at_hand = self._load(rows + 1)
+        return int(at_hand["start"][rows]) if len(at_hand) > rows else sys.maxsize
+
+    def rows_until(self, until: int) -> Slots:
+        """The next rows, those that begin up to a moment."""
+        parts = []
+        while True:
+            at_hand = self._load(1)
+            end = int(np.searchsorted(at_hand["start"].astype(np.int64), until, side="right"))
+            parts.append(at_hand[:end])
+            self._at_hand = at_hand[end:]
+            if end < len(at_hand) or self._loaded == self._count:
+                break
+        left = self._at_hand
+        self.next_start = int(left["start"][0]) if len(left) else sys.maxsize
+        return stack(parts)
+
+    def _load(self, least: int) -> Slots:
+        at_hand = self._at_hand
+        missing = least - (0 if at_hand is None else len(at_hand))
+        count = min(max(missing, ROWS_AT_ONCE), self._count - self._loaded)
+        if at_hand is None or (missing > 0 and count):
+            more = self._read(self._loaded, count)
+            self._loaded += count
+            at_hand = more if at_hand is None else stack((at_hand, more))
+            self._at_hand = at_hand
+        return at_hand
 
 
 class AllocationEvents:
@@ -439,6 +535,9 @@ class OperatorMemory:
 
     def __init__(self) -> None:
         self._columns = tuple(array("q") for _ in range(4))
+
+    def __bool__(self) -> bool:
+        return len(self._columns[0]) > 0
 
     def add(self, time_ns: int, thread: int, device_type: int, size_bytes: int) -> None:
         """Add one: `size_bytes` is negative where memory is released."""

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import json
+import random
 from pathlib import Path
 
 import pytest
 
+from gputui.imports import kineto_columns
 from gputui.imports.nsys import database, table_pages
 from gputui.playback.opening import Loaded, load
 from gputui.render.summary import one_table
 from gputui.render.text_tables import to_csv
-from tests.bench.bench_imports import RichReport
+from tests.bench.bench_imports import RichReport, write_chrome
 from tests.imports.figures_for_tests import differences, figures_of, make_files, stored
 
 
@@ -36,6 +39,20 @@ def test_blocks_of_rows_change_no_figure(tmp_path: Path, monkeypatch: pytest.Mon
     for most_held in (1000, -1):
         monkeypatch.setattr(database, "MOST_HELD", most_held)
         assert not list(differences(whole, figures_of(tmp_path / "r.sqlite")))
+
+
+def test_rows_of_a_trace_that_wait_in_a_file_have_the_same_figures(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a trace whose events are in no order."""
+    path = tmp_path / "chrome.json"
+    write_chrome(path, 3)
+    document = json.loads(path.read_text())
+    random.Random(3).shuffle(document["traceEvents"])
+    path.write_text(json.dumps(document))
+    whole = figures_of(path)
+    monkeypatch.setattr(kineto_columns, "ROWS_HELD", 400)
+    assert not list(differences(whole, figures_of(path)))
 
 
 def test_a_change_of_a_figure_is_seen() -> None:

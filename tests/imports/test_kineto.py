@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import io
 import json
+import tempfile
 import tracemalloc
 from collections import Counter
 from decimal import Decimal
@@ -16,10 +17,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import gputui
-from gputui.imports import kineto_events
-from gputui.imports.kineto import as_rows
-from gputui.imports.kineto_columns import OperationTable, RangeEvents
+from gputui.imports import kineto_columns, kineto_events
+from gputui.imports.kineto import NestedRanges
+from gputui.imports.kineto_columns import RANGE, OperationTable, TimedRows
 from gputui.imports.kineto_events import TraceEvents
+from gputui.imports.reading import RangeRows
 from gputui.model.events import NO_PAYLOAD, Payload
 from gputui.playback.opening import open_recording
 from gputui.report.explain.time_tree import time_tree
@@ -178,17 +180,30 @@ def test_times_of_a_trace_are_those_that_are_written(times_ns: list[int], more: 
     table = OperationTable()
     for portion in TraceEvents(stream):
         table.add(portion)
-    assert table.ranges.take()[0].tolist() == [int(Decimal(text) * 1000) for text in written]
+    starts = table.ranges.rows_until(1 << 62)["start"].tolist()
+    assert starts == sorted(int(Decimal(text) * 1000) for text in written)
 
 
-@given(st.lists(st.tuples(st.integers(0, 30), st.integers(0, 12)), max_size=20))
+@given(
+    st.lists(st.tuples(st.integers(0, 30), st.integers(0, 12)), min_size=1, max_size=20),
+    st.sets(st.integers(0, 30), max_size=3),
+)
 @settings(max_examples=100, deadline=None)
-def test_ranges_nest_or_overlap_freely(spans: list[tuple[int, int]]) -> None:
-    ranges = RangeEvents()
-    for start, length in spans:
-        end = (start + length) * US + length % 2 * 400
-        ranges.add(*(np.array([value]) for value in (start * US, end, 1, 1, 0, NO_PAYLOAD, 0)))
-    rows = as_rows(ranges)
+def test_ranges_nest_or_overlap_freely(spans: list[tuple[int, int]], moments: set[int]) -> None:
+    """However many are read at once."""
+
+    def read(*until: int) -> RangeRows:
+        ranges = TimedRows(RANGE)
+        for start, length in spans:
+            end = (start + length) * US + length % 2 * 400
+            ranges.add(np.array([(start * US, end, 0, 1, 1, 0, NO_PAYLOAD)], RANGE))
+        nested = NestedRanges(ranges)
+        pieces = [nested.rows_until(moment * US) for moment in (*until, 100)]
+        return RangeRows._make(map(np.concatenate, zip(*pieces, strict=True)))
+
+    rows = read()
+    for first, second in zip(rows, read(*sorted(moments)), strict=True):
+        assert first.tolist() == second.tolist()
     stacked = rows.kind == RecordKind.RANGE_PUSH
     open_until: list[int] = []
     for start, end in zip(rows.start[stacked].tolist(), rows.end[stacked].tolist(), strict=True):
@@ -201,6 +216,32 @@ def test_ranges_nest_or_overlap_freely(spans: list[tuple[int, int]]) -> None:
     assert (lengths - given_lengths).total() <= len(spans)
     assert all(abs(a - b) <= US for a, b in zip(
         sorted(lengths.elements()), sorted(given_lengths.elements()), strict=True))  # fmt: skip
+
+
+@given(st.lists(st.tuples(st.integers(0, 20), st.booleans()), max_size=60),
+       st.lists(st.integers(0, 22), max_size=5), st.booleans())  # fmt: skip
+@settings(max_examples=60, deadline=None)
+def test_rows_are_in_order_of_time_wherever_they_wait(
+    given_rows: list[tuple[int, bool]], moments: list[int], has_room: bool
+) -> None:
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(kineto_columns, "ROWS_HELD", 7)
+        patched.setattr(kineto_columns, "ROWS_AT_ONCE", 3)
+        if not has_room:
+            patched.setattr(tempfile, "tempdir", "/nowhere")
+        rows = TimedRows(RANGE, lambda some: some["thread"] == 1)
+        for number, (start, is_later) in enumerate(given_rows):
+            rows.add(np.array([(start, 30, number, is_later, 0, 0, 0)], RANGE))
+        read: list[int] = []
+        for moment in sorted(moments):
+            horizon = rows.horizon(moment)
+            some = rows.rows_until(horizon)
+            assert (some["start"] <= horizon).all()
+            read += some["payload"].tolist()
+        read += rows.rows_until(99)["payload"].tolist()
+        rows.close()
+    order = sorted(range(len(given_rows)), key=lambda number: given_rows[number])
+    assert read == order
 
 
 # --- portions, damage and hostile input --------------------------------------------------------
