@@ -79,7 +79,11 @@ class Runner(StopRequest):
             repeat(once, self["warmup"], self.place.device)
         times = measure(step, self.place.device, self[passes], lambda: self.is_stopped)
         self.count_steps(times.passes, times.wall_ms)
-        if not in_graph or times.gpu_ms is None:
+        return self.in_graph(once, times) if in_graph else times
+
+    def in_graph(self, once: Callable[[], object], times: Times) -> Times:
+        """The times of `once` with those inside a CUDA graph, where a pass is short."""
+        if times.gpu_ms is None:
             return times
         # Of many kernels the host may take as long to launch a pass: then its events time the host.
         waits_for_host = times.host_ms > times.gpu_ms / 2

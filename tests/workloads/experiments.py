@@ -451,11 +451,13 @@ def _grid() -> list[str]:
                 str(width), tokens, forward, "OOM" if backward == "-" else backward, before,
                 figure(200 * its["fwd_ms"]) if its.get("fwd_ms") else status[:20],
                 figure(200 * its["bwd_ms"]) if its.get("bwd_ms") else status[:20],
+                figure(200 * its["fwd_gpu_ms"]) if its.get("fwd_gpu_ms") else "",
+                figure(200 * its["bwd_gpu_ms"]) if its.get("bwd_gpu_ms") else "",
                 figure((its.get("mem_before_bwd_bytes") or 0) / _MIB or None),
             ))  # fmt: skip
     return table(
         ("d", "tokens", "theirs: forward, ms", "backward", "MiB before it", "ours: forward, ms",
-         "backward", "MiB before it"),
+         "backward", "GPU: forward", "backward", "MiB before it"),
         body,
     )  # fmt: skip
 
@@ -683,7 +685,7 @@ def _fusion() -> list[str]:
         if (
             row.section == "ranges"
             and row.gpu_ns
-            and row.name not in ("forward", "step", "(the rest)")
+            and row.name not in ("forward", "step", "graph", "(the rest)")
         ):
             ns, count = parts.get(row.name, (0.0, 0))
             parts[row.name] = ns + row.gpu_ns, count + row.instances

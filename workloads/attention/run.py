@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from itertools import product
 
 import nvtx
@@ -116,6 +117,8 @@ class _Measurement:
             if self.name == "compiled":
                 cells["compile_ms"] = first_ms
             forward_times = self._time(forward)
+            on_gpu = self.run.in_graph(forward, forward_times)
+            cells["fwd_gpu_ms"] = on_gpu.best_ms if self.place.on_gpu else None
             cells["measured_hbm_bytes"] = self._moved(forward, forward_times)
         flops = attention_flops(
             shape.batch, shape.heads, shape.length, shape.length, shape.head_width,
@@ -143,19 +146,23 @@ class _Measurement:
         def backward() -> None:
             torch.autograd.grad(out, (q, k, v), upstream, retain_graph=True)
 
+        def both() -> None:
+            torch.autograd.grad(compute(q, k, v), (q, k, v), upstream)
+
         with BACKWARD:
             backward()
             backward_times = self._time(backward)
             cells["measured_bwd_hbm_bytes"] = self._moved(backward, backward_times)
         more = attention_backward_flops(flops, recomputes=fused)
-        both_ms = forward_times.best_ms + backward_times.best_ms
+        total_ms = forward_times.best_ms + backward_times.best_ms
         cells |= {
             "bwd_ms": backward_times.best_ms,
             "bwd_total_ms": backward_times.best_ms * backward_times.passes,
             "bwd_flops_per_s": more / backward_times.best_ms * 1e3,
-            "fwd_bwd_flops_per_s": (flops + more) / both_ms * 1e3,
+            "fwd_bwd_flops_per_s": (flops + more) / total_ms * 1e3,
         }
         self._note_peak()
+        cells["bwd_gpu_ms"] = self._backward_gpu_ms(both, on_gpu, backward_times)
 
     def _time(self, once: Callable[[], object]) -> Times:
         """As many passes as requested, or as fit the budget."""
@@ -172,6 +179,22 @@ class _Measurement:
         times = measure(step, self.place.device, passes, lambda: self.run.is_stopped)
         self.run.count_steps(times.passes, times.wall_ms)
         return times
+
+    def _backward_gpu_ms(
+        self, both: Callable[[], object], forward: Times, backward: Times
+    ) -> float | None:
+        """GPU time of a backward pass. It can be captured with its forward pass only: that of both
+        in a graph, less the forward's."""
+        if forward.gpu_ms is None or backward.gpu_ms is None:
+            return None
+        host_ms = forward.host_ms + backward.host_ms
+        events = replace(
+            backward, host_ms=host_ms, gpu_ms=forward.gpu_ms + backward.gpu_ms, graph_ms=None
+        )
+        together = self.run.in_graph(both, events)
+        if together.graph_ms is None:
+            return backward.gpu_ms
+        return max(0.0, together.graph_ms - forward.best_ms) or None
 
     def _moved(self, once: Callable[[], object], times: Times) -> float | None:
         """Bytes of a pass by the GPU's counter, in a window as long as that needs."""
@@ -224,12 +247,17 @@ def tf32_rows(rows: Sequence[Row]) -> list[Row]:
             continue
         cells: Cells = {name: row[name] for name in ("implementation", "d_model", "seq_len")}
         for direction in ("fwd", "bwd"):
-            before, after = row.get(f"{direction}_ms"), other.get(f"{direction}_ms")
+            before, after = _gpu_ms(row, direction), _gpu_ms(other, direction)
             cells |= {f"{direction}_fp32_ms": before, f"{direction}_tf32_ms": after}
             if isinstance(before, float) and isinstance(after, float):
                 cells[f"{direction}_change_percent"] = 100 * (after / before - 1)
         compared.append(cells)
     return compared
+
+
+def _gpu_ms(row: Row, direction: str) -> FigureValue:
+    """GPU time of a pass, else how long it took."""
+    return row.get(f"{direction}_gpu_ms") or row.get(f"{direction}_ms")
 
 
 def _results(rows: Rows) -> dict[str, FigureValue]:
