@@ -273,8 +273,11 @@ class Accounting:
         is_alone &= are_apart & (before > 0)  # else nothing is known of the device before
         is_new = np.arange(len(starts)) >= len(starts) - new
         begins = starts[is_new & is_alone & (before < inside)]
-        if len(others := starts[is_new & ~is_alone]):
-            begins = np.concatenate((begins, self._launches.starts_after(others)))
+        if len(others := np.flatnonzero(is_new & ~is_alone)):
+            # What comes on the main stream once a row is over is not of its last step.
+            limits_ns = np.where(are_ends, ends, np.append(starts[1:], ends[-1]))[others]
+            begun = self._launches.starts_after(starts[others], limits_ns)
+            begins = np.concatenate((begins, begun))
         for device in self.devices.values():
             device.mark(begins, renewed=False)
             if are_apart:

@@ -166,10 +166,12 @@ class LaunchOrder:
         if len(launched.starts):
             self._new.append(launched)
 
-    def starts_after(self, moments_ns: Int64s) -> Int64s:
+    def starts_after(self, moments_ns: Int64s, limits_ns: Int64s | None = None) -> Int64s:
         """When the first operation began that was launched at or after each moment: on the stream
-        that paces the program, if one comes there before the next moment."""
-        moments_ns = np.sort(moments_ns)
+        that paces the program, if one comes there before its limit, which is else the next moment.
+        With limits the moments are in order."""
+        if limits_ns is None:
+            moments_ns = np.sort(moments_ns)
         self._settle()
         cuts = (part.cut(np.searchsorted(part.called_ns, moments_ns[0])) for part in self._parts)
         # Only launches from the first moment on.
@@ -182,7 +184,9 @@ class LaunchOrder:
         self._last_moment_ns = int(moments_ns[-1])
         usual_ns = median(differences(moments_ns, before_ns))
         rows = np.searchsorted(called_ns, moments_ns)
-        following_ns = np.append(moments_ns[1:], moments_ns[-1] + int(usual_ns / 2))
+        following_ns = limits_ns
+        if following_ns is None:
+            following_ns = np.append(moments_ns[1:], moments_ns[-1] + int(usual_ns / 2))
         moments_ns, rows = moments_ns[rows < len(called_ns)], rows[rows < len(called_ns)]
         is_main = None
         if self._main.is_chosen:

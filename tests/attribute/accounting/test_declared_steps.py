@@ -124,6 +124,36 @@ def test_steps_that_are_complete_out_of_order_are_the_same(waits: bool, ticks: i
     assert found.step_mean_ns == pytest.approx(each, rel=0.02)
 
 
+@pytest.mark.parametrize("ticks", [1, 7])
+def test_what_the_main_stream_does_between_rows_begins_no_step(ticks: int) -> None:
+    """The steps of one row send and receive on a stream of their own."""
+
+    def made(program: Program, _waits: bool) -> Iterator[np.void]:
+        clock = 1_000_000_000
+        for number in range(90):
+            row, step = divmod(number, 30)
+            is_step = 5 <= step < 25
+            if not step:
+                yield program.push(clock, f"row {row}")
+            if is_step:
+                yield program.push(clock, "step")
+            yield program.call(clock + 10 * US, clock + 20 * US, number + 1)
+            name = "ncclDevKernel_SendRecv" if is_step else "fill"
+            kernel = program.kernel(clock + 30 * US, clock + 60 * US, number + 1, name)
+            kernel["b"] = 9 if is_step else 7
+            yield kernel
+            if is_step:
+                yield program.pop(clock + 25 * US)
+            clock += 100 * US if is_step else 300 * US
+            if step == 29:
+                yield program.pop(clock)
+
+    found = tree_of(False, ticks, made)
+    assert (found.program_steps, found.pauses) == (60, 0)
+    # The last of a row has no gap after it, and the first begins with its range.
+    assert found.step_mean_ns == pytest.approx(98 * US, rel=0.01)
+
+
 def rows_with_more_between(
     program: Program, waits: bool, pause_ns: int, between: Callable[[int], Iterator[np.void]]
 ) -> Iterator[np.void]:
