@@ -79,6 +79,12 @@ OVER = 0.1
 OF_TIME = 0.02
 """Part of the time that its usual turns take: a list of 24 layers that is made once a request turns
 24 times in a few µs."""
+UPDATES = 16
+"""Updates, or what else is called, up to which a turn of a loop is a step, as in reinforcement
+learning: more are an epoch."""
+EPOCH = 64
+"""Calls of a jitted function from which a turn of a loop is an epoch where another loop makes one a
+turn: of layers that are called one by one there are fewer."""
 LOOP_ALIKE = 2.0
 """Turns of a loop that others lie in are steps where two of three are within this factor of the
 usual one."""
@@ -137,10 +143,14 @@ def _of_source(source: StepSource, moments: dict[Site, Int64s]) -> Site | None:
 
 
 def _of_loops(
-    moments: dict[Site, Int64s], depths: dict[Site, int], chosen: Site | None
+    moments: dict[Site, Int64s],
+    depths: dict[Site, int],
+    chosen: Site | None,
+    inside: dict[Site, Int64s],
 ) -> Site | None:
     """The loop whose turns are the steps: the outermost one of those that go on and whose turns are
-    alike and short enough, which it then stays; None where none is."""
+    alike, by their length or by how often they call what is `inside`, and short enough, which it
+    then stays; None where none is."""
     moments = {site: its for site, its in moments.items() if not _is_left(its, moments)}
     if not moments:
         return None
@@ -152,6 +162,14 @@ def _of_loops(
             return chosen
         site = max(going_on, key=lambda site: int(moments[site][-1] - moments[site][0]))
         if depth == deepest or _are_steps(moments[site]):
+            return site
+        # Launches that run ahead come in bursts: 12 turns in 40 ms, then none for 400.
+        turns = moments[site][min(AHEAD_TURNS, len(moments[site]) // 4) :]
+        if turns[-1] - turns[0] <= LOOP_NS * (len(turns) - 1) and any(
+            0 < _held(turns, its, LOOP_TURNS) <= UPDATES
+            and (other.source == "module" or (other in depths and _fills(its, turns)))
+            for other, its in inside.items()
+        ):
             return site
     return None
 
@@ -206,33 +224,27 @@ def _is_silent(source: StepSource, moments: Int64s, launched_ns: int) -> bool:
     return launched_ns - int(moments[-1]) > max(least_ns, steps * usual_ns)
 
 
-UPDATES = 16
-"""Updates up to which a turn of a loop is a step, as in reinforcement learning: more are an
-epoch."""
-
-
 FILLED = 0.9
 """Part of a loop's turn that the turns of a loop inside have, from which these are the steps: the
 batches of an epoch, and not the updates after a rollout."""
 
 
-def _held(loop: Site, inner: Site, moments: dict[Site, Int64s], least: int) -> int:
+def _held(turns: Int64s, inner: Int64s, least: int) -> int:
     """How many marks of something else the turns of a loop hold, where each has as many; 0 where
     not, and of fewer turns."""
-    counts = np.diff(np.searchsorted(moments[inner], moments[loop]))
+    counts = np.diff(np.searchsorted(inner, turns))
     if len(counts) < least:
         return 0
     usual = int(np.median(counts))
     return usual if (counts == usual).mean() >= 0.9 else 0
 
 
-def _fills(inner: Site, loop: Site, moments: dict[Site, Int64s]) -> bool:
+def _fills(its: Int64s, turns: Int64s) -> bool:
     """Whether the turns of a loop inside another one are nearly all that this one does."""
-    its, turns = moments[inner], moments[loop]
     rows = np.searchsorted(its, turns)
     counts = np.diff(rows)
     several = counts > 1
-    if inner == loop or not several.any():
+    if not several.any():
         return False
     first, last = rows[:-1][several], rows[1:][several] - 1
     # A turn's mark is its end: the first one of each begins before.
@@ -413,6 +425,17 @@ class ProgramSteps:
         usual = int(np.median(calls))
         return usual if usual > 1 and (calls == usual).mean() >= 0.9 else None
 
+    def _turn_of(
+        self, inner: Int64s, moments: dict[Site, Int64s], depths: dict[Site, int]
+    ) -> Site | None:
+        """The loop of whose turns each holds one mark of something else, if there is one."""
+        turns = {
+            site: moments[site]
+            for site in depths
+            if site in moments and _held(moments[site], inner, LOOP_TURNS) == 1
+        }
+        return _of_loops(turns, depths, self.chosen, {})
+
     @staticmethod
     def _moments(marks: _Marks) -> Int64s:
         return np.concatenate((marks.recent_ns, *marks.new_ns))
@@ -425,6 +448,8 @@ class ProgramSteps:
             site: its[its >= first_ns] if site.source == "loop" else its
             for site, its in moments.items()
         }
+        # While another function compiles after each epoch, the one that trains is silent.
+        jitted = {site: its for site, its in moments.items() if site.source == "jax"}
         moments = {
             site: its
             for site, its in moments.items()
@@ -435,10 +460,11 @@ class ProgramSteps:
         newest_ns = max(int(its[-1]) for its in moments.values())
         moments = {site: its for site, its in moments.items() if its[-1] >= newest_ns - HELD_NS}
         best: dict[StepSource, Site] = {}
+        depths = {site: self._sites[site].depth for site in moments if site.source == "loop"}
         for source in {site.source for site in moments}:
             its = {site: moments[site] for site in moments if site.source == source}
             site = (
-                _of_loops(its, {site: self._sites[site].depth for site in its}, self.chosen)
+                _of_loops(its, depths, self.chosen, moments)
                 if source == "loop"
                 else _of_source(source, its)
             )
@@ -447,32 +473,28 @@ class ProgramSteps:
         if not best:
             return None
         if (loop := best.get("loop")) is not None:
-            for source in ("optimizer", "accelerate", "token", "jax"):
-                if (inner := best.get(source)) is None:
+            turns = moments[loop]
+            if (token := best.get("token")) and _held(turns, moments[token], LOOP_TURNS - 1) > 1:
+                del best["token"]
+            for inner in (best.get("optimizer"), best.get("accelerate")):
+                if inner is None:
                     continue
-                if source == "token":
-                    if _held(loop, inner, moments, LOOP_TURNS - 1) > 1:
-                        del best[source]
-                    continue
-                turns = {
-                    site: its
-                    for site, its in moments.items()
-                    if site.source == "loop" and _held(site, inner, moments, LOOP_TURNS) == 1
-                }
-                depths = {site: self._sites[site].depth for site in turns}
-                turn = _of_loops(turns, depths, self.chosen)
-                several = _held(loop, inner, moments, SETTLED_MARKS - 1)
-                if turn is not None and (several <= 1 or _fills(turn, loop, moments)):
+                turn = self._turn_of(moments[inner], moments, depths)
+                several = _held(turns, moments[inner], SETTLED_MARKS - 1)
+                if turn is not None and (several <= 1 or _fills(moments[turn], turns)):
                     return turn
                 if 1 < several <= UPDATES:
-                    del best[source]
-                elif several > UPDATES and source == "jax":
-                    del best["loop"]
+                    del best[inner.source]
+            for calls in jitted.values():
+                if _held(turns, calls, LOOP_TURNS) > EPOCH:
+                    turn = self._turn_of(calls, moments, depths)
+                    if turn is not None:
+                        return turn
         rank = min(_RANKS[source] for source in best)
         first = {source: site for source, site in best.items() if _RANKS[source] == rank}
         if "tqdm" in first and len(first) > 1:
-            calls = max(len(moments[site]) for source, site in first.items() if source != "tqdm")
-            if len(moments[first["tqdm"]]) < BAR_COVERS * calls:
+            most = max(len(moments[site]) for source, site in first.items() if source != "tqdm")
+            if len(moments[first["tqdm"]]) < BAR_COVERS * most:
                 del first["tqdm"]
             else:
                 return first["tqdm"]

@@ -19,7 +19,7 @@ from gputui.model.events import Scope, StepBlock
 from gputui.model.leaves import Leaf, idle_sum, is_kernel, leaf_of_number
 from gputui.model.sketch import Accumulator
 from gputui.model.statistics import Statistics
-from gputui.model.steps import SLOW
+from gputui.model.steps import SLOW, SOURCES_FIRST
 from gputui.model.units import duration, percent
 from gputui.report.explain.leaves import (
     Counted,
@@ -93,8 +93,8 @@ class TimeTree:
     """Time in the pauses of the loop, by leaf: in no share, but where `with_pauses`."""
     with_pauses: bool = False
     turns: int = 0
-    """Turns of the program's own loop, warm-up, evaluation and pauses too, and `turns_ns` their
-    time; 0 where the steps are none."""
+    """All that the program marks as steps, warm-up, evaluation and pauses too, and `turns_ns` their
+    time; 0 where it marks none."""
     turns_ns: int = 0
     blocks: tuple[tuple[StepBlock, ...], ...] = ()
     """The steps of the main loop in order, of each device."""
@@ -203,8 +203,8 @@ class TimeTree:
 
     @property
     def turn_mean_ns(self) -> float:
-        """Mean length of all turns of the program's own loop, as it would be by its own clock; 0
-        where the steps are none."""
+        """Mean length of all that the program marks as steps, as it is by its own clock; 0 where it
+        marks none."""
         return self.turns_ns / (self.turns * self.of_processes) if self.turns else 0.0
 
     def share(self, ns: float) -> float:
@@ -457,7 +457,7 @@ def _device(
                 lengths.append(sums.step_ns)
             newest = sums.newest
     turns = turns_ns = 0
-    if main is not None and run.loops[process, device, Scope.STEADY, main].source == "loop":
+    if main is not None and run.loops[process, device, Scope.STEADY, main].source in SOURCES_FIRST:
         turns = sum(
             sums.steps
             for sums in run.loops.values()

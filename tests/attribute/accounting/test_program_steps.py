@@ -352,7 +352,7 @@ def test_several_updates_are_a_step_and_many_are_an_epoch(updates, turns, expect
 
 @pytest.mark.parametrize(
     ("inside", "rest_ms", "expected_ms"),
-    [("optimizer", 1, 8), ("optimizer", 64, 128), ("jax", 1, 8)],
+    [("optimizer", 1, 8), ("optimizer", 64, 128), ("jax", 1, 65)],
 )
 def test_the_batches_of_an_epoch_are_its_steps_and_the_updates_after_a_rollout_are_none(
     inside, rest_ms, expected_ms
@@ -373,6 +373,45 @@ def test_the_batches_of_an_epoch_are_its_steps_and_the_updates_after_a_rollout_a
     source, mean_ns, _ = _mean_ns(run)
     assert source == "loop"
     assert abs(mean_ns - expected_ms * MS) < 0.05 * expected_ms * MS
+
+
+@pytest.mark.parametrize(("updates", "expected"), [(100, "run.py:8"), (24, "run.py:7")])
+def test_the_updates_of_an_epoch_of_a_jitted_function_are_steps_and_its_layers_are_none(
+    updates, expected
+):
+    program, steps = Program(), []
+    jax = STEP_SOURCES.index("jax") + 1
+    for n in range(updates * 12):
+        at = n * 2 * MS
+        records = [_mark(program, n + 1, at + 1_000, jax, "jit_update"),
+                   *_launches(program, at + 2_000, 30),
+                   _turn(program, n + 1, at + 2 * MS - 2_000, "run.py:8", 1)]  # fmt: skip
+        if n % updates == updates - 1:
+            records.append(_turn(program, n // updates + 1, at + 2 * MS - 1_000, "run.py:7", 0))
+        steps.append(records)
+    run = _run(program, steps, 100)
+    expected_ns = 2 * MS * (updates if expected == "run.py:7" else 1)
+    assert abs(_mean_ns(run)[1] - expected_ns) < 0.05 * expected_ns
+
+
+def test_turns_that_are_launched_in_bursts_are_alike_by_what_they_call():
+    """Nine batches in 27 ms, then a full queue: half a second for one."""
+    program, steps, begin = Program(), [], 0
+    for n in range(120):
+        end = begin + (500 if n % 10 == 9 else 3) * MS
+        layers = [begin + 2_000 + (k + 1) * (end - begin - 4_000) // 8 for k in range(8)]
+        steps.append([
+            _mark(program, n + 1, begin + 1_000, MODULE, "Encoder"),
+            *_launches(program, begin, 60),
+            *(_turn(program, 8 * n + k + 1, at, "run.py:90", 1)
+              for k, at in enumerate(layers) if n < 64),
+            _turn(program, n + 1, end - 1_000, "run.py:106", 0),
+        ])  # fmt: skip
+        begin = end
+    tree = time_tree(_run(program, steps, 8))
+    assert tree is not None
+    assert tree.turns == 119, "all but the last one, which nothing follows"
+    assert abs(tree.turn_mean_ns - (11 * 500 + 108 * 3) / 119 * MS) < 0.01 * 49 * MS
 
 
 def test_of_a_warm_up_and_the_loop_after_it_the_updates_of_the_loop_are_the_steps():
