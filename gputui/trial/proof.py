@@ -132,19 +132,25 @@ def gain_of_runs(
 ) -> MeasuredGain | None:
     """The gain by runs of their own: mean times of a step of runs without and with the cure. How
     much runs differ is taken from all that were made alike, `spread` among them (several runs of
-    each), at least LEAST_SPREAD; where no two were, ASSUMED_SPREAD. None where a run is missing."""
+    each), at least LEAST_SPREAD; where no two were, ASSUMED_SPREAD, and where those few differ by no
+    more than such runs may, from both together, if that says more. None where a run is missing."""
     groups = [[math.log(value) for value in group] for group in (off, on, *spread) if group]
     freedom = sum(len(group) - 1 for group in groups)
     if not off or not on:
         return None
     squares = sum((value - fmean(group)) ** 2 for group in groups for value in group)
-    if freedom < 1:
-        squares, freedom = ASSUMED_FREEDOM * ASSUMED_SPREAD**2, ASSUMED_FREEDOM
-    sigma = max(math.sqrt(squares / freedom), LEAST_SPREAD)
+    spreads = [(squares, freedom)] if freedom else []
+    if squares <= freedom * MOST_SPREAD**2:
+        assumed = ASSUMED_FREEDOM * ASSUMED_SPREAD**2
+        spreads.append((squares + assumed, freedom + ASSUMED_FREEDOM))
     middle = fmean(map(math.log, off)) - fmean(map(math.log, on))
-    error = sigma * math.sqrt(1.0 / len(off) + 1.0 / len(on))
-    width = error * student(1.0 - (1.0 - LEVEL) / 2.0, freedom)
-    claim = error * student(1.0 - CLAIM_ERROR / max(1, cures), freedom)
+    widths, claims = [], []
+    for squares, freedom in spreads:
+        sigma = max(math.sqrt(squares / freedom), LEAST_SPREAD)
+        error = sigma * math.sqrt(1.0 / len(off) + 1.0 / len(on))
+        widths.append(error * student(1.0 - (1.0 - LEVEL) / 2.0, freedom))
+        claims.append(error * student(1.0 - CLAIM_ERROR / max(1, cures), freedom))
+    width, claim = min(widths), min(claims)
     return MeasuredGain(
         math.exp(middle), math.exp(middle - width), math.exp(middle + width),
         math.exp(middle - claim), min(len(off), len(on)),
@@ -159,6 +165,10 @@ within 1 % of one another, and two that happen to be equal prove nothing."""
 ASSUMED_SPREAD, ASSUMED_FREEDOM = 0.07, 6
 """The same of one run each, as if it were known from seven: so a gain is claimed from 1.5 on, or
 1.8 for one of six cures; runs that differ by 10 % show that in three of a thousand trials."""
+
+MOST_SPREAD = 0.1
+"""Of two runs each that differ by more nothing is assumed. Simulated, runs that differ by 7 % are
+covered in 93 % of 4,000 trials, and 0.3 % claim a gain."""
 
 
 # Student's t.

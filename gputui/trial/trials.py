@@ -129,6 +129,8 @@ class Trials:
         """The blocks of a run in which cures were off, where none that was switched in it gains:
         as good as a run with nothing changed, but for its results."""
         self._told: set[str] = set()
+        self._start_s = 0.0
+        """How long the program takes until its first timed step, at most."""
         self._proven: set[str] = set()
         """What was measured together."""
         self._together: Trial | None = None
@@ -168,7 +170,7 @@ class Trials:
             is_forecast = none_is or bool(each.candidate.forecast) or ANY in cure.answers
             if cure.result == BOUND:
                 ablations.append(each)
-            elif cure.in_one_run:
+            elif cure.in_one_run and not (each.candidate.forecast and _is_of_pauses(each)):
                 (switched if is_forecast else switched_too).append(each)
             else:
                 (constant if is_forecast else constant_too).append(each)
@@ -218,6 +220,8 @@ class Trials:
     def _ablate(self, group: list[_Measured]) -> None:
         for each in group:
             each.why = each.why or self._answered(each)
+        self._run_each([each for each in group if each.candidate.forecast and _is_of_pauses(each)])
+        group = [each for each in group if not each.on_runs]
         saves = [each for each in group if each.candidate.cure is NoSaves]
         others = [each for each in group if each not in saves]
         until_s = self._until_s
@@ -329,7 +333,8 @@ class Trials:
         group = [each for each in group if not each.why and not _is_decided(each)]
         if not group:
             return
-        if self._between is not None and not self._plain:
+        has_pauses = any(map(_is_of_pauses, group))
+        if self._between is not None and not self._plain and not has_pauses:
             self._take_between(self._between)
         elif not self._plain:
             self._plain_run()
@@ -341,9 +346,13 @@ class Trials:
             if not times[""] or left_s < 1.1 * self._longest_s():
                 each.why = self._no_trials or NO_TIME
                 continue
+            is_again = bool(each.on_runs)
             self._constant_run(each, times)
             if not self._is_promising(each):
                 continue
+            self._judge()
+            if self._verdict(each) in ("gain", "bound") and not is_again:
+                continue  # others first; it is run once more with what is left
             if self._left_s > 1.2 * self._longest_s():
                 self._constant_run(each, times)
             if len(times[""]) < 2 and self._left_s > 1.2 * self._longest_s():
@@ -402,15 +411,19 @@ class Trials:
         return True
 
     def _constant_run(self, each: _Measured, times: dict[str, list[float]]) -> None:
-        name = each.candidate.name
+        name, cure = each.candidate.name, each.candidate.cure
         self._request.tell(f"with {name}")
-        result = self._run(RunPlan(constant=(name,)), self._until_measured)
+        held = (name,) if cure.in_one_run else ()
+        if cure.result == BOUND and cure is not NoSaves:
+            held = (*held, NoSaves.name)
+        constant = () if cure.in_one_run else (name,)
+        result = self._run(RunPlan(held=held, constant=constant), self._until_measured)
         each.way = "a run each"
         step_ns = run_step_ns(result, with_pauses=_is_of_pauses(each))
         if name in result.not_applied:
             each.why = result.not_applied[name]
         elif name not in result.applied:
-            library = each.candidate.cure.library
+            library = cure.library
             each.why = f"the program does not import {library}" if library else "it had no effect"
         elif result.failure:
             each.why, each.failed = f"the program fails with it: {_last(result)}", True
@@ -423,13 +436,18 @@ class Trials:
             each.off_ns = self._plain_ns(each)
             if len(each.on_runs) == 1 and result.steps is not None:
                 each.ready_s, each.first_step = result.first_block_s, result.steps.first
-            if self._references:
-                each.same = _same(self._references[0], result, each.candidate.cure.result)
+            each.note = result.notes.get(name, each.note)
+            if self._references and cure.result != BOUND:
+                reference = self._references[0]
+                alike = min(_first(reference), _first(result)) if held else 0
+                each.same = _same(reference, result, cure.result, alike)
 
     def _plain_ns(self, each: _Measured) -> list[float]:
         """A step of each run of the program as it is, to compare with those of a cure."""
-        runs = (run_step_ns(run, with_pauses=_is_of_pauses(each)) for run in self._references)
-        return [ns for ns in runs if ns is not None]
+        has_pauses = _is_of_pauses(each)
+        runs = self._plain if has_pauses else self._references
+        times = (run_step_ns(run, with_pauses=has_pauses) for run in runs)
+        return [ns for ns in times if ns is not None]
 
     def _longest_s(self) -> float:
         return max((result.seconds for result in self._references), default=0.0)
@@ -448,9 +466,10 @@ class Trials:
         together = times.setdefault("all", [])
         held = tuple(each.candidate.name for each in proven if each.candidate.cure.in_one_run)
         constant = _compatible([each for each in proven if not each.candidate.cure.in_one_run])
-        if not self._plain:
+        run_s = self._start_s + MEASURED_S
+        if not self._plain and self._left_s > 2.0 * run_s:
             self._plain_run()
-        if not self._plain or self._left_s < self._longest_s():
+        if not self._plain or self._left_s < run_s:
             self._remarks.append("no time was left to measure the gains together")
             return
         names = (*held, *constant)
@@ -507,10 +526,15 @@ class Trials:
 
         result = run_once(self._request.command, plan, over, folder=self._request.folder)
         self._whole = result if result.has_ended else self._whole
+        self._start_s = max(self._start_s, result.first_block_s or 0.0)
         return result
 
     def _until_measured(self, run: RunInFolder, _seconds: float) -> str:
-        has_pauses = any(map(_is_of_pauses, self._measured))
+        useless = run.reader.not_applied
+        has_pauses = any(
+            _is_of_pauses(each) and not each.why and each.candidate.name not in useless
+            for each in self._measured
+        )
         return is_measured(run, WITH_PAUSES_S if has_pauses else MEASURED_S)
 
     # --- the outcome
@@ -639,7 +663,9 @@ def _is_of_pauses(each: _Measured) -> bool:
     """Whether it answers pauses between steps, of which the middle of all blocks shows nothing: its
     finding says so, or where it was named without one, what it is for at first."""
     finding, answers = each.candidate.finding, each.candidate.cure.answers
-    return (finding.cause if finding is not None else answers[0]) == "idle.compile"
+    if finding is None:
+        return "idle.compile" in answers[:2]
+    return finding.with_pauses or finding.cause == "idle.compile"
 
 
 def _is_decided(each: _Measured) -> bool:
@@ -682,6 +708,11 @@ def _same(reference: ProgramResult, tried: ProgramResult, result: str, alike: in
     if same.kind == "unknown":
         return sameness_of_prints(reference.lines, tried.lines, result)
     return same
+
+
+def _first(result: ProgramResult) -> int:
+    """How many losses there were before anything was tried."""
+    return result.steps.first if result.steps is not None else 0
 
 
 def _source(steps: Steps) -> str:

@@ -133,12 +133,17 @@ def test_one_run_each_proves_what_is_larger_than_runs_ever_differ_by() -> None:
 
 def test_runs_of_a_healthy_program_are_covered_as_often_as_said() -> None:
     rng = random.Random(3)
-    covered = 0
+    covered = claimed = 0
     for _ in range(SERIES):
         off, on, other = ([math.exp(rng.gauss(0, 0.03)) for _ in range(2)] for _ in range(3))
         gain = gain_of_runs(off, on, 1, [other])
         assert gain is not None
         covered += gain.low <= 1.0 <= gain.high
+        claimed += gain.is_claimed
+    assert claimed <= 0.005 * SERIES
+    noisy = gain_of_runs([100.0, 115.0], [40.0, 38.0], 1)
+    assert noisy is not None
+    assert noisy.is_claimed, "of two runs each alone nothing could be said"
     assert 0.93 <= covered / SERIES <= 0.98
 
 
