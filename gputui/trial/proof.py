@@ -132,8 +132,8 @@ def gain_of_runs(
 ) -> MeasuredGain | None:
     """The gain by runs of their own: mean times of a step of runs without and with the cure. How
     much runs differ is taken from all that were made alike, `spread` among them (several runs of
-    each), at least LEAST_SPREAD; where no two were, ASSUMED_SPREAD, and where those few differ by no
-    more than such runs may, from both together, if that says more. None where a run is missing."""
+    each), at least LEAST_SPREAD; where no two were, ASSUMED_SPREAD; and where those few differ by
+    no more than such runs may, from both, if that says more. None where a run is missing."""
     groups = [[math.log(value) for value in group] for group in (off, on, *spread) if group]
     freedom = sum(len(group) - 1 for group in groups)
     if not off or not on:

@@ -68,7 +68,7 @@ def test_a_cure_is_on_in_the_blocks_that_say_so_and_off_in_all_others() -> None:
 
 
 def test_the_step_is_the_optimizers_and_losses_are_what_backward_was_called_of() -> None:
-    result = timed(arguments=("--say",), pairs=4)
+    result = timed(arguments=("--say",), pairs=16)  # of a step each, and five before them
     steps = steps_of(result)
     assert (steps.source, steps.site) == ("optimizer", "SGD")
     said = [float(line.split()[4]) for line in result.lines if line.startswith("step ")]
