@@ -23,9 +23,9 @@ from gputui.report.explain import (
     findings,
     machine_findings,
 )
-from gputui.report.explain.habits import gpu_works
 from gputui.report.explain.rank_waits import hosts
 from gputui.report.explain.time_tree import FEW_STEPS, TimeTree, time_tree
+from gputui.report.explain.verdict import gpu_works
 from gputui.report.phases import (
     LEAST_LEVEL,
     PhaseRow,

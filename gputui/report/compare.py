@@ -23,7 +23,7 @@ from gputui.report.common_unit import (
     scaled,
 )
 from gputui.report.comparable import EFFECTS, ENTRIES_OF, Entries, Entry, Subject
-from gputui.report.explain.habits import share_in_the_loop
+from gputui.report.explain.verdict import share_in_the_loop
 from gputui.report.statistics import Mean, noise
 
 CLOCKS_DIFFER = 0.15
