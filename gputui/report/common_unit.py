@@ -103,20 +103,24 @@ class WorkUnit(NamedTuple):
 def common_unit(base: Subject, other: Subject) -> WorkUnit | None:
     """By what `other` is compared with `base`; None if nothing makes them comparable.
 
-    In this order: a step that both programs mark or name; steps that were recognized, with a
-    similar number of operations; items that the program counts a second; kernels that both launch,
-    in the same proportions and of the same size; and of the same program with other options the
-    steps as they were recognized.
+    In this order: a step that both programs declare, mark or name; steps that were recognized, with
+    a similar number of operations; items that the program counts a second; kernels that both
+    launch, in the same proportions and of the same size; and of the same program with other options
+    the steps as they were recognized.
     """
     before, after = base.tree, other.tree
     if are_of_other_workloads(base, other):
         return None
     if before is None or after is None:
         return WorkUnit("step")
+    has_steps = before.has_steps and after.has_steps
+    named = _named_step(base, other) if has_steps else None
+    # Marks of a workload's optimizer are made in its warm-up too, and while a graph is captured.
+    if named is not None and all(_declares_step(subject) for subject in (base, other)):
+        return named
     if (marked := _marked_step(base, other)) is not None:
         return marked
-    has_steps = before.has_steps and after.has_steps
-    if has_steps and (named := _named_step(base, other)) is not None:
+    if named is not None:
         return named
     has_same_words = _operands(base) == _operands(other)
     if has_steps and _are_alike(base, other, before, after, has_same_words=has_same_words):
@@ -130,6 +134,10 @@ def common_unit(base: Subject, other: Subject) -> WorkUnit | None:
         return None if _have_other_work(before, after) else WorkUnit("step")
     is_same = 1 / ALIKE <= turns <= ALIKE and _are_of_one_size(base, other)
     return WorkUnit("step") if is_same else None
+
+
+def _declares_step(subject: Subject) -> bool:
+    return subject.run is not None and subject.run.started.step_range is not None
 
 
 def _have_other_work(before: TimeTree, after: TimeTree) -> bool:

@@ -136,9 +136,13 @@ def steady_roofs(analysis: Analysis) -> list[Roof]:
 def steady_scope(tree: TimeTree) -> str:
     """What counters read from the first steady step to the last is of: what lies between them is
     too short to be taken out of readings."""
-    length_ns = tree.last_ns - tree.first_ns
-    is_close = tree.wall_ns >= _CLOSE * length_ns * tree.devices * tree.of_processes
-    return STEADY_STEPS if is_close else "first to last steady step"
+    return STEADY_STEPS if steady_share(tree) >= _CLOSE else "first to last steady step"
+
+
+def steady_share(tree: TimeTree) -> float:
+    """Of the time from the first steady step to the last, what is in such steps."""
+    whole_ns = (tree.last_ns - tree.first_ns) * tree.devices * tree.of_processes
+    return tree.wall_ns / whole_ns if whole_ns else 1.0
 
 
 def type_of_kernel(name: str) -> tuple[str, float]:

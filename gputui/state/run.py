@@ -6,6 +6,7 @@ What folds events into it is in `fold`.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Container, Iterable, Mapping
 from operator import attrgetter
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, TypeVar
@@ -386,6 +387,10 @@ STEP_OPERATIONS = 8
 """Steps of a process of which every operation is kept: the newest, and the longest."""
 
 
+_FEARED = re.compile("maybe no .*?(?:(?=; no )|$)")
+"""What of `capture_unavailable_reason` a tool that may be in the way makes uncertain."""
+
+
 class LogLine(msgspec.Struct, frozen=True):
     """One line of the child's output."""
 
@@ -500,6 +505,8 @@ class Run(msgspec.Struct):
         """What of phases and kernels is not seen in this run, and why; None where nothing is
         known to stand in the way."""
         reason = self.started.capture_unavailable_reason
+        if reason and self.kernels:  # what was only feared did not come true
+            reason = _FEARED.sub("", reason).strip("; ") or None
         if refused := self.refused:
             who = "1 process" if refused.processes == 1 else f"{refused.processes} processes"
             return f"no phases and no kernels of {who}: no place for records: {refused.reason}"

@@ -274,8 +274,10 @@ def test_the_checklists_figures_stand_beside_their_targets(
         "kernel launch", "SM occupancy", "memory bandwidth", "compute throughput",
         "tensor cores active",
     ]  # fmt: skip
-    # 5.88 µs a launch is under 10; decoding one sequence fills no GPU.
+    # A launch is under 10 µs. Between its runs this program compiles for minutes.
     launch = by_figure["kernel launch"]
     assert (launch["Value"], launch["Target"], launch["Met"]) == ("5.1 µs", "< 10 µs", "yes")
     assert by_figure["SM occupancy"]["Target"] == "> 50 %"
-    assert all(by_figure[name]["Met"] == "no" for name in list(by_figure)[1:])
+    for name in list(by_figure)[1:]:
+        assert by_figure[name]["Met"] in ("", "n/a")
+        assert by_figure[name]["Meaning"].startswith("n/a: steps fill 6 %")

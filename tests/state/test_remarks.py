@@ -4,10 +4,17 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from gputui.model.events import AnyEvent, CaptureDelta, RangeDefined, RunEnded
+from gputui.model.events import (
+    AnyEvent,
+    CaptureDelta,
+    KernelDefined,
+    KernelDelta,
+    RangeDefined,
+    RunEnded,
+)
 from gputui.state import Session, remarks
 from gputui.state.remarks import CUPTI_STAYS, NEWEST_CUPTI
-from tests.events_for_tests import at, attached, header, run_ended, run_started
+from tests.events_for_tests import at, attached, header, run_ended, run_started, times
 
 
 def pushed(number: int, name: str, process: int = 1, parent: int = 0) -> RangeDefined:
@@ -24,6 +31,20 @@ def said(*events: AnyEvent, step: str | None = "step") -> list[str]:
 
 def grown_to(seconds: float) -> CaptureDelta:
     return CaptureDelta(time_ns=at(1 + seconds), process=1, records=1)
+
+
+def test_a_tool_that_might_be_in_the_way_is_not_named_where_kernels_came() -> None:
+    reason = "maybe no kernels: NSYS_ variables suggest that nsys is tracing; CUPTI serves one tool"
+    nvtx = "no phases of the nvtx package: NVTX_DISABLE is set"
+    for words, left in ((reason, []), (f"{reason}; {nvtx}", [f"not captured: {nvtx}"])):
+        started = replace(run_started(), capture_unavailable_reason=words)
+        session = Session.from_events([header(), started, attached()])
+        assert session.run is not None
+        assert [remark.text for remark in remarks(session.run)] == [words]
+        kernel = KernelDelta(process=1, range=0, kernel=1, device=0, time=times(2000))
+        defined = KernelDefined(time_ns=at(2), kernel=1, name="gemm", mangled="gemm")
+        session.apply([defined, CaptureDelta(time_ns=at(3), process=1, kernels=(kernel,))])
+        assert [remark.line for remark in remarks(session.run)] == left
 
 
 NO_STEP = "--trace-steps: no range named step occurred"

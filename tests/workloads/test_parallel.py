@@ -22,8 +22,9 @@ from workloads import launching
 from workloads.collectives import Collectives, bus_factor, message_bytes, whole_bytes
 from workloads.comm import COMM
 from workloads.comm.rank import warm_up
-from workloads.comm.run import link_bytes_per_s, sizes
+from workloads.comm.run import sizes
 from workloads.declaration import Outcome, Workload
+from workloads.link import nvlink_bytes_per_s
 from workloads.parallel import PARALLEL
 from workloads.parallel.plans import ENGINES, bubble, chosen, layout, state_of, too_old, why_not
 from workloads.report import Report
@@ -189,8 +190,8 @@ def test_formulas() -> None:
     # What gputui takes them for: it makes the whole of an all-gather of the ranks' shares.
     kinds = ("all_gather", "reduce_scatter", "all_reduce", "all_to_all", "send")
     assert [total_bytes(kind, message_bytes(kind, 48, 4), 4) for kind in kinds] == [48] * 5
-    assert link_bytes_per_s("NVIDIA H100 80GB HBM3") == 450e9
-    assert link_bytes_per_s("NVIDIA H100 PCIe") is None
+    assert nvlink_bytes_per_s("NVIDIA H100 80GB HBM3") == 450e9
+    assert nvlink_bytes_per_s("NVIDIA H100 PCIe") is None
     assert sizes(1024, 70_000, 4) == [1024, 4096, 16384, 65536]
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import chain, repeat
+
 import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
@@ -281,7 +283,8 @@ def test_memory_during_a_step_is_that_of_the_tensors_there_are() -> None:
     model = on_cpu("llama-tiny")
     weights = training_state_bytes(SHAPES["llama-tiny"].parameters)
     optimizer = torch.optim.AdamW(model.parameters())
-    timeline = MemoryTimeline(model, model.blocks, optimizer, lambda: 10 * weights["model"])
+    allocated = chain([weights["model"] + 1000], repeat(10 * weights["model"]))
+    timeline = MemoryTimeline(model, model.blocks, optimizer, lambda: next(allocated), lambda: 300)
     with timeline:
         gradients(model)
         optimizer.step()
@@ -296,7 +299,9 @@ def test_memory_during_a_step_is_that_of_the_tensors_there_are() -> None:
     scalars = 4 * len(list(model.parameters()))  # AdamW's count of steps
     state = weights["optimizer"] + scalars
     assert looks[-1] == (weights["model"], weights["gradients"], state)
-    assert timeline.rows[-1]["activations_bytes"] == 10 * weights["model"] - sum(looks[-1])
+    last = timeline.rows[-1]
+    assert (last["workspaces_bytes"], last["weight_copies_bytes"]) == (700, 300)
+    assert last["activations_bytes"] == 10 * weights["model"] - sum(looks[-1]) - 1000
     assert [row["time_ms"] for row in timeline.rows] == sorted(
         row["time_ms"] for row in timeline.rows
     )

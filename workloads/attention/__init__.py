@@ -74,7 +74,7 @@ ATTENTION = Workload(
         Preset("quick", "a few small shapes",
                {"grid": "tiny", "implementations": "naive,math", "passes": 3, "warmup": 1}),
     ),
-    phases=("forward", "backward", "step", "matmul QK^T", "mask", "softmax", "dropout",
+    phases=("forward", "backward", "step", "matmul QK^T", "scale", "mask", "softmax", "dropout",
             "matmul PV"),
     step_range="step",
     results=(

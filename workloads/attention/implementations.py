@@ -26,7 +26,8 @@ _BACKENDS = {
 }
 
 RANGES: Mapping[str, AbstractContextManager[object]] = {
-    name: nvtx.annotate(name) for name in ("matmul QK^T", "mask", "softmax", "dropout", "matmul PV")
+    name: nvtx.annotate(name)
+    for name in ("matmul QK^T", "scale", "mask", "softmax", "dropout", "matmul PV")
 }
 """Of the naive implementation, in order: the bars that a fused kernel makes one of (Dao et al.,
 2022, FlashAttention, figure 1)."""
@@ -55,7 +56,9 @@ def attention(
 
     def naive(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         with ranges["matmul QK^T"]:
-            scores = q @ k.transpose(-2, -1) / math.sqrt(q.shape[-1])
+            scores = q @ k.transpose(-2, -1)
+        with ranges["scale"]:
+            scores = scores / math.sqrt(q.shape[-1])
         if mask is not None:
             with ranges["mask"]:
                 scores = scores.masked_fill(mask, float("-inf"))

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from ..declaration import FigureValue
 from ..devices import free_bytes, synchronize
-from ..link import link_bytes_per_s
+from ..link import link_bytes_per_s, nvlink_bytes_per_s
 from ..place import Place
 from ..rows import Unsupported
 from ..timing import measure, repeat
@@ -183,8 +183,9 @@ class Levels:
         def once() -> Tensor:
             return target.copy_(source, non_blocking=True)
 
-        how = f"a copy to GPU {others[0]}; through PCIe where the cards have no NVLink"
-        return self._timed(once, _LINK_BYTES, _LINK_BYTES, how)
+        how = f"a copy to GPU {others[0]}, one direction; through PCIe where they have no NVLink"
+        figures = self._timed(once, _LINK_BYTES, _LINK_BYTES, how)
+        return figures | {"peak_bytes_per_s": nvlink_bytes_per_s(self.place.name)}
 
     def _host(self) -> dict[str, FigureValue]:
         size = min(

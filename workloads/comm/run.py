@@ -7,22 +7,11 @@ from collections.abc import Mapping
 from ..collectives import bus_factor
 from ..declaration import FigureValue, Outcome, Value
 from ..launching import RanksFailed, launch, rank_count
+from ..link import nvlink_bytes_per_s
 from ..report import Report
 from ..rows import Cells, best
 from ..runner import Runner
 from . import COMM, OPERATIONS
-
-# One GPU's links, one direction, SXM: 12 × 25, 18 × 25, 18 × 50 GB/s (NVIDIA quotes both directions
-# together). PCIe cards have none, or bridges.
-_NVLINK_BYTES_PER_S = {"A100": 300e9, "H100": 450e9, "H200": 450e9, "B200": 900e9, "GB200": 900e9}
-
-
-def link_bytes_per_s(name: str) -> float | None:
-    """The peak of a GPU's links by its name, None where it is not known."""
-    words = name.replace("-", " ").split()
-    if "PCIe" in name or "NVL" in words:
-        return None
-    return next((rate for card, rate in _NVLINK_BYTES_PER_S.items() if card in words), None)
 
 
 def sizes(smallest: int, largest: int, factor: int) -> list[int]:
@@ -38,7 +27,7 @@ def run(given: Mapping[str, Value], report: Report) -> Outcome:
     with Runner(COMM, given, report) as run:
         place = run.place
         ranks = run.values["ranks"] = rank_count(run["ranks"], place.device)
-        link = link_bytes_per_s(place.name)
+        link = nvlink_bytes_per_s(place.name)
         wanted = str(run.values["operation"])
         names = OPERATIONS if wanted == "all" else (wanted,)
         left = [

@@ -25,8 +25,9 @@ def run(given: Mapping[str, Value], report: Report) -> Outcome:
         report.say(f"parallel: {ranks} ranks on {run.place.name}")
         launches = _Launches(run, ranks)
         names = chosen(str(run.values["engine"]))
-        if run.values["late"] != "none" and len(names) > 1:
-            names.remove("single")  # who is late is seen best where all ranks do the same
+        # Who is late is seen best where all ranks do the same; stages that sleep are no model.
+        if (run.values["late"] != "none" or run["stage_ms"]) and len(names) > 1:
+            names.remove("single")
         launches.measure(names)
         rows = launches.rows
     single = launches.single
@@ -49,7 +50,11 @@ def run(given: Mapping[str, Value], report: Report) -> Outcome:
     }
     why = next((str(row["status"]) for row in rows if row["status"] != "ok"), "")
     if not single and not why and not run.is_stopped:
-        why = "not measured with a late rank"
+        why = (
+            "stages that sleep train nothing"
+            if run["stage_ms"]
+            else "not measured with a late rank"
+        )
     return run.outcome(results, {"parallel": rows}, why or "the run was stopped earlier")
 
 
@@ -111,21 +116,22 @@ class _Launches:
         tokens = run["batch"] * ranks * run["ctx"]
         parameters = int(self.single.get("parameters") or 0)
         formula = bubble(name, ranks, run["microbatches"])
+        sleeps = formula is not None and run["stage_ms"] > 0
         row: Cells = {
             "engine": name,
             "ranks": 1 if name == "single" else ranks,
             "step_ms": 1e3 * step_s,
-            "tokens_per_s": tokens / step_s,
+            "tokens_per_s": None if sleeps else tokens / step_s,
             "bubble_formula_percent": None if formula is None else 100 * formula,
             "formula_bytes": bytes_of(name, ranks, parameters) if parameters else None,
             "state_formula_bytes": state_of(name, ranks, parameters) if parameters else None,
             "status": "ok",
         }
-        row |= {key: figures[key] for key in _COUNTED if key in figures}
+        row |= {key: figures[key] for key in (_SENT if sleeps else _COUNTED) if key in figures}
         alone_s, own_s = self.single.get("step_s"), self.single.get("own_step_s")
         if "bubble" in figures:
             row["bubble_percent"] = 100 * float(figures["bubble"])
-        if formula is not None and run["stage_ms"]:  # sleeping stages have no loss of the model
+        if sleeps:
             return row
         if name not in ("single", "ep") and isinstance(alone_s, float):
             row["strong_percent"] = 100 * alone_s / (ranks * step_s)
@@ -140,7 +146,7 @@ class _Launches:
 
     def _add(self, row: Cells) -> None:
         self.rows.append(row)
-        words = f"{row.get('tokens_per_s', 0):.4g} tokens/s" if row["status"] == "ok" else ""
+        words = f"{row['tokens_per_s']:.4g} tokens/s" if row.get("tokens_per_s") else ""
         self._run.report.say(f"{row['engine']}: {words or row['status']}")
 
 
@@ -156,4 +162,5 @@ _SPEC = (
     "late_ms",
     "stage_ms",
 )
-_COUNTED = ("collectives", "sent_bytes", "state_bytes", "peak_bytes", "loss")
+_SENT = ("collectives", "sent_bytes")
+_COUNTED = (*_SENT, "state_bytes", "peak_bytes", "loss")

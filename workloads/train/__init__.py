@@ -156,6 +156,8 @@ TIMELINE = Table(
         Figure("model_bytes", "weights"),
         Figure("optimizer_bytes", "AdamW's moments"),
         Figure("gradients_bytes", "of the weights, until the optimizer drops them"),
+        Figure("workspaces_bytes", "what libraries work in, allocated before the step"),
+        Figure("weight_copies_bytes", "autocast's, which the backward pass needs"),
         Figure("activations_bytes", "all else that is allocated: what the backward pass needs"),
     ),
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from itertools import pairwise
@@ -126,7 +127,10 @@ class Trainer:
         base = self._allocated()
         # Hooks would split a compiled model.
         blocks = () if self._forward is not self._model else self._model.blocks
-        timeline = MemoryTimeline(self._model, blocks, self._optimizer, self._allocated)
+        copies = _WeightCopies(self._model)
+        timeline = MemoryTimeline(
+            self._model, blocks, self._optimizer, self._allocated, lambda: copies.held_bytes
+        )
 
         def ended(phase: str) -> None:
             grown.setdefault(phase, self._allocated() - base)
@@ -138,7 +142,6 @@ class Trainer:
                 tensors["optimizer"] = int(held["optimizer_bytes"] or 0)
 
         self._phase_ended = ended
-        copies = _WeightCopies(self._model)
         with copies if self._autocast is not None else nullcontext(), timeline:
             wall_ns = self.step(counted=counted)
         self._phase_ended = None
@@ -242,13 +245,15 @@ class Trainer:
 
 
 class _WeightCopies(torch.autograd.graph.saved_tensors_hooks):
-    """Counts the copies of weights that autocast keeps for the backward pass: `bytes`."""
+    """Counts the copies of weights that autocast keeps for the backward pass: `bytes`, and those of
+    them that it keeps now."""
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__(self._saved, lambda tensor: tensor)
         self._weights = {parameter.data_ptr() for parameter in model.parameters()}
-        self._seen: set[int] = set()
-        self.bytes = 0
+        self._held: dict[int, int] = {}
+        """Of each copy that was kept, by its address: how many still keep it."""
+        self.bytes = self.held_bytes = 0
 
     def _saved(self, tensor: Tensor) -> Tensor:
         node = tensor.grad_fn
@@ -259,10 +264,17 @@ class _WeightCopies(torch.autograd.graph.saved_tensors_hooks):
             variable = getattr(node.next_functions[0][0], "variable", None)
             storage = tensor.untyped_storage()
             is_weight = variable is not None and variable.data_ptr() in self._weights
-            if is_weight and storage.data_ptr() not in self._seen:
-                self._seen.add(storage.data_ptr())
-                self.bytes += storage.nbytes()
+            if is_weight:
+                place, size = storage.data_ptr(), storage.nbytes()
+                self.bytes += size if place not in self._held else 0
+                self.held_bytes += size if not self._held.get(place) else 0
+                self._held[place] = self._held.get(place, 0) + 1
+                weakref.finalize(tensor, self._dropped, place, size)
         return tensor
+
+    def _dropped(self, place: int, size: int) -> None:
+        self._held[place] -= 1
+        self.held_bytes -= size if not self._held[place] else 0
 
 
 class _Events:

@@ -16,8 +16,8 @@ class MemoryTimeline:
     """In `with`: looks at the memory after each block's forward and backward pass, and wherever
     `note` is called. `rows` has a row for each look.
 
-    What is allocated and neither weights, gradients nor optimizer state is called activations:
-    those, autocast's copies of weights, and what libraries work in.
+    What is allocated beyond weights, gradients and optimizer state when it begins is the libraries'
+    workspaces, and what more there is later, but autocast's copies of weights, activations.
     """
 
     def __init__(
@@ -26,10 +26,14 @@ class MemoryTimeline:
         blocks: Iterable[nn.Module],
         optimizer: torch.optim.Optimizer | None,
         allocated: Callable[[], int],
+        weight_copies: Callable[[], int] = lambda: 0,
     ) -> None:
+        """`allocated` and `weight_copies` are bytes at this moment."""
         self.rows: list[Row] = []
         self._weights = list(model.parameters())
         self._blocks, self._optimizer, self._allocated = blocks, optimizer, allocated
+        self._weight_copies = weight_copies
+        self._workspaces: int | None = None
         self._model_bytes = sum(weight.nbytes for weight in self._weights)
         self._hooks: list[torch.utils.hooks.RemovableHandle] = []
         self._started_ns = 0
@@ -61,13 +65,18 @@ class MemoryTimeline:
             if isinstance(part, Tensor)
         )
         rest = self._allocated() - self._model_bytes - gradients - optimizer
+        copies = self._weight_copies()
+        if self._workspaces is None:
+            self._workspaces = max(0, rest - copies)
         self.rows.append(
             {
                 "time_ms": (time.perf_counter_ns() - self._started_ns) / 1e6,
                 "model_bytes": self._model_bytes,
                 "optimizer_bytes": optimizer,
                 "gradients_bytes": gradients,
-                "activations_bytes": max(0, rest),
+                "workspaces_bytes": self._workspaces,
+                "weight_copies_bytes": copies,
+                "activations_bytes": max(0, rest - copies - self._workspaces),
             }
         )
 

@@ -334,7 +334,13 @@ def _in_one_step(
         ]
         for place, steps in counts.items()
     }
-    most = max(alike.values(), key=len, default=[])
+
+    def weight(places: list[Place]) -> tuple[int, int, int]:
+        """Of as many, those that take more steps come first, then the first rank's."""
+        steps = sum(counts[place] for place in places)
+        return len(places), steps, max(-ranks[place[0]] for place in places)
+
+    most = max(alike.values(), key=weight, default=[])
     apart = {ranks[place[0]]: trees[place].own_steps for place in counts if place not in most}
     kept = {place: tree for place, tree in trees.items() if place not in counts or place in most}
     return kept, dict(sorted(apart.items()))
