@@ -410,16 +410,26 @@ class ProgramSteps:
     @property
     def micro_batches(self) -> int | None:
         """How many calls of the model a training step has, if several and always as many."""
-        if self.chosen is None or _RANKS[self.chosen.source] > 1:
+        if self.chosen is None:
             return None
-        others = {site.name for site in self._sites if site.source == self.chosen.source}
+        source = "optimizer" if self.chosen.source == "loop" else self.chosen.source
+        if _RANKS[source] > 1:
+            return None
+        steps = self._moments(self._sites[self.chosen])
+        updates = {
+            site.name: self._moments(marks)
+            for site, marks in self._sites.items()
+            if site.source == source
+        }
         models = [
             self._moments(marks)
             for site, marks in self._sites.items()
             if site.source == "module" and site.thread == self.chosen.thread
         ]
-        steps = self._moments(self._sites[self.chosen])
-        if len(others) > 1 or not models or len(steps) < SETTLED_MARKS:
+        if len(updates) != 1 or not models or len(steps) < SETTLED_MARKS:
+            return None
+        [update] = updates.values()
+        if self.chosen.source == "loop" and _held(steps, update, LOOP_TURNS) != 1:
             return None
         calls = np.diff(np.searchsorted(max(models, key=len), steps))
         usual = int(np.median(calls))

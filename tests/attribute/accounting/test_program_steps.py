@@ -164,7 +164,8 @@ def test_the_steps_are_those_of_the_optimizer_not_what_repeats_inside():
     assert {source for (_, source), (count, _) in _loops(run).items() if count} == {"optimizer"}
 
 
-def test_micro_batches_are_the_calls_of_the_model_within_a_step():
+@pytest.mark.parametrize("source", ["optimizer", "loop"])
+def test_micro_batches_are_the_calls_of_the_model_within_a_step(source):
     program = Program()
     steps = []
     for n in range(60):
@@ -174,10 +175,13 @@ def test_micro_batches_are_the_calls_of_the_model_within_a_step():
             begin = at + micro * 9 * MS
             records += [_mark(program, 4 * n + micro + 1, begin, MODULE, "Net"),
                         *_launches(program, begin + 1000, 100)]  # fmt: skip
-        steps.append([*records, _mark(program, n + 1, at + 38 * MS)])
+        records.append(_mark(program, n + 1, at + 38 * MS))
+        if source == "loop":
+            records.append(_turn(program, n + 1, at + 39 * MS, "train.py:7", 0))
+        steps.append(records)
     run = _run(program, steps, 8)
     steady = [loop for loop in run.loops.values() if loop.scope == Scope.STEADY]
-    assert {loop.source for loop in steady} == {"optimizer"}
+    assert {loop.source for loop in steady} == {source}
     assert [loop.micro_batches for loop in steady] == [4]
 
 
