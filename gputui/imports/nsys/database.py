@@ -263,6 +263,15 @@ class Database:
                 self.refuse(InterruptedError("interrupted"))
             yield rows
 
+    def most_rows(self, table: str) -> int:
+        """No fewer than the rows of a table, which may be absent: its highest rowid. Raises
+        UnusualTable."""
+        if not self.columns(table):
+            return 0
+        self.pages(table, ())  # with rowids
+        highest = next(self._run(f'SELECT MAX(rowid) FROM "{table}"'), (None,))[0]
+        return max(0, highest) if isinstance(highest, int) else 0
+
     def has_rows(self, table: str, condition: str) -> bool:
         """Whether any row of a table, which may be absent, meets a condition."""
         if not self.columns(table):

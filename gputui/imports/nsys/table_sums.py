@@ -11,7 +11,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from itertools import pairwise, permutations
+from itertools import count, pairwise, permutations
+from typing import Any
 
 import numpy as np
 
@@ -19,6 +20,7 @@ from gputui.attribute import (
     LATEST_NS,
     Bools,
     Int64s,
+    KeyTable,
     Strings,
     are_among,
     durations_ns,
@@ -57,6 +59,9 @@ RUNTIME, KERNELS, COPIES, SETS, GRAPHS = CUDA_TABLES
 
 MOST_NAMES = 4096
 """Distinct names up to which a table is made this way: all rows together keep no more of some."""
+
+MOST_CALLS = 5_000_000
+"""Where some are of the driver: of each its id is held, as one of the runtime may have made it."""
 
 # ENUM_NSYS_EVENT_CLASS of calls of the driver; those of the runtime are 0.
 _DRIVER = 1
@@ -103,7 +108,10 @@ class TableSums:
         ]  # fmt: skip
 
     def _sums(self, wanted: set[str]) -> list[AnyEvent] | None:
-        projections = Projections() if "projections" in wanted else None
+        projections = None
+        if "projections" in wanted:
+            operations = sum(map(self._database.most_rows, (KERNELS, COPIES, SETS)))
+            projections = Projections(operations, self._database.most_rows("NVTX_EVENTS"))
         reads: list[Callable[[], list[AnyEvent] | None]] = []
         if "kernels" in wanted:
             reads.append(self._kernels)
@@ -181,6 +189,8 @@ class TableSums:
         runtime_ids: list[Int64s] = []
         driver: list[Int64s] = []
         has_driver = self._database.has_rows(RUNTIME, f'"eventClass" = {_DRIVER}')
+        if has_driver and self._database.most_rows(RUNTIME) > MOST_CALLS:
+            return None
         has_ids = has_driver or projections is not None
         columns = ("start", "end", "nameId", *("correlationId", "globalTid") * has_ids,
                    *("eventClass",) * has_driver)  # fmt: skip
@@ -262,7 +272,7 @@ class TableSums:
 
         for rows in self._database.decoded(selection):
             rows = rows[rows[:, 3] != MARK]
-            start, row, end, style, _, _, text_id, task, domain, _, text, _, _ = rows.T
+            start, _, end, style, _, _, text_id, task, domain, _, text, _, _ = rows.T
             name = naming.names(text, text_id)
             ranges = number_distinct((style, naming.domains(task >> 24, domain), name), number)
             if is_shown:
@@ -272,7 +282,7 @@ class TableSums:
             if projections is not None:
                 if (style != PUSH_POP).any():
                     return None  # which ranges lie in which is found as they go on
-                projections.add_ranges(task, domain, start, end, row, ranges)
+                projections.add_ranges(task, domain, start, end, ranges)
         strings = Strings()
         strings.add(self._names.texts)
         events: list[AnyEvent] = [
@@ -327,10 +337,11 @@ def _launch_keys(tasks: Int64s, correlations: Int64s) -> Int64s:
 # Only where each operation has a call of its own, soon before it, and ranges are pushed and popped.
 # What lies in one is then a stretch of its thread's calls, in order of time.
 
-MOST_ROWS = 3_000_000
-"""Operations, and ranges, up to which they are joined this way: 50 to 100 bytes of each are
-held."""
+MOST_OPERATIONS, MOST_RANGES = 2_500_000, 1_000_000
+"""Up to which they are joined this way: at most 80 bytes of each operation are held, and 150 of
+each range."""
 
+MOST_THREADS = 4096
 _DEEPEST = 256
 
 _CLOCKS_NS = 1_000_000
@@ -339,31 +350,54 @@ _SOON_NS = 10_000_000_000
 together do not take it for one of the ranges around the call (see WrongCalls, HORIZON_NS)."""
 
 
-class Projections:
-    """Operations, calls, then ranges of a report; at last what ranges come to on the GPU."""
+class _Columns:
+    """Columns to which rows are added, as many as there is room for: only what is filled takes
+    memory."""
 
-    def __init__(self) -> None:
-        self._operations: list[tuple[Int64s, Int64s, Int64s]] = []
-        self._calls: list[tuple[Int64s, Int64s, Int64s, Bools]] = []
-        self._ranges: list[tuple[Int64s, ...]] = []
+    def __init__(self, room: int, *kinds: type[np.generic]) -> None:
+        self._columns: list[Any] = [np.empty(room, kind) for kind in kinds]
+        self._count = 0
+
+    def add(self, *columns: Int64s | Bools) -> None:
+        """Add rows. Raises UnusualTable where there is no room."""
+        first, self._count = self._count, self._count + len(columns[0])
+        if self._count > len(self._columns[0]):
+            raise UnusualTable
+        for own, column in zip(self._columns, columns, strict=True):
+            own[first : self._count] = column
+
+    def take(self) -> list[Int64s]:
+        """The columns, of integers that may be narrower; none are left."""
+        columns, self._columns = self._columns, []
+        return [column[: self._count] for column in columns]
+
+
+class Projections:
+    """Operations, then ranges and calls of a report; at last what ranges come to on the GPU."""
+
+    def __init__(self, operations: int, ranges: int) -> None:
+        """There are at most so many. Raises UnusualTable where they are too many."""
+        if operations > MOST_OPERATIONS or ranges > MOST_RANGES:
+            raise UnusualTable
+        self._operations = _Columns(operations, np.int64, np.int64, np.int64)
+        # Of an operation there are a call of the runtime and one of the driver.
+        self._calls = _Columns(2 * operations, np.int32, np.int64, np.int32, np.bool_)
+        self._ranges = _Columns(ranges, np.int32, np.int64, np.int64, np.int64, np.int32)
+        self._tasks, self._next_task = KeyTable(MOST_THREADS), count()
         self._keys = self._starts = self._ends = np.empty(0, np.int64)
-        self._rows = 0
 
     def add_operations(self, keys: Int64s, times: Int64s) -> None:
         """Operations by the keys of their calls, with start and end."""
-        self._operations.append((keys, times[:, 0].copy(), times[:, 1].copy()))
+        self._operations.add(keys, times[:, 0], times[:, 1])
 
     def have_distinct_calls(self) -> bool:
         """Whether each operation has a call of its own. Call when all operations are added."""
-        if not self._operations:
-            return True
-        keys, starts, ends = map(np.concatenate, zip(*self._operations, strict=True))
-        self._operations = []
+        keys, starts, ends = self._operations.take()
         if (keys[1:] < keys[:-1]).any():
             order = np.argsort(keys, kind="stable")
-            keys, starts, ends = keys[order], starts[order], ends[order]
+            keys, starts, ends = (column[order] for column in (keys, starts, ends))
         self._keys, self._starts, self._ends = keys, starts, ends
-        return len(keys) <= MOST_ROWS and bool((keys[1:] != keys[:-1]).all())
+        return bool((keys[1:] != keys[:-1]).all())
 
     def add_calls(self, keys: Int64s, starts: Int64s, tasks: Int64s, is_driver: Bools) -> None:
         """Calls, of which those without an operation are not kept."""
@@ -372,25 +406,34 @@ class Projections:
         places = np.searchsorted(self._keys, keys)
         places[places == len(self._keys)] = 0
         kept = np.flatnonzero(self._keys[places] == keys)
-        self._calls.append((places[kept], starts[kept], tasks[kept], is_driver[kept]))
+        self._calls.add(places[kept], starts[kept], self._numbers(tasks[kept]), is_driver[kept])
 
-    def add_ranges(self, *columns: Int64s) -> None:
-        """Ranges of threads: task, domain, start, end, row and the number of the name."""
+    def add_ranges(
+        self, tasks: Int64s, domains: Int64s, starts: Int64s, ends: Int64s, names: Int64s
+    ) -> None:
+        """Ranges of threads, as they stand in the file; `names` are small numbers."""
         # One that ends at once has nothing in it, and is in nothing.
-        lasts = np.flatnonzero(columns[3] > columns[2])
-        self._ranges.append(tuple(column[lasts] for column in columns))
-        self._rows += len(lasts)
+        lasts = np.flatnonzero(ends > starts)
+        self._ranges.add(
+            self._numbers(tasks[lasts]), domains[lasts], starts[lasts], ends[lasts], names[lasts]
+        )
+
+    def _numbers(self, tasks: Int64s) -> Int64s:
+        def refuse() -> int:
+            raise UnusualTable
+
+        return self._tasks.lookup(tasks, lambda _task, _first: next(self._next_task), refuse)
 
     def deltas(self) -> tuple[RangeDelta, ...] | None:
         """One for each name that has operations; None where rows are not as said above."""
         calls = self._matched_calls()
-        if calls is None or self._rows > MOST_ROWS:
+        if calls is None:
             return None
-        if not self._ranges or not len(calls[0]):
+        task, domain, start, end, name = self._ranges.take()
+        if not len(task) or not len(calls[0]):
             return ()
-        task, domain, start, end, row, name = map(np.concatenate, zip(*self._ranges, strict=True))
-        self._ranges = []
-        order = np.lexsort((row, -end, start, domain, task))
+        # Of ranges that begin and end at once the first is outside: the sort keeps their order.
+        order = np.lexsort((-end, start, domain, task))
         task, domain, start, end, name = (c[order] for c in (task, domain, start, end, name))
         parents = _parents(task, domain, start, end)
         if parents is None:
@@ -414,7 +457,7 @@ class Projections:
         stretches = np.column_stack((low[busy], high[busy])).ravel()
         least = np.minimum.reduceat(np.append(firsts, LATEST_NS), stretches)[::2]
         most = np.maximum.reduceat(np.append(lasts, 0), stretches)[::2]
-        names = name[busy]
+        names = name[busy].astype(np.int64)
         projected = ValueSums()
         projected.add(names, most - least)
         columns = (end - start)[busy], (high - low)[busy], levels[busy], children[busy]
@@ -436,16 +479,14 @@ class Projections:
     def _matched_calls(self) -> tuple[Int64s, ...] | None:
         """Task, start, and start and end of its operation of each call, by task and start; None
         where calls share an operation or are not soon before it."""
-        if not self._calls:
-            return (np.empty(0, np.int64),) * 4
-        places, starts, tasks, is_driver = map(np.concatenate, zip(*self._calls, strict=True))
-        self._calls = []
+        places, starts, tasks, is_driver = self._calls.take()
         if is_driver.any():
             # A driver call that a runtime call made has its id.
             made = np.zeros(len(self._keys), np.bool_)
-            made[places[~is_driver]] = True
-            kept = np.flatnonzero(~is_driver | ~made[places])
+            made[places[is_driver == 0]] = True
+            kept = np.flatnonzero((is_driver == 0) | ~made[places])
             places, starts, tasks = places[kept], starts[kept], tasks[kept]
+        self._keys = self._keys[:0]
         waits = self._starts[places] - starts
         if len(waits) and (waits.min() < -_CLOCKS_NS or waits.max() > _SOON_NS):
             return None
@@ -454,7 +495,8 @@ class Projections:
         order = np.lexsort((starts, tasks))
         places = places[order]
         first, last = self._starts[places], self._ends[places]
-        return tasks[order], starts[order], first, np.maximum(first, last)
+        self._starts = self._ends = self._keys
+        return tasks[order], starts[order], first, np.maximum(first, last, out=last)
 
 
 def _parents(task: Int64s, domain: Int64s, start: Int64s, end: Int64s) -> Int64s | None:
