@@ -193,6 +193,14 @@ class Candidate(NamedTuple):
         place = _place_in_advice(self.finding, self.cure) if self.finding is not None else None
         return -least, _UNNAMED if place is None else place
 
+    @property
+    def is_of_pauses(self) -> bool:
+        """Whether it answers pauses between steps, of which the middle of many shows nothing: its
+        finding says so, or where it is tried without one, what it is for at first."""
+        if self.finding is None:
+            return "idle.compile" in self.cure.answers[:2]
+        return self.finding.with_pauses or self.finding.cause == "idle.compile"
+
 
 _UNNAMED = 1 << 20
 

@@ -24,7 +24,7 @@ from statistics import fmean, median, stdev
 from typing import Literal, NamedTuple
 
 from gputui.cures import BOUND, DIFFERENT, EXACT, ROUNDING
-from gputui.trial.runs import Steps
+from gputui.trial.runs import MEASURED_S, RunInFolder, Steps, is_measured
 
 LOOKS = (6, 8, 11, 15, 20, 27, 36, 48)
 """Numbers of pairs after which one looks, each a third more than the one before."""
@@ -125,6 +125,55 @@ def show_nothing(ratios: Sequence[float]) -> bool:
 def is_near(ratios: Sequence[float]) -> bool:
     """Whether pairs that are too few yet show a gain."""
     return 1 < len(ratios) < LOOKS[0] and median(ratios) > NEAR
+
+
+class Alternation:
+    """Says when a run with cures that are switched is over, and which need no more pairs: `before`
+    has the ratios of each from earlier runs, `limit_s` is how long it may be timed, `tried` how
+    many cures are."""
+
+    def __init__(self, before: dict[str, list[float]], limit_s: float, tried: int) -> None:
+        self._before, self._limit_s, self._tried = before, limit_s, tried
+        self._began_s = 0.0
+        self._kept = set(before)
+
+    def look(self, run: RunInFolder, seconds: float) -> str:
+        """Why it is over, so many seconds after its start; empty to go on."""
+        steps = run.reader.steps
+        if steps is None:
+            return ""  # loading takes what it takes
+        self._began_s = self._began_s or seconds
+        ratios = {name: self._before[name] + steps.ratios(name) for name in self._before}
+        if seconds - self._began_s > self._limit_s and not any(
+            is_near(ratios[name]) for name in self._kept
+        ):
+            return PART_SPENT
+        if steps.over:
+            return steps.over
+        if all(name in run.reader.not_applied for name in self._before):
+            return is_measured(run, MEASURED_S)
+        still = {
+            name
+            for name in self._before
+            if name not in run.reader.not_applied
+            and not is_decided(gain_of_pairs(ratios[name], self._tried))
+            and not show_nothing(ratios[name])
+        }
+        if not still:
+            return "the gains are known"
+        if still != self._kept:
+            self._kept = still
+            last = max((block.pair for block in steps.blocks), default=0)
+            run.keep(sorted(still), last + 2)
+        return ""
+
+
+PART_SPENT = "its part of the budget is spent"
+
+
+def is_decided(gain: MeasuredGain | None) -> bool:
+    """Whether more pairs would change nothing, or are not worth their time."""
+    return gain is not None and (gain.is_decided or is_hopeless(gain))
 
 
 def gain_of_runs(

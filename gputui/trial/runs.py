@@ -16,7 +16,7 @@ import threading
 import time
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import median
 from types import FrameType
@@ -294,6 +294,32 @@ class ProgramResult(NamedTuple):
         if self.ended_by or self.ending.exit_code == 0:
             return ""
         return self.ending.reason
+
+    @property
+    def last_line(self) -> str:
+        """What it printed last, or where that is nothing how it failed."""
+        said = [line.strip() for line in self.last_lines if line.strip()]
+        return said[-1][:200] if said else self.failure
+
+    @property
+    def failed(self) -> str:
+        """How it failed, and what it said last; empty where it did not."""
+        return f"{self.failure}: {self.last_line}" if self.failure else ""
+
+    @property
+    def losses_before(self) -> int:
+        """How many losses there were before anything was tried."""
+        return self.steps.first if self.steps is not None else 0
+
+    def without_cures(self, least: int) -> ProgramResult | None:
+        """Of a run with cures that are switched the blocks in which none is on, and its losses
+        until the first goes on; None where either are fewer than `least`."""
+        if self.steps is None or self.steps.first < least or self.failure:
+            return None
+        off = [block for block in self.steps.blocks if not block.on]
+        losses = self.steps.losses[: self.steps.first]
+        alone = replace(self.steps, blocks=off, losses=losses)
+        return self._replace(steps=alone, lines=()) if len(off) >= least else None
 
 
 MOST_LINES = 5000

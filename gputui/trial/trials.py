@@ -7,7 +7,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
 from typing import NamedTuple
@@ -20,15 +20,14 @@ from gputui.trial.planning import Candidate, Diagnosis
 from gputui.trial.proof import (
     EARLY_PAIRS,
     LEAST_GAIN,
-    LEAST_STEPS,
     LOOKS,
     UNKNOWN,
+    Alternation,
     MeasuredGain,
     Sameness,
     gain_of_pairs,
     gain_of_runs,
-    is_hopeless,
-    is_near,
+    is_decided,
     sameness_of_prints,
     sameness_of_runs,
     sameness_within_a_run,
@@ -51,7 +50,6 @@ ROUNDS = 3
 """How often the phases are gone through, each time with what is left of the budget."""
 
 NO_TIME = "there was no time left"
-PART_SPENT = "its part of the budget is spent"
 
 LEAST_S = 10.0
 """Of the budget for another run of cures that are switched."""
@@ -107,6 +105,12 @@ class _Measured:
     ready_s: float | None = None
     first_step: int = 0
     """The first step that was timed, of its first run."""
+
+    @property
+    def is_by_itself(self) -> bool:
+        """Whether it needs runs of its own, although it may be switched: it promises something of
+        pauses, which lie further apart than blocks."""
+        return self.candidate.forecast is not None and self.candidate.is_of_pauses
 
 
 class Trials:
@@ -170,7 +174,7 @@ class Trials:
             is_forecast = none_is or bool(each.candidate.forecast) or ANY in cure.answers
             if cure.result == BOUND:
                 ablations.append(each)
-            elif cure.in_one_run and not (each.candidate.forecast and _is_of_pauses(each)):
+            elif cure.in_one_run and not each.is_by_itself:
                 (switched if is_forecast else switched_too).append(each)
             else:
                 (constant if is_forecast else constant_too).append(each)
@@ -195,7 +199,7 @@ class Trials:
             if self._all_left_s < max(LEAST_S, 1.2 * self._longest_s()):
                 break
             for each in self._measured:
-                if each.why in (NO_TIME, PART_SPENT):
+                if each.why == NO_TIME:
                     each.why = ""
         return self._outcome()
 
@@ -220,7 +224,7 @@ class Trials:
     def _ablate(self, group: list[_Measured]) -> None:
         for each in group:
             each.why = each.why or self._answered(each)
-        self._run_each([each for each in group if each.candidate.forecast and _is_of_pauses(each)])
+        self._run_each([each for each in group if each.is_by_itself])
         group = [each for each in group if not each.on_runs]
         saves = [each for each in group if each.candidate.cure is NoSaves]
         others = [each for each in group if each not in saves]
@@ -236,7 +240,7 @@ class Trials:
     def _switch(self, group: list[_Measured], held: tuple[str, ...] = ()) -> None:
         seconds = 0.0
         for attempt in range(AGAIN):
-            open_ones = [each for each in group if not each.why and not _is_decided(each)]
+            open_ones = [each for each in group if not each.why and not is_decided(each.gain)]
             # As long as nothing was timed, all of the budget is for that.
             left_s = self._all_left_s if self._is_brief and not self._plain else self._left_s
             if not open_ones or left_s < min(LEAST_S, 1.2 * seconds):
@@ -246,7 +250,7 @@ class Trials:
             plan = RunPlan(names, held=held, asked=self._asked(), seed=seed)
             before = {each.candidate.name: list(each.ratios) for each in open_ones}
             self._request.tell(f"in one run: {', '.join(names)}")
-            result = self._run(plan, _Alternation(group, before, left_s).look)
+            result = self._run(plan, Alternation(before, left_s, len(group)).look)
             self._take(open_ones, before, result)
             seconds = result.seconds
             self._remarks += [result.notes[each] for each in held if each in result.notes]
@@ -256,14 +260,14 @@ class Trials:
                 continue
             self._is_brief = self._is_brief or result.has_ended
             if not any(each.gain is not None and each.gain.is_claimed for each in open_ones):
-                self._between = _without_cures(result)
+                self._between = result.without_cures(LOOKS[0])
             if all(name in result.not_applied for name in names) and not held:
                 self._keep_plain(result)  # nothing was switched in it
                 break
             if result.ended_by.startswith("no step"):
                 self._blame(open_ones, result, result.ended_by)
             elif result.failure:
-                self._blame(open_ones, result, f"the program fails with it: {_last(result)}")
+                self._blame(open_ones, result, f"the program fails with it: {result.last_line}")
 
     def _cannot_time(self, result: ProgramResult) -> bool:
         """Of a run without a timed step: whether another one would be as bad, and says why."""
@@ -275,7 +279,7 @@ class Trials:
         over = "" if result.has_ended else f"{result.ended_by}; "
         whole = result if result.has_ended else self._whole or result
         seen = f"steps: {whole.seen} or more" if whole.seen else "no step"
-        self._no_trials = _failed(result) or f"{over}{seen} in {whole.seconds:.0f} s"
+        self._no_trials = result.failed or f"{over}{seen} in {whole.seconds:.0f} s"
         self._remarks.append(f"Nothing could be timed: {self._no_trials}.")
         return True
 
@@ -330,10 +334,10 @@ class Trials:
         times = self._times
         for each in group:
             each.why = each.why or self._answered(each)
-        group = [each for each in group if not each.why and not _is_decided(each)]
+        group = [each for each in group if not each.why and not is_decided(each.gain)]
         if not group:
             return
-        has_pauses = any(map(_is_of_pauses, group))
+        has_pauses = any(each.candidate.is_of_pauses for each in group)
         if self._between is not None and not self._plain and not has_pauses:
             self._take_between(self._between)
         elif not self._plain:
@@ -419,14 +423,14 @@ class Trials:
         constant = () if cure.in_one_run else (name,)
         result = self._run(RunPlan(held=held, constant=constant), self._until_measured)
         each.way = "a run each"
-        step_ns = run_step_ns(result, with_pauses=_is_of_pauses(each))
+        step_ns = run_step_ns(result, with_pauses=each.candidate.is_of_pauses)
         if name in result.not_applied:
             each.why = result.not_applied[name]
         elif name not in result.applied:
             library = cure.library
             each.why = f"the program does not import {library}" if library else "it had no effect"
         elif result.failure:
-            each.why, each.failed = f"the program fails with it: {_last(result)}", True
+            each.why, each.failed = f"the program fails with it: {result.last_line}", True
             each.last_lines = result.last_lines
         elif step_ns is None:
             each.why = result.ended_by or "no steps of it were seen"
@@ -439,12 +443,12 @@ class Trials:
             each.note = result.notes.get(name, each.note)
             if self._references and cure.result != BOUND:
                 reference = self._references[0]
-                alike = min(_first(reference), _first(result)) if held else 0
+                alike = min(reference.losses_before, result.losses_before) if held else 0
                 each.same = _same(reference, result, cure.result, alike)
 
     def _plain_ns(self, each: _Measured) -> list[float]:
         """A step of each run of the program as it is, to compare with those of a cure."""
-        has_pauses = _is_of_pauses(each)
+        has_pauses = each.candidate.is_of_pauses
         runs = self._plain if has_pauses else self._references
         times = (run_step_ns(run, with_pauses=has_pauses) for run in runs)
         return [ns for ns in times if ns is not None]
@@ -532,7 +536,7 @@ class Trials:
     def _until_measured(self, run: RunInFolder, _seconds: float) -> str:
         useless = run.reader.not_applied
         has_pauses = any(
-            _is_of_pauses(each) and not each.why and each.candidate.name not in useless
+            each.candidate.is_of_pauses and not each.why and each.candidate.name not in useless
             for each in self._measured
         )
         return is_measured(run, WITH_PAUSES_S if has_pauses else MEASURED_S)
@@ -618,60 +622,6 @@ class Trials:
         )
 
 
-class _Alternation:
-    """Says when a run with cures that are switched is over, and which need no more pairs."""
-
-    def __init__(
-        self, group: Sequence[_Measured], before: dict[str, list[float]], limit_s: float
-    ) -> None:
-        self._group, self._before, self._limit_s = group, before, limit_s
-        self._began_s = 0.0
-        self._cures = len(group)
-        self._kept = set(before)
-
-    def look(self, run: RunInFolder, seconds: float) -> str:
-        steps = run.reader.steps
-        if steps is None:
-            return ""  # loading takes what it takes
-        self._began_s = self._began_s or seconds
-        if seconds - self._began_s > self._limit_s and not any(
-            is_near(self._before[name] + steps.ratios(name)) for name in self._kept
-        ):
-            return PART_SPENT
-        if steps.over:
-            return steps.over
-        if all(name in run.reader.not_applied for name in self._before):
-            return is_measured(run, MEASURED_S)
-        still = set()
-        for name in self._before:
-            gain = gain_of_pairs(self._before[name] + steps.ratios(name), self._cures)
-            over = (gain is not None and (gain.is_decided or is_hopeless(gain))) or show_nothing(
-                self._before[name] + steps.ratios(name)
-            )
-            if name not in run.reader.not_applied and not over:
-                still.add(name)
-        if not still:
-            return "the gains are known"
-        if still != self._kept:
-            self._kept = still
-            last = max((block.pair for block in steps.blocks), default=0)
-            run.keep(sorted(still), last + 2)
-        return ""
-
-
-def _is_of_pauses(each: _Measured) -> bool:
-    """Whether it answers pauses between steps, of which the middle of all blocks shows nothing: its
-    finding says so, or where it was named without one, what it is for at first."""
-    finding, answers = each.candidate.finding, each.candidate.cure.answers
-    if finding is None:
-        return "idle.compile" in answers[:2]
-    return finding.with_pauses or finding.cause == "idle.compile"
-
-
-def _is_decided(each: _Measured) -> bool:
-    return each.gain is not None and (each.gain.is_decided or is_hopeless(each.gain))
-
-
 def _undecided(gain: MeasuredGain) -> Verdict:
     if gain.high < 1.0 / LEAST_GAIN:
         return "slower"
@@ -689,17 +639,6 @@ def _compatible(group: Sequence[_Measured]) -> tuple[str, ...]:
     return tuple(chosen)
 
 
-def _without_cures(result: ProgramResult) -> ProgramResult | None:
-    """Of a run with cures that are switched the blocks in which none is on, and its results until
-    the first goes on; None where those are too few to compare."""
-    steps = result.steps
-    if steps is None or steps.first < LEAST_STEPS or result.failure:
-        return None
-    off = [block for block in steps.blocks if not block.on]
-    alone = replace(steps, blocks=off, losses=steps.losses[: steps.first])
-    return result._replace(steps=alone, lines=()) if len(off) >= LOOKS[0] else None
-
-
 def _same(reference: ProgramResult, tried: ProgramResult, result: str, alike: int = 0) -> Sameness:
     """By the losses of two runs, or by what they print where they have none."""
     if reference.steps is None or tried.steps is None:
@@ -710,20 +649,5 @@ def _same(reference: ProgramResult, tried: ProgramResult, result: str, alike: in
     return same
 
 
-def _first(result: ProgramResult) -> int:
-    """How many losses there were before anything was tried."""
-    return result.steps.first if result.steps is not None else 0
-
-
 def _source(steps: Steps) -> str:
     return f"{steps.source} {steps.site}"
-
-
-def _failed(result: ProgramResult) -> str:
-    """How it failed, and what it said last; empty where it did not."""
-    return f"{result.failure}: {_last(result)}" if result.failure else ""
-
-
-def _last(result: ProgramResult) -> str:
-    said = [line.strip() for line in result.last_lines if line.strip()]
-    return said[-1][:200] if said else result.failure
