@@ -23,14 +23,7 @@ from gputui.report.explain.verdict import Headline
 from gputui.state.session import Hosts
 from gputui.tui.model import Model, Tables
 from gputui.tui.shell.main import MainScreen
-from gputui.tui.source import (
-    Connect,
-    JobElsewhere,
-    ManyHosts,
-    Options,
-    Playback,
-    Runner,
-)
+from gputui.tui.source import Connect, JobElsewhere, ManyHosts, Options, Playback, Runner
 from gputui.tui.themes import THEMES
 from gputui.tui.threads import Connected, EventsReady, NotConnected, one_line
 from gputui.tui.tour import Tour

@@ -59,13 +59,7 @@ SCENES = (
         speed=SLOWED,
         turns=(Turn(6.0, "activate"), Turn(10.0, "activate"), Turn(14.0, "move('up')")),
     ),
-    Scene(
-        "CUDA graphs (tracing costs them 1.3×)",
-        ("graphs",),
-        8.0,
-        start_s=8.6,
-        speed=SLOWED,
-    ),
+    Scene("CUDA graphs (tracing costs them 1.3×)", ("graphs",), 8.0, start_s=8.6, speed=SLOWED),
     Scene("compared; untraced, graphs gain more", ("slow", "graphs"), 10.0),
 )
 """The first seconds of each recording, in which its program loads libraries, are left out. What

@@ -24,15 +24,7 @@ from gputui.tui.widgets.bars import CaptionBar, KeyBar, TopBar, hinted, tabs_of
 from gputui.tui.widgets.line_view import ROLES
 from gputui.tui.widgets.run import LogPane
 from gputui.tui.widgets.table import Move
-from gputui.tui.widgets.view import (
-    Asked,
-    Comparing,
-    Lead,
-    Led,
-    Notice,
-    View,
-    is_too_small,
-)
+from gputui.tui.widgets.view import Asked, Comparing, Lead, Led, Notice, View, is_too_small
 
 if TYPE_CHECKING:
     from gputui.tui.dialogs.boxes import FilterField

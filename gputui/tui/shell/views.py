@@ -64,10 +64,7 @@ GROUPS: tuple[Group, ...] = (
     ),
     Group("4", "Phases", "the program's NVTX ranges", (_tab("phases", "PhasesView", "Tree"),)),
     Group(
-        "5",
-        "Kernels",
-        "kernels, CUDA calls, copies",
-        (_tab("kernels", "KernelsView", "Kernels"),),
+        "5", "Kernels", "kernels, CUDA calls, copies", (_tab("kernels", "KernelsView", "Kernels"),)
     ),
     Group(
         "6",

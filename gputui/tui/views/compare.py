@@ -160,15 +160,7 @@ _BAR = 14
 _NAME_WIDTH = 44
 _WIDTHS = {"Figure": 16, "What": 40}
 _HEADINGS = {"Session": "recording", "Length (ns)": "length", "GPUs": "GPUs"}
-_PRIORITIES = {
-    "Noise": 4,
-    "Run": 0,
-    "Change": 0,
-    "Beyond": 2,
-    "Host": 3,
-    "GPUs": 4,
-    "Started": 2,
-}
+_PRIORITIES = {"Noise": 4, "Run": 0, "Change": 0, "Beyond": 2, "Host": 3, "GPUs": 4, "Started": 2}
 
 
 def cell_text(column: AnyColumn, cell: Cell) -> str:

@@ -26,17 +26,10 @@ from gputui.tui.widgets.gpu_charts import (
     link_rows,
 )
 from gputui.tui.widgets.gpu_figures import out_of_line
-from gputui.tui.widgets.processes import (
-    ProcessListView,
-    known_rows,
-    process_columns,
-    told_rows,
-)
+from gputui.tui.widgets.processes import ProcessListView, known_rows, process_columns, told_rows
 from gputui.tui.widgets.run import alert_rows, has_alert, scope_rows
 from gputui.tui.widgets.table import Move, table_rows
-from gputui.tui.widgets.view import (
-    Details,
-)
+from gputui.tui.widgets.view import Details
 
 
 class DevicesView(ProcessListView, ChartedView):

@@ -30,11 +30,7 @@ from gputui.tui.widgets.gpu_figures import (
 )
 from gputui.tui.widgets.processes import ProcessListView, process_columns
 from gputui.tui.widgets.table import Cursor, Move, column
-from gputui.tui.widgets.view import (
-    Details,
-    Lead,
-    Place,
-)
+from gputui.tui.widgets.view import Details, Lead, Place
 
 # Hosts as rows: one a host with a cell a GPU, those in trouble first, those alike in one line.
 

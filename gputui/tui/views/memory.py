@@ -43,12 +43,7 @@ from gputui.tui.widgets.gpu_figures import memory_fraction, memory_role
 from gputui.tui.widgets.run import scope_rows, why_empty
 from gputui.tui.widgets.table import Move, column, declared, moved
 from gputui.tui.widgets.tree import process_columns as whose_columns
-from gputui.tui.widgets.view import (
-    NO_MATCH,
-    Details,
-    TableView,
-    call_columns,
-)
+from gputui.tui.widgets.view import NO_MATCH, Details, TableView, call_columns
 
 # The tables of the Memory view: columns, figures, and why one is empty.
 

@@ -63,13 +63,7 @@ from gputui.tui.widgets.run_panels import (
     distribution,
 )
 from gputui.tui.widgets.table import Move
-from gputui.tui.widgets.view import (
-    Asked,
-    Details,
-    Lead,
-    Place,
-    View,
-)
+from gputui.tui.widgets.view import Asked, Details, Lead, Place, View
 
 if TYPE_CHECKING:
     from gputui.tui.app import GputuiApp

@@ -50,11 +50,7 @@ MOST_CAUSES = 6
 
 
 def phase_details(
-    row: PhaseRow,
-    *,
-    on_gpu: bool,
-    causes: PhaseCauses | None = None,
-    roofs: Sequence[Roof] = (),
+    row: PhaseRow, *, on_gpu: bool, causes: PhaseCauses | None = None, roofs: Sequence[Roof] = ()
 ) -> tuple[Row, ...]:
     """Details of a phase; `causes` are why the GPU idled and what it did, `roofs` what its counters
     said meanwhile.

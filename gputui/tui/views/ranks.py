@@ -29,11 +29,7 @@ from gputui.tui.widgets.canvas import (
 from gputui.tui.widgets.causes import amount, hundred_bar, look
 from gputui.tui.widgets.run import no_run, scope_rows
 from gputui.tui.widgets.table import Move, column, column_at, declared, table_rows
-from gputui.tui.widgets.view import (
-    Details,
-    Notice,
-    View,
-)
+from gputui.tui.widgets.view import Details, Notice, View
 
 # A step of each rank, one lane each on one time axis: who computes, who waits in collectives.
 

@@ -35,11 +35,7 @@ from gputui.tui.widgets.recordings import (
     what_changed,
 )
 from gputui.tui.widgets.table import Move
-from gputui.tui.widgets.view import (
-    NO_MATCH,
-    Details,
-    TableView,
-)
+from gputui.tui.widgets.view import NO_MATCH, Details, TableView
 
 if TYPE_CHECKING:
     from gputui.tui.app import GputuiApp

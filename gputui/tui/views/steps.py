@@ -38,13 +38,7 @@ from gputui.tui.widgets.step_columns import (
     together,
 )
 from gputui.tui.widgets.table import Move
-from gputui.tui.widgets.view import (
-    Details,
-    DraggedView,
-    Lead,
-    Notice,
-    Place,
-)
+from gputui.tui.widgets.view import Details, DraggedView, Lead, Notice, Place
 
 if TYPE_CHECKING:
     from gputui.report.scope import RunScope

@@ -36,12 +36,7 @@ from gputui.tui.widgets.causes import Sums, amount, of_scope, share_bar, sums
 from gputui.tui.widgets.run import MARK, has_alert, no_run, scope_rows, unaccounted
 from gputui.tui.widgets.run_panels import phases
 from gputui.tui.widgets.table import Move
-from gputui.tui.widgets.view import (
-    Details,
-    Lead,
-    Place,
-    View,
-)
+from gputui.tui.widgets.view import Details, Lead, Place, View
 
 # A line of the time tree, and what is known of the chosen one in words.
 

@@ -16,14 +16,7 @@ from gputui.model.events import StepOperations
 from gputui.model.leaves import Leaf
 from gputui.model.steps import SLOW
 from gputui.model.units import count, duration, percent, size
-from gputui.playback.lanes import (
-    KeptStep,
-    LaneKind,
-    TracedLanes,
-    kept_steps,
-    open_kept,
-    open_lanes,
-)
+from gputui.playback.lanes import KeptStep, LaneKind, TracedLanes, kept_steps, open_kept, open_lanes
 from gputui.report.phases import main_step, phase_rows
 from gputui.report.scope import what_it_is
 from gputui.state import Run

@@ -189,10 +189,7 @@ class TimeAxis(msgspec.Struct, frozen=True):
 def _label_row(column_ns: int, count: int, end: str) -> str:
     line = ["─"] * count
     span_s = count * column_ns / SECOND_NS
-    step_s = next(
-        (s for s in _LABEL_SECONDS if span_s / s <= count / 12),
-        _LABEL_SECONDS[-1],
-    )
+    step_s = next((s for s in _LABEL_SECONDS if span_s / s <= count / 12), _LABEL_SECONDS[-1])
     limit = count - len(end) - 1
     ago = step_s
     while ago < span_s + step_s:
@@ -341,10 +338,7 @@ def chart_rows(
         text = f"n/a: {chart.reason}" if chart.reason else "n/a"
         blank = [((" " * labels + "│", "dim"),) for _ in range(plot_height)]
         rows += blank
-        rows[1 + plot_height // 2] = (
-            (" " * labels + "│", "dim"),
-            (fit(f" {text}", count), "dim"),
-        )
+        rows[1 + plot_height // 2] = ((" " * labels + "│", "dim"), (fit(f" {text}", count), "dim"))
     else:
         if has_braille():
             # Half columns of the same axis.
@@ -382,8 +376,7 @@ def _title(
         value = columns[at]
         titles = ((titles[0][0], "n/a" if value is None else chart.format(value)),)
     name, value_text = next(
-        (pair for pair in titles if cell_len(pair[0]) + 2 + cell_len(pair[1]) <= width),
-        titles[-1],
+        (pair for pair in titles if cell_len(pair[0]) + 2 + cell_len(pair[1]) <= width), titles[-1]
     )
     row: Row = ((f"{name}  ", "label"), (value_text, chart.value_role))
     left = width - cell_len(name) - cell_len(value_text) - 4

@@ -19,9 +19,7 @@ from gputui.tui.views.hosts import link_text
 from gputui.tui.widgets.canvas import Row, beside, clip, labelled
 from gputui.tui.widgets.chart import NOW, USUAL, Chart, Look, TimeAxis, chart_rows, label_width
 from gputui.tui.widgets.gpu_figures import memory_fraction, memory_role, memory_text
-from gputui.tui.widgets.view import (
-    View,
-)
+from gputui.tui.widgets.view import View
 
 # The host as rows.
 
@@ -56,10 +54,7 @@ def host_items(session: Session) -> list[Row]:
         (("host ", "label"), (header.host.hostname[:40], "text")),
         # In whole percent: tenths only flicker, and each change is bytes to the terminal.
         (("CPU ", "label"), (f"{whole_percent(host.cpu_percent):>5}", "value")),
-        (
-            ("memory ", "label"),
-            (f"{size(host.memory_used_bytes)} of {size(total)}", "value"),
-        ),
+        (("memory ", "label"), (f"{size(host.memory_used_bytes)} of {size(total)}", "value")),
         (("load ", "label"), (load, "value"), (f" on {header.host.cpu_count} CPUs", "dim")),
     ]
     if host.swap_used_bytes:

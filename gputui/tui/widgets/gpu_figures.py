@@ -93,12 +93,7 @@ def health(gpu: Gpu) -> list[tuple[str, str, str]]:
         ("Xid errors", _xid(status), "hot", bool(status.xid_count)),
         ("row remapping", "FAILED", "hot", bool(status.row_remapping_failed)),
         ("row remapping", "pending: reset the GPU", "warn", bool(status.row_remapping_pending)),
-        (
-            "page retirement",
-            "pending: reset the GPU",
-            "warn",
-            bool(status.page_retirement_pending),
-        ),
+        ("page retirement", "pending: reset the GPU", "warn", bool(status.page_retirement_pending)),
         (
             "ECC uncorrected",
             quantity(status.ecc_uncorrected or status.ecc_uncorrected_lifetime),

@@ -9,12 +9,7 @@ import msgspec
 
 from gputui.model.units import MISSING, duration, percent, size
 from gputui.report.schema import Column
-from gputui.report.tables.processes import (
-    OUTSIDE,
-    PROCESSES_NOW,
-    ProcessRow,
-    sort_rows,
-)
+from gputui.report.tables.processes import OUTSIDE, PROCESSES_NOW, ProcessRow, sort_rows
 from gputui.state import Session
 from gputui.tui.model import Model
 from gputui.tui.widgets.canvas import Row

@@ -123,10 +123,7 @@ class RunIndex:
 
     def want(self, entries: Sequence[LibraryEntry]) -> None:
         """Read what is not known of these, one after another."""
-        missing = next(
-            (entry for entry in entries if is_unread(entry, self.of(entry))),
-            None,
-        )
+        missing = next((entry for entry in entries if is_unread(entry, self.of(entry))), None)
         if missing is None or self._is_reading:
             return
         self._is_reading = True
@@ -411,12 +408,7 @@ def recording_columns(
         # By the script that ran: each run was called python.
         column("workload", lambda e: program_of(e) or "-", 0, right=False, width=8),
         column(
-            "changed",
-            lambda e: what_changed(e, before(e)),
-            2,
-            flexible=True,
-            right=False,
-            width=16,
+            "changed", lambda e: what_changed(e, before(e)), 2, flexible=True, right=False, width=16
         ),
         column("step", lambda e: of(e, lambda f: duration(f.step.amount) if f.step else "-"), 1),
         column("change", change, 3, right=False),
