@@ -6,28 +6,52 @@ import re
 import unicodedata
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 
 from textual.binding import Binding, BindingType
+from textual.keys import KEY_NAME_REPLACEMENTS
 from textual.widget import Widget
 
 from gputui.tui.shell.views import GROUPS
 
+_NAMES = {"Enter": "enter", "Esc": "escape", "Del": "delete", "PgUp": "pageup", "PgDn": "pagedown",
+          "←": "left", "→": "right", "↑": "up", "↓": "down"}  # fmt: skip
+
+
+@lru_cache
+def named(shown: str) -> str:
+    """Textual's name of a key as it is drawn, pressed once or twice; what is no key stays as it
+    is."""
+    words = set(shown.split())
+    *modifiers, key = words.pop().split("-") if len(words) == 1 and len(shown) > 1 else [shown]
+    if len(key) == 1 and not key.isalnum() and key not in _NAMES:
+        name = re.sub(r"\W", "_", unicodedata.name(key, key).lower())
+        return KEY_NAME_REPLACEMENTS.get(name, name)
+    name = _NAMES.get(key) or (key.lower() if modifiers or len(key) > 1 else key)
+    return "+".join([*map(str.lower, modifiers), name])
+
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """What some keys do. `label` names it in the key bar; "" leaves it out there."""
+    """What some keys do, as they are drawn, and `also` others by their names. `label` names it in
+    the key bar; "" leaves it out there."""
 
-    keys: tuple[str, ...]
     shown: str
     action: str
     help: str
     group: str
     label: str = ""
+    also: tuple[str, ...] = ()
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """All of them, as Textual calls them."""
+        return (*map(named, self.shown.split()), *self.also)
 
     def offered(self) -> Binding:
         """As the footer shows it."""
-        name = self.shown.split()[0]
-        return Binding(named(self.shown), self.action, self.label, key_display=name)
+        first = self.shown.split()[0]
+        return Binding(named(first), self.action, self.label, key_display=first)
 
 
 VIEWS = "Views"
@@ -39,142 +63,89 @@ REPLAY = "Replay"
 
 KEYS: tuple[Key, ...] = (
     *(
-        Key((group.key,), group.key, f"views('{group.key}')", f"{group.title}: {group.help}", VIEWS)
+        Key(group.key, f"views('{group.key}')", f"{group.title}: {group.help}", VIEWS)
         for group in GROUPS
     ),
-    Key(("w",), "w", "workloads", "choose a workload and start it", RUN, "workloads"),
-    Key(("W",), "W", "again", "start the last workload again", RUN),
-    Key(("x", "ctrl+x"), "x", "stop_run", "stop the run (asks first)", RUN, "stop"),
-    Key(("l",), "l", "log", "show or hide what the workload prints", RUN, "log"),
-    Key(("left_square_bracket",), "[", "scroll_log(5)", "older lines of the log", RUN),
-    Key(("right_square_bracket",), "]", "scroll_log(-5)", "newer lines of the log", RUN),
-    Key(("e",), "e", "export", "export the summary, or a recording, to a file", RUN, "export"),
+    Key("w", "workloads", "choose a workload and start it", RUN, "workloads"),
+    Key("W", "again", "start the last workload again", RUN),
+    Key("x", "stop_run", "stop the run (asks first)", RUN, "stop", ("ctrl+x",)),
+    Key("l", "log", "show or hide what the workload prints", RUN, "log"),
+    Key("[", "scroll_log(5)", "older lines of the log", RUN),
+    Key("]", "scroll_log(-5)", "newer lines of the log", RUN),
+    Key("e", "export", "export the summary, or a recording, to a file", RUN, "export"),
+    Key("space", "pause", "freeze the screen; collecting goes on; pause a replay", SCREEN, "pause"),
+    Key("+", "zoom(-1)", "zoom in: lanes, charts", SCREEN, "− zoom", ("equals_sign",)),
+    Key("-", "zoom(1)", "zoom out; charts reach back up to 24 h", SCREEN),
+    Key("z", "scale", "charts in the scale of their data, or up to all there is", SCREEN, "scale"),
+    Key(">", "interval(1)", "longer interval (a replay: faster)", SCREEN),
+    Key("<", "interval(-1)", "shorter interval (a replay: slower)", SCREEN),
+    Key("v", "scope", "what shares are of: steps, some of them, the run", SCREEN, "scope"),
+    Key("s", "sort", "sort by the next column", SCREEN, "sort"),
+    Key("r", "reverse", "sort the other way round", SCREEN),
+    Key("/", "filter", "filter what is listed by text", SCREEN, "filter"),
+    Key("0", "follow", "follow what runs now; back to the newest moment", SCREEN),
+    Key("Esc", "clear", "clear the filter; else to now, else back", SCREEN, "back", ("backspace",)),
+    Key("y", "copy", "copy the full text of what is chosen (OSC 52)", SCREEN, "copy"),
+    Key("Y", "copy_view", "copy all that the view shows", SCREEN),
     Key(
-        ("space",),
-        "space",
-        "pause",
-        "freeze the screen; collecting goes on; pause a replay",
-        SCREEN,
-        "pause",
-    ),
-    Key(("plus", "equals_sign"), "+", "zoom(-1)", "zoom in: lanes, charts", SCREEN, "− zoom"),
-    Key(("minus",), "-", "zoom(1)", "zoom out; charts reach back up to 24 h", SCREEN),
-    Key(
-        ("z",),
-        "z",
-        "scale",
-        "charts in the scale of their data, or up to all there is",
-        SCREEN,
-        "scale",
-    ),
-    Key(("greater_than_sign",), ">", "interval(1)", "longer interval (a replay: faster)", SCREEN),
-    Key(("less_than_sign",), "<", "interval(-1)", "shorter interval (a replay: slower)", SCREEN),
-    Key(("v",), "v", "scope", "what shares are of: steps, some of them, the run", SCREEN, "scope"),
-    Key(("s",), "s", "sort", "sort by the next column", SCREEN, "sort"),
-    Key(("r",), "r", "reverse", "sort the other way round", SCREEN),
-    Key(("slash",), "/", "filter", "filter what is listed by text", SCREEN, "filter"),
-    Key(("0",), "0", "follow", "follow what runs now; back to the newest moment", SCREEN),
-    Key(
-        ("escape", "backspace"),
-        "Esc",
-        "clear",
-        "clear the filter; else to now, else back",
-        SCREEN,
-        "back",
-    ),
-    Key(("y",), "y", "copy", "copy the full text of what is chosen (OSC 52)", SCREEN, "copy"),
-    Key(("Y",), "Y", "copy_view", "copy all that the view shows", SCREEN),
-    Key(
-        ("colon", "ctrl+p"),
         ": Ctrl-P",
         "palette",
         "every action, view, phase, kernel and run by name",
         SCREEN,
         "palette",
     ),
-    Key(("d",), "d", "libraries", "Phases: ranges of libraries too (NCCL, CUB)", SCREEN),
+    Key("d", "libraries", "Phases: ranges of libraries too (NCCL, CUB)", SCREEN),
+    Key("#", "raw_names", "Phases: names as the ranges have them (Step 3)", SCREEN),
+    Key("p", "processes", "processes on the whole screen", MACHINE, "processes"),
+    Key("t", "tree", "processes under what launched them", MACHINE, "tree"),
+    Key("a", "attach", "look inside the chosen process (asks)", MACHINE, "attach"),
+    Key("K F9", "signal", "send the chosen process a signal (asks)", MACHINE),
+    Key(", Shift-←", "step(-1)", "read charts a column earlier", MACHINE),
+    Key(". Shift-→", "step(1)", "a column later", MACHINE),
+    Key("n", "note(1)", "Timeline: to the next slow step", MACHINE),
+    Key("N", "note(-1)", "to the one before", MACHINE),
     Key(
-        ("number_sign",), "#", "raw_names", "Phases: names as the ranges have them (Step 3)", SCREEN
-    ),
-    Key(("p",), "p", "processes", "processes on the whole screen", MACHINE, "processes"),
-    Key(("t",), "t", "tree", "processes under what launched them", MACHINE, "tree"),
-    Key(("a",), "a", "attach", "look inside the chosen process (asks)", MACHINE, "attach"),
-    Key(("K", "f9"), "K F9", "signal", "send the chosen process a signal (asks)", MACHINE),
-    Key(("comma", "shift+left"), ", Shift-←", "step(-1)", "read charts a column earlier", MACHINE),
-    Key(("full_stop", "shift+right"), ". Shift-→", "step(1)", "a column later", MACHINE),
-    Key(("n",), "n", "note(1)", "Timeline: to the next slow step", MACHINE),
-    Key(("N",), "N", "note(-1)", "to the one before", MACHINE),
-    Key(
-        ("m",),
         "m",
         "recording('mark')",
         "mark it, the baseline first; Phases: a phase; Ranks: a rank",
         RUN,
         "mark",
     ),
-    Key(("c",), "c", "recording('compare')", "compare the marked ones", RUN, "compare"),
-    Key(("R", "f2"), "R F2", "recording('rename')", "rename a recording", RUN, "rename"),
-    Key(("D", "delete"), "D Del", "recording('delete')", "delete it (asks)", RUN, "delete"),
-    Key(("f",), "f", "recording('folder')", "recordings of another folder", RUN, "folder"),
-    Key(("b",), "b", "go_home", "back from a recording that was opened", RUN, "back"),
-    Key(
-        ("question_mark", "h", "f1"),
-        "? h F1",
-        "help",
-        "this help: a word filters it",
-        SCREEN,
-        "help",
-    ),
-    Key(("q", "f10"), "q F10", "quit", "quit (asks while a run is active)", SCREEN, "quit"),
-    Key(("ctrl+c",), "Ctrl-C", "quit_now", "quit at once; a run is stopped", SCREEN),
-    Key(("up", "k"), "↑ k", "move('up')", "up", MOVE),
-    Key(("down", "j"), "↓ j", "move('down')", "down", MOVE),
-    Key(
-        ("left", "shift+tab"),
-        "← Shift-Tab",
-        "move('left')",
-        "close a phase; previous GPU or table",
-        MOVE,
-    ),
-    Key(("right", "tab"), "→ Tab", "move('right')", "open a phase; next GPU or table", MOVE),
-    Key(("pageup",), "PgUp", "move('page_up')", "a page up", MOVE),
-    Key(("pagedown",), "PgDn", "move('page_down')", "a page down", MOVE),
-    Key(("home", "g"), "Home g", "move('home')", "to the first line", MOVE),
-    Key(("end", "G"), "End G", "move('end')", "to the last line", MOVE),
-    Key(
-        ("enter",),
-        "Enter",
-        "activate",
-        "open or close a phase; details; open a recording",
-        MOVE,
-        "open",
-    ),
+    Key("c", "recording('compare')", "compare the marked ones", RUN, "compare"),
+    Key("R F2", "recording('rename')", "rename a recording", RUN, "rename"),
+    Key("D Del", "recording('delete')", "delete it (asks)", RUN, "delete"),
+    Key("f", "recording('folder')", "recordings of another folder", RUN, "folder"),
+    Key("b", "go_home", "back from a recording that was opened", RUN, "back"),
+    Key("? h F1", "help", "this help: a word filters it", SCREEN, "help"),
+    Key("q F10", "quit", "quit (asks while a run is active)", SCREEN, "quit"),
+    Key("Ctrl-C", "quit_now", "quit at once; a run is stopped", SCREEN),
+    Key("↑ k", "move('up')", "up", MOVE),
+    Key("↓ j", "move('down')", "down", MOVE),
+    Key("← Shift-Tab", "move('left')", "close a phase; previous GPU or table", MOVE),
+    Key("→ Tab", "move('right')", "open a phase; next GPU or table", MOVE),
+    Key("PgUp", "move('page_up')", "a page up", MOVE),
+    Key("PgDn", "move('page_down')", "a page down", MOVE),
+    Key("Home g", "move('home')", "to the first line", MOVE),
+    Key("End G", "move('end')", "to the last line", MOVE),
+    Key("Enter", "activate", "open or close a phase; details; open a recording", MOVE, "open"),
 )
 
 REPLAY_KEYS: tuple[Key, ...] = (
-    Key(("J",), "J", "replay_jump", "to a time you type", REPLAY, "go to"),
-    Key(("left_square_bracket",), "[", "replay_step(-1)", "pause, and a sample back", REPLAY),
-    Key(("right_square_bracket",), "]", "replay_step(1)", "pause, and a sample forward", REPLAY),
-    Key(("left_curly_bracket",), "{", "replay_skip(-10)", "10 s back", REPLAY),
-    Key(("right_curly_bracket",), "}", "replay_skip(10)", "10 s forward", REPLAY),
+    Key("J", "replay_jump", "to a time you type", REPLAY, "go to"),
+    Key("[", "replay_step(-1)", "pause, and a sample back", REPLAY),
+    Key("]", "replay_step(1)", "pause, and a sample forward", REPLAY),
+    Key("{", "replay_skip(-10)", "10 s back", REPLAY),
+    Key("}", "replay_skip(10)", "10 s forward", REPLAY),
+    Key("n", "replay_phase", "to the next change of phase; Timeline: slow step", REPLAY, "phase"),
     Key(
-        ("n",),
-        "n",
-        "replay_phase",
-        "to the next change of phase; Timeline: slow step",
-        REPLAY,
-        "phase",
-    ),
-    Key(
-        ("N",),
         "N",
         "replay_event",
         "to the next start, exit, alert; Timeline: slow step before",
         REPLAY,
         "event",
     ),
-    Key(("left_parenthesis",), "(", "replay_log(5)", "older lines of the log", REPLAY),
-    Key(("right_parenthesis",), ")", "replay_log(-5)", "newer lines of the log", REPLAY),
+    Key("(", "replay_log(5)", "older lines of the log", REPLAY),
+    Key(")", "replay_log(-5)", "newer lines of the log", REPLAY),
 )
 """Keys while a recording is played. They take precedence over KEYS."""
 
@@ -190,23 +161,9 @@ def keys_of(replays: bool) -> list[Key]:
 def own_keys(widget: type[Widget]) -> list[Key]:
     """The keys that a view alone has, which come before those of the screen."""
     return [
-        Key((each.key,), each.key_display or each.key, f"focused.{each.action}", each.description,
-            "Here")
+        Key(each.key_display or each.key, f"focused.{each.action}", each.description, "Here")
         for each in widget.BINDINGS if isinstance(each, Binding)
     ]  # fmt: skip
-
-
-_NAMES = {"Enter": "enter", "Esc": "escape", "Tab": "tab", "←": "left", "→": "right",
-          "↑": "up", "↓": "down", "/": "slash"}  # fmt: skip
-
-
-def named(shown: str) -> str:
-    """The name of a key as it is drawn, pressed once or twice; what is no key stays as it is."""
-    words = set(shown.split())
-    key = words.pop() if len(words) == 1 else shown
-    if len(key) == 1 and not key.isalnum():
-        return _NAMES.get(key) or unicodedata.name(key, key).lower().replace(" ", "_")
-    return _NAMES.get(key, key)
 
 
 def is_key(names: Iterable[str], replays: bool) -> bool:

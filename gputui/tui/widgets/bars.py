@@ -85,7 +85,7 @@ def hinted(model: Model, view: View, current: str, trail: Sequence[str]) -> list
     elif model.is_at_end:
         labels["pause"] = "play it"
     keys = [replace(one, label=labels.get(one.action, one.label)) for one in keys]
-    own = [Key((shown,), shown, action, "", VIEWS, label) for shown, label, action in view.HINTS]
+    own = [Key(shown, action, "", VIEWS, label) for shown, label, action in view.HINTS]
     keys = [one for one in keys if one.shown.split()[0] not in {key.shown for key in own}]
     first = sum(one.action in ("go_home", "clear", "activate") for one in keys)
     keys[first:first] = own
@@ -93,7 +93,7 @@ def hinted(model: Model, view: View, current: str, trail: Sequence[str]) -> list
     if len(names) > 1 and current in names:
         following = TABS[names[(names.index(current) + 1) % len(names)]]
         key = GROUP_OF[current].key
-        turns = Key((key,), key, f"views('{key}')", "", VIEWS, following.title.lower())
+        turns = Key(key, f"views('{key}')", "", VIEWS, following.title.lower())
         keys.insert(len(keys) - 3, turns)
     return keys
 
