@@ -8,8 +8,10 @@ from pathlib import Path
 import pytest
 from textual.events import MouseDown
 from textual.widgets import DataTable
+from textual.widgets._footer import FooterKey
 
-from gputui.tui.dialogs.boxes import DetailsBox, Frame
+from gputui.tui.dialogs.boxes import DetailsBox, Frame, Help
+from gputui.tui.dialogs.palette import Palette
 from gputui.tui.views.phases import PhasesView
 from gputui.tui.views.steps import StepsView
 from gputui.tui.widgets.table import RecordTable
@@ -78,6 +80,18 @@ async def test_without_gpu_work_the_phases_in_time_lead_to_phases(show: Show) ->
         await shown.press("2")
         await shown.click("4 shows all of them")
         assert shown.app.main.current == "phases"
+
+
+async def test_a_key_in_the_key_bar_is_pressed_by_a_click(show: Show) -> None:
+    """Also one that has two names: ?, h and F1 did nothing."""
+    async with show([], (120, 40)) as shown:
+        for label, dialog in (("help", Help), ("palette", Palette)):
+            [key] = [one for one in shown.app.main.bottom.query(FooterKey)
+                     if one.display and one.description == label]  # fmt: skip
+            await shown.pilot.click(key)
+            await shown.settle()
+            assert isinstance(shown.app.screen, dialog)
+            await shown.press("escape")
 
 
 async def test_help_is_filtered_by_what_is_typed(show: Show) -> None:
