@@ -30,6 +30,7 @@ from gputui.tui.widgets.table import Move, column, declared, table_rows
 from gputui.tui.widgets.tree import (
     SORT_OF_TITLE,
     SORTS,
+    indent,
     library_roots,
     little,
     ordered,
@@ -425,7 +426,7 @@ class PhasesView(TableView):
     def click_mark(self, line: int, x: int) -> bool:
         """That of a phase opens or closes it."""
         row = self.listed[line]
-        is_mark = row.has_children and 0 <= x - 2 * row.depth < 2
+        is_mark = row.has_children and 0 <= x - indent(row.depth) < 2
         if is_mark:
             self._turn(row.key)
         return is_mark

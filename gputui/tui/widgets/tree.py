@@ -21,6 +21,11 @@ R = TypeVar("R")
 _NARROW_BAR, _WIDE_BAR = 8, 20
 
 
+def indent(depth: int) -> int:
+    """The cells before a phase: two a level, and one from where two leave no room for its name."""
+    return depth + min(depth, 6)
+
+
 def visible_rows(
     rows: Sequence[PhaseRow], collapsed: Collection[PhaseKey], needle: str = ""
 ) -> list[PhaseRow]:
@@ -195,7 +200,8 @@ def tree_columns(
         where = f" [{row.domain}]" if row.depth == 0 and row.domain else ""
         if row.depth == 0 and row.threads:
             where += f" · {row.threads[0]}" + ("…" if len(row.threads) > 1 else "")
-        return f"{'  ' * row.depth}{marker}{row.name}{where}{'  ● now' if row.is_open else ''}"
+        where += "  ● now" * row.is_open
+        return f"{' ' * indent(row.depth)}{marker}{row.name}{where}"
 
     def kernels(row: PhaseRow) -> str:
         return f"{count(row.kernels)}{'*' if row.inherited_kernels else ''}"
