@@ -24,7 +24,7 @@ from gputui.tui.widgets.bars import CaptionBar, KeyBar, TopBar, hinted, tabs_of
 from gputui.tui.widgets.line_view import ROLES
 from gputui.tui.widgets.run import LogPane
 from gputui.tui.widgets.table import Move
-from gputui.tui.widgets.view import Asked, Comparing, Lead, Led, Notice, View, is_too_small
+from gputui.tui.widgets.view import Asked, Lead, Led, Notice, View, is_too_small
 
 if TYPE_CHECKING:
     from gputui.tui.dialogs.boxes import FilterField
@@ -445,8 +445,6 @@ class MainScreen(ViewKeys):
             return
         elif self.trail:
             await self.action_view(self.trail.pop())
-        elif self.view.LEADS_BACK_TO:
-            await self.action_view(self.view.LEADS_BACK_TO)
         elif self.gputui.tour is not None:
             self.gputui.tour.hand_back()
         elif isinstance(source := self.model.source, Playback) and source.stop_reading():
@@ -507,13 +505,7 @@ class MainScreen(ViewKeys):
     def compare(self, paths: Sequence[Path]) -> None:
         """Show recordings side by side."""
 
-        async def shown() -> None:
-            await self.action_view("compare")
-            view = self.view
-            if isinstance(view, Comparing):
-                view.compare(paths)
-
-        self.run_worker(shown())
+        self.run_worker(self.follow_lead(Lead("compare", tuple(paths))))
 
     @property
     def _is_topmost(self) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
@@ -191,7 +191,6 @@ _FIRST = ("compare_causes", "compare_phases")
 class CompareView(TableView):
     """The tables of a comparison, one at a time."""
 
-    LEADS_BACK_TO = "sessions"
     orders = ("as recorded", "change")
 
     def __init__(self, model: Model) -> None:
@@ -206,9 +205,10 @@ class CompareView(TableView):
         self._listed_of: AnyTable | None = None
         self._effects: dict[str, float] = {}
 
-    def compare(self, paths: Sequence[Path]) -> None:
-        """Read recordings in a thread and show how they differ from the first."""
-        asked = self._paths = tuple(paths)
+    def show_item(self, key: Hashable) -> None:
+        """Read recordings, of which `key` has the paths, in a thread, and show how they differ from
+        the first."""
+        asked = self._paths = cast("tuple[Path, ...]", key)
         self._comparison, self._tables, self._notes, self._failure = None, [], (), ""
         self.needle, self._verdict = "", []
         self.draw()

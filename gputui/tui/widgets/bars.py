@@ -77,7 +77,7 @@ def hinted(model: Model, view: View, current: str, trail: Sequence[str]) -> list
     """These keys: Escape says where it leads, space what it does, the view's own key what is
     next."""
     actions = possible(model, view)
-    to = trail[-1] if trail else view.LEADS_BACK_TO
+    to = trail[-1] if trail else ""
     keys = hints(actions | {"clear"} if to else actions)
     labels = {"clear": f"back to {GROUP_OF[to].title}"} if to else {}
     if model.paused:

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Protocol, TypeVar, runtime_checkable
+from typing import TYPE_CHECKING, ClassVar, TypeVar
 
 from textual import events
 from textual.app import ComposeResult
@@ -70,15 +69,6 @@ class Details:
     """Rows that take a while to compute: called in a thread."""
 
 
-@runtime_checkable
-class Comparing(Protocol):
-    """A view that compares recordings."""
-
-    def compare(self, paths: Sequence[Path]) -> None:
-        """Read them, in a thread, and show how they differ from the first."""
-        ...
-
-
 class Asked(Message):
     """A key's action, asked for by a click."""
 
@@ -121,8 +111,6 @@ class View(LineView):
     """Whether its figures are of the scope that was chosen."""
     HINTS: ClassVar[tuple[tuple[str, str, str], ...]] = ()
     """Keys of its own for the key bar: key, what it does, action."""
-    LEADS_BACK_TO = ""
-    """The view that Escape leads to from here."""
 
     def __init__(self, model: Model) -> None:
         super().__init__()
