@@ -58,8 +58,12 @@ MOST_OPERATIONS = 1 << 20
 MOST_WAITING = 1 << 17
 """CounterSamples that wait, 15 MiB."""
 
-REFIT_NS = 60_000_000_000
-"""How often the clock's offset is measured anew: CUPTI's clocks drift apart."""
+FIRST_REFIT_NS, LAST_REFIT_NS = 4_000_000_000, 60_000_000_000
+"""When the clock's offset is measured anew, each time after four times as long: CUPTI's clocks
+drift apart, and at its beginning a program may hardly run anything yet."""
+
+REFIT_SAMPLES = 600
+"""What then waits until it can be measured, in samples."""
 
 BYTES_PER_S = 200
 """What the figures may add to a recording, a device."""
@@ -187,7 +191,7 @@ class _CountedGpu:
         self._lengths: dict[int, tuple[int, float]] = {}
         """Of each key: how many operations there were, in samples or not, and how long together."""
         self._offset_ns: int | None = None
-        self._fitted_ns = 0
+        self._fitted_ns, self._refit_ns = 0, FIRST_REFIT_NS
         self._due_ns = 0
         self._began_ns = 0
         self._bytes = 0
@@ -306,18 +310,21 @@ class _CountedGpu:
         self, samples: CounterSamples, operations: Operations, now_ns: int, ended: bool
     ) -> bool:
         """Measure the clock's offset where that is due; whether samples can be used."""
-        count = len(samples.starts_ns)
-        if not self._fitted_ns and count < MOST_SAMPLES and not ended:
+        if self._fitted_ns and now_ns - self._fitted_ns < self._refit_ns:
+            return True
+        needed = REFIT_SAMPLES if self._fitted_ns else MOST_SAMPLES
+        if len(samples.starts_ns) < needed and not ended:
             return False
-        if not self._fitted_ns or now_ns - self._fitted_ns > REFIT_NS:
-            counters = self.sampler.facts.counters if self.sampler.facts is not None else ()
-            telling = [place for place, name in enumerate(counters) if name in _TELLING]
-            if telling:
-                samples = samples._replace(amounts=samples.amounts[:, telling])
-            fit = fit_clock(samples, operations, self._offset_ns)
-            self._fitted_ns = now_ns
-            if fit is not None:
-                self._offset_ns = fit.offset_ns
+        counters = self.sampler.facts.counters if self.sampler.facts is not None else ()
+        telling = [place for place, name in enumerate(counters) if name in _TELLING]
+        if telling:
+            samples = samples._replace(amounts=samples.amounts[:, telling])
+        fit = fit_clock(samples, operations, self._offset_ns)
+        if self._fitted_ns:
+            self._refit_ns = min(LAST_REFIT_NS, 4 * self._refit_ns)
+        self._fitted_ns = now_ns
+        if fit is not None:
+            self._offset_ns = fit.offset_ns
         return True
 
     def _event(self, now_ns: int) -> GpuCounters:

@@ -15,6 +15,7 @@ from gputui.counters.separation import (
     Operations,
     Separation,
     fit_clock,
+    joined_samples,
     overlaps,
     solve_nonnegative,
 )
@@ -184,6 +185,22 @@ def test_the_clocks_offset_is_found(off_ns):
     )
     assert near is not None
     assert near.offset_ns == pytest.approx(off_ns, abs=400)
+
+
+@pytest.mark.parametrize("so_far_ns", [0, 3_000])
+def test_offsets_that_fit_as_well_by_chance_are_not_taken(so_far_ns):
+    """Of products of 1.65 ms, one after the other, one of 51 µs was, of a program that was loading
+    one of 21 (H200)."""
+    starts = np.arange(0, 300_000_000, 1_650_000)
+    products = Operations(starts, starts + 1_640_000, np.zeros(len(starts), int))
+    samples = counted(products, np.array([900.0]), 200_000, 0.005)
+    assert fit_clock(samples, products, so_far_ns).offset_ns == so_far_ns
+    operations, true = program(2, 0.002)
+    ran = counted(operations, true, 200_000, 0.02)
+    first_ns = 200_000 * np.arange(-1500, 0)
+    idle = np.random.default_rng(3).normal(0, 0.02 * ran.amounts.std(), (1500, 2))
+    loading = joined_samples([CounterSamples(first_ns, first_ns + 200_000, idle), ran], 2)
+    assert fit_clock(loading, operations, so_far_ns).offset_ns == so_far_ns
 
 
 def test_operations_that_explain_nothing_have_no_offset():
