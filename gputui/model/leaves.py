@@ -536,6 +536,8 @@ IS_DOUBLE = re.compile(r"f64f64|d884|(?<![a-z])dgemm", re.I)
 # PyTorch's softmax over up to 1,024 elements says by a template argument whether it is the
 # logarithm: log2_elements, is_log_softmax, is_masked.
 _LOSS = re.compile(r"log_?soft_?max|softmax_warp_\w+<[^<>]*, \d+, true", re.I)
+# No fused attention takes doubles: these are statistics, or a loss.
+_SOFTMAX_OF_DOUBLES = re.compile(r"soft_?max\w*<double", re.I)
 _EXPERTS = re.compile(
     r"gemm|fused_moe|mul_mat|moe_mm|marlin|matmul|(^|_)moe_kernel$|expert\w*(mlp|ffn|linear)", re.I
 )
@@ -555,7 +557,7 @@ def leaf_of_kernel(name: str) -> Leaf:
     leaf = _OF_CATEGORY.get(kernel_category, Leaf.OTHER)
     if kernel_category == "mixture of experts" and _EXPERTS.search(name):
         leaf = Leaf.MATMUL
-    if leaf is Leaf.SOFTMAX and _LOSS.search(name):
+    if leaf is Leaf.SOFTMAX and (_LOSS.search(name) or _SOFTMAX_OF_DOUBLES.search(name)):
         return Leaf.OTHER
     if leaf is Leaf.MATMUL and not MULTIPLIES_VECTOR.search(name):
         if IS_DOUBLE.search(name) or (_SIMT.search(name) and not _TENSOR.search(name)):

@@ -185,12 +185,15 @@ def test_convolutions_by_fft_are_products_without_tensor_cores(name: str, leaf: 
     ("arguments", "leaf"),
     [
         ("float, float, float, 4, true, false", Leaf.OTHER),
+        ("double, double, double, 9, false, false", Leaf.OTHER),
         ("c10::BFloat16, c10::BFloat16, float, 10, false, false", Leaf.SOFTMAX),
         ("float, float, float, 9, false, true", Leaf.SOFTMAX),
     ],
 )
 @pytest.mark.parametrize("way", ["forward", "backward"])
-def test_the_softmax_of_a_loss_is_none_of_attention(way: str, arguments: str, leaf: Leaf) -> None:
+def test_a_softmax_of_losses_or_doubles_is_none_of_attention(
+    way: str, arguments: str, leaf: Leaf
+) -> None:
     """Between the products of a classifier it was attention by hand."""
     name = f"void (anonymous namespace)::softmax_warp_{way}<{arguments}>(float*, float const*, int)"
     assert leaf_of_kernel(name) is leaf

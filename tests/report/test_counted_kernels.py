@@ -15,6 +15,7 @@ from gputui.model.events import (
     HostSample,
     KernelDefined,
     KernelDelta,
+    LaunchShape,
     MachineSample,
 )
 from gputui.model.leaves import Leaf
@@ -63,6 +64,7 @@ def run_of(
     reason: str | None = None,
     unit: float = 1.0,
     leaf: Leaf = Leaf.OTHER,
+    shapes: tuple[LaunchShape, ...] = (),
 ) -> tuple[Session, Run]:
     used = DeviceDelta(
         process=1, device=0, busy_ns=9, operations=1, first_start_ns=1, last_end_ns=2
@@ -75,7 +77,7 @@ def run_of(
         unavailable_reason=reason, amounts_per_s=unit,
     )  # fmt: skip
     named = KernelDefined(time_ns=1, kernel=1, name=name, mangled=name)
-    return a_run(header(CARD), named, steps, counted)
+    return a_run(header(CARD), named, *shapes, steps, counted)
 
 
 def found(*rows: CountedKernel, **of_run) -> dict[str, Finding]:
@@ -239,6 +241,18 @@ def test_reads_that_nobody_needs(name, changed, word):
     """Of kernels whose names say how much they need for what they write."""
     finding = found(kernel(1, READS | changed), name=name).get("uncoalesced")
     assert (finding.word if finding is not None else None) == word
+
+
+@pytest.mark.parametrize(("blocks", "speaks"), [(1000, True), (20_000_000, False)])
+def test_a_gather_writes_no_more_than_its_launch_has_elements(blocks, speaks):
+    """Of 17 MB, an L2 cache of 50 that may have kept them hid that it read 20 times as much."""
+    few = READS | {"memory_read_bytes": 0.8e12, "memory_write_bytes": 0.4e12}
+    grid, block = (blocks, 1, 1), (128, 1, 1)
+    launched = LaunchShape(
+        time_ns=1, shape=1, kernel=1, grid=grid, block=block, registers_per_thread=36
+    )
+    assert ("uncoalesced" in found(kernel(1, few), name=GATHER, shapes=(launched,))) == speaks
+    assert "uncoalesced" not in found(kernel(1, few), name=GATHER)
 
 
 def test_fp64_leads_over_the_chain_of_kernels_that_it_makes_slow():
