@@ -77,6 +77,19 @@ def test_requests_that_are_put_back(preemptions, speaks):
         assert "up to 99 % full" in result.sentence
 
 
+@pytest.mark.parametrize(("waiting", "share"), [(6, 0.75), (0, 3 / 223)])
+def test_where_requests_are_put_back_the_others_wait_for_the_cache(waiting, share):
+    """What it costs is their share of all, not the prompts that are computed again alone: on an
+    H200 LONG PROMPTS stood before a cache for which two of three requests waited."""
+    gauges = {"requests_waiting": waiting, "requests_running": 2, "kv_cache_percent": 75.0}
+    samples = readings(11, requests_completed=20, preemptions=0, **gauges)
+    samples.append(ServerSample(time_ns=12 * 10**9, url=URL, engine="vLLM", interval_s=1.0,
+                                preemptions=3, **gauges))  # fmt: skip
+    result = found(HEALTHY, *samples)["preemptions"]
+    assert result.recoverable == pytest.approx(share, rel=0.03)
+    assert ("6.0 requests wait for it" in result.sentence) == bool(waiting)
+
+
 @pytest.mark.parametrize(
     ("percent", "waiting", "speaks"), [(94.0, 5, False), (96.0, 5, True), (96.0, 0, False)]
 )

@@ -388,17 +388,20 @@ def put_back(analysis: MachineAnalysis) -> Iterator[Finding]:
         cache = server.gauges.get("kv_cache_percent")
         who = "A request was" if preemptions == 1 else f"{preemptions:,} requests were"
         full = f", and the KV cache was up to {cache.maximum:.0f} % full" if cache else ""
+        # Where it is too small for those that run, it is what the others wait for.
+        waiting, share = _waiting(server) if _waits(server) else (0.0, 0.0)
+        queue = f" {waiting:.1f} requests wait for it in the mean." if waiting else ""
         yield Finding(
             cause="preemptions",
             word="KV CACHE FULL",
             sentence=(
                 f"{who} put back for want of KV cache, beside "
-                f"{completed:,} completed{full}: their prompts are computed again."
+                f"{completed:,} completed{full}: their prompts are computed again.{queue}"
             ),
             advice=_CACHE_ADVICE,
             value=preemptions / max(1, completed),
             threshold=PUT_BACK,
-            recoverable=preemptions / (preemptions + completed),
+            recoverable=max(share, preemptions / (preemptions + completed)),
             source=f"{server.engine}'s metrics",
             leads=True,
             explains=("kv_cache_full",),
@@ -417,9 +420,7 @@ def kv_cache_full(analysis: MachineAnalysis) -> Iterator[Finding]:
         cache = server.gauges.get("kv_cache_percent")
         if cache is None or cache.mean is None or cache.mean < FULL or not _waits(server):
             continue
-        waiting = server.gauges["requests_waiting"].mean or 0.0
-        running = server.gauges.get("requests_running")
-        share = waiting / (waiting + ((running.mean or 0.0) if running is not None else 0.0))
+        waiting, share = _waiting(server)
         yield Finding(
             cause="kv_cache_full",
             word="KV CACHE FULL",
@@ -489,6 +490,14 @@ def _read(analysis: MachineAnalysis) -> Iterator[Server]:
 def _puts_back(server: Server) -> bool:
     preemptions = server.sums.get("preemptions", 0)
     return preemptions > 0 and preemptions >= PUT_BACK * server.sums.get("requests_completed", 0)
+
+
+def _waiting(server: Server) -> tuple[float, float]:
+    """How many requests wait in the mean, and their share of all that are there."""
+    waiting = server.gauges["requests_waiting"].mean or 0.0
+    running = server.gauges.get("requests_running")
+    there = waiting + ((running.mean or 0.0) if running is not None else 0.0)
+    return waiting, waiting / there if there else 0.0
 
 
 def _waits(server: Server) -> bool:
