@@ -538,10 +538,11 @@ LEAST_EXPLAINED = 0.5
 not looked for further away, below the other it says nothing."""
 
 LIKELY_BETTER, SURELY_BETTER = 2.0, 4.0
-"""Standard errors by which an offset must leave less of blocks of samples unexplained, in the mean of
-ratios, than the one so far: less than a step from that, and further. A program that repeats itself, or hardly runs yet, fits
-nearly as well with others: on H200s, whose clocks were 1 µs apart, the best of programs' first two
-seconds were 9, 21, 51 and 170 µs off, and bytes by kernel up to 54 % wrong with 21."""
+"""Standard errors by which an offset must leave less of blocks of samples unexplained, in the mean
+of ratios, than the one so far: less than a step from that, and further. A program that repeats
+itself, or hardly runs yet, fits nearly as well with others: on H200s, whose clocks were 1 µs apart,
+the best of programs' first two seconds were 9, 21, 51 and 170 µs off, and bytes by kernel up to
+54 % wrong with 21."""
 
 _FINEST_NS = 250
 # Of a golden-section search, to a quarter of a microsecond.
