@@ -305,7 +305,8 @@ def _time(run: Run, tree: TimeTree) -> Group:
             figures.append(f"{units.duration(with_pauses_ns)} with pauses")
         said = (tree.step_mean_ns, with_pauses_ns)
         if tree.turns and all(abs(tree.turn_mean_ns / ns - 1) > PAUSES_SAY - 1 for ns in said):
-            figures.append(f"{units.duration(tree.turn_mean_ns)} in all {tree.turns:,} steps")
+            count = round(tree.of_program(tree.turns))
+            figures.append(f"{units.duration(tree.turn_mean_ns)} in all {count:,} steps")
         lines.append(Line("step", "; ".join(figures)))
         if meaning := beside_benchmark(run, tree):  # which stands above
             lines.append(Line("", meaning))
