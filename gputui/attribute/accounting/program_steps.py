@@ -98,6 +98,8 @@ class _Marks:
     def __init__(self) -> None:
         self.recent_ns: Int64s = _NO_MOMENTS
         self.before_ns: int | None = None
+        self.began_ns = 0
+        """Of a loop: its first mark."""
         self.new_ns: list[Int64s] = []
         self.first = 0
         self.seen = 0
@@ -273,6 +275,8 @@ class ProgramSteps:
         self.chosen: Site | None = None
         """What the steps go by; None where the program says nothing."""
         self._given_ns = 0
+        self._around_ns = 0
+        """When the outermost loop around what the steps go by began."""
         self.is_new = False
         """Whether the steps go by it since the last call of `take_moments`."""
         self.rest_ns: Int64s | None = None
@@ -306,6 +310,7 @@ class ProgramSteps:
             marks.new_ns.append(np.minimum(times_ns(its["start"]), now_ns))
             if site.source == "loop":
                 marks.depth = int(newest["end"])
+                marks.began_ns = marks.began_ns or int(marks.new_ns[0][0])
                 continue
             marks.grown += int(np.count_nonzero(its["source_kind"] & GROWN))
             unit = int(newest["source_kind"]) & ~GROWN
@@ -389,8 +394,27 @@ class ProgramSteps:
         moments = self._moments(self._sites[chosen])
         moments = moments[(moments > self._given_ns) & (moments <= until_ns)]
         if len(moments):
+            around_ns = self._loop_around(chosen, int(moments[-1]))
+            if around_ns > max(self._around_ns, first_ns):
+                # What was marked before the loop that it is in now is of a warm-up.
+                self._around_ns = around_ns
+                if not self.is_new:
+                    self.is_new, self.rest_ns = True, moments[moments < around_ns]
+                moments = moments[moments >= around_ns]
             self._given_ns = int(moments.max())
         return moments
+
+    def _loop_around(self, chosen: Site, newest_ns: int) -> int:
+        """When the outermost loop began that a loop inside another one is in at a moment; 0 where
+        that is not known."""
+        if chosen.source != "loop" or not self._sites[chosen].depth:
+            return 0
+        begins = (
+            marks.began_ns
+            for site, marks in self._sites.items()
+            if site.source == "loop" and not marks.depth and site != chosen
+        )
+        return max((ns for ns in begins if ns < newest_ns), default=0)
 
     @property
     def is_settled(self) -> bool:

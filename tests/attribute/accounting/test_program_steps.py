@@ -418,6 +418,25 @@ def test_turns_that_are_launched_in_bursts_are_alike_by_what_they_call():
     assert abs(tree.turn_mean_ns - (11 * 500 + 108 * 3) / 119 * MS) < 0.01 * 49 * MS
 
 
+@pytest.mark.parametrize("at_once", [8, 500])
+def test_turns_before_the_loop_that_they_lie_in_are_of_a_warm_up(at_once):
+    """A text of 100 tokens first, then texts of any length in a loop: its tokens are the steps."""
+    program, steps, text = Program(), [], 0
+    for n in range(400):
+        at = n * 50 * MS
+        records = _launches(program, at + 1000, 60)
+        if n == 100 or (n > 100 and n * n % 97 < 3):
+            text += 1
+            records.insert(0, _turn(program, text, at, "run.py:124", 0))
+        depth = 0 if n < 100 else 1
+        records.append(_turn(program, n + 1, at + 49 * MS, "run.py:103", depth))
+        steps.append(records)
+    tree = time_tree(_run(program, steps, at_once))
+    assert tree is not None
+    assert tree.turns in range(297, 301)
+    assert abs(tree.turn_mean_ns - 50 * MS) < 0.01 * 50 * MS
+
+
 def test_of_a_warm_up_and_the_loop_after_it_the_updates_of_the_loop_are_the_steps():
     """One optimizer makes all of them."""
     program, steps = Program(), []
