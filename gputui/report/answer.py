@@ -425,6 +425,10 @@ def _level(shares: Mapping[tuple[str, ...], float]) -> dict[tuple[str, ...], flo
     return {}
 
 
+FEW_READINGS = 10
+"""Readings of a GPU's memory up to which the most of them is said to be of so many."""
+
+
 def _gpu(
     session: Session,
     readings: Readings,
@@ -438,7 +442,9 @@ def _gpu(
     total = gpu_state.facts.memory_total_bytes if gpu_state is not None else None
     if memory is not None and memory.count:
         of_total = f" of {units.size(total)}" if total else ""
-        words.append(f"{units.size(int(memory.maximum))}{of_total} at most")
+        # Once a second: what a program held in between was not read.
+        few = f" in {memory.count} readings" if memory.count < FEW_READINGS else ""
+        words.append(f"{units.size(int(memory.maximum))}{of_total} at most{few}")
     if means := _means(readings, gpu, run):
         words.append(means)
     energy = [row for row in energies if row.gpu == gpu]

@@ -349,7 +349,7 @@ class PhaseRow:
         none is known, or no window saw it."""
         if self._totals.estimates is not None:
             return None if self._gpu_share is None else self._gpu_share.amount
-        gpu_ns = self._totals.gpu_ns
+        gpu_ns = self._totals.gpu_ns if self.on_gpu else 0
         return 100.0 * self.gpu_busy_ns / gpu_ns if gpu_ns else None
 
     @property
@@ -389,8 +389,10 @@ class PhaseRow:
 
     @property
     def on_gpu(self) -> bool:
-        """Whether the run used a GPU."""
-        return self._totals.on_gpu
+        """Whether the run used a GPU; where a part of the program was captured, in this phase."""
+        if self._totals.run.started.captured_part is None:
+            return self._totals.on_gpu
+        return bool(self.launched.launches or self.launched.memcpy_bytes or self.gpu_busy_ns)
 
     @property
     def threads(self) -> tuple[str, ...]:

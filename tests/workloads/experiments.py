@@ -716,6 +716,12 @@ def _convolution() -> list[str]:
     )  # fmt: skip
 
 
+def _bus(row: Cells) -> str:
+    """GB/s of bus bandwidth; in brackets where the host's launches take as long."""
+    rate = figure(row.get("bus_bytes_per_s", 0) / 1e9)
+    return f"({rate})" if row.get("bound") == "launches" else rate
+
+
 def _collectives() -> list[str]:
     its = rows("comm", "comm")
     sizes = sorted({row["size_bytes"] for row in its})
@@ -725,10 +731,16 @@ def _collectives() -> list[str]:
     return table(
         ("GB/s of bus bandwidth", *(f"{size // _MIB} MiB" for size in sizes)),
         (
-            (name, *(figure(cells.get(size, {}).get("bus_bytes_per_s", 0) / 1e9) for size in sizes))
+            (name, *(_bus(cells.get(size, {})) for size in sizes))
             for name, cells in by_operation.items()
         ),
     )
+
+
+_ENGINE_NOTES = {
+    "ep": "ep (a mixture of experts: another, smaller model)",
+    "zero1": "zero1 (all-reduces and broadcasts besides)",
+}
 
 
 def _engines() -> list[str]:
@@ -737,7 +749,8 @@ def _engines() -> list[str]:
          "by the formula", "state a rank", "peak"),
         (
             (
-                row["engine"], figure(row["tokens_per_s"]), figure(row["strong_percent"], "%"),
+                _ENGINE_NOTES.get(row["engine"], row["engine"]), figure(row["tokens_per_s"]),
+                figure(row["strong_percent"], "%"),
                 figure(row["weak_percent"], "%"), figure(row["bubble_percent"], "%"),
                 figure(row["bubble_formula_percent"], "%"), gib(row["sent_bytes"]),
                 gib(row["formula_bytes"]), gib(row["state_bytes"]), gib(row["peak_bytes"]),
@@ -789,10 +802,10 @@ def _others() -> list[str]:
         ("256 MiB from the driver, from torch's cache",
          f"{figure(allocations['driver_allocation_us'])}, "
          f"{figure(allocations['cached_allocation_us'])} µs", "memory"),
-        ("GPT-2: weights, KV cache of 256 tokens in bf16 (theirs, llama.cpp: 239, 72 MB of 1,024 "
+        ("GPT-2: weights, KV cache of 256 tokens in bf16 (theirs, llama.cpp: 239, 72 MiB of 1,024 "
          "in fp32)",
-         f"{results('inference')['weight_bytes'] / 1e6:.0f}, "
-         f"{results('inference')['kv_cache_bytes'] / 1e6:.1f} MB", "inference"),
+         f"{results('inference')['weight_bytes'] / _MIB:.0f}, "
+         f"{results('inference')['kv_cache_bytes'] / _MIB:.1f} MiB", "inference"),
         ("the 497,903,616-byte copy (A40: pageable, 12.82 GiB/s)",
          f"pageable {figure(copies.get('pageable, one buffer'))}, "
          f"pinned {figure(copies.get('pinned, one buffer'))} GiB/s", "checkpoint"),

@@ -67,6 +67,8 @@ COMM = Workload(
                 Figure("algorithm_bytes_per_s", "size over time", unit="bytes/s"),
                 Figure("bus_bytes_per_s", "that each rank's link carries", unit="bytes/s"),
                 Figure("link_percent", "of the link's peak", unit="percent"),
+                Figure("launch_us", "that the host takes to launch a pass", unit="us"),
+                Figure("bound", "by launches: then the rate is the host's; or by the GPUs"),
                 STATUS,
             ),
         ),

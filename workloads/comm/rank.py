@@ -68,11 +68,16 @@ def measure(rank: Ranked, name: str, size: int) -> dict[str, object]:
         for _ in range(passes):
             with STEP:
                 once()
+        launched_s = (time.perf_counter() - began) / passes
         rank.synchronize()
     took_s = (time.perf_counter() - began) / passes
     rank.count_steps(passes, passes * took_s)
     whole = max(1, size // WORD // rank.count) * rank.count * WORD
-    return {"size_bytes": whole, "seconds": max(rank.everywhere(took_s))}
+    return {
+        "size_bytes": whole,
+        "seconds": max(rank.everywhere(took_s)),
+        "launch_seconds": max(rank.everywhere(launched_s)),
+    }
 
 
 def warm_up(rank: Ranked) -> None:

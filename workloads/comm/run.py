@@ -13,6 +13,9 @@ from ..rows import Cells, best
 from ..runner import Runner
 from . import COMM, OPERATIONS
 
+LAUNCH_BOUND = 0.8
+"""Share of a pass that the host takes to launch it from which the GPU waits for that."""
+
 
 def sizes(smallest: int, largest: int, factor: int) -> list[int]:
     """From the smallest on, up to the largest."""
@@ -73,6 +76,7 @@ def run(given: Mapping[str, Value], report: Report) -> Outcome:
 def _row(line: Mapping[str, object], ranks: int, link: float | None) -> Cells:
     name = str(line["row"]).partition(" ")[0]
     size, seconds = float(str(line["size_bytes"])), float(str(line["seconds"]))
+    launch_s = float(str(line["launch_seconds"]))
     rate = size / seconds
     bus = rate * bus_factor(name, ranks)
     return {
@@ -82,5 +86,7 @@ def _row(line: Mapping[str, object], ranks: int, link: float | None) -> Cells:
         "algorithm_bytes_per_s": rate,
         "bus_bytes_per_s": bus,
         "link_percent": 100 * bus / link if link else None,
+        "launch_us": 1e6 * launch_s,
+        "bound": "launches" if launch_s > LAUNCH_BOUND * seconds else "GPU",
         "status": "ok",
     }

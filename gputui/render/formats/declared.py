@@ -81,15 +81,18 @@ def _csv_tables(tables: Sequence[AnyTable]) -> str:
 
 def _csv_folder(source: ExportSource, path: Path) -> Written:
     from gputui.render import atomic_folder, file_names
-    from gputui.render.summary import tables_with_rows
     from gputui.render.text_tables import to_csv
+    from gputui.report.tables import table, table_names
 
     loaded = source.load()
-    tables = tables_with_rows(loaded.session, loaded.run)
-    names = file_names([table.name for table in tables], ".csv")
+    # Those with a colon are others by mangled name or by rank.
+    names = [name for name in table_names(loaded.run) if ":" not in name]
+    every = (table(loaded.session, loaded.run, name) for name in names)
+    tables = [each for each in every if each.rows]
+    names = file_names([each.name for each in tables], ".csv")
     with atomic_folder(path, may_exist=True) as place:
-        for table, name in zip(tables, names, strict=True):
-            (place / name).write_text(to_csv(table), encoding="utf-8")
+        for each, name in zip(tables, names, strict=True):
+            (place / name).write_text(to_csv(each), encoding="utf-8")
     return Written((path,), loaded.remarks)
 
 

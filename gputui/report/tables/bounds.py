@@ -259,7 +259,9 @@ ROOFLINE: TableSpec[Roof] = TableSpec(
         percent("Memory Peak", "memory_peak_percent", lambda row: row.memory_peak_percent,
                 "Bytes moved, of the most possible", kind=float | None),
         Column("Tensor Rate", _flops, "tensor_flops_per_s", lambda row: row.tensor_flops_per_s,
-               "FLOP/s", "Estimate from the same counters, for this type", float | None,
+               "FLOP/s", "Estimate from the same counters, for this type; instructions of older "
+               "cards (FlashAttention 2 on Hopper) keep the pipes active for longer, and count up "
+               "to twofold", float | None,
                priority=1),
         text("Type", "tensor_type", lambda row: row.tensor_type,
              "Of the run's matrix products by their kernels' names; fp16 stands for bf16 too",
@@ -330,6 +332,7 @@ class Target(NamedTuple):
         return self.value >= self.target if self.is_least else self.value < self.target
 
 
+OCCUPANCY = "SM occupancy"
 OCCUPANCY_TARGET = 50.0
 LAUNCH_TARGET_US = 10.0
 MEMORY_TARGET = 70.0
@@ -383,7 +386,7 @@ def _counted(
     inside = [sample for time_ns, sample in history if span[0] <= time_ns <= span[1]]
 
     def mean(name: str) -> float | None:
-        if others is not None or filled < FILLED:
+        if others is not None or filled < FILLED or not inside:
             return None
         if (series := run.readings.series(gpu, name)) is not None:
             return series.mean(span)
@@ -401,15 +404,19 @@ def _counted(
                 f"n/a: steps fill {100 * filled:.0f} % of the time that was read; by kernel: "
                 "--counters, --table roofline"
             )
+        elif not inside:
+            meaning = "n/a: the counters were not read in its steps"
         elif len(names) > 1 and busiest is not None:
             meaning = f"{meaning}; here {busiest.split('_')[0]}"
         value = None if busiest is None else means[busiest]
+        if value is not None and figure == OCCUPANCY and (active := mean("sm_active_percent")):
+            value = min(100.0, 100.0 * value / active)
         yield Target(figure, gpu, value, "%", target, True, len(inside), meaning)
 
 
 _COUNTED = (
-    ("SM occupancy", ("sm_occupancy_percent",), OCCUPANCY_TARGET,
-     "warps of those the SMs can hold; more helps where memory is waited for"),
+    (OCCUPANCY, ("sm_occupancy_percent",), OCCUPANCY_TARGET,
+     "warps, while SMs are active, of those they can hold; more helps where memory is waited for"),
     ("memory bandwidth", ("memory_bandwidth_percent",), MEMORY_TARGET,
      "of the peak; above the target the program is memory-bound"),
     ("compute throughput",

@@ -184,7 +184,8 @@ MOST_CALLS = 5
 class ProfileRow(NamedTuple):
     """A line of the profile. CPU times are None for kernels and copies, GPU times for calls.
     `share_percent` is of `share_of`: of a range, the CPU time of the one around it, of a kernel
-    the GPU time of all kernels. `steps` is how many steps the range holds, 0 where none is known.
+    the GPU time of all kernels. `steps` is how many steps the range holds, 0 where none is known,
+    `captured_steps` of how many kernels and calls are known: of a part of the program, fewer.
     """
 
     section: str
@@ -197,16 +198,19 @@ class ProfileRow(NamedTuple):
     gpu_share_percent: float | None
     share_of: str
     steps: int
+    captured_steps: int
 
     @property
     def cpu_per_step_ns(self) -> float | None:
-        """On average over the steps."""
-        return self.cpu_ns / self.steps if self.steps and self.cpu_ns is not None else None
+        """On average over the steps; of calls over those captured."""
+        steps = self.captured_steps if self.section == "calls" else self.steps
+        return self.cpu_ns / steps if steps and self.cpu_ns is not None else None
 
     @property
     def gpu_per_step_ns(self) -> float | None:
-        """On average over the steps."""
-        return self.gpu_ns / self.steps if self.steps and self.gpu_ns is not None else None
+        """On average over the steps that were captured."""
+        steps = self.captured_steps
+        return self.gpu_ns / steps if steps and self.gpu_ns is not None else None
 
 
 class _Part:
@@ -221,6 +225,13 @@ class _Part:
         self.exclusive_ns += row.cpu_exclusive_ns
         self.gpu_ns += row.gpu_total_ns
         self.instances += row.instances
+
+
+class Steps(NamedTuple):
+    """How many there are, and how many were captured."""
+
+    steps: int
+    captured_steps: int
 
 
 def step_profile(session: Session, run: Run) -> list[ProfileRow]:
@@ -243,9 +254,12 @@ def step_profile(session: Session, run: Run) -> list[ProfileRow]:
         )
     rows = [row for row in phase_rows(run) if not row.is_replayed]
     main = main_step(run, rows)
-    steps = 0
+    steps = Steps(0, 0)
     if main is not None:
-        steps = sum(row.instances for row in rows if row.name == main.name)
+        its = [row for row in rows if row.name == main.name]
+        count = sum(row.instances for row in its)
+        is_part = run.started.captured_part is not None
+        steps = Steps(count, sum(row.projected.count for row in its) if is_part else count)
     parts: dict[tuple[str, ...], _Part] = {}
     for row in rows:
         names = row.key[2]
@@ -258,7 +272,7 @@ def step_profile(session: Session, run: Run) -> list[ProfileRow]:
     ]
 
 
-def _ranges(parts: Mapping[tuple[str, ...], _Part], steps: int) -> Iterator[ProfileRow]:
+def _ranges(parts: Mapping[tuple[str, ...], _Part], steps: Steps) -> Iterator[ProfileRow]:
     """Every part, and what is left of it, after those inside it."""
     children: dict[tuple[str, ...], list[_Part]] = {}
     for names, part in parts.items():
@@ -286,7 +300,7 @@ def _ranges(parts: Mapping[tuple[str, ...], _Part], steps: int) -> Iterator[Prof
 
 def _range(
     name: str, depth: int, instances: int, cpu_ns: int, gpu_ns: int, around: _Part | None,
-    steps: int,
+    steps: Steps,
 ) -> ProfileRow:  # fmt: skip
     return ProfileRow(
         section="ranges",
@@ -298,7 +312,7 @@ def _range(
         share_percent=_percent(cpu_ns, around.cpu_ns if around else 0),
         gpu_share_percent=_percent(gpu_ns, around.gpu_ns if around else 0),
         share_of=around.names[-1] if around else "",
-        steps=steps,
+        **steps._asdict(),
     )
 
 
@@ -306,7 +320,7 @@ def _percent(part: int, whole: int) -> float | None:
     return 100.0 * part / whole if whole else None
 
 
-def _kernels(session: Session, run: Run, steps: int) -> Iterator[ProfileRow]:
+def _kernels(session: Session, run: Run, steps: Steps) -> Iterator[ProfileRow]:
     by_category = category_rows(session, run)
     whole_ns = sum(total for _, _, total, _ in by_category)
     if not by_category:
@@ -322,7 +336,7 @@ def _kernels(session: Session, run: Run, steps: int) -> Iterator[ProfileRow]:
 
 def _of_gpu(
     section: str, name: str, depth: int, instances: int, gpu_ns: int, whole_ns: int, whole: str,
-    steps: int,
+    steps: Steps,
 ) -> ProfileRow:  # fmt: skip
     return ProfileRow(
         section=section,
@@ -334,11 +348,11 @@ def _of_gpu(
         share_percent=None,
         gpu_share_percent=_percent(gpu_ns, whole_ns),
         share_of=whole,
-        steps=steps,
+        **steps._asdict(),
     )
 
 
-def _calls(rows: Sequence[TableRow], steps: int) -> Iterator[ProfileRow]:
+def _calls(rows: Sequence[TableRow], steps: Steps) -> Iterator[ProfileRow]:
     whole_ns = sum(row.total for row in rows)
     head = (("all CUDA calls", 0, sum(row.instances for row in rows), whole_ns),)
     named = ((row.name, 1, row.instances, row.total) for row in rows[:MOST_CALLS])
@@ -354,11 +368,11 @@ def _calls(rows: Sequence[TableRow], steps: int) -> Iterator[ProfileRow]:
             share_percent=_percent(cpu_ns, whole_ns) if depth else None,
             gpu_share_percent=None,
             share_of=head[0][0] if depth else "",
-            steps=steps,
+            **steps._asdict(),
         )
 
 
-def _copies(rows: Sequence[TableRow], steps: int) -> Iterator[ProfileRow]:
+def _copies(rows: Sequence[TableRow], steps: Steps) -> Iterator[ProfileRow]:
     whole_ns = sum(row.total for row in rows)
     whole = "all copies and fills"
     if rows:
@@ -373,8 +387,11 @@ def _why_no_rows(_run: Run, rows: Sequence[ProfileRow]) -> Mapping[str, str]:
 
 
 def _profile_note(_run: Run, rows: Sequence[ProfileRow]) -> str:
-    steps = rows[0].steps if rows else 0
-    return f"of {units.count(steps)} steps" if steps else ""
+    if not rows or not rows[0].steps:
+        return ""
+    steps, captured = rows[0].steps, rows[0].captured_steps
+    of_them = "" if captured == steps else f"; kernels, calls and copies of the {captured} captured"
+    return f"of {units.count(steps)} steps{of_them}"
 
 
 STEP_PROFILE: TableSpec[ProfileRow] = TableSpec(
