@@ -260,6 +260,7 @@ def test_the_lectures_foo_is_fused_into_one_kernel() -> None:
     (kernel,) = outcome.tables["fused_kernels"]
     assert kernel["kernel"] == "cpp_fused_add_mul_0"
     assert "cpp_fused_add_mul_0" in Path(str(kernel["source"])).read_text(encoding="utf-8")
+    assert any("tmp0 * tmp1" in str(line["text"]) for line in outcome.tables["generated_code"])
     assert float(row["compile_s"] or 0) > 0
 
 

@@ -78,6 +78,15 @@ COMPILE = Workload(
                 Figure("ptx", "the file with a Triton kernel's PTX"),
             ),
         ),
+        Table(
+            "generated_code",
+            "What the compiler generated, line by line",
+            (
+                Figure("kernel", "the kernel that the line is of"),
+                Figure("line", "of its source, from 1 on"),
+                Figure("text", "as Inductor wrote it: Triton, or C++ for the CPU"),
+            ),
+        ),
     ),
     run=f"{__name__}.run:run",
     rank=8,

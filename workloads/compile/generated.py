@@ -32,6 +32,15 @@ def calls(code: Iterable[str]) -> Counter[str]:
     return calls_by_name
 
 
+def source_lines(kernel: str, code: Iterable[str]) -> list[str]:
+    """The source of a generated kernel, without empty lines at its ends; none of a library's."""
+    pattern = re.compile(
+        rf"^{re.escape(kernel)} = async_compile\.\w+\(.*?\'\'\'(.*?)\'\'\'", re.M | re.S
+    )
+    found = next(filter(None, map(pattern.search, code)), None)
+    return found[1].strip("\n").splitlines() if found else []
+
+
 def source_files() -> dict[str, str]:
     """What Inductor has generated so far in this process: the path of each file by its text."""
     from torch._inductor.codecache import PyCodeCache

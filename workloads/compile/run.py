@@ -19,11 +19,14 @@ from ..runner import Runner
 from ..train.model import Decoder
 from ..train.shapes import SHAPES
 from . import COMPILE, WORK
-from .generated import CountOperations, calls, ptx_file, source_files
+from .generated import CountOperations, calls, ptx_file, source_files, source_lines
 
 COMPILING = nvtx.annotate("compile")
 
 Function = Callable[..., Any]
+
+MOST_LINES = 100
+"""Of a generated kernel that a recording keeps: most have 20 to 60."""
 
 # Tokens of attention and model, on a GPU and on the CPU.
 _LENGTH = {True: 512, False: 32}
@@ -38,22 +41,33 @@ def run(given: Mapping[str, Value], report: Report) -> Outcome:
     set_precision("bf16" if place.on_gpu else "fp32", place.device)
     rows = run.rows(len(asked))
     kernels: list[Row] = []
+    lines: dict[str, list[str]] = {}
     report.say(f"compile: {', '.join(asked)} on {place.name}")
     with run:
         for case in run.until_stopped(asked):
             with rows.row(case, work=case) as cells:
-                _measure(case, run, cells, kernels)
+                _measure(case, run, cells, kernels, lines)
     by_work = {row["work"]: row for row in rows.rows}
     results: dict[str, FigureValue] = {}
     for case in WORK:
         results[f"{case}_speedup"] = by_work.get(case, {}).get("speedup")
     took = [row["compile_s"] for row in rows.rows if isinstance(row.get("compile_s"), float)]
     results["compile_s"] = sum(cast(list[float], took)) if took else None
-    tables: dict[str, Sequence[Row]] = {"compile": rows.rows, "fused_kernels": kernels}
+    tables: dict[str, Sequence[Row]] = {
+        "compile": rows.rows,
+        "fused_kernels": kernels,
+        "generated_code": [
+            {"kernel": kernel, "line": number, "text": text}
+            for kernel, source in lines.items()
+            for number, text in enumerate(source, 1)
+        ],
+    }
     return run.outcome(results, tables, "not measured, or it did not compile")
 
 
-def _measure(case: str, run: Runner, cells: Cells, kernels: list[Row]) -> None:
+def _measure(
+    case: str, run: Runner, cells: Cells, kernels: list[Row], lines: dict[str, list[str]]
+) -> None:
     from torch._inductor.utils import run_and_get_code
 
     place = run.place
@@ -86,6 +100,9 @@ def _measure(case: str, run: Runner, cells: Cells, kernels: list[Row]) -> None:
     calls_by_name = calls(code)
     cells["compiled_kernels"] = calls_by_name.total()
     files = source_files()
+    for name in calls_by_name:
+        if source := source_lines(name, code):
+            lines.setdefault(name, source[:MOST_LINES])
     kernels += [
         {
             "work": case,
