@@ -241,6 +241,18 @@ def _held(turns: Int64s, inner: Int64s, least: int) -> int:
     return usual if (counts == usual).mean() >= 0.9 else 0
 
 
+ROLLOUT = 2.0
+"""Calls of the model for each update in a loop's turn from which it also plays, as in reinforcement
+learning: an epoch of few batches calls it as often as it updates, whatever else it waits for."""
+
+
+def _calls(moments: dict[Site, Int64s], turns: Int64s) -> float:
+    """How often a turn of a loop calls the outermost module that is called most; 0 without one."""
+    modules = (its for site, its in moments.items() if site.source == "module")
+    calls = np.searchsorted(max(modules, key=len, default=_NO_MOMENTS), turns)
+    return float(np.median(np.diff(calls)))
+
+
 def _fills(its: Int64s, turns: Int64s) -> bool:
     """Whether the turns of a loop inside another one are nearly all that this one does."""
     rows = np.searchsorted(its, turns)
@@ -515,7 +527,11 @@ class ProgramSteps:
                     continue
                 turn = self._turn_of(moments[inner], moments, depths)
                 several = _held(turns, moments[inner], SETTLED_MARKS - 1)
-                if turn is not None and (several <= 1 or _fills(moments[turn], turns)):
+                if turn is not None and (
+                    several <= 1
+                    or _fills(moments[turn], turns)
+                    or 0 < _calls(moments, turns) < ROLLOUT * several
+                ):
                     return turn
                 if 1 < several <= UPDATES:
                     del best[inner.source]

@@ -355,12 +355,14 @@ def test_several_updates_are_a_step_and_many_are_an_epoch(updates, turns, expect
 
 
 @pytest.mark.parametrize(
-    ("inside", "rest_ms", "expected_ms"),
-    [("optimizer", 1, 8), ("optimizer", 64, 128), ("jax", 1, 65)],
-)
+    ("inside", "calls", "rest_ms", "expected_ms"),
+    [("optimizer", 0, 1, 8), ("optimizer", 0, 64, 128), ("jax", 0, 1, 65),
+     ("optimizer", 1, 64, 16), ("optimizer", 4, 64, 128)],
+)  # fmt: skip
 def test_the_batches_of_an_epoch_are_its_steps_and_the_updates_after_a_rollout_are_none(
-    inside, rest_ms, expected_ms
+    inside, calls, rest_ms, expected_ms
 ):
+    """Of 64 ms after 8 updates of 8 ms: workers that start again, or a model that plays."""
     program, steps = Program(), []
     source = STEP_SOURCES.index(inside) + 1
     for n in range(240):
@@ -368,6 +370,8 @@ def test_the_batches_of_an_epoch_are_its_steps_and_the_updates_after_a_rollout_a
         records = [_mark(program, n + 1, at + 1_000, source, "Adam"),
                    *_launches(program, at + 2_000, 80),
                    _turn(program, n + 1, at + 8 * MS - 2_000, "run.py:8", 1)]  # fmt: skip
+        records += [_mark(program, calls * n + k, at + 3_000 + k, MODULE, "Net")
+                    for k in range(calls)]  # fmt: skip
         if n % 8 == 7:
             end = at + (8 + rest_ms) * MS - 1_000
             records += _launches(program, at + 8 * MS, 40, name="rollout")
