@@ -8,9 +8,11 @@ import re
 import threading
 from typing import TYPE_CHECKING, Any
 
-from . import ANY, EXACT, ROUNDING, CannotApply, Cure, combined, instances, replaced
+from . import ANY, EXACT, ROUNDING, CannotApply, Cure, Redirected, combined, instances, replaced
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from . import Undo
 
 MOST_WORKERS = 12
@@ -264,6 +266,29 @@ class ModulesOnGpu(Cure):
                 self._moved.pop().to("cpu")
 
         return back
+
+
+class ActivationsStay(Redirected):
+    """What a backward pass needs stays on the GPU, where the program puts it on the CPU meanwhile
+    (torch.autograd.graph.save_on_cpu)."""
+
+    name = "activations_stay"
+    title = "what backward passes need is not put on the CPU meanwhile"
+    answers = (ANY, "busy.copy_pinned", "busy.copy_pageable")
+    result = EXACT
+    change = "no torch.autograd.graph.save_on_cpu, or for fewer layers: it needs more memory"
+    forecast = None
+
+    def places(self, torch: Any) -> tuple[tuple[Any, str], ...]:
+        self._hooks = torch.autograd.graph.saved_tensors_hooks
+        return ((torch.autograd.graph.save_on_cpu, "__init__"),)
+
+    def instead(self, _function: Any, args: Any, _kwargs: Any) -> Callable[[], Any] | None:
+        return functools.partial(self._hooks.__init__, args[0], _itself, _itself)
+
+
+def _itself(value: Any) -> Any:
+    return value
 
 
 # As timm, torch and most programs call them: ModelEmaV3, AveragedModel.

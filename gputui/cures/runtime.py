@@ -526,6 +526,55 @@ class AllThreads(Cure):
         return _with_threads(torch, cores)
 
 
+_CORES_AT_START = os.sched_getaffinity(0)
+
+
+class CoresFreed(Cure):
+    """All cores that the program began with, where it has bound itself to fewer."""
+
+    name = "cores_freed"
+    title = "the program may use all cores that it began with"
+    answers = (ANY, "idle.host", "idle.scheduler", "idle.input")
+    result = EXACT
+    change = "no os.sched_setaffinity, or to more cores"
+    library = None
+    forecast = None
+
+    def apply(self, _library: object) -> Undo:
+        if os.sched_getaffinity(0) >= _CORES_AT_START:
+            raise CannotApply("the program may use all cores that it began with")
+        return _bound(_CORES_AT_START, [*_threads(), *_children()])
+
+
+def _threads() -> list[int]:
+    return [int(name) for name in os.listdir("/proc/self/task")]
+
+
+def _children() -> list[int]:
+    """The processes that this one has started, such as a loader's workers."""
+    children: list[int] = []
+    for thread in _threads():
+        with contextlib.suppress(OSError), open(f"/proc/self/task/{thread}/children") as file:
+            children += map(int, file.read().split())
+    return children
+
+
+def _bound(cores: set[int], tasks: list[int]) -> Undo:
+    """Lets these threads and processes use these cores."""
+    before = {}
+    for task in tasks:
+        with contextlib.suppress(OSError):  # it has ended
+            before[task] = os.sched_getaffinity(task)
+            os.sched_setaffinity(task, cores)
+
+    def undo() -> None:
+        for task, own in before.items():
+            with contextlib.suppress(OSError):
+                os.sched_setaffinity(task, own)
+
+    return undo
+
+
 class NumaAffinity(Cure):
     """The program's threads on the cores that are next to its GPU."""
 
@@ -537,18 +586,7 @@ class NumaAffinity(Cure):
     forecast = None
 
     def apply(self, torch: Any) -> Undo:
-        near, before = _near_cores(torch), {}
-        for thread in map(int, os.listdir("/proc/self/task")):
-            with contextlib.suppress(OSError):  # it has ended
-                before[thread] = os.sched_getaffinity(thread)
-                os.sched_setaffinity(thread, near)
-
-        def undo() -> None:
-            for thread, cores in before.items():
-                with contextlib.suppress(OSError):
-                    os.sched_setaffinity(thread, cores)
-
-        return undo
+        return _bound(_near_cores(torch), _threads())
 
 
 def _near_cores(torch: Any) -> set[int]:

@@ -24,6 +24,7 @@ from gputui.cures import CannotApply, cures
 
 torch.manual_seed(0)
 CHECKS = {}
+CORES = os.sched_getaffinity(0)
 
 
 def check(function):
@@ -533,6 +534,22 @@ ENCODER, DRAWN = Encoder().eval(), Encoder()
 
 
 @check
+def activations_stay():
+    x = torch.ones(2, requires_grad=True)
+    kept = torch.autograd.graph.save_on_cpu()
+    with kept:
+        y = (x * x).sum()
+    y.backward()
+    assert x.grad.equal(torch.full((2,), 2.0))
+    return kept.pack_hook(x) is x
+
+
+@check
+def cores_freed():
+    return os.sched_getaffinity(0)
+
+
+@check
 def caching_on():
     return os.environ.get("PYTORCH_NO_CUDA_MEMORY_CACHING")
 
@@ -671,6 +688,7 @@ BEFORE = {
     "one_thread": lambda: torch.set_num_threads(2),
     "all_threads": lambda: torch.set_num_threads(1),
     "launch_blocking_off": lambda: os.environ.update(CUDA_LAUNCH_BLOCKING="1"),
+    "cores_freed": lambda: os.sched_setaffinity(0, {min(os.sched_getaffinity(0))}),
     "caching_on": lambda: os.environ.update(PYTORCH_NO_CUDA_MEMORY_CACHING="1"),
     "memory_history_off": record_memory,
     "tracing_off": trace,
@@ -711,7 +729,7 @@ def outcome(kind):
         except CannotApply:
             return "acts, undone"  # there is no GPU
         return "it was applied without a GPU"
-    if cure.name == "all_threads" and len(os.sched_getaffinity(0)) == 1:
+    if cure.name in ("all_threads", "cores_freed") and len(os.sched_getaffinity(0)) == 1:
         return "acts, undone"  # one core has nothing to add
     if cure.name == "hold_threads" and not hasattr(threading, "setprofile_all_threads"):
         return "acts, undone"  # Python before 3.12
@@ -725,6 +743,7 @@ def outcome(kind):
     during = see()
     undo()
     after = see()
+    os.sched_setaffinity(0, CORES)
     if before == during:
         return f"it changed nothing: {before}"
     return "acts, undone" if after == before else f"not undone: {before}, {after}"
