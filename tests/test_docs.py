@@ -116,6 +116,29 @@ def test_every_file_named_exists() -> None:
             assert (ROOT / path).exists(), path
 
 
+SOURCES = [*PAGES, *(p for p in (ROOT / "gputui").rglob("*") if p.suffix in {".c", ".h"})]
+_FILE = re.compile(r"(?<![/<\w*.])((?:[\w.]+/)*\w+(?:\.inc)?\.(?:py|c|h))\b(?![>])")
+_FILES_OF_OTHERS = {
+    "train.py", "mine.py", "moe_lm_pretrain.py", "gpt.py",  # a reader's
+    "signal.c", "signal_64.c", "library_types.h", "cublasLt.h", "nvtx_payload_schemas.h",
+}  # fmt: skip
+
+
+def test_every_source_file_named_exists() -> None:
+    """In the pages, and in comments of C; a name may stand with or without its folders."""
+    files = {
+        f"/{path.relative_to(ROOT)}"
+        for folder in ("gputui", "tests", "workloads", "screenshots")
+        for path in (ROOT / folder).rglob("*")
+        if path.suffix in {".py", ".c", ".h"}
+    }
+    named = {name for path in SOURCES for name in _FILE.findall(path.read_text(encoding="utf-8"))}
+    assert {"layout.h", "host_threads.py", "cupti_records.inc.c"} <= named
+    missing = {name for name in named if not any(path.endswith(f"/{name}") for path in files)}
+    ours = {name for name in missing if "NAME" not in name}
+    assert {name for name in ours if name.rpartition("/")[2] not in _FILES_OF_OTHERS} == set()
+
+
 def test_every_variable_named_is_read() -> None:
     code = "\n".join(
         path.read_text(encoding="utf-8")

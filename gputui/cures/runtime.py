@@ -268,11 +268,11 @@ class MemoryHistoryOff(Cure):
 
 
 class TracingOff(Cure):
-    """No function of Python's that is told of each call or line: a debugger's, a coverage's or a
+    """No function that Python calls at each call or line: a debugger's, a coverage's or a
     profiler's."""
 
     name = "tracing_off"
-    title = "no function is told of each call (sys.settrace, sys.setprofile)"
+    title = "no function runs at each call (sys.settrace, sys.setprofile)"
     answers = (ANY, "idle.host", "idle.launch")
     result = EXACT
     change = "no sys.setprofile, sys.settrace, cProfile or coverage around the loop"
@@ -282,7 +282,7 @@ class TracingOff(Cure):
     def apply(self, _library: object) -> Undo:
         traced, profiled, profiler = sys.gettrace(), sys.getprofile(), _c_profiler()
         if traced is profiled is profiler is None:
-            raise CannotApply("no function is told of calls")
+            raise CannotApply("no function runs at each call")
         sys.settrace(None)
         if profiler is not None:
             profiler.disable()
@@ -300,8 +300,8 @@ class TracingOff(Cure):
 
 
 def _c_profiler() -> Any:
-    """cProfile's object that is told of calls, which Python calls by no function; None if none is.
-    From Python 3.12 on it is told by sys.monitoring, which does not give the object."""
+    """The cProfile object that records calls, in C, without a function of Python; None if there is
+    none. From Python 3.12 on it gets them from sys.monitoring, which does not give the object."""
     kind = getattr(sys.modules.get("_lsprof"), "Profiler", None)
     if kind is None:
         return None

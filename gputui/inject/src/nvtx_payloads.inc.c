@@ -53,7 +53,7 @@ static int read_number(const Schema *schema, const PayloadData *data, int which,
 }
 
 /* What NCCL writes of a collective, or of a communicator that it makes: see RANGE_PUSH in
- * layout.py. 0 where the data describes neither. */
+ * RecordKind of gputui/ring. 0 where the data describes neither. */
 static int read_collective(Slot *record, const PayloadData *data, uint64_t count)
 {
     uint64_t communicator, number;

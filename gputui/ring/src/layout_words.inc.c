@@ -1,4 +1,4 @@
-/* The layout in words: a test compares it with layout.py. */
+/* The layout in words: tests/ring/test_layout.py compares it with gputui/ring. */
 
 #pragma once
 
