@@ -14,8 +14,9 @@ import json
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from math import isfinite
-from typing import NamedTuple, TextIO
+from typing import Any, NamedTuple, TextIO
 
 import numpy as np
 
@@ -70,101 +71,121 @@ class Placed(NamedTuple):
     payload: int
 
 
-_CALL_COLUMNS = np.dtype([("correlation", "u4"), ("thread", "u4"), ("start", "i8")])
-_OPERATION_COLUMNS = np.dtype(
-    [("start", "i8"), ("end", "i8"), ("correlation", "u4"), ("stream", "u4"), ("device", "u4")]
-)
-_INSTANCE_COLUMNS = np.dtype(
-    [("start", "i8"), ("end", "i8"), ("bytes", "u8"), ("number", "u4"), ("range", "u4"),
-     ("source_kind", "u1")]
-)  # fmt: skip
+class _Launched(NamedTuple):
+    """What a thread's calls launched on a stream, in order of the calls."""
+
+    device: int
+    stream: int
+    called: Int64s
+    starts: Int64s
+    ends: Int64s
 
 
 class OnStreams:
-    """Collects what the first pass over a trace sees; then places the instances."""
+    """Calls and operations in; then instances, and where they were. Instances are not held: there
+    may be many times as many as operations."""
 
-    def __init__(self, threads: dict[int, int]) -> None:
-        """`threads` are the ranges whose instances are placed, each with the thread it is of."""
-        self._threads = threads
+    def __init__(self, threads: dict[int, int], joined: UInt32s) -> None:
+        """`threads` are the ranges whose instances are placed, each with the thread it is of,
+        `joined` the correlations shared by a call and an operation, ascending."""
         self._ranges = np.array(sorted(threads), np.uint32)
-        self._calls = [np.zeros(0, _CALL_COLUMNS)]
-        self._operations = [np.zeros(0, _OPERATION_COLUMNS)]
-        self._instances = [np.zeros(0, _INSTANCE_COLUMNS)]
+        self._thread_of = np.array([threads[number] for number in sorted(threads)], np.int64)
+        self._joined = joined
+        self._called = np.full(len(joined), -1, np.int64)
+        """When the call of each correlation began."""
+        self._callers = np.zeros(len(joined), np.uint32)
+        self._operations: list[list[Any]] = [[] for _ in range(5)]
+        self._launched: dict[int, list[_Launched]] | None = None
         self._count = 0
 
     def add(self, records: Slots) -> None:
-        """Add records of one process."""
-        kinds = records["kind"]
+        """Add calls and operations of one process."""
+        kinds, correlations = records["kind"], records["correlation"]
+        is_joined = are_joined(self._joined, correlations)
+        calls = np.flatnonzero(is_joined & (kinds == TraceKind.CALL))[::-1]
+        places = np.searchsorted(self._joined, correlations[calls])
+        new = np.flatnonzero(self._called[places] < 0)
+        # In reverse: of several, the first counts.
+        self._called[places[new]] = records["start"][calls[new]]
+        self._callers[places[new]] = records["thread"][calls[new]]
         on_gpu = (kinds >= TraceKind.KERNEL) & (kinds != TraceKind.MARK)
-        instances = np.flatnonzero(kinds == TraceKind.RANGE)
-        shown = np.isin(records["range"][instances], self._ranges)
-        for rows, kept, where in (
-            (self._calls, _CALL_COLUMNS, np.flatnonzero(kinds == TraceKind.CALL)),
-            (self._operations, _OPERATION_COLUMNS,
-             np.flatnonzero(on_gpu & (records["start"] > 0))),
-            (self._instances, _INSTANCE_COLUMNS, instances[shown]),
-        ):  # fmt: skip
-            columns = np.zeros(len(where), kept)
-            for name in kept.names or ():
-                if name != "number":
-                    columns[name] = records[name][where]
-            rows.append(columns)
-        self._instances[-1]["number"] = self._count + 1 + np.flatnonzero(shown)
-        self._count += len(instances)
-
-    def placed(self, joined: UInt32s) -> Iterator[Placed]:
-        """The instances, with what calls with a correlation in `joined` launched; once."""
-        calls, operations, instances = map(_taken, (self._calls, self._operations, self._instances))
-        calls = calls[np.isin(calls["correlation"], joined)]
-        calls = calls[np.argsort(calls["correlation"], kind="stable")]
-        if not len(calls):
-            return
-        correlations = calls["correlation"].copy()
-        places = np.searchsorted(correlations, operations["correlation"])
-        places = np.minimum(places, len(calls) - 1)
-        has_call = correlations[places] == operations["correlation"]
-        operations, calls = operations[has_call], calls[places[has_call]]
-        thread_of_instance = np.array(
-            [self._threads[on_thread] for on_thread in instances["range"].tolist()], np.int64
+        rows = np.flatnonzero(is_joined & on_gpu & (records["start"] > 0))
+        columns = (
+            np.searchsorted(self._joined, correlations[rows]).astype(np.uint32),
+            *(records[name][rows] for name in ("start", "end", "stream", "device")),
         )
-        for thread in np.unique(calls["thread"]).tolist():
-            on_thread = thread_of_instance == thread
-            theirs = calls["thread"] == thread
-            for device, stream in _distinct(operations[theirs]):
-                there = theirs & (operations["device"] == device) & (operations["stream"] == stream)
-                called = calls["start"][there]
-                yield from _placed(device, stream, instances[on_thread], operations[there], called)
+        for parts, column in zip(self._operations, columns, strict=True):
+            parts.append(column)
+
+    def placed(self, records: Slots) -> Iterator[Placed]:
+        """The instances among records, which come in the order of the trace. All calls and
+        operations have been added."""
+        if self._launched is None:
+            self._launched = self._by_thread()
+        instances = np.flatnonzero(records["kind"] == TraceKind.RANGE)
+        first, self._count = self._count, self._count + len(instances)
+        numbers = first + 1 + np.arange(len(instances))
+        places = np.searchsorted(self._ranges, records["range"][instances])
+        shown = np.flatnonzero(np.isin(records["range"][instances], self._ranges))
+        threads = self._thread_of[places[shown]]
+        for thread in np.unique(threads).tolist():
+            theirs = shown[threads == thread]
+            for launched in self._launched.get(thread, ()):
+                yield from _placed(launched, records[instances[theirs]], numbers[theirs])
+
+    def _by_thread(self) -> dict[int, list[_Launched]]:
+        parts = self._operations
+        places = np.concatenate(parts[0])
+        if not len(places):
+            return {}
+        called, callers = self._called[places], self._callers[places]
+        self._called, self._callers = self._called[:0], self._callers[:0]
+        streams, devices = np.concatenate(parts[3]), np.concatenate(parts[4])
+        order = np.lexsort((called, streams, devices, callers))
+        called, callers = called[order], callers[order]
+        streams, devices = streams[order], devices[order]
+        starts, ends = (np.concatenate(parts[column])[order] for column in (1, 2))
+        parts.clear()
+        keys = np.array((callers, devices, streams), np.int64)
+        new = np.flatnonzero(np.append(True, (np.diff(keys) != 0).any(axis=0)))
+        launched: dict[int, list[_Launched]] = {}
+        for begin, end in pairwise([*new.tolist(), len(order)]):
+            thread, device, stream = keys[:, begin].tolist()
+            some = slice(begin, end)
+            launched.setdefault(thread, []).append(
+                _Launched(device, stream, called[some], starts[some], ends[some])
+            )
+        return launched
 
 
-def _taken(parts: list[Slots]) -> Slots:
-    """All of them in one, of which no second copy is kept."""
-    rows = np.concatenate(parts)
-    parts.clear()
-    return rows
+def are_joined(joined: UInt32s, correlations: UInt32s) -> Bools:
+    """Which correlations are among those shared by a call and an operation."""
+    if not len(joined):
+        return np.zeros(len(correlations), np.bool_)
+    places = np.minimum(np.searchsorted(joined, correlations), len(joined) - 1)
+    among: Bools = joined[places] == correlations
+    return among
 
 
-def _distinct(operations: Slots) -> list[tuple[int, int]]:
-    keys = np.unique(operations["device"].astype(np.int64) << 32 | operations["stream"])
-    return [(key >> 32, key & 0xFFFF_FFFF) for key in keys.tolist()]
-
-
-def _placed(
-    device: int, stream: int, instances: Slots, operations: Slots, called: Int64s
-) -> Iterator[Placed]:
-    order = np.argsort(called, kind="stable")
-    called, starts, ends = called[order], operations["start"][order], operations["end"][order]
-    first = np.searchsorted(called, instances["start"], side="left")
-    after = np.searchsorted(called, instances["end"], side="right")
+def _placed(launched: _Launched, instances: Slots, numbers: Int64s) -> Iterator[Placed]:
+    first = np.searchsorted(launched.called, instances["start"], side="left")
+    after = np.searchsorted(launched.called, instances["end"], side="right")
     some = np.flatnonzero(after > first)
     chosen = instances[some]
     columns = (
-        chosen["number"], chosen["range"], starts[first[some]], ends[after[some] - 1],
-        chosen["source_kind"], chosen["bytes"],
-    )  # fmt: skip
+        numbers[some],
+        chosen["range"],
+        launched.starts[first[some]],
+        launched.ends[after[some] - 1],
+        chosen["source_kind"],
+        chosen["bytes"],
+    )
     for number, node, start_ns, end_ns, kind, payload in zip(
         *(column.tolist() for column in columns), strict=True
     ):
-        yield Placed(number, node, device, stream, start_ns, end_ns, kind, payload)
+        yield Placed(
+            number, node, launched.device, launched.stream, start_ns, end_ns, kind, payload
+        )
 
 
 # --- what must be known about a process's records before the first of them is written
@@ -173,7 +194,7 @@ def _placed(
 @dataclass(frozen=True, slots=True)
 class Survey:
     """The first moment and the last, the devices, the correlations shared by a call and an
-    operation, ascending, the highest of all correlations, and what ran on the streams.
+    operation, ascending, and the highest of all correlations.
     """
 
     first_ns: int
@@ -181,26 +202,16 @@ class Survey:
     joined: UInt32s
     devices: list[int]
     highest: int
-    on_streams: OnStreams
-
-    def is_joined(self, correlations: UInt32s) -> Bools:
-        """Which of them are shared by a call and an operation."""
-        if not len(self.joined):
-            return np.zeros(len(correlations), np.bool_)
-        places = np.minimum(np.searchsorted(self.joined, correlations), len(self.joined) - 1)
-        joined: Bools = self.joined[places] == correlations
-        return joined
 
 
-def survey(trace: TraceReader, process: int, threads: dict[int, int]) -> Survey:
-    """Read the whole trace for one process; `threads` as OnStreams takes them."""
+def survey(trace: TraceReader, process: int) -> Survey:
+    """Read the whole trace for one process."""
     first_ns: int | None = None
     last_ns = 0
     calls: list[UInt32s] = [np.empty(0, np.uint32)]
     operations: list[UInt32s] = [np.empty(0, np.uint32)]
     devices: set[int] = set()
     highest = 0
-    on_streams = OnStreams(threads)
     for portion in trace.portions():
         mine = _of_process(portion, process)
         if not len(mine):
@@ -209,7 +220,6 @@ def survey(trace: TraceReader, process: int, threads: dict[int, int]) -> Survey:
         first_ns = least if first_ns is None else min(first_ns, least)
         last_ns = max(last_ns, int(mine["end"].max()))
         highest = max(highest, int(mine["correlation"].max()))
-        on_streams.add(mine)
         kinds = mine["kind"]
         on_gpu = mine[(kinds >= TraceKind.KERNEL) & (kinds != TraceKind.MARK)]
         calls.append(np.unique(mine["correlation"][kinds == TraceKind.CALL]))
@@ -217,7 +227,7 @@ def survey(trace: TraceReader, process: int, threads: dict[int, int]) -> Survey:
         devices.update(np.unique(on_gpu["device"]).tolist())
     joined = np.intersect1d(np.concatenate(calls), np.concatenate(operations))
     joined = joined[joined > 0]
-    return Survey(first_ns or 0, last_ns, joined, sorted(devices), highest, on_streams)
+    return Survey(first_ns or 0, last_ns, joined, sorted(devices), highest)
 
 
 def _of_process(portion: Slots, process: int) -> Slots:
@@ -633,14 +643,15 @@ def write_chrome(
 ) -> int:
     """Write the trace of one process; how many records went in.
 
-    Reads the trace twice, a portion at a time: the first pass finds which calls have operations.
+    Reads the trace a portion at a time, again and again: the first pass finds which calls have
+    operations, the last two where ranges were on the streams.
     """
     threads = {
         number: node.definition.thread
         for number, node in run.ranges.items()
         if node.definition.process == process and not _is_operator(node.definition)
     }
-    surveyed = survey(trace, process, threads)
+    surveyed = survey(trace, process)
     base_ns = surveyed.first_ns
     metadata = Metadata(session, run, process, surveyed.devices)
     annotations = Annotations(run, metadata.pid, base_ns)
@@ -656,8 +667,13 @@ def write_chrome(
         mine = _of_process(portion, process)
         count += len(mine)
         out.writelines(_lines(mine, surveyed, annotations, operations))
-    for placed in surveyed.on_streams.placed(surveyed.joined):
-        out.write(annotations.on_stream(placed))
+    if len(surveyed.joined):
+        on_streams = OnStreams(threads, surveyed.joined)
+        for portion in trace.portions():
+            on_streams.add(_of_process(portion, process))
+        for portion in trace.portions():
+            placed = on_streams.placed(_of_process(portion, process))
+            out.writelines(map(annotations.on_stream, placed))
     out.writelines(counter_lines(run, base_ns, samples, process))
     # Every event ends in a comma; a final one without closes the list.
     end_us = us(max(surveyed.last_ns, run.started.time_ns + run.duration_ns) - base_ns)
@@ -676,7 +692,7 @@ def _lines(
     columns = zip(
         # The first pass found which calls have operations; the others get a correlation of their
         # own, which joins nothing.
-        (records["correlation"] * surveyed.is_joined(records["correlation"])).tolist(),
+        (records["correlation"] * are_joined(surveyed.joined, records["correlation"])).tolist(),
         *(
             records[name].tolist()
             for name in (
