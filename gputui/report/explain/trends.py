@@ -256,6 +256,9 @@ def _trend(points: Sequence[Point], moved: float = MOVED) -> Trend | None:
     rising = [part for part in _cut_at_falls(points) if len(part) >= LEAST_POINTS // 2]
     if sum(map(len, rising)) < max(LEAST_POINTS, len(points) / 2):
         return None
+    # The newest steps are more points than those before: 15 of 59 equal steps rose.
+    if sum(map(_steps_of, rising)) < _steps_of(points) / 2:
+        return None
     # Kendall's S of all parts together: its variance is that of their sum (Hirsch 1982).
     score = sum(_kendall(part) for part in rising)
     variance = sum(n * (n - 1) * (2 * n + 5) / 18 for n in map(len, rising))
@@ -276,6 +279,10 @@ def _trend(points: Sequence[Point], moved: float = MOVED) -> Trend | None:
     if any(_theil_sen(part) < slope / 4 for part in halves):
         return None
     return Trend(slope, first_ns, last_ns, round(steps))
+
+
+def _steps_of(points: Sequence[Point]) -> float:
+    return points[-1].steps_before - points[0].steps_before
 
 
 def _points(tree: TimeTree) -> list[Point]:
