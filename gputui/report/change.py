@@ -14,6 +14,7 @@ from gputui.report.common_unit import WorkUnit, are_of_other_workloads
 from gputui.report.comparable import Subject
 from gputui.report.compare import Comparison, Difference, Figure, Item
 from gputui.report.statistics import Mean
+from gputui.state import Run
 
 TIMES = 1.5
 """From this factor on a change reads "1.5×", below it as a percentage."""
@@ -268,12 +269,26 @@ def _changed(base: Subject, other: Subject) -> str:
             same.append(name)
         else:
             differences.append(f"{name}: {first} → {second}")
+    # Ranges around every operator make a step longer: they are no change of the program.
+    options = zip(_recorded_with(base.run), _recorded_with(other.run), strict=True)
+    differences += [
+        f"{name}: {first} → {second}" for (name, first), (_, second) in options if first != second
+    ]
     words = ", ".join(differences) or "nothing that is recorded"
     return f"{words}. Same: {', '.join(same)}" if same else words
 
 
 def _asked(parameters: Mapping[str, str | int | float | bool | None], name: str) -> str:
     return units.parameter(parameters[name]) if name in parameters else "unset"
+
+
+def _recorded_with(run: Run) -> list[tuple[str, str]]:
+    """Options of gputui that a program feels, or by which less of it is seen."""
+    started = run.started
+    return [
+        ("--annotate", "shapes" if started.operator_shapes else started.annotate or "none"),
+        ("captured", started.captured_part or "all"),
+    ]
 
 
 def _facts(subject: Subject) -> list[tuple[str, str]]:
