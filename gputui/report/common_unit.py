@@ -16,9 +16,10 @@ from gputui.model.naming import operands, short_name
 from gputui.model.steps import SOURCES_FIRST
 from gputui.report.comparable import Entries, Entry, Subject
 from gputui.report.explain.time_tree import LAYER, TimeTree
-from gputui.report.phases import main_step, phase_rows
+from gputui.report.phases import PhaseRow, main_step, phase_rows
 from gputui.report.statistics import Mean, kernel_rows
 from gputui.report.tables.energy import used_span
+from gputui.state import Run
 
 APART = 2.0
 """How many times the operations of another a step has from which it may be another step: a graph,
@@ -229,6 +230,11 @@ def _marked_lengths(subject: Subject) -> dict[tuple[StepSource, str], _Marked]:
     }
 
 
+def _captured(run: Run, step: PhaseRow) -> int:
+    """Instances of a step whose operations are known."""
+    return step.instances if run.started.captured_part is None else step.projected.count
+
+
 def _named_step(base: Subject, other: Subject) -> WorkUnit | None:
     """The step that both programs name alike by a range, and how many recognized steps each
     holds."""
@@ -238,7 +244,8 @@ def _named_step(base: Subject, other: Subject) -> WorkUnit | None:
     if not before or not after or before.name != after.name:
         return None
     turns = [
-        sum(sums.steps for sums in subject.run.loops.values()) / step.instances
+        sum(sums.steps for sums in subject.run.loops.values())
+        / max(1, _captured(subject.run, step))
         for subject, step in ((base, before), (other, after))
         if subject.run is not None
     ]
