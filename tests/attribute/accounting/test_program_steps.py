@@ -502,6 +502,21 @@ def test_of_two_optimizers_the_one_that_runs_less_often_ends_a_step():
     assert abs(total_ns / count - 12 * MS) < 0.01 * 12 * MS
 
 
+def test_of_a_dozen_optimizers_that_take_as_long_each_one_ends_a_step():
+    """And what no program marks is none: `repetition` is a source of steps, not of records."""
+    program, steps = Program(), []
+    for n in range(60):
+        records = [_mark(program, n + 1, n * 24 * MS, STEP_SOURCES.index("repetition") + 1)]
+        for each in range(12):
+            begin = (n * 24 + each * 2) * MS
+            end = _mark(program, n + 1, begin + int(1.9 * MS), site=f"SGD {each}")
+            records += [*_launches(program, begin, 20), end]
+        steps.append(records)
+    source, mean_ns, _ = _mean_ns(_run(program, steps, 10))
+    assert source == "optimizer"
+    assert abs(mean_ns - 24 * MS) < 0.01 * 24 * MS
+
+
 def test_where_a_range_is_declared_the_step_nothing_before_it_is_one():
     program = Program()
     loading = [_launches(program, n * MS, 40, name="init") for n in range(400)]
