@@ -50,8 +50,8 @@ OTHERS = (
 )  # fmt: skip
 
 STEPS = (
-    "bandwidth", "checkpoint", "convolution", "faults", "finetune", "gemm", "graphs",
-    "inference", "parallel", "precision", "quantized", "serve",
+    "bandwidth", "checkpoint", "compile", "convolution", "faults", "finetune", "gemm", "graphs",
+    "inference", "memory", "parallel", "precision", "quantized", "serve",
     "speculative", "streams", "train", "fusion", "seed-003", "seed-004", "seed-004-profile",
     "attention-grid", "gpt2-medium", "checkpointing", "optimizers", "memory-by-context",
 )  # fmt: skip
