@@ -37,6 +37,7 @@ OF_OTHERS = {
     "--ntasks-per-node",
     "--jobid",
     "--overlap",
+    "--no-deps",  # of pip
     "--enable-metrics",  # of SGLang
     "--enable-layerwise-nvtx-marker",
     "--rate",  # of the client of the workload serve
@@ -137,6 +138,19 @@ def test_every_source_file_named_exists() -> None:
     missing = {name for name in named if not any(path.endswith(f"/{name}") for path in files)}
     ours = {name for name in missing if "NAME" not in name}
     assert {name for name in ours if name.rpartition("/")[2] not in _FILES_OF_OTHERS} == set()
+
+
+def test_the_page_lists_the_calls_that_are_recorded() -> None:
+    source = (ROOT / "gputui/inject/src/cupti_calls.inc.c").read_text(encoding="utf-8")
+    recorded = {
+        name
+        for calls in re.findall(r"\*const \w+_calls\[\] = \{([^}]*)\}", source)
+        for name in re.findall(r'"(cu\w+)"', calls)
+    }
+    assert {"cudaMemcpy", "cuGraphLaunch"} <= recorded
+    page = (ROOT / "gputui/docs/measuring.md").read_text(encoding="utf-8")
+    _, _, listed = page.partition("those whose names begin as follows")
+    assert set(re.findall(r"`(\w+)`", listed.partition("No other call")[0])) == recorded
 
 
 def test_every_variable_named_is_read() -> None:

@@ -6,31 +6,40 @@ from pathlib import Path
 
 from tests.package_copies_for_tests import change, check_copy, copy_package
 
-_FIELD = """
-    queue_ns: int = 0
+_FIELD = """    queue_ns: int = 0
     \"\"\"From the return of its launches to its start, all of them.\"\"\"
+
 """
-_ROWS = """
+_ROWS = """def kernel_rows(session, run, ranges=None, names="full"):
+    from dataclasses import replace
+
     queues: dict[str, int] = {}
     for launched in run.launches.values():
         if launched.queue is not None:
             name = kernel_name(session, launched.kernel, names)
             queues[name] = queues.get(name, 0) + launched.queue.total
-    from dataclasses import replace
-    return [replace(row, queue_ns=queues.get(row.name, 0)) for row in statistics_rows(sums)]
+    rows = kernel_rows_without_queues(session, run, ranges, names)
+    return [replace(row, queue_ns=queues.get(row.name, 0)) for row in rows]
 
 
-def api_rows("""
-_COLUMN = """SHORT_NAME, CATEGORY,
-            time("Queued", "queue_ns", lambda row: row.queue_ns, "Behind other work", kind=int,
-                 in_table=False)),
-"""
+def kernel_rows_without_queues("""
+_COLUMN = """def _kernel_sums(style):
+    from msgspec.structs import replace
+
+    column = time("Queued", "queue_ns", lambda row: row.queue_ns, "Behind other work", kind=int,
+                  in_table=False)
+    spec = _kernel_sums_without_queues(style)
+    return replace(spec, columns=(*spec.columns, column))
+
+
+def _kernel_sums_without_queues("""
 _CHANGED = (
-    ("report/statistics.py", "    percent: float\n", "    percent: float\n" + _FIELD),
-    ("report/statistics.py", "    return statistics_rows(sums)\n\n\ndef api_rows(", _ROWS),
-    ("report/tables/nsys.py", "SHORT_NAME, CATEGORY),\n", _COLUMN),
+    ("report/statistics.py", "    @property\n    def short_name(self)", _FIELD, ""),
+    ("report/statistics.py", "def kernel_rows(", _ROWS, "def kernel_rows("),
+    ("report/tables/nsys.py", "def _kernel_sums(", _COLUMN, "def _kernel_sums("),
 )
-"""File, what is replaced, by what."""
+"""File, a text that stands in it once, what is written there, what of the text that replaces.
+None is a line that another column changes."""
 
 _CHECK = """
 import gputui
@@ -71,6 +80,6 @@ assert "`queue_ns`" in tables_page()
 
 def test_a_column_is_its_field_its_rows_and_its_declaration(tmp_path: Path) -> None:
     package = copy_package(tmp_path)
-    change(package, ((name, old, new, old) for name, old, new in _CHANGED))
+    change(package, _CHANGED)
     assert len({name for name, *_ in _CHANGED}) == 2
     check_copy(tmp_path, _CHECK)

@@ -187,7 +187,7 @@ def test_statistics_of_every_table(document: dict[str, Any]) -> None:
         "total_ns": 600, "time_percent": 75.0, "avg_ns": 200, "med_ns": 200, "min_ns": 100,
         "max_ns": 300, "stddev_ns": 100.0, "median_exact": True, "p99_ns": 298,
     }  # fmt: skip
-    assert gemm == expected
+    assert expected.items() <= gemm.items()
     assert (softmax["category"], softmax["time_percent"]) == ("softmax", 25.0)
     (call,) = document["api"]
     assert (call["name"], call["num_calls"], call["total_ns"]) == ("cudaLaunchKernel", 4, 32)

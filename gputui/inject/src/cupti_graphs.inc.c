@@ -103,8 +103,8 @@ static void switch_graphs(uint32_t on)
 }
 
 /* Before any kind of activity: a node made earlier has no range. `late`, in a program that was there
- * before, only while it has made no graph: that following others does no harm to one that replays
- * graphs is not measured well enough. */
+ * before, only if it has made no graph yet: whether CUPTI's graph callbacks harm a program that replays
+ * graphs which it made before them has not been measured well enough. */
 static void enable_graphs(int late)
 {
     if ((wishes.whole_graphs && !trace_sampling.budget) || cupti_graphs.GetGraphNodeId == NULL ||
