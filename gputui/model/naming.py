@@ -26,8 +26,10 @@ MAX_NAME = 4096
 MAX_MANGLED = 16_384
 """Longer mangled names are not demangled."""
 
+DEVICE_TO_HOST = "Device-to-Host"
+
 COPY_KINDS = {
-    1: "Host-to-Device", 2: "Device-to-Host", 3: "Host-to-Array", 4: "Array-to-Host",
+    1: "Host-to-Device", 2: DEVICE_TO_HOST, 3: "Host-to-Array", 4: "Array-to-Host",
     5: "Array-to-Array", 6: "Array-to-Device", 7: "Device-to-Array", 8: "Device-to-Device",
     9: "Host-to-Host", 10: "Peer-to-Peer", 11: "Unified Host-to-Device",
     12: "Unified Device-to-Host", 13: "Unified Device-to-Device",
@@ -85,6 +87,11 @@ def api_name(name: str) -> str:
 def is_launch(name: str) -> bool:
     """Whether a call of this name puts work on a GPU, so that an operation should follow."""
     return _LAUNCHES.search(name) is not None
+
+
+def is_synchronization(name: str) -> bool:
+    """Whether a CUDA call of this name does nothing but wait for a GPU."""
+    return "Synchronize" in name
 
 
 def copy_name(kind: int) -> str:

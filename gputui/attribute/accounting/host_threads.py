@@ -16,6 +16,7 @@ import numpy.typing as npt
 from gputui.attribute import Int64s, distinct, median, present, run_starts
 from gputui.attribute.accounting.thread_readings import COLUMN, LineReadings, States
 from gputui.model.leaves import Leaf
+from gputui.model.naming import is_synchronization
 
 # --- What a thread is at, by the CUDA call that it is in.
 
@@ -47,7 +48,8 @@ LEAF_OF_CALL: dict[int, Leaf] = {
 }
 """What a GPU idles for meanwhile."""
 
-_WAITS = re.compile(r"Synchronize|^cudaMemcpy(?!.*Async)|^cuMemcpy(?!.*Async)|StreamQuery")
+# Capture records no StreamQuery: files of nsys have it, of loops that ask until a stream is done.
+_WAITS = re.compile(r"^cu(da)?Memcpy(?!.*Async)|StreamQuery")
 _ALLOCATES = re.compile(
     r"cudaMalloc|cudaFree|cudaHost(Alloc|Register|Unregister)"
     r"|cuMem(Alloc|Free|Create|Map|Unmap|Release|SetAccess|HostAlloc)"
@@ -57,7 +59,7 @@ _LAUNCHES = re.compile(r"Launch|Memcpy.*Async|Memset")
 
 def kind_of_call(name: str) -> Doing:
     """What a thread is at during a CUDA call of this name."""
-    if _WAITS.search(name):
+    if is_synchronization(name) or _WAITS.search(name):
         return Doing.WAITING
     if _ALLOCATES.search(name):
         return Doing.ALLOCATING

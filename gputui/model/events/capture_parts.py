@@ -221,14 +221,21 @@ LAUNCH_UNKNOWN = -1
 class KernelDelta(msgspec.Struct, frozen=True, kw_only=True, array_like=True, gc=False):
     """Kernels of one name that finished, by the innermost range that launched them.
 
-    `range` 0 is outside every range. `inherited` means that the launching thread had no range open
-    and `range` is the one open on the process's main thread at that moment (autograd); nsys counts
-    such a kernel outside every range. `thread` is the launching thread if it had no range open at
-    all, not even a library's; otherwise 0; -1 if the launch never arrived. `repeats` are those of
-    `time` that were launched in several overlapping instances of the range, less one each.
-    `captured` is set for what CUDA graphs replay: the range below `range` that stands for where it
-    was captured (see RangeDefined), in which phases count it. Without it, `replayed` of the kernels
-    are those of graphs that were captured in `range` itself, or outside every range.
+    `range` is the innermost of the program's ranges around the launch, 0 if there is none. It is
+    `inherited` if the launching thread itself had none open, as autograd's: it is then the one that
+    was open on the process's main thread. `thread` is the launching thread if that had no range
+    open at all, not even a library's; otherwise 0; LAUNCH_UNKNOWN if the launch never arrived. Sums
+    that were imported without the launches have `range` 0 and `thread` 0. Ask `is_outside` for what
+    nsys counts as outside every range.
+
+    A kernel launched while several instances of its range were open counts in `time` once for each
+    of them; `repeats` is how many of these counts are not the first, so that `time.count` minus
+    `repeats` is the number of kernels.
+
+    `captured` is set for kernels that CUDA graphs replay: the range in which the graph's node was
+    captured, as a range below the one of the replay (see RangeDefined). Phases count the kernel
+    there. Where `captured` is 0, `replayed` counts the kernels of graphs that were captured in
+    `range` itself, or outside every range.
     """
 
     process: Annotated[ProcessNumber, Key]
@@ -246,6 +253,15 @@ class KernelDelta(msgspec.Struct, frozen=True, kw_only=True, array_like=True, gc
     def phase(self) -> int:
         """The range in which phases count it."""
         return self.captured or self.range
+
+    @property
+    def is_outside(self) -> bool | None:
+        """Whether the launching thread had no range open at all, as nsys counts it. None if that is
+        not known, because the launch never arrived or the sums were imported without launches;
+        also None if the only range open was a library's, which looks the same."""
+        if self.thread:
+            return None if self.thread == LAUNCH_UNKNOWN else True
+        return False if self.range else None
 
 
 class RangeKernels(msgspec.Struct, frozen=True, array_like=True, gc=False):

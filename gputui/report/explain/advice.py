@@ -20,6 +20,7 @@ from gputui.model.leaves import (
     is_kernel,
     leaf_of_kernel,
 )
+from gputui.model.naming import DEVICE_TO_HOST
 from gputui.report.explain.analysis import Analysis
 from gputui.report.explain.habits import (
     ANOMALY,
@@ -519,7 +520,7 @@ def copies_back(run: Run, tree: TimeTree) -> bool:
     back_ns = sum(
         both.time.total
         for both in run.memory_operations.values()
-        if "Device-to-Host" in both.operation and both.destination_kind == "pageable"
+        if DEVICE_TO_HOST in both.operation and both.destination_kind == "pageable"
     )
     # What is copied back and worked on at one line is one finding: of logits that the CPU chooses a
     # token from, 39 % were a second one.

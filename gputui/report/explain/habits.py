@@ -17,6 +17,7 @@ from gputui.model.leaves import LEAVES, Leaf, idle_sum
 from gputui.model.naming import short_name
 from gputui.report.explain.analysis import Analysis, RunRule, computed_once
 from gputui.report.explain.finding import Finding, gain_of
+from gputui.report.explain.leaves import synchronizations
 from gputui.report.explain.lines import beside, called_lines, printed_line
 
 # Autograd's anomaly mode.
@@ -46,8 +47,7 @@ def checks_gradients(analysis: Analysis) -> bool:
         counts["any"] += count if _IS_ANY.search(name) else 0
         counts["compare"] += count if _COMPARES.search(name) else 0
         counts["backward"] += count if _BACKWARD.search(name) else 0
-    waits = sum(call.time.count for call in analysis.run.api.values() if "Synchronize" in call.name)
-    read = min(counts["any"], counts["compare"], waits)
+    read = min(counts["any"], counts["compare"], synchronizations(analysis.run))
     return bool(steps and counts["backward"]) and read >= CHECKS * steps
 
 

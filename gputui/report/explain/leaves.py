@@ -29,6 +29,7 @@ from msgspec.structs import replace
 
 from gputui.model.events import LoopDelta, Scope, StepBlock
 from gputui.model.leaves import LEAVES, Leaf, idle_sum, is_kernel, leaf_of_number
+from gputui.model.naming import is_synchronization
 from gputui.model.sketch import Accumulator
 from gputui.model.steps import SOURCES_FIRST
 from gputui.report.explain.rank_waits import Exposed, Matched, Place, ranks_of, waits
@@ -153,18 +154,19 @@ def all_steps(run: Run) -> int:
 
 def waits_a_step(run: Run, steps: int) -> float:
     """Calls that wait for the GPU, a step, of which the run has so many."""
-    return _waits(run) / max(1, steps)
+    return synchronizations(run) / max(1, steps)
 
 
-def _waits(run: Run) -> int:
-    return sum(c.time.count for c in run.api.values() if _kind_of_call(c.name) == "wait")
+def synchronizations(run: Run) -> int:
+    """Calls of a run that only wait for the GPU."""
+    return sum(call.time.count for call in run.api.values() if is_synchronization(call.name))
 
 
 def waits_among_launches(run: Run, steps: int) -> float | None:
     """Waits for the GPU for each operation of so many steps; None where they are few, or steps
     unknown."""
     operations = sum(sums.operations for sums in run.loops.values())
-    waits = _waits(run)
+    waits = synchronizations(run)
     many = operations and waits_a_step(run, steps) >= MANY_WAITS
     # No CUDA graph can have the waits among a step's launches, so they come first in the advice.
     return waits / operations if many and waits >= WAITS_AMONG_LAUNCHES * operations else None
@@ -198,22 +200,18 @@ it launches kernels."""
 
 def reading_share(run: Run, process: int) -> float:
     """Of the time between launches, what goes into reading values back, by the calls for it."""
-    calls: dict[str, int] = defaultdict(int)
+    waits = copies = whole = 0
     for call in run.api.values():
         if call.process == process:
-            calls[_kind_of_call(call.name)] += call.time.count
-    read = calls["wait"] + min(calls["wait"], calls["copy"])
-    whole = sum(calls.values())
+            count = call.time.count
+            waits += count if is_synchronization(call.name) else 0
+            copies += count if "Memcpy" in call.name else 0
+            whole += count
+    read = waits + min(waits, copies)
     steps = sum(loop.steps for loop in run.loops.values() if loop.process == process)
-    if calls["wait"] < MANY_WAITS * steps or read < READING * whole:
+    if waits < MANY_WAITS * steps or read < READING * whole:
         return 0.0
     return read / whole if whole else 0.0
-
-
-def _kind_of_call(name: str) -> str:
-    if "Synchronize" in name:
-        return "wait"
-    return "copy" if "Memcpy" in name else "other"
 
 
 USED_BY_ANOTHER = 0.10

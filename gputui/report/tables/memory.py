@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from gputui.model.events import MemoryOperationDelta
+from gputui.model.naming import DEVICE_TO_HOST
 from gputui.report.phase_tree import PhaseKey, phase_tree, phases_around
 from gputui.report.phases import PhaseRow, phase_rows
 from gputui.report.schema import (
@@ -43,7 +44,7 @@ OUTSIDE = "(outside every phase)"
 
 _DIRECTIONS: tuple[tuple[str, Direction], ...] = (
     ("Host-to-Device", "to device"),
-    ("Device-to-Host", "to host"),
+    (DEVICE_TO_HOST, "to host"),
     ("Device-to-Device", "on device"),
     ("memset", "set"),
 )

@@ -482,10 +482,10 @@ def _kernels_by_range(style: NameStyle) -> TableSpec[_Kernels]:
 
 
 def _ranges_of(run: Run, key: KernelDelta) -> Iterator[_Place]:
-    if key.thread == LAUNCH_UNKNOWN:
-        yield "", "", None, None
-    elif key.thread:
+    if key.is_outside:
         yield "", "", run.processes[key.process].attached.pid, key.thread
+    elif key.thread == LAUNCH_UNKNOWN:
+        yield "", "", None, None
     number = 0 if key.inherited else key.range
     while node := run.ranges.get(number):
         yield _place(run, node)
