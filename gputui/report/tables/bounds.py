@@ -375,6 +375,11 @@ FILLED = 0.5
 a benchmark's rows, which take turns with what prepares them, it said 26 % of a copy at 97 %."""
 
 
+FEWEST = 2
+"""Readings that say something: each is of the second before it, the first also of what was before
+the steps."""
+
+
 def _counted(
     session: Session, run: Run, gpu: int, span: tuple[int, int], filled: float
 ) -> Iterator[Target]:
@@ -386,7 +391,7 @@ def _counted(
     inside = [sample for time_ns, sample in history if span[0] <= time_ns <= span[1]]
 
     def mean(name: str) -> float | None:
-        if others is not None or filled < FILLED or not inside:
+        if others is not None or filled < FILLED or len(inside) < FEWEST:
             return None
         if (series := run.readings.series(gpu, name)) is not None:
             return series.mean(span)
@@ -404,8 +409,8 @@ def _counted(
                 f"n/a: steps fill {100 * filled:.0f} % of the time that was read; by kernel: "
                 "--counters, --table roofline"
             )
-        elif not inside:
-            meaning = "n/a: the counters were not read in its steps"
+        elif len(inside) < FEWEST:
+            meaning = f"n/a: {len(inside)} readings of the counters lie in the steps"
         elif len(names) > 1 and busiest is not None:
             meaning = f"{meaning}; here {busiest.split('_')[0]}"
         value = None if busiest is None else means[busiest]
