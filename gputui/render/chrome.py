@@ -146,15 +146,17 @@ class OnStreams:
         streams, devices = streams[order], devices[order]
         starts, ends = (np.concatenate(parts[column])[order] for column in (1, 2))
         parts.clear()
-        keys = np.array((callers, devices, streams), np.int64)
-        new = np.flatnonzero(np.append(True, (np.diff(keys) != 0).any(axis=0)))
+        new = np.ones(len(order), np.bool_)
+        new[1:] = callers[1:] != callers[:-1]
+        for column in (devices, streams):
+            new[1:] |= column[1:] != column[:-1]
         launched: dict[int, list[_Launched]] = {}
-        for begin, end in pairwise([*new.tolist(), len(order)]):
-            thread, device, stream = keys[:, begin].tolist()
+        for begin, end in pairwise([*np.flatnonzero(new).tolist(), len(order)]):
             some = slice(begin, end)
-            launched.setdefault(thread, []).append(
-                _Launched(device, stream, called[some], starts[some], ends[some])
-            )
+            launched.setdefault(int(callers[begin]), []).append(
+                _Launched(int(devices[begin]), int(streams[begin]),
+                          called[some], starts[some], ends[some])
+            )  # fmt: skip
         return launched
 
 
@@ -225,8 +227,13 @@ def survey(trace: TraceReader, process: int) -> Survey:
         calls.append(np.unique(mine["correlation"][kinds == TraceKind.CALL]))
         operations.append(np.unique(on_gpu["correlation"]))
         devices.update(np.unique(on_gpu["device"]).tolist())
-    joined = np.intersect1d(np.concatenate(calls), np.concatenate(operations))
-    joined = joined[joined > 0]
+    # Sorted in place: of 4 million calls, np.intersect1d took 160 MB.
+    called, launched = np.concatenate(calls), np.concatenate(operations)
+    for correlations in (called, launched):
+        correlations.sort()
+    different = np.append(True, launched[1:] != launched[:-1])[: len(launched)]
+    launched = launched[different & (launched > 0)]
+    joined = launched[are_joined(called, launched)]
     return Survey(first_ns or 0, last_ns, joined, sorted(devices), highest)
 
 
