@@ -272,9 +272,11 @@ class TimedRows:
         self.first = min(self.first, int(rows["start"].min()))
         self.last = max(self.last, int(rows["end"].max()))
         while len(rows):
-            if self._filled == len(self._held):
+            if self._filled == ROWS_HELD:
                 self._end_run()
-            added = rows[: len(self._held) - self._filled]
+            if not len(self._held):
+                self._held = np.empty(ROWS_HELD, self._dtype)
+            added = rows[: ROWS_HELD - self._filled]
             whole(self._held)[self._filled : self._filled + len(added)] = whole(added)
             self._filled += len(added)
             rows = rows[len(added) :]
@@ -304,23 +306,22 @@ class TimedRows:
 
     def _every_run(self) -> list[_Run]:
         if self._filled:
-            self._keep_run(self._held[: self._filled])
-            self._filled = 0
+            self._end_run()
+            self._held = np.empty(0, self._dtype)  # nothing is added any more
         return self._runs
 
     def _end_run(self) -> None:
-        """Make room for rows."""
-        if self._filled:
-            try:
-                self._write_run(self._held)
-            except OSError:  # no room there: what was written of it is written over
-                self._keep_run(self._held)
-                self._held = self._held[:0]
-        if not len(self._held):
-            self._held = np.empty(ROWS_HELD, self._dtype)
-        self._filled = 0
+        """Put away the rows that are held: in a file, if they are not all."""
+        rows, self._filled = self._held[: self._filled], 0
+        try:
+            is_written = len(rows) < self.count and self._write_run(rows)
+        except OSError:  # no room there: what was written of it is written over
+            is_written = False
+        if not is_written:
+            self._keep_run(rows)
+            self._held = np.empty(0, self._dtype)
 
-    def _write_run(self, rows: Slots) -> None:
+    def _write_run(self, rows: Slots) -> bool:
         if self._file is None:
             file = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115
             self._file = self._closed.enter_context(file)
@@ -329,7 +330,7 @@ class TimedRows:
         for first in range(0, len(order), ROWS_AT_ONCE):
             data = pick(rows, order[first : first + ROWS_AT_ONCE]).tobytes()
             if os.pwrite(number, data, begin + first * size) < len(data):
-                raise OSError("the file is full")
+                return False
         self._written += len(rows) * size
 
         def read(first: int, count: int) -> Slots:
@@ -337,6 +338,7 @@ class TimedRows:
             return np.frombuffer(data, self._dtype)
 
         self._runs.append(_Run(len(rows), int(rows["start"].min()), read))
+        return True
 
     def _keep_run(self, rows: Slots) -> None:
         order = self._order(rows)
