@@ -427,16 +427,18 @@ def _named_step(run: Run, tree: TimeTree) -> str:
 
 
 def _line_of_loop(run: Run, tree: TimeTree) -> str:
-    """Where the loop stands whose turns are the steps: the last one of those that are as long as
-    they are; empty where none is."""
-    step_ns = tree.step_with_pauses_ns
+    """Where the loop stands whose turns are the steps: of those that are as long the one that turns
+    as often, of several the last one; empty where none is."""
+    step_ns = tree.turn_mean_ns or tree.step_with_pauses_ns
+    turns = tree.of_program(tree.turns or tree.steps)
     alike = [
         marks
         for marks in run.marked_steps.values()
         if marks.source == "loop" and step_ns / ANOTHER < (marks.mean_ns or 0) < step_ns * ANOTHER
     ]
-    last = max(alike, key=lambda marks: marks.last_ns, default=None)
-    return last.site if last is not None else ""
+    # The last turn of a `while` has no mark of its end.
+    likeliest = min(alike, key=lambda it: (abs(it.marks - turns) > 1, -it.last_ns), default=None)
+    return likeliest.site if likeliest is not None else ""
 
 
 def _main_loops(tree: TimeTree) -> set[tuple[int, int]]:
