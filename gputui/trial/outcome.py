@@ -63,6 +63,8 @@ class Trial(msgspec.Struct, frozen=True, kw_only=True):
     change: str = ""
     """What to write into the source."""
     why: str = ""
+    applies: bool = True
+    """Whether the program has what it is about; `why` says what it has not."""
     last_lines: tuple[str, ...] = ()
     """What the program printed last where it failed with it."""
 
@@ -168,7 +170,9 @@ def answer_lines(outcome: Outcome, width: int | None) -> list[str]:
     # Without a recording they were named; else most of them are for faults that it has not.
     is_named = outcome.recording is None
     shown = [
-        trial for trial in outcome.trials if trial.verdict != "not tried" or trial.cause or is_named
+        trial
+        for trial in outcome.trials
+        if trial.verdict != "not tried" or is_named or (trial.cause and trial.applies)
     ]
     rows = sorted(
         shown,

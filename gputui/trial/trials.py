@@ -99,6 +99,7 @@ class _Measured:
     same: Sameness = UNKNOWN
     way: Way = ""
     why: str = ""
+    applies: bool = True
     failed: bool = False
     last_lines: tuple[str, ...] = ()
     note: str = ""
@@ -294,7 +295,7 @@ class Trials:
     def _hear(self, result: ProgramResult) -> None:
         for each in self._measured:
             if each.candidate.name in result.not_applied and each.gain is None:
-                each.why = result.not_applied[each.candidate.name]
+                each.why, each.applies = result.not_applied[each.candidate.name], False
 
     def _take(
         self, group: list[_Measured], before: dict[str, list[float]], result: ProgramResult
@@ -425,7 +426,7 @@ class Trials:
         each.way = "a run each"
         step_ns = run_step_ns(result, with_pauses=each.candidate.is_of_pauses)
         if name in result.not_applied:
-            each.why = result.not_applied[name]
+            each.why, each.applies = result.not_applied[name], False
         elif name not in result.applied:
             library = cure.library
             each.why = f"the program does not import {library}" if library else "it had no effect"
@@ -571,6 +572,7 @@ class Trials:
             same=each.same.text if each.same.kind != "unknown" else "",
             ready_s=each.ready_s,
             change=candidate.cure.change,
+            applies=each.applies,
             last_lines=tuple(sanitize(line, 300) for line in each.last_lines),
             why=sanitize("; ".join(filter(None, (each.why or each.note, self._ready(each)))), 300),
             forecast_low=forecast.low if forecast is not None else None,
