@@ -18,7 +18,7 @@ from __future__ import annotations
 import math
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from statistics import fmean, median, stdev
 from typing import Literal, NamedTuple
@@ -393,6 +393,25 @@ def sameness_of_prints(reference: Iterable[str], tried: Iterable[str], result: s
     if typical <= TOLERANCE[result]:
         return Sameness("rounding", f"{count} differ by {_percent(typical)}, {AS[result]}", typical)
     # Few values of what may draw its own random numbers: they say that something differs only.
+    kind: Kind = "other" if typical > STRAYS * TOLERANCE[result] else "unknown"
+    return Sameness(kind, f"{count} differ by {_percent(typical)}", typical)
+
+
+def sameness_of_outputs(
+    reference: Mapping[float, float], tried: Mapping[float, float], result: str
+) -> Sameness:
+    """Of two runs by what modules gave in the warm-up, for what both runs gave them."""
+    differences = [
+        _difference(reference[given], tried[given]) for given in reference.keys() & tried.keys()
+    ]
+    if len(differences) < LEAST_PRINTED:
+        return UNKNOWN
+    typical = median(differences)
+    count = f"outputs of {len(differences)} calls"
+    if max(differences) <= REPRODUCIBLE:
+        return Sameness("same", f"{count} are the same", typical)
+    if typical <= TOLERANCE[result]:
+        return Sameness("rounding", f"{count} differ by {_percent(typical)}, {AS[result]}", typical)
     kind: Kind = "other" if typical > STRAYS * TOLERANCE[result] else "unknown"
     return Sameness(kind, f"{count} differ by {_percent(typical)}", typical)
 

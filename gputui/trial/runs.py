@@ -64,6 +64,7 @@ class _Row(msgspec.Struct):
     switch: str = ""
     pair: int | None = None
     losses: list[float | None] | None = None
+    outputs: list[tuple[float, float]] | None = None
     seen: _Count = 0
     over: str = ""
     is_fork: bool = False
@@ -86,6 +87,9 @@ class Steps:
     source: str = ""
     blocks: list[Block] = field(default_factory=list)
     losses: list[float | None] = field(default_factory=list)
+    outputs: dict[float, float] = field(default_factory=dict)
+    """Of modules that no other calls, in the warm-up of a program that calls no `backward`: the
+    norm of what they gave, by that of what they were given."""
     over: str = ""
     seen: int = 0
     """Marks of steps that there were at least, of the site that had most, before one was chosen."""
@@ -175,6 +179,8 @@ class BlockReader:
             first, *values = row.losses
             if first == len(steps.losses):
                 steps.losses += values
+        elif row.outputs:
+            steps.outputs.update(row.outputs)
         elif row.seen:
             steps.seen = max(steps.seen, row.seen)
         elif row.site:

@@ -28,6 +28,7 @@ from gputui.trial.proof import (
     gain_of_pairs,
     gain_of_runs,
     is_decided,
+    sameness_of_outputs,
     sameness_of_prints,
     sameness_of_runs,
     sameness_within_a_run,
@@ -647,7 +648,9 @@ def _same(reference: ProgramResult, tried: ProgramResult, result: str, alike: in
         return UNKNOWN
     same = sameness_of_runs(reference.steps.losses, tried.steps.losses, result, alike)
     if same.kind == "unknown":
-        return sameness_of_prints(reference.lines, tried.lines, result)
+        same = sameness_of_prints(reference.lines, tried.lines, result)
+    if same.kind == "unknown" and not alike:  # it was on in the warm-up
+        same = sameness_of_outputs(reference.steps.outputs, tried.steps.outputs, result)
     return same
 
 

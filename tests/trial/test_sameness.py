@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import random
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from gputui.cures import DIFFERENT, EXACT, ROUNDING
 from gputui.trial.proof import printed_values
+from gputui.trial.proof import sameness_of_outputs as of_outputs
 from gputui.trial.proof import sameness_of_prints as of_prints
 from gputui.trial.proof import sameness_of_runs as of_runs
 from gputui.trial.proof import sameness_within_a_run as within_a_run
@@ -43,6 +45,17 @@ def test_a_program_without_a_seed_is_compared_by_the_mean() -> None:
     assert of_runs(first, second, EXACT).kind == "same"
     assert of_runs(first, [value + 0.5 for value in second], ROUNDING).kind == "other"
     assert of_runs(first, second, EXACT, alike_until=50).kind == "same"
+
+
+def test_outputs_are_compared_where_the_same_was_given() -> None:
+    plain = {float(n): 10.0 + n for n in range(20)}
+    assert of_outputs(plain, {n: plain[n] for n in (3.0, 5.0, 8.0)}, EXACT).kind == "same"
+    near = {n + 4.0: (14.0 + n) * (1 + 3e-3) for n in plain}
+    assert of_outputs(plain, near, ROUNDING) == (
+        "rounding", "outputs of 16 calls differ by 0.3 %, as rounding does", pytest.approx(3e-3),
+    )  # fmt: skip
+    assert of_outputs(plain, {n: 2 * plain[n] for n in plain}, ROUNDING).kind == "other"
+    assert of_outputs(plain, {n + 0.5: plain[n] for n in plain}, EXACT).kind == "unknown"
 
 
 def test_too_few_steps_say_nothing() -> None:

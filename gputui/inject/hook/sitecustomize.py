@@ -96,6 +96,7 @@ class _AfterLibraries(importlib.abc.MetaPathFinder):
                 if self._marks is None:
                     if self._trial is not None:
                         self._marks = self._steps.Marks(self._trial.define, self._trial.step)
+                        self._marks.returned = self._trial.returned
                     else:
                         library = os.environ["GPUTUI_CAPTURE_LIBRARY"]
                         self._marks = self._steps.from_library(library)

@@ -67,6 +67,8 @@ class Marks:
         """Begins to mark the program's own loops (loop_marks); None where that is not wanted."""
         self.note: Callable[[str, Any, int], Any] | None = None
         """Writes a fact of the program: its name, a frame that it is at, and bytes."""
+        self.returned: Callable[[Any, Any], Any] | None = None
+        """Told what a module that no other calls was given, and what it gave."""
         self.optimizers: Any = weakref.WeakSet()
 
     def site(self, source: str, name: str, begins: bool = True) -> Site | None:
@@ -247,7 +249,10 @@ class _OutermostModules(threading.Thread):
                     items, unit = items * (1 if unit == TOKENS else length), TOKENS | GROWN
                 newest = length
                 step(site, items, unit)
-                return call(module, *args, **kwargs)
+                made = call(module, *args, **kwargs)
+                if marks.returned is not None:
+                    marks.returned((*args, *kwargs.values()), made)
+                return made
             finally:
                 inside.any = False
 

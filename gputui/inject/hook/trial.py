@@ -16,6 +16,7 @@ by gputui.trial.runs:
     {"switch": cure}                                                    when one goes on
     {"pair": n, "cure": name, "on": bool, "ns": time, "steps": n, "first": ordinal}    a block
     {"losses": [ordinal of the first, values]}                          what backward was called of
+    {"outputs": [[given, gave], ...]}           norms, of modules that are called in the warm-up
     {"over": why}                                                       last
 
 gputui may write `trial-active` there: the cures that still need pairs, as JSON.
@@ -52,6 +53,7 @@ MOST_SITES = 256
 MOST_STEPS = 2000
 """Of a block."""
 MOST_LOSSES = 20_000
+MOST_OUTPUTS = 256
 AHEAD = 4
 """Steps between a decision of rank 0 and its begin: ranks are in one step, or in the next."""
 
@@ -279,6 +281,7 @@ class TrialInProgram:
         self._torch: Any = None
         self._losses: list[Any] = []
         self._losses_before = 0
+        self._outputs: list[tuple[Any, Any]] = []
         self._over = False
         self._room = MOST_BYTES
         self._file: int | None = None
@@ -379,6 +382,26 @@ class TrialInProgram:
             jax = sys.modules["jax"]
             jax.block_until_ready(jax.live_arrays())
 
+    def returned(self, given: Any, made: Any) -> None:
+        """What a module was given and gave, in a program that has called no backward so far."""
+        if self.has_begun or self._losses_before or self._losses or self._torch is None:
+            return
+        with contextlib.suppress(Exception):  # whatever it is, it is the program's
+            cuda = self._torch.cuda
+            is_recorded = cuda.is_initialized() and cuda.is_current_stream_capturing()
+            if len(self._outputs) < MOST_OUTPUTS and not is_recorded:
+                self._outputs.append((self._norm(given), self._norm(made)))
+
+    def _norm(self, values: Any) -> Any:
+        """The norm of the first tensor, on its device."""
+        torch = self._torch
+        while isinstance(values, (tuple, list, dict)):  # what gives its own one by one is left
+            values = next(iter(values.values() if isinstance(values, dict) else values))
+        values = values.detach()
+        if not values.is_floating_point():
+            values = values.double()
+        return torch.linalg.vector_norm(values, dtype=torch.float64)
+
     # --- warm-up
 
     def _warm_up(self, site: StepSite) -> None:
@@ -412,6 +435,7 @@ class TrialInProgram:
         self._site = site
         self._blocks = self._schedule(steps)
         self._read_losses()
+        self._read_outputs()
         if self._cures is not None:
             self._cures.ask(self._plan.asked)
         self._say(
@@ -524,6 +548,12 @@ class TrialInProgram:
         values = [float(f"{value:.9g}") for value in read]
         self._say({"losses": [self._losses_before, *map(_finite, values)]})
         self._losses_before += count
+
+    def _read_outputs(self) -> None:
+        if self._outputs and not self._losses_before:
+            values = [[float(f"{float(value):.9g}") for value in pair] for pair in self._outputs]
+            self._say({"outputs": [pair for pair in values if all(map(math.isfinite, pair))]})
+        self._outputs.clear()
 
     # --- files
 
