@@ -13,7 +13,7 @@ import ctypes
 import functools
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, TypeVar
+from typing import Annotated, Any, NamedTuple, TypeVar, get_type_hints
 
 import numpy as np
 import numpy.typing as npt
@@ -415,53 +415,35 @@ def keep_freed_memory() -> None:
 
 
 class RecordsByUse(NamedTuple):
-    """The records of each use, in order of arrival."""
+    """The records of each use, in order of arrival; beside each use, the kinds of its records."""
 
-    ranges: Slots
-    start_ends: Slots
-    marks: Slots
-    operations: Slots
-    calls: Slots
-    flushes: Slots
-    shapes: Slots
-    threads: Slots
-    resources: Slots
-    devices: Slots
-    refused: Slots
-    graphs: Slots
-    windows: Slots
-    lost: Slots
-    steps: Slots
+    ranges: Annotated[Slots, RecordKind.RANGE_PUSH, RecordKind.RANGE_POP]
+    start_ends: Annotated[Slots, RecordKind.RANGE_START, RecordKind.RANGE_END]
+    marks: Annotated[Slots, RecordKind.MARK]
+    operations: Annotated[
+        Slots, RecordKind.KERNEL, RecordKind.MEMCPY, RecordKind.MEMSET, RecordKind.GRAPH
+    ]
+    calls: Annotated[Slots, RecordKind.API]
+    flushes: Annotated[Slots, RecordKind.FLUSH]
+    shapes: Annotated[Slots, RecordKind.LAUNCH_SHAPE]
+    threads: Annotated[Slots, RecordKind.THREAD_NAME]
+    resources: Annotated[Slots, RecordKind.RESOURCE_NAME]
+    devices: Annotated[Slots, RecordKind.DEVICE]
+    refused: Annotated[Slots, RecordKind.REFUSED]
+    graphs: Annotated[Slots, RecordKind.GRAPH_PART]
+    windows: Annotated[Slots, RecordKind.WINDOW]
+    lost: Annotated[Slots, RecordKind.LOST]
+    steps: Annotated[Slots, RecordKind.STEP]
     others: Slots
     """Records unknown to this gputui, or not needed."""
 
-
-_KINDS = {
-    "ranges": (RecordKind.RANGE_PUSH, RecordKind.RANGE_POP),
-    "start_ends": (RecordKind.RANGE_START, RecordKind.RANGE_END),
-    "marks": (RecordKind.MARK,),
-    "operations": (
-        RecordKind.KERNEL, RecordKind.MEMCPY, RecordKind.MEMSET, RecordKind.GRAPH,
-    ),
-    "calls": (RecordKind.API,),
-    "flushes": (RecordKind.FLUSH,),
-    "shapes": (RecordKind.LAUNCH_SHAPE,),
-    "threads": (RecordKind.THREAD_NAME,),
-    "resources": (RecordKind.RESOURCE_NAME,),
-    "devices": (RecordKind.DEVICE,),
-    "refused": (RecordKind.REFUSED,),
-    "graphs": (RecordKind.GRAPH_PART,),
-    "windows": (RecordKind.WINDOW,),
-    "lost": (RecordKind.LOST,),
-    "steps": (RecordKind.STEP,),
-}  # fmt: skip
 
 # NumPy compares with an enum three times as slowly.
 _KERNEL, _MEMCPY, _GRAPH = map(int, (RecordKind.KERNEL, RecordKind.MEMCPY, RecordKind.GRAPH))
 
 _USES = np.full(256, RecordsByUse._fields.index("others"), np.uint8)
-for _use, _kinds in _KINDS.items():
-    _USES[list(_kinds)] = RecordsByUse._fields.index(_use)
+for _number, _use in enumerate(get_type_hints(RecordsByUse, include_extras=True).values()):
+    _USES[list(getattr(_use, "__metadata__", ()))] = _number
 
 
 def separate_by_use(records: Slots) -> RecordsByUse:

@@ -69,7 +69,9 @@ def test_numbers_are_the_same():
 
 
 def test_calls_that_alternate_are_timed_alike():
-    timed = [ring.SAMPLE_EVERY * n % 2 for n in range(1, 101)]  # pushes are odd calls, pops even ones
+    timed = [
+        ring.SAMPLE_EVERY * n % 2 for n in range(1, 101)
+    ]  # pushes are odd calls, pops even ones
     assert timed.count(0) == timed.count(1)
 
 
