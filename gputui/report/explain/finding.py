@@ -36,11 +36,14 @@ class Gain(msgspec.Struct, frozen=True):
 
 
 class FindingDocument(msgspec.Struct, frozen=True, kw_only=True, rename={"advice": "try"}):
-    """A finding, for programs. `cause` is a leaf of the time tree, whose share of the wall time
-    and time a step are given, or the name of a rule. `gains` are what its cures bring, the first
-    one's first; where a step's time without the cause is not known they are empty, and
-    `gain_unknown` says why. `value` and `threshold` share a unit. `with_pauses` is whether the
-    share is of the loop with its pauses, and not of its steps.
+    """A finding, for programs. `cause` is the key of a leaf of the time tree, whose share of the
+    wall time and time a step are given, or the name of a rule.
+
+    `gains` are what its cures bring, the first cure's first; they are empty where a step's time
+    without the cause is not known, and `gain_unknown` says why. `value` and `threshold` share a
+    unit. `source` says what the value was measured by; for a leaf, where the share that a cure
+    frees comes from. `with_pauses` is whether the share is of the loop with its pauses, not of its
+    steps.
     """
 
     cause: str

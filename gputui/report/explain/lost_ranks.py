@@ -345,7 +345,7 @@ def _finding(rule: str, word: str, sentence: str, advice: str) -> Finding:
         advice=advice,
         value=1,
         threshold=0,
-        source="gputui",
+        source="which processes of the job ended, and their collectives",
         leads=True,
         ends_run=True,
     )

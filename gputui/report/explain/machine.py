@@ -327,7 +327,7 @@ def memory_full(analysis: MachineAnalysis) -> Iterator[Finding]:
                     advice="a smaller batch, a shorter context, lower precision, checkpointing",
                     value=used,
                     threshold=90,
-                    source="PyTorch profiler's memory recommendation",
+                    source="NVML memory in use; the threshold is PyTorch profiler's",
                 )
 
 

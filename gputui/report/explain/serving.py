@@ -193,7 +193,7 @@ def unlike_stages(analysis: Analysis) -> Iterator[Finding]:
         advice=CAUSES[cause].advice if cause in CAUSES else "look at what the GPU waits for in it",
         value=100 * worst.idle_share,
         threshold=100 * IDLE,
-        source="TensorRT-LLM, perf-host-analysis: GPU idle by phase",
+        source="idle time of the GPU by phase, as in TensorRT-LLM's perf-host-analysis",
     )
 
 
