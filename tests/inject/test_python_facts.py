@@ -153,8 +153,8 @@ class Ids(torch.Tensor):
     is_cuda = False
 texts = numpy.full((8, 64), 3)
 for row, length in enumerate(range(10, 18)):
-    texts[row, :length] = numpy.arange(length) + 100
-left, masks = texts[:, ::-1], numpy.int64(texts > 3)
+    texts[row, :length] = numpy.arange(length) + 300
+left, masks = texts[:, ::-1], numpy.minimum(texts, 255)
 Ids(texts).to("cuda")
 Ids(left).to("cuda")
 Ids(masks).to("cuda")

@@ -45,9 +45,9 @@ _FUNCTIONS = {
 }
 
 _TOKENS = re.compile(r"\d+x\d+:int(32|64):cpu")
-TEXTS, SHORTEST = 64, 16
-"""Texts of a batch that are looked at for padding, the first ones, and tokens that they have at
-least; also the least of their largest number: masks and classes are no tokens."""
+TEXTS, SHORTEST, LEAST_VOCABULARY = 64, 16, 256
+"""Texts of a batch that are looked at for padding, the first ones, tokens that they have at least,
+and the least of their largest number: classes of pixels, up to 255, are no tokens."""
 
 _HERE = os.path.dirname(os.path.abspath(__file__)).replace("\\", "/") + "/"
 # Paths of code whose calls are not the program's: but those of trainers and of what moves their
@@ -220,7 +220,9 @@ def _padding(texts: Any) -> tuple[int, int]:
     number that most texts end or begin with, there. (0, 0) of what are no texts."""
     numpy = sys.modules.get("numpy")
     rows = texts[:TEXTS].numpy() if numpy is not None else None
-    if rows is None or rows.shape[1] < SHORTEST or len(rows) < 2 or rows.max() < SHORTEST:
+    if rows is None or rows.shape[1] < SHORTEST or len(rows) < 2:
+        return 0, 0
+    if rows.max() < LEAST_VOCABULARY:
         return 0, 0
     most = 0
     for each in (rows, rows[:, ::-1]):
