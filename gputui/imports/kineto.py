@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
 
@@ -251,44 +254,100 @@ class KinetoTrace:
         """With `trace`, every call and operation also goes there. `summed` is for callers that look
         only at what all events come to."""
         self.name = str(path)
+        self.damage: str | None = None
+        self._path = path
         self._summed = summed
         self._trace = trace
         self._table = OperationTable()
-        with expanded(open_regular(path), self.name) as stream:
-            events = TraceEvents(stream)
-            self.damage = self._read(events)
-        self.skipped = events.skipped + self._table.skipped
-        kinds = [rows for rows in (self._table.records, self._table.ranges) if rows.count]
-        if not kinds:
-            raise JournalError(
-                f"{path} has no operators, annotations, CUDA calls or kernels: export it with "
-                "torch.profiler's export_chrome_trace()"
-            )
-        first, last = min(rows.first for rows in kinds), max(rows.last for rows in kinds)
-        self._clock = Clock(first, last, _base_ns(events.beside, path, last))
-        self.header = self._header(events.beside)
-        self._rank = events.beside.distributed.rank if events.beside.distributed else None
+        self._share_of_file = 0.0
+        self._is_read = self._stopped = False
+        self._reading: KinetoReading | None = None
+        self._files = ExitStack()
+        with ExitStack() as refused:
+            refused.callback(self._files.close)
+            self._file = open_regular(path)
+            stream = self._files.enter_context(expanded(self._file, self.name))
+            self._events = TraceEvents(stream)
+            self._portions = iter(self._events)
+            self._read(until_any=True)
+            refused.pop_all()
 
-    def _read(self, events: TraceEvents) -> str | None:
+    @property
+    def skipped(self) -> int:
+        """Events that are not of the trace's form, or too many."""
+        return self._events.skipped + self._table.skipped
+
+    @property
+    def share_read(self) -> float:
+        """How much of the work is done, from 0 to 1: events are in no order, so that the whole file
+        is read before anything can be told."""
+        of_rows = self._reading.share_read if self._reading is not None else 0.0
+        return (self._share_of_file + of_rows) / 2
+
+    def stop(self) -> None:
+        """Read no further, from any thread: what was read of the file is told, unless that is
+        stopped, too."""
+        self._stopped = True
+        if self._reading is not None:
+            self._reading.stop()
+
+    @cached_property
+    def header(self) -> Header:
+        """Of the whole file, which is read for it."""
+        self._read()
+        return self._header(self._events.beside)
+
+    @cached_property
+    def _clock(self) -> Clock:
+        kinds = [rows for rows in (self._table.records, self._table.ranges) if rows.count]
+        first, last = min(rows.first for rows in kinds), max(rows.last for rows in kinds)
+        return Clock(first, last, _base_ns(self._events.beside, self._path, last))
+
+    def _read(self, *, until_any: bool = False) -> None:
+        """Read the file, or until there is something to tell. Raises JournalError where there is
+        nothing."""
+        if self._is_read:
+            return
+        table = self._table
         try:
-            for portion in events:
-                self._table.add(portion)
+            size = max(1, os.fstat(self._file.fileno()).st_size)
+            for portion in self._portions:
+                table.add(portion)
+                read = os.lseek(self._file.fileno(), 0, os.SEEK_CUR)
+                self._share_of_file = min(1.0, read / size)
+                if self._stopped:
+                    self.damage = f"{self.name}: reading was stopped at {self._share_of_file:.0%}"
+                    break
+                if until_any and (table.records.count or table.ranges.count):
+                    return
+            else:
+                self._share_of_file = 1.0
+                if self._events.damage:
+                    self.damage = f"{self.name}: {self._events.damage}"
         except (CompressionError, OSError) as error:
-            return f"{self.name} is damaged: {sanitize(str(error), 160)}; read until there"
+            self.damage = f"{self.name} is damaged: {sanitize(str(error), 160)}; read until there"
         except JournalError as error:
             raise JournalError(
                 f"{self.name} is not a trace of torch.profiler: {error}; export one with "
                 "export_chrome_trace()"
             ) from None
-        return f"{self.name}: {events.damage}" if events.damage else None
+        self._is_read = True
+        self._files.close()
+        if not table.records.count and not table.ranges.count:
+            raise JournalError(
+                f"{self.name} has no operators, annotations, CUDA calls or kernels: export it with "
+                "torch.profiler's export_chrome_trace()"
+            )
 
     def close(self) -> None:
-        """Give back the files in which rows waited for their turn."""
+        """Close the file, and those in which rows waited for their turn."""
+        self._files.close()
         self._table.records.close()
         self._table.ranges.close()
 
     def __iter__(self) -> Iterator[AnyEvent]:
         yield self.header
+        distributed = self._events.beside.distributed
         pid = next((pid for pid, _ in self._table.pids.most_common(1)), 0)
         command = self._table.commands.get(pid, "")
         yield RunStarted(
@@ -303,10 +362,14 @@ class KinetoTrace:
             pid,
             command,
             "tracing" if self._table.records.count else "the trace holds no CUDA activity",
-            self._rank,
+            distributed.rank if distributed is not None else None,
         )
-        reading = KinetoReading(self._table, self._clock, facts, self._trace, summed=self._summed)
+        reading = self._reading = KinetoReading(
+            self._table, self._clock, facts, self._trace, summed=self._summed
+        )
         yield from reading.events()
+        if self._stopped and self.damage is None:
+            self.damage = f"{self.name}: reading was stopped at {self.share_read:.0%}"
         last_ns = self._clock.epoch_ns(self._clock.last)
         table = None
         if self._table.of_operators:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import io
 import json
+import re
 import tempfile
 import tracemalloc
 from collections import Counter
@@ -18,11 +19,11 @@ from hypothesis import strategies as st
 
 import gputui
 from gputui.imports import kineto_columns, kineto_events
-from gputui.imports.kineto import NestedRanges
+from gputui.imports.kineto import KinetoTrace, NestedRanges
 from gputui.imports.kineto_columns import RANGE, OperationTable, TimedRows
 from gputui.imports.kineto_events import TraceEvents
 from gputui.imports.reading import RangeRows
-from gputui.model.events import NO_PAYLOAD, Payload
+from gputui.model.events import NO_PAYLOAD, Payload, RunEnded
 from gputui.playback.opening import open_recording
 from gputui.report.explain.time_tree import time_tree
 from gputui.report.phases import phase_rows
@@ -292,6 +293,22 @@ def test_a_trace_that_is_cut_off_is_read_to_there(tmp_path: Path) -> None:
     assert "cut off" in recording.damage
     assert session.run is not None
     assert phase_rows(session.run)
+
+
+def test_what_was_read_of_a_trace_before_the_stop_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    training().write(tmp_path / "trace.json")
+    whole = len(list(open_recording(str(tmp_path / "trace.json"))))
+    monkeypatch.setattr(kineto_events, "PORTION_BYTES", 100)
+    recording = open_recording(str(tmp_path / "trace.json"))
+    assert isinstance(recording, KinetoTrace)
+    assert 0 < recording.share_read < 0.5
+    recording.stop()
+    events = list(recording)
+    assert isinstance(events[-1], RunEnded)
+    assert len(events) < whole
+    assert re.search(r"reading was stopped at \d+%$", str(recording.damage))
 
 
 def test_events_may_end_in_any_bracket(tmp_path: Path) -> None:

@@ -119,7 +119,10 @@ class RecordingReader(Protocol):
     """
 
     name: str
-    header: Header
+
+    @property
+    def header(self) -> Header:
+        """What stands first."""
 
     @property
     def skipped(self) -> int:
