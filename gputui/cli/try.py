@@ -91,6 +91,13 @@ def _try(options: argparse.Namespace, command: Sequence[str], folder: Path | Non
         for line in diagnosis.last_lines:
             say(f"it said: {sanitize(line, 300)}")
         raise RefusedError(f"the program fails as it is: {diagnosis.failure}")
+    if diagnosis.nothing_seen and not options.recording:
+        longer = "" if diagnosis.has_ended else "; give a longer --budget if it loads longer"
+        raise RefusedError(
+            f"the program neither used a GPU nor made a step that is known "
+            f"{'to its end' if diagnosis.has_ended else f'in {spent_s:.0f} s'}: "
+            f"nothing can be timed{longer}"
+        )
     _check_memory(diagnosis.memory_bytes)
     candidates = named(options.cure, diagnosis.findings)
     if not candidates:

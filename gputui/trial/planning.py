@@ -54,6 +54,10 @@ class Diagnosis(NamedTuple):
     """The most that its processes had of one GPU together; 0 where the driver did not say."""
     last_lines: tuple[str, ...] = ()
     """The last lines that the program printed."""
+    nothing_seen: bool = False
+    """Whether it was captured, and neither used a GPU nor made a step."""
+    has_ended: bool = False
+    """Whether the program came to its own end."""
 
 
 MOST_FUNCTIONS, LEAST_SHARE = 3, 0.2
@@ -99,6 +103,10 @@ def diagnosis_of(session: Session, run: Run | None, recording: Path | None) -> D
         return Diagnosis(
             tuple(every), "", run.started.capture_unavailable_reason or "nothing ran on a GPU",
             recording, steps, failure, last_lines=last,
+            nothing_seen=run.cuda_since_ns is None
+            and not run.started.capture_unavailable_reason
+            and not any(site.marks for site in run.marked_steps.values()),
+            has_ended=ended is not None and not ended.stopped,
         )  # fmt: skip
     named = {finding.cause for finding in answer.findings}
     both = (*answer.findings, *(finding for finding in every if finding.cause not in named))

@@ -332,6 +332,12 @@ def test_what_cannot_be_tried_is_said_in_a_line(
     assert len(done.stderr.splitlines()) == 1
 
 
+def test_a_program_without_steps_is_not_tried_again_and_again(tmp_path: Path) -> None:
+    done = gputui_try(tmp_path, "--yes", "--shared", "--", "true")
+    assert done.returncode == 1
+    assert "neither used a GPU nor made a step that is known to its end" in done.stderr
+
+
 def test_every_cure_is_listed(tmp_path: Path) -> None:
     from gputui.cures import cures
 
