@@ -85,8 +85,9 @@ UPDATES = 16
 """Updates, or what else is called, up to which a turn of a loop is a step, as in reinforcement
 learning: more are an epoch."""
 EPOCH = 64
-"""Calls of a jitted function from which a turn of a loop is an epoch where another loop makes one a
-turn: of layers that are called one by one there are fewer."""
+"""Calls of a jitted function, or of a model that is not trained, from which a turn of a loop is an
+epoch or a text where another loop makes one a turn: of layers that are called one by one, and of
+what a sampler denoises, there are fewer."""
 LOOP_ALIKE = 2.0
 """Turns of a loop that others lie in are steps where two of three are within this factor of the
 usual one."""
@@ -403,7 +404,7 @@ class ProgramSteps:
                 over_ns, began_ns = (self._moments(self._sites[s]) for s in (self.chosen, chosen))
                 if began_ns[0] >= over_ns[-1]:
                     self.rest_ns = over_ns[over_ns > self._given_ns]
-            self.chosen, self._given_ns = chosen, 0
+            self.chosen, self._given_ns, self._around_ns = chosen, 0, 0
         if chosen is None:
             return _NO_MOMENTS
         moments = self._moments(self._sites[chosen])
@@ -497,8 +498,14 @@ class ProgramSteps:
             site: its[its >= first_ns] if site.source == "loop" else its
             for site, its in moments.items()
         }
-        # While another function compiles after each epoch, the one that trains is silent.
-        jitted = {site: its for site, its in moments.items() if site.source == "jax"}
+        # While another function compiles after each epoch, the one that trains is silent. A model
+        # that is trained also plays, in reinforcement learning.
+        trains = any(_RANKS[site.source] < _RANKS["token"] for site in moments)
+        called = {
+            site: its
+            for site, its in moments.items()
+            if site.source == "jax" or (site.source == "module" and not trains)
+        }
         moments = {
             site: its
             for site, its in moments.items()
@@ -538,7 +545,7 @@ class ProgramSteps:
                     return turn
                 if 1 < several <= UPDATES:
                     del best[inner.source]
-            for calls in jitted.values():
+            for calls in called.values():
                 if _held(turns, calls, LOOP_TURNS) > EPOCH:
                     turn = self._turn_of(calls, moments, depths)
                     if turn is not None:
