@@ -13,8 +13,8 @@ SCHEMA_VERSION = 2
 docs/formats.md describes."""
 
 JOURNAL_SCHEMA = 3
-"""Schema of the events in a recording. Raised when a shape changes: recordings of any other number
-are refused, so that no code has to know what earlier ones lacked."""
+"""Schema of the events in a recording. Raised when a shape changes: recordings with any other
+number are refused, so that no code has to deal with older shapes."""
 
 Moment = Annotated[int, Meta(ge=0, le=4_102_444_800_000_000_000)]
 """Nanoseconds since the epoch, before the year 2100: within what a calendar can show."""
@@ -26,7 +26,7 @@ Index = Annotated[int, Meta(ge=0, le=2**31 - 1)]
 """A number that the driver gives a GPU or a part of one."""
 
 PHASE_STARTS = 1000
-"""Starts of outermost ranges kept for the time axes, the newest."""
+"""How many starts of outermost ranges are kept for the time axes, the newest ones."""
 
 Step = Annotated[int, Meta(ge=-(2**63 - 1), le=2**63 - 1)]
 """An element of a distribution's values."""
@@ -35,12 +35,12 @@ Step = Annotated[int, Meta(ge=-(2**63 - 1), le=2**63 - 1)]
 _BOUNDS = Meta(ge=-(2**63), le=2**63 - 1)
 
 Integer = Annotated[int, _BOUNDS]
-"""Any other integer: Python's are unbounded, but what is computed from them is not."""
+"""Any other integer. Python's integers have no bounds, but arrays made of them do."""
 
 
 class Numbered(Enum):
-    """What a number of a session refers to. Where recordings are merged into one session, the
-    numbers of each are given anew (gputui.playback.job_recording). 0 is none."""
+    """What a number in an event refers to. Recordings that are merged into one session get new
+    numbers for all of these (gputui.playback.job_recording). 0 stands for none."""
 
     RUN = "a run"
     PROCESS = "a traced process"
@@ -82,14 +82,14 @@ Blocks = Rule.BLOCKS
 
 
 class Reader(Enum):
-    """Who reads a field of a delta, where not everyone does; written beside its rule."""
+    """Who reads a field of a delta, if not everyone does; written beside the field's rule."""
 
     TABLES = "rows of tables alone: a session that keeps no tables (an exporter's) drops it"
 
 
 class OfProcess:
-    """A part of a delta that leaves its process to the delta. What the session keeps of it is kept
-    by process, and has `process` among its fields (gputui.model.merge.row_type)."""
+    """A part of a delta whose process is that of the delta. The rows that the session makes of such
+    parts are kept by process, and have `process` as a field (gputui.model.merge.row_type)."""
 
     __slots__ = ()
 
@@ -108,7 +108,8 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=F
 
 
 class About(Enum):
-    """What an event is about. What folds it is called with this, found by the event's number."""
+    """What an event is about. The fold finds that object by its number in the event, and is called
+    with it."""
 
     SESSION = "what all runs of a session share: that a run began, the names of kernels"
     MACHINE = "the machine, or the link to it"
@@ -120,15 +121,16 @@ class About(Enum):
 class Event(Record, frozen=True, kw_only=True, omit_defaults=True, tag_field="event"):
     """Something a source observed at `time_ns`.
 
-    A subclass declares beside its fields what the fold, rotated recordings, and the merging of
-    several recordings need to know of its kind; none of them lists kinds.
+    A subclass declares with the class variables below how its kind is folded, repeated in rotated
+    recordings, and merged. No other place lists the kinds of events.
     """
 
     about: ClassVar[About] = About.MACHINE
     defines: ClassVar[bool] = False
-    """Whether later events refer to it, so that it has to be read whatever time is looked at."""
+    """Whether later events refer to this kind of event. It is then read even if only a later time
+    is looked at."""
     repeated_for: ClassVar[tuple[str, ...] | None] = None
-    """Every later file of a rotated recording begins with the newest event of each value of these
-    fields, while the run that it belongs to goes on. None: it is not repeated."""
+    """Every later file of a rotated recording begins, as long as the run goes on, with the newest
+    event for each value of these fields. None: events of this kind are not repeated."""
 
     time_ns: Annotated[Moment, Max]

@@ -72,8 +72,8 @@ OTHER_KERNELS = "(other kernels)"
 
 
 class JobFacts(Record, frozen=True, kw_only=True):
-    """The job that a rank belongs to, by its environment: the id of torchrun or the scheduler, how
-    many ranks it has in all, and the number of this node in it."""
+    """The job that a rank belongs to, as its environment has it: the id that torchrun or the
+    scheduler gave the job, its number of ranks, and the number of this node among its nodes."""
 
     id: str | None = None
     world_size: Integer | None = None
@@ -102,23 +102,26 @@ class ProcessAttached(Event, frozen=True, kw_only=True, tag="process_attached"):
     """"tracing", "no CUDA", or one line saying why kernels are not captured."""
     cupti_version: Integer | None = None
     visible_devices: str | None = None
-    """Its CUDA_VISIBLE_DEVICES when it initialised CUDA, which its device numbers refer to."""
+    """CUDA_VISIBLE_DEVICES of the process when it initialised CUDA. The process's own device
+    numbers count within it."""
     launch_blocking: bool = False
-    """Whether its CUDA_LAUNCH_BLOCKING was set then: each launch waits for its kernel."""
+    """Whether CUDA_LAUNCH_BLOCKING was set when the process initialised CUDA: each launch then
+    waits for its kernel."""
     host: str | None = None
     """Where it runs, in a session merged from recordings of several hosts."""
     unseen_forks: Amount = 0
-    """Processes forked from it, without exec, that made ranges: those are not captured."""
+    """How many processes were forked from it, without exec, and made ranges: they are not
+    captured."""
     annotated: bool = False
     """Whether ranges were put around its torch operations."""
     began_ns: Moment | None = None
-    """When it loaded the library, by its own clock; `time_ns` is when that was observed."""
+    """When the process loaded the library, by its own clock; `time_ns` is when gputui saw it."""
 
 
 class CaptureRefused(Event, frozen=True, kw_only=True, tag="capture_refused"):
-    """Processes of the run had no place for their records, so that nothing of them is captured.
+    """Some processes of the run had no place for their records and are not captured.
 
-    Sent again when there are more of them. `reason` is one line for people.
+    Sent again when more processes are refused. `reason` is one line for people.
     """
 
     about = About.RUN
@@ -138,13 +141,13 @@ class ProcessDetached(Event, frozen=True, kw_only=True, tag="process_detached"):
     process: ProcessNumber
     clean: bool
     ended_ns: Moment | None = None
-    """When it ended properly, by its own clock; `time_ns` is when that was observed."""
+    """When the process ended properly, by its own clock; `time_ns` is when gputui saw it."""
 
 
 class ProcessOutOfSight(Event, frozen=True, kw_only=True, tag="process_out_of_sight"):
-    """The recording that has the process ends here, before the process: it may have gone on.
+    """The recording with this process ends here, while the process may have gone on.
 
-    Only in the merged session of several recordings, whose others may end later.
+    Only merged sessions have this event: their other recordings may end later.
     """
 
     about = About.PROCESS
@@ -167,15 +170,16 @@ class ThreadNamed(Event, frozen=True, kw_only=True, tag="thread_named"):
     name: str
     source: Literal["nvtx", "system"]
     priority: Annotated[int, Meta(ge=-1000, le=1000)] | None = None
-    """The scheduler's, as /proc has it: 20 where nobody changed it, negative of real-time threads;
-    None where it was not read."""
+    """The scheduler's priority of the thread, as in /proc: 20 if nobody changed it, negative for
+    real-time threads; None if it was not read."""
 
 
 class ResourceNamed(Event, frozen=True, kw_only=True, tag="resource_named"):
     """The program's name for a CUDA device, context or stream (nvtxNameCudaStream and similar).
 
-    `number` is CUPTI's; that of a device, and `device`, are as the process numbers its devices;
-    None if the device of a stream is unknown. Sent again when the name changes.
+    `number` is CUPTI's number of the context or stream; of a device it is the process's own number,
+    as is `device`. `device` is None if the device of a stream is unknown. Sent again when the name
+    changes.
     """
 
     about = About.PROCESS
@@ -190,8 +194,8 @@ class ResourceNamed(Event, frozen=True, kw_only=True, tag="resource_named"):
 
 
 class DeviceDefined(Event, frozen=True, kw_only=True, tag="device_defined"):
-    """What the driver says of a CUDA device in a traced process that NVML does not: `device` is as
-    the process numbers it, `l2_cache_bytes` CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE.
+    """Properties of a CUDA device that the driver gives a traced process, and NVML does not give.
+    `device` is the process's own number, `l2_cache_bytes` CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE.
     """
 
     about = About.PROCESS
@@ -207,16 +211,16 @@ class DeviceDefined(Event, frozen=True, kw_only=True, tag="device_defined"):
 NO_THREAD = 0
 
 MARKED_LENGTHS = 64
-"""Distances between marks that an event carries, the newest."""
+"""How many distances between marks an event carries, the newest ones."""
 
 
 class StepMarks(Event, frozen=True, kw_only=True, tag="step_marks"):
-    """A program was at a boundary of its steps, as it says itself: the marks of one thread, source
-    and site since the last such event of theirs. `time_ns` is the newest mark.
+    """The boundaries of steps that a program itself marked since the last such event, of one
+    thread, source and site. `time_ns` is the time of the newest mark.
 
-    `site` tells apart what has the same source: the optimizer's or module's class, the line that a
-    progress bar stands at. Marks of several sources may speak of the same step, or of parts of it;
-    which of them the run's steps go by is in its loops (LoopDelta). The rank is the process's.
+    `site` distinguishes marks of one source: it is the class of the optimizer or module, or the
+    line of a progress bar. Marks of several sources may belong to the same step, or to parts of it;
+    `LoopDelta.source` is the one by which the run's steps are counted.
     """
 
     about = About.PROCESS
@@ -227,27 +231,30 @@ class StepMarks(Event, frozen=True, kw_only=True, tag="step_marks"):
     source: StepSource
     site: str = ""
     first: Amount
-    """Ordinal of the first mark among those of this source and site in the process, from 1."""
+    """The ordinal of the first of these marks among all marks of its source and site in the
+    process, from 1."""
     marks: Amount
-    """How many, of which the newest has the ordinal `first + marks - 1`; others may lie between
-    where several threads mark the same site."""
+    """How many marks. The newest has the ordinal `first + marks - 1`, unless other threads marked
+    the same site in between."""
     span_ns: Amount = 0
-    """From the first of them to the newest."""
+    """The time from the first of these marks to the newest."""
     lengths_ns: Annotated[tuple[Amount, ...], Meta(max_length=MARKED_LENGTHS)] = ()
-    """From the mark before to each of the newest marks, in order."""
+    """For each of the newest marks, in order, the time since the mark before it."""
     items: Amount | None = None
-    """Samples or tokens of all these marks' steps; None where the program does not show them."""
+    """How many samples or tokens the steps of these marks processed; None where the program does
+    not show it."""
     unit: ItemUnit | None = None
     grown: Amount = 0
-    """Of the marks, those of calls whose input is one longer than that of the call before."""
+    """How many of the marks are of calls whose input was one longer than that of the call before,
+    as in a decoder without a KV cache."""
 
 
 class RangeDefined(Event, frozen=True, kw_only=True, tag="range_defined"):
     """A node of the range tree, seen for the first time. `range` numbers nodes from 1.
 
     A node is one name at one place: (process, thread, domain, parent, name). `parent` is 0 at the
-    top. `thread` is the operating system's thread id, 0 where it, and so what lies in what, is not
-    known. `style` follows nsys.
+    top. `thread` is the operating system's thread id; 0 means that the thread is not known, and
+    then the nesting of its ranges is not known either. `style` is named as in nsys.
     """
 
     about = About.PROCESS
@@ -266,8 +273,9 @@ class RangeDefined(Event, frozen=True, kw_only=True, tag="range_defined"):
     category_id: Integer | None = None
     """The program's own number of the category, which may have no name."""
     graph: Literal["captured", "unseen"] | None = None
-    """Set where no range of the program lies here, but its parent replays a CUDA graph: `captured`
-    in a range of that name, or by a node whose capture was not seen, which it is named after."""
+    """Set for nodes that are no ranges of the program, but stand for parts of a CUDA graph that the
+    parent replays. "captured": work that was captured in a range of this name; "unseen": a graph
+    node whose capture was not seen, and whose number is the name."""
 
 
 class MarkDefined(Event, frozen=True, kw_only=True, tag="mark_defined"):
@@ -315,8 +323,8 @@ class KernelDefined(Event, frozen=True, kw_only=True, tag="kernel_defined"):
 
 
 class LaunchShape(Event, frozen=True, kw_only=True, tag="launch_shape"):
-    """A geometry in which `kernel` is launched, seen for the first time. `shape` numbers them from
-    1.
+    """A geometry in which `kernel` is launched, seen for the first time. `shape` numbers these
+    geometries from 1.
 
     `grid` is in blocks and `block` in threads, each as (x, y, z); shared memory is per block.
     """
@@ -338,9 +346,10 @@ class LaunchShape(Event, frozen=True, kw_only=True, tag="launch_shape"):
 
 
 class Loss(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """Lost records, and why: the "ring" was full, they were left "unread" in it at the end, "cupti"
-    lost them, a thread had ranges open in too many "domains" to track `domain` too, they were
-    "deferred" events of `domain`, or the reader had no "places" left (stacks, levels, open ranges).
+    """How many records were lost for one cause: the "ring" was full; they were "unread" in it at
+    the end; "cupti" lost them; a thread had ranges open in too many "domains", so that `domain` was
+    not tracked; they were "deferred" events of `domain`; or the reader's bounds for stacks, levels
+    and open ranges left no "places".
     """
 
     cause: Annotated[Literal["ring", "unread", "cupti", "domains", "deferred", "places"], Key]
@@ -358,15 +367,19 @@ class OpenRange(msgspec.Struct, frozen=True, array_like=True, gc=False):
 class CaptureDelta(Event, frozen=True, kw_only=True, tag="capture"):
     """Everything captured in one process since its last delta.
 
-    `records` and `dropped` count ring records; `unattributed` counts GPU operations whose launch
-    never arrived, and those that CUPTI gave the number of a call that cannot have launched them
-    (`contradicted`); `wrong_times` counts those with times that no clock showed; `callback_ns` is
-    the library's measurement of its own time in the traced process; `reader_cpu_ns` is what reading
-    cost in gputui. `secondary_domain_kernels` (written as `kernels_beside`) counts again, in the
-    ranges of other open domains, what `kernels` counts once.
-    Kernels and calls were traced for `traced_ns` and, if the user asked for only part of the time,
-    not for `paused_ns`. Threads that make collectives on the CPU ran for `core_run_ns` of
-    `core_watched_ns`, and for `core_wait_ns` were ready to run and had no core.
+    `records` and `dropped` count records of the ring. `unattributed` counts GPU operations whose
+    launch is not known; `contradicted` of them have, from CUPTI, the number of a call that cannot
+    have launched them, and the launch of the others never arrived. `wrong_times` counts operations
+    with impossible times. `callback_ns` is the time that the capture library measured of itself in
+    the traced process; `reader_cpu_ns` is the CPU time that reading cost in gputui.
+
+    `kernels` counts each kernel once. `secondary_domain_kernels` (written as `kernels_beside`)
+    counts the same kernels again in the ranges that were open in other domains.
+
+    Kernels and calls were traced for `traced_ns`. If the user asked for tracing part of the time,
+    they were not traced for `paused_ns`. Threads that make collectives on the CPU were watched for
+    `core_watched_ns`: they ran for `core_run_ns` of it, and for `core_wait_ns` were ready to run
+    but had no core.
     """
 
     about = About.PROCESS
@@ -390,15 +403,15 @@ class CaptureDelta(Event, frozen=True, kw_only=True, tag="capture"):
     loops: Annotated[tuple[LoopDelta, ...], Parts] = ()
     line_samples: Annotated[tuple[LineSamples, ...], Parts] = ()
     step_blocks: Annotated[tuple[StepBlock, ...], Blocks] = ()
-    """The steady steps in order, at most 64 blocks of each loop; empty where those of a loop are
-    one block, as `leaf_times` and `loops` have it."""
+    """The steady steps in order, at most 64 blocks of each loop. A loop whose steps are a single
+    block has none here: `leaf_times` and `loops` have the same sums."""
     line_launches: Annotated[tuple[LineLaunches, ...], Parts] = ()
     stretches: Annotated[tuple[Stretch, ...], Parts] = ()
     range_leaves: Annotated[tuple[RangeLeaf, ...], Parts] = ()
     collectives: Annotated[tuple[CollectiveDelta, ...], Parts] = ()
     peers: Annotated[tuple[PeerDelta, ...], Parts] = ()
     losses: Annotated[tuple[Loss, ...], Parts] = ()
-    """What `dropped` is made of: records lost, by cause."""
+    """The records that `dropped` counts, by cause."""
     open_ranges: Annotated[tuple[OpenRange, ...], Newest] = ()
     records: Annotated[Amount, Sum] = 0
     dropped: Annotated[Amount, Sum] = 0
@@ -417,18 +430,18 @@ class CaptureDelta(Event, frozen=True, kw_only=True, tag="capture"):
     windows: Annotated[Amount, Sum] = 0
     """Windows of tracing that ended."""
     standing_ppm: Annotated[Integer | None, Newest] = None
-    """How much longer turns took after the first window than before it, in millionths: what CUPTI
-    costs where it cannot be taken out of the program again."""
+    """How much longer the turns of a range took after the first window than before it, in
+    millionths: the lasting cost of CUPTI in programs from which it cannot be removed again."""
     garbage_collections: Annotated[tuple[GarbageCollections, ...], Parts] = ()
     line_calls: Annotated[tuple[LineCalls, ...], Parts] = ()
 
 
 class CaptureSum(CaptureDelta, frozen=True, kw_only=True, tag="capture_sum"):
-    """The sum of all `capture` events of one process so far in this file, with `open_ranges` as in
-    the last: a reader of the final state can skip those events, and earlier sums. A recording has
-    one every so many bytes; sources emit none.
+    """The sum of all `capture` events of one process so far in this file; `open_ranges` is that of
+    the last. Someone who reads only the final state can skip those events, and earlier sums. The
+    journal writes such a sum at intervals of bytes; sources emit none.
 
-    `phase_starts` are outermost ranges that are no longer open.
+    `phase_starts` are the starts of outermost ranges that are no longer open.
     """
 
     phase_starts: Annotated[tuple[OpenRange, ...], Meta(max_length=PHASE_STARTS)] = ()
@@ -437,16 +450,17 @@ class CaptureSum(CaptureDelta, frozen=True, kw_only=True, tag="capture_sum"):
 # --- What a GPU's hardware counters say of the kernels that ran on it, where they are sampled.
 
 MOST_COUNTED = 64
-"""Kernels, and phases, of one event: those that ran longest."""
+"""The most kernels, and the most phases, in one event: those that ran longest."""
 
 
 class CountedKernel(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """A kernel of one launch shape (0: of all), by the counters of `GpuCounters.counters`: its time
-    in the samples, how much of it nothing else ran, and of each counter the rate while it ran and
-    half of its 90 % interval; null where the samples cannot tell.
+    """Hardware counters of a kernel of one launch shape (0: of all its shapes).
 
-    A rate is in percent where the counter's name ends in `_percent`, else in
-    `GpuCounters.amounts_per_s` a second.
+    `time_ns` is the kernel's time in the samples, `alone_ns` the part of it in which nothing else
+    ran. `rates` has, for each of `GpuCounters.counters`, the rate while the kernel ran, and
+    `errors` half of that rate's 90 % interval; null where the samples cannot show it. A rate is in
+    percent if the counter's name ends in `_percent`, otherwise in `GpuCounters.amounts_per_s` a
+    second.
     """
 
     kernel: KernelNumber
@@ -458,7 +472,8 @@ class CountedKernel(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class CountedPhase(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """The same of what a range launched, and of nothing inside it."""
+    """Hardware counters of the work that a range launched itself, without ranges inside it; the
+    fields are as in CountedKernel."""
 
     range: RangeNumber
     time_ns: Amount
@@ -468,11 +483,11 @@ class CountedPhase(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class GpuCounters(Event, frozen=True, kw_only=True, tag="gpu_counters"):
-    """A GPU's sampled counters, from the first sample to `time_ns`: sums, of which a later event
-    replaces an earlier one. `device` is the process's own number, and one of several processes
-    stands for all on that GPU.
+    """A GPU's sampled counters from the first sample to `time_ns`. A later event includes the
+    earlier ones and replaces them. `device` is the process's own number; if several processes use
+    the GPU, the event names one of them.
 
-    `unavailable_reason` is one line for people, where nothing is sampled, or no more.
+    `unavailable_reason` is one line for people, if nothing is sampled, or no longer.
     """
 
     about = About.PROCESS
@@ -488,26 +503,29 @@ class GpuCounters(Event, frozen=True, kw_only=True, tag="gpu_counters"):
     counters: tuple[str, ...] = ()
     samples: Amount = 0
     unused_samples: Amount = 0
-    """Taken while it was not known what ran: between windows of tracing, or of other processes."""
+    """Samples taken while it was not known what ran: between windows of tracing, or while other
+    processes used the GPU."""
     lost_samples: Amount = 0
     clock_offset_ns: Integer | None = None
-    """What was added to the samples' times so that they fit the kernels'."""
+    """What was added to the samples' times to put them on the kernels' clock."""
     amounts_per_s: Annotated[float, Meta(gt=0, le=1e12)] = 1.0
-    """The unit of rates that are no shares: 1e9 spares digits."""
+    """The unit of rates that are not in percent: 1e9 means billions a second."""
     mean: tuple[float, ...] = ()
-    """Of each counter over all samples that are used: the whole GPU's, busy or not."""
+    """The mean of each counter over all used samples: of the whole GPU, busy or not."""
     kernels: Annotated[tuple[CountedKernel, ...], Meta(max_length=MOST_COUNTED)] = ()
     phases: Annotated[tuple[CountedPhase, ...], Meta(max_length=MOST_COUNTED)] = ()
 
 
 MOST_SAMPLES_AT_ONCE = 5000
-"""Samples of a GPU's counters in one event."""
+"""The most samples of a GPU's counters in one event."""
 
 
 class SampledCounters(Event, frozen=True, kw_only=True, tag="sampled_counters"):
-    """Samples of a GPU's counters one by one, where raw records are kept too (`--trace`): on the
-    kernels' clock, `starts_ns` as distances from `time_ns` backwards, each `lengths_ns` long.
-    `values` has a row for each, in the order of `counters`: percent, or counts.
+    """Single samples of a GPU's counters, kept where raw records are kept too (`--trace`).
+
+    The times are on the kernels' clock: sample i began `starts_ns[i]` before `time_ns`, and is
+    `lengths_ns[i]` long. `values` has a row for each sample, in the order of `counters`: percent,
+    or counts.
     """
 
     about = About.PROCESS

@@ -35,19 +35,21 @@ from gputui.model.units import MISSING
 # What was seen in windows of tracing, where kernels are traced part of the time, and the cost.
 
 WINDOW_GROUPS = 64
-"""Windows of tracing are summed up in so many groups, each window in the next one's turn: what an
-estimate is uncertain by is seen from one group to another, and a run of any length is bounded
-(random groups: K. M. Wolter, Introduction to Variance Estimation, chapter 2)."""
+"""Windows of tracing are summed up in this many groups, which take turns. How much the groups
+differ gives the uncertainty of an estimate (random groups: K. M. Wolter, Introduction to Variance
+Estimation, chapter 2), and a run of any length needs no more than these groups."""
 
 
 class WindowWork(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """What was seen of a range while kernels were traced, where they are traced part of the time.
+    """What windows of tracing saw of a range, in runs whose kernels are traced part of the time
+    only.
 
-    `occurrences_ppm` are millionths of instances: one that was traced for a part of its time counts
-    that part. `gpu_ns` is the time of the operations that were launched in it, not in ranges inside
-    it. `range` 0 is outside every range, where a second of tracing counts as an instance. What a
-    CUDA graph replays (RangeDefined, `graph`) occurs as often as the range around it that has
-    occurrences.
+    `occurrences_ppm` counts instances of the range, in millionths: an instance that lay in a window
+    for half of its time counts half. `gpu_ns` is the time of the operations that were launched in
+    the range itself, without those of ranges inside it. `range` 0 stands for everything outside
+    every range; there, each second of tracing counts as one instance. A range that stands for a
+    part of a CUDA graph (RangeDefined, `graph`) has no occurrences of its own: it occurs as often
+    as the nearest range around it that has some.
     """
 
     range: Annotated[RangeNumber, Key]
@@ -57,8 +59,9 @@ class WindowWork(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class WindowCost(OfProcess, msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """What windows of tracing cost: the turns of a range that they touched took `taken_ns`, as many
-    turns around them `bare_ns`."""
+    """What windows of tracing cost the program, measured by a range that repeats. A turn is the
+    time from one start of the range to the next. `turns` of them touched a window, and took
+    `taken_ns` together; by the turns before and after the windows, as many take `bare_ns`."""
 
     group: Annotated[Integer, Key]
     windows: Annotated[Amount, Sum]
@@ -71,15 +74,16 @@ class WindowCost(OfProcess, msgspec.Struct, frozen=True, array_like=True, gc=Fal
 
 
 class Distribution(Statistics, msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """Durations (ns) or sizes (bytes) as a mergeable sum.
+    """Many durations (ns) or sizes (bytes) in a form in which two distributions can be merged.
 
     `squares` is Σ(x − mean)². `values` are the distinct values in order: the values themselves
-    while `exact`, otherwise bucket midpoints within 1 % of each value. Each is written as the
-    difference from the previous one, the first from 0; a following −n means that it occurred n
-    times, not once: [500, 32, -3, 64] is 500 once, 532 three times, 596 once.
+    while `exact`, otherwise bucket midpoints within 1 % of each value. Each value is written as the
+    difference from the previous one, the first from 0; a following −n means that the value occurred
+    n times, not once: [500, 32, -3, 64] is 500 once, 532 three times, 596 once.
 
-    Where they have `buckets` there are no `values`: the number of a bucket, how many values are in
-    it, and in those that follow it. Bucket i holds what is over 1.018^(i−1) up to 1.018^i.
+    A distribution has either `values` or `buckets`. `buckets` begins with the number of the first
+    bucket; then come the counts of values in that bucket and in each one after it. Bucket i holds
+    the values above 1.018^(i−1) up to 1.018^i.
     """
 
     count: Amount
@@ -92,7 +96,7 @@ class Distribution(Statistics, msgspec.Struct, frozen=True, array_like=True, gc=
     buckets: Annotated[tuple[Amount, ...], Meta(max_length=8192)] = ()
 
     def counted(self) -> list[tuple[int, int]]:
-        """(value, how often it came) in ascending order."""
+        """Pairs of a value and how often it occurred, in ascending order."""
         if self.buckets:
             first, *counts = self.buckets
             return [pair for pair in zip(FINE.middles[first:], counts, strict=False) if pair[1]]
@@ -157,7 +161,7 @@ class Payload(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 def payload_number(kind: int, bits: int) -> int | float | None:
-    """The number in the 8 bytes, None if there is no payload."""
+    """The number in a payload's 8 bytes, by its type; None if there is no payload."""
     if kind not in PAYLOAD_NAMES:
         return None
     if kind in _REAL:
@@ -167,7 +171,7 @@ def payload_number(kind: int, bits: int) -> int | float | None:
 
 
 def payload_of(kind: int, bits: int) -> Payload | None:
-    """The same as a part of an event."""
+    """The payload in 8 bytes as a part of an event, by its type; None if there is none."""
     value = payload_number(kind, bits)
     if value is None:
         return None
@@ -188,16 +192,19 @@ def payload_text(payload: Payload | None) -> str:
 
 
 class RangeDelta(msgspec.Struct, frozen=True, kw_only=True, array_like=True, gc=False):
-    """What closed in one range node since the last delta.
+    """The instances of one range that ended since the last delta, and the GPU work of the range.
 
-    `cpu` are the durations of the instances that ended. `gpu_busy_ns` is the time at least one GPU
-    operation launched inside the range, inside its children, or by a thread without ranges
-    meanwhile (`inherited`, as in KernelDelta) ran; `gpu_total_ns` is the sum of
-    their durations. `projected` is, for each instance whose operations have all arrived, first
-    start to last end on the GPU, as nsys projects. The remaining fields are sums over those
-    instances: their time on the thread, their operations, the ranges of the thread around each (of
-    any domain), and the ranges directly inside each that launched something too. `payload` is that
-    of the newest instance that had one.
+    `cpu` are the durations of the instances on their thread. GPU operations count if they were
+    launched inside the range, inside its children, or meanwhile by a thread without ranges
+    (`inherited`, as in KernelDelta): `gpu_busy_ns` is the time in which at least one of them ran,
+    `gpu_total_ns` the sum of their durations.
+
+    `projected` has one duration for each instance whose operations have all arrived: from the start
+    of the first to the end of the last on the GPU, as nsys projects ranges. The next four fields
+    are sums over the projected instances: `projected_range_ns` is their time on the thread,
+    `gpu_operations` their operations, `levels` the number of ranges, of any domain, that were open
+    around each on its thread, `children_with_work` the number of ranges directly inside that also
+    launched something. `payload` is that of the newest instance that had one.
     """
 
     range: Annotated[RangeNumber, Key]
@@ -211,7 +218,7 @@ class RangeDelta(msgspec.Struct, frozen=True, kw_only=True, array_like=True, gc=
     children_with_work: Annotated[Amount, Sum] = 0
     payload: Annotated[Payload | None, Newest] = None
     incomplete: Annotated[Amount, Sum] = 0
-    """Of these instances, those in which records were lost: figures of theirs are too small."""
+    """How many of the projected instances lost records: their figures are too small."""
 
 
 LAUNCH_UNKNOWN = -1
@@ -265,9 +272,9 @@ class KernelDelta(msgspec.Struct, frozen=True, kw_only=True, array_like=True, gc
 
 
 class RangeKernels(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """How many instances of a range launched a kernel that they had not launched before, directly
-    or in an inner range. Of these, `base_repeats` had launched one with the same base name, as in
-    nsys's `:base`.
+    """How many instances of a range launched a kernel at least once, directly or in an inner range.
+    `base_repeats` of them had already launched another kernel with the same base name: a table by
+    base names, as nsys's `:base`, must not count them again.
     """
 
     range: Annotated[RangeNumber, Key]
@@ -284,11 +291,12 @@ class ShapeLaunches(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class LaunchDelta(msgspec.Struct, frozen=True, kw_only=True, array_like=True, gc=False):
-    """Launches of one kernel by one call, from the call to the kernel's end.
+    """Launches of one kernel by one CUDA function, timed as in nsys's cuda_kern_exec_sum.
 
-    `call` is the time in the CUDA call, `queue` from its return to the kernel's start if that came
-    later (fewer, or None), `kernel_time` the kernel's own, and `total` from the call's start to the
-    kernel's end or the call's, whichever is later. As in nsys's cuda_kern_exec_sum.
+    `call` is the time in the CUDA call. `queue` is the time from the call's return to the kernel's
+    start; launches whose kernel started before the call returned are not in it, so that it has
+    fewer values, or is None. `kernel_time` is the kernel's own time. `total` runs from the start of
+    the call to the end of the kernel or of the call, whichever is later.
     """
 
     process: Annotated[ProcessNumber, Key]
@@ -303,8 +311,8 @@ class LaunchDelta(msgspec.Struct, frozen=True, kw_only=True, array_like=True, gc
 
 
 class MemoryOperationDelta(msgspec.Struct, frozen=True, kw_only=True, array_like=True, gc=False):
-    """Copies and memsets that finished. `operation` is nsys's name of the kind; `captured` as in
-    KernelDelta.
+    """Copies and memsets that finished. `operation` is nsys's name of the kind, as
+    "[CUDA memcpy Device-to-Host]"; `range`, `inherited` and `captured` are as in KernelDelta.
     """
 
     process: Annotated[ProcessNumber, Key]
@@ -325,7 +333,9 @@ class MemoryOperationDelta(msgspec.Struct, frozen=True, kw_only=True, array_like
 
 
 class ApiDelta(msgspec.Struct, frozen=True, kw_only=True, array_like=True, gc=False):
-    """CUDA calls that returned, by name and by innermost range of the calling thread."""
+    """CUDA calls of one name that returned, by the innermost range of the calling thread. Sums of
+    the whole run: what a program calls while it loads is in them. `docs/measuring.md` lists the
+    calls that are recorded."""
 
     process: Annotated[ProcessNumber, Key]
     range: Annotated[RangeNumber, Key]
@@ -335,8 +345,9 @@ class ApiDelta(msgspec.Struct, frozen=True, kw_only=True, array_like=True, gc=Fa
 
 
 class MarkDelta(OfProcess, msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """Marks of one domain and name; the `Mark` events beside them are the newest of a tick.
-    `payload` is that of the newest mark that had one.
+    """How many marks of one domain and name there were, and when the first and the last. Only the
+    newest marks of a tick are also events of their own (`Mark`). `payload` is that of the newest
+    mark that had one.
     """
 
     domain: Annotated[str, Key]
@@ -351,12 +362,15 @@ class CollectiveDelta(OfProcess, msgspec.Struct, kw_only=True, array_like=True, 
     """Collectives of one process by communicator, kind and size.
 
     `size_class` n holds messages of 2ⁿ⁻¹ up to 2ⁿ bytes. `entered` operations were begun, the
-    newest at `entered_ns`, `left` have ended; `count` kernels, or ranges, ran them for `time_ns`.
-    Of these `matched` were found on the other local ranks too: of their `matched_ns`, `wait_ns`
-    passed until the last rank came, and the rest is the transfer. `last` times this rank was the
-    last to come; `blame_ns` is how much sooner those would have ended had it come with the last but
-    one, and `inherited_ns` the same where it was late only because it had waited itself. The first
-    second of a communicator is not matched.
+    newest at `entered_ns`; `left` have ended. `count` kernels (or ranges, where there are no
+    kernels) ran them, for `time_ns` together.
+
+    `matched` of the operations were also found on the other local ranks. In their `matched_ns`, the
+    process waited `wait_ns` until the last rank came; the rest is the transfer. In `last` of them
+    this rank was the last to come. `blame_ns` is how much sooner these would have ended if it had
+    come together with the last but one; `inherited_ns` is the part of that for which it was late
+    only because it had itself waited for another rank. Operations in the first second of a
+    communicator are not matched.
     """
 
     communicator: Annotated[str, Key]
@@ -369,9 +383,9 @@ class CollectiveDelta(OfProcess, msgspec.Struct, kw_only=True, array_like=True, 
     bytes: Annotated[Amount, Sum] = 0
     time_ns: Annotated[Amount, Sum] = 0
     ranks: Annotated[Amount, Max] = 0
-    """Ranks of the communicator, 0 where the process did not say; then local ones count."""
+    """Ranks of the communicator; 0 if the process did not say: then the local ranks are counted."""
     compared: Annotated[Amount, Sum] = 0
-    """Those that had ended when the others were looked through; `matched` are among them."""
+    """Operations that had ended when the other ranks were searched for them, matched or not."""
     matched: Annotated[Amount, Sum] = 0
     matched_bytes: Annotated[Amount, Sum] = 0
     matched_ns: Annotated[Amount, Sum] = 0
@@ -381,20 +395,23 @@ class CollectiveDelta(OfProcess, msgspec.Struct, kw_only=True, array_like=True, 
     inherited_ns: Annotated[Amount, Sum] = 0
     first_ns: Annotated[Moment | None, Min] = None
     last_ns: Annotated[Moment | None, Max] = None
-    """From the first to the last matched one."""
+    """When the first matched operation began, and when the last one ended."""
     longest_wait_ns: Annotated[Amount, Max] = 0
     longest_blame_ns: Annotated[Amount, Max] = 0
-    """The longest of the waits, and of what its coming last cost: what happened once."""
+    """The longest single wait, and the most that this rank cost the others in one operation: a
+    single event may make up all of a sum."""
     wait_us2: Annotated[Amount, Sum] = 0
-    """The squares of the waits, in µs²: a few long ones may be chance, many alike are not."""
+    """The sum of the squared waits, in µs²: it distinguishes a few long waits, which may be chance,
+    from many that are alike."""
 
 
 class PeerDelta(OfProcess, msgspec.Struct, kw_only=True, array_like=True, gc=False):
-    """Messages (sends and receives) between the process and another local one, `peer`.
+    """Messages (sends and receives) between the process and another local process, `peer`.
 
-    `messages` went to and fro, of which `bytes` were sent to it. In `matched` kernels, which took
-    `matched_ns`, it was the last of all partners to come: until then they waited, for `wait_ns`.
-    Those in which a connection was made are not among them.
+    `messages` counts both directions, `bytes` is what was sent to the peer. A kernel that sends and
+    receives waits for all of its partners: in `matched` of this process's kernels, which took
+    `matched_ns`, the peer was the last to come, and they waited `wait_ns` for it. Kernels during
+    which a connection was set up are not counted.
     """
 
     peer: Annotated[ProcessNumber, Key]
@@ -412,8 +429,9 @@ class DeviceDelta(msgspec.Struct, frozen=True, kw_only=True, array_like=True, gc
     """Time in which at least one captured operation ran on a device, and their count.
 
     `first_start_ns` and `last_end_ns` span the operations of this delta. `idle` are the gaps in
-    which none of the process's operations ran, including the gap between two deltas; its values are
-    buckets, within 5 %. `overlap_ns` is the sum of its streams' busy times, less its own.
+    which none of the process's operations ran, including the gap between two deltas; their lengths
+    are kept in buckets, within 5 %. `overlap_ns` is the sum of the streams' busy times minus the
+    device's busy time.
     """
 
     process: Annotated[ProcessNumber, Key]
@@ -432,11 +450,12 @@ class DeviceDelta(msgspec.Struct, frozen=True, kw_only=True, array_like=True, gc
 
 
 class StreamDelta(OfProcess, msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """What ran on one stream. Values of its distributions are buckets, within 5 %.
+    """What ran on one stream. The distributions are kept in buckets, within 5 %.
 
-    `latency` is from a launch call's start to the start of the first kernel it launched, `queue`
-    from the call's return (0 if the kernel was faster), `idle` the gaps between operations.
-    `stream` is OTHER_STREAMS beyond the limit.
+    `latency` is the time from the start of a launch call to the start of the first kernel that it
+    launched, `queue` the time from the call's return to that start (0 if the kernel started
+    earlier), `idle` the gaps between operations. `stream` is OTHER_STREAMS for all streams beyond
+    those that are kept apart.
     """
 
     device: Annotated[Integer, Key]
@@ -452,7 +471,8 @@ OTHER_STREAMS = -1
 
 
 class ThreadLaunches(OfProcess, msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """Launch calls of one thread; `interval` is from one's start to the next's, within 5 %."""
+    """Launch calls of one thread; `interval` is the time between the starts of consecutive calls,
+    within 5 %."""
 
     thread: Annotated[Integer, Key]
     launches: Annotated[Amount, Sum]
@@ -460,10 +480,12 @@ class ThreadLaunches(OfProcess, msgspec.Struct, frozen=True, array_like=True, gc
 
 
 class RangeLeaf(OfProcess, msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """Time of a device under one leaf (model.leaves), by range: what ran, by the innermost range
-    that launched it; idle time, by the innermost range open meanwhile on the thread that launched
-    what came next. 0 is outside every range. All of them add up to the device's time. None are
-    written for a process without ranges: there `leaf_times` says it all.
+    """Time of a device under one leaf (model.leaves), by range.
+
+    Busy time belongs to the innermost range that launched what ran. Idle time belongs to the
+    innermost range that was open meanwhile on the thread that launched the next operation. `range`
+    0 is outside every range. The parts of a device add up to its whole time. A process without
+    ranges has none of these parts: `leaf_times` has the same sums.
     """
 
     device: Annotated[Integer, Key]
@@ -482,9 +504,9 @@ class Scope(IntEnum):
     EVALUATION = 3
     """Turns of the loop with far fewer operations than its steps have."""
     PAUSE = 4
-    """A checkpoint, or waiting for work: a step ten times as long as the usual one."""
+    """A step at least ten times as long as the usual one: a checkpoint, or waiting for work."""
     TAIL = 5
-    """After the last step that is whole."""
+    """After the last complete step."""
     UNSTEPPED = 6
     """No steps were found."""
 
@@ -492,13 +514,16 @@ class Scope(IntEnum):
 class LeafTime(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Time of one device under one leaf (model.leaves), as one process sees it.
 
-    All leaves of a device and scope add up to its wall time there. `loop` numbers what repeats: a
-    program may train, then generate. Tables and summaries move some of it afterwards, in steady
-    steps (report.explain.leaves): idle.sync beyond the loop's `waited_ns` becomes idle.launch, for
-    the CPU was in no call that waits; idle.launch becomes idle.sync by the share of calls that read
-    values, where a quarter or more do; idle.host and idle.wait become idle.input by the share of
-    them that lies in a data loader's range; collectives that waited for a rank become idle.rank;
-    and kernels that a process that shares the GPU stretched become busy.shared.
+    All leaves of a device and scope add up to the device's wall time in that scope. `loop` numbers
+    the program's loops: it may train, then generate.
+
+    Tables and summaries move some of the time of steady steps to another leaf
+    (`settle` in report.explain.leaves): idle.sync beyond the loop's `waited_ns` becomes
+    idle.launch, because the CPU was in no call that waits; where at least a quarter of the CUDA
+    calls read values, that share of idle.launch becomes idle.sync; the share of idle.host and
+    idle.wait that lies in a data loader's range becomes idle.input; time in which collectives
+    waited for a rank becomes idle.rank; and time by which another process on the GPU stretched
+    kernels becomes busy.shared.
     """
 
     process: Annotated[ProcessNumber, Key]
@@ -513,14 +538,14 @@ StepSource = Literal[
     "optimizer", "module", "token", "tqdm", "lightning", "trainer", "accelerate", "keras", "loop",
     "jax", "request", "nvtx", "repetition",
 ]  # fmt: skip
-"""What says where a program's steps are: the end of an optimizer's step, the call of a module that
-no other module calls, such a call while text is generated, the iteration of a progress bar, the end
-of a batch in a training framework, the turn of a loop in the program's own code, the call of a
-jitted function, the end of a server's request, a range that names itself a step; and, where none of
-them speaks, what launches repeat."""
+"""What marks a program's steps: the end of an optimizer's step, the call of a module that no other
+module calls, such a call while text is generated, the iteration of a progress bar, the end of a
+batch in a training framework, the turn of a loop in the program's own code, the call of a jitted
+function, the end of a server's request, a range with the name of a step; and, where the program has
+none of these, a sequence of launches that repeats."""
 
 STEP_SOURCES: tuple[StepSource, ...] = get_args(StepSource)
-"""In the order of the numbers that the ring has for them, from 1; new ones go to the end."""
+"""The sources in the order of their numbers in the ring, from 1. Add new ones at the end."""
 
 ItemUnit = Literal["samples", "tokens"]
 ITEM_UNITS: tuple[ItemUnit, ...] = get_args(ItemUnit)
@@ -528,18 +553,19 @@ ITEM_UNITS: tuple[ItemUnit, ...] = get_args(ItemUnit)
 
 
 class LoopDelta(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """Turns of a loop that ended on one device.
+    """Steps (turns of a loop) that ended on one device.
 
-    `step_ns` are their lengths, from start to start. A slow step took more than 1.5 times as long
-    as the usual one. `newest` are the lengths of the newest steps, in order; `waited_ns` is how
-    long the threads that launch waited for the GPU in all of them. Where they are not
-    alike, and no StepBlock has them, `longest` are their parts as there. `micro_batches` is how
-    many losses, or calls of the model, a training step has, if several.
+    `step_ns` are the steps' lengths, each from its start to the start of the next. `slow_steps`
+    took more than 1.5 times as long as the usual step, `slow_ns` together. `newest` are the
+    lengths of the newest steps, in order. `waited_ns` is how long the threads that launch waited
+    for the GPU, in all steps. If the steps are not alike, and no StepBlock has them, `longest` has
+    their parts, as `StepBlock.longest`. `micro_batches` is how many losses, or calls of the model,
+    a training step has, if more than one.
 
-    `source` is what says where the steps begin: the program's own marks (StepMarks) or ranges,
-    "repetition" where launches repeat and nothing else speaks, None in older recordings. Repetition
-    can be read in several ways, a layer for a step or ten steps for one: `readings` are the periods
-    that were seen, of which one was chosen.
+    `source` is what marks the beginning of steps: the program's own marks (StepMarks) or ranges;
+    "repetition" if only repeating launches show them; None in older recordings. A repetition may
+    have several periods, as a layer or ten steps: `readings` is how many were seen, of which one
+    was chosen as the step.
     """
 
     process: Annotated[ProcessNumber, Key]
@@ -562,17 +588,18 @@ class LoopDelta(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
     @property
     def usual_ns(self) -> float:
-        """What the turns would take if each were the usual one."""
+        """How long the steps would take together if each took the median."""
         return ((self.step_ns.median if self.step_ns else None) or 0.0) * self.steps
 
 
 class StepBlock(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """Consecutive steady steps of a loop on one device: how many, their time, and its leaves as
-    (leaf, ns). What a mean is uncertain by, and whether steps grow, is seen from one block to the
-    next (model.steps).
+    """Consecutive steady steps of a loop on one device: how many they are, their time, and their
+    time by leaf, as pairs of a leaf and ns. Differences between blocks give the uncertainty of a
+    mean, and show whether steps grow (model.steps).
 
-    `longest` are its parts in order, each with its number of steps and the longest of them. The
-    loop made `pauses` among or right after these steps, of `paused` (leaf, ns): in no other sum.
+    `longest` divides the block into parts, in order: pairs of a number of steps and the length of
+    the longest of them. `pauses` is how often the loop paused among or right after these steps, and
+    `paused` the pauses' time by leaf, which no other sum includes.
     """
 
     device: Integer
@@ -586,9 +613,11 @@ class StepBlock(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class LineLaunches(OfProcess, msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """GPU time that was launched within 0.25 ms of a reading that saw a thread at a line.
+    """GPU time that was launched within 0.25 ms of a sample that saw the launching thread at a
+    line.
 
-    Readings come at even distances, so that lines share these sums as they share all GPU time.
+    Samples are evenly spaced in time. A line's share of these sums therefore estimates its share of
+    all GPU time.
     """
 
     device: Annotated[Integer, Key]
@@ -598,9 +627,10 @@ class LineLaunches(OfProcess, msgspec.Struct, frozen=True, array_like=True, gc=F
 
 
 class GarbageCollections(OfProcess, msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """Python's garbage collections since the process launched something: of `generation` 0, the
-    youngest objects, to 2, all of them, begun at a line of the program (0: not known; only those of
-    all objects, or that took 1 ms, say). `objects` were freed."""
+    """Python's garbage collections since the process launched something, by `generation` (0: the
+    youngest objects, 2: all objects) and by the line of the program at which they began. `line` is
+    0 where it is not known: only collections of all objects, or of 1 ms and more, have a line.
+    `objects` is how many were freed."""
 
     generation: Annotated[Integer, Key]
     line: Annotated[Integer, Key]
@@ -611,11 +641,11 @@ class GarbageCollections(OfProcess, msgspec.Struct, frozen=True, array_like=True
 
 
 class LineCalls(OfProcess, msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """How often a line of the program called what copies, waits for a GPU or frees its memory:
-    `call` is a tensor's method ("to", "item"), what reads one ("float") or a function
-    ("torch.cuda.synchronize"). `tensor_bytes` is what the tensors have that it was called for,
-    `tensor` a late one's shape, type and place, as "64x3x224x224:float32:cpu"; empty where it was
-    for none."""
+    """How often a line of the program called something that copies, waits for a GPU or frees its
+    memory: `call` is a tensor's method ("to", "item"), a function that reads a tensor ("float") or
+    a function of a library ("torch.cuda.synchronize"). `tensor_bytes` is the size of all tensors
+    that it was called with, `tensor` describes one of the newest of them by shape, type and device,
+    as "64x3x224x224:float32:cpu"; empty if there was none."""
 
     line: Annotated[Integer, Key]
     call: Annotated[str, Key]
@@ -625,11 +655,11 @@ class LineCalls(OfProcess, msgspec.Struct, frozen=True, array_like=True, gc=Fals
 
 
 class Stretch(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """How much longer kernels took than the same kernel over as many threads can take.
+    """How much longer kernels took than the fastest tenth of the same kernel with as many threads.
 
-    Of kernels that took `compared_ns` together `stretched_ns` is beyond the tenth percentile, where
-    the mean is at least 1.3 times that: what a process that shares the GPU does to them, and what
-    kernels of uneven work do.
+    `compared_ns` is the time of all kernels that were compared. For each kernel whose mean is at
+    least 1.3 times its tenth percentile, `stretched_ns` includes the time beyond that percentile.
+    Another process on the GPU stretches kernels so, but kernels with uneven work look the same.
     """
 
     process: Annotated[ProcessNumber, Key]
@@ -641,25 +671,27 @@ class Stretch(msgspec.Struct, frozen=True, array_like=True, gc=False):
 NO_LEAF = -1
 
 BESIDE_RUNNING, BESIDE_ASLEEP = -2, -3
-"""In place of a leaf: the line of another thread, which ran on a core or slept, seen while the
-thread that launches slept."""
+"""In place of a leaf: the line is another thread's, which ran on a core (or slept) while the
+launching thread slept."""
 
 RECOMPUTING = -4
-"""In place of a leaf: the line of a forward pass that a backward pass computes again."""
+"""In place of a leaf: the line is of a forward pass that the backward pass computes again."""
 
 OUTSIDE_STEPS = -1
-"""In place of a loop."""
+"""In place of a loop: between or before the steps."""
 
 
 class LineSamples(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """How often a line of the program was seen while a device idled in steady steps, and the
-    thread that launches was away from CUDA: 10 readings a second. `loop` is -1 outside of steps.
-    `leaf` is what the frames around the line speak of (model.leaves), -1 where they do not;
-    idle.sync's or idle.alloc's where the thread waited for the device or allocated instead, and
-    the device need not have idled; -2 and -3 where it is another thread's line, which ran or slept
-    while the launching one slept; -4 where a backward pass computes a forward pass again. Most of
-    all its readings were inside a function of a library that the line called, `inside_samples` of
-    them: a line as it is defined, 0 if there is none."""
+    """How often samples, 10 a second, saw the launching thread at a line of the program while the
+    thread was not in a CUDA call and a device idled in steady steps. `loop` is OUTSIDE_STEPS where
+    there was no steady step.
+
+    `leaf` is the leaf (model.leaves) that the functions around the line indicate, NO_LEAF if none.
+    With idle.sync or idle.alloc the thread was in a call that waits or allocates, and the device
+    need not have idled. BESIDE_RUNNING, BESIDE_ASLEEP and RECOMPUTING stand there for what they
+    say. `inside` is the innermost function of a library, called by the line, in which at least 60 %
+    of all the line's samples were (the number of its LineDefined), 0 if there is none;
+    `inside_samples` is how many were in it."""
 
     process: Annotated[ProcessNumber, Key]
     device: Annotated[Integer, Key]
