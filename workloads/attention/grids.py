@@ -69,6 +69,10 @@ GRIDS = {
         "the CS336 solution's",
         _crossed(8, (32, 64, 128, 256, 512), (64, 128, 256, 1024, 4096, 8192, 16384), causal=False),
     ),
+    "seed-004-long": Grid(
+        "of the CS336 solution's, the shapes of 1,024 tokens and more, in which the GPU is busy",
+        _crossed(8, (32, 64, 128, 256, 512), (1024, 4096, 8192, 16384), causal=False),
+    ),
     "handout": Grid(
         "the CS336 assignment's",
         _crossed(8, (16, 32, 64, 128), (256, 1024, 4096, 8192, 16384), causal=False),
