@@ -149,14 +149,10 @@ def _of_source(source: StepSource, moments: dict[Site, Int64s]) -> Site | None:
 
 
 def _of_loops(
-    moments: dict[Site, Int64s],
-    depths: dict[Site, int],
-    chosen: Site | None,
-    inside: dict[Site, Int64s],
+    moments: dict[Site, Int64s], depths: dict[Site, int], chosen: Site | None
 ) -> Site | None:
     """The loop whose turns are the steps: the outermost one of those that go on and whose turns are
-    alike, by their length or by how often they call what is `inside`, and short enough, which it
-    then stays; None where none is."""
+    alike and short enough, which it then stays; None where none is."""
     moments = {site: its for site, its in moments.items() if not _is_left(its, moments)}
     if not moments:
         return None
@@ -168,14 +164,6 @@ def _of_loops(
             return chosen
         site = max(going_on, key=lambda site: int(moments[site][-1] - moments[site][0]))
         if depth == deepest or _are_steps(moments[site]):
-            return site
-        # Launches that run ahead come in bursts: 12 turns in 40 ms, then none for 400.
-        turns = moments[site][min(AHEAD_TURNS, len(moments[site]) // 4) :]
-        if turns[-1] - turns[0] <= LOOP_NS * (len(turns) - 1) and any(
-            0 < _held(turns, its, LOOP_TURNS) <= UPDATES
-            and (other.source == "module" or (other in depths and _fills(its, turns)))
-            for other, its in inside.items()
-        ):
             return site
     return None
 
@@ -484,7 +472,7 @@ class ProgramSteps:
             for site in depths
             if site in moments and _held(moments[site], inner, LOOP_TURNS) == 1
         }
-        return _of_loops(turns, depths, self.chosen, {})
+        return _of_loops(turns, depths, self.chosen)
 
     @staticmethod
     def _moments(marks: _Marks) -> Int64s:
@@ -501,11 +489,15 @@ class ProgramSteps:
         # While another function compiles after each epoch, the one that trains is silent. A model
         # that is trained also plays, in reinforcement learning.
         trains = any(_RANKS[site.source] < _RANKS["token"] for site in moments)
-        called = {
-            site: its
-            for site, its in moments.items()
-            if site.source == "jax" or (site.source == "module" and not trains)
-        }
+        called = sorted(
+            (
+                its
+                for site, its in moments.items()
+                if site.source == "jax" or (site.source == "module" and not trains)
+            ),
+            key=len,
+            reverse=True,
+        )
         moments = {
             site: its
             for site, its in moments.items()
@@ -520,9 +512,7 @@ class ProgramSteps:
         for source in {site.source for site in moments}:
             its = {site: moments[site] for site in moments if site.source == source}
             site = (
-                _of_loops(its, depths, self.chosen, moments)
-                if source == "loop"
-                else _of_source(source, its)
+                _of_loops(its, depths, self.chosen) if source == "loop" else _of_source(source, its)
             )
             if site is not None:
                 best[source] = site
@@ -545,11 +535,16 @@ class ProgramSteps:
                     return turn
                 if 1 < several <= UPDATES:
                     del best[inner.source]
-            for calls in called.values():
-                if _held(turns, calls, LOOP_TURNS) > EPOCH:
-                    turn = self._turn_of(calls, moments, depths)
-                    if turn is not None:
-                        return turn
+            # Launches that run ahead come in bursts, 12 turns in 40 ms, then none for 400: a loop
+            # whose turns are not alike holds one call each, and what is alike inside of it none.
+            is_one_each = any(_held(turns, calls, LOOP_TURNS) == 1 for calls in called)
+            for calls in called:
+                turn = self._turn_of(calls, moments, depths)
+                if turn is not None and (
+                    _held(turns, calls, LOOP_TURNS) > EPOCH
+                    or (not is_one_each and depths[turn] < depths[loop])
+                ):
+                    return turn
         rank = min(_RANKS[source] for source in best)
         first = {source: site for source, site in best.items() if _RANKS[source] == rank}
         if "tqdm" in first and len(first) > 1:
