@@ -1,7 +1,6 @@
-"""How events of capture and of runs change the session; those of the machine are in `machine_fold`.
-
-Not in `session`, which holds the state alone: views import that without what folds into it.
-"""
+"""How events of capture and of runs change the session; readings of the machine are folded in
+`session`. This module is separate from `session`, which holds the state: views import the state
+without the code that changes it."""
 
 from __future__ import annotations
 
@@ -85,10 +84,11 @@ MAX_RANGES = 100_000
 """Nodes of a process's range tree; any further ones are left out and counted."""
 
 MAX_LEVELS = 512
-"""Ranges one inside the other; what lies deeper is left out in the same way."""
+"""The deepest nesting of ranges that is kept; deeper ranges are left out and counted."""
 
 MAX_PATH = 8192
-"""Characters of a range's path; a range with a longer one is left out in the same way."""
+"""The longest path of a range, in characters; ranges with a longer path are left out and
+counted."""
 
 
 @folds(RangeDefined)
@@ -168,7 +168,8 @@ def step_marks(_: Session, run: Run, event: StepMarks) -> None:
 
 @folds(DeviceDefined)
 def device_defined(session: Session, run: Run, event: DeviceDefined) -> None:
-    """The L2 cache of a GPU; a MIG instance has a part of it."""
+    """Keeps the size of a GPU's L2 cache. A MIG instance, which has only a part of that cache, has
+    none."""
     if "MIG" in (run.processes[event.process].attached.visible_devices or ""):
         return
     gpu = session.gpus.get(gpu_of(session, run, event.process, event.device))
@@ -183,7 +184,8 @@ def sampled_counters(_session: Session, _run: Run, _event: SampledCounters) -> N
 
 @folds(GpuCounters)
 def gpu_counters(session: Session, run: Run, event: GpuCounters) -> None:
-    """The newest of a GPU. One that ends without figures leaves those that were there."""
+    """Keeps the newest counters of a GPU. If sampling ended without figures, those of before
+    stay."""
     gpu = gpu_of(session, run, event.process, event.device)
     before = run.counters.get(gpu)
     if before is not None and before.samples and not event.samples:
@@ -252,7 +254,7 @@ def operations(_: Session, run: Run, event: StepOperations) -> None:
 
 
 def _forget_a_usual_step(kept: list[Any], most: int) -> None:
-    """Of more than `most` steps the first that is none of the longest quarter goes."""
+    """If more than `most` steps are kept, drops the first that is not among the longest quarter."""
     if len(kept) > most:
         lengths = sorted(step.duration_ns for step in kept)
         usual = lengths[len(lengths) * 3 // 4]
@@ -495,7 +497,7 @@ def asked_to_end(_: Session, run: Run, event: RunAskedToEnd) -> None:
 
 @folds(RunEnded)
 def ended(_: Session, run: Run, event: RunEnded) -> None:
-    """The child is gone: no range of it is open any more."""
+    """Ends the run: the child is gone, so that none of its ranges is open any more."""
     run.ended = event
     run.asked_ns = run.asked_ns or event.asked_ns
     _say(run, event.time_ns, event.reason)

@@ -121,7 +121,8 @@ class _Piece:
 
 @lru_cache(maxsize=64)
 def _unpacked(piece: _Piece) -> tuple[Any, ...]:
-    """Those being drawn are read again and again."""
+    """The entries of a packed piece. Pieces that are drawn are read again and again, so that the
+    newest are kept."""
     return piece.items()
 
 
@@ -146,7 +147,8 @@ Figures = tuple[float, float, float, int]
 
 
 Stretch = tuple[int, int, bytes]
-"""Where it starts, the middle of its samples, and the Figures of each field as 32-bit floats."""
+"""A stretch of time: its start, the middle of its samples, and the Figures of each field as 32-bit
+floats."""
 
 
 class Stretches(msgspec.Struct):
@@ -167,7 +169,7 @@ class Stretches(msgspec.Struct):
 
     @classmethod
     def newest(cls, fields: tuple[str, ...], stretch_ns: int, most: int) -> Stretches:
-        """None so far, and never more than `most`."""
+        """No samples yet. The day keeps those fields of the samples that have a chart."""
         return cls(fields, stretch_ns, History(Stretch, most))
 
     def add(self, time_ns: int, values: dict[str, float]) -> None:
@@ -342,7 +344,8 @@ class Track(msgspec.Struct, frozen=True):
         )
 
     def _levels_for(self, column_ns: int) -> tuple[int, Sequence[Stretches]]:
-        """Since when every sample is read, and what is read of the time before."""
+        """The moment from which every sample is read, and the stretches to read for the time before
+        it."""
         levels = self.long.levels
         first = sum(level.stretch_ns <= column_ns for level in levels)
         if not first:
@@ -384,9 +387,8 @@ _Sample = TypeVar("_Sample", bound=msgspec.Struct)
 
 
 class Samples(msgspec.Struct, Generic[_Sample]):
-    """The samples of a GPU or of the host, whatever ran meanwhile: the newest of them all, those
-    kept one by one, and what is kept of a day.
-    """
+    """The samples of a GPU or of the host, over all runs: the newest one, the latest ones one by
+    one, and a day of them in stretches."""
 
     history: History[tuple[int, _Sample]]
     """(time, sample), the oldest first."""

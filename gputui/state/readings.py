@@ -136,14 +136,14 @@ class Occupant(msgspec.Struct):
     last_ns: int
     peak_memory_bytes: int | None = None
     use: BatchMeans = msgspec.field(default_factory=BatchMeans)
-    """Its `sm_percent`."""
+    """The process's share of the GPU's SMs, `sm_percent`."""
     cpu: BatchMeans = msgspec.field(default_factory=BatchMeans)
-    """Its `cpu_percent`, of one core."""
+    """The process's CPU time in percent of one core, `cpu_percent`."""
 
 
 class Sharing(msgspec.Struct):
-    """What other processes used of a GPU at readings that show a run's own at work there: what the
-    driver says of those before is of other times."""
+    """What other processes used of a GPU at readings that show a process of the run at work there.
+    At other readings the driver's figures are of times before."""
 
     readings: int = 0
     percent: float = 0.0
@@ -151,7 +151,7 @@ class Sharing(msgspec.Struct):
 
     @property
     def share(self) -> float:
-        """Of the time, 0 to 1."""
+        """The share of the time that the others used, 0 to 1."""
         return min(1.0, self.percent / (100.0 * self.readings)) if self.readings else 0.0
 
 
@@ -181,7 +181,7 @@ class Readings(msgspec.Struct):
     occupants: dict[tuple[int, int | None, int], Occupant] = {}
     """(pid, start time, GPU) → the process."""
     sharing: dict[int, Sharing] = {}
-    """GPU → what others used of it while the run's processes did."""
+    """By GPU, what other processes used while the run's processes were at work."""
 
     def series(self, gpu: int, field: str) -> Series | None:
         """A figure of a GPU, a field of GpuSample; None if it was never read."""
@@ -196,7 +196,7 @@ class Readings(msgspec.Struct):
 
     @property
     def duration_ns(self) -> int:
-        """From the first sample to the newest."""
+        """The time from the first sample to the newest."""
         return max(0, self.last_ns - self.first_ns)
 
     def count_sample(self, time_ns: int) -> None:
@@ -312,7 +312,8 @@ def grown(counters: dict[_Key, Growth], key: _Key, value: float | None, time_ns:
 
 MOST_SERVERS = 16
 MOST_BUCKETS = 400
-"""Of one latency: engines have 20 to 40; a page whose bounds change at each reading has no end."""
+"""The most buckets of one latency. Engines have 20 to 40; a page whose bounds changed at each
+reading would fill the memory."""
 
 SUMMED = (
     "input_tokens", "output_tokens", "requests_completed", "preemptions", "prefix_queries",
@@ -405,9 +406,9 @@ class Server(msgspec.Struct, eq=False):
     gauges: dict[str, Gauge] = {}
     latencies: dict[str, Latency] = {}
     busy_seconds: float = 0.0
-    """Of these, those in which a request ran or waited."""
+    """The seconds in which a request ran or waited."""
     stuck_seconds: float = 0.0
-    """Those in which requests waited."""
+    """The seconds in which a request waited."""
 
     def add(self, sample: ServerSample) -> None:
         """Add a reading of the engine's page of metrics."""
@@ -450,15 +451,17 @@ class Server(msgspec.Struct, eq=False):
 
     @property
     def prefix_hit_percent(self) -> float | None:
-        """Of what was looked for in the prefix cache; None where nothing was."""
+        """The share of looked-up tokens that were in the prefix cache, in percent; None if nothing
+        was looked up."""
         queries = self.sums.get("prefix_queries")
         return 100.0 * self.sums.get("prefix_hits", 0) / queries if queries else None
 
     @property
     def request_shares(self) -> tuple[float, dict[str, float]] | None:
-        """Where a request's time goes, by the histograms' means: all of it in seconds, and the
-        shares in the queue, until the first token, and until the last. None where the engine does
-        not tell these. Requests that wait still are in none of them."""
+        """Where a request's time goes, by the means of the engine's histograms: the whole time in
+        seconds, and the shares of waiting in the queue, of the time until the first token, and of
+        the time until the last. None if the engine has no such histograms. Requests that still wait
+        are not included."""
         whole, first, queue = (
             latency.mean_s if (latency := self.latencies.get(name)) is not None else None
             for name in ("e2e", "ttft", "queue")
@@ -472,7 +475,7 @@ class Server(msgspec.Struct, eq=False):
         return whole, {name: seconds / whole for name, seconds in shares.items()}
 
     def known_latencies(self) -> Iterator[tuple[str, Latency]]:
-        """Those with an observation, in the order in which tables show them."""
+        """The latencies that have an observation, in the order in which tables show them."""
         for name in LATENCIES:
             latency = self.latencies.get(name)
             if latency is not None and latency.count:

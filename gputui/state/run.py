@@ -79,19 +79,19 @@ _Part = TypeVar("_Part", bound=msgspec.Struct)
 
 
 class TableOf(msgspec.Struct, frozen=True):
-    """What a field is that was declared as a FoldedTable: its rows are parts of this kind."""
+    """Marks a field that was declared as a FoldedTable: its rows are parts of this kind."""
 
     kind: type[Any]
 
 
 if TYPE_CHECKING:
     FoldedTable = dict[tuple[Any, ...], _Part]
-    """Rows by what they are about: the process, where it belongs to that, and the fields of the
-    part with the rule Key, in their order. What is in the key is in the row, too."""
+    """The rows of one kind of part by their key: the process, if the part belongs to one, then the
+    fields of the part with the rule Key, in their order. A row has the fields of its key, too."""
 else:
 
     class FoldedTable:
-        """As above, with the class of the rows as that which msgspec decodes."""
+        """The same table for msgspec, which needs the class of the rows to decode them."""
 
         def __class_getitem__(cls, kind: type[Any]) -> Any:
             return Annotated[dict[tuple, row_type(kind)], TableOf(kind)]
@@ -104,14 +104,17 @@ class Places(NamedTuple):
     gpus: Mapping[int, int]
     """The machine's index of each device number of the process."""
     ranges: Container[int]
-    """Those that are known; 0, outside every range, need not be among them."""
+    """The numbers of the ranges that are known; 0, which is outside every range, need not be among
+    them."""
     kernels: Container[int] = ()
     other_kernels: int | None = None
-    """Stands for every kernel that is not among `kernels`; None if each stands for itself."""
+    """The number under which all kernels count that are not among `kernels`; None if each counts
+    under its own."""
 
 
 Fold = Callable[[Any, CaptureDelta, Places], int]
-"""Fold a delta into the tables of an object; gives how many parts named what is not known."""
+"""Folds a delta into the tables of an object. It returns how many parts named a range that is not
+known."""
 
 
 @made_once
@@ -134,8 +137,9 @@ def fold_of(holder: type[msgspec.Struct]) -> Fold:
 
 
 ALSO_OUTSIDE = ("kernels", "memory_operations", "api", "range_leaves")
-"""Tables whose rows count outside every range where the recording does not define theirs, so that
-their sums stay what was captured. Others say something of the range itself."""
+"""Tables whose parts count as outside every range if the recording does not define their range, so
+that sums stay what was captured. Parts of other tables, which describe the range itself, are left
+out."""
 
 
 def _table_fold(
@@ -194,7 +198,7 @@ def _only(name: str) -> Callable[[Any], tuple[Any]]:
 # How a run's work followed its launches: what the session keeps of streams, gaps and threads.
 
 QUEUE_MOMENTS = 1024
-"""Deltas whose time in the queue is kept, the newest: 17 minutes at one a second."""
+"""How many of the newest deltas keep their time in the queue: 17 minutes at one a second."""
 
 
 class GpuTiming(msgspec.Struct):
@@ -207,13 +211,14 @@ class GpuTiming(msgspec.Struct):
     queue: History[tuple[int, int, int]] = msgspec.field(
         default_factory=lambda: History(tuple[int, int, int], QUEUE_MOMENTS)
     )
-    """(process, launches, time they were queued) of each delta that had launches."""
+    """For each delta with launches: the process, how many launches there were, and how long they
+    were queued, in ns."""
 
     def idle_by_range(
         self, process: int | None = None, device: int | None = None
     ) -> dict[int, int]:
-        """Range → ns in which a device idled for it, of a process or all; 0 is outside every
-        range."""
+        """How long a device idled while each range was open, in ns, by range; of one process and
+        device or of all. Range 0 is outside every range."""
         idle_ns: dict[int, int] = {}
         for time in self.range_leaves.values():
             if (
@@ -229,14 +234,14 @@ class GpuTiming(msgspec.Struct):
 
 
 class Launched(msgspec.Struct, array_like=True):
-    """What was launched in a range itself, not in those inside it."""
+    """What was launched in a range itself, without ranges inside it."""
 
     kernels: int = 0
     kernel_ns: int = 0
     launches: int = 0
     memcpy_bytes: int = 0
     replayed: int = 0
-    """Of the kernels, those of CUDA graphs."""
+    """How many of the kernels CUDA graphs replayed."""
 
     def add(self, other: Launched) -> None:
         """Add what another one counted."""
@@ -248,7 +253,7 @@ class Launched(msgspec.Struct, array_like=True):
 
 
 class Range(msgspec.Struct):
-    """A node of the range tree with all that was seen in it."""
+    """A node of the range tree, with the sums of everything that was captured in it."""
 
     definition: RangeDefined
     children: list[int] = []
@@ -263,12 +268,13 @@ class Range(msgspec.Struct):
     levels: int = 0
     children_with_work: int = 0
     incomplete: int = 0
-    """As in RangeDelta: sums over projected instances."""
+    """The fields from `gpu_busy_ns` on are as in RangeDelta."""
     launched: Launched = msgspec.field(default_factory=Launched)
     inherited: Launched | None = None
-    """By threads without a range of their own, while this one was open on the main thread."""
+    """What threads without a range of their own launched while this range was open on the main
+    thread."""
     payload: Payload | None = None
-    """Of the newest instance that had one."""
+    """The payload of the newest instance that had one."""
     open_since_ns: int | None = None
 
 
@@ -280,7 +286,8 @@ class Process(msgspec.Struct):
     """When it loaded the capture library, or was first seen if that is unknown."""
     detached: ProcessDetached | None = None
     out_of_sight_ns: int | None = None
-    """When its own recording ended, where others go on and it was not seen to end."""
+    """When the recording with this process ended, if other recordings go on and nobody saw the
+    process end."""
     records: int = 0
     dropped: int = 0
     unattributed: int = 0
@@ -296,29 +303,31 @@ class Process(msgspec.Struct):
     windows: int = 0
     standing_ppm: int | None = None
     updated_ns: int = 0
-    """When its newest delta was made."""
+    """The time of the process's newest delta."""
     nodes: int = 0
-    """Its ranges in the run's tree."""
+    """How many ranges of the process the run's tree has."""
     open_nodes: list[int] = []
-    """Those that were open at its newest delta."""
+    """The ranges that were open at the process's newest delta."""
     left_out_nodes: int = 0
-    """Ranges over a limit, and those below them."""
+    """How many ranges were left out because of a limit, with the ranges below them."""
     threads: dict[int, ThreadNamed] = {}
-    """What its threads are called, by their ids."""
+    """The names of the process's threads, by thread id."""
     resources: dict[tuple[str, int, int | None], ResourceNamed] = {}
-    """By kind, number and the machine's index of the device."""
+    """The program's names for CUDA devices, contexts and streams, by kind, number and the machine's
+    index of the device."""
     losses: FoldedTable[Loss] = {}
-    """The parts of `dropped`; older recordings lack them."""
+    """The lost records by cause, which `dropped` counts together; older recordings have none."""
 
     @property
     def ended_ns(self) -> int | None:
-        """When it ended, or was seen to be gone where it did not say; None while it is there."""
+        """When the process ended, or when it was seen to be gone if it did not say so; None while
+        it runs."""
         if self.detached is None:
             return None
         return self.detached.ended_ns or self.detached.time_ns
 
     def stream_name(self, gpu: int, stream: int) -> str | None:
-        """What the program calls a stream, None where it does not."""
+        """The program's name for a stream; None if it has given none."""
         named = self.resources.get(("stream", stream, gpu)) or self.resources.get(
             ("stream", stream, None)
         )
@@ -326,7 +335,7 @@ class Process(msgspec.Struct):
 
 
 MARKED_STEPS = 512
-"""Distances between the newest marks of steps that are kept, of each thread and site."""
+"""How many distances between marks of steps are kept, the newest ones, for each thread and site."""
 
 MARKED_WARM_UP = 64
 """Marks of warm-up: a quarter of eight or more, but no more than these. Launches queue up to a
@@ -334,7 +343,7 @@ thousand deep until the program waits for the GPU: of 93 optimizer steps of 50.7
 were marked some 4 ms apart, so that the mean of all was 44.6 ms."""
 
 MARKED_SITES = 256
-"""Threads and sites of a run whose marks are kept, the first ones."""
+"""For how many threads and sites of a run marks are kept, the first ones."""
 
 
 class MarkedSteps(msgspec.Struct):
@@ -347,24 +356,27 @@ class MarkedSteps(msgspec.Struct):
     last_ns: int = 0
     newest_ordinal: int = 0
     items: int | None = None
-    """Of all marks; None where the program does not show them."""
+    """How many samples or tokens the marked steps processed; None if the program does not show
+    it."""
     unit: ItemUnit | None = None
     grown: int = 0
-    """Of the marks, those of calls whose input was one longer than that of the call before."""
+    """How many of the marks are of calls whose input was one longer than that of the call
+    before."""
     lengths_ns: History[int] = msgspec.field(default_factory=lambda: History(int, MARKED_STEPS))
     early: list[tuple[int, int]] = []
-    """Marks of which the moment in ns is known, as (marks before it, moment): the first ones."""
+    """The first marks whose time is known, as pairs of how many marks came before and the time in
+    ns."""
 
     def add_early(self, marks: int, moments_ns: list[int]) -> None:
-        """Moments of consecutive marks, before the first of which there were so many."""
+        """Adds the times of consecutive marks, of which the first has so many marks before it."""
         room = max(0, MARKED_WARM_UP + 1 - len(self.early))
         self.early += enumerate(moments_ns[:room], marks)
 
     @property
     def mean_ns(self) -> float | None:
-        """From the first mark after warm-up to the last, by the steps in between, pauses included;
-        None before the second mark. From the first one of all where no moment is known that lies in
-        the first half but after warm-up."""
+        """The mean length of a step: the time from the first mark after warm-up to the last, pauses
+        included, over the steps in between; None before the second mark. Without a known time after
+        warm-up and within the first half, it begins at the very first mark."""
         if self.marks < 2:
             return None
         warm_up = min(MARKED_WARM_UP, self.marks // 8 * 2)
@@ -381,14 +393,14 @@ LOG_LINES = 5000
 MARKS = 1000
 
 STEP_LANES = 48
-"""Steps kept in parts."""
+"""How many steps are kept in parts (StepLanes)."""
 
 STEP_OPERATIONS = 8
-"""Steps of a process of which every operation is kept: the newest, and the longest."""
+"""How many steps of a process are kept with every operation: the newest, and the longest."""
 
 
 _FEARED = re.compile("maybe no .*?(?:(?=; no )|$)")
-"""What of `capture_unavailable_reason` a tool that may be in the way makes uncertain."""
+"""The part of `capture_unavailable_reason` that is only a guess: that a tool may be in the way."""
 
 
 class LogLine(msgspec.Struct, frozen=True):
@@ -400,32 +412,34 @@ class LogLine(msgspec.Struct, frozen=True):
 
 
 class Run(msgspec.Struct):
-    """One child and all that was captured of it and its children."""
+    """One run: a program, and everything that was captured of it and of the processes it
+    started."""
 
     started: RunStarted
     ended: RunEnded | None = None
     clock_set_ns: int = 0
-    """How far the clocks of its hosts were set while it ran, in all."""
+    """By how much the clocks of the run's hosts were set while it ran, in all."""
     asked_ns: int | None = None
     """When gputui first asked it to end."""
     progress: RunProgress | None = None
     stage_started_ns: int = 0
     metrics: dict[str, float | int | str | bool | None] = {}
     reported: dict[str, Reports] = {}
-    """The numeric values reported of each metric while it ran."""
+    """The numeric values that the program reported of each metric while it ran."""
     result: RunResult | None = None
     log: History[LogLine] = msgspec.field(default_factory=lambda: History(LogLine, LOG_LINES))
     log_lines: int = 0
     processes: dict[int, Process] = {}
     undefined_range_records: int = 0
-    """Kernels, copies and calls in ranges that the recording does not define, or that were left out
-    for want of room: they count outside every range."""
+    """How many parts were in ranges that the recording does not define, or that were left out for
+    want of room: they count outside every range."""
     refused: CaptureRefused | None = None
     ranges: dict[int, Range] = {}
     roots: list[int] = []
     kernels: FoldedTable[KernelDelta] = {}
     secondary_domain_kernels: FoldedTable[KernelDelta] = {}
-    """Counted again in the ranges of further domains; `kernels` holds each kernel once."""
+    """The kernels of `kernels`, which has each once, counted again in the ranges of further
+    domains."""
     range_kernels: FoldedTable[RangeKernels] = {}
     launches: FoldedTable[LaunchDelta] = {}
     shapes: FoldedTable[ShapeLaunches] = {}
@@ -438,7 +452,8 @@ class Run(msgspec.Struct):
     leaf_times: FoldedTable[LeafTime] = {}
     loops: FoldedTable[LoopDelta] = {}
     step_blocks: dict[int, StepBlocks] = {}
-    """By process: its steady steps in order. Devices are the machine's."""
+    """The steady steps of each process in order, in blocks; `device` in them is the machine's
+    index."""
     line_samples: FoldedTable[LineSamples] = {}
     line_launches: FoldedTable[LineLaunches] = {}
     garbage_collections: FoldedTable[GarbageCollections] = {}
@@ -447,32 +462,35 @@ class Run(msgspec.Struct):
     window_work: FoldedTable[WindowWork] = {}
     window_costs: FoldedTable[WindowCost] = {}
     counters: dict[int, GpuCounters] = {}
-    """The newest of each GPU, by the machine's index."""
+    """The newest hardware counters of each GPU, by the machine's index."""
     lines: dict[tuple[int, int], LineDefined] = {}
     """Lines of Python programs, by process and number."""
     readings: Readings = msgspec.field(default_factory=Readings)
-    """Of the machine while it ran."""
+    """Readings of the machine while the program ran."""
     marked_steps: dict[tuple[int, int, str, str], MarkedSteps] = {}
     """The steps that the program marked, by process, thread, source and site."""
     steps: dict[int, StepTimeline] = {}
     step_lanes: list[StepLanes] = []
-    """Steps in parts, in order: the newest, and the longest. Devices are the machine's."""
+    """Steps in parts, in order: the newest, and the longest. `device` in them is the machine's
+    index."""
     step_operations: dict[int, list[StepOperations]] = {}
-    """By process, steps with every operation, in order. Devices are the process's."""
+    """For each process, steps with every operation, in order. `device` in them is the process's own
+    number."""
     newest_marks: History[Mark] = msgspec.field(default_factory=lambda: History(Mark, MARKS))
     marks: FoldedTable[MarkDelta] = {}
-    """All of them, counted."""
+    """All marks, counted by domain and name."""
     mark_definitions: dict[int, MarkDefined] = {}
-    """By number; older recordings have none."""
+    """The definition of each mark by its number; older recordings have none."""
     phase_starts: list[tuple[int, str]] = []
-    """(when, name) of outermost ranges that were open when a delta came, in order of time."""
+    """For outermost ranges that were open when a delta came, in order of time: when they began, and
+    their name."""
     cuda_since_ns: int | None = None
-    """When the first of its processes was seen with CUDA; None where none was."""
+    """When CUDA was first seen in a process of the run; None if it was not."""
     updated_ns: int = 0
     raw_names: bool = False
-    """Whether phases are called as their ranges are, numbering and all."""
+    """Whether phases keep the full names of their ranges, numbers included."""
     is_of_some_ranks: bool = False
-    """Whether the processes of others were left out."""
+    """Whether only some ranks were chosen, and the processes of others left out."""
 
     @property
     def devices(self) -> dict[int, DeviceDelta]:
@@ -539,9 +557,8 @@ class Run(msgspec.Struct):
 
     @property
     def outcome(self) -> Literal["running", "done", "stopped", "detached", "failed", "ended"]:
-        """What became of it: "ended" where nobody knows how, as of an imported report; a program
-        that is "detached" may go on.
-        """
+        """How the run ended. "ended" means that nobody knows how, as with an imported report; a
+        program that is "detached" may go on."""
         if self.ended is None:
             return "running"
         if self.ended.stopped:
@@ -554,11 +571,11 @@ class Run(msgspec.Struct):
 
     @property
     def is_cut_off(self) -> bool:
-        """Whether gputui ended it at a moment that was not recorded, as earlier versions did."""
+        """Whether gputui ended the run at a time that was not recorded, as earlier versions did."""
         return self.ended is not None and self.ended.stopped and self.asked_ns is None
 
     def was_asked_to_end(self, time_ns: int) -> bool:
-        """Whether by this moment gputui had asked it to end."""
+        """Whether gputui had asked the run to end by this time."""
         return self.asked_ns is not None and self.asked_ns <= time_ns
 
     @property
@@ -575,10 +592,11 @@ class Run(msgspec.Struct):
 
     @property
     def end_reason(self) -> str:
-        """How it ended, in words."""
+        """Why the run ended, in words."""
         return self.ended.reason if self.ended else "the recording ends before the run does"
 
     @property
     def duration_ns(self) -> int:
-        """From the start to the end, or to the newest event while it runs."""
+        """How long the run took: from its start to its end, or to the newest event while it
+        runs."""
         return max(0, self.ended_ns - self.started.time_ns)

@@ -25,8 +25,9 @@ STRETCHES = 16
 enough."""
 
 POINTS = 128
-"""Moments kept, at least half of it once there are enough: a part of a run is cut to 1/64 of it at
-worst, and exactly where the run had no more readings than this."""
+"""The most times at which sums are kept; once there are enough readings, at least half as many are.
+A part of a run can then be cut out to 1/64 of the run at worst, and exactly if the run had no more
+readings than this."""
 
 
 class BatchMeans(msgspec.Struct):
@@ -45,7 +46,7 @@ class BatchMeans(msgspec.Struct):
     maximum: float = 0.0
     stretch_samples: int = 1
     stretch_totals: tuple[float, ...] = ()
-    """Of complete stretches. A tuple: copies of a session share it."""
+    """The sums of complete stretches. They are a tuple, so that copies of a session share it."""
     open_total: float = 0.0
     open_samples: int = 0
 
@@ -304,9 +305,8 @@ class Series(BatchMeans):
         return 1e9 * amount / length_ns if length_ns else None
 
     def mean_of_all(self, span: Span) -> float | None:
-        """The mean over the whole of a time that the samples are of: that of its samples, or its
-        integral over the time where the figure is declared so.
-        """
+        """The mean over a time that the samples cover: the mean of the samples, or the integral
+        over the time if the figure is declared so."""
         mean = self.mean(span) if self.is_integrated else None
         return self.average if mean is None else mean
 
@@ -331,7 +331,7 @@ class FigureSeries(msgspec.Struct):
 
     fields: tuple[str, ...]
     integrated: tuple[str, ...] = ()
-    """Those of `fields` whose mean is their integral over the time."""
+    """The fields whose mean is their integral over the time."""
     _series: dict[str, Series] = {}
     _times_ns: list[int] = []
     _rows: list[tuple[float | None, ...]] = []

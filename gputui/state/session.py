@@ -52,7 +52,7 @@ class Session(msgspec.Struct, eq=False):
     """When the newest sample was taken, by the clock as it was then."""
     latest_sample_ns: int = 0
     most_samples: int = HISTORY_SAMPLES
-    """Kept of each GPU for charts; of what is older there are averages."""
+    """How many samples of each GPU are kept for charts; older ones are kept as averages."""
     gpus: dict[int, Gpu] = {}
     host_samples: Samples[HostSample] = msgspec.field(
         default_factory=lambda: Samples.empty(HostSample)
@@ -65,9 +65,9 @@ class Session(msgspec.Struct, eq=False):
     traced_bytes: int | None = None
     runs: dict[int, Run] = {}
     readings: Readings = msgspec.field(default_factory=Readings)
-    """Of the machine while there was no run; a run has its own."""
+    """Readings of the machine while there was no run; a run has readings of its own."""
     alerts: list[AlertSpan] = []
-    """Those that were raised, the oldest first."""
+    """The alerts that were raised, the oldest first."""
     kernel_names: dict[int, KernelDefined] = {}
     other_kernels: int | None = None
     """The number that kernels over the limit of names share."""
@@ -79,8 +79,8 @@ class Session(msgspec.Struct, eq=False):
     samples: int = 0
     unknown_references: int = 0
     keeps_tables: bool = True
-    """False leaves out what only tables and medians are made of, for whoever reads just the figures
-    of each moment: adding those up takes half of the time of an OpenMetrics export."""
+    """False leaves out everything that only tables and medians need, for readers that want only the
+    figures of each moment: adding it up takes half of the time of an OpenMetrics export."""
     # Indexes used by the folds.
     run_numbers: dict[int, int] = {}
     """The run of each process."""
@@ -105,13 +105,15 @@ class Session(msgspec.Struct, eq=False):
 
     @property
     def current_readings(self) -> Readings:
-        """Where readings of the machine belong now."""
+        """The readings to which samples of the machine are added now: those of the active run, if
+        there is one."""
         run = self.active_run
         return self.readings if run is None else run.readings
 
     @property
     def started_ns(self) -> int:
-        """When it began: the header's moment, of a recording without one its first sample's."""
+        """When the session began: the time of the header or, in a recording without one, of the
+        first sample."""
         return self.header.time_ns if self.header else self.readings.first_ns
 
     @property
@@ -184,17 +186,16 @@ def folds(*kinds: type[Event]) -> Callable[[Fold], Fold]:
 # to each of them is.
 
 State = Literal["connecting", "up", "lost", "failed", "ended"]
-"""`lost`: it was up, or will be tried again. `failed`: trying again would change nothing. `ended`:
-the run that was followed is over, and all of it was read.
-"""
+"""How a link is. `lost`: it was up, or will be tried again. `failed`: trying again would change
+nothing. `ended`: the run that was followed is over, and all of it was read."""
 
 
 class ClockOffset(NamedTuple):
-    """That host's clock less this one's, from the quickest of some round trips."""
+    """The difference of a host's clock to this one's, by the quickest of some round trips."""
 
     offset_ns: int
     error_ns: int
-    """Half of that round trip: the true offset lies within this of `offset_ns`."""
+    """Half of the round trip's time: the true offset lies within this of `offset_ns`."""
 
     @property
     def text(self) -> str:
@@ -208,20 +209,20 @@ class Link(NamedTuple):
 
     state: State = "connecting"
     reason: str = ""
-    """One line: why it is lost or has failed; while it is up, what is missing."""
+    """One line that says why the link is lost or has failed or, while it is up, what is missing."""
     since_ns: int = 0
-    """Since when it has been so, by this end's clock."""
+    """Since when the link has been in this state, by this end's clock."""
     clock: ClockOffset | None = None
 
 
 LEAST_SAMPLES = 300
-"""Kept of each GPU, however many hosts there are: five minutes at one a second."""
+"""How many samples of each GPU are kept at least, however many hosts there are: five minutes at one
+a second."""
 
 
 class HostNews(NamedTuple):
-    """What came from one host: how its link is, or events of it. With `begins_anew` what follows
-    is of another recording, whose numbers are its own.
-    """
+    """News from one host: the state of its link, or events. `begins_anew` means that the events
+    belong to another recording than before, with numbers of its own."""
 
     host: str
     link: Link | None = None
@@ -282,7 +283,7 @@ _ENERGY = "energy_joules"
 
 @folds(Header)
 def header(session: Session, event: Header) -> None:
-    """The machine's facts; what is known of a GPU stays."""
+    """Keeps the machine's facts. What is already known of a GPU stays."""
     session.header = event
     for facts in event.gpus:
         gpu = session.gpus.get(facts.index)
@@ -431,7 +432,7 @@ def alert(session: Session, event: Alert) -> None:
 
 
 def lasting_alerts(session: Session) -> list[AlertSpan]:
-    """Those that are not over, the oldest first."""
+    """The alerts that are not over, the oldest first."""
     return [span for span in session.alerts if span.lasts]
 
 
