@@ -168,9 +168,9 @@ def range_selection(database: Database, names: Names) -> Selection | None:
 
 def ranges_and_marks(rows: Rows) -> Rows:
     """Rows of NVTX_EVENTS that are whole ranges or marks: what IS_RANGE_OR_MARK says in SQL."""
-    chosen = np.isin(rows.integers("eventType"), list(_KINDS))
-    for name in ("start", "globalTid"):
-        chosen &= rows.integers(name, ABSENT) != ABSENT
+    kinds = rows.integers("eventType")
+    chosen = (kinds == PUSH_POP) | (kinds == START_END) | (kinds == MARK)
+    chosen &= rows.have_integers("start") & rows.have_integers("globalTid")
     return rows.pick(chosen)
 
 

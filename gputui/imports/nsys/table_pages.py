@@ -90,6 +90,15 @@ class Rows:
             return np.zeros(len(self), np.int64)
         return self.table.layouts.types[:, place].take(self.layout)
 
+    def have_integers(self, column: str) -> Bools:
+        """Which rows have an integer in a column."""
+        place = self.table.columns.get(column)
+        if place is None:
+            return np.zeros(len(self), np.bool_)
+        types = self.table.layouts.types[:, place]
+        have: Bools = ((types > NULL) & (types <= ONE) & (types != REAL)).take(self.layout)
+        return have
+
     def integers(self, column: str, default: int = 0) -> Int64s:
         """A column, in which anything but an integer counts as the default."""
         place = self.table.columns.get(column)
@@ -252,9 +261,12 @@ class TablePages:
             return starts
         sizes = data.take(starts).astype(np.int64)
         _demand(sizes.max() <= _LONGEST_HEADER)
+        longest = int(sizes.max())
+        if longest == sizes.min():
+            sizes = sizes[:1]  # of all
         words = [
             _words(data, np.minimum(starts + first, len(data) - _WORD)) & _mask(sizes - first)
-            for first in range(0, int(sizes.max()), _WORD)
+            for first in range(0, longest, _WORD)
         ]
         hashes = np.zeros(len(starts), np.uint64)
         for word in words:
@@ -342,6 +354,12 @@ def _varints(data: Bytes, at: Int64s) -> tuple[Int64s, Int64s]:
     for _ in range(7):
         if not len(more):
             return values, ends
+        if len(more) == len(at):  # as a rule: all have numbers of as many bytes
+            byte = data.take(ends)
+            values = values << 7 | byte & 0x7F
+            ends += 1
+            more = np.flatnonzero(byte & 0x80)
+            continue
         byte = data.take(ends[more])
         values[more] = values[more] << 7 | byte & 0x7F
         ends[more] += 1
