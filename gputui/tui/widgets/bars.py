@@ -268,7 +268,7 @@ class KeyBar(Footer):
 
     def update(self, keys: list[Key]) -> None:
         """Offer others."""
-        if keys != self.keys:
+        if keys != self.keys and self.is_attached:  # else the screen is being taken down
             self.keys = keys
             self.screen.refresh_bindings()
 
