@@ -141,7 +141,7 @@ def _kind(leaf: Leaf) -> str:
 
 def _colors(shade: int) -> str:
     return "".join(
-        f"[data-c={name}]{{--c:{shades[shade]};--a:{20 * place}deg}}"
+        f"[data-c={name}]{{--c:{shades[shade]};--a:{15 * place % 180}deg}}"
         for place, (name, shades) in enumerate(PALETTE.items())
     )
 
