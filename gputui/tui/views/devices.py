@@ -212,7 +212,8 @@ class DevicesView(ProcessListView, ChartedView):
                 text = "no process matches the filter (Esc clears it)"
             return [*rows, ((f"  {text}", "dim"),)]
         keys = [row.identity for row in self.listed]
-        columns = process_columns(any(gpu.facts.mig_instances for gpu in session.gpus.values()))
+        many_instances = any(gpu.facts.mig_instances for gpu in session.gpus.values())
+        columns = process_columns(many_instances, lambda row: row)
         return rows + self.list_rows(columns, self.listed, keys, (width, height), top)
 
     def _counted(self) -> int:

@@ -523,18 +523,5 @@ def _columns() -> list[Column[HostProcess]]:
     """A process's columns, with its host."""
     return [
         column("host", lambda one: one.host, 0, right=False, width=8),
-        *(_of_line(one) for one in process_columns(many_instances=False)),
+        *process_columns(False, lambda one: one.row),
     ]
-
-
-def _of_line(one: Column[ProcessRow]) -> Column[HostProcess]:
-    role = one.role
-    return column(
-        one.heading,
-        lambda row: one.text(row.row),
-        one.priority,
-        flexible=one.flexible,
-        right=one.is_right,
-        width=one.width,
-        role=role if isinstance(role, str) else lambda row: role(row.row),
-    )

@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import TypeVar
 
-import msgspec
-
 from gputui.model.units import MISSING, duration, percent, size
 from gputui.report.schema import Column
 from gputui.report.tables.processes import OUTSIDE, PROCESSES_NOW, ProcessRow, sort_rows
 from gputui.state import Session
 from gputui.tui.model import Model
 from gputui.tui.widgets.canvas import Row
+from gputui.tui.widgets.table import column
 from gputui.tui.widgets.view import TableView
+
+T = TypeVar("T")
 
 _LAYOUT = (
     ("pid", 0, 7),
@@ -37,33 +38,30 @@ _OF_LAUNCHERS = ("pid", "user", "run_time_ns", "command")
 """The columns that a launcher has, too: it is not on a GPU itself."""
 
 
-def process_columns(many_instances: bool) -> list[Column[ProcessRow]]:
-    """The columns; the least useful ones are dropped first if there is no room."""
+def process_columns(many_instances: bool, of: Callable[[T], ProcessRow]) -> list[Column[T]]:
+    """The columns of lines each of which is `of` a process; the least useful ones are dropped first
+    if there is no room."""
     words: dict[str, Callable[[ProcessRow], str]] = {
         "gpu": lambda row: gpus_text(row, many_instances),
         "user": lambda row: (row.user or MISSING)[:12],
         "command": command_text,
     }
-    columns = []
-    for key, priority, width in _LAYOUT:
+
+    def made(key: str, priority: int, width: int) -> Column[T]:
         declared = PROCESSES_NOW.column(key)
         show = words.get(key, declared.text)
-        columns.append(
-            msgspec.structs.replace(
-                declared,
-                words=show if key in _OF_LAUNCHERS else _unless_launcher(show),
-                priority=priority,
-                width=width,
-                flexible=key == "command",
-                right=key not in ("user", "kind", "command"),
-                role=_role if key == "command" else "text",
-            )
-        )
-    return columns
 
+        def text(line: T) -> str:
+            row = of(line)
+            return "" if row.is_launcher and key not in _OF_LAUNCHERS else show(row)
 
-def _unless_launcher(show: Callable[[ProcessRow], str]) -> Callable[[ProcessRow], str]:
-    return lambda row: "" if row.is_launcher else show(row)
+        is_text, is_command = key in ("user", "kind", "command"), key == "command"
+        return column(
+            declared.heading, text, priority, flexible=is_command, right=not is_text, width=width,
+            role=(lambda line: _role(of(line))) if is_command else "text",
+        )  # fmt: skip
+
+    return [made(*each) for each in _LAYOUT]
 
 
 def gpus_text(row: ProcessRow, many_instances: bool) -> str:
@@ -191,9 +189,6 @@ def _bytes(value: int | None) -> str | None:
 
 
 # What views share that list processes below something else: keys, order, and the table.
-
-
-T = TypeVar("T")
 
 
 class ProcessListView(TableView):
