@@ -169,7 +169,7 @@ def test_where_no_line_is_known_what_takes_most_is_named(fault: str) -> None:
     assert of in inside
     assert inside.endswith(f"{count(largest.instances)} × {duration(largest.average)}")
     drawn = verdict_rows(found, 80, is_chosen=True, inside=inside)
-    assert any("".join(text for text, _ in row) == f" In    {inside}" for row in drawn)
+    assert any("".join(text for text, _ in row) == f" Where {inside}" for row in drawn)
 
 
 async def test_what_a_low_screen_has_no_room_for_is_counted_and_a_key_away(show: Show) -> None:

@@ -63,7 +63,7 @@ def verdict_rows(
     if best is not None and seen and re.split(r"[ ,]", best.place)[0] in "".join(best.evidence):
         headline = headline.removesuffix(best.placed).rstrip()  # which the evidence says better
     if inside:
-        seen += paragraph(" In    ", inside, width)
+        seen += paragraph(" Where ", inside, width)
     badge = "verdict" if found.findings else "verdict-good"
     word: Row = ((f" {found.word} ", badge if is_chosen else "title"), ("  ", "text"))
     lead = len(found.word) + 4
