@@ -17,7 +17,7 @@ from gputui.model.units import count, duration, parameter, percent, quantity
 from gputui.report.alerts import about, amount_text
 from gputui.report.explain import Finding, Verdict
 from gputui.report.phase_tree import phase_path
-from gputui.report.phases import shares_error_points
+from gputui.report.phases import main_step, phase_rows, shares_error_points
 from gputui.report.schema import lost_count, why_lost, why_unaccounted
 from gputui.report.statistics import half_width, kernel_name
 from gputui.report.tables import metric_text
@@ -98,8 +98,12 @@ def longest_inside(session: Session, run: Run, finding: Finding) -> str:
     if leaf is None or finding.place or ".py" in "".join(finding.evidence):
         return ""
     if LEAVES[leaf].is_idle:
-        return next((f"{path}, {percent(100 * part)} of all idle time"
-                     for path, part in idle_phases(run)), "")  # fmt: skip
+        step = main_step(run, phase_rows(run))
+        inside = [(path, part) for path, part in idle_phases(run)
+                  if step is not None and path.startswith(f"{step.path}/")]  # fmt: skip
+        whole = sum(part for _, part in inside) or 1.0
+        return next((f"{path}, {percent(100 * part / whole)} of the idle time in phases of a step"
+                     for path, part in inside), "")  # fmt: skip
     took: Counter[tuple[str, str]] = Counter()
     parts: dict[str, list[Statistics]] = {}
     if leaf in COPIES:
