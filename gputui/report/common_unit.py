@@ -199,7 +199,12 @@ def _marked_step(base: Subject, other: Subject) -> WorkUnit | None:
     first, second = base.tree, other.tree
     if first is None or second is None or not (first.has_steps and second.has_steps):
         return unit
-    return unit._replace(scale=factor * first.step_mean_ns / second.step_mean_ns)
+    scale = factor * first.step_mean_ns / second.step_mean_ns
+    per_step = [tree.operations / tree.steps for tree in (first, second)]
+    if 1 / ALIKE <= scale <= ALIKE and max(per_step) <= _SAME_RATIO * min(per_step):
+        # The same step: marks of the warm-up and of pauses are in their mean, and in no step's.
+        return WorkUnit("step", site or source, is_sure=True)
+    return unit._replace(scale=scale)
 
 
 class _Marked(NamedTuple):
