@@ -1,10 +1,12 @@
-"""Records become ranges, kernels, idle time and its causes; `reader.CaptureReader` is the way in.
-Here is what all of the package shares: records as they come from a ring or a file, separated by
-use, with their strings, and operations as columns; before them the arrays that all of the reader is
-made of.
+"""Records of a traced process become ranges, kernels, idle time and its causes. The way in is
+`reader.CaptureReader`.
 
-Nothing here knows what came before: what is joined across batches is in the collectors' own
-modules."""
+This module holds what the whole package shares: types and functions for arrays; records as they
+come from a ring or a file, separated by use, with their strings; and operations as columns.
+
+Nothing here remembers earlier batches: each collector joins what belongs together across batches in
+its own module.
+"""
 
 from __future__ import annotations
 
@@ -76,7 +78,7 @@ def distinct(values: npt.NDArray[AnyInteger]) -> npt.NDArray[AnyInteger]:
 
 
 def are_among(members: Int64s, rows: Int64s) -> Bools:
-    """Which of `rows` are among others that are sorted; `np.isin` would sort, or hash, all."""
+    """Which of `rows` occur in `members`, which is sorted. (`np.isin` would sort or hash both.)"""
     if not len(members):
         return np.zeros(len(rows), np.bool_)
     among: Bools = members[np.minimum(np.searchsorted(members, rows), len(members) - 1)] == rows
@@ -90,14 +92,15 @@ def median(values: Int64s) -> float:
 
 
 def present(codes: npt.NDArray[np.uint8] | npt.NDArray[np.int8], limit: int) -> list[int]:
-    """Which codes below `limit`, itself at most 128, occur. Counting them takes four times as
-    long."""
+    """Which codes below `limit` (at most 128) occur, in order. Counting the codes would take four
+    times as long."""
     occur = codes.tobytes()
     return [code for code in range(limit) if code in occur]
 
 
 def take_rows(column: npt.NDArray[Any], rows: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """The column at rows that are distinct and in order, not copied where they are all of it."""
+    """The column at these rows, which are distinct and in order. If they are all of its rows, the
+    column itself and no copy."""
     return column if len(rows) == len(column) else column.take(rows)
 
 
@@ -212,7 +215,8 @@ class KeyTable:
 
 
 def exclusive(starts: Int64s, ends: Int64s) -> tuple[Int64s, Int64s, Int64s]:
-    """What each interval covers beyond those that began before it: rows, starts, ends."""
+    """The part of each interval that no earlier interval covers: row numbers, starts and ends.
+    `starts` are in order; intervals that others cover whole are left out."""
     reach = np.maximum.accumulate(ends)
     begins = starts.copy()
     begins[1:] = np.maximum(starts[1:], reach[:-1])
@@ -234,7 +238,8 @@ def covered_before(moments: Int64s, starts: Int64s, ends: Int64s) -> Int64s:
 
 
 MOST_INTERVALS = 1 << 18
-"""Kept of one process on one GPU: those that nobody else's gap reaches back to."""
+"""The most intervals that are kept of one process on one GPU, for other processes' gaps that reach
+back to them."""
 
 
 class Busy(NamedTuple):
@@ -244,7 +249,8 @@ class Busy(NamedTuple):
     ends: Int64s
 
     def after(self, moment_ns: int) -> Busy:
-        """Those that go on after a moment, the newest ones where they are too many."""
+        """The intervals that end after a time; only the newest if they are more than
+        MOST_INTERVALS."""
         first = max(int(np.searchsorted(self.ends, moment_ns)), len(self.ends) - MOST_INTERVALS)
         return Busy(self.starts[first:], self.ends[first:])
 
@@ -345,7 +351,7 @@ class Unions:
 # --- Where nothing is known of the GPU: between windows of tracing, and where records were lost.
 
 MOST_HOLES = 4096
-"""Holes remembered, the newest: what is accounted for is seconds behind at most."""
+"""How many holes are remembered, the newest ones; accounting is at most seconds behind."""
 
 
 class Holes:
@@ -357,18 +363,18 @@ class Holes:
         self._open_ns: int | None = None
 
     def begin(self, moment_ns: int) -> None:
-        """From here on nothing is known, until `end`."""
+        """Begins a hole: nothing is known from this time until `end`."""
         if self._open_ns is None:
             self._open_ns = moment_ns
 
     def end(self, moment_ns: int) -> None:
-        """Here the one that was begun ends, if there is one."""
+        """Ends the hole that was begun, if there is one."""
         if self._open_ns is not None:
             self.add(self._open_ns, moment_ns)
             self._open_ns = None
 
     def add(self, start_ns: int, end_ns: int) -> None:
-        """A whole one, which ends after those before."""
+        """Adds a hole. It has to end after all earlier ones."""
         if len(self._ends) and end_ns < self._ends[-1]:
             return  # a clock that was set back
         place = int(np.searchsorted(self._ends, start_ns))
@@ -378,7 +384,7 @@ class Holes:
         self._ends = np.append(self._ends[:place], end_ns)[-MOST_HOLES:]
 
     def touch(self, starts_ns: Int64s, ends_ns: Int64s) -> Bools:
-        """Which of these intervals share time with one."""
+        """Which of these intervals overlap a hole."""
         touched = np.zeros(len(starts_ns), np.bool_)
         if len(self._starts):
             places = np.searchsorted(self._ends, starts_ns, side="right")
@@ -548,11 +554,12 @@ MAX_DEVICE = 255
 
 
 class TimedOperations(NamedTuple):
-    """Operations, a column a fact.
+    """Operations as columns.
 
-    `kernels` numbers those that are kernels or graphs as a whole, and is NO_KERNEL for others;
-    `first` marks those that came first of all that their call launched. Calls are NO_CALL where
-    they are not known; `nodes` are the ranges in which the operations count.
+    `kernels` has the number of a kernel, or of a graph that was recorded as a whole, and NO_KERNEL
+    for other operations. `first` marks the operations that were the first of their call.
+    `called_ns` and `returned_ns` are when the call began and ended, `threads` its thread; these are
+    NO_CALL's where the call is not known. `nodes` are the ranges in which the operations count.
     """
 
     starts: Int64s

@@ -50,9 +50,9 @@ CALL = np.dtype([
     ("has_result", "?"), ("inherited", "?"), ("awaits", "?"), ("answered", "?"), ("runtime", "?"),
     ("outside", "?"),
 ], align=True)  # fmt: skip
-"""A call: the range around it; its number; whether operations are expected of it, and whether one
-has arrived; whether its thread had no range open; and the call itself.
-"""
+"""One CUDA call. `instance` and `node` are the range around it, `sequence` its number. `awaits`
+says whether operations are expected of it, `answered` whether one has arrived, `outside` whether
+its thread had no range open. The other columns are the call itself."""
 
 NO_CALL = np.zeros(1, CALL)
 NO_CALL["node"], NO_CALL["instance"], NO_CALL["sequence"] = NO_NODE, NO_INSTANCE, -1
@@ -143,16 +143,15 @@ class CallWindow:
         return MatchedCalls(is_known, calls, first, stack(answered or [NO_CALL[:0]]))
 
     def runtime_calls(self, correlations: UInt32s) -> Bools:
-        """Which ids have a runtime call in the window."""
+        """Which of these correlation ids have a runtime call in the window."""
         matched = np.zeros(len(correlations), np.bool_)
         for run, places, rows in self._matches(correlations):
             matched[rows] = run.calls["runtime"][places]
         return matched
 
     def promote(self, calls: Slots) -> Bools:
-        """Which of these runtime calls have their driver call in the window, which now stands for
-        them.
-        """
+        """Which of these runtime calls have their driver call in the window. From now on that
+        record stands for the runtime call."""
         matched = np.zeros(len(calls), np.bool_)
         if not any(run.has_driver_calls for run in self._runs):
             return matched
@@ -210,10 +209,9 @@ SECONDARY = np.dtype([
     ("instance", "i8"), ("node", "i8"), ("start_end", "?"), ("only_start_end", "?"),
     ("repeated", "?"),
 ], align=True)  # fmt: skip
-"""The innermost range of another domain around a call, or a Start/End range: then whether the call
-lies only in ranges of that style and this is the first, and whether an earlier one around it
-belongs to the same node.
-"""
+"""The innermost range of another domain around a call, or a Start/End range. `only_start_end`: the
+call lies only in Start/End ranges, and this is the first of them. `repeated`: an earlier range
+around the call belongs to the same node."""
 
 
 class SecondaryRanges:
@@ -223,8 +221,8 @@ class SecondaryRanges:
         self._sequences = np.empty(0, np.int64)
         self._rows = np.empty(0, SECONDARY)
         self._first = self._last = 0
-        """What is kept; behind it is room, for copying all of it with each batch was a twentieth of
-        the time that a report took."""
+        """The first and last row in use. There is room after the last: copying everything with each
+        batch was a twentieth of the time that a report took."""
 
     def __len__(self) -> int:
         return self._last - self._first
@@ -239,7 +237,8 @@ class SecondaryRanges:
         return pick(self._rows[self._first : self._last], np.repeat(left, counts) + offsets), rows
 
     def add(self, sequences: Int64s, rows: Slots, oldest: int) -> None:
-        """Those of newer calls, in their order; what is around calls before `oldest` goes."""
+        """Adds the ranges around newer calls, in the calls' order, and drops those around calls
+        before `oldest`."""
         kept = slice(self._first, self._last)
         self._first += int(np.searchsorted(self._sequences[kept], oldest))
         if self._last + len(rows) > len(self._rows):
@@ -316,9 +315,9 @@ class CudaCalls:
         return self._add(new, new["sub"] == _RUNTIME, now_ns)
 
     def _drop_nested(self, records: Slots) -> Slots:
-        """The records without the driver calls made by a runtime call, which share its id and which
-        nsys does not list. Removes those held from earlier batches too.
-        """
+        """The records without driver calls that a runtime call made. Such a driver call has the
+        runtime call's id, and nsys does not list it. Those held from earlier batches are removed,
+        too."""
         is_runtime = records["sub"] == _RUNTIME
         correlations = np.ascontiguousarray(records["correlation"])
         runtime_ids = correlations[is_runtime]
@@ -397,8 +396,8 @@ class CudaCalls:
         self._await(calls, -1)
 
     def collect_parts(self, collection: Collection) -> DeltaParts:
-        """Calls that returned; at the end of the process, also those that might have been made by
-        a runtime call which has not returned."""
+        """The calls that returned. At the end of the process also the driver calls that were held
+        back, because a runtime call that has not returned might have made them."""
         if collection.ended:
             self._release_driver_calls(None)
         if not collection.due:

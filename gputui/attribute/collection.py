@@ -48,7 +48,7 @@ FIRST_BYTES, BYTES_A_SECOND = 256 << 10, 250
 """What kept steps may take of a recording, packed: at once, and on average after that."""
 
 AWAITED_NS = 10_000_000_000
-"""After so long without a step that ended no records are held until the next pause is over."""
+"""If no step ends for this long, records are no longer held until the next pause is over."""
 
 SETTLING = 2
 """Collections after which the ranges of a step are complete: they wait for what they launched."""
@@ -59,7 +59,7 @@ _WANTED = (TraceKind.RANGE, TraceKind.CALL, *_KEPT_OPERATIONS)
 
 @dataclass(slots=True, eq=False)
 class _Settling:
-    """A step whose ranges are not complete."""
+    """A step that waits for its ranges to become complete."""
 
     step: StepLanes
     first_ns: int
@@ -69,31 +69,31 @@ class _Settling:
     left_out: int
     ranges: list[Slots]
     collections: int = SETTLING
-    """How many more it waits for its ranges."""
+    """How many more collections the step waits for its ranges."""
 
 
 class KeptOperations:
-    """Records of one process in, some steps with all of theirs out. A writer of trace records
-    (attribute.collection.TraceSink) as long as it `is_open`."""
+    """Keeps some steps of a process with all of their operations. It is given records as a writer
+    of trace records is (TraceSink), as long as it `is_open`."""
 
     def __init__(self) -> None:
         self._parts: deque[Slots] = deque()
         self._new: list[Slots] = []
-        """Those since the last collection."""
+        """The records since the last collection."""
         self._held = 0
         self._names: dict[str, int] = {}
         self._began_ns = 0
         self._due_ns = 0
         self._open_ns: int | None = 0
-        """Since when it takes records, or when it kept a step last; None while it takes none."""
+        """Since when records are taken, or when a step was last kept; None while none are taken."""
         self._known_ns = 0
-        """From when on it holds every record: older ones were let go."""
+        """The time from which every record is held: older records were dropped."""
         self._spent = 0
         self._settling: list[_Settling] = []
 
     @property
     def is_open(self) -> bool:
-        """Whether it takes records now; between two steps that it keeps it takes none."""
+        """Whether records are wanted now. In the pause after a kept step they are not."""
         return self._open_ns is not None
 
     def name(self, text: str) -> int:
@@ -114,8 +114,9 @@ class KeptOperations:
                 self._known_ns = max(self._known_ns, int(first["end"].max()))
 
     def collect(self, steps: Sequence[StepLanes], now_ns: int, ended: bool) -> list[StepOperations]:
-        """Of the steps that were kept in parts now, a usual one last, those whose operations are to
-        be kept; they come some collections later."""
+        """The steps whose operations are complete now. Of `steps`, which were kept in parts in this
+        collection with a usual one last, some are chosen; their operations are returned some
+        collections later."""
         if not self._began_ns:
             self._began_ns = self._open_ns = now_ns
         if self._open_ns is None:
@@ -156,7 +157,7 @@ class KeptOperations:
             self._wait(now_ns)
 
     def _wait(self, now_ns: int, at_least_ns: int = 0) -> None:
-        """Until when no further step is kept."""
+        """Decides until when no further step is kept."""
         seen_ns = now_ns - self._began_ns
         if seen_ns >= EARLY_NS:
             at_least_ns = min(max(LEAST_PAUSE_NS, seen_ns // 4), MOST_PAUSE_NS)
@@ -221,15 +222,18 @@ DeltaParts = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Collection:
-    """One collection of one process: everything since the collection before.
+    """What collectors need to know when a process is collected: everything since the collection
+    before.
 
-    `until_ns` is the moment before which everything that had ended has arrived; None at the end of
-    the process, when everything has. Of the ranges that were over before `settled_ns`, with what
-    they launched, each is in `finalised` or was before. From `known_until_ns` on it is not known
-    which ranges launched what; None while it is. `ring` is what was added to the ring's counters,
-    `unread` the records left in it, `unplaced` the range records that found no place in the tree so
-    far. `due` says whether sums that only tables show are wanted: where nobody looks before the
-    end, at the end.
+    `until_ns`: everything that had ended before this time has arrived; None at the end of the
+    process, when everything has. `settled_ns`: each range that was over before this time, with
+    everything that it launched, is in `finalised` or was in an earlier one. `known_until_ns`: from
+    this time on it is not known which ranges launched what; None if it always is.
+
+    `ring` is what was added to the ring's counters, `unread` how many records are left in the ring,
+    `unplaced` how many range records have found no place in the tree so far. `due` says whether
+    sums that only tables show are wanted in this collection; if nobody looks at them before the
+    end, they are wanted only there.
     """
 
     process: int
@@ -246,19 +250,21 @@ class Collection:
     unplaced: int
     due: bool = True
     exact_values: int = DELTA_VALUES
-    """How many different values a distribution gives as they are, of more their buckets."""
+    """The most different values that a distribution gives exactly; one with more gives buckets."""
 
 
 class Collector(Protocol):
     """Sums up one kind of fact about a process between collections."""
 
     def collect_parts(self, collection: Collection) -> DeltaParts:
-        """What is new since the collection before, by the field of CaptureDelta it goes to."""
+        """What is new since the last collection, by the field of CaptureDelta to which it
+        belongs."""
         ...
 
 
 def merge_parts(collected: Iterable[DeltaParts]) -> DeltaParts:
-    """The parts of several collectors in one; what goes to the same field is added up in order."""
+    """The parts of several collectors in one dictionary; parts for the same field are added up in
+    order."""
     merged: DeltaParts = {}
     for fields in collected:
         for name, value in fields.items():
@@ -274,7 +280,8 @@ _SILENT = {
 
 
 def has_news(fields: DeltaParts) -> bool:
-    """Whether anything happened, or became known of what happened before."""
+    """Whether the fields show that anything happened, or that more became known of earlier
+    events."""
     return any(value for name, value in fields.items() if name not in _SILENT)
 
 
@@ -305,7 +312,7 @@ class TraceSink:
         self._process = process
         self._number_of = number_of
         self._numbers = [np.zeros(1, np.int64) for _ in self._writers]
-        """Of names of calls, by writer."""
+        """For each writer, the numbers of the names of calls."""
 
     @property
     def is_open(self) -> bool:

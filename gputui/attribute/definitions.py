@@ -199,7 +199,8 @@ _GRAPH_KEY = 1 << 33
 
 
 class KernelNames:
-    """Kernels of one process by name. `defined` are those new to the session."""
+    """Numbers the kernels of one process by name. `defined` has the names that are new to the
+    session."""
 
     def __init__(
         self,

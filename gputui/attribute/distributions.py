@@ -44,7 +44,8 @@ def _middles(index: npt.NDArray[Any], buckets: Buckets) -> Int64s:
 def grouped(
     keys: Int64s, values: Int64s, exact_limit: int = DELTA_VALUES
 ) -> Iterator[tuple[int, Distribution]]:
-    """Each distinct key, in order, with the distribution of its values."""
+    """Takes out what was added since the last call: each key, in order, with the distribution of
+    its values. A distribution is exact up to `exact_limit` different values."""
     different, of_each = distributions(keys, values, exact_limit)
     return zip(different.tolist(), of_each, strict=True)
 
@@ -81,8 +82,9 @@ def distributions(
 
 @dataclass(slots=True)
 class _Counted:
-    """The values of each key, sorted by key and value: columns by key, and rows of a value and how
-    often it came, of which each key has those from its `first` on."""
+    """The values of each key, sorted by key and value. The first columns have one entry a key;
+    `values` and `often` have a row for each different value, and a key's rows begin at its
+    `firsts`."""
 
     keys: Int64s
     counts: Int64s
@@ -128,7 +130,8 @@ class _Counted:
         return np.diff(np.append(self.firsts, len(self.values)))
 
     def merged(self, more: _Counted) -> _Counted:
-        """Both together; of a key, the values of both are in buckets where those of one are."""
+        """Both together. A key whose values are in buckets in one of them has buckets in the
+        result."""
         keys = np.union1d(self.keys, more.keys)
         places = [np.searchsorted(keys, part.keys) for part in (self, more)]
         counts, totals = np.zeros((2, len(keys)), np.int64)
@@ -163,7 +166,8 @@ class _Counted:
         return _Counted(keys, counts, totals, squares, minima, maxima, exact, firsts, values, often)
 
     def limited(self, exact_limit: int) -> _Counted:
-        """The same, the values of a key that has more different ones in buckets."""
+        """The same distributions, but with buckets for each key that has more different values than
+        the limit."""
         exact = self.exact & (self.different <= exact_limit)
         if not (self.exact & ~exact).any():
             return self
@@ -192,8 +196,8 @@ class _Counted:
 
 
 def _counted_rows(of_row: Int64s, values: Int64s, often: Int64s) -> tuple[Int64s, Int64s, Int64s]:
-    """Rows sorted by key (a place from 0 on, each of which has rows) and value, equal ones added
-    up: where each key's begin, the values, how often each came."""
+    """Sorts rows by key (numbered from 0, each with rows) and value, and counts equal rows once:
+    returns where each key's rows begin, the values, and how often each occurred."""
     order = np.lexsort((values, of_row))
     of_row, values, often = of_row[order], values[order], often[order]
     starts = run_starts(of_row)
@@ -202,20 +206,20 @@ def _counted_rows(of_row: Int64s, values: Int64s, often: Int64s) -> tuple[Int64s
 
 
 HELD_VALUES = 1 << 18
-"""So many values are held one by one, or as many as there are different ones; of more, equal ones
-are counted."""
+"""How many values are held one by one before equal ones are counted; more if there are already more
+different values."""
 
 
 MOST_DIFFERENT = 1 << 18
-"""Different values of all keys together that are kept as they are: where there would be more, those
-of the keys that have the most are put into buckets. Each takes 100 bytes in a session: of a report
-with 5.6 million ranges, all took 500 MB."""
+"""How many different values are kept exactly, of all keys together. Beyond that, the keys with the
+most different values are put into buckets. A value takes 100 bytes in a session: in a report with
+5.6 million ranges, keeping all took 500 MB."""
 
 
 class ValueSums:
-    """Values by key that are added up for as long as their distributions are not asked for. What
-    is held grows with the different values of each key, up to EXACT_VALUES and MOST_DIFFERENT, not
-    with all."""
+    """Distributions of values by key, for as long as nobody asks for them. The memory grows with
+    the number of different values of each key, up to EXACT_VALUES and MOST_DIFFERENT, and not with
+    the number of values."""
 
     def __init__(self) -> None:
         self._new: list[tuple[Int64s, Int64s]] = []
@@ -224,11 +228,11 @@ class ValueSums:
 
     @property
     def counted_keys(self) -> int:
-        """How many keys there are, without those of the newest values alone."""
+        """How many keys there are, not counting those of the newest, uncounted values."""
         return len(self._counted.keys) if self._counted is not None else 0
 
     def add(self, keys: Int64s, values: Int64s) -> None:
-        """Add values, none below 0, to those of the keys beside them."""
+        """Adds values to the keys at the same positions. No value is below 0."""
         self._new.append((keys, values))
         self._held += len(keys)
         if self._held >= HELD_VALUES:
@@ -260,9 +264,8 @@ class ValueSums:
 
 
 def sorted_pairs(keys: Int64s, values: Int64s) -> tuple[Int64s, Int64s]:
-    """Both sorted by key, then by value. If both fit into one number, sorting those takes a fifth
-    of the time of sorting indexes.
-    """
+    """Keys and values sorted by key, then by value. If both fit into one number, sorting that takes
+    a fifth of the time of sorting indexes."""
     bits = int(values.max()).bit_length()
     if keys.min() >= 0 <= values.min() and int(keys.max()).bit_length() + bits < 64:
         packed = keys << bits | values

@@ -1,8 +1,8 @@
 """CUDA graphs: in which ranges each node was captured, and so where its replays count.
 
-The ranges that count are those that were open when the node was made and not yet when its graph
-was: what the program did inside the capture. Below the range that launches the graph they make the
-path that an eager run would have.
+A node counts in the ranges that were open when the node was made but not yet when its graph was
+begun: those that the program opened inside the capture. Below the range that launches the graph,
+they form the path that an eager run would have.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ MAX_UNSEEN = 4096
 """Nodes of unseen captures with a name of their own."""
 
 MAX_CLONES = 8
-"""From clone to clone in one batch."""
+"""The most steps from clone to clone in one batch."""
 
 UNSEEN = 0
 NOTHING = 1
@@ -210,7 +210,7 @@ class GraphNodes:
         return number
 
     def _chain(self, node: int) -> tuple[CapturedRange, ...]:
-        """A node of the tree and those around it, the outermost first."""
+        """A node of the tree and the nodes around it, the outermost first."""
         return tuple(
             CapturedRange(around, self._nodes.attributes[around], self._nodes.domain[around])
             for around in reversed(self._nodes.around(node))

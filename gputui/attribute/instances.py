@@ -146,7 +146,7 @@ class Nesting:
         np.subtract.at(self._instances.children, rows, 1)
 
     def _index_of(self, wanted: Int64s, ids: Int64s) -> Int64s:
-        """Where each of `wanted` stands in `ids`, which are distinct; −1 for what does not."""
+        """The position of each of `wanted` in `ids`, which are distinct; −1 if it is not there."""
         if len(self._places) < len(self._instances.node):
             self._places = np.full(len(self._instances.node), -1)
         rows = self._instances.rows(ids)
@@ -411,7 +411,7 @@ class RangeInstances:
         self._counted.append((nodes, durations_ns))
 
     def take_counted(self) -> tuple[Int64s, Int64s]:
-        """Node and duration of each of those since the last call."""
+        """Node and duration of each instance that closed since the last call."""
         counted, self._counted = self._counted, []
         nodes, durations_ns = ([part[n] for part in counted] for n in (0, 1))
         return join(nodes, np.int64), join(durations_ns, np.int64)
@@ -483,7 +483,7 @@ class RangeInstances:
         self._closed_count += len(ids)
 
     def alive(self, ids: Int64s) -> Bools:
-        """Which ids still refer to an instance."""
+        """Which of these ids still refer to an instance."""
         rows = self.rows(ids)
         in_use = (ids >= 0) & (rows < self._used)
         rows = np.where(in_use, rows, 0)
@@ -545,7 +545,7 @@ class RangeInstances:
         return self._release(ids)
 
     def _settled(self, ids: Int64s, waited_ns: Int64s, sees_gpu: bool, everything: bool) -> Bools:
-        """Of which instances no operation is waited for any longer."""
+        """Which instances wait for no further operation."""
         if everything:
             return np.ones(len(ids), np.bool_)
         if not sees_gpu:

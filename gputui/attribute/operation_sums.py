@@ -60,7 +60,7 @@ def _ranges(nodes: Nodes, node: int) -> dict[str, int]:
 
 
 class KernelSums:
-    """Kernels of one process, and their durations, for a field of CaptureDelta."""
+    """Adds up the kernels of one process and their durations, for one field of CaptureDelta."""
 
     def __init__(self, field: str) -> None:
         self._field = field
@@ -70,15 +70,16 @@ class KernelSums:
         self._thread_ids = [0]
 
     def add(self, places: Int64s, kernels: Int64s, durations: Int64s) -> None:
-        """Add kernels whatever thread launched them: `places` are `place_keys`."""
+        """Adds kernels without regard to the thread that launched them. `places` are as
+        `place_keys` makes them."""
         self._times.add(places | kernels, durations)
 
     def add_launched(
         self, places: Int64s, kernels: Int64s, durations: Int64s, calls: Slots, replayed: Bools
     ) -> None:
-        """Kernels with the calls that launched them: outside ranges, each thread counts
-        separately. `replayed` are those of CUDA graphs that count where their graph was launched.
-        """
+        """Adds kernels with the calls that launched them. Outside every range, each thread has a
+        sum of its own. `replayed` marks the kernels of CUDA graphs that count where their graph was
+        launched."""
         outside = calls["outside"]
         if outside.any():
             places = places.copy()
@@ -209,7 +210,8 @@ class LaunchSums:
         starts_ns: Int64s,
         durations: Int64s,
     ) -> None:
-        """Add kernels with the calls that launched them; those without a call are left out."""
+        """Adds kernels with the calls that launched them; kernels whose call is not known are left
+        out."""
         part = np.empty(len(calls), _DTYPE)
         part["thread"] = calls["thread"]
         part["name"] = calls["name"]

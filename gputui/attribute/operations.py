@@ -54,20 +54,20 @@ was read; clocks may be set."""
 
 
 class PlausibleTimes:
-    """The first call of a process and operations in, operations with times that are meant out."""
+    """Finds operations with impossible times, such as before the first call of the process."""
 
     def __init__(self) -> None:
         self._earliest_ns = 0
         self._wrong = 0
 
     def collect_parts(self, _: Collection) -> DeltaParts:
-        """How many operations had times that cannot be meant; those without times do not count."""
+        """How many operations had impossible times. Operations without times do not count."""
         wrong, self._wrong = self._wrong, 0
         return {"wrong_times": wrong}
 
     def check_times(self, operations: Slots, new_calls: Slots, now_ns: int) -> Slots:
-        """Operations that came after these calls and were read at `now_ns`, their times 0 where
-        they cannot be meant."""
+        """The operations, which came after these calls and were read at `now_ns`, with times of 0
+        where the times are impossible."""
         if not self._earliest_ns and len(new_calls):
             self._earliest_ns = max(1, int(new_calls["start"].min()) - MARGIN_NS)
         latest_ns = np.uint64(now_ns + MARGIN_NS)
@@ -90,13 +90,12 @@ class PlausibleTimes:
 # later buffer than those of what it launched.
 WAIT_NS = 30_000_000_000
 MAX_WAITING = 500_000
-"""They wait this long, or until this many others wait."""
+"""Operations wait for their call this long, or until this many others wait."""
 
 
 class Waiting:
-    """Their records, when each was read, and what was counted of them already: that it `ran`, and
-    that it was `accounted` for.
-    """
+    """Operations that wait for their call: their records, when each was read, whether it was
+    already counted as having run (`ran`), and whether its time was accounted for (`accounted`)."""
 
     def __init__(self) -> None:
         self.records = np.empty(0, SLOT)
@@ -115,7 +114,7 @@ class Waiting:
         self.accounted = np.append(self.accounted, accounted)
 
     def remove(self, chosen: Bools) -> tuple[Slots, Bools, Bools]:
-        """Remove some: their records, and what was counted of them."""
+        """Removes the chosen operations, and returns their records and what was counted of them."""
         removed = pick(self.records, chosen), self.ran[chosen], self.accounted[chosen]
         kept = ~chosen
         self.records, self._read_ns = pick(self.records, kept), self._read_ns[kept]
@@ -123,17 +122,18 @@ class Waiting:
         return removed
 
     def answered(self, correlations: UInt32s) -> Bools:
-        """Which have their call among these."""
+        """Which of the waiting operations have their call among these correlation ids."""
         return np.isin(self.records["correlation"], correlations)
 
     def late(self, now_ns: int) -> Bools:
-        """Which have waited long enough, or are too many."""
+        """Which operations have waited long enough, or are too many."""
         late: Bools = self._read_ns < now_ns - WAIT_NS
         late[: max(0, len(late) - MAX_WAITING)] = True
         return late
 
     def begun(self, until_ns: int | None) -> Bools:
-        """Which began up to a moment, at which every call had arrived; None if nothing comes."""
+        """Which operations began up to a time before which every call has arrived; all of them if
+        that is None, when nothing more will come."""
         if until_ns is None:
             return np.ones(len(self), np.bool_)
         begun: Bools = times_ns(self.records["start"]) <= until_ns
@@ -153,7 +153,7 @@ FEW = 50
 
 
 class WrongCalls:
-    """Finds them in one process."""
+    """Finds operations whose correlation id names a call that cannot have launched them."""
 
     def __init__(self, calls: CudaCalls) -> None:
         self._calls = calls
@@ -162,8 +162,8 @@ class WrongCalls:
         """When most operations began to have a wrong call; None while few have."""
 
     def among(self, records: Slots, matched: MatchedCalls) -> Bools:
-        """Which operations have a call that was made after they began, or that launches one kernel
-        and had it."""
+        """Which operations have an impossible call: one that was made after they began, or one that
+        launches a single kernel and already has it."""
         began = times_ns(records["start"])
         later = (began > 0) & (matched.calls["start"] > began + CLOCKS_NS)
         again = ~matched.first & (records["kind"] == RecordKind.KERNEL)
@@ -271,8 +271,8 @@ class GpuOperations:
             self._give_up(*expired, now_ns)
 
     def count_waiting(self, until_ns: int | None, now_ns: int) -> None:
-        """Count the time of operations that wait for their call: all ran, and those that began up
-        to `until_ns`, at which every call had arrived, are accounted for without one."""
+        """Counts the time of operations that wait for their call: all of them ran. Those that began
+        up to `until_ns`, before which every call has arrived, are accounted for without a call."""
         waiting = self._waiting
         if not len(waiting):
             return

@@ -49,9 +49,8 @@ class GpuTime:
         self._secondary.append((nodes, starts_ns, ends_ns))
 
     def sum_by_node(self, nodes: Nodes, launched: LaunchedOperations) -> tuple[Int64s, Int64s]:
-        """Busy time and sum of durations by node, including operations of its children and those
-        of threads without ranges (autograd's), which nsys's projections leave out.
-        """
+        """Busy time and sum of durations by node. Operations of a node's children count, and
+        operations of threads without ranges (autograd's), which nsys's projections leave out."""
         busy_ns = np.zeros(len(nodes), np.int64)
         total_ns = np.zeros(len(nodes), np.int64)
         within = launched.nodes != NO_NODE
@@ -126,7 +125,8 @@ class RangeDeltas:
         return {"ranges": deltas}
 
     def _add(self, collection: Collection) -> None:
-        """Ranges that closed, those whose GPU work is known now, and GPU time by node."""
+        """Collects, by node, ranges that closed, ranges whose GPU work is known now, and GPU
+        time."""
         finalised, count = collection.finalised, len(collection.nodes)
         if count > self._sums.shape[1]:
             more = np.zeros((len(_SUMS), 2 * count), np.int64)
@@ -160,7 +160,7 @@ _TOLD = ("gpu_busy_ns", "gpu_total_ns", "levels", "incomplete")
 
 
 def _newest_payloads(finalised: Finalised) -> dict[int, Payload | None]:
-    """By node, the payload of the instance that began last."""
+    """For each node, the payload of the instance that began last."""
     has = np.flatnonzero(finalised.payload_types)
     has = has[np.lexsort((finalised.starts_ns[has], finalised.nodes[has]))]
     nodes = finalised.nodes[has]
@@ -204,11 +204,13 @@ class KernelsOfRanges:
         self._bases[kernel] = self._names.setdefault(base, kernel)
 
     def base(self, kernel: int) -> int:
-        """The first kernel with the same base name."""
+        """For each kernel, the first kernel with the same base name."""
         return int(self._bases[kernel])
 
     def add(self, ids: Int64s, kernels: Int64s) -> None:
-        """Add kernels with the instance that launched each."""
+        """Adds kernels with the instance that launched each. `only_start_end`: the kernel lies in
+        no other kind of range, and this is the first; `repeated`: it also lies in an earlier
+        instance of the same node."""
         wanted = (kernels != NO_KERNEL) & self._instances.alive(ids)
         if wanted.any():
             keys = self._instances.rows(ids[wanted]) << _KERNEL_BITS | kernels[wanted]
@@ -285,7 +287,7 @@ class KernelsOfRanges:
         return keys[starts], counts, repeated
 
     def _with_bases(self, keys: Int64s) -> Int64s:
-        """Each kernel replaced by the first one with the same base name."""
+        """The kernels, each replaced by the first kernel with the same base name."""
         bases: Int64s = keys & ~_KERNEL_MASK | self._bases[keys & _KERNEL_MASK]
         return bases
 

@@ -1,9 +1,6 @@
-"""Where ranges are: the stacks of each thread, which range was innermost at a moment, and the tree
-that all ranges of a process form.
-
-For `ranges`, which fills both, and for calls and operations, which look up the range they were made
-in.
-"""
+"""Where ranges are: the stack of each thread, which range was innermost at a time, and the tree of
+all ranges of a process. `ranges` fills these; `calls` and `operations` look up the range in which
+they happened."""
 
 from __future__ import annotations
 
@@ -131,7 +128,7 @@ WINDOW_MOMENTS = 1_000_000
 """Timelines reach back this far, or hold this many moments in total."""
 
 UNNEEDED_MOMENTS = 1 << 18
-"""So many are kept although nothing asks for them any more; a million took 48 MB."""
+"""How many entries are kept although nothing asks for them any more; a million took 48 MB."""
 
 
 @dataclass(slots=True)
@@ -147,7 +144,7 @@ class RangeStack:
     """0 the default domain, 1 the program's own, 2 a library's."""
     depth: int = 0
     open_ids: Int64s = field(default_factory=lambda: np.empty(0, np.int64))
-    """Its open instances, the outermost first."""
+    """The stack's open instances, the outermost first."""
     timeline: Timeline = field(default_factory=Timeline)
 
 
@@ -233,8 +230,8 @@ class RangeStacks:
         self._table.keep(lambda values: np.isin(values, kept))
 
     def forget(self, needed_ns: int = 0) -> None:
-        """Drop what is too old, or too much, from the timelines. What lies before `needed_ns` is
-        asked for no more: it goes where there is much of it."""
+        """Drops what is too old, or too much, from the timelines. Nothing before `needed_ns` is
+        asked for any more; it is dropped once there is much of it."""
         window_ns = WINDOW_NS
         stacks = self._stacks.values()
         newest = max((stack.timeline.last_ns for stack in stacks), default=0)
@@ -258,12 +255,12 @@ _LIBRARY = 2
 
 @dataclass(slots=True)
 class Placement:
-    """Where moments lie: one row each, and rows of `secondary` for further domains.
+    """The ranges around each of many times, one row each.
 
-    `instances` and `nodes` belong to the innermost range of the default domain, else of the
-    program's other domains. If the thread had none open they are the main thread's and `inherited`
-    is set. `secondary` index a moment and give the innermost range in another domain of the same
-    thread, libraries included.
+    `instances` and `nodes` belong to the innermost range of the default domain or, if none was
+    open, of the program's other domains. If the thread had no range open, they are the main
+    thread's, and `inherited` is set. `secondary` has rows for further domains: the row of the time,
+    and the innermost range of the same thread in another domain, libraries included.
     """
 
     instances: Int64s
@@ -469,7 +466,7 @@ class Nodes:
         return node
 
     def around(self, node: int) -> list[int]:
-        """A node and those around it, from the inside out; none of NO_NODE."""
+        """A node and the nodes around it, from the inside out; nothing for NO_NODE."""
         path = []
         while node != NO_NODE:
             path.append(node)

@@ -65,10 +65,8 @@ class Transitions:
         return np.where(self.is_push, self.level, self.level - 1)
 
     def mended(self, previous: Int64s, before: Int64s, firsts: Int64s) -> Transitions:
-        """Fill in what was lost.
-
-        `previous` is the depth after the preceding one, `before` that of each stack at its first.
-        """
+        """Fills in events that were lost. `previous` is the depth after the event before; `before`
+        is, for each stack, the depth before its first event."""
         previous[firsts] = before
         needed = np.where(self.is_push, self.level - 1, self.level)
         wrong = previous != needed

@@ -69,7 +69,8 @@ MOST_CHARACTERS = 128
 
 
 def job_of_process(pid: int) -> JobFacts | None:
-    """None where nothing says so, or it may not be read."""
+    """The job that the process belongs to, by its environment; None if that says nothing or may not
+    be read."""
     try:
         with open(f"/proc/{pid}/environ", "rb") as file:
             raw = file.read(MOST_BYTES)
@@ -80,7 +81,7 @@ def job_of_process(pid: int) -> JobFacts | None:
 
 
 def job_in(environment: Mapping[str, str]) -> JobFacts | None:
-    """The job that an environment speaks of."""
+    """The job that an environment describes."""
 
     def text(name: str) -> str | None:
         return sanitize(environment.get(name, ""), MOST_CHARACTERS) or None
@@ -221,9 +222,9 @@ class AttachedProcess:
         ]
 
     def prepare(self, matching: Matching, now_ns: int, ended: bool) -> SharingProcess:
-        """Process what waits, and hand over the collectives so far: those of all ranks are matched
-        before any process is collected. Returns the process among those that may share its GPUs.
-        """
+        """Processes the records that wait, and hands over the collectives so far: the collectives
+        of all ranks are matched before any process is collected. Returns the process as one of
+        those that may share its GPUs."""
         began = time.thread_time_ns()
         self._process_waiting(now_ns)
         report = self.process.accounting.collectives.take_report()
@@ -319,10 +320,10 @@ def _attachment(run: int, process: int, facts: RingFacts, now_ns: int) -> Proces
 # Chosen, not measured.
 POLL_S = 0.05
 IDLE_POLL_S = 0.25
-"""How often rings are read; RingWatch empties those that fill up meanwhile."""
+"""How often rings are read, busy and idle. RingWatch empties rings that fill up in between."""
 
 FIRST_PAUSE_S = 0.1
-"""From one collection to the next at the beginning, and twice as long each time."""
+"""The time between the first collections; it doubles each time until it is the interval."""
 
 UNCOLLECTED_RECORDS = 200_000
 """Collect early after this many records, so that memory stays bounded: columns of all of them take
@@ -459,7 +460,8 @@ class CaptureReader:
         return events + counted + self._matched_later(now_ns)
 
     def _matched_later(self, now_ns: int) -> list[AnyEvent]:
-        """The sums of processes that ended before those that their collectives are matched with."""
+        """The collectives of processes that had ended before the other ranks' collectives matched
+        theirs."""
         going = {attached.process.number for attached in self._attached}
         return [
             CaptureDelta(time_ns=now_ns, process=process, **self._matching.take_parts(process))
@@ -469,8 +471,8 @@ class CaptureReader:
         ]
 
     def _keep_within_cost(self) -> None:
-        """All ranks of a job open their windows at the same moments: as seldom as the one to which
-        they cost most."""
+        """Lets all ranks of a job open their windows at the same times, as seldom as the rank to
+        which windows cost the most."""
         if self._max_cost_percent is None or not self._attached:
             return
         percent = self._max_cost_percent
@@ -513,7 +515,7 @@ class CaptureReader:
         return [RunOutput(time_ns=now_ns, run=self._run, stream="stderr", lines=new)]
 
     def finish(self, now_ns: int) -> list[AnyEvent]:
-        """Read what is there, wait for nothing more, detach all."""
+        """Reads what is left, waits for nothing more, and detaches all rings."""
         self.poll(now_ns)
         while self._behind:
             self.poll(now_ns)

@@ -146,7 +146,7 @@ class Losses:
 # Chosen, not measured: more spans than a strip of the screen has columns.
 MAX_SPANS = 300
 MAX_ENTRIES = 400_000
-"""Instances and operations remembered for an unfinished step, and those of one tick."""
+"""The most instances and operations that are remembered for an unfinished step, and in one tick."""
 
 
 GpuSpans = tuple[Int64s, Int64s, Int64s, Int64s]
@@ -338,13 +338,12 @@ class TracedProcess:
         keeps_operations: bool = False,
         thread_priority: Callable[[int], int | None] | None = None,
     ) -> None:
-        """`trace` also receives every range, call and operation; `thread_name` returns the
-        operating system's name of a thread, `thread_priority` its priority; a driver call waits at
-        most `nested_ns` for the runtime call around it, which is 0 if calls come in the order of
-        their starts. `summed` is for callers that look only at what all events come to: sums that
-        only tables show are then in the last one. `counted` receives every GPU operation. With
-        `keeps_operations` those of some steps come as events.
-        """
+        """`trace` also receives every range, call and operation. `thread_name` returns the
+        operating system's name of a thread, `thread_priority` its priority. A driver call is held
+        back for at most `nested_ns`, until a runtime call around it arrives; 0 if calls come in the
+        order of their starts. `summed` is for callers that look only at the sum of all events: sums
+        that only tables show are then collected once, at the end. `counted` receives every GPU
+        operation. With `keeps_operations`, all operations of some steps are returned as events."""
         keep_freed_memory()
         self._summed = summed
         self.number = number
@@ -392,7 +391,7 @@ class TracedProcess:
         self.resources = Resources(number, strings)
         self.steps = StepTimelines(number, nodes)
         self.windows = Windows(nodes, holes)
-        """Where kernels are traced part of the time."""
+        """Windows of tracing, in runs whose kernels are traced part of the time."""
         self.facts = ProgramFacts()
         self.marks = MarkCounts(number, strings, numbering, self._trace)
         # Any order will do: what must come before or after is in `collect`.
@@ -414,8 +413,8 @@ class TracedProcess:
         self._open: tuple[OpenRange, ...] = ()
         self._flushed_ns = 0
         self._settling = deque[tuple[int, int]]()
-        """The newest flushes that were read, by their number: before when all that had ended had
-        come."""
+        """The newest flushes that were read: the number of each, and the time before which
+        everything that had ended had arrived with it."""
         self._step_string = 0
 
     @property
@@ -460,14 +459,14 @@ class TracedProcess:
             self.program_steps.feed_ranges(batch.ranges, now_ns)
 
     def complete(self) -> None:
-        """Everything that happened until now has been fed: no flush will bring more of it.
+        """Says that everything that has happened until now was fed: no flush will bring more of it.
 
-        For sources that read in order of time; a ring says the same by its FLUSH records.
+        This is for sources that read in order of time. A ring says the same with its FLUSH records.
         """
         self._instances.flushes += 1
 
     def _note_progress(self, batch: RecordsByUse) -> None:
-        """How many records there were, up to when they go, and whether CUDA was used."""
+        """Notes how many records came, how far the flushes reach, and whether CUDA was used."""
         self._records += sum(map(len, batch))
         flushes = len(batch.flushes)
         if flushes or len(batch.calls) or len(batch.operations):
@@ -483,11 +482,12 @@ class TracedProcess:
                 self._instances.now_ns = max(self._instances.now_ns, newest_ns)
 
     def complete_until_ns(self, now_ns: int, ended: bool) -> int | None:
-        """Before which everything that had ended has come; None where all has."""
+        """The time before which everything that had ended has arrived; None if everything has."""
         return None if ended else self._flushed_ns or now_ns
 
     def _settled_ns(self, until_ns: int | None) -> int | None:
-        """What was over before this waits for no flush any more; None where nothing does."""
+        """The time before which nothing that was over waits for a flush any more; None if nothing
+        waits."""
         if not self._settling:
             return until_ns
         settled = self._instances.flushes - SETTLED_FLUSHES
@@ -509,11 +509,11 @@ class TracedProcess:
     ) -> list[AnyEvent]:
         """The events since the last call: definitions first, then what happened.
 
-        `ended` means that nothing more will arrive, so nothing is waited for: as in nsys, open
-        ranges then last until the program's last record, or until `open_until_ns` if that is later.
-        With `due`, what is held back where all is `summed` comes now.
-        `added` is what was added to the ring's counters since the last call; the records `unread`
-        in the ring are among its losses; `more` are further fields of the CaptureDelta.
+        `ended` means that nothing more will arrive, so that nothing is waited for. As in nsys,
+        ranges that are still open then last until the program's last record, or until
+        `open_until_ns` if that is later. `due` asks for the sums that `summed` otherwise holds back
+        until the end. `added` is what was added to the ring's counters since the last call; the
+        `unread` records in the ring count as lost; `more` has further fields for the CaptureDelta.
         """
         collection = self._finish_instances(now_ns, ended, open_until_ns, added, unread, due)
         fields = merge_parts(collector.collect_parts(collection) for collector in self.collectors)

@@ -72,7 +72,7 @@ _NORMAL_80 = 0.85
 
 
 class WindowTimes(NamedTuple):
-    """From when to when a window cost something, and the group that it is summed up in."""
+    """From when to when a window cost something, and the group in which it is summed up."""
 
     opening_ns: int
     closed_ns: int
@@ -80,7 +80,7 @@ class WindowTimes(NamedTuple):
 
 
 class WindowCostMeter:
-    """Turns of one process in, what its windows cost out."""
+    """Measures what the windows of one process cost, by comparing the turns of a range."""
 
     def __init__(self, nodes: Nodes) -> None:
         self._nodes = nodes
@@ -94,7 +94,8 @@ class WindowCostMeter:
         """How much longer turns took after the first window than before it."""
 
     def add(self, nodes: Int64s, starts_ns: Int64s) -> None:
-        """Add complete instances by their nodes; those of the range compared are its turns."""
+        """Adds complete instances with their nodes; the instances of the range that is compared are
+        its turns."""
         if not len(nodes):
             return
         if self._node is None:
@@ -132,7 +133,7 @@ class WindowCostMeter:
         return self._node
 
     def collect(self, now_ns: int, ended: bool) -> list[WindowCost]:
-        """Windows whose surroundings are known by now."""
+        """The costs of windows whose turns before and after have arrived by now."""
         costs: list[WindowCost] = []
         while self._waiting:
             window = self._waiting[0]
@@ -322,7 +323,7 @@ class Windows:
             self._count(np.full(len(ppm), nodes[row]), groups, ppm, np.zeros(len(ppm), np.int64))
 
     def _are_known(self, windows: Int64s) -> Bools:
-        """Which of these windows ended before attribution did."""
+        """Which of these windows ended before the time up to which operations are attributed."""
         if self._known_until_ns is None:
             return np.ones(len(windows), np.bool_)
         ended_before: Bools = windows < np.searchsorted(
