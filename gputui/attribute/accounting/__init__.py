@@ -62,7 +62,7 @@ PAUSE_OF_HOST_NS = 200_000
 a thread that waits for autograd's wakes up when short kernels are over. Chosen."""
 
 LONG_GAP_NS = 1_000_000_000
-"""After so long without a step the last one has ended, though no other has begun."""
+"""If no step begins for this long, the last one is taken to have ended."""
 
 SHORT_GAP_NS = 5_000_000
 """Up to so long after a declared step for which the program did not wait, the next one follows it
@@ -124,13 +124,13 @@ class Accounting:
 
     @property
     def watched(self) -> list[int]:
-        """The threads that made CUDA calls, then those whose lines are read."""
+        """The threads that made CUDA calls, then the threads whose lines are read."""
         return list(dict.fromkeys([*self._threads.launching, *self._threads.lines.threads]))
 
     def add_state(
         self, thread: int, time_ns: int, run_ns: int, delay_ns: int, asleep_in: Leaf
     ) -> None:
-        """A reading of a thread: what it ran and waited for a core so far."""
+        """Adds a reading of a thread: how long it ran so far, and how long it waited for a core."""
         self._threads.add_state(thread, time_ns, run_ns, delay_ns, asleep_in)
 
     def add_line(self, thread: int, reading: LineReading) -> None:
@@ -143,8 +143,8 @@ class Accounting:
             device.time.blame.line_hits.append(LineHit.from_reading(reading, RECOMPUTING))
 
     def add_lock_holder(self, thread: int, reading: LineReading) -> None:
-        """Add a reading of a thread that held Python's lock: beside those that launch it is what
-        these wait for."""
+        """Adds a reading of a thread that held Python's lock. If that thread launches nothing, the
+        threads that launch wait for it."""
         if thread in self._threads.launching:
             return
         for device in self.devices.values():
@@ -156,7 +156,7 @@ class Accounting:
         self.collectives.define_kernel(number, name)
 
     def define_shape(self, number: int, threads: int) -> None:
-        """With how many threads a kernel of the shape of this number is launched."""
+        """Notes with how many threads a kernel of this launch shape is launched."""
         self._kernels.define_shape(number, threads)
 
     def define_call(self, name: str) -> None:
@@ -205,10 +205,9 @@ class Accounting:
         self._launches.add(operations, records, calls, timed, origins & STREAM, graphs)
 
     def mark_steps(self, started_ns: Int64s) -> None:
-        """Moments at which ranges began that name themselves steps: they win over what is found.
-
-        On a device a step begins with the first operation that was launched after.
-        """
+        """The times at which ranges with the name of a step began. Steps by these ranges replace
+        those that were found otherwise. On a device, a step begins with the first operation that
+        was launched after such a time."""
         if len(started_ns):
             moments = self._launches.starts_after(started_ns)
             for device in self.devices.values():

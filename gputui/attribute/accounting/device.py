@@ -1,6 +1,6 @@
 """Every nanosecond of one device under a leaf, along its time axis and by range.
 
-For `device_steps`, which divides the axis into steps. Why it idled is in `gaps`.
+For `device_steps`, which divides the axis into steps. Why it idled is decided in `operations`.
 """
 
 from __future__ import annotations
@@ -45,8 +45,9 @@ from gputui.model.leaves import Leaf
 LEAVES = len(Leaf)
 WAITED = LEAVES
 FETCHING = LEAVES + 1
-"""Tracks beside those of the leaves, and the last columns: when the CPU waited for the GPU, busy or
-idle; what of INPUT was fetching it."""
+"""Tracks in addition to those of the leaves, and the last columns: WAITED is when the CPU waited
+for the GPU, whether that was busy or idle; FETCHING is how much of INPUT the program spent fetching
+it."""
 
 _Track = tuple[Int64s, Int64s, Int64s]
 _NO_TRACK: _Track = (np.empty(0, np.int64),) * 3
@@ -74,7 +75,7 @@ class Tracks:
         return min(firsts, default=None)
 
     def add(self, leaf: int, starts: Int64s, ends: Int64s, amounts: Int64s) -> None:
-        """More of a leaf, after what it has."""
+        """Adds intervals of a leaf, after those that its track has."""
         if len(starts):
             self._tracks.setdefault(leaf, []).append((starts, ends, amounts))
             self._intervals += len(starts)
@@ -373,7 +374,8 @@ class DeviceTime:
             self._waiting.append(operations)
 
     def busy_after(self, was_busy: Busy, until_ns: int | None) -> Busy:
-        """When the process ran something, up to a moment: what is known, and what came since."""
+        """When the process ran something, up to a time: what was known before, and what was added
+        since."""
         since_ns = int(was_busy.ends[-1]) if len(was_busy.ends) else 0
         starts = [was_busy.starts, *(np.maximum(part.starts, since_ns) for part in self._waiting)]
         ends = [was_busy.ends, *(part.ends for part in self._waiting)]

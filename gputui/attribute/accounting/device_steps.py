@@ -122,8 +122,8 @@ class Lanes:
 
 
 def _drawn(open_ns: int | None, moments: Int64s, gaps: Int64s) -> list[tuple[int, int]]:
-    """The steps to keep in parts: one that is longer, then the newest of those nearest to the
-    median; none that is too short."""
+    """The steps to keep in parts: one that is longer than usual, if there is one, then the newest
+    of those nearest to the median; none if all are too short."""
     begins = moments[:-1] if open_ns is None else np.concatenate(([open_ns], moments[:-1]))
     lengths = moments[len(moments) - len(begins) :] - begins
     if len(gaps):
@@ -166,8 +166,8 @@ HELD_INTERVALS = 1 << 18
 """How much of the time axis waits for steps to be found in it, for HELD_NS at most."""
 
 STEPS_ARRIVE_NS = 3_000_000_000
-"""How much of it may be of steps whose ranges have not come: of 20 steps after 30 s of compiling 5
-to 15 were in none."""
+"""How much of the waiting time axis may belong to steps whose ranges have not arrived: of 20 steps
+after 30 s of compiling, 5 to 15 had none yet."""
 
 # Chosen, not measured.
 NEWEST_STEPS = 16
@@ -180,11 +180,12 @@ WHOLE_PARTS = 2
 """Parts in which the longest steps of a delta without blocks are known."""
 
 EXACT_LENGTHS = 16
-"""A delta with more different lengths puts them into buckets: a third of what it writes else."""
+"""A delta with more different lengths writes them as buckets, which takes a third of the bytes."""
 
 
 class DeviceSteps:
-    """One device: its time axis, the part of it that waits for steps, its steps."""
+    """The steps of one device: its time axis, the part of that axis which waits for steps, and the
+    sums by step."""
 
     def __init__(self, process: int, device: int, time: DeviceTime) -> None:
         self._process = process
@@ -208,9 +209,9 @@ class DeviceSteps:
         self.micro_batches: int | None = None
         """How many micro-batches a training step has; None where it has one or is none."""
         self.source: StepSource | None = None
-        """What says where steps begin."""
+        """What marks the beginning of steps."""
         self.readings: int | None = None
-        """In how many ways steps that repeat could be read."""
+        """In how many ways the repetition could be read as steps."""
         self.awaits_declared = False
         """Whether a range is declared to be the step: all before the first one is set-up."""
 
@@ -219,14 +220,16 @@ class DeviceSteps:
         self.time.add(operations)
 
     def forget_boundaries(self) -> None:
-        """Steps go by something else from here on: none that was only supposed is one."""
+        """Drops the boundaries that were only supposed: from here on something else marks the
+        steps."""
         self._boundaries = np.empty(0, np.int64)
 
     def mark(
         self, boundaries: Sequence[int] | Int64s, renewed: bool, another: bool = False
     ) -> None:
-        """Moments at which steps begin; `renewed` ones stand for those known from there on, those
-        of `another` loop for it, whatever has been seen of the one before."""
+        """Adds times at which steps begin. If `renewed`, they replace the known ones from their
+        first on. If they are of `another` loop, they replace those even if steps of the loop before
+        were seen after it."""
         if not len(boundaries):
             return
         boundaries_before, new = self._boundaries, np.asarray(boundaries, np.int64)
@@ -286,8 +289,8 @@ class DeviceSteps:
         return stretch
 
     def take_lanes(self, time_ns: int) -> list[StepLanes]:
-        """The steady steps that were kept in parts since the last call; while nobody knows which
-        those are, they wait."""
+        """The steady steps that were kept in parts since the last call. While it is not known which
+        steps are steady, they wait."""
         waiting = [*self._waiting_lanes, *self.lanes.take_kept(time_ns)]
         if self._scopes.are_open:
             self._waiting_lanes = waiting[-MOST_WAITING:]

@@ -1,6 +1,6 @@
 """The threads of the host: their calls, and what they were doing at any moment.
 
-For `gaps`, which asks what a thread was doing while the GPU idled. The readings come from
+For `operations`, which asks what a thread was doing while the GPU idled. The readings come from
 `thread_readings`.
 """
 
@@ -30,15 +30,16 @@ class Doing(IntEnum):
     """What a thread is at."""
 
     LAUNCHING = 0
-    """In a call that launches, or for a short time between two calls."""
+    """The thread is in a call that launches, or for a short time between two calls."""
     WAITING = 1
-    """In a call that waits for the GPU."""
+    """The thread is in a call that waits for the GPU."""
     ALLOCATING = 2
     OTHER_CALL = 3
     AWAY = 4
     """Outside CUDA for longer than SHORT_NS."""
     COPYING = 5
-    """In an asynchronous copy: waiting if it takes long, else launching."""
+    """The thread is in an asynchronous copy. It counts as waiting if the call takes long, otherwise
+    as launching."""
 
 
 LEAF_OF_CALL: dict[int, Leaf] = {
@@ -78,8 +79,8 @@ def kind_of_call(name: str) -> Doing:
 # Chosen, not measured one by one: SHORT_NS says what lies on either side.
 SHORT_MOST_NS = 1_000_000
 SHORT_MEDIANS = 5
-"""On a slow or crowded CPU dispatching takes longer: up to so many times the median time between
-two calls counts as launching too, but never more than SHORT_MOST_NS."""
+"""On a slow or crowded CPU launching takes longer: a time of up to this many medians between two
+calls counts as launching, too, but never more than SHORT_MOST_NS."""
 
 MOST_CALLS = 1 << 19
 """Kept of a thread: one may poll for hours while nothing runs on the GPU."""
@@ -104,8 +105,8 @@ _NEVER = np.iinfo(np.int64).max
 
 Rows = npt.NDArray[np.intp]
 Pieces = dict[int, tuple[Rows, Int64s]]
-"""Of intervals, by what a thread was at: the rows of those in which it was, each once and in order,
-and for how long."""
+"""What a thread did in some intervals: by kind of doing, the numbers of the intervals in which it
+did that, in order and each once, and for how long."""
 
 
 class Parts(NamedTuple):
@@ -256,8 +257,8 @@ def _joined(many: list[Parts]) -> Parts:
 
 
 def _stretches(calls: Parts, reach_ns: int) -> Int64s:
-    """From the end of the call before to the start of each, from `reach_ns` to that of the first:
-    below 0 where they do not come one after the other."""
+    """The time between calls: from the end of the call before to the start of each; for the first
+    call from `reach_ns`. Below 0 where calls overlap."""
     stretches = np.empty_like(calls.starts)
     np.subtract(calls.starts[1:], calls.ends[:-1], out=stretches[1:])
     stretches[0] = calls.starts[0] - reach_ns
@@ -265,8 +266,8 @@ def _stretches(calls: Parts, reach_ns: int) -> Int64s:
 
 
 def _pieces(calls: Parts, stretches: Int64s) -> Parts:
-    """The calls that do not launch, and of the `stretches` before calls those longer than
-    SHORT_NS."""
+    """The pieces of time that are no launching: calls that do not launch, and those of the
+    `stretches` before calls that are longer than SHORT_NS."""
     pieces = calls.pick(np.flatnonzero(calls.kinds != _LAUNCHING))
     copies = pieces.kinds == _COPYING
     if copies.any():
@@ -325,7 +326,7 @@ def _each_once(rows: Rows, amounts: Int64s) -> tuple[Rows, Int64s]:
 # --- What the threads of a program did at any moment: in their CUDA calls, and between them.
 
 KEPT_NS = 1_000_000_000
-"""Calls that ended this long before what is accounted for are forgotten."""
+"""Calls that ended this long before the accounted time are forgotten."""
 
 MAX_THREADS = 1024
 
@@ -365,12 +366,11 @@ class HostThreads:
     def absence(
         self, thread: int, starts: Int64s, ends: Int64s, worker: int | None = None
     ) -> npt.NDArray[np.float64]:
-        """The same by what it is for the thread to blame.
-
-        One that sleeps while another that launches is ready and has no core waits for that one, as
-        for autograd's in a backward pass: the core is what is missing. One that sleeps while the
-        `worker` that launches for it runs waits for what that one computes.
-        """
+        """What a thread that is to blame for gaps did while it was away, as shares by AWAY_LEAVES,
+        which `away` has without regard to other threads. If it sleeps while another thread that
+        launches is ready and has no core, as autograd's in a backward pass, then a core is missing.
+        If it sleeps while the `worker` that launches for it runs, it waits for what the worker
+        computes."""
         shares = self.away(thread, starts, ends)
         asleep, lacking = shares[:, _WAIT], np.zeros(len(starts))
         if asleep.any():

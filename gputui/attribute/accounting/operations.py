@@ -44,10 +44,10 @@ _HOST_TO_DEVICE, _DEVICE_TO_HOST = 1, 2
 
 
 class Columns(NamedTuple):
-    """Operations, a column a fact. `called_ns` is 0 where the launch is not known; `codes` are
-    kernels' numbers, from FIRST_KERNEL on, and below them those of copies; `shapes` are in which
-    shape a kernel was launched; `nodes` are the ranges around the calls; `goes_on` marks the rest
-    of an operation whose beginning is accounted for."""
+    """Operations as columns. `called_ns` is 0 if the launch is not known. `codes` from FIRST_KERNEL
+    on are kernels' numbers, smaller ones are codes of copies. `shapes` are the launch shapes of
+    kernels, `nodes` the ranges around the calls. `goes_on` marks the rest of an operation whose
+    beginning was already accounted for."""
 
     starts: Int64s
     ends: Int64s
@@ -63,7 +63,7 @@ class Columns(NamedTuple):
 
     @property
     def are_apart(self) -> bool:
-        """Whether each begins after the one before has ended."""
+        """Whether each operation begins after the one before it has ended."""
         return bool((self.starts[1:] >= self.ends[:-1]).all())
 
     def pick(self, rows: npt.NDArray[Any]) -> Columns:
@@ -105,15 +105,15 @@ class Kernels:
         self.unlinked[number] = name.startswith("triton_") or bool(CHANGES_LAYOUT.search(name))
 
     def define_shape(self, number: int, threads: int) -> None:
-        """With how many threads a kernel of this shape is launched."""
+        """Notes with how many threads a kernel of this launch shape is launched."""
         if number >= len(self._threads):
             more = np.zeros(number + 1 - len(self._threads), np.int64)
             self._threads = np.append(self._threads, more)
         self._threads[number] = threads
 
     def widths(self, codes: npt.NDArray[np.uint32], shapes: npt.NDArray[np.uint32]) -> Int64s:
-        """With how many threads these kernels were launched; 0 where it is not known, where a
-        compiler has fused all that it could, and of changes of layout, which have a cure of their
+        """With how many threads these kernels were launched. 0 if that is not known; also 0 where a
+        compiler has fused all that it could, and for changes of layout, which have a cure of their
         own."""
         widths = self._threads.take(np.where(shapes < len(self._threads), shapes, 0))
         widths[self.unlinked.take(codes.astype(np.int64) - FIRST_KERNEL, mode="clip")] = 0
@@ -157,7 +157,7 @@ def columns(
 _COPY_LEAVES = np.full((2, _MEMSET + 1), Leaf.COPY_DEVICE, np.uint8)
 _COPY_LEAVES[0, [_HOST_TO_DEVICE, _DEVICE_TO_HOST]] = Leaf.COPY_PINNED
 _COPY_LEAVES[1, [_HOST_TO_DEVICE, _DEVICE_TO_HOST]] = Leaf.COPY_PAGEABLE
-"""By whether pageable memory is involved, and by the code."""
+"""The leaf of a copy, by whether pageable memory is involved and by the copy's code."""
 
 # The leaf of a copy, by CUPTI's number of its direction.
 _COPY_CODES = np.minimum(np.arange(256), _MEMSET - 1).astype(np.uint8)
@@ -308,7 +308,8 @@ least (one GEMM shape on an H200)."""
 
 
 def stretch(alike: Int64s, took: Int64s) -> tuple[int, int]:
-    """The time of kernels that have enough of their like, and how much of it is stretched."""
+    """The time of kernels that are compared with others of the same shape, and how much of it is
+    stretched."""
     if not len(alike):
         return 0, 0
     alike, took = sorted_pairs(alike, took)
@@ -332,8 +333,8 @@ class OperationSamples:
         self.line_launches: dict[int, tuple[int, int]] = {}
         """Line → readings and GPU time launched around them, not taken yet."""
         self.compared_ns = self.stretched_ns = 0
-        """Time of the kernels compared with kernels of the same shape, since it was last
-        reported."""
+        """The time of kernels that were compared with kernels of the same shape, since the last
+        report."""
 
     def add(self, operations: Columns, threads: list[int]) -> None:
         """Operations of a round, which these threads launched."""
@@ -379,7 +380,7 @@ class OperationSamples:
 _HOST, _WAIT = COLUMN[Leaf.HOST], COLUMN[Leaf.WAIT]
 
 RUNS = 0.1
-"""Share of the time on a core from which a thread is one of those that run."""
+"""The share of time on a core from which a thread counts as running."""
 
 # Chosen, not measured.
 RESTART_NS = 1_000_000
@@ -388,11 +389,12 @@ the CPU has to wake, run on and launch again."""
 
 # Twice what launches to an idle GPU take: under 10 µs, docs/measuring.md.
 LATENCY_NS = 20_000
-"""From a launch to its kernel's start on an idle GPU: more is a wait for something else."""
+"""The time from a launch to its kernel's start on an idle GPU. A longer time is a wait for
+something else."""
 
 
 class Gaps(NamedTuple):
-    """Gaps in order, and the calls whose operations end them."""
+    """Gaps in order, and for each the call whose operation ended it."""
 
     rows: Rows
     starts: Int64s
@@ -407,7 +409,7 @@ class Gaps(NamedTuple):
 
 
 class Causes:
-    """For gaps of these lengths: how much of each is whose. What nobody takes is launching."""
+    """Divides gaps among causes. Time that no cause takes is launching."""
 
     def __init__(self, lengths: Int64s) -> None:
         self._lengths = lengths
@@ -416,34 +418,35 @@ class Causes:
         self._fetching: list[tuple[Rows, Int64s]] = []
 
     def add_fetching(self, rows: Rows, amounts: Int64s) -> None:
-        """So much of what is under INPUT there was fetching it, by the program's frames."""
+        """Adds how much of the gaps' time under INPUT the program spent fetching its input, by its
+        frames."""
         if len(rows):
             self._fetching.append((rows, amounts))
 
     @property
     def fetches(self) -> bool:
-        """Whether any of it was."""
+        """Whether any of the gaps' time was spent fetching input."""
         return bool(self._fetching)
 
     def fetching(self) -> Int64s:
-        """The same of every gap."""
+        """How much of each gap was spent fetching input."""
         sums = np.zeros(len(self._lengths), np.int64)
         for rows, amounts in self._fetching:
             sums[rows] += amounts
         return sums
 
     def add_whole(self, leaf: Leaf, rows: Rows) -> None:
-        """Gaps that are one leaf's, each named once."""
+        """Gives whole gaps, each named once, to a leaf."""
         self.add(leaf, rows, take_rows(self._lengths, rows))
 
     def add(self, leaf: Leaf, rows: Rows, amounts: Int64s) -> None:
-        """`amounts` of the gaps at `rows`, which are in order, each named once."""
+        """Gives `amounts` of the gaps at `rows` to a leaf. The rows are in order, each once."""
         if len(rows):
             self._left[rows] -= amounts
             self._parts.setdefault(leaf, []).append((rows, amounts))
 
     def move(self, leaf: Leaf, to: Leaf, shares: npt.NDArray[np.float64]) -> None:
-        """Give this share of each gap's amount to another leaf."""
+        """Moves this share of each gap's amount from one leaf to another."""
         if not shares.any():
             return
         for rows, amounts in self._parts.pop(leaf, []):
@@ -452,7 +455,8 @@ class Causes:
             self._parts.setdefault(leaf, []).append((rows, amounts - moved))
 
     def amounts_by_leaf(self) -> Iterator[tuple[Leaf, Rows, Int64s]]:
-        """By leaf: rows in order, each once, and amounts above 0."""
+        """For each leaf, the rows of its gaps, in order and each once, and its amounts in them,
+        above 0."""
         for leaf, pieces in self._parts.items():
             if len(pieces) == 1:
                 [(rows, amounts)] = pieces
@@ -477,16 +481,19 @@ class Blame:
         self._threads = threads
         self._main_thread = main_thread
         self.line_hits: list[LineHit] = []
-        """Where the thread was when the device idled and it was away from CUDA, when it waited for
-        the device or allocated, and where others were while it slept."""
+        """The lines at which the launching thread was while the device idled and the thread was not
+        in CUDA, or while it waited for the device or allocated; and the lines at which other
+        threads were while it slept."""
         self._lines_read_ns: dict[tuple[int, Doing], int] = {}
 
     def forget_lines(self, until_ns: int, since_ns: int = 0) -> None:
-        """The lines of steps that ended by then are counted, or those of an interval."""
+        """Drops the lines of steps that ended by then, or those of an interval: they were
+        counted."""
         self.line_hits = [hit for hit in self.line_hits if not since_ns <= hit.time_ns < until_ns]
 
     def add(self, causes: Causes, thread: int, gaps: Gaps) -> None:
-        """Gaps that end with what `thread` launched after they had begun."""
+        """Finds the causes of gaps that ended with an operation which `thread` launched after the
+        gap had begun."""
         pieces, waited = self._threads.during(thread, gaps.starts, gaps.called_ns)
         if thread != self._main_thread and Doing.AWAY in pieces:
             self._follow(pieces, gaps)
@@ -510,8 +517,8 @@ class Blame:
                 causes.add(LEAF_OF_CALL[doing], gaps.rows[rows], amounts)
 
     def _read_lines(self, thread: int, kind: Doing, gaps: Gaps) -> None:
-        """The lines at which a thread was in calls of a kind: they are what makes them. Of a worker
-        that runs no Python (autograd's) those of the main thread, which waits for it."""
+        """Notes the lines at which a thread made calls of this kind. For a worker that runs no
+        Python (autograd's), they are the lines of the main thread, which waits for it."""
         reads = self._threads.lines.threads
         asked = thread if thread in reads else self._main_thread
         if asked not in reads:
@@ -559,8 +566,9 @@ class Blame:
         causes.add(Leaf.HOST, gaps.rows, hosts)
 
     def _look_beside(self, thread: int, moment_ns: int, start: Int64s, end: Int64s) -> None:
-        """Where other threads were at a moment of a gap at which `thread` slept. One that sleeps in
-        a library's function waits itself, for work or for others' end."""
+        """Notes where other threads were during gaps in which `thread` slept. A thread that itself
+        sleeps in a library's function is left out: it waits for work, or for other threads to
+        end."""
         others = [
             (reading, self._threads.away(other, start, end)[0, _HOST])
             for other, reading in self._threads.lines.beside(thread, moment_ns)
@@ -594,7 +602,7 @@ class Blame:
 
 
 def _others(rows: Rows, without: Rows) -> Rows:
-    """Where `rows`, each named once, are none of `without`."""
+    """The positions in `rows`, which are distinct, that are not in `without`."""
     if not len(without):
         return np.arange(len(rows))
     return np.flatnonzero(np.isin(rows, without, assume_unique=True, invert=True))

@@ -19,7 +19,8 @@ from gputui.model.steps import BELIEVED, HELD_NS
 from gputui.ring import GROWN, RecordKind
 
 MOST_SITES = 256
-"""Threads and sites of a process whose marks are reported; those of further ones are left out."""
+"""For how many threads and sites of a process marks are reported; marks of further ones are left
+out."""
 
 
 MOST_RECENT = 1 << 16
@@ -32,7 +33,7 @@ _PUSH = int(RecordKind.RANGE_PUSH)
 
 
 class Site(NamedTuple):
-    """Where a program marks its steps: on one thread, at one source and name."""
+    """Where a program marks its steps: a thread, a source and the name of the site."""
 
     thread: int
     source: StepSource
@@ -96,13 +97,13 @@ _NO_MOMENTS = np.empty(0, np.int64)
 
 
 class _Marks:
-    """The marks of one site: those since the last report, and the newest ones."""
+    """The marks of one site: those since the last report, and the newest."""
 
     def __init__(self) -> None:
         self.recent_ns: Int64s = _NO_MOMENTS
         self.before_ns: int | None = None
         self.began_ns = 0
-        """Of a loop: its first mark."""
+        """The first mark of a loop."""
         self.new_ns: list[Int64s] = []
         self.first = 0
         self.seen = 0
@@ -111,7 +112,7 @@ class _Marks:
         self.unit = 0
         self.grown = 0
         self.depth = 0
-        """Of a loop: how many others it lies in."""
+        """In how many other loops a loop lies."""
 
 
 _XLA_DOMAIN = "TSL"
@@ -259,7 +260,7 @@ def _fills(its: Int64s, turns: Int64s) -> bool:
 
 
 def _is_as_good(chosen: Site, other: Site, moments: dict[Site, Int64s]) -> bool:
-    """Whether another site speaks of the same steps, so that there is no reason to change."""
+    """Whether another site marks the same steps, so that there is no reason to change."""
     counts = len(moments[chosen]), len(moments[other])
     return (
         chosen.source == other.source != "loop"
@@ -323,7 +324,7 @@ class ProgramSteps:
                 marks.items += int(np.minimum(its["end"], 1 << 40).sum())
 
     def feed_ranges(self, records: Slots, now_ns: int) -> None:
-        """Add records of ranges: those of XLA are calls of jitted functions."""
+        """Adds records of ranges; ranges of XLA are calls of jitted functions."""
         pushes = records[(records["kind"] == _PUSH) & (records["a"] != 0)]
         if not len(pushes):
             return

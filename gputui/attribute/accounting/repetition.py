@@ -165,7 +165,7 @@ class Level:
 
     @property
     def is_good(self) -> bool:
-        """Whether its segments are alike enough to be the same thing again."""
+        """Whether the level's segments are alike enough to be repetitions of the same thing."""
         return bool(
             len(self.likeness)
             and np.median(self.likeness) >= ALIKE
@@ -370,7 +370,7 @@ def _choose(levels: list[Level]) -> Level | None:
 
 
 def _most_of(good: list[Level]) -> Level:
-    """The one that most speaks for."""
+    """The choice for which most speaks."""
     fair = [level for level in good if level.own >= 0.15 * max(x.own for x in good)]
     # An optimizer marks a training step, a loss or the choice of a token the pass that ends in it.
     if marked := [level for level in fair if level.cues & Cue.OPTIMIZER]:

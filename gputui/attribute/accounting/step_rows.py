@@ -37,7 +37,7 @@ class StreamOperations:
         self._held = 0
 
     def add(self, operations: Columns, reach_ns: int) -> None:
-        """Operations in order, after those before, that go on up to a moment."""
+        """Adds operations in order, later than those before, that run until a time."""
         self._parts.append((operations.starts, operations.ends, operations.streams))
         self._reach_ns.append(reach_ns)
         self._held += len(operations.starts)
@@ -86,8 +86,8 @@ def bounds_of(start_ns: int, end_ns: int) -> Int64s:
 def thread_lanes(
     threads: HostThreads, main_thread: int, bounds: Int64s, accounted_ns: int
 ) -> list[ThreadLane]:
-    """What each thread was at: the main one first, those that launched, then those whose lines are
-    read. None where its calls are forgotten."""
+    """What each thread did during a step: the main thread first, then the threads that launched,
+    then those whose lines are read. None if the calls of that time are forgotten."""
     if bounds[0] < accounted_ns - KEPT_NS:
         return []
     starts, ends = bounds[:-1], bounds[1:]

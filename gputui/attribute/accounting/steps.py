@@ -51,7 +51,7 @@ class Step(NamedTuple):
 
     @property
     def length_ns(self) -> int:
-        """From its start to the next one's."""
+        """How long a step takes: from its start to the start of the next."""
         return self.end_ns - self.start_ns
 
 
@@ -65,7 +65,7 @@ class StepColumns(NamedTuple):
 
     @property
     def lengths(self) -> Int64s:
-        """From their starts to the next ones'."""
+        """How long the steps take, each from its start to the start of the next."""
         return self.ends - self.starts
 
     @classmethod
@@ -75,13 +75,13 @@ class StepColumns(NamedTuple):
         return cls(np.array(starts), np.array(ends), np.array(operations), np.array(leaves))
 
     def each(self) -> list[Step]:
-        """The same one by one."""
+        """The steps one by one, in order."""
         columns = (self.starts.tolist(), self.ends.tolist(), self.operations.tolist(), self.leaves)
         return [Step(*row) for row in zip(*columns, strict=True)]
 
 
 class Classified(NamedTuple):
-    """A step, what it belongs to, in which loop, and whether it is slow."""
+    """A step: the scope and the loop to which it belongs, and whether it is slow."""
 
     step: Step
     scope: Scope
@@ -90,7 +90,8 @@ class Classified(NamedTuple):
 
 
 class StepScopes:
-    """Steps of one device in, in order; the same out as soon as it is known what they are."""
+    """Decides of the steps of one device, which come in order, what each is, and returns them as
+    soon as that is known."""
 
     def __init__(self) -> None:
         self.loop = 0
@@ -115,8 +116,8 @@ class StepScopes:
         return bool(self._early)
 
     def trust(self) -> None:
-        """No step is warm-up, nor evaluation for its few operations, nor a pause for its length:
-        who declared the steps says what is one."""
+        """Takes the steps as they are declared: none is warm-up, evaluation for its few operations,
+        or a pause for its length."""
         if not self._early:
             self._is_trusted = self._settled = True
 
@@ -333,7 +334,8 @@ def _divided(
 
 
 def in_a_pause(leaves: Int64s) -> Int64s:
-    """In a pause a queue or a socket that is read may be a server's, which has no requests."""
+    """The leaves of a pause. INPUT that is not known to be fetching becomes WAIT: the queue or
+    socket that is read may be a server's, which has no requests."""
     moved = leaves.copy()
     moved[Leaf.INPUT] = min(leaves[Leaf.INPUT], leaves[FETCHING])
     moved[Leaf.WAIT] += leaves[Leaf.INPUT] - moved[Leaf.INPUT]
@@ -346,7 +348,7 @@ def longest_parts(lengths: Sequence[int], most: int) -> tuple[tuple[int, int], .
 
 
 def _of_leaves(sums: Int64s) -> tuple[tuple[int, int], ...]:
-    """Rounded, with their exact sum: what is over is the largest one's."""
+    """The amounts, rounded so that they keep their exact sum: the largest takes the rest."""
     sums = sums[:LEAVES]
     total = int(sums.sum())
     unit = 10 ** max(0, len(str(total)) - DIGITS)

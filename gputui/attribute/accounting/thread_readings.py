@@ -67,7 +67,7 @@ class States:
     def shares(
         self, starts: Int64s, ends: Int64s, unread: Leaf = Leaf.HOST
     ) -> npt.NDArray[np.float64]:
-        """Of each interval, the part under each leaf; all under `unread` where there is no
+        """How much of each interval is under each leaf; all of it under `unread` where there is no
         reading."""
         out = np.zeros((len(starts), len(AWAY_LEAVES)))
         if len(self.times) < 2:
@@ -95,8 +95,9 @@ LINE_NS = 200_000_000
 
 
 class LineReading(NamedTuple):
-    """When a thread was at which line; the leaf that its frames speak of, if any, whether they
-    fetch the program's input, and the libraries' functions that the line is in, outermost first."""
+    """A reading: when a thread was at which line; the leaf that its frames indicate, if any;
+    whether they fetch the program's input; and the libraries' functions in which the line is,
+    outermost first."""
 
     time_ns: int
     line: int
@@ -116,18 +117,18 @@ class LineHit(NamedTuple):
 
     @staticmethod
     def from_reading(reading: LineReading, leaf: int | None = None) -> LineHit:
-        """A reading as what its frames speak of, or as `leaf`."""
+        """A hit of a reading, with the leaf that its frames indicate, or with `leaf`."""
         if leaf is None:
             leaf = NO_LEAF if reading.leaf is None else int(reading.leaf)
         return LineHit(reading.time_ns, reading.line, leaf, reading.inside)
 
 
 MOSTLY = 0.6
-"""Part of a line's readings that are inside a function from which it stands for the line."""
+"""The share of a line's readings in one function from which that function stands for the line."""
 
 
 class InsideFunctions:
-    """In which function of a library a line of the program is, most of the time."""
+    """The function of a library in which a line of the program is, most of the time."""
 
     def __init__(self) -> None:
         self._readings = 0
@@ -142,7 +143,8 @@ class InsideFunctions:
             self._depths[function] += depth
 
     def mostly(self) -> tuple[int, int]:
-        """The innermost that most readings are in, and how many are; 0 and 0 if there is none."""
+        """The innermost function in which most readings are, and how many these are; 0 and 0 if
+        there is none."""
         functions = [
             function for function, count in self._counts.items() if count >= MOSTLY * self._readings
         ]
@@ -210,7 +212,7 @@ class LineReadings:
         return readings[place].line
 
     def forget(self, before_ns: int) -> None:
-        """Drop those before, where many are kept."""
+        """Drops the readings before a time, if many are kept."""
         for readings in self._of.values():
             if len(readings) > READINGS_KEPT:
                 del readings[: bisect_left(readings, before_ns, key=_moment)]
@@ -228,7 +230,7 @@ def _moment(reading: LineReading) -> int:
 # Documentation/scheduler/sched-stats.rst (`schedstat`: time on a core, time runnable without one).
 
 MAX_THREADS = 32
-"""Threads of a process that are read: those that launch."""
+"""How many threads of a process are read: those that launch."""
 
 # Numbers of system calls, x86-64 and aarch64 (asm-generic): what a thread that sleeps sleeps in.
 # read, poll, pread64, readv, select, recvfrom, recvmsg, epoll_wait and their like.
@@ -374,8 +376,8 @@ class LineOfCode(NamedTuple):
 
 
 class Sample(NamedTuple):
-    """Where one thread was. `kind` is c, i, k, l, q, r, w or -; `inside` are the libraries'
-    functions that the line is in, the outermost first."""
+    """A sample of where one thread was. `kind` is c, i, k, l, q, r, w or -. `inside` are the
+    libraries' functions in which the line is, the outermost first."""
 
     time_ns: int
     thread: int
@@ -393,7 +395,7 @@ class PythonLines:
         self._rest = b""
         self.lines: dict[int, LineOfCode] = {}
         self.facts: list[str] = []
-        """What `attribute.program_facts` reads, until somebody takes it."""
+        """What `definitions.ProgramFacts` reads, until somebody takes it."""
 
     def read(self) -> list[Sample]:
         """The samples that the process wrote since the last call, in its order."""

@@ -1,7 +1,7 @@
 """Where steps begin: launches in the order of their calls, the stream that paces them, and the
 steps followed from one batch to the next.
 
-For `account`. What repeats at all is found by `repetition`.
+For `device_steps`. What repeats at all is found by `repetition`.
 """
 
 from __future__ import annotations
@@ -77,7 +77,8 @@ class MainStream:
         return len(self._busy_ns) > 1
 
     def has(self, lanes: Int64s) -> Bools | None:
-        """Which launches are on it; None where there is one stream."""
+        """Which launches are on the stream that paces the program; None if there is only one
+        stream."""
         if not self.is_chosen:
             return None
         main = max(self._busy_ns, key=lambda lane: (self._busy_ns[lane], -lane))
@@ -200,7 +201,7 @@ class LaunchOrder:
 
     @property
     def newest_ns(self) -> int:
-        """When the newest launch of those that have arrived was called; 0 before the first."""
+        """When the newest launch that has arrived was called; 0 before the first."""
         self._settle()
         if len(called_ns := self._parts[-1].called_ns):
             self._newest_ns = max(self._newest_ns, int(called_ns[-1]))
@@ -254,7 +255,7 @@ class LaunchOrder:
         return families, cues
 
     def _settle(self) -> None:
-        """Take in what is new: parts in order, one after the other."""
+        """Adds what is new: parts in order, one after the other."""
         if not self._new:
             return
         new, self._new = self._new, []
