@@ -50,8 +50,8 @@ OTHERS = (
 )  # fmt: skip
 
 STEPS = (
-    "bandwidth", "checkpoint", "compile", "convolution", "faults", "finetune", "gemm", "graphs",
-    "inference", "memory", "parallel", "precision", "quantized", "serve",
+    "bandwidth", "checkpoint", "comm", "compile", "convolution", "faults", "finetune", "gemm",
+    "graphs", "inference", "memory", "parallel", "precision", "quantized", "serve",
     "speculative", "streams", "train", "fusion", "seed-003", "seed-004", "seed-004-profile",
     "attention-grid", "gpt2-medium", "checkpointing", "optimizers", "memory-by-context",
 )  # fmt: skip
@@ -730,12 +730,12 @@ def _bus(row: Cells) -> str:
 
 def _collectives() -> list[str]:
     its = rows("comm", "comm")
-    sizes = sorted({row["size_bytes"] for row in its})
+    sizes = sorted({row["size_bytes"] for row in its if row["size_bytes"] >= _MIB})
     by_operation: dict[str, dict[int, Cells]] = {}
     for row in its:
         by_operation.setdefault(row["operation"], {})[row["size_bytes"]] = row
     return table(
-        ("GB/s of bus bandwidth", *(f"{size // _MIB} MiB" for size in sizes)),
+        ("GB/s of bus bandwidth", *(f"{size // _MIB:,} MiB" for size in sizes)),
         (
             (name, *(_bus(cells.get(size, {})) for size in sizes))
             for name, cells in by_operation.items()
