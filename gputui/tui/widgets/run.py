@@ -12,7 +12,6 @@ from textual.content import Content
 from textual.widgets import Log
 
 from gputui.model.leaves import COPIES, LEAF_OF_KEY, LEAVES, Leaf, leaf_of_kernel
-from gputui.model.statistics import Statistics
 from gputui.model.units import count, duration, parameter, percent, quantity
 from gputui.report.alerts import about, amount_text
 from gputui.report.explain import Finding, Verdict
@@ -45,6 +44,12 @@ from gputui.tui.widgets.view import Details, Lead
 
 
 _WHERE = "Enter shows where"
+
+_CALLS = {
+    Leaf.SYNC: re.compile("Synchronize|^cu(da)?Memcpy(?!.*Async)"),
+    Leaf.ALLOCATION: re.compile("Malloc|Free"),
+}
+"""Calls in which the CPU is meanwhile."""
 
 _NAME = 48
 """Cells of the name of a kernel that a cause is in."""
@@ -92,41 +97,43 @@ def _seen(finding: Finding, width: int, most: int) -> list[Row]:
 
 
 def longest_inside(session: Session, run: Run, finding: Finding) -> str:
-    """What a cause that no line is known of is of: the kernel or the copy that takes most of it,
-    and the phase; of idle time the phase alone. Empty where neither is known."""
+    """What a cause that no line is known of is of: the kernel, the copy or the call that takes most
+    of it, and the phase; of other idle time the phase alone. Empty where neither is known."""
     leaf = LEAF_OF_KEY.get(finding.cause)
     if leaf is None or finding.place or ".py" in "".join(finding.evidence):
         return ""
-    if LEAVES[leaf].is_idle:
+    if leaf in COPIES:
+        timed = [(copy.operation.strip("[]").removeprefix("CUDA "), copy.phase, copy.time)
+                 for copy in run.memory_operations.values()
+                 if ("Host" in copy.operation) == (leaf is not Leaf.COPY_DEVICE)]  # fmt: skip
+    elif calls := _CALLS.get(leaf):
+        timed = [(call.name, call.range, call.time) for call in run.api.values()
+                 if calls.search(call.name)]  # fmt: skip
+    elif LEAVES[leaf].is_idle:
         step = main_step(run, phase_rows(run))
         inside = [(path, part) for path, part in idle_phases(run)
                   if step is not None and path.startswith(f"{step.path}/")]  # fmt: skip
         whole = sum(part for _, part in inside) or 1.0
         return next((f"{path}, {percent(100 * part / whole)} of the idle time in phases of a step"
                      for path, part in inside), "")  # fmt: skip
-    took: Counter[tuple[str, str]] = Counter()
-    parts: dict[str, list[Statistics]] = {}
-    if leaf in COPIES:
-        for copy in run.memory_operations.values():
-            if ("Host" in copy.operation) == (leaf is not Leaf.COPY_DEVICE):
-                name = copy.operation.strip("[]").removeprefix("CUDA ")
-                took[name, phase_path(run, copy.phase) or ""] += copy.time.total
-                parts.setdefault(name, []).append(copy.time)
     else:
         own = Leaf.ELEMENTWISE if leaf is Leaf.ELEMENTWISE_CHAIN else leaf
-        for kernel in run.kernels.values():
-            name = kernel_name(session, kernel.kernel)
-            if leaf_of_kernel(name) is own:
-                took[name, phase_path(run, kernel.phase) or ""] += kernel.time.total
-                parts.setdefault(name, []).append(kernel.time)
+        named = [(kernel_name(session, one.kernel), one) for one in run.kernels.values()]
+        timed = [(name, one.phase, one.time) for name, one in named if leaf_of_kernel(name) is own]
+    took: Counter[str] = Counter()
+    times: Counter[str] = Counter()
+    by_phase: Counter[tuple[str, str]] = Counter()
+    for name, phase, time in timed:
+        took[name] += time.total
+        times[name] += time.count
+        by_phase[name, phase_path(run, phase) or ""] += time.total
     if not took:
         return ""
-    name = max(parts, key=lambda name: sum(time.total for time in parts[name]))
-    path = max((ns, path) for (of, path), ns in took.items() if of == name)[1]
-    times = sum(time.count for time in parts[name])
-    each = duration(sum(time.total for time in parts[name]) / max(1, times))
-    shown = dict(zip(parts, short_names([*parts], _NAME), strict=True))[name]
-    return f"{shown}: {count(times)} × {each}{f', launched in {path}' if path else ''}"
+    [(name, total_ns)] = took.most_common(1)
+    path = next(path for (of, path), _ in by_phase.most_common() if of == name)
+    shown = dict(zip(took, short_names([*took], _NAME), strict=True))[name]
+    each = f"{shown}: {count(times[name])} × {duration(total_ns / max(1, times[name]))}"
+    return f"{each}, in {path}" if path else each
 
 
 def how_sure(found: Verdict) -> str:
