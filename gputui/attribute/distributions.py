@@ -44,8 +44,7 @@ def _middles(index: npt.NDArray[Any], buckets: Buckets) -> Int64s:
 def grouped(
     keys: Int64s, values: Int64s, exact_limit: int = DELTA_VALUES
 ) -> Iterator[tuple[int, Distribution]]:
-    """Takes out what was added since the last call: each key, in order, with the distribution of
-    its values. A distribution is exact up to `exact_limit` different values."""
+    """Each distinct key, in order, with the distribution of its values."""
     different, of_each = distributions(keys, values, exact_limit)
     return zip(different.tolist(), of_each, strict=True)
 
@@ -241,8 +240,8 @@ class ValueSums:
                 self._counted = self._count()
 
     def take(self, exact_limit: int = EXACT_VALUES) -> Iterator[tuple[int, Distribution]]:
-        """Each distinct key, in order, with the distribution of its values, which are exact up to
-        so many different ones; of what was added since the last call."""
+        """Takes out what was added since the last call: each key, in order, with the distribution
+        of its values. A distribution is exact up to `exact_limit` different values."""
         counted = self._count()
         self._counted = None
         if counted is None:

@@ -204,13 +204,11 @@ class KernelsOfRanges:
         self._bases[kernel] = self._names.setdefault(base, kernel)
 
     def base(self, kernel: int) -> int:
-        """For each kernel, the first kernel with the same base name."""
+        """The first kernel with the same base name."""
         return int(self._bases[kernel])
 
     def add(self, ids: Int64s, kernels: Int64s) -> None:
-        """Adds kernels with the instance that launched each. `only_start_end`: the kernel lies in
-        no other kind of range, and this is the first; `repeated`: it also lies in an earlier
-        instance of the same node."""
+        """Adds kernels with the instance that launched each."""
         wanted = (kernels != NO_KERNEL) & self._instances.alive(ids)
         if wanted.any():
             keys = self._instances.rows(ids[wanted]) << _KERNEL_BITS | kernels[wanted]
@@ -334,9 +332,9 @@ class StartEndKernels:
         only_start_end: Bools,
         repeated: Bools,
     ) -> None:
-        """Add kernels with the instance that launched each. `only_start_end`: inside no other kind
-        of range, and this is the first; `repeated`: inside an earlier instance of the same node.
-        """
+        """Adds kernels with the instance that launched each. `only_start_end`: the kernel lies in
+        no other kind of range, and this is the first; `repeated`: it also lies in an earlier
+        instance of the same node."""
         alive = self._instances.alive(ids)
         keys = (
             self._instances.rows(ids) << _ROW_SHIFT

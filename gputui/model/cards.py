@@ -75,7 +75,8 @@ def read_visible_devices(
 
 
 def entry_of(device: int, visible: str | None) -> str:
-    """Which GPU a process means by a device number: the variable's entry, as far as it goes."""
+    """Which GPU a process means by a device number: the entry of CUDA_VISIBLE_DEVICES at that place
+    or, without one, the number itself."""
     names = visible.split(",") if visible else []
     return names[device].strip() if device < len(names) else str(device)
 

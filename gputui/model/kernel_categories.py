@@ -1,6 +1,6 @@
-"""Kernel names → categories, ignoring case: by the user's rules, those for engines, those for the
-words of common operators, in this order. And collectives, by the names of ranges and of kernels.
-"""
+"""The category of a kernel by its name, ignoring case: by the user's rules first, then by those for
+engines, then by those for the words of common operators. Also the kinds of collectives, by the
+names of ranges and kernels."""
 
 from __future__ import annotations
 
@@ -402,7 +402,8 @@ _own: list[tuple[re.Pattern[str], str]] = []
 
 
 def configure(rules: Sequence[tuple[re.Pattern[str], str]]) -> None:
-    """From here on these rules, a pattern and its category each, come before gputui's."""
+    """Makes these rules, pairs of a pattern and its category, come before gputui's own from here
+    on."""
     _own[:] = rules
     category.cache_clear()
 

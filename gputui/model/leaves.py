@@ -61,19 +61,19 @@ class Cause(msgspec.Struct, frozen=True, kw_only=True):
     advice: str
     """What to try, as a clause; `explain.advice` has better ones where the run tells more."""
     recoverable: float = 1.0
-    """Share of the leaf's time that a cure gains: all of what is idle, and of what is busy as much
-    as the better way is faster."""
+    """The share of the leaf's time that a cure saves: 1 for idle time; for busy time, by how much
+    the better way is faster."""
     source: str = ""
-    """Where `recoverable` comes from, where it is not 1."""
+    """Where `recoverable` comes from, if it is not 1."""
     usual: float = 0.0
     """Share of the wall time up to which the leaf is no fault."""
 
 
 class LeafMeaning(msgspec.Struct, frozen=True, kw_only=True):
-    """A leaf's names, its look, and what it means where it is large."""
+    """A leaf: its names, how it looks, and its meaning as a fault."""
 
     key: str
-    """Its name in JSON and in conditions: busy.NAME or idle.NAME."""
+    """The leaf's name in JSON and in conditions: busy.NAME or idle.NAME."""
     label: str
     meaning: str
     color: str
@@ -82,12 +82,12 @@ class LeafMeaning(msgspec.Struct, frozen=True, kw_only=True):
     """The character that bars are drawn with. Busy leaves are solid, idle ones are not: nobody
     needs colors to distinguish them."""
     letter: str = ""
-    """What stands for it in the rows of a step's threads (see `pack`): needed where it is
-    what a thread was at, no other leaf's, and never used again for another."""
+    """The letter of the leaf in the rows of a step's threads (see `pack`). A leaf needs one if it
+    says what a thread did. No other leaf may have it, now or later."""
     categories: tuple[str, ...] = ()
     """Categories of kernels (model.kernel_categories) that are counted here."""
     cause: Cause | None = None
-    """None for what is work, and never a finding."""
+    """The leaf as a fault; None for leaves that are work, and never a finding."""
 
     @property
     def is_idle(self) -> bool:
@@ -116,8 +116,9 @@ PALETTE: dict[str, tuple[str, str, str]] = {
     "queued":        ("#a89888", "#706050", "#c4ccd8"),
     "unknown":       ("#8c8c8c", "#6a6a6a", "#a0a0a0"),
 }  # fmt: skip
-"""By name: the shade on dark ground, on light ground, and one that differs from the others with
-every common color blindness (Okabe and Ito, 2008; where its eight do not suffice textures do)."""
+"""The colors by name, each in three shades: on dark ground, on light ground, and one that differs
+from the others with every common color blindness (Okabe and Ito, 2008; where its eight do not
+suffice textures do)."""
 
 LEAVES: dict[Leaf, LeafMeaning] = {
     Leaf.MATMUL: LeafMeaning(
@@ -583,12 +584,13 @@ ROW_PARTS = 48
 """Parts of a step in a row of a thread or a stream."""
 
 DOING = {meaning.letter: leaf for leaf, meaning in LEAVES.items() if meaning.letter}
-"""What a thread was at for most of a part, as what the GPU would idle for."""
+"""By letter, what a thread did for most of a part of a step, as the leaf under which the GPU would
+idle for it."""
 
 LETTER_OF = {leaf: letter for letter, leaf in DOING.items()}
 
 EIGHTHS = "abcdefghi"
-"""How much of a part a stream was busy: none to all of it."""
+"""Letters for how much of a part of a step a stream was busy, from nothing to all of it."""
 
 _RUN = re.compile(r"([a-z])(\d{0,3})")
 
@@ -600,7 +602,7 @@ def pack(letters: str) -> str:
 
 
 def unpack(text: str, most: int = ROW_PARTS) -> str:
-    """At most `most` letters of the short form; what is no such thing is left out."""
+    """Undoes `pack`, up to `most` letters; anything that is not in the short form is left out."""
     letters = ""
     for letter, count in _RUN.findall(text):
         letters += letter * min(most, int(count or 1))

@@ -1,9 +1,9 @@
-"""Merging what is about the same thing, by the rules that its fields declare.
+"""Merging parts or events about the same thing, by the rules that their fields declare.
 
-`rules(KernelDelta)` are those of a kind, `merge(a, b)` makes one event or part of two, and a Merger
-adds parts up in rows. A row is the part itself, with all of its fields and properties, in a class
-that can grow (`row_type`). The session's tables, a recording's sums and the ranks of a job are all
-added up by it.
+`rules(KernelDelta)` gives the rules of a kind, `merge(a, b)` makes one event or part of two, and a
+Merger adds parts up in rows. A row is a part that grows: its class (`row_type`) has all fields and
+properties of the part. The session's tables, the sums in a recording and the ranks of a job are all
+added up here.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ _Key = TypeVar("_Key", bound=Hashable)
 
 
 def declared(kind: type, wanted: type) -> dict[str, tuple[Any, Any]]:
-    """The fields of a Struct whose annotation carries something of type `wanted`: the annotation's
-    type without what it carries, and that."""
+    """The fields of a Struct whose annotation carries a mark of type `wanted`: by field name, the
+    type without the mark, and the mark."""
     marks = {}
     for field in msgspec.structs.fields(kind):
         carried = getattr(field.type, "__metadata__", ())
@@ -52,8 +52,7 @@ def key_fields(kind: type[msgspec.Struct]) -> tuple[str, ...]:
 
 
 def merge(first: _Part, second: _Part) -> _Part:
-    """What both come to, of two events or parts of one kind and the same key; `second` is the
-    newer one."""
+    """One event or part for two of the same kind and key; `second` is the newer one."""
     merger = merger_of(type(first))
     row = merger.start(first)
     merger.add(row, second)
@@ -110,7 +109,7 @@ class PartSums:
                 self._merger.add(row, delta)
 
     def freeze(self) -> tuple[msgspec.Struct, ...]:
-        """One part for each thing, in the order in which they came first."""
+        """The sums as parts, one for each key, in the order in which the keys first came."""
         return tuple(self._kind(**self._merger.frozen(row)) for row in self._rows.values())
 
 
@@ -118,8 +117,8 @@ class Merger(Generic[_Part]):
     """Adds parts of one kind up in rows of one class."""
 
     def __init__(self, kind: type[_Part], row: type[Any] | None = None) -> None:
-        """`row` is a class written by hand, of which those fields are added to that the kind has
-        too; without one, rows are made for the kind."""
+        """`row` may be a class written by hand: only the fields that it shares with the part are
+        then added up. Without it, rows have the class that `row_type` makes."""
         types = declared(kind, Rule)
         self._row = row or row_type(kind)
         self._rules = {
@@ -226,12 +225,12 @@ def _merger_of(kind: type[Any], row: type[Any] | None) -> Merger[Any]:
 
 @made_once
 def row_type(kind: type[_Part]) -> type[_Part]:
-    """The class of the rows that parts of a kind are added up in: derived from the part's own, so
-    that whoever reads one reads the other.
+    """The class of the rows in which parts of a kind are added up.
 
-    Fields can be set, integers have no bounds, and an Accumulator stands for each Distribution
-    (both have what is read of them: gputui.model.statistics). Rows of parts that leave their
-    process to their delta (OfProcess) have it as a field.
+    It is derived from the part's class, so that a row is read as a part is. Its fields can be set,
+    its integers have no bounds, and it has an Accumulator for each Distribution (both offer what
+    gputui.model.statistics has). Rows of parts whose process is that of the delta (OfProcess) have
+    the process as a field.
     """
     hints = get_type_hints(kind)
     growing: dict[Rule, Any] = {

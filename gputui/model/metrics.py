@@ -20,13 +20,13 @@ class Unit(Struct, frozen=True, gc=False):
     """What a figure is counted in, and how people and Prometheus read it."""
 
     symbol: str
-    """As a table or a counter track names it; "" for a count."""
+    """The unit's name in tables and counter tracks; empty for a count."""
     show: Callable[[Any], str]
     """One reading in words."""
     base: str = ""
-    """How names of Prometheus metrics end; "" where they say what is counted."""
+    """The ending of the names of Prometheus metrics; empty where the name says what is counted."""
     factor: float = 1
-    """To the base unit."""
+    """The factor from this unit to Prometheus's base unit."""
     show_mean: Callable[[Any], str] | None = None
     """A mean in words, where it deserves more digits than a reading."""
     full_scale: float | None = None
@@ -88,7 +88,7 @@ Group = Literal["Chip", "Load", "Memory", "Power and heat", "Clocks", "Links", "
 GROUPS: tuple[Group, ...] = (
     "Chip", "Load", "Memory", "Power and heat", "Clocks", "Links", "Health",
 )  # fmt: skip
-"""From top to bottom."""
+"""The sections from top to bottom."""
 
 OnceTable = Literal["gpus", "pipes"]
 """A table of `--once` that has a column for a figure."""
@@ -98,50 +98,54 @@ class Chart(Struct, frozen=True, gc=False):
     """A chart over time, for which the figure is kept for a day."""
 
     place: int
-    """Among the charts; the first are shown where not all fit."""
+    """The chart's place among the charts; the first are shown where not all fit."""
     role: str = "utilization"
-    """Its colour, a role of the theme."""
+    """The chart's color, a role of the theme."""
     on_screen: bool = True
-    """False for one that only the page shows."""
+    """False for a chart that is only on the html page."""
 
 
 class Metric(Struct, frozen=True, gc=False):
     """A figure. Its field's name ends in its unit."""
 
     label: str
-    """Its name within its group."""
+    """The figure's name within its group."""
     help: str
-    """What it means, in a sentence without a full stop; also Prometheus' help text."""
+    """What the figure means, in a sentence without a full stop; also Prometheus's help text."""
     unit: Unit
     source: str
-    """The NVML call, GPM metric, or function of psutil or the system that it is read with."""
+    """What the figure is read with: the NVML call, GPM metric, or function of psutil or the
+    system."""
     details: tuple[Group, int] | None = None
-    """Its section of the details page and its place there, lower ones higher up."""
+    """The figure's section of the details page, and its place there; lower places are higher up."""
     title: str = ""
-    """Its name where it stands by itself: over a chart, in a summary, as a counter track."""
+    """The figure's name where it stands by itself: over a chart, in a summary, as a counter
+    track."""
     optional: bool = False
     """None means that there is nothing to show, not that a reading failed."""
     chart: Chart | None = None
     spread: bool = False
-    """Whether its mean, least and most over a run are kept, for summaries and comparisons."""
+    """Whether mean, least and most over a run are kept, for summaries and comparisons."""
     total: str = ""
     """The driver's counter of its integral over time, as energy is of power: its mean over a run is
     then that total over the time, so that the two agree."""
     trouble: str = ""
-    """What it means that this counter grows, where it should stand still."""
+    """What is wrong when this counter grows, for counters that should stand still."""
     counter_track: bool = False
     """Whether a Chrome trace has it as a counter."""
     prometheus: str | None = None
-    """Name without `gputui_`, what it is of, and a counter's `_total`; None: it is not exported."""
+    """The name in Prometheus without `gputui_`, without what the metric is of, and without a
+    counter's `_total`; None: the figure is not exported."""
     prometheus_kind: Literal["gauge", "counter"] = "gauge"
     prometheus_label: tuple[str, str] | None = None
-    """What distinguishes it from other fields with the same Prometheus name."""
+    """The label, with its value, that distinguishes this field from others with the same Prometheus
+    name."""
     prometheus_key: str = ""
     """The label for the keys of a mapping, or for each entry of a tuple, which reads 1."""
     once: tuple[OnceTable, str] | None = None
-    """Table and heading where `--once` has a column of it."""
+    """The table of `--once` and the heading there, if it has a column of this figure."""
     card: str = ""
-    """Its name on a GPU's card, which shows it while it is not 0."""
+    """The figure's name on a GPU's card, which shows it while it is not 0."""
 
 
 @functools.cache

@@ -1,7 +1,8 @@
-"""Names of calls, kernels, copies, NVTX domains and ranges: made readable, and what they reveal.
+"""Names of calls, kernels, copies, NVTX domains and ranges: how they are made readable, and what
+they reveal.
 
-For the attribution, which names what it has captured, and for importers, which must arrive at the
-same names. The first frame waits for this module: it imports nothing that is heavy.
+Attribution names with these functions what it captured, and importers use the same to arrive at the
+same names. The first frame of the screen waits for this module, so it imports nothing heavy.
 """
 
 from __future__ import annotations
@@ -234,8 +235,9 @@ def short_name(name: str) -> str:
 
 
 def command_key(kind: str | None, name: str | None, arguments: Sequence[str]) -> tuple[str, ...]:
-    """What runs of one command share: a workload's name, or a program with its script, and with
-    the scripts that are behind those: a wrapper runs programs that have nothing in common."""
+    """What the runs of one command have in common: a workload's name, or a program with its script,
+    and with the scripts behind that: a wrapper runs programs that otherwise have nothing in
+    common."""
     if kind == "command":
         return (
             "command",
@@ -352,13 +354,13 @@ def _level(number: re.Match[str]) -> int:
 
 
 def without_numbers(name: str) -> str:
-    """A name without any number: what is left where there are too many to tell apart."""
+    """The name without any number. It is used where there are too many names to keep them apart."""
     return _levels(name).part
 
 
 def sibling_names(ranges: Iterable[tuple[Hashable, str]]) -> dict[tuple[Hashable, str], str]:
-    """What each of the ranges inside one phase is called, by (kind, name): only those of one kind
-    are siblings."""
+    """The name of each range inside one phase, by (kind, name). Only ranges of one kind are
+    siblings."""
     distinct = dict.fromkeys(ranges)
     levels = {raw: _levels(raw) for _, raw in distinct}
     names = {key: levels[key[1]].instance for key in distinct}
@@ -391,7 +393,8 @@ STAGES: tuple[Stage, ...] = (
     "prefill", "decode", "mixed", "denoise", "forward", "backward", "optimizer", "scheduler",
     "sampling", "tokenizer",
 )  # fmt: skip
-"""In the order in which tables show them: what computes before what the host does for it."""
+"""The stages in the order in which tables show them: first those that compute, then those of the
+host for them."""
 
 
 class EngineRange(NamedTuple):
@@ -401,12 +404,12 @@ class EngineRange(NamedTuple):
 
     engine: str
     stage: Stage | None
-    """None where it is not known from the name: of an outer range, or of an empty batch."""
+    """None if the name does not show it: for outer ranges, and for empty batches."""
     name: str
-    """Without its figures: ranges that share it are one phase."""
+    """The name without its figures; ranges that share it are one phase."""
     step_rank: int | None
-    """0 for the range that is one step of the engine, 1 for what stands for it where there is none
-    of those; None for all others."""
+    """0 for the range that is one step of the engine, 1 for the one that stands for a step where
+    there is no such range; None for all others."""
     figures: Mapping[str, int]
 
 
@@ -565,7 +568,8 @@ _FIGURE_NAMES = {
 
 @cache
 def _patterns() -> tuple[re.Pattern[str], ...]:
-    """Those of the rules; not while the module is imported, where they took 3 ms of each start."""
+    """The compiled patterns of the rules. They are not compiled when the module is imported, where
+    they took 3 ms of each start."""
     return tuple(re.compile(rule.pattern) for rule in RULES)
 
 

@@ -110,11 +110,11 @@ class Accumulator(Statistics, msgspec.Struct, array_like=True):
             self._put_into_buckets()
 
     def counted(self) -> list[tuple[int, int]]:
-        """(value, how often it came) in ascending order."""
+        """Pairs of a value and how often it occurred, in ascending order."""
         return sorted(self.values.items())
 
     def freeze(self) -> Distribution:
-        """The same as a record. An empty accumulator gives a count of 0."""
+        """The values as a part of an event. An empty accumulator gives a count of 0."""
         return Distribution(
             count=self.count,
             total=self.total,

@@ -13,7 +13,8 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 _BITS = 80
-"""Of the largest value that has a bucket: 8,192 steps of 64 bits, as an event may bring them."""
+"""The bits of the largest value that has a bucket: 8,192 steps of 64 bits, as an event may have
+them."""
 
 
 class Buckets:

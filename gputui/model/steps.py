@@ -128,7 +128,8 @@ def longest_of(loop: LoopDelta) -> tuple[tuple[int, int], ...]:
 
 
 def parts_of(lengths: Sequence[int], most: int = MOST_PARTS) -> tuple[tuple[int, int], ...]:
-    """Of steps in order the parts with the longest of each, alike in size."""
+    """Divides steps, in order, into parts of equal size: pairs of a number of steps and the length
+    of the longest."""
     count = min(most, len(lengths))
     bounds = [len(lengths) * index // count for index in range(count)] + [len(lengths)]
     return tuple((end - first, max(lengths[first:end])) for first, end in pairwise(bounds))

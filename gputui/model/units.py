@@ -1,7 +1,5 @@
-"""Numbers with their units as text, and energy with its price.
-
-One place, so that a figure reads the same in tables, reports and on the screen.
-"""
+"""Numbers with their units as text, and energy with its price: in one place, so that a figure reads
+the same in tables, reports and on the screen."""
 
 from __future__ import annotations
 
@@ -168,7 +166,7 @@ _configured: list[Price] = []
 
 
 def configure_price(price: Price | None) -> None:
-    """From here on, tables show what energy costs; None: they do not."""
+    """Sets the price of energy, so that tables show its cost from here on; None: they do not."""
     _configured[:] = [] if price is None else [price]
 
 
@@ -176,7 +174,8 @@ _gpu_hour: list[Price] = []
 
 
 def configure_gpu_price(price: Price | None) -> None:
-    """From here on, tables show what tokens cost by the hours of GPUs; None: they do not."""
+    """Sets the price of a GPU's hour, so that tables show the cost of tokens from here on; None:
+    they do not."""
     _gpu_hour[:] = [] if price is None else [price]
 
 

@@ -29,7 +29,7 @@ SAMPLE_NS_MAX = 10_000
 
 
 GROWN = 4
-"""Beside the unit of a STEP record's items: see there."""
+"""A flag in `source_kind` of a STEP record, beside the unit of its items."""
 
 
 class RecordKind(enum.IntEnum):
@@ -72,12 +72,11 @@ class RecordKind(enum.IntEnum):
     domains, or, if `sub` is REFUSED_DEFERRED, `value` deferred events.
     """
     STEP = 10
-    """The program is at a boundary of its steps: `thread`, `start`, `sub` the source (its place in
-    STEP_SOURCES plus 1), `name` what there is at the source, `value` the ordinal of the mark among
-    those of this source and name, from 1, `end` how many items the step had, of the unit
-    `source_kind` (its place in ITEM_UNITS plus 1; 0 if neither is known; with GROWN where the
-    step's input is one longer than that before). Of a loop, `end` is how many others it lies in.
-    """
+    """The program is at a boundary of its steps: `thread` and `start`. `sub` is the source (its
+    place in STEP_SOURCES plus 1), `name` the site at that source, `value` the ordinal of the mark
+    among those of this source and site, from 1. `end` is how many items the step had, in the unit
+    `source_kind` (its place in ITEM_UNITS plus 1; 0 if neither is known; with GROWN if the step's
+    input is one longer than that before). For a loop, `end` is in how many other loops it lies."""
     KERNEL = 16
     """`start`, `end`, `correlation`, `name` (mangled), `a` device, `b` stream, `c` context,
     `d` launch shape (see LAUNCH_SHAPE, 0 unknown), `value` graph node id, `e` graph id."""
@@ -103,12 +102,12 @@ class RecordKind(enum.IntEnum):
     """A CUDA graph is being made by `thread` at `start`, or is gone; `sub` says what (see
     GraphPart)."""
     WINDOW = 24
-    """Tracing was switched at `start`: `sub` is what it came to (WindowEdge). Only where kernels
-    are traced part of the time."""
+    """Tracing was switched at `start`; `sub` is what happened (WindowEdge). Only in runs whose
+    kernels are traced part of the time."""
     LOST = 25
-    """Here `value` records are missing, which were written from `start` to `end` and found the ring
-    full; those that the header counts as dropped beyond the sum of these come after all that is.
-    """
+    """`value` records are missing here: they were written from `start` to `end` and found the ring
+    full. If the header counts more dropped records than these sums, the others are missing after
+    the last record."""
     FLUSH = 32
     """CUPTI was asked at `start` for all finished activity, and delivered it (a buffer that holds
     an unfinished operation comes later); `value` is the number of records CUPTI has dropped so far.
@@ -165,7 +164,7 @@ class GraphPart(enum.IntEnum):
     """A node, `value` its id, that does what the node `end` does: in an executable graph, or in a
     copy of its graph."""
     GONE = 4
-    """An executable graph, `e` its id, is destroyed; what it launched may not have arrived."""
+    """An executable graph with the id `e` is destroyed. Its operations may not have arrived yet."""
 
 
 # CUPTI's own number where a context was not seen.
@@ -176,7 +175,7 @@ class WindowEdge(enum.IntEnum):
     """What a window of tracing has come to."""
 
     OPENING = 1
-    """Tracing is about to begin: what it costs begins here."""
+    """Tracing is about to begin. What it costs begins here."""
     ON = 2
     """What is launched from here on is recorded."""
     OFF = 3

@@ -169,7 +169,7 @@ class Stretches(msgspec.Struct):
 
     @classmethod
     def newest(cls, fields: tuple[str, ...], stretch_ns: int, most: int) -> Stretches:
-        """No samples yet. The day keeps those fields of the samples that have a chart."""
+        """No stretches yet, and never more than `most`."""
         return cls(fields, stretch_ns, History(Stretch, most))
 
     def add(self, time_ns: int, values: dict[str, float]) -> None:
@@ -397,7 +397,7 @@ class Samples(msgspec.Struct, Generic[_Sample]):
 
     @classmethod
     def empty(cls, kind: type[_Sample], most: int = HISTORY_SAMPLES) -> Samples[_Sample]:
-        """None so far; of a day, those fields of the samples that have a chart."""
+        """No samples yet. The day keeps those fields of the samples that have a chart."""
         pairs = tuple[int, kind]  # type: ignore[valid-type]
         return cls(History(pairs, most), LongHistory.empty(tuple(charted(kind))))
 

@@ -64,24 +64,23 @@ HEAD = np.dtype(
 
 
 class TraceKind(enum.IntEnum):
-    """What a record is. Numbers of processes, ranges and kernels are those of the recording."""
+    """The kinds of records. The numbers of processes, ranges and kernels in them are those of the
+    recording."""
 
     RANGE = 1
-    """An instance of `range`: its time on the CPU. `thread` is set if another thread than the one
-    that began it ended it; `sub` is 1 if the program never did. `bytes` is the payload if
-    `source_kind` is its type (model.events.PayloadType); 0 is no type.
-    """
+    """An instance of `range`: its time on the CPU. `thread` is set if a thread ended it that had
+    not begun it; `sub` is 1 if the program never ended it. `bytes` is the payload if `source_kind`
+    is its type (model.events.PayloadType); 0 is no type."""
     PROJECTION = 2
-    """An instance of `range`: first start to last end of what it launched on the GPU."""
+    """Where an instance of `range` lay on the GPU: from the first start to the last end of what it
+    launched."""
     CALL = 3
-    """A CUDA call of `thread` in `range`; `name` numbers its name in this file. `bytes` is what it
-    returned, if `sub` is 1; else that is not known.
-    """
+    """A CUDA call of `thread` in `range`. `name` is the number of the call's name in this file.
+    `bytes` is what the call returned if `sub` is 1; otherwise that is not known."""
     KERNEL = 4
-    """`name` is the kernel's number, `bytes` that of its launch shape (0 unknown); launched in
-    `range`. Of a CUDA graph's kernels, copies and memsets `thread` is the number of the range that
-    stands for where it was captured, as in KernelDelta.
-    """
+    """A kernel. `name` is its number, `bytes` the number of its launch shape (0 unknown), `range`
+    the range that launched it. For kernels, copies and memsets of a CUDA graph, `thread` is the
+    number of the range that stands for where they were captured, as in KernelDelta."""
     COPY = 5
     """`bytes`, `sub` CUPTI's kind of copy, `source_kind` and `destination_kind` of memory."""
     SET = 6
@@ -149,7 +148,7 @@ class TracedOperations(NamedTuple):
     kernels: Int64s
     ranges: Int64s
     size_bytes: Int64s
-    """Of copies and sets; of a kernel the number of its launch shape."""
+    """Bytes of copies and memsets; for a kernel the number of its launch shape."""
     calls: Int64s
     call_starts_ns: Int64s
     call_ends_ns: Int64s
@@ -231,10 +230,9 @@ class TraceReader:
             row += count
 
     def _read(self, place: int, count: int) -> Slots:
-        """So many records from a place in the ring on; fewer where the file has become shorter.
-
-        Read, not mapped: a mapped file that is cut meanwhile ends the program with SIGBUS.
-        """
+        """Reads this many records from a place in the ring on; fewer if the file has become
+        shorter. The file is read and not mapped: if a mapped file is cut meanwhile, SIGBUS ends the
+        program."""
         try:
             with self.path.open("rb") as file:
                 file.seek(RECORDS_AT + place * RECORD_BYTES)
@@ -356,7 +354,7 @@ class TraceWriter:
 
     @property
     def bytes_written(self) -> int:
-        """Its size on disk: names and records, overwritten or not."""
+        """The trace's size on disk: names and records, overwritten or not."""
         return RECORDS_AT + min(self._written, self._capacity) * RECORD_BYTES
 
     @property
@@ -411,8 +409,8 @@ class TraceWriter:
         self._head()
 
     def _add_to_index(self, records: Slots) -> None:
-        """Let the entries of the blocks that `records` went into cover them. While a block is
-        overwritten its entry covers the old records too, those that are still there."""
+        """Updates the index for the blocks into which `records` were written. While a block is
+        being overwritten, its entry also covers the old records that are still there."""
         slot = self._written % self._capacity
         while len(records):
             block, inside = divmod(slot, self._block)
@@ -458,15 +456,16 @@ _ROW = np.dtype(
      ("thread", "<u4"), ("stream", "<u4"), ("range", "<u2"), ("name", "<u2"), ("device", "<u2"),
      ("sub", "<u1"), ("kind", "<u1"), ("destination_kind", "<u1"), ("source_kind", "<u1")]
 )  # fmt: skip
-"""`start` from that of the row before, of the first one from that of the step. `range`, `name` of
-calls and kernels, and `bytes` of kernels are places in `refers`, 0 for none; `bytes` of copies,
-`thread` of calls; the rest is as in a trace."""
+"""A row of `StepOperations.packed`. `start` is the time since the start of the row before; for the
+first row, since the step's start. `range`, `name` of calls and kernels, and `bytes` of kernels are
+places in `refers`, 0 for none. `bytes` of copies and `thread` of calls are the values themselves.
+Everything else is as in a trace."""
 
 _SAME = ("correlation", "stream", "device", "sub", "kind", "destination_kind", "source_kind")
 _MEMORY = (TraceKind.COPY, TraceKind.SET)
 
 _LATEST_NS = 4_102_444_800_000_000_000
-"""Of a moment of a recording: those of hostile files are brought below it."""
+"""The latest moment in a recording; later times, as in hostile files, are set to it."""
 
 
 def pack(step: StepLanes, records: Slots, call_names: Mapping[int, str],
@@ -516,8 +515,8 @@ def pack(step: StepLanes, records: Slots, call_names: Mapping[int, str],
 
 
 class KeptTrace:
-    """Some kept steps as what a reader of a trace gives. Recordings are untrusted: of what is not
-    as `pack` makes it, nothing is read."""
+    """Kept steps as a reader of a trace gives them. Recordings are untrusted: a step that is not as
+    `pack` makes it is not read."""
 
     def __init__(self, steps: Sequence[StepOperations]) -> None:
         self.call_names: dict[int, str] = {}
@@ -530,7 +529,7 @@ class KeptTrace:
         return len(self._records)
 
     def portions(self) -> Iterator[Slots]:
-        """The records of all steps, at once: there are few beside those of a trace."""
+        """The records of all steps together; they are few compared with a trace."""
         yield self._records
 
     def _unpacked(self, step: StepOperations) -> Slots:

@@ -33,4 +33,4 @@ WRITTEN_KINDS: tuple[type[Event], ...] = tuple(_kinds(Event))
 """Every kind of event that a recording may hold."""
 
 KINDS: tuple[type[Event], ...] = tuple(kind for kind in WRITTEN_KINDS if kind is not CaptureSum)
-"""Those that sources emit: sums are added by what writes a recording."""
+"""The events that sources emit. Sums are not among them: whoever writes a recording adds them."""

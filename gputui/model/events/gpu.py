@@ -157,7 +157,8 @@ class GpuFacts(Record, frozen=True, kw_only=True):
 
 
 class MigSample(Record, frozen=True, kw_only=True):
-    """One MIG instance at one moment. Reasons for what is None are `mig.INDEX.FIELD`."""
+    """One MIG instance at one moment. If a field is None, GpuUnavailable has the reason as
+    `mig.INDEX.FIELD`."""
 
     index: Index
     memory_used_bytes: Integer | None = None
@@ -312,11 +313,12 @@ class GpuSample(Record, frozen=True, kw_only=True):
 
 
 class GpuStatus(Event, frozen=True, kw_only=True, tag="gpu_status"):
-    """What the driver takes milliseconds to read, or what seldom changes: read every few seconds.
+    """Figures that change seldom, or that the driver takes milliseconds to read. They are read
+    every few seconds; `time_ns` is when.
 
-    `time_ns` is when it was read. Counters start where the driver starts them: energy and throttle
-    times at its load, ECC errors at the last reset or (`_lifetime`) never reset. Field names are
-    those of `--once --json`; reasons are in GpuUnavailable.
+    Counters begin where the driver begins them: energy and throttle times when the driver is
+    loaded, ECC errors at the last reset, and those named `_lifetime` at no reset at all. Field
+    names are those of `--once --json`; reasons are in GpuUnavailable.
     """
 
     about = About.GPU
@@ -341,7 +343,7 @@ class GpuStatus(Event, frozen=True, kw_only=True, tag="gpu_status"):
         "NVML_FI_DEV_PERF_POLICY_*", ("Clocks", 80), prometheus="throttle_seconds",
         prometheus_kind="counter", prometheus_key="reason",
     )] = None
-    """By reason, in the words of `throttle_reasons`."""
+    """Seconds by reason; the reasons are named as in `throttle_reasons`."""
     pcie_link_generation: Annotated[Integer | None, Metric(
         "PCIe generation now", "Generation of the PCIe link now", COUNT,
         "nvmlDeviceGetCurrPcieLinkGeneration", ("Links", 10), prometheus="pcie_link_generation",

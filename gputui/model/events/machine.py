@@ -172,10 +172,9 @@ class HostUnavailable(Event, frozen=True, kw_only=True, tag="host_unavailable"):
 
 
 class ClockCompared(Event, frozen=True, kw_only=True, tag="clock_compared"):
-    """How far this host's clock was ahead of that of `by`, which copied the recording: by
-    `offset_ns`, wrong by at most `error_ns`, half of the quickest round trip. `host` names it where
-    recordings of several are together. No time is corrected by it.
-    """
+    """How far this host's clock was ahead of the clock of host `by`, which copied the recording:
+    `offset_ns`, wrong by at most `error_ns`, which is half of the quickest round trip. `host` names
+    this host where recordings of several hosts are together. No time is corrected by it."""
 
     by: str
     offset_ns: Integer

@@ -47,7 +47,7 @@ class RunStarted(Event, frozen=True, kw_only=True, tag="run_started"):
     """Name of the range that is one step, if the workload declares it."""
     capture_unavailable_reason: str | None = None
     annotate: Literal["modules", "autograd"] | None = None
-    """Which torch operations to put ranges around."""
+    """Which of torch's operations have ranges around them."""
     operator_shapes: bool = False
     """Whether names of operators have the shapes of their inputs behind them."""
     traced_step: str | None = None
@@ -55,7 +55,8 @@ class RunStarted(Event, frozen=True, kw_only=True, tag="run_started"):
     max_cost_percent: float | None = None
     """What tracing may cost of the program's time; kernels are traced in windows then."""
     captured_part: str | None = None
-    """In words, the part of the program that alone was captured: kernels, copies and calls."""
+    """In words, the part of the program whose kernels, copies and calls were captured, if not the
+    whole."""
     attached: bool = False
     """Whether the process ran before, and goes on afterwards."""
 
@@ -100,9 +101,8 @@ class ResultTable(Record, frozen=True, kw_only=True):
 
 
 class RunResult(Event, frozen=True, kw_only=True, tag="run_result"):
-    """The workload's result. `results` are metrics too; `parameters` are those in force, with
-    defaults; `complete` is False for a partial result after a stop.
-    """
+    """The workload's result. `results` are metrics as well; `parameters` are the values that were
+    used, defaults included; `complete` is False for a partial result after a stop."""
 
     about = About.RUN
     repeated_for = ("run",)
@@ -140,16 +140,17 @@ class RunAskedToEnd(Event, frozen=True, kw_only=True, tag="run_asked_to_end"):
 
 
 class RunEnded(Event, frozen=True, kw_only=True, tag="run_ended"):
-    """The child has ended. One of `exit_code` and `signal` is set, neither if unknown.
+    """The child has ended.
 
-    `reason` is one line for people ("killed by SIGKILL", "out of memory: …"); `stopped` means that
-    gputui ended it at the user's request. `child_ended_ns` is when it ended; `time_ns` is when
-    everything captured of it had been read. None if it never ran.
-    `asked_ns` is when gputui first asked it to end, by passing Ctrl-C on or by ending it: what
-    happened to its processes from then on is no cause.
+    One of `exit_code` and `signal` is set; neither if it is not known how the child ended. `reason`
+    is one line for people ("killed by SIGKILL", "out of memory: …"). `stopped` means that gputui
+    ended it at the user's request. `child_ended_ns` is when it ended, None if it never ran;
+    `time_ns` is when everything captured of it had been read.
 
-    `continued`, `killed` and `left` are pids of its processes that could not end by themselves, at
-    most 64 each: they were stopped (SIGSTOP), did not end of SIGTERM in time, or not of SIGKILL.
+    `asked_ns` is when gputui first asked it to end, by passing Ctrl-C on or by ending it: nothing
+    that happened to its processes afterwards is a cause. `continued`, `killed` and `left` are the
+    pids of its processes that could not end by themselves, at most 64 each: they had been stopped
+    (SIGSTOP), had not ended in time after SIGTERM, or not even after SIGKILL.
     """
 
     about = About.RUN
@@ -257,11 +258,12 @@ class ReferredTo(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class StepOperations(Event, frozen=True, kw_only=True, tag="step_operations"):
-    """Every operation, call and range of a step of which there are StepLanes, which may come before
-    or after: those that went on in it, and the calls that launched its operations.
+    """Every operation, call and range of one step: those that went on during the step, and the
+    calls that launched its operations. The step has StepLanes as well, which may come before or
+    after.
 
-    `packed`, base64 in a recording, holds `records` rows, as gputui.store.trace describes
-    them; what they refer to is in `refers`. `left_out` counts those beyond the limit.
+    `packed` (base64 in a recording) holds `records` rows, which gputui.store.trace describes; they
+    refer to entries of `refers`. `left_out` counts records beyond the limit.
     """
 
     about = About.PROCESS
@@ -295,13 +297,10 @@ class StepTimeline(Event, frozen=True, kw_only=True, tag="step"):
 
 
 class Alert(Event, frozen=True, kw_only=True, tag="alert"):
-    """A condition of `--alert` has held for as long as it says, or (`raised` false) has not held
-    for as long.
-
-    `subject` is "gpu0", "host" or "run", `what` a field of a reading, or a leaf's name; `since_ns`
-    is the first reading of those that made it, `value` the newest, `worst` the furthest from the
-    limit while the alert lasted.
-    """
+    """A condition of `--alert` has held for as long as it says; or, if `raised` is false, has not
+    held for as long. `subject` is "gpu0", "host" or "run"; `what` is a field of a reading, or the
+    name of a leaf. `since_ns` is the first of the readings that raised it, `value` the newest, and
+    `worst` the one furthest from the limit while the alert lasted."""
 
     repeated_for = ("condition", "subject")
 

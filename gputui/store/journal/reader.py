@@ -41,7 +41,7 @@ _PREFIX = re.compile(rb'\{"event":"(capture|capture_sum)","time_ns":\d+,"process
 SUM_BEGINS = b'{"event":"capture_sum",'
 
 Line = tuple[int, bytes]
-"""Its number in the file, and the line."""
+"""A line: its number in the file, and its bytes."""
 
 
 class HeldLines:
@@ -148,11 +148,9 @@ class JournalReader:
     """
 
     def __init__(self, stream: BinaryIO, name: str, *, summed: bool = False) -> None:
-        """`summed` is for callers that fold all of it and only look at the end: capture events
-        covered by a sum are skipped without decoding.
-
-        Raises JournalError if `stream` does not start with a session's header.
-        """
+        """`summed` is for callers that fold all events and look only at the end: capture events
+        that a sum covers are then skipped without being decoded. Raises JournalError if `stream`
+        does not begin with a session's header."""
         self.name = name
         self._summed = summed
         self._file: BinaryIO | None = None
@@ -184,7 +182,7 @@ class JournalReader:
         self.line_number = self._line
         """The header's line."""
         self.offset = self._bytes - len(self._first_line)
-        """Where the header begins, as an offset in the uncompressed bytes."""
+        """The offset in the uncompressed bytes at which the header begins."""
 
     @classmethod
     def open(cls, path: Path, stop: Stop | None = None, *, summed: bool = False) -> JournalReader:
@@ -397,11 +395,9 @@ class RotatedReader:
         summed: bool = False,
         stop: Stop | None = None,
     ) -> None:
-        """`files` are those that continue `path`, by number, 1 for itself; at least one.
-
-        With `stop`, waits at the end of the newest file and reads new ones, until that is set.
-        Raises JournalError if none can be read.
-        """
+        """`files` are the files of the recording that begins with `path`, by number, 1 for that
+        file; at least one. With `stop`, the reader waits at the end of the newest file, and reads
+        files that appear, until `stop` is set. Raises JournalError if none can be read."""
         self.name = str(path)
         self._path = path
         self._summed = summed
@@ -449,7 +445,7 @@ class RotatedReader:
             piece.close()
 
     def pieces(self) -> Iterator[JournalReader]:
-        """Its files, each open while it is the newest yielded."""
+        """The recording's files in order. Each is open only until the next is yielded."""
         read = 0
         while later := [number for number in self._files if number > read]:
             read = later[0]

@@ -36,13 +36,14 @@ from gputui.store.journal.reader import decoder
 # events they cover.
 
 LEAST_BYTES = 256 << 10
-"""Capture events of one process that make a sum worth writing."""
+"""Bytes of capture events of one process that make a sum worth writing."""
 
 LAST_BYTES = 64 << 10
-"""The same when no more will come."""
+"""Capture events of one process that make a sum worth writing at the end, when no more will
+come."""
 
 SHARE = 8
-"""This many times the size of the last sum comes before the next."""
+"""The next sum is written after this many times the bytes of the last one."""
 
 MOST_BYTES = 8 << 20
 """A larger sum is not written: it would cost more than it saves, and lines are limited."""
@@ -95,7 +96,8 @@ class Sums:
     """The sums of one file: which are to be written, and where."""
 
     def __init__(self, least_bytes: int = LEAST_BYTES, last_bytes: int = LAST_BYTES) -> None:
-        """How many events of one process make a sum worth writing, and the same at the end."""
+        """How many bytes of events of one process make a sum worth writing, and how many at the
+        end."""
         self._least = least_bytes
         self._at_end = last_bytes
         self._pending: dict[int, _Pending | Literal["ended"]] = {}
