@@ -227,7 +227,7 @@ class _Part:
         self.instances += row.instances
 
 
-class Steps(NamedTuple):
+class ProfileSteps(NamedTuple):
     """How many there are, and how many were captured."""
 
     steps: int
@@ -254,12 +254,12 @@ def step_profile(session: Session, run: Run) -> list[ProfileRow]:
         )
     rows = [row for row in phase_rows(run) if not row.is_replayed]
     main = main_step(run, rows)
-    steps = Steps(0, 0)
+    steps = ProfileSteps(0, 0)
     if main is not None:
         its = [row for row in rows if row.name == main.name]
         count = sum(row.instances for row in its)
         is_part = run.started.captured_part is not None
-        steps = Steps(count, sum(row.projected.count for row in its) if is_part else count)
+        steps = ProfileSteps(count, sum(row.projected.count for row in its) if is_part else count)
     parts: dict[tuple[str, ...], _Part] = {}
     for row in rows:
         names = row.key[2]
@@ -272,7 +272,7 @@ def step_profile(session: Session, run: Run) -> list[ProfileRow]:
     ]
 
 
-def _ranges(parts: Mapping[tuple[str, ...], _Part], steps: Steps) -> Iterator[ProfileRow]:
+def _ranges(parts: Mapping[tuple[str, ...], _Part], steps: ProfileSteps) -> Iterator[ProfileRow]:
     """Every part, and what is left of it, after those inside it."""
     children: dict[tuple[str, ...], list[_Part]] = {}
     for names, part in parts.items():
@@ -300,7 +300,7 @@ def _ranges(parts: Mapping[tuple[str, ...], _Part], steps: Steps) -> Iterator[Pr
 
 def _range(
     name: str, depth: int, instances: int, cpu_ns: int, gpu_ns: int, around: _Part | None,
-    steps: Steps,
+    steps: ProfileSteps,
 ) -> ProfileRow:  # fmt: skip
     return ProfileRow(
         section="ranges",
@@ -320,7 +320,7 @@ def _percent(part: int, whole: int) -> float | None:
     return 100.0 * part / whole if whole else None
 
 
-def _kernels(session: Session, run: Run, steps: Steps) -> Iterator[ProfileRow]:
+def _kernels(session: Session, run: Run, steps: ProfileSteps) -> Iterator[ProfileRow]:
     by_category = category_rows(session, run)
     whole_ns = sum(total for _, _, total, _ in by_category)
     if not by_category:
@@ -336,7 +336,7 @@ def _kernels(session: Session, run: Run, steps: Steps) -> Iterator[ProfileRow]:
 
 def _of_gpu(
     section: str, name: str, depth: int, instances: int, gpu_ns: int, whole_ns: int, whole: str,
-    steps: Steps,
+    steps: ProfileSteps,
 ) -> ProfileRow:  # fmt: skip
     return ProfileRow(
         section=section,
@@ -352,7 +352,7 @@ def _of_gpu(
     )
 
 
-def _calls(rows: Sequence[TableRow], steps: Steps) -> Iterator[ProfileRow]:
+def _calls(rows: Sequence[TableRow], steps: ProfileSteps) -> Iterator[ProfileRow]:
     whole_ns = sum(row.total for row in rows)
     head = (("all CUDA calls", 0, sum(row.instances for row in rows), whole_ns),)
     named = ((row.name, 1, row.instances, row.total) for row in rows[:MOST_CALLS])
@@ -372,7 +372,7 @@ def _calls(rows: Sequence[TableRow], steps: Steps) -> Iterator[ProfileRow]:
         )
 
 
-def _copies(rows: Sequence[TableRow], steps: Steps) -> Iterator[ProfileRow]:
+def _copies(rows: Sequence[TableRow], steps: ProfileSteps) -> Iterator[ProfileRow]:
     whole_ns = sum(row.total for row in rows)
     whole = "all copies and fills"
     if rows:
