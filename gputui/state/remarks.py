@@ -53,6 +53,10 @@ class Remark(msgspec.Struct, frozen=True):
         return f"{about}: {self.text}"
 
 
+SHAPES_COST = "a range with shapes around every operator makes steps longer"
+"""A step that waits for launches took 9.4 ms for 4.8 with ranges of modules (an MLP, an H200)."""
+
+
 def remarks(run: Run) -> list[Remark]:
     """What is known so far; everything once the run has ended."""
     lines: list[Remark] = []
@@ -68,6 +72,8 @@ def remarks(run: Run) -> list[Remark]:
         lines.append(Remark("--trace-steps", words))
     if words := _nothing_annotated(run):
         lines.append(Remark("--annotate", words))
+    elif run.started.operator_shapes:
+        lines.append(Remark("--annotate", SHAPES_COST))
     if left_out := sum(process.left_out_nodes for process in run.processes.values()):
         lines.append(Remark("left out", f"{left_out} ranges, too many, too deep or too long"))
     if astray := run.undefined_range_records:
