@@ -212,6 +212,7 @@ TORCH_GATHER = (
     "_cuda_scatter_gather_internal_kernel<false, OpaqueType<4>, long>::operator()<TensorAssign>"
 )
 COPY = "elementwise_kernel<128, 2, gpu_kernel_impl_nocast<direct_copy_kernel_cuda>>"
+ADD = "elementwise_kernel<128, 4, gpu_kernel_impl_nocast<CUDAFunctor_add<c10::BFloat16> > >"
 READS = IDLING | {
     "sm_active_percent": 99.0,
     "occupancy_percent": 70.0,
@@ -231,6 +232,8 @@ READS = IDLING | {
         (GATHER.replace("<4>", "<1>"), {}, None),  # 9 for each, of which 8 are the index
         (COPY, {}, "strided reads"),
         (COPY, {"memory_write_bytes": 0.4e12}, None),
+        (ADD, {}, "strided reads"),
+        (ADD.replace("elementwise_kernel", "vectorized_elementwise_kernel"), {}, None),
         (OTHER, {}, None),  # may well be a sum
         (SCATTER, {}, None),
         (TORCH_GATHER, {}, "uncoalesced gather"),

@@ -12,6 +12,7 @@ from gputui.model.leaves import LEAVES, Leaf
 from gputui.model.units import percent
 from gputui.report.explain.analysis import Analysis, RunRule
 from gputui.report.explain.finding import Finding, gain_of
+from gputui.report.explain.kernels import few_blocks
 from gputui.report.explain.time_tree import of_scope
 from gputui.report.roofline import Roof, kernel_roofs
 
@@ -26,6 +27,10 @@ IDLE = 25.0
 
 FEW = 50.0
 """Percent of the SMs' cycles with a warp below which a kernel has too few blocks."""
+
+MOST_OF_IT = 0.6
+"""Part of what SMs without blocks cost from which it is one kernel's, which then is named: the
+longest one may be a product that fills them."""
 
 FEW_WARPS = 15.0
 """Occupancy in percent below which waits for memory cannot be hidden by other warps."""
@@ -92,6 +97,10 @@ def idle_kernels(analysis: Analysis) -> Iterator[Finding]:
         tree = analysis.tree
         assert tree is not None
         kind, advice = _kind(roof, kernel)
+        idle_share = share * (1.0 - (roof.sm_active_percent or 0.0) / 100)
+        is_what_few_blocks_means = _scatters(kernel) or any(
+            idle_share >= MOST_OF_IT * few.recoverable for few in few_blocks(analysis)
+        )
         yield Finding(
             cause="idle_kernel",
             view="kernels",
@@ -118,7 +127,7 @@ def idle_kernels(analysis: Analysis) -> Iterator[Finding]:
             ),
             kernel=kernel,
             leads=True,
-            explains=("few_blocks",) if _scatters(kernel) else (),
+            explains=("few_blocks",) if is_what_few_blocks_means else (),
         )
         return
 
@@ -171,6 +180,8 @@ def out_of_order(analysis: Analysis) -> Iterator[Finding]:
 
 _GATHERS = re.compile(r"index_elementwise|gather|index_?select|\btake_", re.I)
 _COPIES = re.compile(r"direct_copy|copy_kernel|Memcpy|\bcopy_", re.I)
+# PyTorch's kernels by elements of operands that are not in order in memory.
+_IN_STRIDES = re.compile(r"\belementwise_kernel<\d+, \d+, .*_nocast", re.I)
 _ELEMENT = re.compile(r"OpaqueType<(\d+)>")
 _PER_BLOCK = re.compile(r"elementwise_kernel<(\d+), (\d+)")
 
@@ -186,8 +197,9 @@ FAST_READS = 10.0
 
 
 def reads_beyond_need(analysis: Analysis) -> Iterator[Finding]:
-    """The gather or copy with the most time that reads far more than what it writes needs: the
-    memory moves 32 bytes or more for each element, and its neighbours are not used."""
+    """The gather or copy, or kernel of operands out of order, with the most time that reads far
+    more than what it writes needs: the memory moves 32 bytes or more for each element, and its
+    neighbours are not used."""
     for roof, share, kernel in _counted(analysis):
         count, ns = analysis.kernel_sums[roof.kernel]
         read, written = roof.read_bytes_per_s, roof.written_bytes_per_s
@@ -205,6 +217,7 @@ def reads_beyond_need(analysis: Analysis) -> Iterator[Finding]:
             continue
         tree = analysis.tree
         assert tree is not None
+        chain = tree.share(tree.leaves.get(Leaf.ELEMENTWISE_CHAIN, 0))
         yield Finding(
             cause="uncoalesced",
             view="kernels",
@@ -214,35 +227,44 @@ def reads_beyond_need(analysis: Analysis) -> Iterator[Finding]:
                 f"what it writes, where {needed:.0f} are enough: neighbouring threads read far "
                 "from each other, and the memory moves 32 bytes or more for each element."
             ),
-            advice=(
-                "sorted indices, or whole rows whose elements are neighbours (index_select on the "
-                "first dimension); a table that is kept in the layout in which it is read"
-            ),
+            advice=_SORTED if _GATHERS.search(kernel) else _LIES_TOGETHER,
             value=ratio,
             threshold=BEYOND_NEED * needed,
             source="bytes read and written by the memory, sampled (--counters)",
             share_percent=100 * share,
             step_ns=tree.a_step(share * tree.wall_ns),
             recoverable=free,
-            gain_unknown="how much of it another order spares depends on the indices",
+            gain_unknown="how much of it another order spares depends on what else reads it",
             evidence=(f"Memory {percent(roof.memory_peak_percent or 0.0)} of its rate",),
             kernel=kernel,
             leads=True,
+            explains=(LEAVES[Leaf.ELEMENTWISE_CHAIN].key,) if share >= chain / 2 else (),
         )
         return
+
+
+_SORTED = (
+    "sorted indices, or whole rows whose elements are neighbours (index_select on the first "
+    "dimension); a table that is kept in the layout in which it is read"
+)
+_LIES_TOGETHER = (
+    "arrays in which what is read together lies together: the axis that x[..., i] picks from as "
+    "the first one, or .contiguous() once"
+)
 
 
 def _needed_reads(name: str) -> tuple[float, str]:
     """Bytes to read for each that is written, at most, by a kernel's name: 0 of one that may well
     need more, as a sum. Indices have 8 bytes; elements that the name does not tell, 2. A copy may
-    convert doubles to halves."""
+    convert doubles to halves, a sum of two have operands in FP32."""
     if _scatters(name):
         return 0.0, ""
     if _GATHERS.search(name):
         element = _ELEMENT.search(name)
         size = max(1, int(element[1])) if element is not None else 2
         return (8 + size) / size, "uncoalesced gather"
-    return (4.0, "strided reads") if _COPIES.search(name) else (0.0, "")
+    is_by_elements = _COPIES.search(name) or _IN_STRIDES.search(name)
+    return (4.0, "strided reads") if is_by_elements else (0.0, "")
 
 
 def _most_written(analysis: Analysis, kernel: int, name: str) -> float:

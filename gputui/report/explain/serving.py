@@ -389,7 +389,7 @@ def put_back(analysis: MachineAnalysis) -> Iterator[Finding]:
         who = "A request was" if preemptions == 1 else f"{preemptions:,} requests were"
         full = f", and the KV cache was up to {cache.maximum:.0f} % full" if cache else ""
         # Where it is too small for those that run, it is what the others wait for.
-        waiting, share = _waiting(server) if _waits(server) else (0.0, 0.0)
+        waiting, share = _waiting(server)
         queue = f" {waiting:.1f} requests wait for it in the mean." if waiting else ""
         yield Finding(
             cause="preemptions",
@@ -494,9 +494,11 @@ def _puts_back(server: Server) -> bool:
 
 def _waiting(server: Server) -> tuple[float, float]:
     """How many requests wait in the mean, and their share of all that are there."""
-    waiting = server.gauges["requests_waiting"].mean or 0.0
-    running = server.gauges.get("requests_running")
-    there = waiting + ((running.mean or 0.0) if running is not None else 0.0)
+    waiting, running = (
+        (gauge.mean or 0.0) if (gauge := server.gauges.get(name)) is not None else 0.0
+        for name in ("requests_waiting", "requests_running")
+    )
+    there = waiting + running
     return waiting, waiting / there if there else 0.0
 
 
