@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import pytest
 from msgspec.structs import replace
 
 from gputui.model.events import (
+    AnyEvent,
     CountedKernel,
     DeviceDelta,
     GpuCounters,
@@ -27,6 +28,7 @@ from gputui.report.tables import run_tables
 from gputui.state import Run, Session
 from gputui.state.remarks import remarks
 from tests.events_for_tests import gpu, header, times
+from tests.report.test_facts import samples
 from tests.report.test_verdict import STEP_NS, a_run, delta
 
 COUNTERS = (
@@ -64,7 +66,7 @@ def run_of(
     reason: str | None = None,
     unit: float = 1.0,
     leaf: Leaf = Leaf.OTHER,
-    shapes: tuple[LaunchShape, ...] = (),
+    events: Sequence[AnyEvent] = (),
 ) -> tuple[Session, Run]:
     used = DeviceDelta(
         process=1, device=0, busy_ns=9, operations=1, first_start_ns=1, last_end_ns=2
@@ -77,7 +79,7 @@ def run_of(
         unavailable_reason=reason, amounts_per_s=unit,
     )  # fmt: skip
     named = KernelDefined(time_ns=1, kernel=1, name=name, mangled=name)
-    return a_run(header(CARD), named, *shapes, steps, counted)
+    return a_run(header(CARD), named, *events, steps, counted)
 
 
 def found(*rows: CountedKernel, **of_run) -> dict[str, Finding]:
@@ -246,6 +248,18 @@ def test_reads_that_nobody_needs(name, changed, word):
     assert (finding.word if finding is not None else None) == word
 
 
+def test_one_kernel_that_leaves_most_sms_without_blocks_is_named():
+    """And not the longest, which may fill them: a scan in one block was called after a product."""
+    reading = GpuSample(
+        index=0, sm_active_percent=40.0, tensor_active_percent=5.0, memory_bandwidth_percent=10.0
+    )
+    session, run = run_of(kernel(1, IDLING), events=samples(*[reading] * 5))
+    assert {"few_blocks", "idle_kernel"} <= {one.cause for one in findings(Analysis(session, run))}
+    answer = conclusion(Analysis(session, run))
+    assert answer is not None
+    assert [one.cause for one in answer.findings] == ["idle_kernel"]
+
+
 @pytest.mark.parametrize(("blocks", "speaks"), [(1000, True), (20_000_000, False)])
 def test_a_gather_writes_no_more_than_its_launch_has_elements(blocks, speaks):
     """Of 17 MB, an L2 cache of 50 that may have kept them hid that it read 20 times as much."""
@@ -254,7 +268,7 @@ def test_a_gather_writes_no_more_than_its_launch_has_elements(blocks, speaks):
     launched = LaunchShape(
         time_ns=1, shape=1, kernel=1, grid=grid, block=block, registers_per_thread=36
     )
-    assert ("uncoalesced" in found(kernel(1, few), name=GATHER, shapes=(launched,))) == speaks
+    assert ("uncoalesced" in found(kernel(1, few), name=GATHER, events=(launched,))) == speaks
     assert "uncoalesced" not in found(kernel(1, few), name=GATHER)
 
 
